@@ -1,0 +1,20 @@
+# DdpxxInstall.cmake — headers, target and find modules, so that find_package(ddpxx CONFIG) works elsewhere.
+
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddpxx)
+
+install(TARGETS ddpxx EXPORT ddpxx FILE_SET HEADERS FILE_SET more_headers)
+install(EXPORT ddpxx NAMESPACE ddpxx:: DESTINATION ${package_dir} FILE ddpxxTargets.cmake)
+if(DDPXX_BUILD_PROGRAMS)
+  install(TARGETS ddpxx-run)
+endif()
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ddpxxConfig.cmake.in ${PROJECT_BINARY_DIR}/ddpxxConfig.cmake
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ddpxxConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES
+  ${PROJECT_BINARY_DIR}/ddpxxConfig.cmake ${PROJECT_BINARY_DIR}/ddpxxConfigVersion.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/FindPFR.cmake
+  DESTINATION ${package_dir})

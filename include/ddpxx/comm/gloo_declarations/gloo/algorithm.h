@@ -1,0 +1,2 @@
+// gloo/algorithm.h — empty on purpose: see context.h.
+#pragma once

@@ -1,0 +1,2 @@
+// gloo/common/error.h — empty on purpose: see ../context.h.
+#pragma once

@@ -1,0 +1,2 @@
+// gloo/config.h — empty on purpose: see context.h.
+#pragma once

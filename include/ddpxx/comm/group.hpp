@@ -1,0 +1,63 @@
+// ddpxx/comm/group.hpp — this process's membership of a set of ranks.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// A set of ranks that communicate; a value that can be moved, not copied.
+/// A default-constructed group is a world of one: legal everywhere, it communicates nothing.
+///
+/// The destructor neither communicates nor waits: a rank that unwinds must not hang on its peers, and Gloo's own
+/// destructor would wait for queued work. What is unfinished is let go; the end of the process closes the sockets,
+/// which is how the peers learn of it. `leave()` is the orderly end.
+class Group {
+ public:
+  Group() = default;
+  /// Takes over a connected backend, and the store that must outlive its start.
+  explicit Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store = {},
+                 at::Device device = at::kCPU)
+      : backend_{std::move(backend)}, store_{std::move(store)}, device_{device} {}
+  Group(Group&&) noexcept = default;
+  Group& operator=(Group&&) = delete;
+  ~Group() {
+    backend_.release();
+    store_.release();
+  }
+
+  int rank() const { return backend_ ? backend_->getRank() : 0; }
+  int size() const { return backend_ ? backend_->getSize() : 1; }
+  /// Where tensors must lie to travel through this group.
+  at::Device device() const noexcept { return device_; }
+
+  /// Ends the membership once every rank has come here; the group is then a world of one.
+  /// Ranks   Collective.
+  /// Errors  `peer` if a rank is gone.
+  void leave() {
+    if (!backend_) return;
+    try {
+      backend_->barrier()->wait();
+    } catch (const std::exception& e) {
+      throw Error{Errc::peer, "leaving the group: a rank is gone"}.with("rank", rank()).with("cause", first_line(e));
+    }
+    std::exchange(backend_, {})->shutdown();
+    std::exchange(store_, {});
+  }
+
+  /// The backend itself, for collectives; null in a world of one.
+  c10d::Backend* backend() const noexcept { return backend_.get(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  at::Device device_ = at::kCPU;
+};
+
+}  // namespace ddpxx

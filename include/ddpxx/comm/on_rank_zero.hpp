@@ -1,0 +1,31 @@
+// ddpxx/comm/on_rank_zero.hpp — what one rank does for all: if it fails there, it fails everywhere.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// Runs `body` on rank 0 only; an error there becomes the same error on every rank.
+/// Ranks   Collective.
+/// Errors  those of `body`; a foreign exception becomes `otherwise`.
+template <class Body>
+void on_rank_zero(const Group& group, Errc otherwise, Body&& body) {
+  std::string verdict;
+  if (group.rank() == 0) {
+    try {
+      std::forward<Body>(body)();
+    } catch (const Error& error) {
+      verdict = static_cast<char>(error.code()) + std::string{error.what()};
+    } catch (const std::exception& error) {
+      verdict = static_cast<char>(otherwise) + first_line(error);
+    }
+  }
+  verdict = broadcast_text(verdict, group);
+  if (!verdict.empty()) throw Error{static_cast<Errc>(verdict.front()), verdict.substr(1)};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,60 @@
+// ddpxx/comm/place.hpp — where this process stands among the processes of a run.
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <ostream>
+#include <string>
+
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// A whole number with one meaning: no other number, and no bare int, takes its place unasked.
+template <class Meaning>
+struct Numbered {
+  int value;
+  constexpr explicit Numbered(int number) noexcept : value{number} {}
+  friend constexpr auto operator<=>(const Numbered&, const Numbered&) = default;
+  friend std::ostream& operator<<(std::ostream& out, Numbered number) { return out << number.value; }
+};
+
+using Rank = Numbered<struct RankMeaning>;                      ///< Of all processes of the run; from 0.
+using WorldSize = Numbered<struct WorldSizeMeaning>;            ///< Number of all processes of the run.
+using LocalRank = Numbered<struct LocalRankMeaning>;            ///< Of the processes on this machine; from 0.
+using LocalWorldSize = Numbered<struct LocalWorldSizeMeaning>;  ///< Number of processes on this machine.
+
+/// Who serves the store at the address where ranks meet: rank 0, or the launcher's agent.
+enum class StoreHost { rank_zero, agent };
+
+/// One process's place; the default is a world of one.
+struct Place {
+  Rank rank{0};
+  WorldSize world_size{1};
+  LocalRank local_rank{0};
+  LocalWorldSize local_world_size{1};
+  int restart = 0;  ///< How often the launcher has started this run anew; keeps the rendezvous of restarts apart.
+
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+/// Errors  `peer` when a rank lies outside its world, or a world is empty.
+inline void check(const Place& place) {
+  const auto hold = [](const char* what, int rank, const char* world, int size) {
+    if (size < 1)
+      throw Error{Errc::peer, std::string{world} + " is " + std::to_string(size) + "; it must be at least 1"};
+    if (rank < 0 || rank >= size)
+      throw Error{Errc::peer, std::string{what} + ' ' + std::to_string(rank) + " is outside its world: with " + world +
+                                  ' ' + std::to_string(size) + " it must be 0 to " + std::to_string(size - 1)};
+  };
+  hold("rank", place.rank.value, "world size", place.world_size.value);
+  hold("local rank", place.local_rank.value, "local world size", place.local_world_size.value);
+  if (place.local_world_size.value > place.world_size.value)
+    throw Error{Errc::peer, "local world size " + std::to_string(place.local_world_size.value) +
+                                " is larger than the world size " + std::to_string(place.world_size.value)};
+  if (place.restart < 0) throw Error{Errc::peer, "restart " + std::to_string(place.restart) + " is negative"};
+}
+
+static_assert(!std::convertible_to<int, Rank> && !std::convertible_to<LocalRank, Rank>);
+
+}  // namespace ddpxx

@@ -1,0 +1,120 @@
+// ddpxx/comm/rendezvous.hpp — where ranks meet: a TCP store whose keys carry the restart generation.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/comm/place.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+struct ConnectOptions {
+  ConnectOptions() = default;
+  explicit ConnectOptions(const ConnectConfig& config, at::Device where = at::kCPU)
+      : join_timeout{static_cast<std::int64_t>(config.join_timeout * 1000)},
+        collective_timeout{static_cast<std::int64_t>(config.collective_timeout * 1000)},
+        device{where} {}
+
+  std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Until every rank has come.
+  std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
+  StoreHost store_host = StoreHost::rank_zero;
+  at::Device device = at::kCPU;  ///< Where this rank's tensors lie; a GPU takes NCCL.
+  int listening_socket = -1;  ///< A socket that already listens at the port, for rank 0; -1: rank 0 opens one.
+};
+
+/// Ranks that have found each other, before a backend connects them.
+struct Meeting {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string host;
+  int rank = 0;
+  int world_size = 1;
+  std::chrono::milliseconds collective_timeout{};
+};
+
+namespace detail {
+
+inline Error meeting_error(const std::string& where, int rank, const std::exception& cause) {
+  const std::string text = cause.what();
+  if (text.find("EADDRINUSE") != std::string::npos || text.find("address already in use") != std::string::npos)
+    return Error{Errc::peer, "port in use: " + where + " is taken by another program; choose another port"}.with("rank",
+                                                                                                                 rank);
+  return Error{Errc::peer, "no answer at " + where +
+                               ": rank 0 never came there, or the address is wrong or not reachable from this host"}
+      .with("rank", rank)
+      .with("cause", first_line(cause));
+}
+
+inline std::string rank_list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace detail
+
+/// Meets all ranks of `place.world_size` at host:port; rank 0 hosts the store unless the agent does.
+/// Ranks   Collective.
+/// Errors  `peer`: port in use, nobody at the address, ranks that never came (named), a rank that came twice, ranks
+///         that disagree about the world's size.
+inline Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options) {
+  check(place);
+  const int rank = place.rank.value;
+  const int world_size = place.world_size.value;
+  const std::string where = "tcp://" + host + ":" + std::to_string(port);
+
+  c10::intrusive_ptr<c10d::Store> store;
+  try {
+    c10d::TCPStoreOptions tcp;
+    tcp.port = port;
+    tcp.isServer = rank == 0 && options.store_host == StoreHost::rank_zero;
+    tcp.waitWorkers = false;
+    tcp.timeout = options.join_timeout;
+    if (tcp.isServer && options.listening_socket >= 0) tcp.masterListenFd = options.listening_socket;
+    store = c10::make_intrusive<c10d::TCPStore>(host, tcp);
+  } catch (const std::exception& cause) {
+    throw detail::meeting_error(where, rank, cause);
+  }
+  // A launcher that restarts the ranks keeps its store: keys of an earlier generation must not be met again.
+  store = c10::make_intrusive<c10d::PrefixStore>("ddpxx/restart" + std::to_string(place.restart), store);
+
+  std::vector<std::string> keys;
+  for (int other = 0; other < world_size; ++other) keys.push_back("rank" + std::to_string(other));
+  const auto mine = static_cast<std::size_t>(rank);
+  try {
+    if (store->add(keys[mine] + "/count", 1) > 1)
+      throw Error{Errc::peer, "two processes came to " + where + " as rank " + std::to_string(rank) +
+                                  ": each needs a RANK of its own"};
+    store->set(keys[mine], std::to_string(world_size));
+    store->wait(keys, options.join_timeout);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& cause) {
+    std::vector<int> missing;
+    try {
+      for (int other = 0; other < world_size; ++other)
+        if (!store->check({keys[static_cast<std::size_t>(other)]})) missing.push_back(other);
+    } catch (const std::exception&) {
+      throw detail::meeting_error(where, rank, cause);
+    }
+    throw Error{Errc::peer, "rank " + detail::rank_list(missing) + " never came to " + where + " within " +
+                                std::to_string(options.join_timeout.count() / 1000) + " s"}
+        .with("rank", rank)
+        .with("world_size", world_size);
+  }
+  for (int other = 0; other < world_size; ++other)
+    if (const auto size = store->get_to_str(keys[static_cast<std::size_t>(other)]); size != std::to_string(world_size))
+      throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " + size + ", rank " +
+                                  std::to_string(rank) + " in one of " + std::to_string(world_size) +
+                                  ": give all ranks the same WORLD_SIZE"};
+  return {store, host, rank, world_size, options.collective_timeout};
+}
+
+}  // namespace ddpxx

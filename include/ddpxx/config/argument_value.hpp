@@ -1,0 +1,116 @@
+// ddpxx/config/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ddpxx/config/source.hpp>
+
+namespace ddpxx {
+
+/// A value, or what keeps the text from being one.
+struct ArgumentValue {
+  GivenValue value{};
+  std::string problem{};
+};
+
+enum class Brackets { are_text, are_list };
+
+/// Quotes of either kind go, and inside them `\n`, `\t`, `\\`, `\"` and `\'` stand for one character. Where brackets
+/// are lists, `[1, 'a, b', [2]]` is one.
+inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
+
+namespace detail {
+
+class ArgumentReader {
+ public:
+  ArgumentReader(std::string_view text, const Position& place) : text_{text}, place_{place} {}
+
+  ArgumentValue list() {
+    auto value = take_list();
+    if (problem_.empty() && !text_.empty()) problem_ = "nothing may follow the closing ]";
+    return {std::move(value), std::move(problem_)};
+  }
+
+  /// A quote at the start has its partner at the end, or the text is taken as it is: `'tis` is no quote.
+  ArgumentValue text() {
+    const auto whole = text_;
+    if (is_quote()) {
+      auto value = take_quoted();
+      if (problem_.empty() && text_.empty()) return {std::move(value), {}};
+    }
+    return {plain(whole), {}};
+  }
+
+ private:
+  bool is_quote() const { return text_.starts_with('"') || text_.starts_with('\''); }
+  void skip_spaces() {
+    while (text_.starts_with(' ')) text_.remove_prefix(1);
+  }
+  GivenValue plain(std::string_view text) const {
+    return {.kind = GivenValue::Kind::text, .text = std::string{text}, .place = place_};
+  }
+
+  GivenValue take_quoted() {
+    const char quote = text_[0];
+    GivenValue value{.kind = GivenValue::Kind::text, .quoted = true, .place = place_};
+    for (text_.remove_prefix(1); !text_.empty(); text_.remove_prefix(1)) {
+      if (text_[0] == quote) {
+        text_.remove_prefix(1);
+        return value;
+      }
+      const char next = text_.size() > 1 ? text_[1] : '\0';
+      const bool escape = text_[0] == '\\' && std::string_view{"nt\\\"'"}.find(next) != std::string_view::npos;
+      if (escape) text_.remove_prefix(1);
+      value.text += !escape ? text_[0] : next == 'n' ? '\n' : next == 't' ? '\t' : next;
+    }
+    problem_ = "a quote is never closed";
+    return value;
+  }
+
+  GivenValue take_list() {
+    constexpr std::size_t kDeepest = 64;
+    GivenValue list{.kind = GivenValue::Kind::list, .place = place_};
+    text_.remove_prefix(1);
+    if (++depth_ > kDeepest) problem_ = "nested more than 64 levels deep";
+    for (skip_spaces(); problem_.empty() && !text_.starts_with(']'); skip_spaces()) {
+      list.items.push_back(take_item());
+      skip_spaces();
+      if (text_.starts_with(','))
+        text_.remove_prefix(1);
+      else if (!text_.starts_with(']') && problem_.empty())
+        problem_ = text_.empty() ? "this [ is never closed" : "a comma is missing in the list";
+    }
+    if (problem_.empty()) text_.remove_prefix(1);
+    --depth_;
+    return list;
+  }
+
+  GivenValue take_item() {
+    if (text_.starts_with('[')) return take_list();
+    if (is_quote()) return take_quoted();
+    const auto end = std::min(text_.find_first_of(",]"), text_.size());
+    auto item = text_.substr(0, end);
+    text_.remove_prefix(end);
+    while (item.ends_with(' ')) item.remove_suffix(1);
+    if (item.empty()) problem_ = "an item of the list is empty";
+    return plain(item);
+  }
+
+  std::string_view text_;
+  Position place_;
+  std::size_t depth_ = 0;
+  std::string problem_;
+};
+
+}  // namespace detail
+
+inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place) {
+  detail::ArgumentReader reader{text, place};
+  return brackets == Brackets::are_list && text.starts_with('[') ? reader.list() : reader.text();
+}
+
+}  // namespace ddpxx

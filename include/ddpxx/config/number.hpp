@@ -1,0 +1,172 @@
+// ddpxx/config/number.hpp — a field's text into a number within its range. Nothing is rounded, nothing wraps.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/source.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/units.hpp>
+
+namespace ddpxx {
+
+/// A value, or what keeps the text from being one; and what the reader should know about it all the same.
+template <class T>
+struct NumberRead {
+  std::optional<T> value{};
+  std::string problem{};
+  std::string notice{};
+};
+
+/// The sizes of the lowest and the highest number of an integer type.
+struct WholeLimits {
+  std::uint64_t lowest = 0;
+  std::uint64_t highest = 0;
+};
+
+/// Reads `1000`, `1e3`, `1_000`, `1k` and `0x3e8` alike, and what the field's unit adds.
+inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits);
+
+/// The same for numbers with a fraction; `smallest` and `largest` are the limits of the field's type.
+inline NumberRead<double> read_real(const std::string& text, const FieldFacts& facts, double smallest, double largest);
+
+namespace detail {
+
+/// Compares in a type that holds every 64-bit integer and every double.
+inline bool is_within(const Range& range, long double value) {
+  const auto low_ok = [&](const Bound& low) { return low.open ? value > low.value : value >= low.value; };
+  const auto high_ok = [&](const Bound& high) { return high.open ? value < high.value : value <= high.value; };
+  return (!range.low || low_ok(*range.low)) && (!range.high || high_ok(*range.high));
+}
+
+/// `010`: octal to some readers, ten to others. Returns what to write instead.
+inline std::optional<std::string> without_leading_zero(std::string_view text) {
+  const auto first = std::min(text.find_first_not_of("+-"), text.size());
+  const auto number = text.substr(first);
+  if (number.size() < 2 || number[0] != '0' || !is_digit(number[1])) return std::nullopt;
+  if (number.find_first_not_of("0123456789_.eE") != std::string_view::npos) return std::nullopt;
+  const auto rest = std::min(number.find_first_not_of("0_"), number.size());
+  const bool point_follows = rest == number.size() || !is_digit(number[rest]);
+  return std::string{text.substr(0, first)} + (point_follows ? "0" : "") + std::string{number.substr(rest)};
+}
+
+inline std::string not_a_number(const std::string& text, const FieldFacts& facts, std::string_view noun) {
+  if (const auto better = without_leading_zero(text))
+    return shown(text) + " starts with a zero, which some read as octal; write " + *better;
+  if (facts.unit == Unit::bytes) noun = "a size";
+  if (facts.unit == Unit::seconds) noun = "a duration";
+  return shown(text) + " is not " + std::string{noun} + in_brackets(allowed_text(facts));
+}
+
+inline std::string out_of_range(const std::string& text, const std::string& allowed) {
+  return shown(text) + " is out of range" + in_brackets(allowed);
+}
+
+inline std::optional<std::uint64_t> read_hexadecimal(std::string_view text) {
+  if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
+  std::uint64_t value = 0;
+  const auto [end, status] = std::from_chars(text.data() + 2, text.data() + text.size(), value, 16);
+  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Seconds come as a double, which is exact up to 2^53.
+inline WholeNumber whole_seconds(double seconds) {
+  if (seconds != std::floor(seconds)) return {.fit = WholeNumber::Fit::fraction};
+  if (std::abs(seconds) > 0x1p53) return {.fit = WholeNumber::Fit::too_large};
+  return {.negative = seconds < 0, .magnitude = static_cast<std::uint64_t>(std::abs(seconds))};
+}
+
+/// None where the text is no number of that unit.
+inline std::optional<WholeNumber> whole_of(const std::string& text, Unit unit) {
+  if (unit == Unit::seconds) {
+    const auto seconds = parse_seconds(text);
+    return seconds ? std::optional{whole_seconds(*seconds)} : std::nullopt;
+  }
+  auto number = parse_decimal(text);
+  if (!number) return std::nullopt;
+  if (unit == Unit::bytes) {
+    const auto factor = byte_factor(number->suffix);
+    return factor ? std::optional{to_whole(*number, *factor)} : std::nullopt;
+  }
+  const auto exponent = count_exponent(number->suffix);
+  if (!exponent) return std::nullopt;
+  number->exponent += *exponent;
+  return to_whole(*number);
+}
+
+/// Of the numbers that no double holds: `1e400`, `1e-400`.
+inline constexpr auto kNoDouble = std::numeric_limits<double>::quiet_NaN();
+
+/// None where the text is no number of that unit.
+inline std::optional<double> real_of(const std::string& text, Unit unit) {
+  if (unit == Unit::seconds) return parse_seconds(text);
+  if (unit == Unit::bytes) {
+    const auto whole = whole_of(text, unit);
+    if (!whole || whole->fit != WholeNumber::Fit::exact) return std::nullopt;
+    return (whole->negative ? -1.0 : 1.0) * static_cast<double>(whole->magnitude);
+  }
+  auto number = parse_decimal(text);
+  const auto exponent = number ? count_exponent(number->suffix) : std::nullopt;
+  if (!exponent) return std::nullopt;
+  number->exponent += *exponent;
+  return to_real<double>(*number).value_or(kNoDouble);
+}
+
+inline bool is_infinity(std::string_view text) {
+  const auto word = lower(text.substr(std::min(text.find_first_not_of("+-."), text.size())));
+  return word == "inf" || word == "infinity";
+}
+
+inline bool is_nan(std::string_view text) { return lower(text) == "nan" || lower(text) == ".nan"; }
+
+}  // namespace detail
+
+inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits) {
+  if (const auto value = detail::read_hexadecimal(text); value && facts.unit == Unit::none) {
+    auto result = read_whole(std::to_string(*value), facts, limits);
+    result.notice = shown(text) + " is hexadecimal and read as " + std::to_string(*value);
+    return result;
+  }
+  const auto number = detail::whole_of(text, facts.unit);
+  if (!number || number->fit == WholeNumber::Fit::fraction)
+    return {.problem = detail::not_a_number(text, facts, "a whole number")};
+  const auto magnitude = static_cast<long double>(number->magnitude);
+  if (number->fit == WholeNumber::Fit::exact &&
+      !detail::is_within(facts.range, number->negative ? -magnitude : magnitude))
+    return {.problem = detail::out_of_range(text, allowed_text(facts))};
+  const auto most = number->negative ? limits.lowest : limits.highest;
+  if (number->fit == WholeNumber::Fit::too_large || number->magnitude > most) {
+    const auto lowest = (limits.lowest == 0 ? "" : "-") + std::to_string(limits.lowest);
+    return {.problem = detail::out_of_range(text, lowest + " to " + std::to_string(limits.highest))};
+  }
+  return {.value = *number};
+}
+
+inline NumberRead<double> read_real(const std::string& text, const FieldFacts& facts, double smallest, double largest) {
+  const bool negative = text.starts_with('-');
+  if (detail::is_infinity(text)) {
+    const auto& bound = negative ? facts.range.low : facts.range.high;
+    const auto infinity = (negative ? -1 : 1) * std::numeric_limits<double>::infinity();
+    if (bound && bound->value == infinity && !bound->open) return {.value = infinity};
+  }
+  if (detail::is_infinity(text) || detail::is_nan(text))
+    return {.problem = shown(text) + " is not a finite number" + in_brackets(allowed_text(facts))};
+  const auto value = detail::real_of(text, facts.unit);
+  if (!value) return {.problem = detail::not_a_number(text, facts, "a number")};
+  const auto size = std::abs(*value);
+  if (std::isnan(size) || size > largest || (size > 0 && size < smallest))
+    return {.problem = shown(text) + " does not fit a floating-point number"};
+  if (!detail::is_within(facts.range, *value)) return {.problem = detail::out_of_range(text, allowed_text(facts))};
+  return {.value = value};
+}
+
+}  // namespace ddpxx

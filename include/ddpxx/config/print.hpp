@@ -1,0 +1,50 @@
+// ddpxx/config/print.hpp — a config as YAML that reads back equal, and as settings for a snapshot.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/setting.hpp>
+
+namespace ddpxx {
+
+inline std::string print_yaml(const ConfigTable& table, const void* config) {
+  std::string text;
+  std::vector<std::string> open;  // the groups of the line before
+  for (const auto& row : table.rows) {
+    auto groups = path_segments(row.path);
+    const auto name = groups.back();
+    groups.pop_back();
+    const auto shared = static_cast<std::size_t>(std::ranges::mismatch(groups, open).in1 - groups.begin());
+    for (std::size_t i = shared; i < groups.size(); ++i) text += std::string(2 * i, ' ') + groups[i] + ":\n";
+    text += std::string(2 * groups.size(), ' ') + name + ": " + table.print(row, config) + '\n';
+    open = std::move(groups);
+  }
+  return text;
+}
+
+inline Settings settings_of(const ConfigTable& table, const void* config) {
+  Settings settings;
+  for (const auto& row : table.rows) settings.push_back({row.path, table.print(row, config), row.resume});
+  return settings;
+}
+
+/// The whole config as YAML; every text is in quotes, so that no reader takes it for something else.
+template <ConfigStruct Config>
+std::string print_yaml(const Config& config) {
+  return print_yaml(table_of<Config>(), &config);
+}
+
+/// Every value with its path, as a snapshot records it and a resumed run compares it.
+template <ConfigStruct Config>
+Settings settings_of(const Config& config) {
+  return settings_of(table_of<Config>(), &config);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,94 @@
+// ddpxx/config/unknown_key.hpp — a key that the table does not have: where it goes wrong, and what may have been meant.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/core/suggest.hpp>
+
+namespace ddpxx {
+
+/// Index of the first segment of `path` that the table does not know, for a path that leads to nothing.
+inline std::size_t first_unknown_segment(const ConfigTable& table, std::string_view path) {
+  const auto parts = path_segments(path);
+  std::size_t first = 0;
+  while (first + 1 < parts.size() && table.find_group(path_of(parts, first + 1)) != nullptr) ++first;
+  const bool value_with_keys = first + 1 < parts.size() && table.find(path_of(parts, first + 1)) != nullptr;
+  return value_with_keys ? first + 1 : first;
+}
+
+/// Says what may have been meant instead of the segments from `first` up to `end`.
+inline std::string explain_unknown_key(const ConfigTable& table, std::string_view path, std::size_t first,
+                                       std::size_t end);
+
+namespace detail {
+
+inline void add_name_below(std::vector<std::string>& names, std::string_view group, std::string_view path) {
+  if (path == group || !lies_in(path, group)) return;
+  auto name = path_segments(path.substr(group.empty() ? 0 : group.size() + 1)).front();
+  if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+}
+
+/// The names directly below a group.
+inline std::vector<std::string> names_below(const ConfigTable& table, std::string_view group) {
+  std::vector<std::string> names;
+  for (const auto& row : table.rows) add_name_below(names, group, row.path);
+  return names;
+}
+
+/// The same, and what they are also called.
+inline std::vector<std::string> spellings_below(const ConfigTable& table, std::string_view group) {
+  auto names = names_below(table, group);
+  for (const auto& alias : table.aliases) add_name_below(names, group, alias.key);
+  return names;
+}
+
+/// `a`, `b` or `c`, where a value of that name lives.
+inline std::string homes_of(const ConfigTable& table, std::string_view name) {
+  std::vector<std::string> homes;
+  for (const auto& row : table.rows)
+    if (name_of(row.path) == name)
+      homes.push_back(group_of(row.path).empty() ? "the top level" : '`' + std::string{group_of(row.path)} + '`');
+  constexpr std::size_t kMost = 3;
+  homes.resize(std::min(homes.size(), kMost));
+  return one_of(homes);
+}
+
+/// Puts the nearest known name in the place of each segment from `first` on, while there is one.
+inline std::optional<std::string> corrected(const ConfigTable& table, std::vector<std::string> parts, std::size_t first,
+                                            std::size_t end) {
+  std::string path = path_of(parts, first);
+  for (std::size_t i = first; i < std::min(end, parts.size()); ++i) {
+    const auto meant = nearest(parts[i], spellings_below(table, path));
+    if (!meant) break;
+    path = path_in(path, *meant);
+  }
+  if (path == path_of(parts, first)) return std::nullopt;
+  return path;
+}
+
+}  // namespace detail
+
+inline std::string explain_unknown_key(const ConfigTable& table, std::string_view path, std::size_t first,
+                                       std::size_t end) {
+  const auto parts = path_segments(path);
+  const auto group = path_of(parts, first);
+  if (table.find(group) != nullptr) return "unknown key; `" + group + "` is a value and has no keys";
+  if (const auto meant = detail::corrected(table, parts, first, end))
+    return "unknown key; did you mean " + *meant + '?';
+  if (const auto homes = detail::homes_of(table, parts.back()); !homes.empty())
+    return "unknown key; `" + parts.back() + "` lives in " + homes;
+  const auto names = detail::names_below(table, group);
+  return "unknown key; " + (group.empty() ? "the top level" : '`' + group + '`') + " has " +
+         (names.empty() ? "no keys" : one_of(names));
+}
+
+}  // namespace ddpxx

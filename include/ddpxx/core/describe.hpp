@@ -1,0 +1,207 @@
+// ddpxx/core/describe.hpp — the words in which a config struct describes its fields.
+//
+// A config is a plain aggregate with defaults. What its fields mean stands beside them:
+//
+//   struct AdamWConfig {
+//     double learning_rate = 3e-4;
+//     static constexpr auto describe() {
+//       return fields(field<&AdamWConfig::learning_rate>("Peak step size", above(0.0)));
+//     }
+//   };
+//
+// An enum is read by name through a function beside it, found by its argument:
+//
+//   enum class Layout { gpt2, mingpt_ddp };
+//   constexpr auto enum_names(Layout) {
+//     return std::array{Named{Layout::gpt2, "gpt2"}, Named{Layout::mingpt_ddp, "mingpt_ddp"}};
+//   }
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <ddpxx/core/setting.hpp>
+
+namespace ddpxx {
+
+/// What a number counts. `bytes` also reads `25MiB` and `2GB`, `seconds` also `10m` and `1h30m`; the rest is for the
+/// reader.
+enum class Unit { none, bytes, seconds, steps, epochs, samples, tokens, characters, ranks, threads };
+
+struct Bound {
+  double value = 0;
+  bool open = false;  ///< The value itself is not allowed.
+};
+
+/// The numbers a field takes. Without a bound on that side an infinity is refused; `at_most(infinity)` allows it. NaN
+/// is never taken.
+struct Range {
+  std::optional<Bound> low{};
+  std::optional<Bound> high{};
+};
+
+constexpr Range above(double low) { return {.low = Bound{low, true}}; }
+constexpr Range at_least(double low) { return {.low = Bound{low, false}}; }
+constexpr Range below(double high) { return {.high = Bound{high, true}}; }
+constexpr Range at_most(double high) { return {.high = Bound{high, false}}; }
+constexpr Range between(double low, double high) { return {.low = Bound{low, false}, .high = Bound{high, false}}; }
+
+/// The texts a string field takes.
+struct Choices {
+  static constexpr std::size_t kMost = 24;
+  std::array<std::string_view, kMost> names{};
+  std::size_t count = 0;
+};
+
+template <std::convertible_to<std::string_view>... Names>
+constexpr Choices choices(Names... names) {
+  static_assert(sizeof...(Names) > 0 && sizeof...(Names) <= Choices::kMost, "choices: between 1 and 24 of them");
+  return {.names = {std::string_view{names}...}, .count = sizeof...(Names)};
+}
+
+/// Siblings that return to their defaults when a later source sets the described field and only an earlier one had set
+/// them.
+template <class Owner>
+struct Resets {
+  std::vector<const void*> (*siblings)(const void* owner) = nullptr;
+};
+
+/// One error of a rule between fields, as `check()` returns it. `field` is the path below the struct that checks.
+struct FieldError {
+  std::string field;
+  std::string text;
+};
+
+/// Another spelling of a key or of a whole group: `Alias{"gpt_config", "model"}`; a root config lists them in
+/// `static constexpr auto aliases()`. The most specific one wins; what it leads to may be an alias again.
+struct Alias {
+  std::string_view key;
+  std::string_view leads_to;
+};
+
+/// A key or group that is accepted and not applied, with one notice that says why; a root config lists them in
+/// `static constexpr auto ignored()`.
+struct Ignored {
+  std::string_view key;
+  std::string_view reason;
+};
+
+/// A value of an enum and the text that stands for it; the first text of a value is the one that is printed.
+template <class Enum>
+struct Named {
+  Enum value;
+  std::string_view name;
+};
+template <class Enum, class Text>
+Named(Enum, Text) -> Named<Enum>;
+
+/// All that is said about a field.
+struct FieldFacts {
+  std::string_view help{};
+  Range range{};
+  Choices choices{};
+  Unit unit = Unit::none;
+  std::optional<Resume> resume{};                                     ///< None: as the group around it, in the end `warn`.
+  std::vector<const void*> (*resets)(const void* owner) = nullptr;  ///< Addresses of the fields that are reset.
+};
+
+/// The facts of one field of `Owner`.
+template <class Owner>
+struct Entry {
+  FieldFacts facts;
+  const void* (*address)(const Owner& owner) = nullptr;
+};
+
+namespace detail {
+
+template <class Member>
+struct MemberParts;
+template <class Class, class Type>
+struct MemberParts<Type Class::*> {
+  using Owner = Class;
+  using Value = Type;
+};
+template <auto Member>
+using OwnerOf = typename MemberParts<decltype(Member)>::Owner;
+
+template <class T>
+struct Innermost {
+  using type = T;
+};
+template <class T>
+struct Innermost<std::optional<T>> : Innermost<T> {};
+template <class T>
+struct Innermost<std::vector<T>> : Innermost<T> {};
+template <class T, std::size_t N>
+struct Innermost<std::array<T, N>> : Innermost<T> {};
+
+template <class T>
+inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::same_as<T, bool>;
+
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, const Range& range) {
+  static_assert(is_number<Value>, "field: a range (above, at_least, below, at_most, between) needs a number");
+  if (range.low) facts.range.low = range.low;
+  if (range.high) facts.range.high = range.high;
+}
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, const Choices& choices) {
+  static_assert(std::same_as<Value, std::string>, "field: choices(...) needs a std::string; an enum has its own names");
+  facts.choices = choices;
+}
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, Unit unit) {
+  static_assert(is_number<Value>, "field: a unit needs a number");
+  facts.unit = unit;
+}
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, Resume resume) {
+  facts.resume = resume;
+}
+template <class Owner, class Value, class ResetOwner>
+constexpr void add_fact(FieldFacts& facts, const Resets<ResetOwner>& resets) {
+  static_assert(std::same_as<Owner, ResetOwner>, "field: resets<...>() names siblings, fields of the same struct");
+  facts.resets = resets.siblings;
+}
+
+}  // namespace detail
+
+/// What `Member` means, followed by facts in any order: a range, choices(...), a Unit, a Resume policy,
+/// resets<...>().
+template <auto Member, class... Facts>
+constexpr auto field(std::string_view help, Facts... facts) {
+  using Parts = detail::MemberParts<decltype(Member)>;
+  using Owner = typename Parts::Owner;
+  using Value = typename detail::Innermost<typename Parts::Value>::type;
+  Entry<Owner> entry{.facts = {.help = help},
+                     .address = [](const Owner& owner) -> const void* { return std::addressof(owner.*Member); }};
+  (detail::add_fact<Owner, Value>(entry.facts, facts), ...);
+  return entry;
+}
+
+/// Says that a later source which sets the described field takes back what earlier sources said about `Members`.
+template <auto First, auto... Rest>
+  requires(std::same_as<detail::OwnerOf<First>, detail::OwnerOf<Rest>> && ...)
+constexpr auto resets() {
+  using Owner = detail::OwnerOf<First>;
+  return Resets<Owner>{[](const void* object) {
+    const auto& owner = *static_cast<const Owner*>(object);
+    return std::vector<const void*>{std::addressof(owner.*First), std::addressof(owner.*Rest)...};
+  }};
+}
+
+/// What `describe()` returns: the entries of one struct.
+template <class Owner, std::same_as<Entry<Owner>>... Rest>
+constexpr auto fields(Entry<Owner> first, Rest... rest) {
+  return std::array<Entry<Owner>, 1 + sizeof...(Rest)>{first, rest...};
+}
+
+}  // namespace ddpxx

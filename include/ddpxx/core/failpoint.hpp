@@ -1,0 +1,126 @@
+// ddpxx/core/failpoint.hpp — named places in the code where a test may kill, throw or stall.
+// Compiled to nothing unless DDPXX_FAILPOINTS is defined. The environment chooses one place and one deed:
+//   DDPXX_FAILPOINT="NAME:kill" | "NAME:throw" | "NAME:sleep:MILLISECONDS", then "@N" for the N-th hit only (from 1),
+//   then ",rank=R" for one rank of RANK (absent: 0).
+#pragma once
+
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+#ifdef DDPXX_FAILPOINTS
+inline constexpr bool kFailpoints = true;
+#else
+inline constexpr bool kFailpoints = false;
+#endif
+
+/// What DDPXX_FAILPOINT asks for.
+struct FailpointOrder {
+  enum class Deed { kill, raise, sleep };
+
+  std::string name;
+  Deed deed = Deed::kill;
+  std::chrono::milliseconds pause{0};
+  std::optional<std::int64_t> hit;   ///< Every hit where absent.
+  std::optional<std::int64_t> rank;  ///< Every rank where absent.
+};
+
+/// Errors  `config` naming the text when it follows none of the forms above.
+FailpointOrder parse_failpoint(std::string_view text);
+
+namespace detail {
+
+inline void obey(const FailpointOrder& order) {
+  switch (order.deed) {
+    case FailpointOrder::Deed::kill:
+      std::raise(SIGKILL);
+      break;
+    case FailpointOrder::Deed::raise:
+      throw Error{Errc::storage, "failpoint " + order.name + " was told to throw"};
+    case FailpointOrder::Deed::sleep:
+      std::this_thread::sleep_for(order.pause);
+      break;
+  }
+}
+
+/// Counts hits of the current order's place; a new order starts a new count.
+inline std::int64_t count_hit(const std::string& order_text) {
+  static std::mutex mutex;
+  static std::string counted;
+  static std::int64_t hits = 0;
+  const std::lock_guard lock{mutex};
+  if (counted != order_text) {
+    counted = order_text;
+    hits = 0;
+  }
+  return ++hits;
+}
+
+}  // namespace detail
+
+/// Marks a place that DDPXX_FAILPOINT can name.
+inline void failpoint(std::string_view name) {
+  if constexpr (kFailpoints) {
+    const auto text = environment("DDPXX_FAILPOINT");
+    if (!text) return;
+    const auto order = parse_failpoint(*text);
+    if (order.name != name) return;
+    if (order.rank && *order.rank != environment_integer("RANK").value_or(0)) return;
+    const auto hit = detail::count_hit(*text);
+    if (!order.hit || *order.hit == hit) detail::obey(order);
+  }
+}
+
+inline FailpointOrder parse_failpoint(std::string_view text) {
+  const auto refuse = [text] {
+    return Error{Errc::config,
+                 "DDPXX_FAILPOINT=" + std::string{text} +
+                     ": expected NAME:kill, NAME:throw or NAME:sleep:MILLISECONDS, then @HIT, then ,rank=R"};
+  };
+  const auto whole_number = [&](std::string_view digits) {
+    std::int64_t value = 0;
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (status != std::errc{} || end != digits.data() + digits.size() || value < 0) throw refuse();
+    return value;
+  };
+  // Cuts `rest` at the separator and returns what stood behind it.
+  const auto cut = [](std::string_view& rest, std::string_view separator) -> std::optional<std::string_view> {
+    const auto at = rest.find(separator);
+    if (at == std::string_view::npos) return std::nullopt;
+    const auto tail = rest.substr(at + separator.size());
+    rest = rest.substr(0, at);
+    return tail;
+  };
+
+  FailpointOrder order;
+  auto rest = text;
+  if (const auto rank = cut(rest, ",rank=")) order.rank = whole_number(*rank);
+  if (const auto hit = cut(rest, "@")) order.hit = whole_number(*hit);
+  auto deed = cut(rest, ":");
+  if (!deed || rest.empty() || order.hit == 0) throw refuse();
+  order.name = rest;
+  const auto pause = cut(*deed, ":");
+  if (pause.has_value() != (*deed == "sleep")) throw refuse();
+  if (pause) {
+    order.deed = FailpointOrder::Deed::sleep;
+    order.pause = std::chrono::milliseconds{whole_number(*pause)};
+  } else if (*deed == "throw") {
+    order.deed = FailpointOrder::Deed::raise;
+  } else if (*deed != "kill") {
+    throw refuse();
+  }
+  return order;
+}
+
+}  // namespace ddpxx

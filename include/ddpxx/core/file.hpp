@@ -1,0 +1,249 @@
+// ddpxx/core/file.hpp — the seam to the file system: read a file whole, replace a file atomically.
+// Every error names the deed, the path and the system's reason.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
+
+namespace ddpxx {
+
+using Bytes = std::span<const std::byte>;
+
+inline Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span{text}); }
+
+/// An error with the text "DEED PATH: REASON (errno N)"; the reason is what errno holds now.
+inline Error file_error(Errc code, std::string_view deed, const std::filesystem::path& path) {
+  const int reason = errno;
+  return Error{code, std::string{deed} + ' ' + path.string() + ": " + std::generic_category().message(reason) +
+                         " (errno " + std::to_string(reason) + ')'};
+}
+
+/// An open regular file. Its errors carry the code that it was opened with.
+class File {
+ public:
+  /// Opens for reading. A pipe is refused: it could make the reader wait for ever.
+  static File open(const std::filesystem::path& path, Errc code);
+
+  /// Makes a new file, for writing; none where the path is taken.
+  static std::optional<File> create(const std::filesystem::path& path, Errc code);
+
+  int descriptor() const noexcept { return descriptor_.get(); }
+  const std::filesystem::path& path() const noexcept { return path_; }
+  std::size_t size() const { return static_cast<std::size_t>(status().st_size); }
+
+  /// Reads until `room` is full or the file ends; returns the number of bytes.
+  std::size_t read(std::span<std::byte> room);
+
+  /// Appends all bytes.
+  void write(Bytes bytes);
+
+  /// Overwrites bytes that were written before.
+  void write_at(std::size_t offset, Bytes bytes);
+
+  /// Waits until the disk has the bytes. Never try it again after an error: the kernel drops the pages that it could
+  /// not write and reports success the second time.
+  void sync() {
+    if (::fsync(descriptor()) != 0) throw file_error(code_, "cannot bring to the disk", path_);
+  }
+
+ private:
+  File(int descriptor, std::filesystem::path path, Errc code)
+      : descriptor_{descriptor}, path_{std::move(path)}, code_{code} {}
+
+  struct ::stat status() const;
+
+  Descriptor descriptor_;
+  std::filesystem::path path_;
+  Errc code_;
+};
+
+/// The file's bytes, or its first `max_bytes`.
+/// Errors  `code`, naming the path and the reason.
+std::string read_file(const std::filesystem::path& path, Errc code,
+                      std::size_t max_bytes = std::numeric_limits<std::size_t>::max());
+
+/// Replaces the file, or makes it, by what `write_content(File&)` writes; nothing but that file grows in memory.
+/// Whoever looks, at any moment, finds the old file or the new one, whole, even after a kill or a loss of power.
+/// What killed writers of this file left behind is swept away first.
+/// Errors  `storage`; the old file is then intact, unless the text says that the new one is in place.
+template <std::invocable<File&> WriteContent>
+void write_file_atomic(const std::filesystem::path& path, WriteContent&& write_content);
+
+/// The same for content at hand: the parts are written one after the other, and never joined in memory.
+inline void write_file_atomic(const std::filesystem::path& path, std::span<const Bytes> parts) {
+  write_file_atomic(path, [parts](File& file) {
+    for (const auto part : parts) file.write(part);
+  });
+}
+
+inline void write_file_atomic(const std::filesystem::path& path, std::string_view text) {
+  write_file_atomic(path, [text](File& file) { file.write(bytes_of(text)); });
+}
+
+inline File File::open(const std::filesystem::path& path, Errc code) {
+  File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, code};
+  if (!file.descriptor_) throw file_error(code, "cannot open", path);
+  if (!S_ISREG(file.status().st_mode)) throw Error{code, "cannot read " + path.string() + ": it is no regular file"};
+  return file;
+}
+
+inline std::optional<File> File::create(const std::filesystem::path& path, Errc code) {
+  File file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), path, code};
+  if (!file.descriptor_ && errno == EEXIST) return std::nullopt;
+  if (!file.descriptor_) throw file_error(code, "cannot create", path);
+  return file;
+}
+
+inline struct ::stat File::status() const {
+  struct ::stat status {};
+  if (::fstat(descriptor(), &status) != 0) throw file_error(code_, "cannot examine", path_);
+  return status;
+}
+
+inline std::size_t File::read(std::span<std::byte> room) {
+  std::size_t filled = 0;
+  while (filled < room.size()) {
+    const auto count = ::read(descriptor(), room.data() + filled, room.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw file_error(code_, "cannot read", path_);
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  return filled;
+}
+
+inline void File::write(Bytes bytes) {
+  while (!bytes.empty()) {
+    const auto count = ::write(descriptor(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+inline void File::write_at(std::size_t offset, Bytes bytes) {
+  const auto count = ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+  if (count < 0 || static_cast<std::size_t>(count) != bytes.size()) throw file_error(code_, "cannot write", path_);
+}
+
+inline std::string read_file(const std::filesystem::path& path, Errc code, std::size_t max_bytes) {
+  auto file = File::open(path, code);
+  std::string text;
+  const auto append = [&](std::size_t wanted) {
+    const auto before = text.size();
+    text.resize(before + std::min(wanted, max_bytes - before));
+    text.resize(before + file.read(std::as_writable_bytes(std::span{text}.subspan(before))));
+    return text.size() > before;
+  };
+  const auto size = file.size();
+  append(size);
+  while (size == 0 && append(4096)) {  // the files of /proc say that they are empty
+  }
+  return text;
+}
+
+namespace detail {
+
+/// A file under a temporary name, which goes with it unless it was published.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::filesystem::path& target) : file_{create_beside(target)} {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (!published_) ::unlink(file_.path().c_str());
+  }
+
+  File& file() noexcept { return file_; }
+
+  void publish(const std::filesystem::path& target) {
+    if (std::rename(file_.path().c_str(), target.c_str()) != 0)
+      throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
+    published_ = true;
+  }
+
+  /// Unlinks what no living process holds locked: a killed writer's lock went with it.
+  static void sweep_beside(const std::filesystem::path& target, const std::filesystem::path& folder) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored}) {
+      if (!is_temporary_of(target, entry.path().filename().string())) continue;
+      const Descriptor left{::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+      if (left && ::flock(left.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+    }
+  }
+
+ private:
+  static constexpr std::string_view kSuffix = ".tmp";
+
+  static bool is_temporary_of(const std::filesystem::path& target, std::string_view name) {
+    const auto front = prefix(target);
+    if (!name.starts_with(front) || !name.ends_with(kSuffix)) return false;
+    name.remove_prefix(front.size());
+    name.remove_suffix(std::min(name.size(), kSuffix.size()));
+    return name.find_first_not_of("0123456789-") == std::string_view::npos;
+  }
+
+  static std::string prefix(const std::filesystem::path& target) { return '.' + target.filename().string() + '.'; }
+
+  static File create_beside(const std::filesystem::path& target) {
+    // Equal process ids meet where nodes share a disk: the number behind tells them apart.
+    const auto stem = prefix(target) + std::to_string(::getpid()) + '-';
+    for (std::int64_t number = 0;; ++number) {
+      auto name = stem + std::to_string(number);
+      name += kSuffix;
+      if (auto file = File::create(target.parent_path() / name, Errc::storage)) {
+        ::flock(file->descriptor(), LOCK_EX | LOCK_NB);
+        return std::move(*file);
+      }
+    }
+  }
+
+  File file_;
+  bool published_ = false;
+};
+
+/// Makes the folder's list of names last. Some file systems cannot (EINVAL), and then need not.
+inline void sync_folder(const std::filesystem::path& folder, const std::filesystem::path& target) {
+  const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (opened && (::fsync(opened.get()) == 0 || errno == EINVAL)) return;
+  throw file_error(Errc::storage, "the new file is in place, but may be lost with the power:", target);
+}
+
+}  // namespace detail
+
+template <std::invocable<File&> WriteContent>
+void write_file_atomic(const std::filesystem::path& path, WriteContent&& write_content) {
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path{"."};
+  detail::TemporaryFile::sweep_beside(path, folder);
+  detail::TemporaryFile temporary{path};
+  failpoint("file.before_write");
+  write_content(temporary.file());
+  failpoint("file.after_write");
+  temporary.file().sync();
+  failpoint("file.after_fsync");
+  temporary.publish(path);
+  failpoint("file.after_rename");
+  detail::sync_folder(folder, path);
+}
+
+}  // namespace ddpxx

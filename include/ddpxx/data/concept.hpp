@@ -1,0 +1,48 @@
+// ddpxx/data/concept.hpp — the door of the datasets: what a sampler, a loader and a trainer ask of one.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+namespace ddpxx {
+
+/// What `dataset.batch(indices)` returns.
+template <class D>
+using BatchOf = decltype(std::declval<const D&>().batch(std::span<const std::int64_t>{}));
+
+template <class D>
+concept HasSize = requires(const D& dataset) {
+  { dataset.size() } -> std::convertible_to<std::int64_t>;
+};
+/// Worker threads call it at the same time: const means that they may.
+template <class D>
+concept MakesBatches = requires { typename BatchOf<D>; };
+template <class B>
+concept CountsTokens = requires(const B& batch) {
+  { batch.num_tokens } -> std::convertible_to<std::int64_t>;
+};
+template <class B>
+concept MovesToDevice = requires(const B& batch, at::Device device) {
+  { batch.to(device) } -> std::same_as<B>;
+};
+
+/// A dataset whose samples are numbered from 0 and can be had in any order.
+template <class D>
+concept MapDataset = HasSize<D> && MakesBatches<D> && CountsTokens<BatchOf<D>> && MovesToDevice<BatchOf<D>>;
+
+template <class D>
+consteval bool explain_dataset() {
+  static_assert(HasSize<D>, "dataset: add `std::int64_t size() const`, the number of samples");
+  static_assert(MakesBatches<D>, "dataset: add `Batch batch(std::span<const std::int64_t> indices) const`");
+  if constexpr (MakesBatches<D>) {
+    static_assert(CountsTokens<BatchOf<D>>, "batch: add `std::int64_t num_tokens`, the targets that count in the loss");
+    static_assert(MovesToDevice<BatchOf<D>>, "batch: add `Batch to(at::Device) const`, the same batch on that device");
+  }
+  return true;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,112 @@
+// ddpxx/data/distributed_sampler.hpp — which samples of an epoch this rank takes, and in which order.
+// The order is a pure function of (seed, epoch, position); nothing else is state, so nothing else is saved.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include <range/v3/iterator/basic_iterator.hpp>
+#include <range/v3/range/concepts.hpp>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/permutation.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// A place in an epoch's order, moved by whole rounds; beyond the end the order begins again.
+/// A cursor for range-v3, which makes an iterator out of it. (Views of range-v3 count 64-bit numbers in a difference
+/// type that the standard library does not take.)
+struct DealCursor {
+  const std::int64_t* order = nullptr;  ///< Null: the samples in their own order.
+  std::int64_t size = 0;
+  std::int64_t place = 0;
+  std::int64_t world_size = 1;
+
+  std::int64_t read() const noexcept { return order == nullptr ? place % size : order[place % size]; }
+  bool equal(const DealCursor& other) const noexcept { return place == other.place; }
+  void next() noexcept { place += world_size; }
+  void prev() noexcept { place -= world_size; }
+  void advance(std::int64_t rounds) noexcept { place += rounds * world_size; }
+  std::int64_t distance_to(const DealCursor& other) const noexcept { return (other.place - place) / world_size; }
+};
+
+}  // namespace detail
+
+struct DistributedSamplerConfig {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  bool drop_last = false;
+};
+
+/// Deals the samples of an epoch out to the ranks in turn: `for (std::int64_t index : sampler)`. All ranks get equally
+/// many: the last round is filled up from the epoch's first samples, or dropped.
+/// Ranks   Local; all ranks give the same size, seed, shuffle, drop_last, epoch and position.
+/// Errors  `config` for a rank outside [0, world_size), a negative size or a negative position.
+/// Source  torch.utils.data.DistributedSampler, bit for bit.
+class DistributedSampler {
+ public:
+  using Config = DistributedSamplerConfig;
+
+  DistributedSampler(std::int64_t size, const Config& config) : size_{size}, config_{config} {
+    if (size < 0) throw Error{Errc::config, "sampler: a dataset of " + std::to_string(size) + " samples"};
+    if (config.rank < 0 || config.rank >= config.world_size)
+      throw Error{Errc::config, "sampler: rank " + std::to_string(config.rank) + " is outside [0, " +
+                                    std::to_string(config.world_size) + ")"};
+  }
+
+  /// Begins another epoch: another order, and all samples are left.
+  void set_epoch(std::int64_t epoch) {
+    if (epoch != epoch_) order_.reset();
+    epoch_ = epoch;
+    seek(0);
+  }
+
+  /// Goes to where the ranks together have consumed `position` samples of the epoch; what is left is dealt out anew,
+  /// so the number of ranks may have changed meanwhile.
+  void seek(std::int64_t position) {
+    if (position < 0) throw Error{Errc::config, "sampler: position " + std::to_string(position) + " is negative"};
+    position_ = position;
+  }
+
+  /// How many samples are left for this rank.
+  std::int64_t size() const noexcept {
+    const auto left = std::max<std::int64_t>(size_ - position_, 0);
+    const auto rounds = left / config_.world_size;
+    const bool fill_up = !config_.drop_last && left % config_.world_size != 0;
+    return rounds + (fill_up ? 1 : 0);
+  }
+
+  /// The first call in an epoch makes its permutation, which is why it is not const. Iterators live until `set_epoch`.
+  auto begin() {
+    if (config_.shuffle && !order_.defined())
+      order_ = permutation(size_, config_.seed + static_cast<std::uint64_t>(epoch_));
+    return at_round(0);
+  }
+  auto end() { return at_round(size()); }
+
+ private:
+  using Iterator = ranges::basic_iterator<detail::DealCursor>;
+
+  Iterator at_round(std::int64_t round) const {
+    const auto* order = order_.defined() ? order_.const_data_ptr<std::int64_t>() : nullptr;
+    const auto place = position_ + config_.rank + round * config_.world_size;
+    return Iterator{detail::DealCursor{order, size_, place, config_.world_size}};
+  }
+
+  std::int64_t size_;
+  Config config_;
+  std::int64_t epoch_ = 0;
+  std::int64_t position_ = 0;
+  at::Tensor order_;  ///< int64 [size]; undefined before the first use, and without shuffle.
+};
+
+static_assert(ranges::random_access_range<DistributedSampler> && ranges::sized_range<DistributedSampler>);
+
+}  // namespace ddpxx

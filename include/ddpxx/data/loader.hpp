@@ -1,0 +1,116 @@
+// ddpxx/data/loader.hpp — the batches of one pass over the data, built ahead of their use.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <range/v3/range/access.hpp>
+#include <range/v3/range/concepts.hpp>
+#include <range/v3/range/traits.hpp>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/concept.hpp>
+#include <ddpxx/data/worker_threads.hpp>
+
+namespace ddpxx {
+
+struct LoaderOptions {
+  std::int64_t batch_size = 8;
+  std::int64_t num_workers = 0;  ///< 0: each batch is built when it is asked for.
+};
+
+namespace detail {
+
+/// Takes indices out of a range, which it owns (of an rvalue) or refers to (of an lvalue).
+template <class Indices>
+class IndexSource {
+ public:
+  explicit IndexSource(Indices&& indices) : indices_{std::forward<Indices>(indices)} {}
+  IndexSource(const IndexSource&) = delete;
+  IndexSource& operator=(const IndexSource&) = delete;
+
+  std::vector<std::int64_t> take(std::int64_t count) {
+    std::vector<std::int64_t> taken;
+    for (; std::ssize(taken) < count && next_ != end_; ++next_) taken.push_back(*next_);
+    return taken;
+  }
+
+ private:
+  Indices indices_;
+  ranges::iterator_t<Indices> next_ = ranges::begin(indices_);
+  ranges::sentinel_t<Indices> end_ = ranges::end(indices_);
+};
+
+}  // namespace detail
+
+/// Hands out `dataset.batch(indices)` for `batch_size` indices at a time, in their order; the last batch may be
+/// smaller. Each worker keeps up to two batches ready. A sampler passed by name is read as the batches are asked for:
+/// it must outlive the loader and stay in its epoch. Errors  `config` for a batch size below 1 or a negative number of
+/// workers. What the dataset throws for a batch
+///         arrives when that batch is asked for, unchanged; the batches behind it can still be had.
+template <MapDataset Dataset>
+class Loader {
+ public:
+  using Batch = BatchOf<Dataset>;
+
+  template <ranges::input_range Indices>
+  Loader(std::shared_ptr<const Dataset> dataset, Indices&& indices, const LoaderOptions& options)
+      : dataset_{std::move(dataset)},
+        options_{checked(options)},
+        workers_{static_cast<std::size_t>(options.num_workers)} {
+    auto source = std::make_shared<detail::IndexSource<Indices>>(std::forward<Indices>(indices));
+    take_indices_ = [source](std::int64_t count) { return source->take(count); };
+    fill();
+  }
+
+  /// The next batch; none when the indices are used up.
+  std::optional<Batch> next() {
+    if (workers_.size() == 0) {
+      const auto indices = take_indices_(options_.batch_size);
+      if (indices.empty()) return std::nullopt;
+      return dataset_->batch(indices);
+    }
+    if (ahead_.empty()) return std::nullopt;
+    auto batch = std::move(ahead_.front());
+    ahead_.pop_front();
+    fill();
+    return batch.get();
+  }
+
+ private:
+  static const LoaderOptions& checked(const LoaderOptions& options) {
+    if (options.batch_size < 1)
+      throw Error{Errc::config, "loader: batch_size " + std::to_string(options.batch_size) + " is below 1"};
+    if (options.num_workers < 0)
+      throw Error{Errc::config, "loader: num_workers " + std::to_string(options.num_workers) + " is negative"};
+    return options;
+  }
+
+  void fill() {
+    while (ahead_.size() < 2 * workers_.size()) {
+      auto indices = take_indices_(options_.batch_size);
+      if (indices.empty()) return;
+      const auto task = std::make_shared<std::packaged_task<Batch()>>(
+          [dataset = dataset_, indices = std::move(indices)] { return dataset->batch(indices); });
+      ahead_.push_back(task->get_future());
+      workers_.add([task] { (*task)(); });
+    }
+  }
+
+  std::shared_ptr<const Dataset> dataset_;
+  LoaderOptions options_;
+  std::function<std::vector<std::int64_t>(std::int64_t)> take_indices_;
+  std::deque<std::future<Batch>> ahead_;  ///< In the order of delivery.
+  WorkerThreads workers_;                 // last, so that no job outlives what it uses
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,81 @@
+// ddpxx/data/text_files.hpp — the text behind a path: a file, the files below a folder, or those that match a pattern.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <limits>
+#include <glob.h>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/data/utf8.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline void add_files_below(const std::string& folder, std::vector<std::string>& files) {
+  try {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator{folder})
+      if (entry.is_regular_file()) files.push_back(entry.path().string());
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw Error{Errc::data, "cannot read the folder " + error.path1().string() + ": " + error.code().message()};
+  }
+}
+
+inline std::vector<std::string> paths_that_match(const std::string& pattern) {
+  ::glob_t found{};
+  const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  const std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (status == GLOB_NOMATCH) throw Error{Errc::data, "no file matches " + pattern};
+  if (status != 0) throw Error{Errc::data, "cannot look for files that match " + pattern};
+  return paths;
+}
+
+}  // namespace detail
+
+/// The regular files that a path names, sorted by the bytes of their paths: the same on every machine. A folder means
+/// all files below it; a path that does not exist and has one of `*?[` in it is a pattern for glob(3).
+/// Errors  `data` when there is none.
+inline std::vector<std::string> find_text_files(const std::string& path) {
+  const auto is_folder = [](const std::string& name) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(name, ignored);
+  };
+  std::error_code ignored;
+  const bool is_pattern = path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored);
+  std::vector<std::string> files;
+  for (const auto& name : is_pattern ? detail::paths_that_match(path) : std::vector{path}) {
+    if (is_folder(name))
+      detail::add_files_below(name, files);
+    else
+      files.push_back(name);
+  }
+  if (files.empty()) throw Error{Errc::data, "no file below " + path};
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// The files' text, one after the other; of all of it the first `max_bytes` (0: all), less a character cut in two.
+/// Errors  `data` for a file that cannot be read.
+inline std::string read_text(const std::vector<std::string>& files, std::size_t max_bytes) {
+  const auto most = max_bytes == 0 ? std::numeric_limits<std::size_t>::max() : max_bytes;
+  std::string text;
+  for (const auto& file : files) {
+    auto part = read_file(file, Errc::data, most - text.size());
+    if (text.empty()) text = std::move(part);  // a single file is not copied
+    else text += part;
+    if (text.size() < most) continue;
+    text.resize(without_torn_end(text).size());
+    break;
+  }
+  return text;
+}
+
+}  // namespace ddpxx

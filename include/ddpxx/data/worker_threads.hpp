@@ -1,0 +1,73 @@
+// ddpxx/data/worker_threads.hpp — threads that build batches ahead of the consumer.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <latch>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+namespace ddpxx {
+
+/// Runs jobs in the order in which they were added, each on some thread. The destructor waits for the jobs that have
+/// begun and drops the others. A job must not throw.
+class WorkerThreads {
+ public:
+  explicit WorkerThreads(std::size_t count) {
+    if (count == 0) return;
+    // A worker that computes in parallel would bring up a thread pool of its own. The setting belongs to a thread, but
+    // is the default of later threads as well, so that it has to be put back.
+    const int num_threads = at::get_num_threads();
+    std::latch ready{static_cast<std::ptrdiff_t>(count)};
+    for (std::size_t i = 0; i < count; ++i)
+      threads_.emplace_back([this, &ready](const std::stop_token& stop) {
+        at::get_num_threads();  // takes over the default, which would otherwise come later and win
+        at::set_num_threads(1);
+        ready.count_down();
+        run(stop);
+      });
+    ready.wait();
+    at::set_num_threads(num_threads);
+  }
+  WorkerThreads(const WorkerThreads&) = delete;
+  WorkerThreads& operator=(const WorkerThreads&) = delete;
+  ~WorkerThreads() {
+    for (auto& thread : threads_) thread.request_stop();
+  }
+
+  std::size_t size() const noexcept { return threads_.size(); }
+
+  void add(std::function<void()> job) {
+    {
+      const std::lock_guard lock{mutex_};
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void run(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::unique_lock lock{mutex_};
+      if (!changed_.wait(lock, stop, [this] { return !jobs_.empty(); })) return;
+      const auto job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::function<void()>> jobs_;
+  std::vector<std::jthread> threads_;  // last, so that they are joined before the rest goes
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,32 @@
+// ddpxx/ddpxx.hpp — all of ddpxx that a training program needs. Unit tests add ddpxx/testing.hpp.
+#pragma once
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/device.hpp>
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+#include <ddpxx/data/distributed_sampler.hpp>
+#include <ddpxx/data/loader.hpp>
+#include <ddpxx/data/random_split.hpp>
+#include <ddpxx/data/subset.hpp>
+#include <ddpxx/launch/join.hpp>
+#include <ddpxx/launch/program.hpp>
+#include <ddpxx/launch/torchrun_environment.hpp>
+#include <ddpxx/nn/generate.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/train/trainer.hpp>
+#include <ddpxx/version.hpp>

@@ -1,0 +1,115 @@
+// ddpxx/flat/gradients.hpp — how gradients get from autograd into flat memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <ddpxx/flat/arena.hpp>
+
+namespace ddpxx {
+
+/// Calls `receive(i, gradient)` as soon as autograd has finished the gradient of the i-th parameter of an arena, then
+/// drops `.grad`, which must be undefined while a backward pass runs. The gradient is undefined for a parameter that
+/// took part without being used. The hooks are removed with this object.
+class GradientHooks {
+ public:
+  using Receive = std::function<void(std::size_t, const at::Tensor&)>;
+
+  GradientHooks() = default;
+  GradientHooks(const Arena& arena, Receive receive) : receive_{std::make_shared<Receive>(std::move(receive))} {
+    for (std::size_t i = 0; i < arena.size(); ++i) {
+      parameters_.push_back(arena[i].parameter);
+      torch::autograd::impl::set_post_acc_grad_hooks(parameters_.back(), std::make_unique<Hook>(i, receive_));
+    }
+  }
+  GradientHooks(GradientHooks&&) noexcept = default;
+  GradientHooks& operator=(GradientHooks&& other) noexcept {
+    remove();
+    receive_ = std::move(other.receive_);
+    parameters_ = std::exchange(other.parameters_, {});
+    return *this;
+  }
+  ~GradientHooks() { remove(); }
+
+ private:
+  class Hook : public torch::autograd::PostAccumulateGradHook {
+   public:
+    Hook(std::size_t i, std::shared_ptr<Receive> receive) : i_{i}, receive_{std::move(receive)} {}
+    void operator()(const torch::autograd::Variable& parameter) override {
+      const at::Tensor gradient = std::exchange(parameter.mutable_grad(), {});
+      (*receive_)(i_, gradient);
+    }
+
+   private:
+    std::size_t i_;
+    std::shared_ptr<Receive> receive_;
+  };
+
+  void remove() noexcept {
+    for (const auto& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  }
+
+  std::shared_ptr<Receive> receive_;
+  std::vector<at::Tensor> parameters_;
+};
+
+/// Collects the gradients of one optimizer step, over one or more backward passes, in the arena: the first write of a
+/// parameter replaces what the last step left there, later ones add.
+class GradientSum {
+ public:
+  explicit GradientSum(Arena& arena) : arena_{&arena}, written_(arena.size(), false) {}
+
+  bool written(std::size_t i) const { return written_[i]; }
+
+  /// Adds one backward pass's gradient and scales the sum; an undefined gradient counts as zeros.
+  void add(std::size_t i, const at::Tensor& gradient, double scale = 1.0) {
+    at::Tensor view = (*arena_)[i].gradient;
+    const bool first = !written_[i];
+    written_[i] = true;
+    if (!gradient.defined()) {
+      if (first) view.zero_();
+      else if (scale != 1.0) view.mul_(scale);
+    } else if (first) {
+      if (scale == 1.0) view.copy_(gradient);
+      else at::mul_out(view, gradient, at::scalar_tensor(scale));
+    } else {
+      view.add_(gradient);
+      if (scale != 1.0) view.mul_(scale);
+    }
+  }
+
+  /// Takes what somebody else has written into the arena for parameter `i` as its sum, scaled.
+  void take(std::size_t i, double scale) {
+    written_[i] = true;
+    at::Tensor{(*arena_)[i].gradient}.mul_(scale);
+  }
+
+  /// Ends the step: what was never written is zero, and `.grad` shows the result to whoever looks.
+  void publish() {
+    for (std::size_t i = 0; i < arena_->size(); ++i) {
+      const auto& entry = (*arena_)[i];
+      if (!written_[i]) entry.gradient.zero_();
+      written_[i] = false;
+      entry.parameter.mutable_grad() = entry.gradient;
+    }
+  }
+
+  /// Before a backward pass: `.grad` undefined, or autograd would add in place.
+  void hide() {
+    for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();
+  }
+
+ private:
+  Arena* arena_;
+  std::vector<bool> written_;
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,229 @@
+// ddpxx/launch/agent.hpp — starts the ranks of one machine, passes their output and signals on, and ends all of them
+// when one fails. One thread, one poll loop, no torch.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <iomanip>
+#include <optional>
+#include <poll.h>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/failure_report.hpp>
+#include <ddpxx/launch/free_port.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/output_queue.hpp>
+#include <ddpxx/launch/rank_process.hpp>
+#include <ddpxx/launch/root_cause.hpp>
+#include <ddpxx/launch/signal_inbox.hpp>
+
+namespace ddpxx {
+
+/// After the first failure the other ranks may end by themselves for this long: they notice a lost peer within it, and
+/// their own words say more than our SIGTERM. Longer than `kCollateralWindow`, so that a late cause is still seen.
+inline constexpr std::chrono::milliseconds kSettle{2'000};
+static_assert(kSettle > kCollateralWindow);
+
+/// Runs a plan on this machine.
+class Agent {
+ public:
+  explicit Agent(LaunchPlan plan) : plan_{std::move(plan)}, program_{find_program(plan_.program)} {}
+
+  /// Starts the ranks, again after a failure while restarts remain, and waits for their end; returns our exit code.
+  /// Errors  `config` when the program does not run, `storage` when log files cannot be made, `peer` when the system
+  /// gives no process; no rank is left behind.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::vector<Exit> attempt(int restart);
+  void wait(std::vector<RankProcess>& ranks);
+  void poll_once(std::vector<RankProcess>& ranks);
+  void hear(int number, std::vector<RankProcess>& ranks);
+  void notice_ends(std::vector<RankProcess>& ranks);
+  void keep_deadlines(std::vector<RankProcess>& ranks);
+  void deliver_output();
+  void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
+
+  LaunchPlan plan_;
+  std::string program_;
+  SignalInbox inbox_;
+  OutputQueue output_;
+  std::string run_id_;
+  std::filesystem::path folder_;                // of all attempts
+  std::optional<int> request_;                  // the signal that asked us to end
+  std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
+  std::optional<Clock::time_point> kill_;       // when to send SIGKILL
+};
+
+namespace detail {
+
+/// A name that no other run on this machine has: its log folder is its own. Several machines must agree on theirs.
+inline std::string make_run_id(const LaunchPlan& plan) {
+  if (plan.num_nodes > 1) return "none";  // as torchrun
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  return (std::ostringstream{} << std::put_time(&parts, "%Y%m%d-%H%M%S-") << ::getpid()).str();
+}
+
+inline std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+inline std::vector<std::string> own_environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) result.emplace_back(*entry);
+  return result;
+}
+
+}  // namespace detail
+
+inline int Agent::run() {
+  run_id_ = detail::make_run_id(plan_);
+  if (!plan_.log_dir.empty()) {
+    const std::string node = plan_.num_nodes > 1 ? "_node" + std::to_string(plan_.node_rank) : "";
+    folder_ = std::filesystem::absolute(plan_.log_dir) / (run_id_ + node);
+    say("the ranks write to " + harmless(folder_.string()));
+  }
+  for (int restart = 0;; ++restart) {
+    const std::vector<Exit> exits = attempt(restart);
+    const auto cause = root_cause(exits, request_);
+    if (cause && !request_ && restart < plan_.max_restarts) {
+      say("rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]) + "; restart " +
+          std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
+      continue;
+    }
+    if (cause) {
+      std::string report = failure_report(exits, *cause, plan_.program, detail::host_name());
+      report.pop_back();  // the queue ends lines itself
+      output_.push(STDERR_FILENO, "", report);
+    } else if (request_ && exit_code(exits, request_) > 128) {
+      say("ended by " + signal_name(*request_));
+    }
+    deliver_output();
+    return exit_code(exits, request_);
+  }
+}
+
+inline std::vector<Exit> Agent::attempt(int restart) {
+  terminate_.reset();
+  kill_.reset();
+  const RankCommon common{.plan = plan_,
+                          .path = program_,
+                          .inherited = detail::own_environment(),
+                          .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart))};
+  const std::uint16_t port = plan_.master_port ? *plan_.master_port : free_port();
+  std::vector<RankProcess> ranks;
+  ranks.reserve(static_cast<std::size_t>(plan_.ranks_per_node));
+  for (int i = 0; i < plan_.ranks_per_node; ++i)
+    ranks.emplace_back(common, Launch{.place = place_of(plan_, i, restart),
+                                      .address = plan_.master_address,
+                                      .port = port,
+                                      .store_host = StoreHost::rank_zero,
+                                      .run_id = run_id_});
+  wait(ranks);
+  std::vector<Exit> exits;
+  for (auto& rank : ranks) {
+    rank.finish(output_);
+    exits.push_back(*rank.exit());
+  }
+  return exits;
+}
+
+inline void Agent::wait(std::vector<RankProcess>& ranks) {
+  const auto ended = [](const RankProcess& rank) { return rank.exit().has_value(); };
+  while (!std::all_of(ranks.begin(), ranks.end(), ended)) poll_once(ranks);
+}
+
+inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
+  std::vector<pollfd> waits = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
+  std::vector<RankStream*> streams;
+  for (auto& rank : ranks)
+    for (auto& stream : rank.streams())
+      if (stream.descriptor() >= 0 && !output_.full()) {
+        waits.push_back({stream.descriptor(), POLLIN, 0});
+        streams.push_back(&stream);
+      }
+  int timeout = -1;
+  for (const auto& deadline : {terminate_, kill_}) {
+    if (!deadline) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    const int bounded = static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
+    timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
+  }
+  ::poll(waits.data(), waits.size(), timeout);
+
+  if (waits[1].revents != 0) output_.write_some();
+  for (std::size_t i = 0; i < streams.size(); ++i)
+    if (waits[i + 2].revents != 0) streams[i]->read_some(output_);
+  while (const auto number = inbox_.next()) hear(*number, ranks);
+  notice_ends(ranks);
+  keep_deadlines(ranks);
+}
+
+inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
+  if (number == SIGCHLD) return;  // `notice_ends` looks at all of them anyway
+  if (number == SIGUSR1 || number == SIGUSR2) {
+    for (auto& rank : ranks) rank.pass_on(number);
+    return;
+  }
+  if (request_ && number == SIGINT) {
+    kill_ = Clock::now();
+    return;
+  }
+  if (!request_) kill_ = Clock::now() + plan_.grace;
+  request_ = number;
+  for (auto& rank : ranks) rank.tell(number);
+}
+
+inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
+  for (auto& rank : ranks) {
+    if (!rank.look() || rank.exit()->code == 0 || terminate_ || kill_) continue;
+    // Ranks stop on request at the same step and save together: the others follow, but not within two seconds.
+    const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped);
+    terminate_ = Clock::now() + (stopped ? plan_.grace : kSettle);
+  }
+}
+
+inline void Agent::keep_deadlines(std::vector<RankProcess>& ranks) {
+  const auto passed = [](std::optional<Clock::time_point>& deadline) {
+    if (!deadline || Clock::now() < *deadline) return false;
+    deadline.reset();
+    return true;
+  };
+  if (passed(kill_)) {
+    for (auto& rank : ranks) rank.tell(SIGKILL);
+    terminate_.reset();
+  } else if (passed(terminate_)) {
+    for (auto& rank : ranks) rank.tell(SIGTERM);
+    kill_ = Clock::now() + plan_.grace;
+  }
+}
+
+/// At the end: waits as long as somebody may still read, but not against a signal, and not for long after one.
+inline void Agent::deliver_output() {
+  while (output_.waiting_for() >= 0) {
+    pollfd waits[] = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
+    if (::poll(waits, 2, request_ ? 2'000 : -1) == 0) return;
+    if (waits[1].revents != 0)
+      output_.write_some();
+    else
+      while (const auto number = inbox_.next())
+        if (number != SIGCHLD) return;
+  }
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,153 @@
+// ddpxx/launch/child.hpp — one started program and all that it starts in turn.
+#pragma once
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// What to start; the descriptors are borrowed.
+struct ChildStart {
+  std::string path;  ///< Of the executable file.
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;  ///< `NAME=value`.
+  int input = -1;
+  int output = -1;
+  int error = -1;
+};
+
+/// The file that `program` names, searched in PATH as a shell does.
+/// Errors  `config` when there is none, or it is not executable.
+inline std::string find_program(const std::string& program);
+
+/// A started program with its own process group. It dies with the thread that started it, and with this handle, and
+/// then its own children die with it. Stays a zombie until then, so that its number cannot come to mean another
+/// process.
+class Child {
+ public:
+  /// Errors  `config` when the file cannot be executed; `peer` when the system gives no process.
+  explicit Child(const ChildStart& start);
+  Child(Child&& other) noexcept : pid_{std::exchange(other.pid_, 0)} {}
+  Child& operator=(Child&&) = delete;
+  ~Child() {
+    if (pid_ == 0) return;
+    signal(SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  pid_t pid() const noexcept { return pid_; }
+
+  /// The exit code, or minus the number of the signal that ended it; none while it runs.
+  std::optional<int> ended() const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return std::nullopt;
+    return info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
+  }
+
+  /// To the program and its own children.
+  void signal(int number) const noexcept { ::kill(-pid_, number); }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+namespace detail {
+
+inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+/// Runs in the new process, up to the program's first instruction; what it calls is safe between fork and exec.
+[[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment, pid_t parent,
+                                int report) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);  // it died before it could be watched
+  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
+    ::execve(start.path.c_str(), arguments, environment);
+  const int why = errno;
+  [[maybe_unused]] const auto written = ::write(report, &why, sizeof why);
+  ::_exit(127);
+}
+
+}  // namespace detail
+
+inline Child::Child(const ChildStart& start) {
+  const auto arguments = detail::c_texts(start.arguments), environment = detail::c_texts(start.environment);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw Error{Errc::peer, "cannot start " + start.path + ": " + std::strerror(errno) + " (limit: ulimit -n)"};
+  const Descriptor from_child{ends[0]};
+  Descriptor to_parent{ends[1]};
+  const pid_t self = ::getpid(), pid = ::fork();
+  if (pid < 0)
+    throw Error{Errc::peer, "cannot start " + start.path + ": " + std::strerror(errno) + " (limit: ulimit -u)"};
+  if (pid == 0) detail::become(start, arguments.data(), environment.data(), self, to_parent.get());
+  pid_ = pid;
+  ::setpgid(pid, pid);  // both sides say it, so that it holds whoever runs first
+  to_parent.close();
+  int why = 0;
+  ssize_t size = 0;
+  do size = ::read(from_child.get(), &why, sizeof why);
+  while (size < 0 && errno == EINTR);
+  if (size <= 0) return;  // exec has closed the other end: it runs
+  ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  throw Error{Errc::config, "cannot run " + start.path + ": " + std::strerror(why) +
+                                (why == ENOEXEC ? "; a script needs a first line such as #!/bin/sh" : "")};
+}
+
+inline std::string find_program(const std::string& program) {
+  namespace fs = std::filesystem;
+  const auto runs = [](const std::string& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+  };
+  if (program.find('/') != std::string::npos) {
+    if (runs(program)) return program;
+    std::error_code ignored;
+    throw Error{Errc::config,
+                "cannot run " + program +
+                    (fs::exists(program, ignored) ? ": it is not an executable file" : ": there is no such file")};
+  }
+  const char* variable = std::getenv("PATH");
+  std::string_view folders = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
+  while (true) {
+    const auto end = folders.find(':');
+    const std::string folder{folders.substr(0, end)};
+    if (const std::string path = (folder.empty() ? "." : folder) + '/' + program; runs(path)) return path;
+    if (end == std::string_view::npos) break;
+    folders.remove_prefix(end + 1);
+  }
+  std::error_code ignored;
+  throw Error{Errc::config, "cannot run " + program + ": it is in no folder of PATH" +
+                                (fs::exists(program, ignored) ? "; for the file here write ./" + program : "")};
+}
+
+}  // namespace ddpxx

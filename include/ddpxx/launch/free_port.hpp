@@ -1,0 +1,30 @@
+// ddpxx/launch/free_port.hpp — a TCP port that nobody uses.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// A port of the loopback interface that is free now. It stays unreserved: whoever is to listen takes it soon.
+/// Errors  `peer` when the system gives none.
+inline std::uint16_t free_port() {
+  const Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!socket || ::bind(socket.get(), generic, length) != 0 || ::getsockname(socket.get(), generic, &length) != 0)
+    throw Error{Errc::peer, "no free port on the loopback interface: " + std::string{std::strerror(errno)}};
+  return ntohs(address.sin_port);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,24 @@
+// ddpxx/launch/join.hpp — from what the launcher said to a group.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/launch/torchrun_environment.hpp>
+
+namespace ddpxx {
+
+/// Joins the ranks that a launcher has started; without one, a world of one.
+/// Ranks   Collective.
+/// Errors  those of `connect`.
+inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {
+  if (!launch) return connect("", Place{}, options);
+  options.store_host = launch->store_host;
+  const bool ipv6 = launch->address.find(':') != std::string::npos;
+  const auto host = ipv6 ? "[" + launch->address + "]" : launch->address;
+  return connect("tcp://" + host + ":" + std::to_string(launch->port), launch->place, options);
+}
+
+}  // namespace ddpxx

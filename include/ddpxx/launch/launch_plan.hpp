@@ -1,0 +1,211 @@
+// ddpxx/launch/launch_plan.hpp — the command line of ddpxx-run as a value. The flags and their meaning are torchrun's,
+// dashed or underscored; a flag that is not in the table is refused by name.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <ddpxx/comm/place.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// What one agent starts on its machine.
+struct LaunchPlan {
+  int num_nodes = 1;
+  int node_rank = 0;
+  int ranks_per_node = 1;
+  std::string master_address = "127.0.0.1";
+  std::optional<std::uint16_t> master_port = {};  ///< None: a free port, picked anew for every start of the ranks.
+  int max_restarts = 0;
+  std::chrono::milliseconds grace{30'000};  ///< From SIGTERM, or a forwarded signal, to SIGKILL.
+  std::filesystem::path log_dir = {};       ///< Empty: the ranks' lines go to our own output.
+  std::string program = {};
+  std::vector<std::string> arguments = {};  ///< Without the program's name.
+};
+
+/// The place of the rank with this local number.
+inline Place place_of(const LaunchPlan& plan, int local_rank, int restart) {
+  return {.rank = Rank{plan.node_rank * plan.ranks_per_node + local_rank},
+          .world_size = WorldSize{plan.num_nodes * plan.ranks_per_node},
+          .local_rank = LocalRank{local_rank},
+          .local_world_size = LocalWorldSize{plan.ranks_per_node},
+          .restart = restart};
+}
+
+/// Reads the arguments that follow the program's name; none when they ask for help.
+/// The first argument that is no flag is the program to start, and all that follow are its own.
+/// Errors  `config`, naming the flag.
+inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> arguments);
+
+/// The text of `ddpxx-run --help`, from the same table that `parse_launch` reads by.
+inline std::string launch_help();
+
+namespace detail {
+
+struct LaunchFlag {
+  std::string_view name;   // dashed; the underscored form is understood as well
+  std::string_view value;  // its name in the help; empty when the flag takes none
+  std::string_view help;
+  void (*apply)(LaunchPlan&, const LaunchFlag&, const std::string& text);
+};
+
+[[noreturn]] inline void refuse(const LaunchFlag& flag, const std::string& text, const std::string& expected) {
+  throw Error{Errc::config, std::string{flag.name} + ": \"" + text + "\" is not " + expected};
+}
+
+inline int whole_number(const LaunchFlag& flag, const std::string& text, int least, int most) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most)
+    refuse(flag, text, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  return value;
+}
+
+inline std::chrono::milliseconds seconds(const LaunchFlag& flag, const std::string& text) {
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || !(value >= 0) || value > 1e6)
+    refuse(flag, text, "a number of seconds from 0 to 1000000");
+  return std::chrono::milliseconds{std::llround(value * 1000)};
+}
+
+constexpr int kMostRanks = 4096;  // of one machine; far above any, far below what a typing error yields
+
+inline constexpr std::array kLaunchFlags = {
+    LaunchFlag{"--standalone", "", "one machine, a free port; overrides --master-addr and --master-port",
+               [](LaunchPlan&, const LaunchFlag&, const std::string&) {}},
+    LaunchFlag{"--nproc-per-node", "N", "ranks to start on this machine [1]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 plan.ranks_per_node = whole_number(flag, text, 1, kMostRanks);
+               }},
+    LaunchFlag{"--nnodes", "M", "machines of the run; each runs ddpxx-run with its own --node-rank [1]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 plan.num_nodes = whole_number(flag, text, 1, 100'000);
+               }},
+    LaunchFlag{"--node-rank", "R", "number of this machine; its ranks are R*N to R*N+N-1 [0]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 plan.node_rank = whole_number(flag, text, 0, 100'000);
+               }},
+    LaunchFlag{"--master-addr", "HOST", "where rank 0 runs: name or IP address [127.0.0.1]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 if (text.empty()) refuse(flag, text, "a host");
+                 plan.master_address = text;
+               }},
+    LaunchFlag{"--master-port", "PORT", "where rank 0 listens [one machine: a free port; several: 29500]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
+               }},
+    LaunchFlag{"--max-restarts", "K", "how often all ranks are started anew after a failure; one machine only [0]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 plan.max_restarts = whole_number(flag, text, 0, 1'000'000);
+               }},
+    LaunchFlag{
+        "--grace", "SECONDS", "time that a rank has to end by itself before it is killed [30]",
+        [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) { plan.grace = seconds(flag, text); }},
+    LaunchFlag{"--log-dir", "DIR",
+               "output goes to DIR/<run id>/attempt_<k>/<local rank>/{stdout,stderr}.log instead of here",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 if (text.empty()) refuse(flag, text, "a directory");
+                 plan.log_dir = text;
+               }},
+    LaunchFlag{"--no-python", "", "accepted for torchrun's sake: PROGRAM is always run as it is",
+               [](LaunchPlan&, const LaunchFlag&, const std::string&) {}},
+    LaunchFlag{"--help", "", "this text", [](LaunchPlan&, const LaunchFlag&, const std::string&) {}},
+};
+
+inline const LaunchFlag& launch_flag(std::string name) {
+  if (name == "-h") name = "--help";
+  const std::string spelt = name;
+  std::replace(name.begin(), name.end(), '_', '-');
+  const auto found =
+      std::find_if(kLaunchFlags.begin(), kLaunchFlags.end(), [&](auto& flag) { return flag.name == name; });
+  if (found == kLaunchFlags.end())
+    throw Error{Errc::config, "unknown flag " + spelt + "; `ddpxx-run --help` lists those that are there"};
+  return *found;
+}
+
+inline void settle_launch(LaunchPlan& plan, const std::vector<std::string_view>& given) {
+  const auto has = [&](std::string_view name) { return std::find(given.begin(), given.end(), name) != given.end(); };
+  if (plan.program.empty()) throw Error{Errc::config, "no PROGRAM to start; see `ddpxx-run --help`"};
+  if (plan.node_rank >= plan.num_nodes)
+    throw Error{Errc::config, "--node-rank " + std::to_string(plan.node_rank) + " is outside --nnodes " +
+                                  std::to_string(plan.num_nodes) + ": nodes count from 0"};
+  if (plan.num_nodes > 1) {
+    if (has("--standalone")) throw Error{Errc::config, "--standalone is for one machine, but --nnodes asks for more"};
+    if (plan.max_restarts > 0)
+      throw Error{Errc::config, "--max-restarts works on one machine only; with --nnodes start all of them again"};
+    if (!has("--master-addr"))
+      throw Error{Errc::config, "--nnodes above 1 needs --master-addr, the machine of --node-rank 0"};
+    if (!plan.master_port) plan.master_port = 29'500;
+  }
+  if (has("--standalone")) {
+    plan.master_address = LaunchPlan{}.master_address;
+    plan.master_port.reset();
+  }
+}
+
+}  // namespace detail
+
+inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> arguments) {
+  LaunchPlan plan;
+  std::vector<std::string_view> given;
+  while (!arguments.empty() && arguments.front().starts_with('-')) {
+    const std::string argument = arguments.front();
+    arguments = arguments.subspan(1);
+    if (argument == "--") break;
+    const auto equals = argument.find('=');
+    const detail::LaunchFlag& flag = detail::launch_flag(argument.substr(0, equals));
+    if (flag.name == "--help") return std::nullopt;
+    given.push_back(flag.name);
+    std::string text;
+    if (flag.value.empty()) {
+      if (equals != std::string::npos) throw Error{Errc::config, std::string{flag.name} + " takes no value"};
+    } else if (equals != std::string::npos) {
+      text = argument.substr(equals + 1);
+    } else {
+      if (arguments.empty())
+        throw Error{Errc::config, std::string{flag.name} + " needs a value: " + std::string{flag.value}};
+      text = arguments.front();
+      arguments = arguments.subspan(1);
+    }
+    flag.apply(plan, flag, text);
+  }
+  if (!arguments.empty()) {
+    plan.program = arguments.front();
+    plan.arguments.assign(arguments.begin() + 1, arguments.end());
+  }
+  detail::settle_launch(plan, given);
+  return plan;
+}
+
+inline std::string launch_help() {
+  std::string text =
+      "Usage: ddpxx-run [FLAGS] PROGRAM [ARGUMENTS]\n"
+      "Starts PROGRAM once per rank with the variables that torchrun sets, and ends all ranks when one fails.\n\n";
+  for (const auto& flag : detail::kLaunchFlags) {
+    std::string left = "  " + std::string{flag.name} + (flag.value.empty() ? "" : " ") + std::string{flag.value};
+    left.resize(std::max<std::size_t>(left.size() + 1, 24), ' ');
+    text += left + std::string{flag.help} + '\n';
+  }
+  return text +
+         "\nEvery flag is also understood with underscores and as --flag=value.\n"
+         "With several ranks each line of output starts with its rank, `[rank3]: `; OMP_NUM_THREADS is 1 unless set.\n"
+         "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 reach all\n"
+         "ranks; a second SIGINT kills them.\n"
+         "Exit code: 0, 75 when all ranks stopped on request, otherwise that of the rank that failed first\n"
+         "(128+n for signal n); 2 when the command line is wrong or PROGRAM cannot be started.\n";
+}
+
+}  // namespace ddpxx

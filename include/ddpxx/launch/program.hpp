@@ -1,0 +1,53 @@
+// ddpxx/launch/program.hpp — the frame of a main(): errors become one line and an exit code.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline bool tells_of_memory(const std::string& text) {
+  return text.find("out of memory") != std::string::npos || text.find("allocate memory") != std::string::npos;
+}
+
+}  // namespace detail
+
+/// Runs a program's body and ends the process: code 0, or that of the error, which is printed.
+/// Leaves by std::_Exit: a backend with unfinished work would wait for peers in its destructor.
+template <class Body>
+[[noreturn]] void run_program(const std::string& name, Body&& body) {
+  const auto rank = environment("RANK");
+  const auto report = [&](const std::string& text) {
+    std::cout.flush();
+    std::cerr << name + (rank ? ": rank " + *rank : std::string{}) + ": error: " + text + "\n";
+  };
+  int code = 0;
+  try {
+    body();
+  } catch (const Error& error) {
+    report(error.what());
+    code = static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    report("out of memory: use a smaller batch or model");
+    code = static_cast<int>(Errc::memory);
+  } catch (const std::exception& error) {
+    const auto text = first_line(error);
+    report(text);
+    code = detail::tells_of_memory(text) ? static_cast<int>(Errc::memory) : 1;
+  }
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace ddpxx

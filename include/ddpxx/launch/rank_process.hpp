@@ -1,0 +1,136 @@
+// ddpxx/launch/rank_process.hpp — one running rank: its program, its outputs, and how it ended.
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/child.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/output_queue.hpp>
+#include <ddpxx/launch/rank_environment.hpp>
+#include <ddpxx/launch/rank_stream.hpp>
+#include <ddpxx/launch/root_cause.hpp>
+
+namespace ddpxx {
+
+/// What all ranks of one start have in common.
+struct RankCommon {
+  const LaunchPlan& plan;
+  std::string path;                    ///< Of the program's file.
+  std::vector<std::string> inherited;  ///< Our own environment.
+  std::filesystem::path folder;        ///< Holds one folder per rank; empty for none.
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+};
+
+/// A rank from its start to its end. Dies with this handle.
+class RankProcess {
+ public:
+  /// Errors  `config` when the program does not run, `storage` when its log files cannot be made, `peer` when the
+  /// system gives no process.
+  RankProcess(const RankCommon& common, const Launch& launch) : place_{launch.place}, started_{common.started} {
+    std::string error_file;
+    if (!common.folder.empty()) {
+      folder_ = common.folder / std::to_string(place_.local_rank.value);
+      std::error_code failure;
+      std::filesystem::create_directories(folder_, failure);
+      if (failure) throw Error{Errc::storage, "cannot make " + folder_.string() + ": " + failure.message()};
+      error_file = folder_ / "error.json";
+    }
+    ChildStart start{.path = common.path,
+                     .arguments = {common.plan.program},
+                     .environment = rank_environment(common.inherited, common.plan, launch, error_file)};
+    start.arguments.insert(start.arguments.end(), common.plan.arguments.begin(), common.plan.arguments.end());
+
+    const Descriptor nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    start.input = nothing.get();
+    Descriptor out_file, error_file_end;
+    if (common.plan.log_dir.empty()) {
+      const std::string rank = std::to_string(place_.rank.value);
+      const std::string prefix = common.plan.ranks_per_node > 1 ? "[rank" + rank + "]: " : "";
+      streams_.emplace_back(STDOUT_FILENO, prefix);
+      streams_.emplace_back(STDERR_FILENO, prefix);
+      start.output = streams_[0].write_end().get();
+      start.error = streams_[1].write_end().get();
+    } else {
+      out_file = log_file("stdout.log");
+      error_file_end = log_file("stderr.log");
+      start.output = out_file.get();
+      start.error = error_file_end.get();
+    }
+    child_.emplace(start);
+    for (auto& stream : streams_) stream.write_end().close();
+  }
+
+  const std::optional<Exit>& exit() const noexcept { return exit_; }
+  std::vector<RankStream>& streams() noexcept { return streams_; }
+
+  /// Asks the rank to end; remembered, because an end that we caused is no failure. One that has ended hears nothing.
+  void tell(int number) {
+    if (exit_) return;
+    told_ = number;
+    child_->signal(number);
+    child_->signal(SIGCONT);  // a stopped process would hear it only when it goes on
+  }
+
+  /// Passes a signal on that asks for nothing in particular.
+  void pass_on(int number) const {
+    if (!exit_) child_->signal(number);
+  }
+
+  /// Looks whether the rank has ended; true when it has just been found so.
+  bool look() {
+    if (exit_) return false;
+    const auto code = child_->ended();
+    if (!code) return false;
+    exit_ = Exit{
+        .rank = place_.rank.value,
+        .local_rank = place_.local_rank.value,
+        .pid = child_->pid(),
+        .code = *code,
+        .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started_),
+        .time = std::chrono::system_clock::now(),
+        .told = told_};
+    return true;
+  }
+
+  /// After the rank's end: ends what it has left behind, and collects its last words.
+  void finish(OutputQueue& queue) {
+    if (!exit_) return;
+    child_.reset();
+    for (auto& stream : streams_) stream.finish(queue);
+    exit_->last_lines = streams_.empty() ? last_lines_of(folder_ / "stderr.log") : streams_[1].last_lines();
+    std::error_code ignored;
+    if (const auto path = folder_ / "error.json"; !folder_.empty() && std::filesystem::exists(path, ignored))
+      exit_->error_file = path;
+  }
+
+ private:
+  Descriptor log_file(const char* name) const {
+    const std::string path = folder_ / name;
+    Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
+    if (!file) throw Error{Errc::storage, "cannot write " + path + ": " + std::strerror(errno)};
+    return file;
+  }
+
+  Place place_;
+  std::chrono::steady_clock::time_point started_;
+  std::filesystem::path folder_;
+  std::vector<RankStream> streams_;  // standard output and error; none when they go to files
+  std::optional<Child> child_;
+  std::optional<int> told_;
+  std::optional<Exit> exit_;
+};
+
+}  // namespace ddpxx

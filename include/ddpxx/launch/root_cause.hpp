@@ -1,0 +1,84 @@
+// ddpxx/launch/root_cause.hpp — how the ranks of a run ended, which of them is to blame, and our own exit code.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// How one rank ended.
+struct Exit {
+  int rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  int code = 0;                          ///< Exit code, or minus the signal's number, as Python counts.
+  std::chrono::milliseconds elapsed{0};  ///< Since the ranks were started.
+  std::chrono::system_clock::time_point time = {};
+  std::optional<int> told = {};              ///< The last signal by which we had asked it to end, if we had.
+  std::vector<std::string> last_lines = {};  ///< Of its standard error.
+  std::string error_file = {};               ///< Of a Python program's `@record`; empty when there is none.
+};
+
+/// A rank that lost its peers ends with `Errc::peer`. If another one failed otherwise this close to it, that one is the
+/// cause: who closes a socket by dying is sometimes seen to be dead only after its peers have noticed.
+inline constexpr std::chrono::milliseconds kCollateralWindow{1'000};
+
+/// The index of the exit that explains the run's failure; none when nothing failed.
+/// `request` is the signal by which a user or a scheduler asked the run to end: then an end that follows from the
+/// request, this very signal or a lost peer, is no failure.
+inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::optional<int> request);
+
+/// The launcher's exit code: the root cause's; without one 0, or 75 when ranks stopped on request with their work
+/// saved, or 128+n when the request's signal n ended some of them.
+inline int exit_code(std::span<const Exit> exits, std::optional<int> request);
+
+namespace detail {
+
+inline bool is_well(const Exit& exit) { return exit.code == 0 || exit.code == static_cast<int>(Errc::stopped); }
+inline bool lost_its_peers(const Exit& exit) { return exit.code == static_cast<int>(Errc::peer); }
+
+/// True when the rank ended as we told it to, by the signal itself or by a shell's or Python's 128+n for it.
+inline bool obeyed(const Exit& exit) {
+  return exit.told && (exit.code == -*exit.told || exit.code == 128 + *exit.told);
+}
+
+}  // namespace detail
+
+inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::optional<int> request) {
+  const auto earliest = [&](auto&& counts) {
+    std::optional<std::size_t> found;
+    for (std::size_t i = 0; i < exits.size(); ++i)
+      if (counts(exits[i]) && (!found || exits[i].elapsed < exits[*found].elapsed)) found = i;
+    return found;
+  };
+  const auto failed = [&](const Exit& exit) {
+    return !detail::is_well(exit) && !detail::obeyed(exit) && !(request && detail::lost_its_peers(exit));
+  };
+  const auto first = earliest(failed);
+  // Nobody failed, yet somebody had to be ended: it did not follow the ranks that had stopped.
+  if (!first) return request ? std::nullopt : earliest([](const Exit& exit) { return !detail::is_well(exit); });
+  if (!detail::lost_its_peers(exits[*first])) return first;
+  const auto other = earliest([&](const Exit& exit) { return failed(exit) && !detail::lost_its_peers(exit); });
+  return other && exits[*other].elapsed - exits[*first].elapsed <= kCollateralWindow ? other : first;
+}
+
+inline int exit_code(std::span<const Exit> exits, std::optional<int> request) {
+  const auto shell_code = [](int code) { return code < 0 ? 128 - code : code; };
+  if (const auto cause = root_cause(exits, request)) return shell_code(exits[*cause].code);
+  bool stopped = false;
+  for (const Exit& exit : exits) {
+    if (!detail::is_well(exit)) return 128 + request.value_or(SIGTERM);
+    stopped |= exit.code != 0;
+  }
+  return stopped ? static_cast<int>(Errc::stopped) : 0;
+}
+
+}  // namespace ddpxx

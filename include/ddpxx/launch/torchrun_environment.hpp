@@ -1,0 +1,86 @@
+// ddpxx/launch/torchrun_environment.hpp — what a launcher tells a rank, read from the variables that torchrun sets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include <ddpxx/comm/place.hpp>
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// What a launcher tells one rank: its place, and where the ranks meet.
+struct Launch {
+  Place place = {};
+  std::string address = {};  ///< Host name or IP address, an IPv6 one without brackets.
+  std::uint16_t port = 0;
+  StoreHost store_host = StoreHost::rank_zero;
+  std::string run_id = {};
+
+  friend bool operator==(const Launch&, const Launch&) = default;
+};
+
+namespace detail {
+
+inline int launch_number(const char* name, int otherwise) {
+  const auto value = environment_integer(name);
+  if (!value) return otherwise;
+  if (*value < std::numeric_limits<int>::min() || *value > std::numeric_limits<int>::max())
+    throw Error{Errc::peer,
+                "environment variable " + std::string{name} + "=" + std::to_string(*value) + " is too large"};
+  return static_cast<int>(*value);
+}
+
+inline std::string without_brackets(std::string address) {
+  const bool opens = address.starts_with('['), closes = address.ends_with(']');
+  if (!opens && !closes) return address;
+  if (!opens || !closes || address.size() < 3)
+    throw Error{Errc::peer, "environment variable MASTER_ADDR=" + address + " has a bracket without its other half"};
+  return address.substr(1, address.size() - 2);
+}
+
+}  // namespace detail
+
+/// This process's launch as torchrun, ddpxx-run or a hand-written script describes it; none when no variable of it is
+/// set, which is a world of one. LOCAL_RANK and LOCAL_WORLD_SIZE default to RANK and WORLD_SIZE, as on one machine.
+/// Errors  `peer` when only some variables are set (the text names every missing one) or one has an impossible value.
+/// Source  torch.distributed's `env://` rendezvous, its rule for TORCHELASTIC_USE_AGENT_STORE included.
+inline std::optional<Launch> torchrun_environment() {
+  static constexpr std::array kNeeded = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  std::string missing;
+  bool any = environment("LOCAL_RANK").has_value();
+  for (const char* name : kNeeded) {
+    if (environment(name))
+      any = true;
+    else
+      missing += (missing.empty() ? "" : ", ") + std::string{name};
+  }
+  if (!any) return std::nullopt;
+  if (!missing.empty())
+    throw Error{Errc::peer, "the launch environment is incomplete: " + missing +
+                                " not set; start with ddpxx-run or torchrun, or unset RANK, WORLD_SIZE, LOCAL_RANK, "
+                                "MASTER_ADDR and MASTER_PORT to run alone"};
+
+  Launch launch;
+  const int rank = detail::launch_number("RANK", 0), world_size = detail::launch_number("WORLD_SIZE", 1);
+  launch.place = {.rank = Rank{rank},
+                  .world_size = WorldSize{world_size},
+                  .local_rank = LocalRank{detail::launch_number("LOCAL_RANK", rank)},
+                  .local_world_size = LocalWorldSize{detail::launch_number("LOCAL_WORLD_SIZE", world_size)},
+                  .restart = detail::launch_number("TORCHELASTIC_RESTART_COUNT", 0)};
+  check(launch.place);
+  launch.address = detail::without_brackets(*environment("MASTER_ADDR"));
+  const int port = detail::launch_number("MASTER_PORT", 0);
+  if (port < 1 || port > std::numeric_limits<std::uint16_t>::max())
+    throw Error{Errc::peer, "environment variable MASTER_PORT=" + std::to_string(port) + " is not in 1 to 65535"};
+  launch.port = static_cast<std::uint16_t>(port);
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") launch.store_host = StoreHost::agent;
+  launch.run_id = environment("TORCHELASTIC_RUN_ID").value_or("");
+  return launch;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,79 @@
+// ddpxx/nn/attention.hpp — causal self-attention in the two layouts of a GPT.
+// Shape suffixes: B batch, T tokens, C width, H heads, D width of a head.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/nn/modules.hpp>
+
+namespace ddpxx {
+
+/// Fused causal attention over a joint projection of queries, keys and values.
+/// Shapes  `qkv_BT3C` [B, T, 3C]; result [B, T, C].
+inline at::Tensor causal_attention(const at::Tensor& qkv_BT3C, std::int64_t heads, double dropout) {
+  const auto B = qkv_BT3C.size(0), T = qkv_BT3C.size(1), C = qkv_BT3C.size(2) / 3;
+  const auto parts = qkv_BT3C.split(C, 2);
+  const auto by_head = [&](const at::Tensor& x_BTC) { return x_BTC.view({B, T, heads, C / heads}).transpose(1, 2); };
+  const auto y_BHTD = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), {},
+                                                       dropout, /*is_causal=*/true);
+  return y_BHTD.transpose(1, 2).contiguous().view({B, T, C});
+}
+
+/// The projections of torch.nn.MultiheadAttention, under its names; `in_proj` is initialised as there.
+class MultiheadProjections : public torch::nn::Module {
+ public:
+  explicit MultiheadProjections(std::int64_t width) {
+    const double bound = std::sqrt(6.0 / static_cast<double>(width + 3 * width));  // Xavier, uniform
+    weight_ = register_parameter("in_proj_weight", at::empty({3 * width, width}).uniform_(-bound, bound));
+    bias_ = register_parameter("in_proj_bias", at::zeros({3 * width}));
+    out_ = register_module("out_proj", std::make_shared<Linear>(width, width, 0.02));
+  }
+  at::Tensor in(const at::Tensor& x_BTC) const { return at::linear(x_BTC, weight_, bias_); }
+  at::Tensor out(const at::Tensor& y_BTC) const { return out_->forward(y_BTC); }
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;
+  std::shared_ptr<Linear> out_;
+};
+
+/// Causal self-attention: project, attend, project back (twice in minGPT-ddp's layout), drop.
+class CausalSelfAttention : public torch::nn::Module {
+ public:
+  CausalSelfAttention(const GPTConfig& config, double projection_std)
+      : heads_{config.sizes().n_head}, dropout_{config.dropout} {
+    const auto width = config.sizes().n_embd;
+    if (config.layout == GPTLayout::gpt2)
+      c_attn_ = register_module("c_attn", std::make_shared<Linear>(width, 3 * width, 0.02));
+    else
+      attn_ = register_module("attn", std::make_shared<MultiheadProjections>(width));
+    c_proj_ = register_module("c_proj", std::make_shared<Linear>(width, width, projection_std));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BTC) {
+    const auto qkv_BT3C = c_attn_ ? c_attn_->forward(x_BTC) : attn_->in(x_BTC);
+    auto y_BTC = causal_attention(qkv_BT3C, heads_, is_training() ? dropout_ : 0.0);
+    if (attn_) y_BTC = attn_->out(y_BTC);
+    return at::dropout(c_proj_->forward(y_BTC), dropout_, is_training());
+  }
+
+ private:
+  std::int64_t heads_;
+  double dropout_;
+  std::shared_ptr<Linear> c_attn_;
+  std::shared_ptr<MultiheadProjections> attn_;
+  std::shared_ptr<Linear> c_proj_;
+};
+
+}  // namespace ddpxx

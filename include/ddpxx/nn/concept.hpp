@@ -1,0 +1,59 @@
+// ddpxx/nn/concept.hpp — the door of the models: what a trainer calls.
+#pragma once
+
+#include <concepts>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/flat/layer.hpp>
+
+namespace ddpxx {
+
+/// The loss of a batch as a sum over its targets. The trainer divides by the number of targets of the whole step, over
+/// all ranks and micro-steps, so that a mean of means cannot be written.
+struct Loss {
+  at::Tensor sum;  ///< 0-dim.
+};
+
+template <class M>
+concept IsModule = std::derived_from<M, torch::nn::Module>;
+/// Layers are called through the runner, so that a strategy can act around each of them.
+template <class M, class Run, class Batch>
+concept LayeredModel = requires(M& model, Run& run, const Batch& batch) {
+  { model.forward(run, batch) } -> std::same_as<Loss>;
+};
+/// An ordinary forward: the whole model is one unit.
+template <class M, class Batch>
+concept OrdinaryModel = requires(M& model, const Batch& batch) {
+  { model.forward(batch) } -> std::same_as<Loss>;
+};
+template <class M, class Batch>
+concept ComputesLoss = LayeredModel<M, LayerRunner<PlainCall>, Batch> || OrdinaryModel<M, Batch>;
+
+template <class M, class Batch>
+concept TrainableModel = IsModule<M> && ComputesLoss<M, Batch>;
+
+template <class M, class Batch>
+consteval bool explain_model() {
+  static_assert(IsModule<M>, "model: derive it from torch::nn::Module");
+  static_assert(ComputesLoss<M, Batch>, "model: add `template <class Run> Loss forward(Run& run, const Batch& batch)`, "
+                                        "or an ordinary `Loss forward(const Batch& batch)`");
+  return true;
+}
+
+/// A model that knows which of its weights decay; of others, those with two dimensions or more do.
+template <class M>
+concept KnowsDecay = requires(const M& model, const std::string& name, const at::Tensor& parameter) {
+  { model.decays(name, parameter) } -> std::same_as<bool>;
+};
+
+/// The loss of a batch, whichever forward the model has.
+template <class M, class Run, class Batch>
+Loss compute_loss(M& model, Run& run, const Batch& batch) {
+  if constexpr (LayeredModel<M, Run, Batch>) return model.forward(run, batch);
+  else return model.forward(batch);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,148 @@
+// ddpxx/nn/gpt.hpp — a GPT with minGPT's structure and initialisation.
+// Shape suffixes: B batch, T tokens, C width, V vocabulary.
+// Source  minGPT and minGPT-ddp (structure, initialisation, names of the parameters).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/flat/layer.hpp>
+#include <ddpxx/nn/attention.hpp>
+#include <ddpxx/nn/concept.hpp>
+#include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/nn/modules.hpp>
+
+namespace ddpxx {
+
+/// The feed-forward half of a block: widen fourfold, GELU, narrow, drop.
+class FeedForward : public torch::nn::Module {
+ public:
+  FeedForward(const GPTConfig& config, double projection_std)
+      : gelu_{config.layout == GPTLayout::gpt2 ? "tanh" : "none"}, dropout_{config.dropout} {
+    const auto width = config.sizes().n_embd;
+    const bool gpt2 = config.layout == GPTLayout::gpt2;
+    widen_ = register_module(gpt2 ? "c_fc" : "0", std::make_shared<Linear>(width, 4 * width, 0.02));
+    // Only weights named c_proj are scaled down at the start; minGPT-ddp's second matrix has no name of its own.
+    narrow_ = register_module(gpt2 ? "c_proj" : "2",
+                              std::make_shared<Linear>(4 * width, width, gpt2 ? projection_std : 0.02));
+  }
+  at::Tensor forward(const at::Tensor& x_BTC) {
+    return at::dropout(narrow_->forward(at::gelu(widen_->forward(x_BTC), gelu_)), dropout_, is_training());
+  }
+
+ private:
+  std::string_view gelu_;
+  double dropout_;
+  std::shared_ptr<Linear> widen_;
+  std::shared_ptr<Linear> narrow_;
+};
+
+/// One transformer block: x + attention(norm(x)), then x + feed-forward(norm(x)).
+class GPTBlock : public torch::nn::Module, public Layer {
+ public:
+  explicit GPTBlock(const GPTConfig& config) {
+    const auto [layers, heads, width] = config.sizes();
+    const double projection_std = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
+    const bool gpt2 = config.layout == GPTLayout::gpt2;
+    norm_1_ = register_module(gpt2 ? "ln_1" : "ln1", std::make_shared<LayerNorm>(width));
+    attention_ = register_module("attn", std::make_shared<CausalSelfAttention>(config, projection_std));
+    norm_2_ = register_module(gpt2 ? "ln_2" : "ln2", std::make_shared<LayerNorm>(width));
+    feed_forward_ = register_module("mlp", std::make_shared<FeedForward>(config, projection_std));
+  }
+  at::Tensor forward(const at::Tensor& x_BTC) {
+    const auto y_BTC = x_BTC + attention_->forward(norm_1_->forward(x_BTC));
+    return y_BTC + feed_forward_->forward(norm_2_->forward(y_BTC));
+  }
+
+ private:
+  std::shared_ptr<LayerNorm> norm_1_;
+  std::shared_ptr<CausalSelfAttention> attention_;
+  std::shared_ptr<LayerNorm> norm_2_;
+  std::shared_ptr<FeedForward> feed_forward_;
+};
+
+/// A decoder-only transformer over token ids.
+/// Errors  `config` for sizes that do not fit each other.
+class GPT : public torch::nn::Module {
+ public:
+  GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size)
+      : block_size_{block_size}, dropout_{config.dropout}, layout_{config.layout} {
+    for (const auto& error : config.check()) throw Error{Errc::config, "model." + error.field + ": " + error.text};
+    const auto [layers, heads, width] = config.sizes();
+    const bool gpt2 = layout_ == GPTLayout::gpt2;
+    auto stem = register_module(gpt2 ? "transformer" : "emb_stem", std::make_shared<torch::nn::Module>());
+    tokens_ = stem->register_module(gpt2 ? "wte" : "tok_emb", std::make_shared<Embedding>(vocab_size, width, 0.02));
+    if (gpt2) positions_ = stem->register_module("wpe", std::make_shared<Embedding>(block_size, width, 0.02));
+    else position_table_ = stem->register_parameter("pos_emb", at::zeros({1, block_size, width}));
+    auto list = std::make_shared<torch::nn::Module>();
+    for (std::int64_t i = 0; i < layers; ++i)
+      blocks_.push_back(list->register_module(std::to_string(i), std::make_shared<GPTBlock>(config)));
+    if (gpt2) stem->register_module("h", list);
+    else register_module("blocks", list);
+    norm_ = (gpt2 ? *stem : *this).register_module("ln_f", std::make_shared<LayerNorm>(width));
+    head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
+  }
+
+  std::int64_t block_size() const noexcept { return block_size_; }
+
+  /// Scores of the next token, for every position.
+  /// Shapes  `ids_BT` int64, T at most block_size; result [B, T, V].
+  template <class Run>
+  at::Tensor logits(Run& run, const at::Tensor& ids_BT) {
+    const auto T = ids_BT.size(1);
+    const auto position_TC = positions_ ? positions_->forward(at::arange(T, ids_BT.options()))
+                                        : position_table_.narrow(1, 0, T);
+    auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, dropout_, is_training());
+    for (auto& block : blocks_) x_BTC = run(*block, x_BTC);
+    return head_->forward(norm_->forward(x_BTC));
+  }
+
+  /// The summed cross-entropy of `batch.targets`; a target of -1 is left out.
+  template <class Run, class Batch>
+  Loss forward(Run& run, const Batch& batch) {
+    const auto logits_BTV = logits(run, batch.inputs);
+    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}), batch.targets.reshape({-1}), {},
+                                   at::Reduction::Sum, /*ignore_index=*/-1)};
+  }
+
+  /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
+  bool decays(const std::string& name, const at::Tensor& parameter) const {
+    return parameter.dim() == 2 && !name.ends_with("wte.weight") && !name.ends_with("wpe.weight") &&
+           !name.ends_with("tok_emb.weight");
+  }
+
+  /// Parameters of the blocks, without embeddings and head: the number that minGPT-ddp prints.
+  std::int64_t num_block_parameters() const {
+    std::int64_t count = 0;
+    for (const auto& block : blocks_)
+      for (const auto& parameter : block->parameters()) count += parameter.numel();
+    return count;
+  }
+
+ private:
+  std::int64_t block_size_;
+  double dropout_;
+  GPTLayout layout_;
+  std::shared_ptr<Embedding> tokens_;
+  std::shared_ptr<Embedding> positions_;
+  at::Tensor position_table_;
+  std::vector<std::shared_ptr<GPTBlock>> blocks_;
+  std::shared_ptr<LayerNorm> norm_;
+  std::shared_ptr<Linear> head_;
+};
+
+}  // namespace ddpxx

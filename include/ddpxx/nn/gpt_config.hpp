@@ -1,0 +1,81 @@
+// ddpxx/nn/gpt_config.hpp — what a user may set about a GPT, and minGPT's presets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// gpt2: fused qkv, tanh GELU, one projection after attention, GPT-2's names.
+/// mingpt_ddp: torch's multi-head attention with a second projection, exact GELU, minGPT-ddp's names.
+enum class GPTLayout { gpt2, mingpt_ddp };
+
+constexpr auto enum_names(GPTLayout) {
+  return std::array{Named{GPTLayout::gpt2, "gpt2"}, Named{GPTLayout::mingpt_ddp, "mingpt_ddp"}};
+}
+
+/// The sizes of a GPT.
+struct GPTSizes {
+  std::int64_t n_layer = 0;
+  std::int64_t n_head = 0;
+  std::int64_t n_embd = 0;
+};
+
+struct GPTPreset {
+  std::string_view name;
+  GPTSizes sizes;
+};
+
+inline constexpr std::array kGPTPresets{
+    GPTPreset{"openai-gpt", {12, 12, 768}}, GPTPreset{"gpt2", {12, 12, 768}},
+    GPTPreset{"gpt2-medium", {24, 16, 1024}}, GPTPreset{"gpt2-large", {36, 20, 1280}},
+    GPTPreset{"gpt2-xl", {48, 25, 1600}}, GPTPreset{"gopher-44m", {8, 16, 512}},
+    GPTPreset{"gpt-mini", {6, 6, 192}}, GPTPreset{"gpt-micro", {4, 4, 128}},
+    GPTPreset{"gpt-nano", {3, 3, 48}}};
+
+struct GPTConfig {
+  std::string model_type = "gpt-nano";
+  std::optional<std::int64_t> n_layer = {};
+  std::optional<std::int64_t> n_head = {};
+  std::optional<std::int64_t> n_embd = {};
+  double dropout = 0.1;
+  GPTLayout layout = GPTLayout::gpt2;
+
+  /// The preset's sizes, each replaced where the config names its own.
+  GPTSizes sizes() const {
+    for (const auto& preset : kGPTPresets)
+      if (preset.name == model_type)
+        return {n_layer.value_or(preset.sizes.n_layer), n_head.value_or(preset.sizes.n_head),
+                n_embd.value_or(preset.sizes.n_embd)};
+    throw Error{Errc::config, "model_type \"" + model_type + "\" is no preset"};
+  }
+
+  static constexpr auto describe() {
+    return fields(
+        field<&GPTConfig::model_type>("Preset of n_layer, n_head and n_embd",
+                                      choices("openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gopher-44m",
+                                              "gpt-mini", "gpt-micro", "gpt-nano"),
+                                      resets<&GPTConfig::n_layer, &GPTConfig::n_head, &GPTConfig::n_embd>()),
+        field<&GPTConfig::n_layer>("Number of blocks, instead of the preset's", at_least(1)),
+        field<&GPTConfig::n_head>("Attention heads a block, instead of the preset's", at_least(1)),
+        field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
+        field<&GPTConfig::dropout>("Share of activations dropped in training", at_least(0.0), below(1.0)),
+        field<&GPTConfig::layout>("Structure and parameter names"));
+  }
+  std::vector<FieldError> check() const {
+    const auto [layers, heads, width] = sizes();
+    if (width % heads == 0) return {};
+    const auto below = width / heads * heads;
+    return {{"n_embd", std::to_string(width) + " is not divisible by n_head (" + std::to_string(heads) + "); nearest: " +
+                           (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + heads)}};
+  }
+};
+
+}  // namespace ddpxx

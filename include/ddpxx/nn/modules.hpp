@@ -1,0 +1,63 @@
+// ddpxx/nn/modules.hpp — the three modules that a GPT is made of, called as PyTorch calls them.
+// torch::nn's own forward takes other ATen operations for some shapes (a product with weight.t() in place of
+// `linear`), which cost more and round differently; these hold parameters under the usual names and call the
+// operation that Python calls.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+namespace ddpxx {
+
+enum class Bias { none, zero };
+
+/// y = x W^T + b, initialised N(0, std) with zero bias.
+class Linear : public torch::nn::Module {
+ public:
+  Linear(std::int64_t in, std::int64_t out, double std, Bias bias = Bias::zero) {
+    weight_ = register_parameter("weight", at::empty({out, in}).normal_(0.0, std));
+    if (bias == Bias::zero) bias_ = register_parameter("bias", at::zeros({out}));
+  }
+  at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight_, bias_); }
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;
+};
+
+/// Rows of a table, initialised N(0, std).
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(std::int64_t rows, std::int64_t width, double std) {
+    weight_ = register_parameter("weight", at::empty({rows, width}).normal_(0.0, std));
+  }
+  at::Tensor forward(const at::Tensor& ids) const { return at::embedding(weight_, ids); }
+
+ private:
+  at::Tensor weight_;
+};
+
+/// Normalisation over the last dimension, with scale and shift.
+class LayerNorm : public torch::nn::Module {
+ public:
+  explicit LayerNorm(std::int64_t width) : width_{width} {
+    weight_ = register_parameter("weight", at::ones({width}));
+    bias_ = register_parameter("bias", at::zeros({width}));
+  }
+  at::Tensor forward(const at::Tensor& x) const { return at::layer_norm(x, {width_}, weight_, bias_); }
+
+ private:
+  std::int64_t width_;
+  at::Tensor weight_;
+  at::Tensor bias_;
+};
+
+}  // namespace ddpxx

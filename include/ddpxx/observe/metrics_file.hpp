@@ -1,0 +1,153 @@
+// ddpxx/observe/metrics_file.hpp — the record of a run: a JSONL file with one row per event.
+#pragma once
+
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/json_row.hpp>
+
+namespace ddpxx {
+
+/// Appends rows; each row is one write of one whole line, so that a kill leaves at most a cut last line. Each row
+/// starts with `step`; rows of evaluations and snapshots have no `loss`. A number that is not finite is written as
+/// null. A row that cannot be written later on, for a full disk say, is lost with one warning: training goes on.
+class MetricsFile {
+ public:
+  /// Opens the file, and makes it and its folders where they are missing.
+  /// Errors  `config`, naming the path and the reason.
+  explicit MetricsFile(std::filesystem::path path, Log log = Log{0});
+
+  /// A run goes on after this step: keeps the rows up to and including it, and cuts later ones and a half-written last
+  /// one. After step 0, and where the first row comes without this call, the file starts empty.
+  /// Errors  `storage`; the file is then as it was.
+  void resume_at(std::int64_t step);
+
+  void write(const StepDone& event) {
+    append(JsonRow{}
+               .add("step", event.step)
+               .add("epoch", event.epoch)
+               .add("loss", event.loss)
+               .add("grad_norm", event.grad_norm)
+               .add("lr", event.learning_rate)
+               .add("tokens_per_second", event.tokens_per_second)
+               .add("step_ms", event.step_ms)
+               .add("peak_memory_bytes", event.peak_memory_bytes)
+               .add("state_bytes", event.state_bytes));
+  }
+  void write(const Evaluated& event) {
+    append(JsonRow{}
+               .add("step", event.step)
+               .add("epoch", event.epoch)
+               .add("val_loss", event.val_loss)
+               .add("samples", event.samples));
+  }
+  void write(const SnapshotSaved& event) {
+    append(JsonRow{}.add("step", event.step).add("snapshot", event.path).add("seconds", event.seconds));
+  }
+
+ private:
+  static Descriptor open(const std::filesystem::path& path, int flags) {
+    return Descriptor{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666)};
+  }
+  bool is_regular() const {
+    struct stat status {};
+    return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
+  }
+  void append(const JsonRow& row);
+
+  std::filesystem::path path_;
+  Log log_;
+  Descriptor file_;
+  bool positioned_ = false;
+  bool warned_ = false;
+};
+
+namespace detail {
+
+/// The step of a row as `MetricsFile` writes it; none for any other line, a row without its end included.
+inline std::optional<std::int64_t> step_of_row(std::string_view line) {
+  static constexpr std::string_view kStart = "{\"step\":";
+  if (!line.starts_with(kStart) || !line.ends_with('}')) return std::nullopt;
+  bool in_text = false;  // a row that was cut inside a text may end with that text's own brace
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (in_text && line[i] == '\\')
+      ++i;
+    else if (line[i] == '"')
+      in_text = !in_text;
+  }
+  std::int64_t step = 0;
+  const auto [end, status] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
+  return in_text || status != std::errc{} ? std::nullopt : std::optional{step};
+}
+
+}  // namespace detail
+
+inline MetricsFile::MetricsFile(std::filesystem::path path, Log log) : path_{std::move(path)}, log_{log} {
+  std::error_code failure;
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);
+  file_ = open(path_, 0);
+  if (!file_) throw file_error(Errc::config, "cannot open the metrics file", path_);
+  if (is_regular()) path_ = std::filesystem::canonical(path_);  // what is replaced later is the file, not a link to it
+}
+
+inline void MetricsFile::resume_at(std::int64_t step) {
+  positioned_ = true;
+  if (!is_regular()) return;
+  if (step <= 0) {
+    if (::ftruncate(file_.get(), 0) != 0) throw file_error(Errc::storage, "cannot empty", path_);
+    return;
+  }
+  write_file_atomic(path_, [&](File& kept) {
+    std::ifstream rows{path_, std::ios::binary};
+    std::string block;
+    const auto pass_on = [&](std::size_t least) {
+      if (block.size() < least) return;
+      kept.write(bytes_of(block));
+      block.clear();
+    };
+    for (std::string line; std::getline(rows, line); pass_on(1 << 16)) {
+      const auto row_step = detail::step_of_row(line);
+      if (row_step && *row_step <= step) (block += line) += '\n';
+    }
+    if (rows.bad()) throw file_error(Errc::storage, "cannot read", path_);
+    pass_on(1);
+  });
+  file_ = open(path_, 0);
+  if (!file_) throw file_error(Errc::storage, "cannot open the metrics file", path_);
+}
+
+inline void MetricsFile::append(const JsonRow& row) {
+  if (!positioned_) resume_at(0);
+  const std::string line = row.line();
+  ssize_t size = 0;
+  do size = ::write(file_.get(), line.data(), line.size());
+  while (size < 0 && errno == EINTR);
+  if (size == static_cast<ssize_t>(line.size())) return;
+  const Error error = size < 0 ? file_error(Errc::storage, "cannot write", path_)
+                               : Error{Errc::storage, "cannot write " + path_.string() + ": the disk is full"};
+  // Half a row would spoil the next one.
+  if (size > 0 && is_regular()) {
+    const off_t end = ::lseek(file_.get(), 0, SEEK_END);
+    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), end - size);
+  }
+  if (!std::exchange(warned_, true)) log_.warn(std::string{error.what()} + "; training goes on without these rows");
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,89 @@
+// ddpxx/optim/adamw.hpp — AdamW and Adam, fused, over slices of flat memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/optim/adamw_config.hpp>
+#include <ddpxx/optim/concept.hpp>
+
+namespace ddpxx {
+
+/// Where weight decay acts: on the weight itself (AdamW), or through the gradient (Adam).
+enum class WeightDecay { decoupled, through_gradient };
+
+/// Adam over slices: one fused call per optimizer group, whatever the number of parameters.
+/// Source  Kingma and Ba 2014, arXiv:1412.6980; Loshchilov and Hutter 2017, arXiv:1711.05101. Steps agree with
+///         torch.optim's fused implementation, which calls the same ATen operation.
+template <WeightDecay kDecay>
+class FusedAdam {
+ public:
+  using Config = AdamWConfig;
+
+  FusedAdam(const Config& config, std::span<const Slice> slices)
+      : config_{config}, moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {
+    if (!slices.empty()) steps_ = at::zeros({}, slices.front().values.options().dtype(at::kFloat));
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      auto& group = groups_[static_cast<std::size_t>(slices[i].group)];
+      group.values.push_back(slices[i].values);
+      group.gradients.push_back(slices[i].gradients);
+      group.means.push_back(moments_[0].slices[i]);
+      group.squares.push_back(moments_[1].slices[i]);
+      group.steps.push_back(steps_);
+    }
+  }
+
+  /// One optimizer step over all slices.
+  void step(double learning_rate) {
+    const c10::NoGradGuard no_grad;
+    ++steps_done_;
+    if (steps_.defined()) steps_.add_(1);
+    for (auto& group : groups_) {
+      if (group.values.empty()) continue;
+      const double decay = &group == &groups_[static_cast<int>(DecayGroup::decay)] ? config_.weight_decay : 0.0;
+      const auto run = [&](auto fused) {
+        fused(group.values, group.gradients, group.means, group.squares, std::vector<at::Tensor>{}, group.steps,
+              learning_rate, config_.beta1, config_.beta2, decay, config_.epsilon);
+      };
+      if constexpr (kDecay == WeightDecay::decoupled)
+        run([](auto&&... args) { at::_fused_adamw_(args..., /*amsgrad=*/false, /*maximize=*/false); });
+      else
+        run([](auto&&... args) { at::_fused_adam_(args..., /*amsgrad=*/false, /*maximize=*/false); });
+    }
+  }
+
+  std::int64_t steps_done() const noexcept { return steps_done_; }
+  std::span<const Moment> moments() const noexcept { return moments_; }
+  /// Says that the moments now hold the state after `step` steps.
+  void resume_at(std::int64_t step) {
+    steps_done_ = step;
+    if (steps_.defined()) steps_.fill_(static_cast<double>(step));
+  }
+
+ private:
+  struct Group {
+    std::vector<at::Tensor> values, gradients, means, squares, steps;
+  };
+
+  Config config_;
+  std::array<Moment, 2> moments_;
+  at::Tensor steps_;
+  std::array<Group, 2> groups_;
+  std::int64_t steps_done_ = 0;
+};
+
+using AdamW = FusedAdam<WeightDecay::decoupled>;
+using Adam = FusedAdam<WeightDecay::through_gradient>;
+
+static_assert(SliceOptimizer<AdamW> && SliceOptimizer<Adam> && explain_optimizer<AdamW>());
+
+}  // namespace ddpxx

@@ -1,0 +1,39 @@
+// ddpxx/optim/clip.hpp — the global gradient norm, and clipping by it, without reading either on the host.
+#pragma once
+
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/flat/arena.hpp>
+
+namespace ddpxx {
+
+/// The L2 norm of all gradients together.
+/// Shapes  0-dim, on the gradients' device.
+/// Ranks   Local; where slices are shards, `sum_over_shards` adds the squares of the other ranks.
+template <class SumOverShards>
+at::Tensor gradient_norm(std::span<const Slice> slices, SumOverShards&& sum_over_shards) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const auto& slice : slices) norms.push_back(at::linalg_vector_norm(slice.gradients));
+  const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
+  return sum_over_shards(square).sqrt();
+}
+
+/// Scales all gradients by one factor so that their norm, given as `norm`, becomes at most `max_norm`.
+/// Source  Pascanu et al. 2013, arXiv:1211.5063; the factor is torch.nn.utils.clip_grad_norm_'s.
+inline void clip_by_norm(std::span<const Slice> slices, const at::Tensor& norm, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  const auto factor = (max_norm / (norm + 1e-6)).clamp_max_(1.0);
+  for (const auto& slice : slices) at::Tensor{slice.gradients}.mul_(factor);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,69 @@
+// ddpxx/optim/concept.hpp — the door of the optimizers: each steps slices of flat memory.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/optim/schedule.hpp>
+
+namespace ddpxx {
+
+/// The optimizer groups: weights that decay, and the rest.
+enum class DecayGroup : int { decay = 0, no_decay = 1 };
+
+/// One kind of optimizer state, such as the gradients' mean: a tensor per slice, laid out like the slice.
+struct Moment {
+  std::string name;
+  std::vector<at::Tensor> slices;
+};
+
+template <class O>
+concept BuiltFromSlices = requires { typename O::Config; } &&
+                          std::constructible_from<O, const typename O::Config&, std::span<const Slice>>;
+template <class O>
+concept ConfigIsScheduled = requires { requires Scheduled<typename O::Config>; };
+template <class O>
+concept Steps = requires(O optimizer, double learning_rate) { optimizer.step(learning_rate); };
+template <class O>
+concept KeepsState = requires(O optimizer, const O& view, std::int64_t step) {
+  { view.steps_done() } -> std::same_as<std::int64_t>;
+  { view.moments() } -> std::convertible_to<std::span<const Moment>>;
+  optimizer.resume_at(step);
+};
+
+template <class O>
+concept SliceOptimizer = BuiltFromSlices<O> && ConfigIsScheduled<O> && Steps<O> && KeepsState<O>;
+
+template <class O>
+consteval bool explain_optimizer() {
+  static_assert(BuiltFromSlices<O>,
+                "optimizer: add `struct Config` and a constructor from (const Config&, std::span<const Slice>)");
+  static_assert(ConfigIsScheduled<O>, "optimizer: give its Config learning_rate, final_learning_rate, schedule, "
+                                      "warmup_steps and decay_steps");
+  static_assert(Steps<O>, "optimizer: add `void step(double learning_rate)`");
+  static_assert(KeepsState<O>, "optimizer: add `std::int64_t steps_done() const`, `std::span<const Moment> moments() "
+                               "const` and `void resume_at(std::int64_t step)`");
+  return true;
+}
+
+/// Zeros laid out like the slices: one allocation, a view per slice.
+inline Moment make_moment(std::string name, std::span<const Slice> slices) {
+  Moment moment{std::move(name), {}};
+  std::int64_t total = 0;
+  for (const auto& slice : slices) total += slice.end - slice.begin;
+  if (slices.empty()) return moment;
+  const auto memory = at::zeros({total}, slices.front().values.options());
+  for (std::int64_t begin = 0; const auto& slice : slices) {
+    moment.slices.push_back(memory.narrow(0, begin, slice.end - slice.begin));
+    begin += slice.end - slice.begin;
+  }
+  return moment;
+}
+
+}  // namespace ddpxx

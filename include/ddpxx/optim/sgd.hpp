@@ -1,0 +1,61 @@
+// ddpxx/optim/sgd.hpp — stochastic gradient descent, fused, over slices of flat memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/sgd_config.hpp>
+
+namespace ddpxx {
+
+/// SGD with momentum over slices: one fused call per optimizer group. Steps agree with torch.optim.SGD(fused=True).
+class SGD {
+ public:
+  using Config = SGDConfig;
+
+  SGD(const Config& config, std::span<const Slice> slices) : config_{config} {
+    if (config.momentum != 0.0) moments_.push_back(make_moment("momentum_buffer", slices));
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      auto& group = groups_[static_cast<std::size_t>(slices[i].group)];
+      group.values.push_back(slices[i].values);
+      group.gradients.push_back(slices[i].gradients);
+      if (!moments_.empty()) group.momentum.push_back(moments_[0].slices[i]);
+    }
+  }
+
+  void step(double learning_rate) {
+    const c10::NoGradGuard no_grad;
+    const bool first = steps_done_++ == 0;
+    for (auto& group : groups_) {
+      if (group.values.empty()) continue;
+      const double decay = &group == &groups_[static_cast<int>(DecayGroup::decay)] ? config_.weight_decay : 0.0;
+      at::_fused_sgd_(group.values, group.gradients, group.momentum, decay, config_.momentum, learning_rate,
+                      config_.dampening, config_.nesterov, /*maximize=*/false, /*is_first_step=*/first);
+    }
+  }
+
+  std::int64_t steps_done() const noexcept { return steps_done_; }
+  std::span<const Moment> moments() const noexcept { return moments_; }
+  void resume_at(std::int64_t step) { steps_done_ = step; }
+
+ private:
+  struct Group {
+    std::vector<at::Tensor> values, gradients, momentum;
+  };
+
+  Config config_;
+  std::vector<Moment> moments_;
+  std::array<Group, 2> groups_;
+  std::int64_t steps_done_ = 0;
+};
+
+static_assert(SliceOptimizer<SGD> && explain_optimizer<SGD>());
+
+}  // namespace ddpxx

@@ -1,0 +1,59 @@
+// ddpxx/parallel/concept.hpp — the door of the strategies: how parameters and gradients are held over the ranks.
+#pragma once
+
+#include <concepts>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/flat/layer.hpp>
+
+namespace ddpxx {
+
+/// Whether a backward pass ends a step (`now`) or is one of several that are added up first (`defer`).
+enum class Sync { defer, now };
+
+template <class S>
+concept BuiltFromConfigAndGroup =
+    requires { typename S::Config; } && std::constructible_from<S, const typename S::Config&, Group&>;
+template <class S>
+concept AttachesModel = requires(S s, FlatModel& model) { s.attach(model); };
+template <class S>
+concept OffersSlices = requires(const S& s) {
+  { s.slices() } -> std::convertible_to<std::span<const Slice>>;
+};
+template <class S>
+concept RunsLayers = requires(S s) { s.runner(); };
+template <class S>
+concept BracketsBackward = requires(S s, Sync sync) {
+  s.begin_backward(sync);
+  s.finish_backward();
+};
+template <class S>
+concept SumsOverShards = requires(const S& s, at::Tensor value) {
+  { s.sum_over_shards(value) } -> std::same_as<at::Tensor>;
+};
+template <class S>
+concept GathersParameters = requires(S s) { s.gathered(); };
+
+/// A strategy is built from its own config and a group; it is handed the flat model, never a list of tensors.
+template <class S>
+concept ParallelStrategy = BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && RunsLayers<S> &&
+                           BracketsBackward<S> && SumsOverShards<S> && GathersParameters<S>;
+
+template <class S>
+consteval bool explain_strategy() {
+  static_assert(BuiltFromConfigAndGroup<S>, "strategy: add `struct Config` and a constructor from (const Config&, Group&)");
+  static_assert(AttachesModel<S>, "strategy: add `void attach(FlatModel&)`");
+  static_assert(OffersSlices<S>, "strategy: add `std::span<const Slice> slices() const`, what this rank's optimizer steps");
+  static_assert(RunsLayers<S>, "strategy: add `auto runner()`, the LayerRunner that the model's forward is given");
+  static_assert(BracketsBackward<S>, "strategy: add `void begin_backward(Sync)` and `void finish_backward()`");
+  static_assert(SumsOverShards<S>, "strategy: add `at::Tensor sum_over_shards(at::Tensor) const`");
+  static_assert(GathersParameters<S>, "strategy: add `auto gathered()`, a scope in which all parameters are whole");
+  return true;
+}
+
+}  // namespace ddpxx

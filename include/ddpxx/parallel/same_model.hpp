@@ -1,0 +1,40 @@
+// ddpxx/parallel/same_model.hpp — do all ranks hold the same model?
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+
+namespace ddpxx {
+
+/// Compares names, shapes, dtypes and order of the parameters and buffers of all ranks.
+/// Ranks   Collective; every rank comes to the same verdict.
+/// Errors  `peer` naming the first difference and both ranks.
+inline void check_same_model(const FlatModel& model, const Group& group) {
+  std::ostringstream mine;
+  for (const auto* arena : {&model.trainable(), &model.frozen()})
+    for (const auto& entry : arena->entries())
+      mine << entry.name << ' ' << entry.parameter.sizes() << ' ' << c10::toString(entry.parameter.scalar_type())
+           << (entry.parameter.requires_grad() ? "" : " frozen") << '\n';
+  for (const auto& buffer : model.module().named_buffers())
+    mine << buffer.key() << ' ' << buffer.value().sizes() << ' ' << c10::toString(buffer.value().scalar_type()) << '\n';
+
+  const auto all = all_gather_text(mine.str(), group);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    std::istringstream first{all[0]}, other{all[rank]};
+    std::string here, there;
+    do {
+      if (!std::getline(first, here)) here = "nothing more";
+      if (!std::getline(other, there)) there = "nothing more";
+    } while (here == there);
+    throw Error{Errc::peer, "the ranks hold different models: rank 0 has \"" + here + "\" where rank " +
+                                std::to_string(rank) + " has \"" + there + "\"; start all ranks with one configuration"};
+  }
+}
+
+}  // namespace ddpxx

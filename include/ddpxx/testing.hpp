@@ -1,0 +1,215 @@
+// ddpxx/testing.hpp — ranks for unit tests: `spawn_ranks(n, body)` runs body on n ranks that really communicate.
+#pragma once
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <ddpxx/comm/connect.hpp>
+
+namespace ddpxx {
+
+enum class Ranks { processes, threads };
+
+namespace detail {
+
+// GoogleTest counts failed assertions per process; in a forked rank somebody has to carry the count to the parent.
+// Weak: a test program without GoogleTest has no such functions.
+[[gnu::weak]] extern bool test_has_fatal_failure() __asm__("_ZN7testing4Test15HasFatalFailureEv");
+[[gnu::weak]] extern bool test_has_nonfatal_failure() __asm__("_ZN7testing4Test18HasNonfatalFailureEv");
+
+inline bool assertion_failed() {
+  return (test_has_fatal_failure != nullptr && test_has_fatal_failure()) ||
+         (test_has_nonfatal_failure != nullptr && test_has_nonfatal_failure());
+}
+
+/// The first failure is the cause unless it only says that a peer is gone.
+struct RankFailure {
+  int rank;
+  Errc code;
+  std::string text;
+};
+
+[[noreturn]] inline void throw_failures(std::vector<RankFailure> failures) {
+  std::stable_partition(failures.begin(), failures.end(), [](const auto& f) { return f.code != Errc::peer; });
+  std::string text;
+  for (const auto& failure : failures)
+    text += (text.empty() ? "rank " : "\nrank ") + std::to_string(failure.rank) + ": " + failure.text;
+  throw Error{failures.front().code, text};
+}
+
+/// A socket that listens on a free loopback port; the port cannot be lost between choice and use.
+inline std::pair<int, std::uint16_t> listen_on_loopback() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(listener, 1024) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    throw Error{Errc::peer, "no free port on the loopback interface for the ranks of a test"};
+  return {listener, ntohs(address.sin_port)};
+}
+
+/// What a forked rank does; returns the byte string that goes to the parent: empty, or the code and the text.
+template <class Body>
+std::string run_rank(const Place& place, std::uint16_t port, int listener, Body& body) {
+  const auto report = [](Errc code, const std::string& text) { return static_cast<char>(code) + text; };
+  try {
+    // A fork after an OpenMP region hangs in the next one; one thread never enters one.
+    at::set_num_threads(1);
+    ConnectOptions options;
+    options.listening_socket = listener;
+    auto group = connect("tcp://127.0.0.1:" + std::to_string(port), place, options);
+    body(group);
+    if (assertion_failed()) return report(Errc::data, "an assertion failed, see above");
+    group.leave();
+  } catch (const Error& error) {
+    return report(error.code(), error.what());
+  } catch (const std::exception& error) {
+    return report(Errc::data, first_line(error));
+  }
+  return {};
+}
+
+template <class Body>
+void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadline) {
+  struct Child {
+    pid_t pid;
+    int pipe;
+    std::string report;
+    bool open = true;
+  };
+  const auto [listener, port] = listen_on_loopback();
+  std::vector<Child> children;
+  std::fflush(nullptr);
+  for (int rank = 0; rank < world_size; ++rank) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw Error{Errc::peer, "no pipe for the ranks of a test"};
+    const pid_t pid = ::fork();
+    if (pid < 0) throw Error{Errc::peer, "no process for the ranks of a test"};
+    if (pid == 0) {
+      ::close(ends[0]);
+      if (rank != 0) ::close(listener);
+      const Place place{.rank = Rank{rank},
+                        .world_size = WorldSize{world_size},
+                        .local_rank = LocalRank{rank},
+                        .local_world_size = LocalWorldSize{world_size}};
+      const auto report = run_rank(place, port, rank == 0 ? listener : -1, body);
+      std::fflush(nullptr);
+      const bool sent = ::write(ends[1], report.data(), report.size()) == static_cast<ssize_t>(report.size());
+      // Neither destructors nor atexit handlers: they belong to the parent, and a backend may still hold threads.
+      std::_Exit(report.empty() && sent ? 0 : 1);
+    }
+    ::close(ends[1]);
+    children.push_back({pid, ends[0], {}});
+  }
+  ::close(listener);
+
+  auto until = std::chrono::steady_clock::now() + deadline;
+  bool failed = false;
+  std::vector<RankFailure> failures;
+  const auto is_open = [](const Child& child) { return child.open; };
+  while (std::any_of(children.begin(), children.end(), is_open) && std::chrono::steady_clock::now() < until) {
+    for (int rank = 0; rank < world_size; ++rank) {
+      auto& child = children[static_cast<std::size_t>(rank)];
+      pollfd ready{child.pipe, POLLIN, 0};
+      if (!child.open || ::poll(&ready, 1, 5) <= 0) continue;
+      char bytes[4096];
+      const auto count = ::read(child.pipe, bytes, sizeof bytes);
+      if (count > 0) {
+        child.report.append(bytes, static_cast<std::size_t>(count));
+        continue;
+      }
+      child.open = false;
+      int status = 0;
+      ::waitpid(child.pid, &status, 0);
+      if (WIFSIGNALED(status))
+        failures.push_back({rank, Errc::data, "ended by signal " + std::to_string(WTERMSIG(status))});
+      else if (!child.report.empty())
+        failures.push_back({rank, static_cast<Errc>(child.report.front()), child.report.substr(1)});
+      else if (status != 0)
+        failures.push_back({rank, Errc::data, "exited with code " + std::to_string(WEXITSTATUS(status))});
+      if (!failures.empty() && !std::exchange(failed, true))
+        // The others notice a lost peer by themselves; a rank that does not is hung.
+        until = std::min(until, std::chrono::steady_clock::now() + std::chrono::seconds{5});
+    }
+  }
+  for (int rank = 0; rank < world_size; ++rank) {
+    auto& child = children[static_cast<std::size_t>(rank)];
+    if (child.open) {
+      ::kill(child.pid, SIGKILL);
+      ::waitpid(child.pid, nullptr, 0);
+      failures.push_back({rank, Errc::peer,
+                          "still running " + std::string{failed ? "5 s after another rank failed" : "at the deadline of " +
+                              std::to_string(deadline.count()) + " ms"} + ", killed"});
+    }
+    ::close(child.pipe);
+  }
+  if (!failures.empty()) throw_failures(std::move(failures));
+}
+
+template <class Body>
+void spawn_threads(int world_size, Body& body, std::chrono::milliseconds deadline) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::mutex mutex;
+  std::vector<RankFailure> failures;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto fail = [&](Errc code, const std::string& text) {
+        const std::lock_guard lock{mutex};
+        failures.push_back({rank, code, text});
+      };
+      try {
+        at::set_num_threads(1);
+        // A thread cannot be killed: the collectives' timeout is what ends a hang.
+        Group group = world_size == 1 ? Group{} : connect_gloo({store, "127.0.0.1", rank, world_size, deadline});
+        body(group);
+        group.leave();
+      } catch (const Error& error) {
+        fail(error.code(), error.what());
+      } catch (const std::exception& error) {
+        fail(Errc::data, first_line(error));
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  if (!failures.empty()) throw_failures(std::move(failures));
+}
+
+}  // namespace detail
+
+/// Runs `body(group)` on `world_size` ranks that communicate over Gloo on the loopback interface, and waits for them.
+/// `Ranks::processes` forks: nothing is shared, a crash is contained. `Ranks::threads` is faster to start, but shares
+/// what a process has once: the default random generator, the autocast cache.
+/// Ranks   GoogleTest assertions work inside `body` and name no rank by themselves.
+/// Errors  the failing rank's own error, prefixed with its rank; a rank that runs at the deadline is killed and named.
+template <class Body>
+  requires std::invocable<Body&, Group&>
+void spawn_ranks(int world_size, Body body, Ranks ranks = Ranks::processes,
+                 std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
+  if (world_size < 1) throw Error{Errc::config, "spawn_ranks: a world has at least one rank"};
+  if (ranks == Ranks::threads) return detail::spawn_threads(world_size, body, deadline);
+  if (at::globalContext().hasCUDA())
+    throw Error{Errc::config, "spawn_ranks: this program uses CUDA, which does not survive a fork; use Ranks::threads"};
+  detail::spawn_processes(world_size, body, deadline);
+}
+
+}  // namespace ddpxx

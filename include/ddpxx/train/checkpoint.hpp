@@ -1,0 +1,86 @@
+// ddpxx/train/checkpoint.hpp — saving and resuming as all ranks do it together: one writes, one reads, all agree.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/setting.hpp>
+#include <ddpxx/data/cursor.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/train/run_state.hpp>
+
+namespace ddpxx {
+
+/// Where a run stands, apart from its tensors.
+struct Progression {
+  std::int64_t step = 0;
+  Cursor cursor;
+  Settings settings;
+};
+
+/// Saves the run: rank 0 writes, with the random numbers' state of every rank.
+/// Ranks   Collective.
+/// Errors  `storage`, on every rank; the old snapshot is then untouched.
+inline void save_checkpoint(const std::string& directory, const Progression& run, const NamedTensors& tensors,
+                            at::Device device, const Group& group) {
+  const auto random = gather_random_states(device, group);
+  on_rank_zero(group, Errc::storage, [&] {
+    Snapshot snapshot{run.step, run.cursor.epoch, run.cursor.position, group.size(), run.settings, {}};
+    for (const auto& [name, tensor] : tensors) snapshot.tensors.emplace(name, tensor.to(at::kCPU));
+    for (int rank = 0; rank < group.size(); ++rank)
+      snapshot.tensors.emplace("random." + std::to_string(rank), random[rank].clone());
+    save_snapshot(directory, snapshot);
+  });
+}
+
+/// Loads the snapshot in `directory` into the run's tensors, if there is one: rank 0 reads, all others get it from rank
+/// 0. At another world size the ranks draw new random numbers, from the seed, their rank and the step.
+/// Ranks   Collective.
+/// Errors  `storage`, on every rank: a damaged snapshot, or one of another model or run.
+inline std::optional<Progression> load_checkpoint(const std::string& directory, const Settings& settings,
+                                                  const NamedTensors& tensors, at::Device device, std::uint64_t seed,
+                                                  const Log& log, const Group& group) {
+  auto facts = at::zeros({5}, at::TensorOptions{}.dtype(at::kLong));  // found, step, epoch, position, world size
+  at::Tensor random = random_state(device).unsqueeze(0).repeat({group.size(), 1});
+  on_rank_zero(group, Errc::storage, [&] {
+    const auto snapshot = load_snapshot(directory);
+    if (!snapshot) return;
+    for (const auto& warning : compare_settings(settings, *snapshot)) log.warn(warning);
+    restore_tensors(tensors, *snapshot);
+    const std::int64_t values[] = {1, snapshot->step, snapshot->epoch, snapshot->position, snapshot->world_size};
+    for (int i = 0; i < 5; ++i) facts[i].fill_(values[i]);
+    if (snapshot->world_size == group.size())
+      for (int rank = 0; rank < group.size(); ++rank) {
+        const auto state = snapshot->tensors.find("random." + std::to_string(rank));
+        if (state != snapshot->tensors.end() && state->second.sizes() == random[rank].sizes())
+          random[rank].copy_(state->second);
+        else
+          throw Error{Errc::storage, "the snapshot's random state of rank " + std::to_string(rank) + " does not fit"};
+      }
+  });
+  facts = facts.to(group.device());
+  broadcast(facts, group);
+  facts = facts.to(at::kCPU);
+  const auto* fact = facts.const_data_ptr<std::int64_t>();
+  if (fact[0] == 0) return std::nullopt;
+
+  for (const auto& [name, tensor] : tensors) broadcast(tensor, group);
+  if (fact[4] == group.size()) {
+    random = random.to(group.device());
+    broadcast(random, group);
+    set_random_state(device, random.to(at::kCPU)[group.rank()].clone());
+  } else {
+    seed_random(device, seed + static_cast<std::uint64_t>(group.rank()) + (static_cast<std::uint64_t>(fact[1]) << 20U));
+  }
+  log.info("resumed at step " + std::to_string(fact[1]) + " from " + snapshot_path(directory).string());
+  return Progression{fact[1], {fact[2], fact[3]}, {}};
+}
+
+}  // namespace ddpxx

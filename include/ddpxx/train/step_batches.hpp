@@ -1,0 +1,93 @@
+// ddpxx/train/step_batches.hpp — the batches of one optimizer step after the other, epoch after epoch.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/concept.hpp>
+#include <ddpxx/data/cursor.hpp>
+#include <ddpxx/data/distributed_sampler.hpp>
+#include <ddpxx/data/loader.hpp>
+
+namespace ddpxx {
+
+/// This rank's batches, as many a step as gradients are accumulated; the last step of an epoch may have fewer. Every
+/// rank gets batches of the same number and sizes. The cursor says where the next step begins; a run that starts there
+/// again sees the same batches.
+/// Errors  `data` for a dataset that is smaller than the world.
+template <MapDataset Dataset>
+class StepBatches {
+ public:
+  struct Options {
+    std::int64_t batch_size = 8;
+    std::int64_t num_workers = 0;
+    std::int64_t accumulation_steps = 1;
+    std::uint64_t seed = 0;
+  };
+
+  StepBatches(std::shared_ptr<const Dataset> dataset, const Group& group, const Options& options)
+      : dataset_{std::move(dataset)},
+        options_{options},
+        world_size_{group.size()},
+        sampler_{dataset_->size(), {.rank = group.rank(), .world_size = group.size(), .seed = options.seed}} {
+    if (dataset_->size() < world_size_)
+      throw Error{Errc::data, "the training set has " + std::to_string(dataset_->size()) + " samples for " +
+                                  std::to_string(world_size_) + " ranks: use fewer ranks or more data"};
+  }
+
+  const Cursor& cursor() const noexcept { return cursor_; }
+
+  /// Goes on from a cursor that a run of any world size and batch size left.
+  void seek(const Cursor& cursor) {
+    cursor_ = cursor;
+    loader_.reset();
+  }
+
+  std::vector<BatchOf<Dataset>> next() {
+    if (!loader_) start_loader();
+    std::vector<BatchOf<Dataset>> batches;
+    std::int64_t samples = 0;
+    while (std::ssize(batches) < options_.accumulation_steps) {
+      auto batch = loader_->next();
+      if (!batch) break;
+      samples += std::min(options_.batch_size, left_ - samples);
+      batches.push_back(std::move(*batch));
+    }
+    left_ -= samples;
+    cursor_.position += samples * world_size_;
+    if (left_ == 0) seek({cursor_.epoch + 1, 0});
+    return batches;
+  }
+
+  std::int64_t steps_per_epoch() const {
+    const auto samples = (dataset_->size() + world_size_ - 1) / world_size_;
+    const auto batches = (samples + options_.batch_size - 1) / options_.batch_size;
+    return (batches + options_.accumulation_steps - 1) / options_.accumulation_steps;
+  }
+
+ private:
+  void start_loader() {
+    sampler_.set_epoch(cursor_.epoch);
+    sampler_.seek(cursor_.position);
+    left_ = sampler_.size();
+    loader_.emplace(dataset_, sampler_,
+                    LoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers});
+  }
+
+  std::shared_ptr<const Dataset> dataset_;
+  Options options_;
+  std::int64_t world_size_;
+  DistributedSampler sampler_;
+  Cursor cursor_;
+  std::int64_t left_ = 0;
+  std::optional<Loader<Dataset>> loader_;
+};
+
+}  // namespace ddpxx

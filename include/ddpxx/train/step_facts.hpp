@@ -1,0 +1,73 @@
+// ddpxx/train/step_facts.hpp — the few numbers that all ranks must agree on in a step, in one small all-reduce.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <ddpxx/comm/collectives.hpp>
+
+namespace ddpxx {
+
+/// Small numbers on their way from a device to the host. The copy is asynchronous: whoever reads it two steps later
+/// does not wait.
+class HostCopy {
+ public:
+  explicit HostCopy(const at::Tensor& source) : values_{source} {
+    if (source.is_cpu()) return;
+    values_ = at::empty(source.sizes(), source.options().device(at::kCPU).pinned_memory(true));
+    values_.copy_(source, /*non_blocking=*/true);
+    copied_.emplace(source.device().type());
+    copied_->record(c10::impl::VirtualGuardImpl{source.device().type()}.getStream(source.device()));
+  }
+  double operator[](std::int64_t i) {
+    if (copied_) std::exchange(copied_, std::nullopt)->synchronize();
+    return values_.view(-1)[i].item<double>();
+  }
+
+ private:
+  at::Tensor values_;
+  std::optional<c10::Event> copied_;
+};
+
+/// The sums over all ranks of: the targets in this step's batches, the votes to stop, and the last step's loss.
+/// Started before the forward pass, needed first by the backward pass.
+class StepFacts {
+ public:
+  /// Ranks   Collective. `last_loss` is the sum over this rank's targets, 0-dim, or undefined.
+  StepFacts(std::int64_t targets, bool vote_to_stop, const at::Tensor& last_loss, const Group& group)
+      : sums_{at::zeros({3}, at::TensorOptions{}.dtype(at::kDouble))}, world_size_{group.size()} {
+    auto* mine = sums_.mutable_data_ptr<double>();
+    mine[kTargets] = static_cast<double>(targets);
+    mine[kVotes] = vote_to_stop ? 1.0 : 0.0;
+    sums_ = sums_.to(group.device());
+    if (last_loss.defined()) sums_.select(0, kLastLoss).copy_(last_loss);
+    pending_ = start_all_reduce(sums_, group);
+  }
+
+  /// What backward of a loss sum starts from, so that the averaged gradients are those of the mean over all targets.
+  at::Tensor seed(const at::Tensor& loss) {
+    pending_.wait();
+    return at::div(at::scalar_tensor(world_size_, loss.options()), sums_.select(0, kTargets).to(loss.options()));
+  }
+  const at::Tensor& sums() {
+    pending_.wait();
+    return sums_;
+  }
+
+  static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2;
+
+ private:
+  at::Tensor sums_;
+  int world_size_;
+  Pending pending_;
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,288 @@
+// ddpxx/train/trainer.hpp — the training loop: knows the doors of the rooms, and no concrete policy.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/setting.hpp>
+#include <ddpxx/data/concept.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/nn/concept.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/memory.hpp>
+#include <ddpxx/observe/metrics_file.hpp>
+#include <ddpxx/observe/progress.hpp>
+#include <ddpxx/optim/clip.hpp>
+#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/checkpoint.hpp>
+#include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/step_batches.hpp>
+#include <ddpxx/train/step_facts.hpp>
+#include <ddpxx/train/step_log.hpp>
+#include <ddpxx/train/training_config.hpp>
+
+namespace ddpxx {
+
+/// Trains `Model` on `Dataset`; how parameters are stepped, in which numbers, and how they are held over the ranks is
+/// chosen by type.
+///
+///     Trainer<GPT, CharDataset, AdamW, Float32, DDP> trainer{group, std::make_shared<GPT>(...), dataset, config};
+///     trainer.fit();
+///
+/// Ranks   Collective: every rank makes one, of the same configuration, and calls fit().
+/// Errors  those of its parts; `data` for a dataset smaller than the world; `numerics` when loss or gradient norm is no
+///         number any more.
+template <class Model, class Dataset, class Optimizer, class Precision, class Strategy>
+class Trainer {
+  using Batch = BatchOf<Dataset>;
+  static_assert(explain_dataset<Dataset>() && explain_model<Model, Batch>() && explain_optimizer<Optimizer>() &&
+                explain_precision<Precision>() && explain_strategy<Strategy>());
+
+ public:
+  struct Config {
+    std::int64_t batch_size = 8;  ///< Samples a rank takes at once.
+    std::int64_t num_workers = 0;
+    TrainingConfig training = {};
+    typename Optimizer::Config optimizer = {};
+    typename Precision::Config precision = {};
+    typename Strategy::Config strategy = {};
+    Settings settings = {};  ///< Recorded in snapshots and compared when a run resumes.
+  };
+
+  /// `validation` may be null: nothing is evaluated then.
+  Trainer(Group& group, std::shared_ptr<Model> model, std::shared_ptr<const Dataset> dataset, const Config& config,
+          std::shared_ptr<const Dataset> validation = {})
+      : group_{&group},
+        config_{config},
+        model_{std::move(model)},
+        flat_{*model_, decay_rule(*model_)},
+        device_{flat_.trainable().values().device()},
+        precision_{config.precision},
+        strategy_{config.strategy, group},
+        optimizer_{config.optimizer, attach()},
+        batches_{std::move(dataset), group, {.batch_size = config.batch_size,
+                                             .num_workers = config.num_workers,
+                                             .accumulation_steps = config.training.accumulation_steps,
+                                             .seed = config.training.seed}},
+        validation_{std::move(validation)},
+        log_{group.rank()} {
+    if (!config.training.metrics.empty())
+      on_rank_zero(group, Errc::config, [&] { metrics_.emplace(config.training.metrics); });
+    // Weights are the same everywhere; what dropout draws must not be.
+    seed_random(device_, config.training.seed + static_cast<std::uint64_t>(group.rank()));
+  }
+
+  /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
+  void fit() {
+    resume();
+    model_->train();
+    started_ = step_started_ = Clock::now();
+    while (!finished()) {
+      const auto epoch = batches_.cursor().epoch;
+      step();
+      const bool epoch_ended = batches_.cursor().epoch != epoch;
+      if (due(config_.training.eval_every)) evaluate_now();
+      if (due(config_.training.save_every) ||
+          (epoch_ended && divides(config_.training.save_every_epochs, batches_.cursor().epoch)))
+        save();
+    }
+    read_all_steps();
+    if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
+    if (saved_at_ != step_) save();
+    if (progress_) progress_->finish();
+  }
+
+  std::int64_t steps_done() const noexcept { return step_; }
+  Model& model() noexcept { return *model_; }
+  Strategy& strategy() noexcept { return strategy_; }
+  const FlatModel& flat() const noexcept { return flat_; }
+
+  /// One optimizer step: all micro-batches forward and backward, then unscale, clip, step. Nobody else writes this order.
+  void step() {
+    flat_.trainable().check_owned();
+    const auto epoch = batches_.cursor().epoch;
+    const auto batches = batches_.next();
+    std::int64_t targets = 0;
+    for (const auto& batch : batches) targets += batch.num_tokens;
+    StepFacts facts{targets, out_of_time(), std::exchange(last_loss_, {}), *group_};
+
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      strategy_.begin_backward(i + 1 == batches.size() ? Sync::now : Sync::defer);
+      const auto loss = forward(batches[i]);
+      loss.backward(facts.seed(loss));
+      strategy_.finish_backward();
+      last_loss_ = last_loss_.defined() ? last_loss_ + loss.detach() : loss.detach();
+    }
+    const auto norm =
+        gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
+    if (config_.training.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.training.grad_norm_clip);
+    const double learning_rate = learning_rate_at(config_.optimizer, step_);
+    optimizer_.step(learning_rate);
+    ++step_;
+
+    record(facts, norm, {.step = step_, .epoch = epoch, .learning_rate = learning_rate});
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static GroupOf decay_rule(const Model& model) {
+    return [&model](const std::string& name, const at::Tensor& parameter) {
+      bool decays = parameter.dim() >= 2;
+      if constexpr (KnowsDecay<Model>) decays = model.decays(name, parameter);
+      return static_cast<int>(decays ? DecayGroup::decay : DecayGroup::no_decay);
+    };
+  }
+
+  std::span<const Slice> attach() {
+    strategy_.attach(flat_);
+    return strategy_.slices();
+  }
+
+  at::Tensor forward(const Batch& batch) {
+    [[maybe_unused]] const auto scope = precision_.forward_scope();
+    auto run = strategy_.runner();
+    return compute_loss(*model_, run, batch.to(device_)).sum;
+  }
+
+  static bool divides(std::int64_t every, std::int64_t count) { return every > 0 && count % every == 0; }
+  bool due(std::int64_t every) const { return divides(every, step_); }
+
+  bool out_of_time() const {
+    return config_.training.max_time > 0 &&
+           std::chrono::duration<double>(Clock::now() - started_).count() >= config_.training.max_time;
+  }
+  bool finished() const {
+    const auto& limits = config_.training;
+    return stop_voted_ || (limits.max_steps > 0 && step_ >= limits.max_steps) ||
+           (limits.max_epochs > 0 && batches_.cursor().epoch >= limits.max_epochs);
+  }
+  std::int64_t last_step() const {
+    const auto& limits = config_.training;
+    const auto by_epochs = limits.max_epochs * batches_.steps_per_epoch();
+    if (limits.max_steps == 0 || limits.max_epochs == 0) return std::max(limits.max_steps, by_epochs);
+    return std::min(limits.max_steps, by_epochs);
+  }
+
+  /// Adds the step just launched to the log, and writes down the step before the last.
+  void record(StepFacts& facts, const at::Tensor& norm, StepDone row) {
+    const auto now = Clock::now();
+    row.step_ms = std::chrono::duration<double, std::milli>(now - std::exchange(step_started_, now)).count();
+    steps_.push(row, facts.sums(), norm);
+    while (const auto done = steps_.pop(StepLog::kKeptBack)) report(*done);
+  }
+
+  /// Reads what is still under way, so that a snapshot or an evaluation comes after a step that is known to be good.
+  /// Ranks   Collective.
+  void read_all_steps() {
+    if (steps_.empty()) return;
+    StepFacts facts{0, false, std::exchange(last_loss_, {}), *group_};
+    steps_.close(facts.sums());
+    while (const auto done = steps_.pop(1)) report(*done);
+    steps_.reopen();
+  }
+
+  void report(StepLog::Complete done) {
+    stop_voted_ = stop_voted_ || done.stop_voted;
+    if (group_->rank() != 0) return;
+    done.row.tokens_per_second = done.targets / (done.row.step_ms / 1000.0);
+    done.row.peak_memory_bytes = peak_resident_bytes();
+    done.row.state_bytes = state_bytes();
+    if (metrics_) metrics_->write(done.row);
+    if (progress_) progress_->show(done.row);
+  }
+
+  /// Bytes of this rank's persistent parameters, gradients and optimizer state.
+  std::int64_t state_bytes() const {
+    auto bytes = flat_.trainable().bytes() + flat_.frozen().bytes();
+    for (const auto& moment : optimizer_.moments())
+      for (const auto& slice : moment.slices) bytes += static_cast<std::int64_t>(slice.nbytes());
+    return bytes;
+  }
+
+  void evaluate_now() {
+    evaluated_at_ = step_;
+    if (!validation_) return;
+    read_all_steps();
+    const auto result = evaluate(*validation_, *group_, config_.batch_size, config_.training.eval_samples,
+                                 [&](const Batch& batch) {
+                                   const EvaluationMode mode{*model_};
+                                   return forward(batch);
+                                 });
+    const Evaluated row{step_, batches_.cursor().epoch, result.mean_loss, result.samples};
+    if (metrics_) metrics_->write(row);
+    if (progress_) progress_->show(row);
+    step_started_ = Clock::now();
+  }
+
+  void save() {
+    saved_at_ = step_;
+    if (config_.training.save_dir.empty()) return;
+    read_all_steps();
+    save_checkpoint(config_.training.save_dir, {step_, batches_.cursor(), config_.settings},
+                    state_of(flat_, strategy_.slices(), optimizer_.moments()), device_, *group_);
+    step_started_ = Clock::now();
+  }
+
+  void resume() {
+    if (config_.training.save_dir.empty()) return start_observing();
+    const auto found = load_checkpoint(config_.training.save_dir, config_.settings,
+                                       state_of(flat_, strategy_.slices(), optimizer_.moments()), device_,
+                                       config_.training.seed, log_, *group_);
+    if (found) {
+      step_ = found->step;
+      batches_.seek(found->cursor);
+      optimizer_.resume_at(step_);
+      evaluated_at_ = saved_at_ = step_;
+      if (finished()) log_.info("already at step " + std::to_string(step_) + ": nothing left to do");
+    }
+    start_observing();
+  }
+
+  void start_observing() {
+    if (group_->rank() != 0) return;
+    if (metrics_) metrics_->resume_at(step_);
+    progress_.emplace(std::cout, last_step());
+  }
+
+  Group* group_;
+  Config config_;
+  std::shared_ptr<Model> model_;
+  FlatModel flat_;
+  at::Device device_;
+  Precision precision_;
+  Strategy strategy_;
+  Optimizer optimizer_;
+  StepBatches<Dataset> batches_;
+  std::shared_ptr<const Dataset> validation_;
+  Log log_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+  StepLog steps_;
+  at::Tensor last_loss_;
+  std::int64_t step_ = 0;
+  std::int64_t evaluated_at_ = -1;
+  std::int64_t saved_at_ = -1;
+  bool stop_voted_ = false;
+  Clock::time_point started_ = Clock::now();
+  Clock::time_point step_started_ = started_;
+};
+
+}  // namespace ddpxx

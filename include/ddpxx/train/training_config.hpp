@@ -1,0 +1,59 @@
+// ddpxx/train/training_config.hpp — what a user may set about a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+struct TrainingConfig {
+  std::int64_t max_steps = 0;
+  std::int64_t max_epochs = 10;
+  double max_time = 0.0;
+  std::uint64_t seed = 1337;
+  double grad_norm_clip = 1.0;
+  std::int64_t accumulation_steps = 1;
+  std::string save_dir = {};
+  std::int64_t save_every = 0;
+  std::int64_t save_every_epochs = 0;
+  std::int64_t eval_every = 0;
+  std::int64_t eval_samples = 0;
+  std::string metrics = {};
+  std::string device = "auto";
+
+  static constexpr auto describe() {
+    return fields(
+        field<&TrainingConfig::max_steps>("Stop after this optimizer step; 0 is no limit", at_least(0), Unit::steps,
+                                          Resume::free),
+        field<&TrainingConfig::max_epochs>("Stop after this many passes over the data; 0 is no limit", at_least(0),
+                                           Unit::epochs, Resume::free),
+        field<&TrainingConfig::max_time>("Stop after this time; 0 is no limit", at_least(0.0), Unit::seconds,
+                                         Resume::free),
+        field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
+                                     Resume::must_match),
+        field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
+        field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1)),
+        field<&TrainingConfig::save_dir>("Directory of the snapshot; a run resumes from the one it finds there",
+                                         Resume::free),
+        field<&TrainingConfig::save_every>("Save every so many optimizer steps; 0 only at the end", at_least(0),
+                                           Unit::steps, Resume::free),
+        field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
+                                                  Unit::epochs, Resume::free),
+        field<&TrainingConfig::eval_every>("Evaluate every so many optimizer steps and at the end; 0 is never",
+                                           at_least(0), Unit::steps, Resume::free),
+        field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
+                                             Unit::samples, Resume::free),
+        field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Resume::free),
+        field<&TrainingConfig::device>("Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
+                                       choices("auto", "cpu", "cuda"), Resume::free));
+  }
+  std::vector<FieldError> check() const {
+    if (max_steps == 0 && max_epochs == 0 && max_time == 0.0)
+      return {{"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"}};
+    return {};
+  }
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,99 @@
+// run_config.hpp — all that can be set about a minGPT run; a field's path is its YAML key and its argument.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/data/char_dataset_config.hpp>
+#include <ddpxx/nn/generate_config.hpp>
+#include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/optim/adamw_config.hpp>
+#include <ddpxx/parallel/ddp_config.hpp>
+#include <ddpxx/train/training_config.hpp>
+
+struct DataConfig {
+  std::string path = {};
+  std::int64_t block_size = 64;
+  double train_split = 0.9;
+  double truncate = 1.0;
+  std::int64_t max_bytes = 0;
+  std::int64_t batch_size = 8;
+  std::int64_t num_workers = 0;
+
+  ddpxx::CharDatasetConfig text() const {
+    return {.path = path, .block_size = block_size, .truncate = truncate, .max_bytes = max_bytes};
+  }
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(
+        field<&DataConfig::path>("Text: a file, a folder with all below it, or a pattern such as 'books/*.txt'"),
+        field<&DataConfig::block_size>("Characters that the model sees at once", at_least(1), Unit::characters,
+                                       Resume::must_match),
+        field<&DataConfig::train_split>("Share of the samples to train on; the rest validates", above(0.0), at_most(1.0),
+                                        Resume::must_match),
+        field<&DataConfig::truncate>("Share of the text that is used, from its beginning", above(0.0), at_most(1.0),
+                                     Resume::must_match),
+        field<&DataConfig::max_bytes>("Most bytes of text that are read; 0 is all", at_least(0), Unit::bytes,
+                                      Resume::must_match),
+        field<&DataConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
+        field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between", at_least(0),
+                                        Unit::threads, Resume::free));
+  }
+  std::vector<ddpxx::FieldError> check() const {
+    if (path.empty()) return {{"path", "no text to train on: set data.path=FILE, a folder or a pattern"}};
+    return {};
+  }
+};
+
+struct RunConfig {
+  DataConfig data;
+  ddpxx::GPTConfig model;
+  ddpxx::AdamWConfig optimizer;
+  ddpxx::TrainingConfig training;
+  ddpxx::DDPConfig ddp;
+  ddpxx::ConnectConfig comm;
+  ddpxx::GenerateConfig generate;
+  std::string strategy = "ddp";
+  std::string precision = "float32";
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(field<&RunConfig::model>("The network", Resume::must_match),
+                  field<&RunConfig::strategy>("How parameters are held over the ranks", choices("ddp", "single_device"),
+                                              Resume::free),
+                  field<&RunConfig::precision>("Number format", choices("float32")));
+  }
+
+  /// The spellings of minGPT, minGPT-ddp and the guides.
+  static constexpr auto aliases() {
+    using ddpxx::Alias;
+    return std::array{
+        Alias{"data.dataset", "data.path"},
+        Alias{"training.batch_size", "data.batch_size"},
+        Alias{"training.learning_rate", "optimizer.learning_rate"},
+        Alias{"training.weight_decay", "optimizer.weight_decay"},
+        Alias{"data_config", "data"},
+        Alias{"gpt_config", "model"},
+        Alias{"optimizer_config", "optimizer"},
+        Alias{"trainer_config", "training"},
+        Alias{"trainer_config.data_loader_workers", "data.num_workers"},
+        Alias{"trainer_config.snapshot_path", "training.save_dir"},
+        Alias{"trainer_config.save_every", "training.save_every_epochs"},
+        Alias{"trainer", "training"},
+        Alias{"trainer.num_workers", "data.num_workers"},
+        Alias{"trainer.max_iters", "training.max_steps"},
+    };
+  }
+  static constexpr auto ignored() {
+    using ddpxx::Ignored;
+    return std::array{
+        Ignored{"hydra", "the working directory is never changed; training.save_dir and training.metrics name outputs"},
+        Ignored{"trainer_config.use_amp", "precision= chooses the number format; this run computes in float32"},
+    };
+  }
+};

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""tools/check_rooms.py finds every breach of a tree that is wrong on purpose, and nothing else."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CHECK = pathlib.Path(__file__).parents[2] / "tools" / "check_rooms.py"
+WRONG = {
+    "core/up.hpp": ("#include <ddpxx/comm/group.hpp>", "core/ may include no other room, not comm/"),
+    "data/sideways.hpp": ("#include <ddpxx/nn/gpt.hpp>", "data/ may include core, not nn/"),
+    "core/tensor.hpp": ("#include <ATen/core/Tensor.h>", "core/ may not include ATen/core/Tensor.h"),
+    "optim/json.hpp": ("#include <nlohmann/json.hpp>", "optim/ may not include nlohmann/json.hpp"),
+    "parallel/network.hpp": ("#include <torch/csrc/distributed/c10d/Work.hpp>", "parallel/ may not include torch/csrc"),
+    "launch/torch.hpp": ("#include <torch/nn/module.h>", "launch/ may not include torch/nn/module.h"),
+    "nn/all.hpp": ("#include <torch/torch.h>", "no header includes torch/torch.h"),
+    "flat/every_op.hpp": ("#include <ATen/ATen.h>", "flat/ may not include ATen/ATen.h"),
+    "train/policy.hpp": ("  #  include <ddpxx/parallel/ddp.hpp>", "through its door, parallel/concept.hpp"),
+    "comm/gather.hpp": ("#include <ddpxx/testing.hpp>", "a room cannot include it"),
+    "nn/quoted.hpp": ('#include "gpt.hpp"', "as <ddpxx/room/noun.hpp>"),
+    "attic/box.hpp": ("", "there is no room attic/"),
+    "loose.hpp": ("", "a header lies in a room"),
+}
+RIGHT = {
+    "core/fine.hpp": "#include <vector>\n#include <sys/types.h>",
+    "comm/fine.hpp": "#include <torch/csrc/distributed/c10d/Work.hpp>\n#include <ddpxx/core/fine.hpp>",
+    "train/fine.hpp": "#include <ddpxx/parallel/concept.hpp>\n// #include <torch/torch.h>",
+    "testing.hpp": "#include <ddpxx/comm/fine.hpp>\n#include <torch/torch_version.h>",
+}
+
+
+def check(headers):
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in headers.items():
+            path = pathlib.Path(root) / "include" / "ddpxx" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"#pragma once\n{text}\n")
+        return subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True)
+
+
+right = check(RIGHT)
+assert right.returncode == 0, right.stdout
+
+wrong = check(RIGHT | {name: text for name, (text, _) in WRONG.items()})
+assert wrong.returncode == 1, wrong
+for name, (text, rule) in WRONG.items():
+    line = 2 if text else 1
+    assert any(f"{name}:{line}: " in said and rule in said for said in wrong.stdout.splitlines()), (name, wrong.stdout)
+assert len(wrong.stdout.splitlines()) == len(WRONG), wrong.stdout

@@ -1,0 +1,124 @@
+#include <chrono>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/testing.hpp>
+
+namespace ddpxx {
+namespace {
+
+class Collectives : public testing::TestWithParam<Ranks> {};
+INSTANTIATE_TEST_SUITE_P(Everywhere, Collectives, testing::Values(Ranks::processes, Ranks::threads),
+                         [](const auto& variant) { return variant.param == Ranks::processes ? "processes" : "threads"; });
+
+TEST_P(Collectives, AllReduceSumsMinimizesAndMaximizes) {
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        auto sum = at::full({5}, 1.0 + group.rank());
+        all_reduce(sum, group);
+        EXPECT_TRUE(at::equal(sum, at::full({5}, 6.0)));
+        auto least = at::full({2}, group.rank(), at::kLong);
+        all_reduce(least, group, Reduce::min);
+        EXPECT_EQ(least[0].item<int>(), 0);
+        auto most = at::full({2}, group.rank(), at::kLong);
+        all_reduce(most, group, Reduce::max);
+        EXPECT_EQ(most[1].item<int>(), 2);
+      },
+      GetParam());
+}
+
+TEST_P(Collectives, ReduceScatterAndAllGatherAreInverse) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto piece = at::zeros({3});
+        reduce_scatter(piece, at::arange(6, at::kFloat), group);
+        EXPECT_TRUE(at::equal(piece, 2 * at::arange(3 * group.rank(), 3 * group.rank() + 3, at::kFloat)));
+        auto whole = at::zeros({6});
+        all_gather(whole, piece, group);
+        EXPECT_TRUE(at::equal(whole, 2 * at::arange(6, at::kFloat)));
+      },
+      GetParam());
+}
+
+TEST_P(Collectives, BroadcastGivesTheRootsBytes) {
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        auto tensor = at::full({4}, group.rank());
+        broadcast(tensor, group, 2);
+        EXPECT_TRUE(at::equal(tensor, at::full({4}, 2)));
+        barrier(group);
+      },
+      GetParam());
+}
+
+TEST_P(Collectives, TextsOfDifferentLengthsTravel) {
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        const auto texts = all_gather_text(std::string(static_cast<std::size_t>(group.rank() * 5), 'x'), group);
+        ASSERT_EQ(texts.size(), 3u);
+        EXPECT_EQ(texts[0], "");
+        EXPECT_EQ(texts[2], "xxxxxxxxxx");
+        EXPECT_EQ(broadcast_text(group.rank() == 1 ? "one" : "", group, 1), "one");
+        EXPECT_EQ(broadcast_text("", group), "");
+      },
+      GetParam());
+}
+
+TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {
+  Group alone;
+  EXPECT_EQ(alone.rank(), 0);
+  EXPECT_EQ(alone.size(), 1);
+  auto tensor = at::arange(4, at::kFloat);
+  all_reduce(tensor, alone);
+  broadcast(tensor, alone);
+  barrier(alone);
+  EXPECT_TRUE(at::equal(tensor, at::arange(4, at::kFloat)));
+  auto out = at::zeros({4});
+  all_gather(out, tensor, alone);
+  EXPECT_TRUE(at::equal(out, tensor));
+  alone.leave();
+}
+
+TEST(Group, AnErrorNamesOpBytesAndRank) {
+  try {
+    spawn_ranks(2, [](Group& group) {
+      if (group.rank() == 1) std::_Exit(0);
+      all_reduce(at::zeros({256}), group);
+    });
+    FAIL() << "the lost peer went unnoticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::peer);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("rank 0: all_reduce failed"), std::string::npos) << text;
+    EXPECT_NE(text.find("bytes=1024"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank=0"), std::string::npos) << text;
+  }
+}
+
+TEST(Group, OneThatIsDroppedWithWorkQueuedAndASilentPeerLetsGo) {
+  spawn_ranks(2, [](Group& group) {
+    auto flag = at::zeros({1});
+    if (group.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{600});
+      std::_Exit(0);
+    }
+    const auto before = std::chrono::steady_clock::now();
+    {
+      Group dropped = std::move(group);
+      auto queued = start_all_reduce(at::zeros({1024}), dropped);
+    }
+    const auto took = std::chrono::steady_clock::now() - before;
+    EXPECT_LT(took, std::chrono::milliseconds{100});
+  });
+}
+
+}  // namespace
+}  // namespace ddpxx

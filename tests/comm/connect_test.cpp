@@ -1,0 +1,117 @@
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/testing.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::peer);
+    return error.what();
+  }
+  return "no error";
+}
+
+Place place(int rank, int world_size, int restart = 0) {
+  return {.rank = Rank{rank},
+          .world_size = WorldSize{world_size},
+          .local_rank = LocalRank{rank},
+          .local_world_size = LocalWorldSize{world_size},
+          .restart = restart};
+}
+
+TEST(Address, ReadsHostsAndBracketedIPv6) {
+  EXPECT_EQ(parse_address("tcp://node0:29500").host, "node0");
+  EXPECT_EQ(parse_address("tcp://[::1]:29603").host, "::1");
+  EXPECT_EQ(parse_address("tcp://[::1]:29603").port, 29603);
+}
+
+TEST(Address, RefusesWhatIsNoneAndSaysTheForm) {
+  for (const char* text : {"", "node0:1", "tcp://node0", "tcp://:1", "tcp://node0:", "tcp://node0:0", "tcp://node0:65536",
+                           "tcp://node0:12x"})
+    EXPECT_NE(error_of([&] { parse_address(text); }).find("tcp://HOST:PORT"), std::string::npos) << text;
+}
+
+TEST(Connect, AWorldOfOneOpensNoPort) {
+  const auto group = connect("no address at all", place(0, 1));
+  EXPECT_EQ(group.size(), 1);
+}
+
+TEST(Connect, NamesTheRankThatNeverCame) {
+  const auto [listener, port] = detail::listen_on_loopback();
+  ConnectOptions options;
+  options.join_timeout = milliseconds{1500};
+  options.listening_socket = listener;
+  const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 3), options); });
+  EXPECT_NE(text.find("rank 1, 2 never came to tcp://127.0.0.1:"), std::string::npos) << text;
+  EXPECT_NE(text.find("within 1 s"), std::string::npos) << text;
+}
+
+TEST(Connect, SaysThatThePortIsInUse) {
+  const auto [listener, port] = detail::listen_on_loopback();
+  const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 2)); });
+  EXPECT_NE(text.find("port in use: tcp://127.0.0.1:" + std::to_string(port)), std::string::npos) << text;
+  ::close(listener);
+}
+
+TEST(Connect, SaysThatNobodyAnswers) {
+  const auto [listener, port] = detail::listen_on_loopback();
+  ::close(listener);
+  ConnectOptions options;
+  options.join_timeout = milliseconds{1000};
+  const auto text =
+      error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(1, 2), options); });
+  EXPECT_NE(text.find("rank 0 never came there"), std::string::npos) << text;
+}
+
+// A launcher's agent keeps its store over a restart: the second generation must not meet the keys of the first.
+TEST(Connect, ARestartedGroupMeetsAnewInTheSameStore) {
+  const auto [listener, port] = detail::listen_on_loopback();
+  c10d::TCPStoreOptions tcp;
+  tcp.port = port;
+  tcp.isServer = true;
+  tcp.waitWorkers = false;
+  tcp.masterListenFd = listener;
+  const c10d::TCPStore agent{"127.0.0.1", tcp};
+  ConnectOptions options;
+  options.store_host = StoreHost::agent;
+  options.join_timeout = milliseconds{5000};
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  for (int restart = 0; restart < 3; ++restart) {
+    std::thread other{[&] { connect(at, place(1, 2, restart), options).leave(); }};
+    connect(at, place(0, 2, restart), options).leave();
+    other.join();
+  }
+}
+
+TEST(Connect, RefusesARankThatIsTaken) {
+  const auto [listener, port] = detail::listen_on_loopback();
+  ConnectOptions options;
+  options.join_timeout = milliseconds{1500};
+  options.listening_socket = listener;
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  std::thread first{[&] { error_of([&] { connect(at, place(0, 3), options); }); }};
+  ConnectOptions client;
+  client.join_timeout = milliseconds{1500};
+  std::thread second{[&] { error_of([&] { connect(at, place(1, 3), client); }); }};
+  std::this_thread::sleep_for(milliseconds{500});
+  const auto text = error_of([&] { connect(at, place(1, 3), client); });
+  first.join();
+  second.join();
+  EXPECT_NE(text.find("two processes came to " + at + " as rank 1"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace ddpxx

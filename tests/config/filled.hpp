@@ -1,0 +1,37 @@
+// tests/config/filled.hpp — a config from a YAML text and arguments, without a file.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/config/arguments.hpp>
+#include <ddpxx/config/filling.hpp>
+#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/config/yaml.hpp>
+
+namespace ddpxx {
+
+template <class Config>
+struct Filled {
+  Config config{};
+  std::string problems;
+  std::string notices;
+};
+
+/// The file is called t.yaml in messages.
+template <class Config>
+Filled<Config> fill(std::string_view yaml, std::vector<const char*> arguments = {}) {
+  Filled<Config> result;
+  Filling filling{table_of<Config>(), &result.config};
+  filling.apply(read_yaml_text(yaml, "t.yaml", 0));
+  filling.apply(read_arguments(arguments, table_of<Config>()).said);
+  filling.check();
+  result.problems = problem_report(filling.problems());
+  for (const auto& notice : filling.notices())
+    result.notices += to_text(notice.place) + ": " + notice.path + ": " + notice.text + '\n';
+  return result;
+}
+
+}  // namespace ddpxx

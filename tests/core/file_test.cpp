@@ -1,0 +1,191 @@
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <iterator>
+#include <string>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/file.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+constexpr std::array kStages{"file.before_write", "file.after_write", "file.after_fsync", "file.after_rename"};
+
+auto entries(const std::filesystem::path& folder) {
+  return std::distance(std::filesystem::directory_iterator{folder}, std::filesystem::directory_iterator{});
+}
+
+/// Runs `body` in a process of its own; returns its wait status.
+template <class Body>
+int in_child(Body body) {
+  const auto child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+template <class Deed>
+std::string error_of(Errc code, Deed deed) {
+  try {
+    deed();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(ReadFile, ReturnsAllBytesOrTheFirstOnes) {
+  const TemporaryFolder folder;
+  const std::string text("a\0b\r\n\xff", 6);
+  const auto path = folder.file("text", text);
+  EXPECT_EQ(read_file(path, Errc::data), text);
+  EXPECT_EQ(read_file(path, Errc::data, 3), text.substr(0, 3));
+  EXPECT_EQ(read_file(folder.file("empty", ""), Errc::data), "");
+}
+
+TEST(ReadFile, ReadsFilesThatClaimToBeEmpty) {
+  EXPECT_NE(read_file("/proc/self/status", Errc::data).find("VmRSS"), std::string::npos);
+  EXPECT_EQ(read_file("/proc/self/status", Errc::data, 5), "Name:");
+}
+
+TEST(ReadFile, NamesThePathAndTheReasonUnderTheCallersCode) {
+  const TemporaryFolder folder;
+  const auto absent = error_of(Errc::data, [&] { read_file(folder / "absent", Errc::data); });
+  EXPECT_NE(absent.find((folder / "absent").string()), std::string::npos) << absent;
+  EXPECT_NE(absent.find("No such file"), std::string::npos) << absent;
+  error_of(Errc::config, [&] { read_file(folder.path(), Errc::config); });
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  error_of(Errc::storage, [&] { read_file(folder / "pipe", Errc::storage); });  // and does not wait for a writer
+}
+
+TEST(WriteFileAtomic, WritesThePartsInOrderAndLeavesNothingElse) {
+  const TemporaryFolder folder;
+  const std::array parts{bytes_of("one,"), bytes_of(""), bytes_of("two")};
+  write_file_atomic(folder / "file", parts);
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "one,two");
+  write_file_atomic(folder / "file", "three");
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "three");
+  EXPECT_EQ(entries(folder.path()), 1);
+}
+
+TEST(WriteFileAtomic, LetsTheWriterCorrectWhatItWrote) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "file", [](File& file) {
+    file.write(bytes_of("0000 content"));
+    file.write_at(0, bytes_of("head"));
+    file.write(bytes_of("."));
+  });
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "head content.");
+}
+
+TEST(WriteFileAtomic, WorksInTheWorkingFolder) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(in_child([&] {
+              if (::chdir(folder.path().c_str()) != 0) ::_exit(1);
+              write_file_atomic("bare-name", "text");
+            }),
+            0);
+  EXPECT_EQ(read_file(folder / "bare-name", Errc::data), "text");
+}
+
+TEST(WriteFileAtomic, KeepsTheOldFileWhenTheWriterThrows) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "file", "old");
+  EXPECT_THROW(write_file_atomic(folder / "file",
+                                 [](File& file) {
+                                   file.write(bytes_of("half"));
+                                   throw std::runtime_error{"no more"};
+                                 }),
+               std::runtime_error);
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "old");
+  EXPECT_EQ(entries(folder.path()), 1);
+}
+
+TEST(WriteFileAtomic, KeepsTheOldFileWhenTheDiskIsFull) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "file", "old");
+  const auto status = in_child([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{4096, 4096};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      write_file_atomic(folder / "file", std::string(10000, 'x'));
+    } catch (const Error& error) {
+      ::_exit(error.code() == Errc::storage &&
+                      std::string_view{error.what()}.find("bytes_left=5904") != std::string_view::npos
+                  ? 0
+                  : 1);
+    }
+    ::_exit(2);
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "old");
+  EXPECT_EQ(entries(folder.path()), 1);
+}
+
+TEST(WriteFileAtomic, NamesWhatCannotBeWritten) {
+  const TemporaryFolder folder;
+  const auto no_folder = error_of(Errc::storage, [&] { write_file_atomic(folder / "absent/file", "x"); });
+  EXPECT_NE(no_folder.find("absent"), std::string::npos) << no_folder;
+  std::filesystem::create_directory(folder / "taken");
+  const auto taken = error_of(Errc::storage, [&] { write_file_atomic(folder / "taken", "x"); });
+  EXPECT_NE(taken.find("taken"), std::string::npos) << taken;
+  EXPECT_EQ(entries(folder.path()), 1);
+}
+
+TEST(WriteFileAtomic, LeavesTheOldFileOrTheNewOneWhenItFailsAtAnyStage) {
+  const TemporaryFolder folder;
+  for (const auto* stage : kStages) {
+    write_file_atomic(folder / "file", "old");
+    ::setenv("DDPXX_FAILPOINT", (std::string{stage} + ":throw").c_str(), 1);
+    EXPECT_THROW(write_file_atomic(folder / "file", "new"), Error) << stage;
+    ::unsetenv("DDPXX_FAILPOINT");
+    EXPECT_EQ(read_file(folder / "file", Errc::data), stage == kStages.back() ? "new" : "old") << stage;
+    EXPECT_EQ(entries(folder.path()), 1) << stage;
+  }
+}
+
+TEST(WriteFileAtomic, LeavesTheOldFileOrTheNewOneWhenItIsKilledAtAnyStage) {
+  const TemporaryFolder folder;
+  for (const auto* stage : kStages) {
+    write_file_atomic(folder / "file", "old");
+    const auto status = in_child([&] {
+      ::setenv("DDPXX_FAILPOINT", (std::string{stage} + ":kill").c_str(), 1);
+      write_file_atomic(folder / "file", "new");
+    });
+    EXPECT_TRUE(WIFSIGNALED(status)) << stage;
+    EXPECT_EQ(read_file(folder / "file", Errc::data), stage == kStages.back() ? "new" : "old") << stage;
+  }
+  write_file_atomic(folder / "file", "next");
+  EXPECT_EQ(entries(folder.path()), 1) << "what killed writers left is swept away";
+}
+
+TEST(WriteFileAtomic, SweepsNeitherOtherFilesNorALivingWritersOne) {
+  const TemporaryFolder folder;
+  folder.file(".file.notes.tmp", "");   // not a name of ours
+  folder.file(".file.1.17-0.tmp", "");  // of another target, "file.1"
+  folder.file(".file.18-0.tmp", "");    // left behind
+  write_file_atomic(folder / "file", [&](File&) { write_file_atomic(folder / "file", "inner"); });
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "");
+  EXPECT_TRUE(std::filesystem::exists(folder / ".file.notes.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(folder / ".file.1.17-0.tmp"));
+  EXPECT_EQ(entries(folder.path()), 3);
+}
+
+}  // namespace
+}  // namespace ddpxx

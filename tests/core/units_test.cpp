@@ -1,0 +1,142 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/units.hpp>
+
+namespace ddpxx {
+namespace {
+
+using Fit = WholeNumber::Fit;
+
+WholeNumber whole(const std::string& text, std::uint64_t factor = 1) {
+  return to_whole(parse_decimal(text).value(), factor);
+}
+
+TEST(Decimal, ReadsSignsFractionsExponentsUnderscoresAndSuffixes) {
+  const auto number = parse_decimal("-1_000.250e+2 MiB").value();
+  EXPECT_TRUE(number.negative);
+  EXPECT_EQ(number.digits, "100025");
+  EXPECT_EQ(number.exponent, 0);
+  EXPECT_EQ(number.suffix, "MiB");
+}
+
+TEST(Decimal, OfZeroHasNoDigits) {
+  for (const char* zero : {"0", "0.0", "-0", "0e9", ".0", "0."}) {
+    const auto number = parse_decimal(zero);
+    ASSERT_TRUE(number.has_value()) << zero;
+    EXPECT_EQ(number->digits, "") << zero;
+    EXPECT_EQ(number->exponent, 0) << zero;
+  }
+}
+
+TEST(Decimal, TakesAnEThatStartsNoExponentForASuffix) {
+  EXPECT_EQ(parse_decimal("1e").value().suffix, "e");
+  EXPECT_EQ(parse_decimal("1e+").value().suffix, "e+");
+  EXPECT_EQ(parse_decimal("2eggs").value().suffix, "eggs");
+}
+
+TEST(Decimal, IsNothingElse) {
+  for (const char* text : {"", "-", "+", ".", "x", "_1", "e5", "--1", "010", "00", "-01", "007.5", " 1"})
+    EXPECT_FALSE(parse_decimal(text).has_value()) << text;
+}
+
+TEST(WholeNumbers, AreExactOrRefused) {
+  EXPECT_EQ(whole("1e3").magnitude, 1000U);
+  EXPECT_EQ(whole("1.5e6").magnitude, 1'500'000U);
+  EXPECT_EQ(whole("18446744073709551615").magnitude, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(whole("18446744073709551616").fit, Fit::too_large);
+  EXPECT_EQ(whole("1e20").fit, Fit::too_large);
+  EXPECT_EQ(whole("1e1000000000000").fit, Fit::too_large);
+  EXPECT_EQ(whole("3.9").fit, Fit::fraction);
+  EXPECT_EQ(whole("1e-1").fit, Fit::fraction);
+  EXPECT_EQ(whole("0e1000000000000").magnitude, 0U);
+  EXPECT_TRUE(whole("-5").negative);
+}
+
+TEST(WholeNumbers, OfAFactorAreExactToo) {
+  EXPECT_EQ(whole("1.5", 1024).magnitude, 1536U);
+  EXPECT_EQ(whole("0.1", 1024).fit, Fit::fraction);
+  EXPECT_EQ(whole("16777216", std::uint64_t{1} << 40).fit, Fit::too_large);
+}
+
+TEST(RealNumbers, AreTheNearest) {
+  EXPECT_EQ(to_real<double>(parse_decimal("0.1").value()), 0.1);
+  EXPECT_EQ(to_real<double>(parse_decimal("-3e-4").value()), -3e-4);
+  EXPECT_EQ(to_real<float>(parse_decimal("0.1").value()), 0.1F);
+  EXPECT_EQ(to_real<double>(parse_decimal("5e-324").value()), 5e-324);
+  EXPECT_FALSE(to_real<double>(parse_decimal("1e400").value()).has_value());
+  EXPECT_FALSE(to_real<double>(parse_decimal("1e-400").value()).has_value());
+  EXPECT_TRUE(std::signbit(to_real<double>(parse_decimal("-0").value()).value()));
+}
+
+TEST(CountSuffixes, ArePowersOfTen) {
+  EXPECT_EQ(count_exponent(""), 0);
+  EXPECT_EQ(count_exponent("k"), 3);
+  EXPECT_EQ(count_exponent("K"), 3);
+  EXPECT_EQ(count_exponent("M"), 6);
+  EXPECT_EQ(count_exponent("G"), 9);
+  EXPECT_EQ(count_exponent("T"), 12);
+  for (const char* suffix : {"m", "x", "kk", "B", "%"}) EXPECT_FALSE(count_exponent(suffix).has_value()) << suffix;
+}
+
+TEST(ByteSuffixes, TellDecimalFromBinary) {
+  EXPECT_EQ(byte_factor(""), 1U);
+  EXPECT_EQ(byte_factor("B"), 1U);
+  EXPECT_EQ(byte_factor("kB"), 1000U);
+  EXPECT_EQ(byte_factor("KiB"), 1024U);
+  EXPECT_EQ(byte_factor("MB"), 1'000'000U);
+  EXPECT_EQ(byte_factor("mib"), std::uint64_t{1} << 20);
+  EXPECT_EQ(byte_factor("GiB"), std::uint64_t{1} << 30);
+  EXPECT_EQ(byte_factor("TB"), 1'000'000'000'000U);
+  EXPECT_EQ(byte_factor("TiB"), std::uint64_t{1} << 40);
+  for (const char* suffix : {"k", "M", "Mi", "MiBs", "PB", "ib", "bytes"})
+    EXPECT_FALSE(byte_factor(suffix).has_value()) << suffix;
+}
+
+TEST(Seconds, AddUpTheirParts) {
+  EXPECT_EQ(parse_seconds("90"), 90.0);
+  EXPECT_EQ(parse_seconds("0.25"), 0.25);
+  EXPECT_EQ(parse_seconds("-1"), -1.0);
+  EXPECT_EQ(parse_seconds("500ms"), 0.5);
+  EXPECT_EQ(parse_seconds("30s"), 30.0);
+  EXPECT_EQ(parse_seconds("10m"), 600.0);
+  EXPECT_EQ(parse_seconds("1h30m"), 5400.0);
+  EXPECT_EQ(parse_seconds("2d"), 172800.0);
+  EXPECT_EQ(parse_seconds("1h20m40s"), 4840.0);
+  EXPECT_EQ(parse_seconds("1.5h"), 5400.0);
+}
+
+TEST(Seconds, AreNothingElse) {
+  for (const char* text : {"", "s", "5 minuets", "1h30", "10x", "1h-5m", "h1", "010s", "1h30m ", "ms"})
+    EXPECT_FALSE(parse_seconds(text).has_value()) << text;
+}
+
+TEST(ByteText, IsShortAndBinary) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
+  EXPECT_EQ(bytes_text(1024), "1 KiB");
+  EXPECT_EQ(bytes_text(26214400), "25 MiB");
+  EXPECT_EQ(bytes_text(1'610'612'736), "1.5 GiB");
+  EXPECT_EQ(bytes_text(1'048'575), "1 MiB");
+  EXPECT_EQ(bytes_text(std::numeric_limits<std::uint64_t>::max()), "16777216 TiB");
+}
+
+TEST(SecondsText, NamesTwoUnitsAtMost) {
+  EXPECT_EQ(seconds_text(0.35), "350 ms");
+  EXPECT_EQ(seconds_text(0.9996), "1.0 s");
+  EXPECT_EQ(seconds_text(3.21), "3.2 s");
+  EXPECT_EQ(seconds_text(59.96), "1m 0s");
+  EXPECT_EQ(seconds_text(250), "4m 10s");
+  EXPECT_EQ(seconds_text(7500), "2h 5m");
+  EXPECT_EQ(seconds_text(86400.0 * 3 + 3600 * 4), "3d 4h");
+  EXPECT_EQ(seconds_text(-1), "-");
+  EXPECT_EQ(seconds_text(std::numeric_limits<double>::infinity()), "-");
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,20 @@
+#include <ATen/ops/ones.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+
+namespace ddpxx {
+namespace {
+
+TEST(Batch, MovesWholeToAnotherDevice) {
+  const Batch batch{at::ones({2, 3}), at::ones({2, 3}), 6};
+  const auto moved = batch.to(at::kMeta);
+  EXPECT_TRUE(moved.inputs.is_meta());
+  EXPECT_TRUE(moved.targets.is_meta());
+  EXPECT_EQ(moved.num_tokens, 6);
+  EXPECT_TRUE(batch.to(at::kCPU).inputs.is_same(batch.inputs)) << "where it is already, nothing is copied";
+}
+
+}  // namespace
+}  // namespace ddpxx

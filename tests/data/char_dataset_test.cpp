@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+Ids row(const at::Tensor& tensor_BT, std::int64_t b) {
+  const auto row_T = tensor_BT.select(0, b).contiguous();
+  const auto* data = row_T.const_data_ptr<std::int64_t>();
+  return {data, data + row_T.numel()};
+}
+
+std::string error_of(Errc code, const CharDatasetConfig& config) {
+  try {
+    const CharDataset dataset{config};
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << config.path << " was accepted";
+  return {};
+}
+
+class CharDatasetTest : public testing::Test {
+ protected:
+  /// The text that a path stands for.
+  std::string text_at(const std::string& path, std::int64_t max_bytes = 0) {
+    const CharDataset dataset{{.path = path, .block_size = 1, .max_bytes = max_bytes}};
+    std::string text;
+    for (std::int64_t i = 0; i < dataset.size(); ++i)
+      text += dataset.decode(row(dataset.batch(std::array{i}).inputs, 0));
+    return text + dataset.decode(row(dataset.batch(std::array{dataset.size() - 1}).targets, 0));
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_F(CharDatasetTest, ShiftsTheTargetsByOneCharacter) {
+  const CharDataset dataset{{.path = folder.file("text", "hello world"), .block_size = 4}};
+  EXPECT_EQ(dataset.size(), 7);
+  EXPECT_EQ(dataset.vocab_size(), 8);
+  EXPECT_EQ(dataset.describe(), "Data has 11 characters, 8 unique.");
+  const auto batch = dataset.batch(std::array<std::int64_t, 3>{6, 0, 6});
+  EXPECT_EQ(batch.inputs.sizes(), (at::IntArrayRef{3, 4}));
+  EXPECT_EQ(batch.targets.sizes(), (at::IntArrayRef{3, 4}));
+  EXPECT_EQ(batch.inputs.scalar_type(), at::kLong);
+  EXPECT_EQ(batch.num_tokens, 12);
+  EXPECT_EQ(dataset.decode(row(batch.inputs, 0)), "worl");
+  EXPECT_EQ(dataset.decode(row(batch.targets, 0)), "orld");
+  EXPECT_EQ(dataset.decode(row(batch.inputs, 1)), "hell");
+  EXPECT_EQ(dataset.decode(row(batch.targets, 1)), "ello");
+  EXPECT_EQ(row(batch.targets, 2), row(batch.targets, 0));
+}
+
+TEST_F(CharDatasetTest, NumbersTheCharactersInTheirOrder) {
+  const CharDataset dataset{{.path = folder.file("text", "b\na\xC3\xA9 \xE2\x82\xAC"), .block_size = 2}};
+  EXPECT_EQ(dataset.num_chars(), 6);
+  EXPECT_EQ(dataset.encode("\n ab\xC3\xA9\xE2\x82\xAC"), (Ids{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(dataset.decode(Ids{5, 0, 4}), "\xE2\x82\xAC\n\xC3\xA9");
+}
+
+TEST_F(CharDatasetTest, KnowsVocabulariesOfEverySize) {
+  for (const char32_t count : {0x100U, 0x101U, 0x10000U, 0x10001U}) {
+    std::string text;
+    for (char32_t i = 0; i < count; ++i) append_utf8(text, i < 0xD800 ? i : i + 0x800);
+    const CharDataset dataset{{.path = folder.file("text", text), .block_size = 8}};
+    ASSERT_EQ(dataset.vocab_size(), count);
+    const std::int64_t last = dataset.size() - 1;
+    EXPECT_EQ(row(dataset.batch(std::array{last}).targets, 0).back(), dataset.vocab_size() - 1);
+  }
+}
+
+TEST_F(CharDatasetTest, TruncatesCharactersBeforeItCountsThem) {
+  // 10 characters of which 0.59 are 5: `e` and what follows must not get into the vocabulary.
+  const CharDataset dataset{{.path = folder.file("text",
+                                                 "\xC3\xA9\xC3\xA9"
+                                                 "ddddeeee"),
+                             .block_size = 2,
+                             .truncate = 0.59}};
+  EXPECT_EQ(dataset.num_chars(), 5);
+  EXPECT_EQ(dataset.vocab_size(), 2);
+  EXPECT_THROW(dataset.encode("e"), Error);
+}
+
+TEST_F(CharDatasetTest, ReadsFoldersAndPatternsInTheOrderOfTheirPaths) {
+  folder.file("b.txt", "2");
+  folder.file("a.txt", "1");
+  folder.file("a-c/x.txt", "0");  // '-' comes before '.'
+  folder.file("sub/deep/z.txt", "3");
+  folder.file("sub/notes.md", "4");
+  EXPECT_EQ(text_at(folder.path().string()), "01234");
+  EXPECT_EQ(text_at((folder / "*.txt").string()), "12");
+  EXPECT_EQ(text_at((folder / "[bs]*").string()), "234");
+  EXPECT_EQ(text_at(folder.file("[x].txt", "xy")), "xy");  // a name that only looks like a pattern
+}
+
+TEST_F(CharDatasetTest, ReadsTheFirstBytesOfAllFilesTogether) {
+  folder.file("a", "abc");
+  folder.file("b", "de\xC3\xA9");
+  folder.file("c", "f");
+  const auto path = folder.path().string();
+  EXPECT_EQ(text_at(path, 2), "ab");
+  EXPECT_EQ(text_at(path, 5), "abcde");
+  EXPECT_EQ(text_at(path, 6), "abcde");  // not half of a character
+  EXPECT_EQ(text_at(path, 7), "abcde\xC3\xA9");
+  EXPECT_EQ(text_at(path, 100),
+            "abcde\xC3\xA9"
+            "f");
+}
+
+TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
+  const auto absent = (folder / "absent").string();
+  EXPECT_NE(error_of(Errc::data, {.path = absent}).find(absent + ": No such file"), std::string::npos);
+  const auto pattern = (folder / "*.txt").string();
+  EXPECT_NE(error_of(Errc::data, {.path = pattern}).find("no file matches " + pattern), std::string::npos);
+  EXPECT_NE(error_of(Errc::data, {.path = folder.path().string()}).find("no file below"), std::string::npos);
+  const auto empty = folder.file("empty", "");
+  EXPECT_NE(error_of(Errc::data, {.path = empty}).find("no text in " + empty), std::string::npos);
+  error_of(Errc::config, {.path = ""});
+}
+
+TEST_F(CharDatasetTest, NamesBothNumbersWhenABlockIsLongerThanTheText) {
+  const auto path = folder.file("text", std::string(20, 'x'));
+  const auto text = error_of(Errc::data, {.path = path, .block_size = 20});
+  EXPECT_NE(text.find("block_size=20"), std::string::npos) << text;
+  EXPECT_NE(text.find("has 20"), std::string::npos) << text;
+  EXPECT_EQ((CharDataset{{.path = path, .block_size = 19}}.size()), 1);
+  error_of(Errc::data, {.path = path, .block_size = 1, .truncate = 0.01});  // nothing is left
+}
+
+TEST_F(CharDatasetTest, RefusesSettingsOutsideTheirRange) {
+  const auto path = folder.file("text", "some text");
+  error_of(Errc::config, {.path = path, .block_size = 0});
+  error_of(Errc::config, {.path = path, .block_size = 2, .truncate = 0.0});
+  error_of(Errc::config, {.path = path, .block_size = 2, .truncate = 1.1});
+  error_of(Errc::config, {.path = path, .block_size = 2, .max_bytes = -1});
+}
+
+TEST_F(CharDatasetTest, RefusesIndicesIdsAndCharactersThatItDoesNotHave) {
+  const CharDataset dataset{{.path = folder.file("text", "abc"), .block_size = 1}};
+  EXPECT_THROW(dataset.batch(std::array<std::int64_t, 1>{2}), Error);
+  EXPECT_THROW(dataset.batch(std::array<std::int64_t, 1>{-1}), Error);
+  EXPECT_THROW(dataset.decode(Ids{3}), Error);
+  EXPECT_THROW(dataset.decode(Ids{-1}), Error);
+  try {
+    dataset.encode("ab\xC3\xA9");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string{error.what()}.find("'\xC3\xA9'"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx

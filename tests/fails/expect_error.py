@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Compiles a source that must not compile, as the build would, and looks for a sentence in what the compiler says.
+
+    expect_error.py BUILD_DIRECTORY COMPILER SOURCE SENTENCE
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+
+def command_of(build, compiler, source):
+    """The build's own command for the source, without the launcher and without an object file."""
+    entries = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
+    words = next(shlex.split(entry["command"]) for entry in entries if entry["file"] == source)
+    words = words[words.index(compiler):]
+    output = words.index("-o")
+    return [*words[:output], *words[output + 2:], "-fsyntax-only"]
+
+
+def main():
+    build, compiler, source, sentence = sys.argv[1:]
+    compiled = subprocess.run(command_of(build, compiler, source), cwd=build, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "LC_ALL": "C"})
+    errors = [line for line in compiled.stderr.splitlines() if re.search(r"\b(error|note): ", line)]
+    if compiled.returncode == 0:
+        sys.exit(f"{source} compiles, but must not")
+    if not any(sentence in line for line in errors):
+        sys.exit(f"{compiled.stderr}\n{source} fails, but no error says: {sentence}")
+
+
+if __name__ == "__main__":
+    main()

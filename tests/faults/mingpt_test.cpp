@@ -1,0 +1,229 @@
+// The sample program from outside: what it does with bad input and with ranks that die.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+using Words = std::vector<std::string>;
+
+std::string program(const char* name) { return program_folder() + "/" + name; }
+
+class Mingpt : public testing::Test {
+ protected:
+  Words settings(const Words& more = {}) const {
+    Words words{"data.path=" + text_, "training.device=cpu", "training.max_steps=3", "training.max_epochs=0"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  /// One process, with these environment variables before it.
+  Ended alone(const Words& more, const Words& environment = {}) const {
+    Words command{"/usr/bin/env", "OMP_NUM_THREADS=1"};
+    command.insert(command.end(), environment.begin(), environment.end());
+    command.push_back(program("mingpt"));
+    for (const auto& word : settings(more)) command.push_back(word);
+    return StartedProgram{command}.wait();
+  }
+  Words launched(int ranks, const Words& more) const {
+    Words command{program("ddpxx-run"), "--standalone", "--nproc-per-node", std::to_string(ranks), program("mingpt")};
+    for (const auto& word : settings(more)) command.push_back(word);
+    return command;
+  }
+  Ended ranks(int count, const Words& more) const { return StartedProgram{launched(count, more)}.wait(); }
+
+  TemporaryFolder folder_;
+  std::string text_ = folder_.file("text.txt", [] {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += "the quick brown fox " + std::to_string(i * i) + "\n";
+    return text;
+  }());
+};
+
+TEST_F(Mingpt, TrainsAloneAndOnTwoRanks) {
+  EXPECT_EQ(alone({}).code, 0);
+  const auto two = ranks(2, {"generate.tokens=20", "training.eval_every=3"});
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_THAT(two.out, AllOf(HasSubstr("unique."), HasSubstr("number of parameters: 0.08M"), HasSubstr("step 3/3"),
+                             HasSubstr("val_loss"), HasSubstr("--- generated text ---")));
+}
+
+TEST_F(Mingpt, EndsWith2ForAMistypedKeyAndSaysWhatWasMeant) {
+  const auto run = alone({"optimzer.learning_rate=1"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("optimzer.learning_rate"), HasSubstr("did you mean optimizer.learning_rate?")));
+}
+
+TEST_F(Mingpt, EndsWith2ForAMistypedKeyInAFileWithItsPlace) {
+  folder_.file("bad.yaml", "data:\n  batch_sise: 4\n");
+  const auto run = alone({"--config-path=" + folder_.path().string(), "--config-name=bad.yaml"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("bad.yaml:2:3: data.batch_sise"), HasSubstr("did you mean data.batch_size?")));
+}
+
+TEST_F(Mingpt, EndsWith2ForAMissingConfigFile) {
+  const auto run = alone({"--config-name=none_such.yaml"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("none_such.yaml"));
+}
+
+TEST_F(Mingpt, EndsWith2ForAWidthThatTheHeadsDoNotDivide) {
+  const auto run = alone({"model.n_embd=50", "model.n_head=4"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("model.n_embd"), HasSubstr("50 is not divisible by n_head (4); nearest: 48 or 52")));
+}
+
+TEST_F(Mingpt, EndsWith2ForAGpuThatIsNotThere) {
+  const auto run = alone({"training.device=cuda"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("device=cuda: this build has no CUDA, or this host no GPU"));
+}
+
+TEST_F(Mingpt, EndsWith2ForAMetricsFileThatCannotBe) {
+  const auto run = ranks(2, {"training.metrics=/proc/none/metrics.jsonl"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("/proc/none"));
+}
+
+TEST_F(Mingpt, EndsWith3ForMissingAndEmptyData) {
+  const auto missing = alone({"data.path=" + (folder_ / "none.txt").string()});
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_THAT(missing.err, HasSubstr("none.txt"));
+  const auto empty = alone({"data.path=" + folder_.file("empty.txt", "")});
+  EXPECT_EQ(empty.code, 3);
+  EXPECT_THAT(empty.err, HasSubstr("empty.txt"));
+}
+
+TEST_F(Mingpt, EndsWith3ForABlockLargerThanTheText) {
+  const auto run = alone({"data.path=" + folder_.file("short.txt", "abc def"), "data.block_size=64"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("64"), HasSubstr("7")));
+}
+
+TEST_F(Mingpt, EndsWith3ForFewerSamplesThanRanks) {
+  const auto run = ranks(3, {"data.path=" + folder_.file("short.txt", "abcdefghijkl"), "data.block_size=10"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.err, HasSubstr("the training set has 1 samples for 3 ranks"));
+}
+
+TEST_F(Mingpt, EndsWith4ForASnapshotOfAnotherModelAndListsTheDifferences) {
+  const auto save = "training.save_dir=" + (folder_ / "save").string();
+  EXPECT_EQ(ranks(2, {save}).code, 0);
+  const auto other = ranks(2, {save, "model.n_layer=2"});
+  EXPECT_EQ(other.code, 4);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("model.n_layer"), HasSubstr("in the snapshot"), HasSubstr("2 now")));
+}
+
+TEST_F(Mingpt, ResumesWithAnotherWorldBatchAndLimit) {
+  const auto save = "training.save_dir=" + (folder_ / "save").string();
+  EXPECT_EQ(ranks(2, {save}).code, 0);
+  const auto resumed = alone({save, "data.batch_size=3", "training.max_steps=5", "strategy=single_device"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out + resumed.err, AllOf(HasSubstr("resumed at step 3"), HasSubstr("step 5/5")));
+}
+
+TEST_F(Mingpt, EndsWith4ForADamagedSnapshotAndKeepsIt) {
+  const auto save = folder_ / "save";
+  EXPECT_EQ(alone({"training.save_dir=" + save.string()}).code, 0);
+  const auto path = save / "snapshot.safetensors";
+  std::fstream{path, std::ios::in | std::ios::out | std::ios::binary}.seekp(5000).put('x').put('y');
+  const auto before = StartedProgram::text_of(path);
+  const auto run = alone({"training.save_dir=" + save.string(), "training.max_steps=5"});
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("snapshot.safetensors"));
+  EXPECT_EQ(StartedProgram::text_of(path), before);
+}
+
+TEST_F(Mingpt, EndsWith5ForIncompleteLaunchVariablesAndNamesThem) {
+  const auto run = alone({}, {"RANK=0", "WORLD_SIZE=2"});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT"), Not(HasSubstr("WORLD_SIZE,"))));
+  const auto no_rank = alone({}, {"WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29511"});
+  EXPECT_EQ(no_rank.code, 5);
+  EXPECT_THAT(no_rank.err, HasSubstr("RANK"));
+}
+
+/// A port of the loopback interface that this test occupies.
+class OccupiedPort {
+ public:
+  OccupiedPort() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    ::bind(socket_, reinterpret_cast<sockaddr*>(&address), length);
+    ::listen(socket_, 1);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+  }
+  OccupiedPort(const OccupiedPort&) = delete;
+  OccupiedPort& operator=(const OccupiedPort&) = delete;
+  ~OccupiedPort() { ::close(socket_); }
+  std::string number() const { return std::to_string(port_); }
+
+ private:
+  int socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  int port_ = 0;
+};
+
+TEST_F(Mingpt, EndsWith5ForAPortInUse) {
+  const OccupiedPort port;
+  const auto run = alone({}, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port.number()});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, HasSubstr("port in use: tcp://127.0.0.1:" + port.number()));
+}
+
+TEST_F(Mingpt, EndsWith5WhenARankNeverComesAndNamesIt) {
+  std::string port;
+  {
+    const OccupiedPort free_soon;
+    port = free_soon.number();
+  }
+  const auto run = alone({"comm.join_timeout=2"},
+                         {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, HasSubstr("rank 1 never came to tcp://127.0.0.1:" + port + " within 2 s"));
+}
+
+TEST_F(Mingpt, EndsWith5WhenTheRanksHoldDifferentModels) {
+  std::string line = program("mingpt");
+  for (const auto& word : settings()) line += " '" + word + "'";
+  const auto run = StartedProgram{{program("ddpxx-run"), "--standalone", "--nproc-per-node", "2", "/bin/sh", "-c",
+                                   "exec " + line + " model.n_layer=$((RANK + 1))"}}
+                       .wait();
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, HasSubstr("the ranks hold different models: rank 0 has"));
+}
+
+TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {
+  const auto metrics = folder_ / "metrics.jsonl";
+  std::string line = "echo $$ >" + (folder_ / "pid.").string() + "$RANK; exec " + program("mingpt");
+  for (const auto& word : settings({"training.max_steps=1000000", "training.metrics=" + metrics.string()}))
+    line += " '" + word + "'";
+  StartedProgram run{{program("ddpxx-run"), "--standalone", "--nproc-per-node", "3", "/bin/sh", "-c", line}};
+  StartedProgram::wait_for_lines(metrics, 20);
+  const auto killed = std::chrono::steady_clock::now();
+  ::kill(std::stoi(StartedProgram::text_of(folder_ / "pid.1")), SIGKILL);
+  const auto ended = run.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds{10});
+  EXPECT_EQ(ended.code, 128 + SIGKILL);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("Signal 9 (SIGKILL)"), HasSubstr("a rank is gone")));
+  const std::regex root{"Root [Cc]ause"};
+  EXPECT_EQ(std::distance(std::sregex_iterator{ended.err.begin(), ended.err.end(), root}, {}), 1) << ended.err;
+}
+
+}  // namespace

@@ -1,0 +1,181 @@
+#include <string>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/flat/gradients.hpp>
+
+namespace ddpxx {
+namespace {
+
+at::Tensor leaf(at::IntArrayRef sizes) { return at::rand(sizes).set_requires_grad(true); }
+
+TEST(Arena, KeepsValuesAndMakesThemViewsOfOneMemory) {
+  auto a = leaf({3, 5}), b = leaf({7});
+  const auto a_before = a.detach().clone(), b_before = b.detach().clone();
+  const Arena arena{{{"a", a}, {"b", b}}};
+  EXPECT_TRUE(at::equal(a, a_before));
+  EXPECT_TRUE(at::equal(b, b_before));
+  EXPECT_TRUE(a.is_leaf() && a.requires_grad());
+  EXPECT_TRUE(arena.values().storage().is_alias_of(a.storage()));
+  at::Tensor{arena.values()}.fill_(2.0);
+  EXPECT_TRUE(at::equal(b.detach(), at::full({7}, 2.0)));
+}
+
+TEST(Arena, AlignsEveryParameterTo64BytesAndZeroesTheGaps) {
+  const Arena arena{{{"a", leaf({3, 5})}, {"b", leaf({1})}, {"c", leaf({16})}}};
+  for (const auto& entry : arena.entries()) EXPECT_EQ(entry.offset % 16, 0) << entry.name;
+  EXPECT_EQ(arena.values().numel(), 16 + 16 + 16);
+  EXPECT_EQ(arena.values()[15].item<float>(), 0.0F);
+  EXPECT_TRUE(at::equal(arena.values().narrow(0, 17, 15), at::zeros({15})));
+}
+
+TEST(Arena, CutsSlicesWhereUnitOrGroupChanges) {
+  const Arena arena{
+      {{"a", leaf({2}), 1, 0}, {"b", leaf({2}), 1, 0}, {"c", leaf({2}), 1, 1}, {"d", leaf({2}), 0, 1}}};
+  const auto slices = arena.slices();
+  ASSERT_EQ(slices.size(), 3u);
+  EXPECT_EQ(slices[0].end, 32);
+  EXPECT_EQ(slices[1].group, 1);
+  EXPECT_EQ(slices[2].begin, slices[1].end);
+  EXPECT_EQ(slices[2].end, arena.values().numel());
+}
+
+TEST(Arena, NoticesAParameterThatHasLeft) {
+  auto a = leaf({4});
+  const Arena arena{{{"weight", a}}};
+  EXPECT_TRUE(arena.owns(0));
+  a.set_data(at::zeros({4}));
+  EXPECT_FALSE(arena.owns(0));
+  try {
+    arena.check_owned();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string{error.what()}.find("\"weight\" has left the flat memory"), std::string::npos);
+  }
+}
+
+TEST(Arena, RefusesMixedTypesNamingBothParameters) {
+  try {
+    const Arena arena{{{"a", leaf({4})}, {"b", at::zeros({2}, at::kDouble)}}};
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_STREQ(error.what(),
+                 "parameters of one model must share dtype and device, but \"b\" is Double on cpu and \"a\" is Float on cpu");
+  }
+}
+
+struct Block : torch::nn::Module, Layer {
+  Block() {
+    register_parameter("weight", at::rand({4, 4}));
+    register_parameter("bias", at::rand({4}));
+  }
+};
+struct Net : torch::nn::Module {
+  Net() {
+    register_parameter("stem", at::rand({4}));
+    blocks = {register_module("0", std::make_shared<Block>()), register_module("1", std::make_shared<Block>())};
+    register_parameter("head", at::rand({4}));
+  }
+  std::vector<std::shared_ptr<Block>> blocks;
+};
+
+std::string order_of(const Arena& arena) {
+  std::string names;
+  for (const auto& entry : arena.entries()) names += entry.name + " ";
+  return names;
+}
+
+TEST(FlatModel, LaysOutUnitsInReverseThenGroupsThenTheRoot) {
+  Net net;
+  const FlatModel flat{net, [](const std::string&, const at::Tensor& p) { return p.dim() == 2 ? 0 : 1; }};
+  EXPECT_EQ(order_of(flat.trainable()), "1.weight 1.bias 0.weight 0.bias head stem ");
+  EXPECT_EQ(flat.trainable().slices().size(), 5u);
+}
+
+TEST(FlatModel, KeepsFrozenParametersApart) {
+  Net net;
+  for (auto& p : net.blocks[0]->parameters()) p.set_requires_grad(false);
+  const FlatModel flat{net};
+  EXPECT_EQ(order_of(flat.frozen()), "0.bias 0.weight ");
+  EXPECT_EQ(order_of(flat.trainable()), "1.bias 1.weight head stem ");
+  EXPECT_FALSE(flat.frozen().gradients().defined());
+}
+
+TEST(FlatModel, GivesASharedParameterToTheRootOnce) {
+  struct Tied : torch::nn::Module {
+    Tied() {
+      auto block = std::make_shared<Block>();
+      register_parameter("tied", block->parameters()[0]);
+      register_module("block", block);
+    }
+  } net;
+  const FlatModel flat{net};
+  ASSERT_EQ(flat.trainable().size(), 2u);
+  EXPECT_EQ(order_of(flat.trainable()), "block.bias tied ");
+}
+
+TEST(FlatModel, RefusesAModelWithNothingToTrain) {
+  Net net;
+  for (auto& p : net.parameters()) p.set_requires_grad(false);
+  EXPECT_THROW(FlatModel{net}, Error);
+}
+
+TEST(FlatModel, RefusesALayerInsideALayer) {
+  struct Outer : torch::nn::Module, Layer {
+    Outer() { register_module("inner", std::make_shared<Block>()); }
+  };
+  struct Nested : torch::nn::Module {
+    Nested() { register_module("outer", std::make_shared<Outer>()); }
+  } net;
+  EXPECT_THROW(FlatModel{net}, Error);
+}
+
+TEST(GradientSum, AddsBackwardPassesAndScalesOnce) {
+  auto w = leaf({3});
+  Arena arena{{{"w", w}}};
+  GradientSum sum{arena};
+  GradientHooks hooks{arena, [&](std::size_t i, const at::Tensor& gradient) { sum.add(i, gradient); }};
+  sum.hide();
+  (w * 2).sum().backward();
+  EXPECT_FALSE(w.grad().defined()) << "the hook drops .grad";
+  (w * 3).sum().backward();
+  sum.publish();
+  EXPECT_TRUE(at::equal(arena.gradients().narrow(0, 0, 3), at::full({3}, 5.0)));
+  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0))) << ".grad shows the result";
+  sum.hide();
+  (w * 4).sum().backward();
+  sum.publish();
+  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 4.0))) << "the next step replaces";
+}
+
+TEST(GradientSum, WhatWasNeverWrittenIsZero) {
+  auto used = leaf({2}), unused = leaf({2});
+  Arena arena{{{"used", used}, {"unused", unused}}};
+  at::Tensor{arena.gradients()}.fill_(9.0);
+  GradientSum sum{arena};
+  sum.add(0, at::ones({2}), 0.5);
+  sum.publish();
+  EXPECT_TRUE(at::equal(used.grad(), at::full({2}, 0.5)));
+  EXPECT_TRUE(at::equal(unused.grad(), at::zeros({2})));
+}
+
+TEST(GradientHooks, AreRemovedWithTheObject) {
+  auto w = leaf({2});
+  Arena arena{{{"w", w}}};
+  int calls = 0;
+  {
+    const GradientHooks hooks{arena, [&](std::size_t, const at::Tensor&) { ++calls; }};
+    w.sum().backward();
+  }
+  w.sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(w.grad().defined());
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,3 @@
+// cuda.cpp — what ddpxx::cuda adds compiles.
+#include <ddpxx/comm/nccl.hpp>
+#include <ddpxx/ddpxx.hpp>

@@ -1,0 +1,267 @@
+// The launcher as a whole: real processes, run by a shell.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../temporary_folder.hpp"
+#include "started_program.hpp"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::istringstream stream{text};
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// A rank's process number is gone, and it is no zombie either: the launcher has waited for it.
+bool is_gone(const std::string& pid) { return !std::filesystem::exists("/proc/" + pid); }
+
+TEST(DdpxxRun, EndsWithZeroWhenAllRanksDo) {
+  const auto run = ddpxx_run({"--standalone", "--nproc-per-node", "3", "/bin/sh", "-c", "exit 0"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.out + run.err, "");
+}
+
+TEST(DdpxxRun, PrefixesEachLineWithItsRankAndKeepsOutputsApart) {
+  const auto run =
+      ddpxx_run({"--nproc_per_node=2", "sh", "-c", "echo out $RANK; echo err $RANK >&2; printf 'cut %s' $LOCAL_RANK"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(sorted_lines(run.out),
+            (std::vector<std::string>{"[rank0]: cut 0", "[rank0]: out 0", "[rank1]: cut 1", "[rank1]: out 1"}));
+  EXPECT_EQ(sorted_lines(run.err), (std::vector<std::string>{"[rank0]: err 0", "[rank1]: err 1"}));
+}
+
+TEST(DdpxxRun, LeavesTheLinesOfALoneRankAlone) {
+  EXPECT_EQ(ddpxx_run({"sh", "-c", "echo \"$0|$1\"", "a b", "--nnodes=3"}).out, "a b|--nnodes=3\n");
+}
+
+TEST(DdpxxRun, NeverCutsIntoALine) {
+  const std::string writer =
+      "i=0; l=$(printf \"%04000d\" 0 | tr 0 $RANK); while [ $i -lt 50 ]; do echo $l$l; i=$((i+1)); done";
+  const auto run = ddpxx_run({"--nproc-per-node=3", "sh", "-c", writer});
+  const auto lines = sorted_lines(run.out);
+  ASSERT_EQ(lines.size(), 150U);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string rank = std::to_string(i / 50);
+    EXPECT_EQ(lines[i], "[rank" + rank + "]: " + std::string(8'000, rank[0]));
+  }
+}
+
+TEST(DdpxxRun, SetsTorchrunsEnvironment) {
+  const auto run = ddpxx_run({"--standalone", "--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
+                              "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
+                              "$ROLE_RANK $ROLE_WORLD_SIZE $ROLE_NAME $MASTER_ADDR $TORCHELASTIC_RESTART_COUNT "
+                              "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_USE_AGENT_STORE "
+                              "$TORCH_NCCL_ASYNC_ERROR_HANDLING; "
+                              "[ $MASTER_PORT -gt 0 ] && [ -n \"$TORCHELASTIC_RUN_ID\" ]"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(sorted_lines(run.out),
+            (std::vector<std::string>{"[rank0]: 0 2 0 2 0 1 0 2 default 127.0.0.1 0 1 False 1",
+                                      "[rank1]: 1 2 1 2 0 1 1 2 default 127.0.0.1 0 1 False 1"}));
+}
+
+TEST(DdpxxRun, NumbersTheRanksOfSeveralNodes) {
+  const auto run = ddpxx_run({"--nnodes=2", "--node-rank=1", "--nproc-per-node=2", "--master-addr=[::1]",
+                              "--master-port=4711", "sh", "-c", "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"});
+  EXPECT_EQ(sorted_lines(run.out), (std::vector<std::string>{"[rank2]: 2 4 [::1] 4711", "[rank3]: 3 4 [::1] 4711"}));
+}
+
+TEST(DdpxxRun, EndsTheOthersAndReportsOnceWhenARankFails) {
+  const auto run = ddpxx_run({"--nproc-per-node=3", "sh", "-c",
+                              "[ $RANK = 1 ] && { echo out of luck >&2; exit 3; }; echo $$; exec sleep 600"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_EQ(count_of(run.err, "FAILED"), 1U);
+  EXPECT_THAT(run.err, HasSubstr("rank      : 1 (local_rank: 1)"));
+  EXPECT_THAT(run.err, HasSubstr("exit code 3"));
+  EXPECT_THAT(run.err, HasSubstr("    out of luck\n"));
+  EXPECT_EQ(count_of(run.err, "ended by ddpxx-run with SIGTERM"), 2U);
+  for (const auto& line : sorted_lines(run.out)) EXPECT_TRUE(is_gone(line.substr(line.find(": ") + 2))) << line;
+}
+
+TEST(DdpxxRun, NamesTheSignalThatKilledARankAndNotItsLostPeers) {
+  const auto run = ddpxx_run({"--nproc-per-node=2", "sh", "-c", "[ $RANK = 0 ] && exit 5; sleep 0.2; kill -9 $$"});
+  EXPECT_EQ(run.code, 137);
+  EXPECT_THAT(run.err, HasSubstr("Signal 9 (SIGKILL) received by PID"));
+  EXPECT_THAT(run.err, HasSubstr("rank      : 1"));
+  EXPECT_THAT(run.err, HasSubstr("rank 0 (local_rank: 0"));
+}
+
+TEST(DdpxxRun, KillsARankThatIgnoresSigterm) {
+  const auto run = ddpxx_run({"--nproc-per-node=2", "--grace=0.1", "sh", "-c",
+                              "[ $RANK = 1 ] && exit 4; trap '' TERM; echo $$; while :; do sleep 0.05; done"});
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("ended by ddpxx-run with SIGKILL"));
+  EXPECT_TRUE(is_gone(run.out.substr(9, run.out.size() - 10))) << run.out;
+}
+
+TEST(DdpxxRun, EndsWhatARankHasStartedToo) {
+  const auto run = ddpxx_run({"--nproc-per-node=2", "sh", "-c", "sleep 600 & echo $!; exit $RANK"});
+  EXPECT_EQ(run.code, 1);
+  for (const auto& line : sorted_lines(run.out)) {
+    // Nobody of ours is its parent: it may stay a zombie where no init collects it, but it does not run.
+    const std::string stat = "/proc/" + line.substr(line.find(": ") + 2) + "/stat";
+    if (std::filesystem::exists(stat)) {
+      EXPECT_THAT(StartedProgram::text_of(stat), HasSubstr(") Z "));
+    }
+  }
+}
+
+TEST(DdpxxRun, EndsWith75WhenAllRanksStoppedOnRequest) {
+  const auto run = ddpxx_run({"--nproc-per-node=2", "sh", "-c", "sleep 0.$RANK; exit 75"});
+  EXPECT_EQ(run.code, 75);
+  EXPECT_EQ(run.err, "");
+}
+
+TEST(DdpxxRun, PassesSigtermOnAndLetsTheRanksSave) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run(
+      {"--nproc-per-node=2", "sh", "-c",
+       "trap 'echo saved; exit 75' TERM; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGTERM);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_EQ(count_of(ended.out, "saved"), 2U);
+  EXPECT_THAT(ended.err, Not(HasSubstr("FAILED")));
+}
+
+TEST(DdpxxRun, EndsWithTheSignalWhenTheRanksDo) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"--nproc-per-node=2", "sh", "-c", "echo >> " + ready.string() + "; exec sleep 600"});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGTERM);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_EQ(ended.err, "ddpxx-run: ended by SIGTERM\n");
+}
+
+TEST(DdpxxRun, KillsAtOnceAtTheSecondSigint) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready", heard = folder / "heard";
+  auto run = start_ddpxx_run(
+      {"--nproc-per-node=2", "sh", "-c",
+       "trap 'echo >> " + heard.string() + "' INT; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGINT);
+  StartedProgram::wait_for_lines(heard, 2);
+  run.signal(SIGINT);
+  EXPECT_EQ(run.wait().code, 128 + SIGINT);
+}
+
+TEST(DdpxxRun, TakesItsRanksWithItWhenItIsKilled) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"--nproc-per-node=2", "sh", "-c", "echo $$ >> " + ready.string() + "; exec sleep 600"});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGKILL);
+  EXPECT_EQ(run.wait().code, -SIGKILL);
+  for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) {
+    const std::string stat = "/proc/" + pid + "/stat";
+    const auto runs = [&] { return !is_gone(pid) && StartedProgram::text_of(stat).find(") Z ") == std::string::npos; };
+    while (runs()) std::this_thread::sleep_for(std::chrono::milliseconds{10});  // the test's time limit is the verdict
+  }
+}
+
+TEST(DdpxxRun, StartsTheRanksAnewWhileRestartsRemain) {
+  const auto run = ddpxx_run({"--nproc-per-node=2", "--max-restarts=3", "sh", "-c",
+                              "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 2 ]"});
+  EXPECT_EQ(run.code, 0);
+  for (const char* attempt : {"attempt 0", "attempt 1", "attempt 2"}) EXPECT_EQ(count_of(run.out, attempt), 2U);
+  EXPECT_THAT(run.err, HasSubstr("restart 1 of 3"));
+  EXPECT_THAT(run.err, Not(HasSubstr("restart 3 of 3")));
+  EXPECT_THAT(run.err, Not(HasSubstr("FAILED")));
+}
+
+TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {
+  const auto run = ddpxx_run({"--max-restarts=1", "sh", "-c", "exit $((6 + TORCHELASTIC_RESTART_COUNT))"});
+  EXPECT_EQ(run.code, 7);
+  EXPECT_EQ(count_of(run.err, "FAILED"), 1U);
+}
+
+TEST(DdpxxRun, SplitsTheLogsIntoFiles) {
+  const TemporaryFolder folder;
+  const auto logs = folder / "logs";
+  const auto run = ddpxx_run({"--nproc-per-node=2", "--max-restarts=1", "--log-dir", logs.string(), "sh", "-c",
+                              "echo out $RANK; echo oops $RANK >&2; echo {} > $TORCHELASTIC_ERROR_FILE; exit $RANK"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.err, HasSubstr("    oops 1\n"));
+  std::set<std::string> run_folders;
+  for (const auto& entry : std::filesystem::directory_iterator{logs}) run_folders.insert(entry.path());
+  ASSERT_EQ(run_folders.size(), 1U);
+  const std::filesystem::path attempts = *run_folders.begin();
+  EXPECT_THAT(run.err, HasSubstr("error_file: " + (attempts / "attempt_1/1/error.json").string()));
+  for (const char* attempt : {"attempt_0", "attempt_1"}) {
+    EXPECT_EQ(StartedProgram::text_of(attempts / attempt / "1/stdout.log"), "out 1\n");
+    EXPECT_EQ(StartedProgram::text_of(attempts / attempt / "0/stderr.log"), "oops 0\n");
+  }
+}
+
+TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
+  const TemporaryFolder folder;
+  const auto plain = folder.file("plain", "echo no\n"), shapeless = folder.file("shapeless", "echo no\n");
+  std::filesystem::permissions(shapeless, std::filesystem::perms::owner_all);
+  for (const std::string& program : {std::string{"no-such-program"}, (folder / "missing").string(), plain, shapeless}) {
+    const auto run = ddpxx_run({"--nproc-per-node=2", program});
+    EXPECT_EQ(run.code, 2) << program;
+    EXPECT_EQ(sorted_lines(run.err).size(), 1U) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(program));
+  }
+}
+
+TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
+  const auto wrong = ddpxx_run({"--rdzv-endpoint=node0:29500", "sh"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--rdzv-endpoint"));
+  const auto help = ddpxx_run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--nproc-per-node N"));
+}
+
+TEST(DdpxxRun, LivesOnWhenNobodyReadsItsOutput) {
+  const TemporaryFolder folder;
+  const auto done = folder / "done";
+  StartedProgram run{{"/bin/sh", "-c",
+                      program_folder() + "/ddpxx-run --nproc-per-node=2 sh -c 'i=0; while [ $i -lt 20000 ]; do echo " +
+                          "line; i=$((i+1)); done; echo >> " + done.string() + "' | true"}};
+  run.wait();
+  StartedProgram::wait_for_lines(done, 2);
+}
+
+TEST(DdpxxRun, ReadsSignalsWhileItsOutputIsPaused) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);  // nobody reads it
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  StartedProgram run{{"/bin/sh", "-c",
+                      "exec " + program_folder() + "/ddpxx-run sh -c 'echo >> " + ready.string() + "; exec yes' >&" +
+                          std::to_string(ends[1])}};
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace

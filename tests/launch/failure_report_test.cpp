@@ -1,0 +1,49 @@
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/launch/failure_report.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+
+Exit ended(int rank, int code, int after_ms, std::optional<int> told = {}) {
+  return {.rank = rank,
+          .local_rank = rank,
+          .pid = 100 + rank,
+          .code = code,
+          .elapsed = milliseconds{after_ms},
+          .told = told};
+}
+
+TEST(FailureReport, NamesTheCauseAndWhoWentWithIt) {
+  std::vector<Exit> exits = {ended(0, 5, 250), ended(1, -SIGKILL, 200), ended(2, -SIGTERM, 2'200, SIGTERM),
+                             ended(3, 0, 150), ended(4, 0, 300)};
+  exits[1].last_lines = {"first", "out of luck\x1b[2J"};
+  exits[1].error_file = "/logs/1/error.json";
+  const auto text = failure_report(exits, 1, "train.py", "node0");
+  for (const char* part :
+       {"train.py FAILED\n", "Failures:\n", "Root Cause (first observed failure):\n", "  host      : node0\n",
+        "  rank      : 1 (local_rank: 1)\n", "  exitcode  : -9 (pid: 101)\n", "  error_file: /logs/1/error.json\n",
+        "Signal 9 (SIGKILL) received by PID 101\n", "    first\n    out of luck\\x1b[2J\n",
+        "rank 0 (local_rank: 0, pid: 100): exit code 5, 0.05 s after\n",
+        "rank 2 (local_rank: 2, pid: 102): ended by ddpxx-run with SIGTERM, 2.00 s after\n",
+        "rank 3 (local_rank: 3, pid: 103): exit code 0, 0.05 s before\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "in\n" << text;
+  EXPECT_EQ(text.find("rank 4"), std::string::npos) << "it ended well, and later";
+  EXPECT_TRUE(text.ends_with("=\n"));
+}
+
+TEST(FailureReport, SaysSoWhenNobodyElseFailed) {
+  const auto text = failure_report(std::vector{ended(0, 3, 10)}, 0, "train", "node0");
+  EXPECT_NE(text.find("<NO_OTHER_FAILURES>"), std::string::npos);
+  EXPECT_NE(text.find("exit code 3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,41 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/launch/line_splitter.hpp>
+
+namespace ddpxx {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::vector<std::string>& pieces) {
+  Lines lines;
+  const auto keep = [&](std::string_view line) { lines.emplace_back(line); };
+  LineSplitter splitter;
+  for (const auto& piece : pieces) splitter.feed(piece, keep);
+  splitter.flush(keep);
+  return lines;
+}
+
+TEST(LineSplitter, JoinsAndSplitsAtLineEndsOnly) {
+  EXPECT_EQ(lines_of({"one\ntwo\n"}), (Lines{"one", "two"}));
+  EXPECT_EQ(lines_of({"o", "ne", "\n", "two\nth", "ree\n"}), (Lines{"one", "two", "three"}));
+  EXPECT_EQ(lines_of({"\n\na\r\n"}), (Lines{"", "", "a\r"}));
+}
+
+TEST(LineSplitter, FlushesAnUnfinishedLineOnce) {
+  EXPECT_EQ(lines_of({"one\ntw"}), (Lines{"one", "tw"}));
+  EXPECT_EQ(lines_of({"one\n"}), (Lines{"one"}));
+  EXPECT_EQ(lines_of({}), Lines{});
+}
+
+TEST(LineSplitter, BreaksUpALineThatNeverEnds) {
+  const std::string longest(LineSplitter::kLongest, 'x');
+  EXPECT_EQ(lines_of({longest + "yz\n"}), (Lines{longest, "yz"}));
+  EXPECT_EQ(lines_of({longest.substr(1), "xy", "\n"}), (Lines{longest, "y"}));
+}
+
+}  // namespace
+}  // namespace ddpxx

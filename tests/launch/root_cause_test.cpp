@@ -1,0 +1,81 @@
+#include <csignal>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/launch/root_cause.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+
+Exit ended(int rank, int code, int after_ms, std::optional<int> told = {}) {
+  return {.rank = rank,
+          .local_rank = rank,
+          .pid = 100 + rank,
+          .code = code,
+          .elapsed = milliseconds{after_ms},
+          .told = told};
+}
+
+TEST(RootCause, IsAbsentWhenAllEndWell) {
+  const std::vector<Exit> exits = {ended(0, 0, 10), ended(1, 0, 20)};
+  EXPECT_FALSE(root_cause(exits, {}));
+  EXPECT_EQ(exit_code(exits, {}), 0);
+}
+
+TEST(RootCause, IsTheFirstFailureInTime) {
+  const std::vector<Exit> exits = {ended(0, 1, 300), ended(1, 3, 200), ended(2, 0, 100)};
+  EXPECT_EQ(root_cause(exits, {}), 1U);
+  EXPECT_EQ(exit_code(exits, {}), 3);
+}
+
+TEST(RootCause, IsNotALostPeerWhileAnotherFailedOtherwiseAtAboutThatTime) {
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, -SIGKILL, 900)}, {}), 1U);
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 4, 1'100)}, {}), 1U);
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 4, 1'101)}, {}), 0U) << "too late to be the cause";
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 5, 50)}, {}), 1U) << "when nobody failed otherwise";
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 1, 50)}, {}), 1U);
+}
+
+TEST(RootCause, IsNotARankThatWeEnded) {
+  const std::vector<Exit> exits = {ended(0, -SIGTERM, 2'100, SIGTERM), ended(1, 6, 2'050),
+                                   ended(2, 143, 2'060, SIGTERM)};
+  EXPECT_EQ(root_cause(exits, {}), 1U);
+  EXPECT_EQ(exit_code(exits, {}), 6);
+}
+
+TEST(RootCause, MakesASignalsExitCodeAsAShellDoes) {
+  EXPECT_EQ(exit_code(std::vector{ended(0, -SIGKILL, 1)}, {}), 137);
+  EXPECT_EQ(exit_code(std::vector{ended(0, -SIGSEGV, 1)}, {}), 139);
+}
+
+TEST(RootCause, LetsRanksStopWithTheirWorkSaved) {
+  EXPECT_EQ(exit_code(std::vector{ended(0, 75, 1), ended(1, 75, 900)}, {}), 75);
+  EXPECT_EQ(exit_code(std::vector{ended(0, 75, 1), ended(1, 75, 900)}, SIGTERM), 75);
+  EXPECT_EQ(exit_code(std::vector{ended(0, 75, 1), ended(1, 0, 900)}, SIGTERM), 75);
+}
+
+TEST(RootCause, BlamesARankThatDidNotFollowTheOthersWhenTheyStopped) {
+  const std::vector<Exit> exits = {ended(0, 75, 1), ended(1, -SIGKILL, 900, SIGKILL)};
+  EXPECT_EQ(root_cause(exits, {}), 1U);
+  EXPECT_EQ(exit_code(exits, {}), 137);
+}
+
+TEST(RootCause, TakesAnEndThatFollowsFromARequestForNoFailure) {
+  const std::vector<Exit> exits = {ended(0, -SIGINT, 1, SIGINT), ended(1, 130, 5, SIGINT), ended(2, 5, 3, SIGINT),
+                                   ended(3, -SIGKILL, 900, SIGKILL)};
+  EXPECT_FALSE(root_cause(exits, SIGINT));
+  EXPECT_EQ(exit_code(exits, SIGINT), 130);
+}
+
+TEST(RootCause, FindsAFailureInTheMidstOfARequest) {
+  const std::vector<Exit> exits = {ended(0, 4, 50, SIGTERM), ended(1, 5, 30, SIGTERM), ended(2, -SIGTERM, 3, SIGTERM)};
+  EXPECT_EQ(root_cause(exits, SIGTERM), 0U);
+  EXPECT_EQ(exit_code(exits, SIGTERM), 4);
+}
+
+}  // namespace
+}  // namespace ddpxx

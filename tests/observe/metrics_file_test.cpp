@@ -1,0 +1,189 @@
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/observe/metrics_file.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file{path};
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::int64_t> steps_of(const std::filesystem::path& path) {
+  std::vector<std::int64_t> steps;
+  for (const auto& line : lines_of(path)) steps.push_back(nlohmann::json::parse(line)["step"].get<std::int64_t>());
+  return steps;
+}
+
+void write_steps(MetricsFile& metrics, std::int64_t first, std::int64_t last) {
+  for (auto step = first; step <= last; ++step) metrics.write(StepDone{.step = step, .loss = 2.5});
+}
+
+using Steps = std::vector<std::int64_t>;
+
+TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
+  const TemporaryFolder folder;
+  const auto path = folder / "runs/7/metrics.jsonl";
+  MetricsFile metrics{path};
+  metrics.write(StepDone{1, 0, 2.5, 0.75, 3e-4, 1e5, 12.5, 1 << 20, 4096});
+  metrics.write(Evaluated{1, 0, 2.25, 128});
+  metrics.write(SnapshotSaved{1, "runs/7/snapshot", 0.5});
+  const auto lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(nlohmann::json::parse(lines[0]), (nlohmann::json{{"step", 1},
+                                                             {"epoch", 0},
+                                                             {"loss", 2.5},
+                                                             {"grad_norm", 0.75},
+                                                             {"lr", 3e-4},
+                                                             {"tokens_per_second", 1e5},
+                                                             {"step_ms", 12.5},
+                                                             {"peak_memory_bytes", 1 << 20},
+                                                             {"state_bytes", 4096}}));
+  EXPECT_EQ(nlohmann::json::parse(lines[1]),
+            (nlohmann::json{{"step", 1}, {"epoch", 0}, {"val_loss", 2.25}, {"samples", 128}}));
+  EXPECT_FALSE(nlohmann::json::parse(lines[2]).contains("loss"));
+}
+
+TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {
+  const TemporaryFolder folder;
+  MetricsFile metrics{folder / "m.jsonl"};
+  metrics.write(StepDone{.step = 1, .loss = std::nan("")});
+  EXPECT_TRUE(nlohmann::json::parse(lines_of(folder / "m.jsonl").at(0))["loss"].is_null());
+}
+
+TEST(MetricsFile, StartsEmptyUnlessARunGoesOn) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  {
+    MetricsFile metrics{path};
+    write_steps(metrics, 1, 5);
+  }
+  {
+    MetricsFile metrics{path};
+    EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 5})) << "not before it is known whether the run goes on";
+    write_steps(metrics, 1, 2);
+  }
+  EXPECT_EQ(steps_of(path), (Steps{1, 2}));
+  MetricsFile metrics{path};
+  metrics.resume_at(0);
+  EXPECT_EQ(steps_of(path), Steps{});
+}
+
+TEST(MetricsFile, KeepsARunsRowsUpToTheStepItGoesOnFrom) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  {
+    MetricsFile metrics{path};
+    write_steps(metrics, 1, 4);
+    metrics.write(Evaluated{.step = 4});
+    write_steps(metrics, 5, 6);
+    metrics.write(Evaluated{.step = 6});
+  }
+  MetricsFile metrics{path};
+  metrics.resume_at(4);
+  EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 4}));
+  write_steps(metrics, 5, 6);
+  EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 4, 5, 6}));
+}
+
+TEST(MetricsFile, CutsAHalfWrittenLastLineWhereverItEnds) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  {
+    MetricsFile metrics{path};
+    write_steps(metrics, 1, 2);
+    metrics.write(SnapshotSaved{.step = 2, .path = "a}\"}\\", .seconds = 1});
+  }
+  std::ostringstream whole;
+  whole << std::ifstream{path}.rdbuf();
+  const std::string text = whole.str();
+  for (std::size_t size = 0; size <= text.size(); ++size) {
+    folder.file("m.jsonl", text.substr(0, size));
+    MetricsFile metrics{path};
+    metrics.resume_at(2);
+    metrics.write(StepDone{.step = 3});
+    Steps steps;
+    ASSERT_NO_THROW(steps = steps_of(path)) << "cut at " << size;
+    EXPECT_EQ(steps.back(), 3);
+    const auto whole_rows = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(size), '\n');
+    EXPECT_GE(static_cast<std::ptrdiff_t>(steps.size()), whole_rows + 1) << "cut at " << size;
+  }
+}
+
+TEST(MetricsFile, ReplacesTheFileBehindALinkAndNotTheLink) {
+  const TemporaryFolder folder;
+  folder.file("real.jsonl", "{\"step\":1}\n{\"step\":2}\n");
+  std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");
+  MetricsFile metrics{folder / "link.jsonl"};
+  metrics.resume_at(1);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.jsonl"));
+  EXPECT_EQ(steps_of(folder / "real.jsonl"), (Steps{1}));
+}
+
+TEST(MetricsFile, RefusesAPathThatCannotBeOpened) {
+  const TemporaryFolder folder;
+  folder.file("file", "");
+  for (const auto& path : {folder.path(), folder / "file/m.jsonl"}) {
+    try {
+      MetricsFile metrics{path};
+      ADD_FAILURE() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find(path.string()), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(MetricsFile, WarnsOnceAndGoesOnWhenTheDiskIsFull) {
+  std::ostringstream warnings;
+  MetricsFile metrics{"/dev/full", Log{0, warnings}};
+  EXPECT_NO_THROW(write_steps(metrics, 1, 3));
+  EXPECT_EQ(warnings.str().find("[rank0] warning: cannot write"), 0U) << warnings.str();
+  EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "one line";
+}
+
+TEST(MetricsFile, LeavesNoHalfRowWhereTheRoomEndsInsideOne) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  const pid_t child = ::fork();
+  if (child == 0) {  // the limit would hold for the rest of the tests
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit room{1000, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &room);
+    std::ostringstream warnings;
+    MetricsFile metrics{path, Log{0, warnings}};
+    write_steps(metrics, 1, 20);
+    const rlimit more{RLIM_INFINITY, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &more);
+    write_steps(metrics, 21, 21);
+    ::_exit(warnings.str().empty() ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  const auto steps = steps_of(path);
+  ASSERT_GT(steps.size(), 2U);
+  EXPECT_LT(steps.size(), 21U);
+  EXPECT_EQ(steps.back(), 21);
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <fcntl.h>
+#include <sstream>
+#include <stdlib.h>
+#include <string>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/observe/progress.hpp>
+
+namespace ddpxx {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+const StepDone kStep{.step = 1200,
+                     .loss = 2.84312,
+                     .grad_norm = 0.871,
+                     .learning_rate = 2.98e-4,
+                     .tokens_per_second = 412'345,
+                     .step_ms = 236,
+                     .peak_memory_bytes = 161 * kMiB};
+
+StepDone step(std::int64_t number) {
+  StepDone event = kStep;
+  event.step = number;
+  return event;
+}
+
+/// A terminal of our own making.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) : master_{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)} {
+    ::grantpt(master_.get());
+    ::unlockpt(master_.get());
+    slave_ = Descriptor{::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    resize(columns);
+    ::setenv("TERM", "xterm", 1);
+  }
+  void resize(unsigned short columns) const {
+    const winsize size{24, columns, 0, 0};
+    ::ioctl(slave_.get(), TIOCSWINSZ, &size);
+  }
+  int descriptor() const { return slave_.get(); }
+
+ private:
+  Descriptor master_, slave_;
+};
+
+TEST(ProgressLine, TellsAllWhereThereIsRoom) {
+  EXPECT_EQ(progress_line(kStep, 50'000, 11'520.0, 200),
+            "step 1200/50000  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M  eta 3h12m");
+  EXPECT_EQ(progress_line(kStep, 0, {}, 200), "step 1200  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M");
+}
+
+TEST(ProgressLine, DropsWholeFieldsWhereThereIsNot) {
+  const std::string whole = progress_line(kStep, 50'000, 11'520.0, 200);
+  for (std::size_t width = 0; width <= whole.size(); ++width) {
+    const auto line = progress_line(kStep, 50'000, 11'520.0, width);
+    EXPECT_LE(line.size(), width);
+    EXPECT_EQ(whole.rfind(line, 0), 0U);
+    if (line.size() < whole.size() && width >= 15) {
+      EXPECT_EQ(whole.substr(line.size(), 2), "  ") << line;
+    }
+  }
+}
+
+TEST(ProgressLine, ShortensNumbers) {
+  const auto tokens = [](double value) { return detail::short_count(value, 1'000, " kMGT"); };
+  EXPECT_EQ(tokens(0), "0");
+  EXPECT_EQ(tokens(87), "87");
+  EXPECT_EQ(tokens(999.4), "999");
+  EXPECT_EQ(tokens(999.9), "1.00k");
+  EXPECT_EQ(tokens(1'250'000), "1.25M");
+  EXPECT_EQ(tokens(12'500), "12.5k");
+  EXPECT_EQ(detail::short_count(1.5 * 1024 * 1024 * 1024, 1'024, " KMGT"), "1.50G");
+  EXPECT_EQ(detail::short_duration(45), "45s");
+  EXPECT_EQ(detail::short_duration(725), "12m05s");
+  EXPECT_EQ(detail::short_duration(2 * 86'400 + 3 * 3'600), "2d03h");
+}
+
+TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
+  std::ostringstream text;
+  Progress progress{text, 3, {.plain_interval = std::chrono::milliseconds{0}}};
+  progress.show(step(1));
+  progress.show(Evaluated{.step = 2, .val_loss = 2.34564});
+  progress.show(SnapshotSaved{.step = 2, .path = "run/\x1b[2J", .seconds = 0.25});
+  progress.show(step(3));
+  progress.finish();
+  EXPECT_EQ(text.str(),
+            "step 1/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M  eta 0s\n"
+            "step 2  val_loss 2.3456\n"
+            "step 2  snapshot run/\\x1b[2J  0.2s\n"
+            "step 3/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M\n");
+}
+
+TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
+  for (const std::int64_t total : {std::int64_t{50}, std::int64_t{0}}) {
+    std::ostringstream text;
+    Progress progress{text, total, {.plain_interval = std::chrono::hours{1}}};
+    for (std::int64_t i = 1; i <= 50; ++i) progress.show(step(i));
+    progress.finish();
+    progress.finish();
+    EXPECT_EQ(std::ranges::count(text.str(), '\n'), 2) << text.str();
+    EXPECT_EQ(text.str().find("step 1"), 0U);
+    EXPECT_NE(text.str().find("\nstep 50"), std::string::npos);
+  }
+}
+
+TEST(Progress, RewritesOneLineOnATerminalAndFitsIt) {
+  const Terminal terminal{40};  // gnorm would end in its last column
+  std::ostringstream text;
+  Progress progress{text, 50'000, {.descriptor = terminal.descriptor()}};
+  progress.show(step(1200));
+  EXPECT_EQ(text.str(), "\rstep 1200/50000  loss 2.8431");
+  progress.finish();
+  EXPECT_TRUE(text.str().ends_with('\n'));
+}
+
+TEST(Progress, CoversALongerLineAndKeepsEvaluations) {
+  const Terminal terminal{60};
+  std::ostringstream text;
+  Progress progress{text, 50'000, {.descriptor = terminal.descriptor()}};
+  progress.show(step(50'000));
+  const auto width = text.str().size() - 1;
+  text.str("");
+  progress.show(Evaluated{.step = 1, .val_loss = 2});
+  std::string line = "step 1  val_loss 2.0000";
+  line.resize(width, ' ');
+  EXPECT_EQ(text.str(), '\r' + line + '\n');
+}
+
+TEST(Progress, FollowsATerminalThatIsResized) {
+  const Terminal terminal{80};
+  std::ostringstream text;
+  Progress progress{text, 1200, {.descriptor = terminal.descriptor()}};
+  progress.show(step(1200));
+  terminal.resize(20);
+  text.str("");
+  progress.show(step(1200));
+  EXPECT_LE(text.str().size(), 20U) << "the carriage return and at most 19 columns";
+}
+
+TEST(Progress, LeavesTheLineOfATerminalWhenItGoes) {
+  const Terminal terminal{80};
+  std::ostringstream text;
+  {
+    Progress progress{text, 50'000, {.descriptor = terminal.descriptor()}};
+    progress.show(step(1));
+  }
+  EXPECT_TRUE(text.str().ends_with('\n'));
+}
+
+TEST(Progress, TakesADumbTerminalForNone) {
+  const Terminal terminal{80};
+  for (const char* kind : {"dumb", ""}) {
+    ::setenv("TERM", kind, 1);
+    std::ostringstream text;
+    Progress progress{text, 3, {.descriptor = terminal.descriptor()}};
+    progress.show(step(1));
+    EXPECT_EQ(text.str().find('\r'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx

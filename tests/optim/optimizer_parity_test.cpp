@@ -1,0 +1,204 @@
+// Optimizer steps and clipping against torch.optim's fused implementations, schedules against nanoGPT's formula.
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/clip.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+
+#include "../parity/python.hpp"
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+constexpr auto kSteps = 20;
+constexpr auto kParameters = 3;
+
+std::string key(const std::string& what, int i) { return what + "." + std::to_string(i); }
+std::string key(const std::string& what, int step, int i) { return key(key(what, step), i); }
+
+/// Three parameters of odd sizes, the first of which decays, and their gradients in each step.
+NamedTensors random_tensors() {
+  at::manual_seed(11);
+  NamedTensors tensors;
+  for (int i = 0; i < kParameters; ++i) {
+    const std::vector<std::int64_t> sizes{7 + 10 * i, 13};
+    tensors.emplace(key("value", i), at::randn(sizes));
+    for (int step = 0; step < kSteps; ++step) tensors.emplace(key("gradient", step, i), at::randn(sizes));
+  }
+  return tensors;
+}
+
+Arena make_arena(const NamedTensors& tensors) {
+  std::vector<NamedParameter> parameters;
+  for (int i = 0; i < kParameters; ++i) {
+    const auto group = i == 0 ? DecayGroup::decay : DecayGroup::no_decay;
+    parameters.push_back(
+        {key("value", i), tensors.at(key("value", i)).clone().set_requires_grad(true), 0, static_cast<int>(group)});
+  }
+  return Arena{parameters};
+}
+
+void set_gradients(const Arena& arena, const NamedTensors& tensors, int step) {
+  for (int i = 0; i < kParameters; ++i)
+    at::Tensor{arena[static_cast<std::size_t>(i)].gradient}.copy_(tensors.at(key("gradient", step, i)));
+}
+
+template <class Optimizer>
+std::vector<at::Tensor> values_after(const NamedTensors& tensors, const typename Optimizer::Config& config) {
+  const auto arena = make_arena(tensors);
+  const auto slices = arena.slices();
+  Optimizer optimizer{config, slices};
+  for (int step = 0; step < kSteps; ++step) {
+    set_gradients(arena, tensors, step);
+    optimizer.step(config.learning_rate);
+  }
+  std::vector<at::Tensor> values;
+  for (const auto& entry : arena.entries()) values.push_back(entry.parameter.detach());
+  return values;
+}
+
+nlohmann::json options(const AdamWConfig& config) {
+  return {{"lr", config.learning_rate},
+          {"weight_decay", config.weight_decay},
+          {"betas", {config.beta1, config.beta2}},
+          {"eps", config.epsilon}};
+}
+nlohmann::json options(const SGDConfig& config) {
+  return {{"lr", config.learning_rate},
+          {"weight_decay", config.weight_decay},
+          {"momentum", config.momentum},
+          {"dampening", config.dampening},
+          {"nesterov", config.nesterov}};
+}
+
+/// One optimizer in both languages.
+struct Case {
+  nlohmann::json python;
+  std::function<std::vector<at::Tensor>(const NamedTensors&)> run;
+};
+template <class Optimizer>
+Case make_case(const char* name, const char* kind, const typename Optimizer::Config& config) {
+  return {{{"name", name}, {"kind", kind}, {"options", options(config)}},
+          [config](const NamedTensors& tensors) { return values_after<Optimizer>(tensors, config); }};
+}
+
+/// The values of every case after the last step.
+NamedTensors run_torch(const nlohmann::json& cases, const NamedTensors& tensors) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "tensors", tensors, {});
+  run_python("optim/optimizers.py",
+             {folder.file("cases", cases.dump()), (folder / "tensors").string(), (folder / "result").string()});
+  return read_safetensors(folder / "result", Checksum::optional).tensors;
+}
+
+/// The same operations, but an element's place in a vector register, and with it a rounding, may differ.
+void expect_equal_but_for_rounding(const at::Tensor& ours, const at::Tensor& python, const std::string& what) {
+  EXPECT_TRUE(at::allclose(ours, python, /*rtol=*/1e-6, /*atol=*/1e-7)) << what << ": " << (ours - python).abs().max();
+}
+
+TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
+  const std::vector<Case> cases{
+      make_case<AdamW>("AdamW", "AdamW", {.learning_rate = 1e-2}),
+      make_case<AdamW>("AdamW of other settings", "AdamW",
+                       {.learning_rate = 3e-3, .weight_decay = 0.5, .beta1 = 0.8, .beta2 = 0.999, .epsilon = 1e-5}),
+      make_case<Adam>("Adam", "Adam", {.learning_rate = 1e-2, .weight_decay = 0.1}),
+      make_case<SGD>("SGD", "SGD", {.learning_rate = 1e-2}),
+      make_case<SGD>("SGD with momentum", "SGD",
+                     {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .dampening = 0.3}),
+      make_case<SGD>("SGD after Nesterov", "SGD",
+                     {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true}),
+  };
+  nlohmann::json list;
+  for (const auto& one : cases) list.push_back(one.python);
+  const auto tensors = random_tensors();
+  const auto python = run_torch(list, tensors);
+  for (const auto& one : cases) {
+    const auto values = one.run(tensors);
+    for (int i = 0; i < kParameters; ++i) {
+      const auto name = key(one.python["name"], i);
+      expect_equal_but_for_rounding(values[static_cast<std::size_t>(i)], python.at(name), name);
+    }
+  }
+}
+
+TEST(Clipping, IsThatOfTorch) {
+  const auto tensors = random_tensors();
+  for (const double max_norm : {1.0, 1000.0}) {  // below the norm, and above it
+    const auto arena = make_arena(tensors);
+    set_gradients(arena, tensors, 0);
+    const auto slices = arena.slices();
+    std::vector<at::Tensor> values;
+    for (const auto& entry : arena.entries()) {
+      values.push_back(at::zeros_like(entry.parameter));
+      values.back().mutable_grad() = entry.gradient.clone();
+    }
+    const auto norm = gradient_norm(slices, [](at::Tensor square) { return square; });
+    clip_by_norm(slices, norm, max_norm);
+    EXPECT_NEAR(norm.item<double>(), torch::nn::utils::clip_grad_norm_(values, max_norm), 1e-5);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      expect_equal_but_for_rounding(arena[i].gradient, values[i].grad(), arena[i].name);
+  }
+}
+
+/// nanoGPT's get_lr, line by line.
+double nanogpt_learning_rate(const AdamWConfig& config, std::int64_t it) {
+  const auto warmup_iters = static_cast<double>(config.warmup_steps);
+  const auto lr_decay_iters = static_cast<double>(config.decay_steps);
+  const auto iteration = static_cast<double>(it);
+  if (iteration < warmup_iters) return config.learning_rate * (iteration + 1) / (warmup_iters + 1);
+  if (iteration > lr_decay_iters) return config.final_learning_rate;
+  const double decay_ratio = (iteration - warmup_iters) / (lr_decay_iters - warmup_iters);
+  const double coeff = 0.5 * (1.0 + std::cos(std::numbers::pi * decay_ratio));
+  return config.final_learning_rate + coeff * (config.learning_rate - config.final_learning_rate);
+}
+
+constexpr AdamWConfig scheduled(Schedule schedule) {
+  return {
+      .learning_rate = 6e-4, .schedule = schedule, .warmup_steps = 10, .decay_steps = 60, .final_learning_rate = 6e-5};
+}
+
+TEST(Schedules, CosineIsNanoGPTsAtEveryStep) {
+  const auto config = scheduled(Schedule::cosine);
+  for (std::int64_t step = 0; step < 80; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate_at(config, step), nanogpt_learning_rate(config, step)) << "step " << step;
+}
+
+TEST(Schedules, LinearFallsOnAStraightLineFromWarmUpToDecaySteps) {
+  const auto config = scheduled(Schedule::linear);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 9), 6e-4 * 10 / 11);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 10), 6e-4);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 35), (6e-4 + 6e-5) / 2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 60), 6e-5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 1000), 6e-5);
+}
+
+TEST(Schedules, ConstantKeepsThePeakAfterWarmUp) {
+  const auto config = scheduled(Schedule::constant);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 0), 6e-4 / 11);
+  for (const std::int64_t step : {10, 60, 1000}) EXPECT_DOUBLE_EQ(learning_rate_at(config, step), 6e-4);
+}
+
+TEST(Schedules, AFallThatEndsBeforeItBeginsIsAnError) {
+  auto config = scheduled(Schedule::cosine);
+  EXPECT_TRUE(config.check().empty());
+  config.decay_steps = config.warmup_steps;
+  ASSERT_EQ(config.check().size(), 1U);
+  EXPECT_EQ(config.check()[0].field, "decay_steps");
+}
+
+}  // namespace
+}  // namespace ddpxx

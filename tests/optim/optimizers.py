@@ -1,0 +1,30 @@
+"""Steps torch.optim's fused optimizers: python3 optimizers.py CASES.json TENSORS.safetensors RESULT.safetensors
+
+TENSORS has the parameters as `value.I` and the gradients of step S as `gradient.S.I`; parameter 0 decays, the others do
+not. RESULT has the values after the last step of each case as `CASE.I`.
+"""
+import json
+import os
+import sys
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "parity"))
+from reference import read_safetensors, write_safetensors  # noqa: E402
+
+with open(sys.argv[1]) as file:
+    cases = json.load(file)
+tensors = read_safetensors(sys.argv[2])
+count = sum(name.startswith("value.") for name in tensors)
+steps = sum(name.startswith("gradient.") for name in tensors) // count
+result = {}
+for case in cases:
+    values = [tensors[f"value.{i}"].clone() for i in range(count)]
+    groups = [{"params": values[:1]}, {"params": values[1:], "weight_decay": 0.0}]
+    optimizer = getattr(torch.optim, case["kind"])(groups, fused=True, **case["options"])
+    for step in range(steps):
+        for i, value in enumerate(values):
+            value.grad = tensors[f"gradient.{step}.{i}"]
+        optimizer.step()
+    result |= {f"{case['name']}.{i}": value for i, value in enumerate(values)}
+write_safetensors(sys.argv[3], result)

