@@ -134,9 +134,9 @@ TEST(YamlLimits, TakeWhatIsJustNotTooDeep) {
   EXPECT_EQ(problem_report(read(brackets).problems), "");
 }
 
-TEST(YamlLimits, RefuseAMillionKeys) {
+TEST(YamlLimits, RefuseTooManyKeys) {
   std::string many;
-  for (int i = 0; i < 1'000'000; ++i) many += "k" + std::to_string(i) + ": 1\n";
+  for (int i = 0; i < 150'000; ++i) many += "k" + std::to_string(i) + ": 1\n";
   const auto said = read(many);
   ASSERT_EQ(said.problems.size(), 1U);
   EXPECT_EQ(said.problems[0].text, "more than 100000 values");

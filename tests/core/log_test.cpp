@@ -48,6 +48,7 @@ TEST(Harmless, WritesMalformedUtf8OutByteByByte) {
             "\\x9b1");
   EXPECT_EQ(harmless("\xE2\x86"), "\\xe2\\x86") << "cut";
   EXPECT_EQ(harmless("\xC0\xAF"), "\\xc0\\xaf") << "overlong";
+  EXPECT_EQ(harmless("\xE0\x80\xAF"), "\\xe0\\x80\\xaf") << "overlong";
   EXPECT_EQ(harmless("\xED\xA0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
   EXPECT_EQ(harmless("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond Unicode";
 }

@@ -22,6 +22,11 @@ using testing::Not;
 
 using Words = std::vector<std::string>;
 
+std::string python() {
+  const char* path = std::getenv("DDPXX_PYTHON");
+  return path != nullptr ? path : "/usr/bin/python3";
+}
+
 std::string program(const char* name) { return program_folder() + "/" + name; }
 
 class Mingpt : public testing::Test {
@@ -207,6 +212,19 @@ TEST_F(Mingpt, EndsWith5WhenTheRanksHoldDifferentModels) {
                        .wait();
   EXPECT_EQ(run.code, 5);
   EXPECT_THAT(run.err, HasSubstr("the ranks hold different models: rank 0 has"));
+}
+
+// Python's launcher keeps its store over a restart; the second generation must meet anew all the same.
+TEST_F(Mingpt, RunsUnderPythonsTorchrunAndSurvivesItsRestart) {
+  std::string line = program("mingpt");
+  for (const auto& word : settings()) line += " '" + word + "'";
+  const auto run = StartedProgram{{python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                                   "--max-restarts", "1", "--no-python", "/bin/sh", "-c",
+                                   line + " && [ $TORCHELASTIC_RESTART_COUNT = 1 ] && touch " +
+                                       (folder_ / "done.").string() + "$RANK"}}
+                       .wait();
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "done.0") && std::filesystem::exists(folder_ / "done.1")) << run.err;
 }
 
 TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {

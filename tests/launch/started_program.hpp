@@ -1,6 +1,7 @@
 // tests/launch/started_program.hpp — a program of ours that a test runs and watches from outside.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>

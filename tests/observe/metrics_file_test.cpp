@@ -166,7 +166,7 @@ TEST(MetricsFile, LeavesNoHalfRowWhereTheRoomEndsInsideOne) {
   const pid_t child = ::fork();
   if (child == 0) {  // the limit would hold for the rest of the tests
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit room{1000, RLIM_INFINITY};
+    const rlimit room{950, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &room);
     std::ostringstream warnings;
     MetricsFile metrics{path, Log{0, warnings}};

@@ -101,6 +101,9 @@ TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
     std::ostringstream text;
     Progress progress{text, total, {.plain_interval = std::chrono::hours{1}}};
     for (std::int64_t i = 1; i <= 50; ++i) progress.show(step(i));
+    if (total != 0) {
+      EXPECT_NE(text.str().find("\nstep 50/50"), std::string::npos) << "a known end needs no finish()";
+    }
     progress.finish();
     progress.finish();
     EXPECT_EQ(std::ranges::count(text.str(), '\n'), 2) << text.str();

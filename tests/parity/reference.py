@@ -289,6 +289,7 @@ def state_bytes(model, optimizer):
 
 def train(settings):
     """Trains on this rank of the default group; rank 0 writes a row for each step."""
+    torch.set_num_threads(1)
     dataset, train_set = load_data(settings)
     model = make_model(settings, dataset.vocab_size)
     ddp = DistributedDataParallel(model, static_graph=settings["ddp.static_graph"],
@@ -326,7 +327,6 @@ def train(settings):
 
 
 def run_rank(rank, settings, meeting):
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=settings["world_size"])
     train(settings)
     dist.destroy_process_group()

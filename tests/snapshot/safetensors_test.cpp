@@ -235,7 +235,7 @@ TEST_F(SafetensorsTest, RefusesHostileHeadersAndSaysWhy) {
                       "0,4") +
                   "}",
               four),
-       "too large"},
+       "too long"},
   };
   for (const auto& [content, says] : cases) {
     const auto text = refusal(content);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/gloo.hpp>
 #ifdef USE_C10D_NCCL  // set by the component ddpxx::cuda
 #include <ddpxx/comm/nccl.hpp>
@@ -48,6 +49,7 @@ inline Group connect(std::string_view address, const Place& place, const Connect
   check(place);
   if (place.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
+  quiet_backend_log();
   const auto meeting = meet(host, port, place, options);
   if (options.device.is_cpu()) return connect_gloo(meeting);
 #ifdef USE_C10D_NCCL

@@ -81,8 +81,8 @@ template <class T>
 struct ConfigCodec<T> {
   static Decoded decode(T& field, const GivenValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a number")) return {.problem = *wrong, .place = value.place};
-    auto read = read_real(value.text, facts, std::numeric_limits<T>::denorm_min(), std::numeric_limits<T>::max());
-    if (read.value) field = static_cast<T>(*read.value);
+    const auto read = read_real<T>(value.text, facts);
+    if (read.value) field = *read.value;
     return {.problem = read.problem, .notice = read.notice, .place = value.place};
   }
   static std::string print(T field) { return real_text(field); }
@@ -206,7 +206,7 @@ struct ConfigCodec<std::array<T, N>> {
   static Decoded decode(std::array<T, N>& field, const GivenValue& value, const FieldFacts& facts) {
     if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
     if (value.items.size() != N)
-      return {.problem = "has " + std::to_string(value.items.size()) + " items instead of " + std::to_string(N),
+      return {.problem = "needs " + std::to_string(N) + " items, and has " + std::to_string(value.items.size()),
               .place = value.place};
     auto items = field;
     for (std::size_t i = 0; i < N; ++i) {

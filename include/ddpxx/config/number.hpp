@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -35,8 +36,9 @@ struct WholeLimits {
 /// Reads `1000`, `1e3`, `1_000`, `1k` and `0x3e8` alike, and what the field's unit adds.
 inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits);
 
-/// The same for numbers with a fraction; `smallest` and `largest` are the limits of the field's type.
-inline NumberRead<double> read_real(const std::string& text, const FieldFacts& facts, double smallest, double largest);
+/// The same for numbers with a fraction.
+template <std::floating_point Real>
+NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts);
 
 namespace detail {
 
@@ -69,6 +71,9 @@ inline std::string not_a_number(const std::string& text, const FieldFacts& facts
 inline std::string out_of_range(const std::string& text, const std::string& allowed) {
   return shown(text) + " is out of range" + in_brackets(allowed);
 }
+
+/// Where `k` and `M` are no powers of ten.
+inline bool has_own_suffixes(Unit unit) { return unit == Unit::bytes || unit == Unit::seconds; }
 
 inline std::optional<std::uint64_t> read_hexadecimal(std::string_view text) {
   if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
@@ -103,22 +108,23 @@ inline std::optional<WholeNumber> whole_of(const std::string& text, Unit unit) {
   return to_whole(*number);
 }
 
-/// Of the numbers that no double holds: `1e400`, `1e-400`.
-inline constexpr auto kNoDouble = std::numeric_limits<double>::quiet_NaN();
-
-/// None where the text is no number of that unit.
-inline std::optional<double> real_of(const std::string& text, Unit unit) {
-  if (unit == Unit::seconds) return parse_seconds(text);
-  if (unit == Unit::bytes) {
-    const auto whole = whole_of(text, unit);
-    if (!whole || whole->fit != WholeNumber::Fit::exact) return std::nullopt;
-    return (whole->negative ? -1.0 : 1.0) * static_cast<double>(whole->magnitude);
-  }
+/// None where the text is no number of that unit; NaN for one that no `Real` holds, as `1e400`.
+template <std::floating_point Real>
+std::optional<Real> real_of(const std::string& text, Unit unit) {
+  constexpr Real kNone = std::numeric_limits<Real>::quiet_NaN();
   auto number = parse_decimal(text);
   const auto exponent = number ? count_exponent(number->suffix) : std::nullopt;
-  if (!exponent) return std::nullopt;
-  number->exponent += *exponent;
-  return to_real<double>(*number).value_or(kNoDouble);
+  if (exponent && (!has_own_suffixes(unit) || number->suffix.empty())) {
+    number->exponent += *exponent;
+    return to_real<Real>(*number).value_or(kNone);
+  }
+  std::optional<double> value;
+  if (unit == Unit::seconds) value = parse_seconds(text);
+  if (unit == Unit::bytes)
+    if (const auto whole = whole_of(text, unit); whole && whole->fit == WholeNumber::Fit::exact)
+      value = (whole->negative ? -1.0 : 1.0) * static_cast<double>(whole->magnitude);
+  if (!value) return std::nullopt;
+  return std::abs(*value) > std::numeric_limits<Real>::max() ? kNone : static_cast<Real>(*value);
 }
 
 inline bool is_infinity(std::string_view text) {
@@ -131,7 +137,7 @@ inline bool is_nan(std::string_view text) { return lower(text) == "nan" || lower
 }  // namespace detail
 
 inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits) {
-  if (const auto value = detail::read_hexadecimal(text); value && facts.unit == Unit::none) {
+  if (const auto value = detail::read_hexadecimal(text); value && !detail::has_own_suffixes(facts.unit)) {
     auto result = read_whole(std::to_string(*value), facts, limits);
     result.notice = shown(text) + " is hexadecimal and read as " + std::to_string(*value);
     return result;
@@ -151,20 +157,19 @@ inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFa
   return {.value = *number};
 }
 
-inline NumberRead<double> read_real(const std::string& text, const FieldFacts& facts, double smallest, double largest) {
-  const bool negative = text.starts_with('-');
+template <std::floating_point Real>
+NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts) {
   if (detail::is_infinity(text)) {
+    const bool negative = text.starts_with('-');
     const auto& bound = negative ? facts.range.low : facts.range.high;
-    const auto infinity = (negative ? -1 : 1) * std::numeric_limits<double>::infinity();
+    const Real infinity = (negative ? -1 : 1) * std::numeric_limits<Real>::infinity();
     if (bound && bound->value == infinity && !bound->open) return {.value = infinity};
   }
   if (detail::is_infinity(text) || detail::is_nan(text))
     return {.problem = shown(text) + " is not a finite number" + in_brackets(allowed_text(facts))};
-  const auto value = detail::real_of(text, facts.unit);
+  const auto value = detail::real_of<Real>(text, facts.unit);
   if (!value) return {.problem = detail::not_a_number(text, facts, "a number")};
-  const auto size = std::abs(*value);
-  if (std::isnan(size) || size > largest || (size > 0 && size < smallest))
-    return {.problem = shown(text) + " does not fit a floating-point number"};
+  if (std::isnan(*value)) return {.problem = shown(text) + " does not fit a floating-point number"};
   if (!detail::is_within(facts.range, *value)) return {.problem = detail::out_of_range(text, allowed_text(facts))};
   return {.value = value};
 }

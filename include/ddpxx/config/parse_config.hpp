@@ -47,7 +47,8 @@ inline std::optional<std::filesystem::path> find_config(const std::filesystem::p
   for (const char* ending : {"", ".yaml", ".yml"}) {
     const auto path = (folder / (name + ending)).lexically_normal();
     const bool is_folder = std::filesystem::is_directory(path, ignored);
-    if (!is_folder && std::filesystem::exists(path, ignored)) return path;
+    const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+    if (is_there && !is_folder) return path;
     if (is_folder && !found) found = path;
   }
   return found;

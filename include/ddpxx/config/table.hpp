@@ -101,20 +101,20 @@ inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
   return {find_group(path) != nullptr ? KeyMeaning::Kind::group : KeyMeaning::Kind::unknown, path, nullptr, {}};
 }
 
-/// Refuses aliases that hide a field, lead nowhere or run in circles, for they would be found by a user otherwise.
+/// Refuses aliases that hide a field, lead nowhere or run in circles: a user would find them otherwise.
 inline void check_aliases(const ConfigTable& table) {
-  const auto taken = [&](std::string_view key) {
+  const auto refuse_if = [](bool wrong, const char* function, std::string_view key, const char* why) {
+    if (wrong) throw Error{Errc::config, std::string{function} + ": \"" + std::string{key} + "\" " + why};
+  };
+  const auto is_field = [&](std::string_view key) {
     return table.find(key) != nullptr || table.find_group(key) != nullptr;
   };
-  const auto refuse = [](std::string_view key, const char* why) {
-    throw Error{Errc::config, "aliases(): \"" + std::string{key} + "\" " + why};
-  };
   for (const auto& alias : table.aliases) {
-    if (taken(alias.key)) refuse(alias.key, "is the name of a field");
-    if (table.meaning_of(alias.key).kind == KeyMeaning::Kind::unknown) refuse(alias.key, "leads to no field");
+    refuse_if(is_field(alias.key), "aliases()", alias.key, "is the name of a field");
+    refuse_if(table.meaning_of(alias.key).kind == KeyMeaning::Kind::unknown, "aliases()", alias.key,
+              "leads to no field");
   }
-  for (const auto& each : table.ignored)
-    if (taken(each.key)) refuse(each.key, "is the name of a field and cannot be ignored");
+  for (const auto& each : table.ignored) refuse_if(is_field(each.key), "ignored()", each.key, "is the name of a field");
 }
 
 }  // namespace ddpxx

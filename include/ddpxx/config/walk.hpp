@@ -4,6 +4,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,7 +42,9 @@ namespace detail {
 
 struct Anything {
   template <class T>
-  operator T&() const;  // NOLINT(google-explicit-constructor): it stands for a value of any type
+  [[noreturn]] operator T&() const {  // NOLINT(google-explicit-constructor): it stands for a value of any type
+    std::terminate();                 // never called; clang wants to see a body all the same
+  }
 };
 template <std::size_t>
 using AnythingAt = Anything;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <limits>
 #include <glob.h>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -69,8 +69,10 @@ inline std::string read_text(const std::vector<std::string>& files, std::size_t 
   std::string text;
   for (const auto& file : files) {
     auto part = read_file(file, Errc::data, most - text.size());
-    if (text.empty()) text = std::move(part);  // a single file is not copied
-    else text += part;
+    if (text.empty())
+      text = std::move(part);  // a single file is not copied
+    else
+      text += part;
     if (text.size() < most) continue;
     text.resize(without_torn_end(text).size());
     break;

@@ -87,10 +87,9 @@ inline void check_tensor_name(std::string_view name) {
 
 /// The tensor's size, counted without trust in the shape.
 inline std::size_t bytes_of_shape(const std::string& name, const SafetensorsEntry& entry) {
-  constexpr std::size_t kMostDimensions = 64;
   std::int64_t largest = static_cast<std::int64_t>(at::elementSize(entry.dtype));
   auto bytes = largest;
-  bool fits = entry.shape.size() <= kMostDimensions;
+  bool fits = true;
   for (const auto length : entry.shape) {  // strides multiply without the zeros, so that product must fit as well
     fits = fits && !__builtin_mul_overflow(largest, std::max<std::int64_t>(length, 1), &largest);
     bytes *= fits ? length : 0;
@@ -180,6 +179,7 @@ class SafetensorsHeaderReader {
     auto& entry = header.entries[name_];
     if (number > std::numeric_limits<std::int64_t>::max()) refuse_here("a number above 2^63");
     if (place_ == Place::shape) {
+      if (entry.shape.size() == kMostDimensions) refuse_header("the shape of " + in_quotes(name_) + " is too long");
       entry.shape.push_back(static_cast<std::int64_t>(number));
     } else if (place_ == Place::offset_begin) {
       entry.begin = number;
@@ -202,6 +202,8 @@ class SafetensorsHeaderReader {
   }
 
  private:
+  static constexpr std::size_t kMostDimensions = 64;
+
   enum class Place {
     start,
     top,

@@ -1,0 +1,237 @@
+"""How two programs are compared, so that the result says something about them and not about the machine's mood.
+
+The unit is a pair: both programs once, one after the other, in the order AB BA AB ... The statistic is the median over
+the pairs of log(theirs / ours), with a bootstrap interval of 95 %. A goal is reached when the interval's lower end
+reaches it. Before, ours is compared with itself: a ratio off 1.00 by more than 2 % voids the result. Pairs during which
+other processes used more than a tenth of a core are dropped; when more than half are, there is no verdict.
+
+Needs the standard library only. Results lie in build/bench/NAME.json, with every sample.
+"""
+import argparse
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+import platform
+import random
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BIN = ROOT / "build" / "bin"
+RESULTS = ROOT / "build" / "bench"
+SITE = ROOT / ".deps" / "site"
+FOREIGN_CORES = 0.1
+AA_TOLERANCE = 0.02
+HALF_WIDTH = 0.03
+MOST_PAIRS = 60
+
+
+@dataclasses.dataclass
+class Run:
+    """One run of a program."""
+
+    wall: float  # seconds
+    cpu: float  # user + system seconds, of all its processes
+    foreign: float  # cores that others used meanwhile
+    lines: list  # (seconds since the start, text) of its output
+    value: float = math.nan  # what is compared
+    facts: dict = dataclasses.field(default_factory=dict)
+
+
+# --- programs ---------------------------------------------------------------------------------------------------
+
+RANKS = ["--standalone", "--nproc-per-node", "2"]
+
+
+def pinned(program):
+    """One core a rank, on machines that have one for each."""
+    if not shutil.which("taskset") or os.cpu_count() < 2:
+        return program
+    return ["sh", "-c", 'exec taskset -c "$LOCAL_RANK" "$0" "$@"', *program]
+
+
+def ours(settings, wrap=list):
+    return [str(BIN / "ddpxx-run"), *RANKS, *wrap([str(BIN / "mingpt"), *settings])]
+
+
+def peer(settings, wrap=list):
+    program = wrap([sys.executable, str(ROOT / "bench" / "peers" / "train.py"), *settings])
+    return [sys.executable, "-m", "torch.distributed.run", *RANKS, "--no-python", *program]
+
+
+def environment():
+    return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(SITE),
+                         "PYTHONWARNINGS": "ignore"}
+
+
+def start(command):
+    return subprocess.Popen(command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def busy_seconds():
+    """Of all cores, since boot."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, file.readline().split()[1:9])
+    return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run(command):
+    busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
+    with start(command) as process:
+        lines = [(time.perf_counter() - begin, line.rstrip()) for line in process.stdout]
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall, cpu = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
+    if process.returncode != 0:
+        sys.exit("\n".join([f"failed with {process.returncode}: {' '.join(command)}", *(text for _, text in lines)]))
+    foreign = max(0.0, busy_seconds() - busy - (own_seconds() - own) - cpu) / wall
+    return Run(wall, cpu, foreign, lines)
+
+
+# --- comparison -------------------------------------------------------------------------------------------------
+
+
+def interval(logs):
+    """Median of the ratios, and the ends of its bootstrap interval of 95 %."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(logs, k=len(logs))) for _ in range(2000))
+    return [math.exp(x) for x in (statistics.median(logs), medians[50], medians[-51])]
+
+
+class Comparison:
+    """Pairs of runs: ours first in each, whichever ran first. Without two quiet pairs, all count for what they are."""
+
+    def __init__(self, pairs, quiet):
+        self.pairs = pairs
+        kept = [pair for pair in pairs if not quiet or max(run.foreign for run in pair) <= FOREIGN_CORES]
+        self.dropped = len(pairs) - len(kept)
+        self.used = kept if len(kept) > 1 else pairs
+        self.ratio, self.low, self.high = interval([math.log(b.value / a.value) for a, b in self.used])
+
+    def enough(self, fewest):
+        narrow = math.log(self.high / self.low) / 2 <= HALF_WIDTH
+        return len(self.pairs) - self.dropped >= fewest and narrow
+
+    def side(self, i):
+        return [pair[i] for pair in self.used]
+
+    def contended(self):
+        """Whether a side's user + system time varies by more than a tenth: something else was at work."""
+
+        def spread(runs):
+            low, middle, high = statistics.quantiles([run.cpu for run in runs], n=4)
+            return (high - low) / middle if middle else 0.0
+
+        return len(self.used) > 1 and max(spread(self.side(i)) for i in (0, 1)) > 0.1
+
+
+def compare(a, b, fewest, most=MOST_PAIRS, quiet=True):
+    """Runs a() and b(), which return a Run with its value, until the interval is narrow enough."""
+    pairs = []
+    while True:
+        if len(pairs) % 2 == 0:
+            first = a()
+            pairs.append((first, b()))
+        else:
+            second = b()
+            pairs.append((a(), second))
+        result = Comparison(pairs, quiet)
+        if result.enough(fewest) or len(pairs) >= most:
+            return result
+
+
+# --- report -----------------------------------------------------------------------------------------------------
+
+
+def summary(runs, unit):
+    values = sorted(run.value for run in runs)
+    p95 = values[math.ceil(0.95 * len(values)) - 1]
+    return (f"{statistics.median(values):8.3g} {unit}   min {values[0]:.3g}, p95 {p95:.3g}, "
+            f"user+sys {statistics.median(run.cpu for run in runs):.3g} s")
+
+
+class Bench:
+    """One benchmark: its arguments, its report, its result file."""
+
+    def __init__(self, title, fewest):
+        self.name = pathlib.Path(sys.argv[0]).stem
+        parser = argparse.ArgumentParser(description=title)
+        parser.add_argument("--pairs", type=int, default=fewest, help="fewest pairs (default: %(default)s)")
+        parser.add_argument("--most", type=int, default=MOST_PAIRS, help="most pairs (default: %(default)s)")
+        arguments = parser.parse_args()
+        self.fewest, self.most = arguments.pairs, max(arguments.pairs, arguments.most)
+        if not (BIN / "mingpt").exists():
+            sys.exit(f"{BIN}/mingpt is missing: ./dev build")
+        self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:], "comparisons": {}}
+        self.void = False
+        print(title)
+
+    def check_noise(self, ours):
+        """Ours against itself, before any verdict."""
+        ours()  # the first run reads files that later ones find in memory
+        result = compare(ours, ours, self.fewest, self.fewest)
+        print(f"  A/A      {result.ratio:.3f}x  [{result.low:.3f}, {result.high:.3f}]")
+        self.void = not abs(result.ratio - 1) <= AA_TOLERANCE
+        self.keep("A/A", result)
+
+    def compare(self, name, ours, peer, unit, goal, quiet=True):
+        """Compares and prints; the goal is the least ratio."""
+        ours()
+        peer()
+        result = compare(ours, peer, self.fewest, self.most, quiet)
+        verdict = f"goal >= {goal}x: {'reached' if result.low >= goal else 'NOT reached'}"
+        if self.void or result.dropped > len(result.pairs) / 2:
+            verdict = "no verdict: the machine was not quiet"
+        print(f"  ddpxx    {summary(result.side(0), unit)}")
+        print(f"  {name:8} {summary(result.side(1), unit)}")
+        print(f"  ratio    {result.ratio:.2f}x  [{result.low:.2f}, {result.high:.2f}]  {len(result.used)} pairs, "
+              f"{result.dropped} not quiet{', contended' if result.contended() else ''}; {verdict}", flush=True)
+        self.keep(name, result, goal=goal, verdict=verdict)
+        return result
+
+    def keep(self, name, result, **more):
+        samples = [[{"value": run.value, "wall": run.wall, "cpu": run.cpu, "foreign": run.foreign, **run.facts}
+                    for run in pair] for pair in result.pairs]
+        self.result["comparisons"][name] = {"ratio": result.ratio, "low": result.low, "high": result.high,
+                                            "dropped": result.dropped, "contended": result.contended(),
+                                            **more, "pairs": samples}
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{self.name}.json").write_text(json.dumps(self.result, indent=1) + "\n")
+
+
+def versions():
+    def first(path, pattern):
+        try:
+            found = re.search(pattern, pathlib.Path(path).read_text(), re.MULTILINE)
+        except OSError:
+            found = None
+        return found and found[1]
+
+    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    cpu = re.sub(r"(?m)^(cpu MHz|bogomips).*\n", "", pathlib.Path("/proc/cpuinfo").read_text())
+    cache = ROOT / "build" / "CMakeCache.txt"
+    return {
+        "ddpxx": commit.stdout.strip(),
+        "build": first(cache, r"^CMAKE_BUILD_TYPE:\w+=(.*)"),
+        "compiler": first(cache, r"^CMAKE_CXX_COMPILER:\w+=(.*)"),
+        "torch": first(SITE / "torch" / "version.py", r"^__version__ = '(.*)'"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpu": first("/proc/cpuinfo", r"^model name\s*: (.*)"),
+        "cores": os.cpu_count(),
+        "cpuinfo_sha256": hashlib.sha256(cpu.encode()).hexdigest(),
+        "load": os.getloadavg(),
+    }

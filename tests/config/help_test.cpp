@@ -1,0 +1,57 @@
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/config/help.hpp>
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+namespace {
+
+enum class Layout { gpt2, mingpt_ddp };
+constexpr auto enum_names(Layout) {
+  return std::array{Named{Layout::gpt2, "gpt2"}, Named{Layout::mingpt_ddp, "mingpt_ddp"}};
+}
+
+struct Optimizer {
+  double learning_rate = 3e-4;
+  std::int64_t warmup_steps = 0;
+  static constexpr auto describe() {
+    return fields(field<&Optimizer::learning_rate>("Peak step size", above(0.0)),
+                  field<&Optimizer::warmup_steps>("Linear warm-up", at_least(0), Unit::steps));
+  }
+};
+struct Config {
+  Layout layout = Layout::gpt2;
+  Optimizer optimizer;
+  std::optional<std::int64_t> bucket_bytes;
+  std::string a_key_whose_name_is_far_too_long_for_the_column = "x";
+  static constexpr auto describe() {
+    return fields(field<&Config::optimizer>("How the weights are moved"),
+                  field<&Config::bucket_bytes>("Size of a bucket", Unit::bytes, at_least(1)));
+  }
+};
+
+TEST(Help, NamesEveryKeyWithItsDefaultMeaningAndRange) {
+  const auto text = help_text(table_of<Config>(), "mingpt", "samples/mingpt");
+  EXPECT_TRUE(text.starts_with("usage: mingpt [--config-name FILE] [KEY=VALUE]...\n"));
+  EXPECT_NE(text.find("default: samples/mingpt\n"), std::string::npos);
+  EXPECT_EQ(
+      text.substr(text.find("\n\n  layout")),
+      "\n\n  layout=\"gpt2\"                             (gpt2 or mingpt_ddp)\n"
+      "\n"
+      "optimizer: How the weights are moved\n"
+      "  optimizer.learning_rate=0.0003            Peak step size (a number, above 0)\n"
+      "  optimizer.warmup_steps=0                  Linear warm-up (a whole number, at least 0, in steps)\n"
+      "\n"
+      "  bucket_bytes=null                         Size of a bucket (a whole number or null, at least 1, in bytes, or "
+      "as 64kB, 25MiB, 2GB)\n"
+      "  a_key_whose_name_is_far_too_long_for_the_column=\"x\"  (a text)\n");
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,258 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/generate.hpp>
+#include <ddpxx/nn/gpt.hpp>
+
+namespace ddpxx {
+namespace {
+
+constexpr std::int64_t kVocabulary = 200;
+constexpr std::int64_t kBlock = 64;
+constexpr std::array kLayouts{GPTLayout::gpt2, GPTLayout::mingpt_ddp};
+
+GPTConfig small(GPTLayout layout = GPTLayout::gpt2) {
+  return {.n_layer = 2, .n_head = 4, .n_embd = 128, .dropout = 0.5, .layout = layout};
+}
+
+/// A model whose next token depends strongly on what it has seen, so that two different texts do not agree by chance.
+GPT decided_gpt(std::int64_t block_size = 8) {
+  at::manual_seed(1);
+  GPT gpt{small(), kVocabulary, block_size};
+  const c10::NoGradGuard no_grad;
+  for (auto& parameter : gpt.parameters())
+    if (parameter.dim() == 2) parameter.mul_(10);
+  return gpt;
+}
+
+PlainCall plain;
+LayerRunner run{plain};
+
+at::Tensor some_ids(std::int64_t length) { return (at::arange(length, at::kLong) * 37 % kVocabulary).unsqueeze(0); }
+
+at::Tensor greedy(GPT& gpt, const at::Tensor& ids, std::int64_t tokens) {
+  return generate(gpt, run, ids, {.tokens = tokens, .sample = false});
+}
+
+std::vector<std::string> names(const GPT& gpt) {
+  std::vector<std::string> names;
+  for (const auto& item : gpt.named_parameters()) names.push_back(item.key());
+  return names;
+}
+
+TEST(GPT, Gpt2LayoutHasTheNamesOfMinGPT) {
+  std::vector<std::string> expected{"transformer.wte.weight", "transformer.wpe.weight"};
+  for (const std::string block : {"transformer.h.0.", "transformer.h.1."})
+    for (const char* name : {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight",
+                             "attn.c_proj.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias",
+                             "mlp.c_proj.weight", "mlp.c_proj.bias"})
+      expected.push_back(block + name);
+  for (const char* name : {"transformer.ln_f.weight", "transformer.ln_f.bias", "lm_head.weight"})
+    expected.push_back(name);
+  EXPECT_EQ(names(GPT{small(), kVocabulary, kBlock}), expected);
+}
+
+TEST(GPT, MingptDdpLayoutHasTheNamesOfMinGPTDdp) {
+  std::vector<std::string> expected{"emb_stem.pos_emb", "emb_stem.tok_emb.weight", "head.weight", "ln_f.bias",
+                                    "ln_f.weight"};
+  for (const std::string block : {"blocks.0.", "blocks.1."})
+    for (const char* name :
+         {"attn.attn.in_proj_bias", "attn.attn.in_proj_weight", "attn.attn.out_proj.bias", "attn.attn.out_proj.weight",
+          "attn.c_proj.bias", "attn.c_proj.weight", "ln1.bias", "ln1.weight", "ln2.bias", "ln2.weight", "mlp.0.bias",
+          "mlp.0.weight", "mlp.2.bias", "mlp.2.weight"})
+      expected.push_back(block + name);
+  std::sort(expected.begin(), expected.end());
+  auto found = names(GPT{small(GPTLayout::mingpt_ddp), kVocabulary, kBlock});
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found, expected);
+}
+
+TEST(GPT, ConfigurationOfMinGPTDdpHasItsNumberOfParameters) {
+  const GPT gpt{{.n_layer = 8, .n_head = 8, .n_embd = 512, .layout = GPTLayout::mingpt_ddp}, 59, 128};
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2fM", static_cast<double>(gpt.num_block_parameters()) / 1e6);
+  EXPECT_STREQ(text, "27.32M");
+}
+
+TEST(GPT, EachKindOfParameterBeginsAsInMinGPT) {
+  for (const auto layout : kLayouts) {
+    at::manual_seed(2);
+    const GPT gpt{small(layout), kVocabulary, kBlock};
+    for (const auto& item : gpt.named_parameters()) {
+      const auto& name = item.key();
+      SCOPED_TRACE(name);
+      const auto value = item.value().detach().to(at::kDouble);
+      const auto largest = value.abs().max().item<double>();
+      double expected = 0.02;
+      if (name.ends_with("in_proj_weight")) {
+        const double bound = std::sqrt(6.0 / (128 + 3 * 128));  // Xavier
+        EXPECT_LE(largest, bound + 1e-7);
+        expected = bound / std::sqrt(3.0);
+      } else if (name.ends_with("c_proj.weight")) {
+        expected = 0.02 / std::sqrt(2.0 * 2);
+      } else if (name.ends_with("bias") || name.ends_with("pos_emb")) {
+        EXPECT_EQ(largest, 0.0);
+        continue;
+      } else if (value.dim() == 1) {
+        EXPECT_TRUE(at::equal(value, at::ones_like(value)));
+        continue;
+      }
+      const auto count = static_cast<double>(value.numel());
+      EXPECT_NEAR(value.mean().item<double>(), 0.0, 5 * expected / std::sqrt(count));
+      EXPECT_NEAR(value.std().item<double>(), expected, 5 * expected / std::sqrt(2 * count));
+    }
+  }
+}
+
+TEST(GPT, DecaysTheMatricesOfLinearLayersAndNothingElse) {
+  for (const auto layout : kLayouts) {
+    const GPT gpt{small(layout), kVocabulary, kBlock};
+    std::vector<std::string> decaying;
+    for (const auto& item : gpt.named_parameters())
+      if (gpt.decays(item.key(), item.value())) decaying.push_back(item.key());
+    std::vector<std::string> expected;
+    for (const auto& name : names(gpt))
+      for (const char* linear : {"c_attn.weight", "in_proj_weight", "out_proj.weight", "c_proj.weight", "c_fc.weight",
+                                 "mlp.0.weight", "mlp.2.weight", "head.weight"})
+        if (name.ends_with(linear)) expected.push_back(name);
+    EXPECT_EQ(decaying, expected);
+  }
+}
+
+TEST(GPT, PresetsAreThoseOfMinGPT) {
+  const auto expect_sizes = [](const char* preset, std::int64_t layers, std::int64_t heads, std::int64_t width) {
+    const auto sizes = GPTConfig{.model_type = preset}.sizes();
+    EXPECT_EQ((std::array{sizes.n_layer, sizes.n_head, sizes.n_embd}), (std::array{layers, heads, width})) << preset;
+  };
+  expect_sizes("openai-gpt", 12, 12, 768);
+  expect_sizes("gpt2", 12, 12, 768);
+  expect_sizes("gpt2-medium", 24, 16, 1024);
+  expect_sizes("gpt2-large", 36, 20, 1280);
+  expect_sizes("gpt2-xl", 48, 25, 1600);
+  expect_sizes("gopher-44m", 8, 16, 512);
+  expect_sizes("gpt-mini", 6, 6, 192);
+  expect_sizes("gpt-micro", 4, 4, 128);
+  expect_sizes("gpt-nano", 3, 3, 48);
+  const auto sizes = GPTConfig{.model_type = "gpt-mini", .n_layer = 2}.sizes();
+  EXPECT_EQ(sizes.n_layer, 2);
+  EXPECT_EQ(sizes.n_embd, 192);
+}
+
+TEST(GPT, AWidthThatTheHeadsDoNotDivideIsAConfigError) {
+  try {
+    GPT{{.n_layer = 1, .n_head = 4, .n_embd = 50}, kVocabulary, kBlock};
+    FAIL() << "a width of 50 went through with 4 heads";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_NE(std::string{error.what()}.find("n_embd: 50 is not divisible by n_head (4); nearest: 48 or 52"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(GPT, DoesNotSeeTheFuture) {
+  for (const auto layout : kLayouts) {
+    GPT gpt{small(layout), kVocabulary, kBlock};
+    gpt.eval();
+    constexpr std::int64_t kChanged = 20;
+    const auto ids = some_ids(kBlock);
+    auto other = ids.clone();
+    other[0][kChanged] += 1;
+    const auto difference = (gpt.logits(run, ids) - gpt.logits(run, other)).abs().amax({0, 2});
+    EXPECT_EQ(difference.narrow(0, 0, kChanged).max().item<float>(), 0.0F);
+    EXPECT_GT(difference.narrow(0, kChanged, kBlock - kChanged).min().item<float>(), 0.0F) << "nor the past";
+  }
+}
+
+TEST(GPT, ATargetOfMinusOneIsLeftOutOfTheLoss) {
+  GPT gpt{small(), kVocabulary, kBlock};
+  gpt.eval();
+  const auto ids = some_ids(9);
+  const auto inputs = ids.narrow(1, 0, 8);
+  const auto loss_of = [&](const at::Tensor& targets) {
+    return gpt.forward(run, Batch{inputs, targets, targets.numel()}).sum.item<double>();
+  };
+  const auto targets = ids.narrow(1, 1, 8);
+  auto first = targets.clone(), second = targets.clone();
+  first.narrow(1, 0, 4).fill_(-1);
+  second.narrow(1, 4, 4).fill_(-1);
+  EXPECT_NEAR(loss_of(first) + loss_of(second), loss_of(targets), 1e-4);
+}
+
+TEST(Generate, AppendsTokensAfterThePrompt) {
+  auto gpt = decided_gpt();
+  const auto prompt = some_ids(3);
+  const auto ids = greedy(gpt, prompt, 12);
+  EXPECT_EQ(ids.sizes(), (std::vector<std::int64_t>{1, 15}));
+  EXPECT_TRUE(at::equal(ids.narrow(1, 0, 3), prompt));
+}
+
+TEST(Generate, GreedyTextIsTheSameEachTimeEvenWithDropout) {
+  auto gpt = decided_gpt();
+  EXPECT_TRUE(at::equal(greedy(gpt, some_ids(3), 12), greedy(gpt, some_ids(3), 12)));
+}
+
+TEST(Generate, SamplingFromTheLikeliestTokenOnlyIsGreedy) {
+  auto gpt = decided_gpt();
+  EXPECT_TRUE(at::equal(generate(gpt, run, some_ids(3), {.tokens = 12, .top_k = 1}), greedy(gpt, some_ids(3), 12)));
+}
+
+TEST(Generate, SamplesComeFromTheLikeliestTokensOnly) {
+  auto gpt = decided_gpt();
+  gpt.eval();
+  const auto prompt = some_ids(3).repeat({200, 1});
+  const auto allowed = std::get<1>(at::topk(gpt.logits(run, some_ids(3)).select(1, -1), 3)).flatten();
+  const auto drawn = std::get<0>(
+      at::_unique(generate(gpt, run, prompt, {.tokens = 1, .temperature = 100.0, .top_k = 3}).select(1, 3)));
+  EXPECT_TRUE(at::equal(drawn, std::get<0>(allowed.sort())));
+}
+
+TEST(Generate, TemperatureMakesTextCertainOrVaried) {
+  auto gpt = decided_gpt();
+  const auto prompt = some_ids(3).repeat({100, 1});
+  const auto kinds = [&](double temperature) {
+    const auto next = generate(gpt, run, prompt, {.tokens = 1, .temperature = temperature}).select(1, 3);
+    return std::get<0>(at::_unique(next)).numel();
+  };
+  EXPECT_EQ(kinds(1e-4), 1);
+  EXPECT_GT(kinds(1e4), 50);  // 100 draws out of 200
+}
+
+TEST(Generate, TheSameRandomNumbersMakeTheSameText) {
+  auto gpt = decided_gpt();
+  const auto text = [&](std::uint64_t seed) {
+    return generate(gpt, run, some_ids(3), {.tokens = 12, .temperature = 10}, at::detail::createCPUGenerator(seed));
+  };
+  EXPECT_TRUE(at::equal(text(4), text(4)));
+  EXPECT_FALSE(at::equal(text(4), text(5)));
+}
+
+TEST(Generate, SeesTheLastBlockOfALongText) {
+  auto gpt = decided_gpt(8);
+  const auto ids = some_ids(30);
+  const auto whole = greedy(gpt, ids, 6).narrow(1, 30, 6);
+  EXPECT_TRUE(at::equal(whole, greedy(gpt, ids.narrow(1, 22, 8), 6).narrow(1, 8, 6)));
+  EXPECT_FALSE(at::equal(whole, greedy(gpt, ids.narrow(1, 0, 8), 6).narrow(1, 8, 6)));
+}
+
+TEST(Generate, LeavesTheModelInItsMode) {
+  auto gpt = decided_gpt();
+  for (const bool training : {true, false}) {
+    gpt.train(training);
+    greedy(gpt, some_ids(3), 2);
+    EXPECT_EQ(gpt.is_training(), training);
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
