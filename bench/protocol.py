@@ -68,8 +68,9 @@ def peer(settings, wrap=list):
 
 
 def environment():
-    return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(SITE),
-                         "PYTHONWARNINGS": "ignore"}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(SITE),
+                        "PYTHONWARNINGS": "ignore"}
 
 
 def start(command):

@@ -11,7 +11,7 @@ import re
 import sys
 
 C10D = r"torch/csrc/distributed/c10d/"
-TENSOR = r"ATen/core/Tensor\.h|ATen/ops/\w+\.h|c10/"
+TENSOR = r"ATen/(core/Tensor|TensorOperators)\.h|ATen/ops/\w+\.h|c10/"
 ATEN = r"ATen/(?!ATen\.h)|c10/"
 AUTOGRAD = r"torch/csrc/autograd/"
 MODULE = r"torch/nn/(?!module_holder)\w+(/\w+)*\.h"

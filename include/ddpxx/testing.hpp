@@ -1,20 +1,19 @@
 // ddpxx/testing.hpp — ranks for unit tests: `spawn_ranks(n, body)` runs body on n ranks that really communicate.
 #pragma once
 
-#include <arpa/inet.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <mutex>
+#include <poll.h>
 #include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -62,8 +61,7 @@ inline std::pair<int, std::uint16_t> listen_on_loopback() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(listener, 1024) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+      ::listen(listener, 1024) != 0 || ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
     throw Error{Errc::peer, "no free port on the loopback interface for the ranks of a test"};
   return {listener, ntohs(address.sin_port)};
 }
@@ -158,8 +156,10 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
       ::kill(child.pid, SIGKILL);
       ::waitpid(child.pid, nullptr, 0);
       failures.push_back({rank, Errc::peer,
-                          "still running " + std::string{failed ? "5 s after another rank failed" : "at the deadline of " +
-                              std::to_string(deadline.count()) + " ms"} + ", killed"});
+                          "still running " +
+                              std::string{failed ? "5 s after another rank failed"
+                                                 : "at the deadline of " + std::to_string(deadline.count()) + " ms"} +
+                              ", killed"});
     }
     ::close(child.pipe);
   }

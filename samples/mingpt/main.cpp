@@ -42,7 +42,9 @@ void train(const RunConfig& config, const typename Strategy::Config& strategy, d
 
   const auto train_size = static_cast<std::int64_t>(static_cast<double>(text->size()) * config.data.train_split);
   const auto parts = ddpxx::random_split({train_size, text->size() - train_size}, config.training.seed);
-  Train trainer{group, model, std::make_shared<const Data>(text, parts[0]),
+  Train trainer{group,
+                model,
+                std::make_shared<const Data>(text, parts[0]),
                 {.batch_size = config.data.batch_size,
                  .num_workers = config.data.num_workers,
                  .training = config.training,
@@ -64,8 +66,10 @@ int main(int argc, char** argv) {
     const auto text = std::make_shared<const ddpxx::CharDataset>(config.data.text());
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
 
-    if (config.strategy == "ddp") train<ddpxx::DDP>(config, config.ddp, group, text);
-    else train<ddpxx::SingleDevice>(config, {}, group, text);
+    if (config.strategy == "ddp")
+      train<ddpxx::DDP>(config, config.ddp, group, text);
+    else
+      train<ddpxx::SingleDevice>(config, {}, group, text);
     group.leave();
   });
 }

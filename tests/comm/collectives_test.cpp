@@ -13,7 +13,9 @@ namespace {
 
 class Collectives : public testing::TestWithParam<Ranks> {};
 INSTANTIATE_TEST_SUITE_P(Everywhere, Collectives, testing::Values(Ranks::processes, Ranks::threads),
-                         [](const auto& variant) { return variant.param == Ranks::processes ? "processes" : "threads"; });
+                         [](const auto& variant) {
+                           return variant.param == Ranks::processes ? "processes" : "threads";
+                         });
 
 TEST_P(Collectives, AllReduceSumsMinimizesAndMaximizes) {
   spawn_ranks(

@@ -39,8 +39,8 @@ TEST(Address, ReadsHostsAndBracketedIPv6) {
 }
 
 TEST(Address, RefusesWhatIsNoneAndSaysTheForm) {
-  for (const char* text : {"", "node0:1", "tcp://node0", "tcp://:1", "tcp://node0:", "tcp://node0:0", "tcp://node0:65536",
-                           "tcp://node0:12x"})
+  for (const char* text : {"", "node0:1", "tcp://node0", "tcp://:1", "tcp://node0:", "tcp://node0:0",
+                           "tcp://node0:65536", "tcp://node0:12x"})
     EXPECT_NE(error_of([&] { parse_address(text); }).find("tcp://HOST:PORT"), std::string::npos) << text;
 }
 
@@ -54,7 +54,8 @@ TEST(Connect, NamesTheRankThatNeverCame) {
   ConnectOptions options;
   options.join_timeout = milliseconds{1500};
   options.listening_socket = listener;
-  const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 3), options); });
+  const auto text =
+      error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 3), options); });
   EXPECT_NE(text.find("rank 1, 2 never came to tcp://127.0.0.1:"), std::string::npos) << text;
   EXPECT_NE(text.find("within 1 s"), std::string::npos) << text;
 }

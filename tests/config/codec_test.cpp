@@ -38,6 +38,7 @@ struct Every {
   std::int64_t time = 7;
   double pause = 7;
   double warmup = 7;
+  double open_ended = 7;
   std::string text = "seven";
   std::string model = "gpt2";
   std::filesystem::path path = "seven";
@@ -56,9 +57,9 @@ struct Every {
         field<&Every::batch>("", Unit::samples, at_least(1)), field<&Every::rate>("", above(0.0), at_most(1.0)),
         field<&Every::clip>("", above(0.0), at_most(kInfinity)), field<&Every::size>("", Unit::bytes, at_least(1)),
         field<&Every::time>("", Unit::seconds, at_least(0)), field<&Every::pause>("", Unit::seconds),
-        field<&Every::warmup>("", Unit::steps), field<&Every::model>("", choices("gpt2", "gpt-mini")),
-        field<&Every::numbers>("", below(100)), field<&Every::betas>("", between(0.0, 1.0)),
-        field<&Every::layers>("", at_least(1)));
+        field<&Every::warmup>("", Unit::steps), field<&Every::open_ended>("", below(kInfinity)),
+        field<&Every::model>("", choices("gpt2", "gpt-mini")), field<&Every::numbers>("", below(100)),
+        field<&Every::betas>("", between(0.0, 1.0)), field<&Every::layers>("", at_least(1)));
   }
 };
 
@@ -155,6 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{".NaN", "share", ": \".NaN\" is not a finite number"},
         Refused{"-.inf", "share", ": \"-.inf\" is not a finite number"},
         Refused{".nan", "clip", ": \".nan\" is not a finite number (allowed: above 0 and at most .inf)"},
+        Refused{"inf", "open_ended", ": \"inf\" is not a finite number (allowed: below .inf)"},
         Refused{"1e39", "share", ": \"1e39\" does not fit a floating-point number"},
         Refused{"1e-60", "share", ": \"1e-60\" does not fit a floating-point number"},
         Refused{"1e400", "clip", ": \"1e400\" does not fit a floating-point number"},

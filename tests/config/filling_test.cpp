@@ -48,11 +48,12 @@ struct Config {
 
   static constexpr auto aliases() {
     return std::array{Alias{"gpt_config", "model"}, Alias{"trainer_config", "training"},
-                      Alias{"training.learning_rate", "optimizer.learning_rate"},
+                      Alias{"training.learning_rate", "optimizer.learning_rate"}, Alias{"hydra.job.name", "strategy"},
                       Alias{"trainer_config.weight_decay", "optimizer.weight_decay"}};
   }
   static constexpr auto ignored() {
     return std::array{Ignored{"hydra", "the working directory is never changed"},
+                      Ignored{"hydra.sweep", "sweeps are asked for by -m"},
                       Ignored{"trainer_config.use_amp", "the precision is chosen by `precision`"}};
   }
   std::vector<FieldError> check() const {
@@ -139,14 +140,21 @@ TEST(Aliases, AndTheirFieldMayBeGivenInTwoSources) {
   EXPECT_EQ(filled.config.optimizer.learning_rate, 2);
 }
 
+TEST(IgnoredKeys, GiveWayToAMoreSpecificAlias) {
+  const auto filled = fill<Config>("", {"hydra.job.name=x"});
+  EXPECT_EQ(filled.config.strategy, "x");
+  EXPECT_EQ(filled.notices, "");
+}
+
 TEST(IgnoredKeys, AreNoticedOnceASource) {
   const auto filled = fill<Config>("hydra:\n  run:\n    dir: ./\n  job: {}\ntrainer_config:\n  use_amp: True\n",
-                                   {"hydra.run.dir=.", "--hydra.job", "x"});
+                                   {"hydra.run.dir=.", "--hydra.job", "x", "hydra.sweep.dir=x"});
   EXPECT_EQ(filled.problems, "");
   EXPECT_EQ(filled.notices,
             "t.yaml:1:1: hydra: the working directory is never changed\n"
             "t.yaml:6:3: trainer_config.use_amp: the precision is chosen by `precision`\n"
-            "argument 1: \"hydra.run.dir=.\": hydra: the working directory is never changed\n");
+            "argument 1: \"hydra.run.dir=.\": hydra: the working directory is never changed\n"
+            "argument 4: \"hydra.sweep.dir=x\": hydra.sweep: sweeps are asked for by -m\n");
 }
 
 struct Unknown {
@@ -254,7 +262,7 @@ TEST(RulesBetweenFields, WaitUntilTheirStructIsComplete) {
             "argument 2: \"model.n_heed=5\": unknown key; did you mean model.n_head?");
   EXPECT_EQ(fill<Config>("", {"gpt_config.n_embd=x", "model.n_head=5"}).problems,
             "argument 1: \"gpt_config.n_embd=x\": \"x\" is not a whole number (allowed: at least 1)");
-  EXPECT_EQ(fill<Config>("model: {n_head: 5}\nzebra: [\n").problems,
+  EXPECT_EQ(fill<Config>("model: {n_embd: 50}\nzebra: [\n", {"model.n_head=5"}).problems,
             "t.yaml:2:8: this [ is never closed\n    zebra: [\n           ^");
 }
 

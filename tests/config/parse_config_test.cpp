@@ -15,6 +15,8 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
+#include "../temporary_folder.hpp"
+
 namespace ddpxx {
 namespace {
 
@@ -31,16 +33,8 @@ struct Config {
 /// A folder of its own, and the process stands in it, so that messages name files as a user would.
 class ParseConfig : public testing::Test {
  protected:
-  ParseConfig() {
-    std::string name = (std::filesystem::temp_directory_path() / "ddpxx-config-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw Error{Errc::storage, "cannot make a temporary folder"};
-    folder_ = name;
-    std::filesystem::current_path(folder_);
-  }
-  ~ParseConfig() override {
-    std::filesystem::current_path(before_);
-    std::filesystem::remove_all(folder_);
-  }
+  ParseConfig() { std::filesystem::current_path(folder_.path()); }
+  ~ParseConfig() override { std::filesystem::current_path(before_); }
 
   static void write(const std::filesystem::path& path, std::string_view text) { std::ofstream{path} << text; }
 
@@ -61,7 +55,7 @@ class ParseConfig : public testing::Test {
 
  private:
   std::filesystem::path before_ = std::filesystem::current_path();
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(ParseConfig, WithoutArgumentsGivesTheDefaults) {

@@ -144,7 +144,7 @@ TEST(YamlLimits, RefuseTooManyKeys) {
 
 TEST(YamlLimits, CountWhatAliasesStandFor) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
-  for (int i = 1; i < 30; ++i) {
+  for (int i = 1; i < 6; ++i) {  // a million in all
     const auto below = "*a" + std::to_string(i - 1);
     bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + below;
     for (int j = 0; j < 9; ++j) bomb += ", " + below;

@@ -46,6 +46,11 @@ TEST(NearestName, OfEquallyNearOnesIsTheFirst) {
   EXPECT_EQ(nearest("beta", names).value_or(""), "beta1");
 }
 
+TEST(NearestName, HasSomethingInCommon) {
+  const std::vector<std::string> names{"x", "ab"};
+  EXPECT_FALSE(nearest("z", names).has_value());
+}
+
 TEST(NearestName, OfNoCandidatesIsNone) { EXPECT_FALSE(nearest("seed", {}).has_value()); }
 
 }  // namespace

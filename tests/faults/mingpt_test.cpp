@@ -1,11 +1,10 @@
 // The sample program from outside: what it does with bad input and with ranks that die.
 #include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include <chrono>
 #include <fstream>
 #include <regex>
 #include <string>
+#include <sys/socket.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,7 +17,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 
 using Words = std::vector<std::string>;
 
@@ -89,7 +87,8 @@ TEST_F(Mingpt, EndsWith2ForAMissingConfigFile) {
 TEST_F(Mingpt, EndsWith2ForAWidthThatTheHeadsDoNotDivide) {
   const auto run = alone({"model.n_embd=50", "model.n_head=4"});
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("model.n_embd"), HasSubstr("50 is not divisible by n_head (4); nearest: 48 or 52")));
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("model.n_embd"), HasSubstr("50 is not divisible by n_head (4); nearest: 48 or 52")));
 }
 
 TEST_F(Mingpt, EndsWith2ForAGpuThatIsNotThere) {
@@ -156,10 +155,10 @@ TEST_F(Mingpt, EndsWith4ForADamagedSnapshotAndKeepsIt) {
 TEST_F(Mingpt, EndsWith5ForIncompleteLaunchVariablesAndNamesThem) {
   const auto run = alone({}, {"RANK=0", "WORLD_SIZE=2"});
   EXPECT_EQ(run.code, 5);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT"), Not(HasSubstr("WORLD_SIZE,"))));
+  EXPECT_THAT(run.err, HasSubstr("the launch environment is incomplete: MASTER_ADDR, MASTER_PORT not set"));
   const auto no_rank = alone({}, {"WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29511"});
   EXPECT_EQ(no_rank.code, 5);
-  EXPECT_THAT(no_rank.err, HasSubstr("RANK"));
+  EXPECT_THAT(no_rank.err, HasSubstr("the launch environment is incomplete: RANK not set"));
 }
 
 /// A port of the loopback interface that this test occupies.
@@ -198,8 +197,8 @@ TEST_F(Mingpt, EndsWith5WhenARankNeverComesAndNamesIt) {
     const OccupiedPort free_soon;
     port = free_soon.number();
   }
-  const auto run = alone({"comm.join_timeout=2"},
-                         {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port});
+  const auto run =
+      alone({"comm.join_timeout=2"}, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port});
   EXPECT_EQ(run.code, 5);
   EXPECT_THAT(run.err, HasSubstr("rank 1 never came to tcp://127.0.0.1:" + port + " within 2 s"));
 }
@@ -218,11 +217,11 @@ TEST_F(Mingpt, EndsWith5WhenTheRanksHoldDifferentModels) {
 TEST_F(Mingpt, RunsUnderPythonsTorchrunAndSurvivesItsRestart) {
   std::string line = program("mingpt");
   for (const auto& word : settings()) line += " '" + word + "'";
-  const auto run = StartedProgram{{python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                                   "--max-restarts", "1", "--no-python", "/bin/sh", "-c",
-                                   line + " && [ $TORCHELASTIC_RESTART_COUNT = 1 ] && touch " +
-                                       (folder_ / "done.").string() + "$RANK"}}
-                       .wait();
+  const auto run = StartedProgram{
+      {python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+       "--no-python", "/bin/sh", "-c",
+       line + " && [ $TORCHELASTIC_RESTART_COUNT = 1 ] && touch " + (folder_ / "done.").string() +
+           "$RANK"}}.wait();
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "done.0") && std::filesystem::exists(folder_ / "done.1")) << run.err;
 }

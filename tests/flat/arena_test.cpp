@@ -34,8 +34,7 @@ TEST(Arena, AlignsEveryParameterTo64BytesAndZeroesTheGaps) {
 }
 
 TEST(Arena, CutsSlicesWhereUnitOrGroupChanges) {
-  const Arena arena{
-      {{"a", leaf({2}), 1, 0}, {"b", leaf({2}), 1, 0}, {"c", leaf({2}), 1, 1}, {"d", leaf({2}), 0, 1}}};
+  const Arena arena{{{"a", leaf({2}), 1, 0}, {"b", leaf({2}), 1, 0}, {"c", leaf({2}), 1, 1}, {"d", leaf({2}), 0, 1}}};
   const auto slices = arena.slices();
   ASSERT_EQ(slices.size(), 3u);
   EXPECT_EQ(slices[0].end, 32);
@@ -64,8 +63,9 @@ TEST(Arena, RefusesMixedTypesNamingBothParameters) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_STREQ(error.what(),
-                 "parameters of one model must share dtype and device, but \"b\" is Double on cpu and \"a\" is Float on cpu");
+    EXPECT_STREQ(
+        error.what(),
+        "parameters of one model must share dtype and device, but \"b\" is Double on cpu and \"a\" is Float on cpu");
   }
 }
 

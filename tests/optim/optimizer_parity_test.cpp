@@ -100,7 +100,7 @@ Case make_case(const char* name, const char* kind, const typename Optimizer::Con
 NamedTensors run_torch(const nlohmann::json& cases, const NamedTensors& tensors) {
   const TemporaryFolder folder;
   write_safetensors(folder / "tensors", tensors, {});
-  run_python("optim/optimizers.py",
+  run_python("../optim/optimizers.py",
              {folder.file("cases", cases.dump()), (folder / "tensors").string(), (folder / "result").string()});
   return read_safetensors(folder / "result", Checksum::optional).tensors;
 }

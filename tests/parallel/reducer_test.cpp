@@ -13,8 +13,7 @@ namespace {
 
 std::vector<NamedParameter> parameters(int count, std::int64_t numel = 16) {
   std::vector<NamedParameter> list;
-  for (int i = 0; i < count; ++i)
-    list.push_back({"p" + std::to_string(i), at::zeros({numel}).set_requires_grad(true)});
+  for (int i = 0; i < count; ++i) list.push_back({"p" + std::to_string(i), at::zeros({numel}).set_requires_grad(true)});
   return list;
 }
 
@@ -39,7 +38,8 @@ TEST(Reducer, ScalesBeforeItSumsAsPyTorchDoes) {
   spawn_ranks(2, [](Group& group) {
     Arena arena{parameters(1)};
     Reducer reducer{arena, group};
-    const auto mine = at::full({16}, group.rank() == 0 ? 0.1 : 0.7), other = at::full({16}, group.rank() == 0 ? 0.7 : 0.1);
+    const auto mine = at::full({16}, group.rank() == 0 ? 0.1 : 0.7),
+               other = at::full({16}, group.rank() == 0 ? 0.7 : 0.1);
     reducer.ready(0, mine);
     reducer.finish();
     EXPECT_TRUE(at::equal(arena[0].gradient, mine * 0.5 + other * 0.5));
@@ -79,9 +79,10 @@ TEST(Reducer, NamesUnusedParametersAndLeavesNoRankHanging) {
     FAIL() << "unused parameters went unnoticed";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_NE(std::string{error.what()}.find("rank 1: no gradient came for p1, p2: use them in the loss, freeze them, or "
-                                             "set find_unused_parameters=true; rank=1"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string{error.what()}.find("rank 1: no gradient came for p1, p2: use them in the loss, freeze them, or "
+                                       "set find_unused_parameters=true; rank=1"),
+        std::string::npos)
         << error.what();
   }
 }

@@ -159,9 +159,10 @@ TEST(DDP, NamesTheFirstParameterThatDiffersBetweenRanks) {
     EXPECT_EQ(error.code(), Errc::peer);
     const std::string text = error.what();
     for (const char* rank : {"rank 0: ", "rank 1: ", "rank 2: "})
-      EXPECT_NE(text.find(std::string{rank} + "the ranks hold different models: rank 0 has \"bias [3] Float\" where rank 2 "
-                                              "has \"bias [5] Float\""),
-                std::string::npos)
+      EXPECT_NE(
+          text.find(std::string{rank} + "the ranks hold different models: rank 0 has \"bias [3] Float\" where rank 2 "
+                                        "has \"bias [5] Float\""),
+          std::string::npos)
           << text;
   }
 }

@@ -1,18 +1,29 @@
 // tests/parity/python.hpp — runs the Python side of a comparison.
 #pragma once
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
-/// Runs a script of the tests with the interpreter and the torch that these tests were configured with, on one thread.
-/// `script` is relative to the folder of tests.
-inline void run_python(const std::string& script, const std::vector<std::string>& arguments) {
-  const auto tests = std::filesystem::absolute(__FILE__).parent_path().parent_path();
-  std::string command = "OMP_NUM_THREADS=1 PYTHONPATH='" DDPXX_PYTHONPATH "' '" DDPXX_PYTHON "' -B";
+/// Runs a script with the interpreter that CTest names in DDPXX_PYTHON, and returns what it prints. `script` is
+/// relative to this folder. Python keeps what it compiles: the first import of torch is slow enough.
+inline std::string run_python(std::string_view script, const std::vector<std::string>& arguments) {
+  const char* interpreter = std::getenv("DDPXX_PYTHON");
+  const auto path = std::filesystem::absolute(__FILE__).parent_path() / script;
+  std::string command = "env -u PYTHONDONTWRITEBYTECODE ";
+  command += interpreter != nullptr ? interpreter : "python3";
+  command += " '" + path.string() + "'";
   for (const auto& word : arguments) command += " '" + word + "'";
-  command.insert(command.find(" -B") + 3, " '" + (tests / script).string() + "'");
-  if (std::system(command.c_str()) != 0) throw std::runtime_error{"failed: " + command};
+  std::FILE* output = ::popen(command.c_str(), "r");
+  if (output == nullptr) throw std::runtime_error{"cannot start: " + command};
+  std::string text;
+  std::array<char, 4096> part{};
+  while (const auto size = std::fread(part.data(), 1, part.size(), output)) text.append(part.data(), size);
+  if (::pclose(output) != 0) throw std::runtime_error{"failed: " + command + '\n' + text};
+  return text;
 }

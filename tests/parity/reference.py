@@ -188,7 +188,8 @@ class GPT(nn.Module):
     def __init__(self, settings, vocab_size):
         super().__init__()
         layers, heads, width = PRESETS[settings["model.model_type"]]
-        gpt2, length, self.dropout = settings["model.layout"] == "gpt2", settings["data.block_size"], settings["model.dropout"]
+        gpt2, length = settings["model.layout"] == "gpt2", settings["data.block_size"]
+        self.dropout = settings["model.dropout"]
         tokens, norm = nn.Embedding(vocab_size, width), nn.LayerNorm(width)
         blocks = nn.ModuleList(Block(gpt2, width, heads, self.dropout) for _ in range(layers))
         head = nn.Linear(width, vocab_size, bias=False)
@@ -321,8 +322,8 @@ def train(settings):
     if first:
         with metrics:
             for i, (loss, norm) in enumerate(zip(mean_losses.tolist(), norms)):
-                row = {"step": i + 1, "loss": loss, "grad_norm": norm.item(), "step_ms": 1e3 * (times[i + 1] - times[i]),
-                       "state_bytes": state_bytes(model, optimizer)}
+                row = {"step": i + 1, "loss": loss, "grad_norm": norm.item(),
+                       "step_ms": 1e3 * (times[i + 1] - times[i]), "state_bytes": state_bytes(model, optimizer)}
                 metrics.write(json.dumps(row) + "\n")
 
 

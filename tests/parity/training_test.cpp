@@ -66,7 +66,7 @@ class Parity : public testing::Test {
       weights.emplace("model." + item.key(), item.value().detach());
     write_safetensors(folder_ / "weights.safetensors", weights, {});
     run_python(
-        "parity/reference.py",
+        "reference.py",
         {"data.path=" + config_.path, "data.max_bytes=" + std::to_string(config_.max_bytes),
          "data.block_size=" + std::to_string(config_.block_size), "data.train_split=" + std::to_string(kTrainSplit),
          "data.batch_size=" + std::to_string(kGlobalBatch / world_size), "model.dropout=0",

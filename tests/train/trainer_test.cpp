@@ -85,7 +85,8 @@ TEST_F(Run, LossFallsAndEveryStepHasItsRow) {
   ASSERT_EQ(all.size(), 30u);
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["step"], i + 1);
   EXPECT_LT(all.back()["loss"], 0.7 * all.front()["loss"].get<double>());
-  for (const char* key : {"epoch", "grad_norm", "lr", "tokens_per_second", "step_ms", "peak_memory_bytes", "state_bytes"})
+  for (const char* key :
+       {"epoch", "grad_norm", "lr", "tokens_per_second", "step_ms", "peak_memory_bytes", "state_bytes"})
     EXPECT_TRUE(all[7].contains(key)) << key;
   EXPECT_EQ(all.back()["epoch"], 2) << "37 samples by 4 are 10 steps an epoch";
 }
@@ -183,7 +184,8 @@ TEST_F(Run, EvaluationCoversEverySampleOnceAtEveryWorldSize) {
       auto settings = config(1);
       settings.optimizer.learning_rate = 1e-30;
       settings.training.eval_every = 1;
-      Train<DDP>{group, tiny_gpt(0.5), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>(Tokens{10})}.fit();
+      Train<DDP>{group, tiny_gpt(0.5), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>(Tokens{10})}
+          .fit();
     });
     const auto row = rows().back();
     EXPECT_EQ(row["samples"], 10);
@@ -224,7 +226,8 @@ TEST_F(Run, RefusesASnapshotOfAnotherModelAndListsTheDifferences) {
   run({.n_layer = 1, .n_head = 2, .n_embd = 16});
   const auto text = error_of(Errc::storage, [&] { run({.n_layer = 2, .n_head = 2, .n_embd = 8}); });
   EXPECT_NE(text.find("rank 1: the snapshot is of another model or optimizer:"), std::string::npos) << text;
-  EXPECT_NE(text.find("model.transformer.wte.weight: [11, 16] in the snapshot, [11, 8] in the model"), std::string::npos);
+  EXPECT_NE(text.find("model.transformer.wte.weight: [11, 16] in the snapshot, [11, 8] in the model"),
+            std::string::npos);
   EXPECT_NE(text.find("model.transformer.h.1.ln_1.weight: missing in the snapshot"), std::string::npos);
 }
 

@@ -41,10 +41,9 @@ inline Address parse_address(std::string_view text) {
   return {std::string{host}, static_cast<std::uint16_t>(port)};
 }
 
-/// Joins the group of all ranks of `place` that meet at `address`: over NCCL for `options.device` a GPU, else over Gloo.
-/// A world of one needs no address and opens no port.
-/// Ranks   Collective.
-/// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
+/// Joins the group of all ranks of `place` that meet at `address`: over NCCL for `options.device` a GPU, else over
+/// Gloo. A world of one needs no address and opens no port. Ranks   Collective. Errors  `peer`: see `meet`,
+/// `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const Place& place, const ConnectOptions& options = {}) {
   check(place);
   if (place.world_size.value == 1) return Group{{}, {}, options.device};

@@ -12,8 +12,8 @@ struct ConnectConfig {
   static constexpr auto describe() {
     return fields(field<&ConnectConfig::join_timeout>("How long a rank waits at the start for the others", above(0.0),
                                                       Unit::seconds, Resume::free),
-                  field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step", above(0.0),
-                                                            Unit::seconds, Resume::free));
+                  field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step",
+                                                            above(0.0), Unit::seconds, Resume::free));
   }
 };
 

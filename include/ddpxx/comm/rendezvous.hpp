@@ -27,7 +27,7 @@ struct ConnectOptions {
   std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
   StoreHost store_host = StoreHost::rank_zero;
   at::Device device = at::kCPU;  ///< Where this rank's tensors lie; a GPU takes NCCL.
-  int listening_socket = -1;  ///< A socket that already listens at the port, for rank 0; -1: rank 0 opens one.
+  int listening_socket = -1;     ///< A socket that already listens at the port, for rank 0; -1: rank 0 opens one.
 };
 
 /// Ranks that have found each other, before a backend connects them.

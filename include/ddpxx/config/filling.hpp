@@ -54,7 +54,7 @@ class Filling {
   void choose(const Given& given, Chosen& chosen);
   void ignore(const Given& given, const KeyMeaning& meaning);
   void refuse(const Given& given, const std::string& canonical);
-  void reset(const ConfigRow& row, std::size_t order);
+  void take_back_siblings(const ConfigRow& row);
   void set(const ConfigRow& row, const Given& given);
 
   const ConfigTable& table_;
@@ -73,7 +73,7 @@ inline void Filling::apply(const Said& said) {
   }
   Chosen chosen;
   for (const auto& given : said.given) choose(given, chosen);
-  for (const auto& [index, given] : chosen) reset(table_.rows[index], said.source->order);
+  for (const auto& [index, given] : chosen) take_back_siblings(table_.rows[index]);  // before this source sets anything
   for (const auto& [index, given] : chosen) set(table_.rows[index], *given);
 }
 
@@ -126,11 +126,10 @@ inline void Filling::refuse(const Given& given, const std::string& canonical) {
   complain({place, path, worth_it ? explain_unknown_key(table_, canonical, first, end) : "unknown key"}, canonical);
 }
 
-inline void Filling::reset(const ConfigRow& row, std::size_t order) {
+inline void Filling::take_back_siblings(const ConfigRow& row) {
   for (const auto& path : row.resets)
     for (std::size_t i = 0; i < table_.rows.size(); ++i) {
-      const bool set_before = origins_[i].source && origins_[i].source->order < order;
-      if (!set_before || !lies_in(table_.rows[i].path, path)) continue;
+      if (!lies_in(table_.rows[i].path, path)) continue;
       table_.reset(table_.rows[i], config_);
       origins_[i] = {};
     }

@@ -76,6 +76,15 @@ struct ConfigTable {
 
   KeyMeaning meaning_of(std::string_view written) const;
 
+  /// The entry with the longest key that `path` lies in.
+  template <class Entry>
+  static const Entry* most_specific(const std::vector<Entry>& entries, std::string_view path) {
+    const Entry* best = nullptr;
+    for (const auto& entry : entries)
+      if (lies_in(path, entry.key) && (best == nullptr || entry.key.size() > best->key.size())) best = &entry;
+    return best;
+  }
+
   void* field(const ConfigRow& row, void* config) const { return static_cast<std::byte*>(config) + row.offset; }
   const void* field(const ConfigRow& row, const void* config) const {
     return static_cast<const std::byte*>(config) + row.offset;
@@ -89,12 +98,10 @@ inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
   std::string path{written};
   for (std::size_t turn = 0; turn <= aliases.size(); ++turn) {
     if (const ConfigRow* row = find(path)) return {KeyMeaning::Kind::value, path, row, {}};
-    const Alias* alias = nullptr;
-    for (const auto& each : aliases)
-      if (lies_in(path, each.key) && (alias == nullptr || each.key.size() > alias->key.size())) alias = &each;
-    for (const auto& each : ignored)
-      if (lies_in(path, each.key) && (alias == nullptr || each.key.size() > alias->key.size()))
-        return {KeyMeaning::Kind::ignored, std::string{each.key}, nullptr, each.reason};
+    const Alias* alias = most_specific(aliases, path);
+    const Ignored* skipped = most_specific(ignored, path);
+    if (skipped != nullptr && (alias == nullptr || skipped->key.size() > alias->key.size()))
+      return {KeyMeaning::Kind::ignored, std::string{skipped->key}, nullptr, skipped->reason};
     if (alias == nullptr) break;
     path.replace(0, alias->key.size(), alias->leads_to);
   }

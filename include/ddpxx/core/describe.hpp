@@ -109,7 +109,7 @@ struct FieldFacts {
   Range range{};
   Choices choices{};
   Unit unit = Unit::none;
-  std::optional<Resume> resume{};                                     ///< None: as the group around it, in the end `warn`.
+  std::optional<Resume> resume{};  ///< None: as the group around it, in the end `warn`.
   std::vector<const void*> (*resets)(const void* owner) = nullptr;  ///< Addresses of the fields that are reset.
 };
 

@@ -27,8 +27,8 @@ struct NamedParameter {
 /// A parameter that lives in an arena.
 struct ArenaEntry {
   std::string name;
-  at::Tensor parameter;  ///< The leaf itself; its data is a view of the arena.
-  at::Tensor gradient;   ///< View of the gradient memory, shaped like the parameter; undefined in a frozen arena.
+  at::Tensor parameter;     ///< The leaf itself; its data is a view of the arena.
+  at::Tensor gradient;      ///< View of the gradient memory, shaped like the parameter; undefined in a frozen arena.
   std::int64_t offset = 0;  ///< In elements from the arena's begin.
   std::int64_t numel = 0;
   int unit = 0;
@@ -82,8 +82,9 @@ class Arena {
   const at::Tensor& values() const noexcept { return values_; }
   const at::Tensor& gradients() const noexcept { return gradients_; }
   std::int64_t bytes() const {
-    return entries_.empty() ? 0
-                            : static_cast<std::int64_t>(values_.nbytes() + (gradients_.defined() ? gradients_.nbytes() : 0));
+    return entries_.empty()
+               ? 0
+               : static_cast<std::int64_t>(values_.nbytes() + (gradients_.defined() ? gradients_.nbytes() : 0));
   }
 
   /// The parts of a tensor laid out like the range [begin, ...) of this arena that belong to `entry`.
@@ -94,16 +95,16 @@ class Arena {
   /// False once a parameter's data lies elsewhere: loading or converting a module does that silently.
   bool owns(std::size_t i) const {
     const auto& entry = entries_[i];
-    return entry.parameter.const_data_ptr() ==
-           static_cast<const char*>(values_.const_data_ptr()) +
-               entry.offset * static_cast<std::int64_t>(values_.element_size());
+    return entry.parameter.const_data_ptr() == static_cast<const char*>(values_.const_data_ptr()) +
+                                                   entry.offset * static_cast<std::int64_t>(values_.element_size());
   }
   /// Errors  `config` naming the first parameter that has left.
   void check_owned() const {
     for (std::size_t i = 0; i < entries_.size(); ++i)
       if (!owns(i))
-        throw Error{Errc::config, "parameter \"" + entries_[i].name +
-                                      "\" has left the flat memory: load or convert a model before the trainer takes it"};
+        throw Error{Errc::config,
+                    "parameter \"" + entries_[i].name +
+                        "\" has left the flat memory: load or convert a model before the trainer takes it"};
   }
 
   /// The arena cut where unit or group changes.

@@ -33,8 +33,8 @@ class FlatModel {
       const auto same = [&](const NamedParameter& other) { return other.tensor.is_same(tensor); };
       auto& list = tensor.requires_grad() ? trainable : frozen;
       if (std::any_of(list.begin(), list.end(), same)) continue;
-      list.push_back({item.key(), tensor, unit_of.at(tensor.unsafeGetTensorImpl()),
-                      group_of ? group_of(item.key(), tensor) : 0});
+      list.push_back(
+          {item.key(), tensor, unit_of.at(tensor.unsafeGetTensorImpl()), group_of ? group_of(item.key(), tensor) : 0});
     }
     if (trainable.empty())
       throw Error{Errc::config, "the model has no parameter that requires a gradient: there is nothing to train"};

@@ -75,11 +75,15 @@ class GradientSum {
     const bool first = !written_[i];
     written_[i] = true;
     if (!gradient.defined()) {
-      if (first) view.zero_();
-      else if (scale != 1.0) view.mul_(scale);
+      if (first)
+        view.zero_();
+      else if (scale != 1.0)
+        view.mul_(scale);
     } else if (first) {
-      if (scale == 1.0) view.copy_(gradient);
-      else at::mul_out(view, gradient, at::scalar_tensor(scale));
+      if (scale == 1.0)
+        view.copy_(gradient);
+      else
+        at::mul_out(view, gradient, at::scalar_tensor(scale));
     } else {
       view.add_(gradient);
       if (scale != 1.0) view.mul_(scale);

@@ -38,8 +38,9 @@ concept TrainableModel = IsModule<M> && ComputesLoss<M, Batch>;
 template <class M, class Batch>
 consteval bool explain_model() {
   static_assert(IsModule<M>, "model: derive it from torch::nn::Module");
-  static_assert(ComputesLoss<M, Batch>, "model: add `template <class Run> Loss forward(Run& run, const Batch& batch)`, "
-                                        "or an ordinary `Loss forward(const Batch& batch)`");
+  static_assert(ComputesLoss<M, Batch>,
+                "model: add `template <class Run> Loss forward(Run& run, const Batch& batch)`, "
+                "or an ordinary `Loss forward(const Batch& batch)`");
   return true;
 }
 
@@ -52,8 +53,10 @@ concept KnowsDecay = requires(const M& model, const std::string& name, const at:
 /// The loss of a batch, whichever forward the model has.
 template <class M, class Run, class Batch>
 Loss compute_loss(M& model, Run& run, const Batch& batch) {
-  if constexpr (LayeredModel<M, Run, Batch>) return model.forward(run, batch);
-  else return model.forward(batch);
+  if constexpr (LayeredModel<M, Run, Batch>)
+    return model.forward(run, batch);
+  else
+    return model.forward(batch);
 }
 
 }  // namespace ddpxx

@@ -5,8 +5,8 @@
 #include <limits>
 #include <optional>
 
-#include <ATen/core/Generator.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
@@ -25,13 +25,14 @@ namespace ddpxx {
 /// Ranks   Local: the parameters must be whole, see a strategy's `gathered()`.
 template <class Model, class Run>
 at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateConfig& config,
-                    std::optional<at::Generator> random = std::nullopt) {
+                    const std::optional<at::Generator>& random = std::nullopt) {
   const c10::NoGradGuard no_grad;
   const bool was_training = model.is_training();
   model.eval();
   for (std::int64_t i = 0; i < config.tokens; ++i) {
     const auto T = ids_BT.size(1);
-    const auto context_BT = T > model.block_size() ? ids_BT.narrow(1, T - model.block_size(), model.block_size()) : ids_BT;
+    const auto context_BT =
+        T > model.block_size() ? ids_BT.narrow(1, T - model.block_size(), model.block_size()) : ids_BT;
     auto scores_BV = model.logits(run, context_BT).select(1, -1) / config.temperature;
     if (config.top_k > 0 && config.top_k < scores_BV.size(-1)) {
       const auto least_B1 = std::get<0>(at::topk(scores_BV, config.top_k)).select(-1, -1).unsqueeze(-1);

@@ -16,14 +16,14 @@ struct GenerateConfig {
   bool sample = true;
 
   static constexpr auto describe() {
-    return fields(field<&GenerateConfig::tokens>("Tokens to generate after training; 0 is none", at_least(0), Unit::tokens,
-                                                 Resume::free),
-                  field<&GenerateConfig::prompt>("Text to continue; empty begins with the first character of the alphabet", Resume::free),
-                  field<&GenerateConfig::temperature>("Above 1 more varied, below 1 more certain", above(0.0),
-                                                      Resume::free),
-                  field<&GenerateConfig::top_k>("Sample from the k likeliest tokens only; 0 is all", at_least(0),
-                                                Resume::free),
-                  field<&GenerateConfig::sample>("Draw tokens at random; otherwise always the likeliest", Resume::free));
+    return fields(
+        field<&GenerateConfig::tokens>("Tokens to generate after training; 0 is none", at_least(0), Unit::tokens,
+                                       Resume::free),
+        field<&GenerateConfig::prompt>("Text to continue; empty begins with the first character of the alphabet",
+                                       Resume::free),
+        field<&GenerateConfig::temperature>("Above 1 more varied, below 1 more certain", above(0.0), Resume::free),
+        field<&GenerateConfig::top_k>("Sample from the k likeliest tokens only; 0 is all", at_least(0), Resume::free),
+        field<&GenerateConfig::sample>("Draw tokens at random; otherwise always the likeliest", Resume::free));
   }
 };
 

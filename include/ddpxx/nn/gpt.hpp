@@ -86,13 +86,17 @@ class GPT : public torch::nn::Module {
     const bool gpt2 = layout_ == GPTLayout::gpt2;
     auto stem = register_module(gpt2 ? "transformer" : "emb_stem", std::make_shared<torch::nn::Module>());
     tokens_ = stem->register_module(gpt2 ? "wte" : "tok_emb", std::make_shared<Embedding>(vocab_size, width, 0.02));
-    if (gpt2) positions_ = stem->register_module("wpe", std::make_shared<Embedding>(block_size, width, 0.02));
-    else position_table_ = stem->register_parameter("pos_emb", at::zeros({1, block_size, width}));
+    if (gpt2)
+      positions_ = stem->register_module("wpe", std::make_shared<Embedding>(block_size, width, 0.02));
+    else
+      position_table_ = stem->register_parameter("pos_emb", at::zeros({1, block_size, width}));
     auto list = std::make_shared<torch::nn::Module>();
     for (std::int64_t i = 0; i < layers; ++i)
       blocks_.push_back(list->register_module(std::to_string(i), std::make_shared<GPTBlock>(config)));
-    if (gpt2) stem->register_module("h", list);
-    else register_module("blocks", list);
+    if (gpt2)
+      stem->register_module("h", list);
+    else
+      register_module("blocks", list);
     norm_ = (gpt2 ? *stem : *this).register_module("ln_f", std::make_shared<LayerNorm>(width));
     head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
   }
@@ -104,8 +108,8 @@ class GPT : public torch::nn::Module {
   template <class Run>
   at::Tensor logits(Run& run, const at::Tensor& ids_BT) {
     const auto T = ids_BT.size(1);
-    const auto position_TC = positions_ ? positions_->forward(at::arange(T, ids_BT.options()))
-                                        : position_table_.narrow(1, 0, T);
+    const auto position_TC =
+        positions_ ? positions_->forward(at::arange(T, ids_BT.options())) : position_table_.narrow(1, 0, T);
     auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, dropout_, is_training());
     for (auto& block : blocks_) x_BTC = run(*block, x_BTC);
     return head_->forward(norm_->forward(x_BTC));

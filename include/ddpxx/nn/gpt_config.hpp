@@ -34,10 +34,10 @@ struct GPTPreset {
 };
 
 inline constexpr std::array kGPTPresets{
-    GPTPreset{"openai-gpt", {12, 12, 768}}, GPTPreset{"gpt2", {12, 12, 768}},
+    GPTPreset{"openai-gpt", {12, 12, 768}},   GPTPreset{"gpt2", {12, 12, 768}},
     GPTPreset{"gpt2-medium", {24, 16, 1024}}, GPTPreset{"gpt2-large", {36, 20, 1280}},
-    GPTPreset{"gpt2-xl", {48, 25, 1600}}, GPTPreset{"gopher-44m", {8, 16, 512}},
-    GPTPreset{"gpt-mini", {6, 6, 192}}, GPTPreset{"gpt-micro", {4, 4, 128}},
+    GPTPreset{"gpt2-xl", {48, 25, 1600}},     GPTPreset{"gopher-44m", {8, 16, 512}},
+    GPTPreset{"gpt-mini", {6, 6, 192}},       GPTPreset{"gpt-micro", {4, 4, 128}},
     GPTPreset{"gpt-nano", {3, 3, 48}}};
 
 struct GPTConfig {
@@ -58,23 +58,23 @@ struct GPTConfig {
   }
 
   static constexpr auto describe() {
-    return fields(
-        field<&GPTConfig::model_type>("Preset of n_layer, n_head and n_embd",
-                                      choices("openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gopher-44m",
-                                              "gpt-mini", "gpt-micro", "gpt-nano"),
-                                      resets<&GPTConfig::n_layer, &GPTConfig::n_head, &GPTConfig::n_embd>()),
-        field<&GPTConfig::n_layer>("Number of blocks, instead of the preset's", at_least(1)),
-        field<&GPTConfig::n_head>("Attention heads a block, instead of the preset's", at_least(1)),
-        field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
-        field<&GPTConfig::dropout>("Share of activations dropped in training", at_least(0.0), below(1.0)),
-        field<&GPTConfig::layout>("Structure and parameter names"));
+    return fields(field<&GPTConfig::model_type>("Preset of n_layer, n_head and n_embd",
+                                                choices("openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl",
+                                                        "gopher-44m", "gpt-mini", "gpt-micro", "gpt-nano"),
+                                                resets<&GPTConfig::n_layer, &GPTConfig::n_head, &GPTConfig::n_embd>()),
+                  field<&GPTConfig::n_layer>("Number of blocks, instead of the preset's", at_least(1)),
+                  field<&GPTConfig::n_head>("Attention heads a block, instead of the preset's", at_least(1)),
+                  field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
+                  field<&GPTConfig::dropout>("Share of activations dropped in training", at_least(0.0), below(1.0)),
+                  field<&GPTConfig::layout>("Structure and parameter names"));
   }
   std::vector<FieldError> check() const {
     const auto [layers, heads, width] = sizes();
     if (width % heads == 0) return {};
     const auto below = width / heads * heads;
-    return {{"n_embd", std::to_string(width) + " is not divisible by n_head (" + std::to_string(heads) + "); nearest: " +
-                           (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + heads)}};
+    return {{"n_embd", std::to_string(width) + " is not divisible by n_head (" + std::to_string(heads) +
+                           "); nearest: " + (below > 0 ? std::to_string(below) + " or " : "") +
+                           std::to_string(below + heads)}};
   }
 };
 

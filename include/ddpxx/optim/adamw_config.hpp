@@ -22,15 +22,16 @@ struct AdamWConfig {
   double final_learning_rate = 0.0;
 
   static constexpr auto describe() {
-    return fields(field<&AdamWConfig::learning_rate>("Peak step size", above(0.0)),
-                  field<&AdamWConfig::weight_decay>("Decay of the weights that decay", at_least(0.0)),
-                  field<&AdamWConfig::beta1>("Memory of the gradient's mean", between(0.0, 1.0)),
-                  field<&AdamWConfig::beta2>("Memory of the gradient's square", between(0.0, 1.0)),
-                  field<&AdamWConfig::epsilon>("Added to the denominator", at_least(0.0)),
-                  field<&AdamWConfig::schedule>("How the step size falls after warm-up"),
-                  field<&AdamWConfig::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
-                  field<&AdamWConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-                  field<&AdamWConfig::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
+    return fields(
+        field<&AdamWConfig::learning_rate>("Peak step size", above(0.0)),
+        field<&AdamWConfig::weight_decay>("Decay of the weights that decay", at_least(0.0)),
+        field<&AdamWConfig::beta1>("Memory of the gradient's mean", between(0.0, 1.0)),
+        field<&AdamWConfig::beta2>("Memory of the gradient's square", between(0.0, 1.0)),
+        field<&AdamWConfig::epsilon>("Added to the denominator", at_least(0.0)),
+        field<&AdamWConfig::schedule>("How the step size falls after warm-up"),
+        field<&AdamWConfig::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
+        field<&AdamWConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
+        field<&AdamWConfig::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
   }
   std::vector<FieldError> check() const { return check_schedule(*this); }
 };

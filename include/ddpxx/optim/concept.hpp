@@ -24,8 +24,8 @@ struct Moment {
 };
 
 template <class O>
-concept BuiltFromSlices = requires { typename O::Config; } &&
-                          std::constructible_from<O, const typename O::Config&, std::span<const Slice>>;
+concept BuiltFromSlices =
+    requires { typename O::Config; } && std::constructible_from<O, const typename O::Config&, std::span<const Slice>>;
 template <class O>
 concept ConfigIsScheduled = requires { requires Scheduled<typename O::Config>; };
 template <class O>
@@ -44,11 +44,13 @@ template <class O>
 consteval bool explain_optimizer() {
   static_assert(BuiltFromSlices<O>,
                 "optimizer: add `struct Config` and a constructor from (const Config&, std::span<const Slice>)");
-  static_assert(ConfigIsScheduled<O>, "optimizer: give its Config learning_rate, final_learning_rate, schedule, "
-                                      "warmup_steps and decay_steps");
+  static_assert(ConfigIsScheduled<O>,
+                "optimizer: give its Config learning_rate, final_learning_rate, schedule, "
+                "warmup_steps and decay_steps");
   static_assert(Steps<O>, "optimizer: add `void step(double learning_rate)`");
-  static_assert(KeepsState<O>, "optimizer: add `std::int64_t steps_done() const`, `std::span<const Moment> moments() "
-                               "const` and `void resume_at(std::int64_t step)`");
+  static_assert(KeepsState<O>,
+                "optimizer: add `std::int64_t steps_done() const`, `std::span<const Moment> moments() "
+                "const` and `void resume_at(std::int64_t step)`");
   return true;
 }
 

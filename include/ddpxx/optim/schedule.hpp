@@ -41,9 +41,10 @@ double learning_rate_at(const Config& config, std::int64_t step) {
     return peak * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps + 1);
   if (config.schedule == Schedule::constant) return peak;
   if (step >= config.decay_steps) return config.final_learning_rate;
-  const double done = static_cast<double>(step - config.warmup_steps) /
-                      static_cast<double>(config.decay_steps - config.warmup_steps);
-  const double left = config.schedule == Schedule::linear ? 1.0 - done : 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+  const double done =
+      static_cast<double>(step - config.warmup_steps) / static_cast<double>(config.decay_steps - config.warmup_steps);
+  const double left =
+      config.schedule == Schedule::linear ? 1.0 - done : 0.5 * (1.0 + std::cos(std::numbers::pi * done));
   return config.final_learning_rate + left * (peak - config.final_learning_rate);
 }
 

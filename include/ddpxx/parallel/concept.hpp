@@ -46,9 +46,11 @@ concept ParallelStrategy = BuiltFromConfigAndGroup<S> && AttachesModel<S> && Off
 
 template <class S>
 consteval bool explain_strategy() {
-  static_assert(BuiltFromConfigAndGroup<S>, "strategy: add `struct Config` and a constructor from (const Config&, Group&)");
+  static_assert(BuiltFromConfigAndGroup<S>,
+                "strategy: add `struct Config` and a constructor from (const Config&, Group&)");
   static_assert(AttachesModel<S>, "strategy: add `void attach(FlatModel&)`");
-  static_assert(OffersSlices<S>, "strategy: add `std::span<const Slice> slices() const`, what this rank's optimizer steps");
+  static_assert(OffersSlices<S>,
+                "strategy: add `std::span<const Slice> slices() const`, what this rank's optimizer steps");
   static_assert(RunsLayers<S>, "strategy: add `auto runner()`, the LayerRunner that the model's forward is given");
   static_assert(BracketsBackward<S>, "strategy: add `void begin_backward(Sync)` and `void finish_backward()`");
   static_assert(SumsOverShards<S>, "strategy: add `at::Tensor sum_over_shards(at::Tensor) const`");

@@ -38,14 +38,16 @@ class DDP {
     buffers_ = model.buffers();
     broadcast_buffers();
     slices_ = arena_->slices();
-    reducer_.emplace(*arena_, *group_,
-                     ReducerOptions{.first_bucket_bytes = config_.first_bucket_bytes,
-                                    .bucket_bytes = config_.bucket_bytes,
-                                    .unused = config_.find_unused_parameters ? UnusedParameters::find
-                                                                             : UnusedParameters::refuse});
+    reducer_.emplace(
+        *arena_, *group_,
+        ReducerOptions{.first_bucket_bytes = config_.first_bucket_bytes,
+                       .bucket_bytes = config_.bucket_bytes,
+                       .unused = config_.find_unused_parameters ? UnusedParameters::find : UnusedParameters::refuse});
     hooks_ = GradientHooks{*arena_, [this](std::size_t i, const at::Tensor& gradient) {
-                             if (sync_ == Sync::now) reducer_->ready(i, gradient);
-                             else reducer_->defer(i, gradient);
+                             if (sync_ == Sync::now)
+                               reducer_->ready(i, gradient);
+                             else
+                               reducer_->defer(i, gradient);
                            }};
   }
 

@@ -13,7 +13,8 @@
 
 namespace ddpxx {
 
-/// What finish() does about parameters that got no gradient: refuse names them in an error, find averages them as zeros.
+/// What finish() does about parameters that got no gradient: refuse names them in an error, find averages them as
+/// zeros.
 enum class UnusedParameters { refuse, find };
 
 struct ReducerOptions {
@@ -65,8 +66,10 @@ class Reducer {
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < arena_->size(); ++i) {
       if (arrived_[i]) continue;
-      if (sum_.written(i)) ready(i);
-      else unused.push_back(i);
+      if (sum_.written(i))
+        ready(i);
+      else
+        unused.push_back(i);
     }
     for (const std::size_t i : unused) ready(i, at::Tensor{});
     for (auto& pending : pending_) pending.wait();

@@ -33,7 +33,8 @@ inline void check_same_model(const FlatModel& model, const Group& group) {
       if (!std::getline(other, there)) there = "nothing more";
     } while (here == there);
     throw Error{Errc::peer, "the ranks hold different models: rank 0 has \"" + here + "\" where rank " +
-                                std::to_string(rank) + " has \"" + there + "\"; start all ranks with one configuration"};
+                                std::to_string(rank) + " has \"" + there +
+                                "\"; start all ranks with one configuration"};
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/core/error.hpp>

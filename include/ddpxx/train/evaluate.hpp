@@ -19,7 +19,9 @@ namespace ddpxx {
 /// A scope in which a model evaluates and records no graph; it goes back to its own mode afterwards.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(torch::nn::Module& model) : model_{&model}, was_training_{model.is_training()} { model.eval(); }
+  explicit EvaluationMode(torch::nn::Module& model) : model_{&model}, was_training_{model.is_training()} {
+    model.eval();
+  }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
   ~EvaluationMode() { model_->train(was_training_); }

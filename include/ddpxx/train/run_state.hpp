@@ -29,7 +29,8 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 inline NamedTensors state_of(const FlatModel& model, std::span<const Slice> slices, std::span<const Moment> moments) {
   NamedTensors state;
   for (const auto* arena : {&model.trainable(), &model.frozen()})
-    for (const auto& entry : arena->entries()) state.emplace("model." + entry.name, Arena::part(arena->values(), entry));
+    for (const auto& entry : arena->entries())
+      state.emplace("model." + entry.name, Arena::part(arena->values(), entry));
   for (const auto& buffer : model.module().named_buffers()) state.emplace("model." + buffer.key(), buffer.value());
   for (const auto& moment : moments)
     for (std::size_t i = 0; i < slices.size(); ++i)
@@ -74,7 +75,8 @@ inline void restore_tensors(const NamedTensors& run, const Snapshot& snapshot) {
   std::string differences;
   for (const auto& [name, tensor] : run) {
     const auto found = snapshot.tensors.find(name);
-    if (found == snapshot.tensors.end()) differences += "\n  " + name + ": missing in the snapshot";
+    if (found == snapshot.tensors.end())
+      differences += "\n  " + name + ": missing in the snapshot";
     else if (found->second.sizes() != tensor.sizes())
       differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " +
                      c10::str(tensor.sizes()) + " in the model";
@@ -100,12 +102,14 @@ inline std::vector<std::string> compare_settings(const Settings& run, const Snap
     const auto found = saved.find(path);
     if (found == saved.end() || found->second == value || resume == Resume::free) continue;
     const auto line = path + ": " + found->second + " in the snapshot, " + value + " now";
-    if (resume == Resume::warn) warnings.push_back("resumed with a changed setting: " + line);
-    else conflicts += "\n  " + line;
+    if (resume == Resume::warn)
+      warnings.push_back("resumed with a changed setting: " + line);
+    else
+      conflicts += "\n  " + line;
   }
   if (!conflicts.empty())
-    throw Error{Errc::storage, "the snapshot is of another run:" + conflicts +
-                                   "\nset them back, or choose another save_dir"};
+    throw Error{Errc::storage,
+                "the snapshot is of another run:" + conflicts + "\nset them back, or choose another save_dir"};
   return warnings;
 }
 

@@ -43,8 +43,9 @@ class StepLog {
     steps_.pop_front();
     const auto& row = complete.row;
     if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm))
-      throw Error{Errc::numerics, "loss or gradient norm is not finite: lower the learning rate, or look at the data of "
-                                  "this step; the last snapshot is from before it"}
+      throw Error{Errc::numerics,
+                  "loss or gradient norm is not finite: lower the learning rate, or look at the data of "
+                  "this step; the last snapshot is from before it"}
           .with("step", row.step)
           .with("loss", row.loss)
           .with("grad_norm", row.grad_norm);

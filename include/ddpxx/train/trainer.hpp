@@ -77,10 +77,12 @@ class Trainer {
         precision_{config.precision},
         strategy_{config.strategy, group},
         optimizer_{config.optimizer, attach()},
-        batches_{std::move(dataset), group, {.batch_size = config.batch_size,
-                                             .num_workers = config.num_workers,
-                                             .accumulation_steps = config.training.accumulation_steps,
-                                             .seed = config.training.seed}},
+        batches_{std::move(dataset),
+                 group,
+                 {.batch_size = config.batch_size,
+                  .num_workers = config.num_workers,
+                  .accumulation_steps = config.training.accumulation_steps,
+                  .seed = config.training.seed}},
         validation_{std::move(validation)},
         log_{group.rank()} {
     if (!config.training.metrics.empty())
@@ -114,7 +116,8 @@ class Trainer {
   Strategy& strategy() noexcept { return strategy_; }
   const FlatModel& flat() const noexcept { return flat_; }
 
-  /// One optimizer step: all micro-batches forward and backward, then unscale, clip, step. Nobody else writes this order.
+  /// One optimizer step: all micro-batches forward and backward, then unscale, clip, step. Nobody else writes this
+  /// order.
   void step() {
     flat_.trainable().check_owned();
     const auto epoch = batches_.cursor().epoch;
@@ -221,11 +224,11 @@ class Trainer {
     evaluated_at_ = step_;
     if (!validation_) return;
     read_all_steps();
-    const auto result = evaluate(*validation_, *group_, config_.batch_size, config_.training.eval_samples,
-                                 [&](const Batch& batch) {
-                                   const EvaluationMode mode{*model_};
-                                   return forward(batch);
-                                 });
+    const auto result =
+        evaluate(*validation_, *group_, config_.batch_size, config_.training.eval_samples, [&](const Batch& batch) {
+          const EvaluationMode mode{*model_};
+          return forward(batch);
+        });
     const Evaluated row{step_, batches_.cursor().epoch, result.mean_loss, result.samples};
     if (metrics_) metrics_->write(row);
     if (progress_) progress_->show(row);

@@ -46,8 +46,9 @@ struct TrainingConfig {
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Resume::free),
-        field<&TrainingConfig::device>("Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
-                                       choices("auto", "cpu", "cuda"), Resume::free));
+        field<&TrainingConfig::device>(
+            "Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
+            choices("auto", "cpu", "cuda"), Resume::free));
   }
   std::vector<FieldError> check() const {
     if (max_steps == 0 && max_epochs == 0 && max_time == 0.0)
