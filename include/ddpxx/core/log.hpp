@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <ddpxx/core/utf8.hpp>
+
 namespace ddpxx {
 
 /// The text with everything a terminal could obey (line ends, escapes, malformed UTF-8) written out: `\n`, `\x1b`.
@@ -37,24 +39,6 @@ class Log {
 
 namespace detail {
 
-/// Bytes of the well-formed UTF-8 character that `text` starts with; 0 when it starts with none.
-inline std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const auto follows = [&](std::size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80U) return 1;
-  if (first >= 0xC2U && first <= 0xDFU) return follows(1) ? 2 : 0;
-  if (first >= 0xE0U && first <= 0xEFU) {
-    const bool overlong = first == 0xE0U && second < 0xA0U, surrogate = first == 0xEDU && second >= 0xA0U;
-    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0U && first <= 0xF4U) {
-    const bool overlong = first == 0xF0U && second < 0x90U, beyond = first == 0xF4U && second >= 0x90U;
-    return follows(1) && follows(2) && follows(3) && !overlong && !beyond ? 4 : 0;
-  }
-  return 0;
-}
-
 /// True for the control characters of ASCII (but the tab) and of Latin-1, which in UTF-8 are C2 80 to C2 9F.
 inline bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
@@ -69,7 +53,7 @@ inline std::string harmless(std::string_view text) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const std::size_t length = detail::utf8_length(text);
+    const std::size_t length = utf8_length(text);
     const std::string_view character = text.substr(0, length == 0 ? 1 : length);
     text.remove_prefix(character.size());
     if (character == "\n") {

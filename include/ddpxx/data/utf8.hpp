@@ -17,7 +17,7 @@ struct CodePoint {
 };
 
 /// How many bytes the character has that begins with this byte; 1 for a byte that begins none.
-constexpr std::size_t utf8_length(std::uint32_t lead) {
+constexpr std::size_t bytes_of_character(std::uint32_t lead) {
   if (lead < 0xC2 || lead > 0xF4) return 1;
   return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
@@ -29,7 +29,7 @@ constexpr CodePoint decode_utf8(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const auto lead = byte(0);
   if (lead < 0x80) return {lead, 1};
-  const auto num_bytes = utf8_length(lead);
+  const auto num_bytes = bytes_of_character(lead);
   if (num_bytes == 1) return {kReplacementCharacter, 1};
   // Only the byte after the lead has a range of its own: it shuts out surrogates, overlong forms and what is too large.
   const std::uint32_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
@@ -67,7 +67,7 @@ constexpr std::string_view without_torn_end(std::string_view text) {
     const auto lead = static_cast<unsigned char>(last.front());
     if (lead < 0x80) break;
     if (lead < 0xC0) continue;  // inside a character: its lead comes before
-    const bool torn = utf8_length(lead) > tail && decode_utf8(last).num_bytes == tail;
+    const bool torn = bytes_of_character(lead) > tail && decode_utf8(last).num_bytes == tail;
     return torn ? text.substr(0, text.size() - tail) : text;
   }
   return text;

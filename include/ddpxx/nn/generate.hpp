@@ -13,8 +13,8 @@
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
-#include <c10/core/GradMode.h>
 
+#include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 
 namespace ddpxx {
@@ -26,9 +26,7 @@ namespace ddpxx {
 template <class Model, class Run>
 at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateConfig& config,
                     const std::optional<at::Generator>& random = std::nullopt) {
-  const c10::NoGradGuard no_grad;
-  const bool was_training = model.is_training();
-  model.eval();
+  const EvaluationMode mode{model};
   for (std::int64_t i = 0; i < config.tokens; ++i) {
     const auto T = ids_BT.size(1);
     const auto context_BT =
@@ -42,7 +40,6 @@ at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateCo
                                        : at::argmax(scores_BV, -1, /*keepdim=*/true);
     ids_BT = at::cat({ids_BT, next_B1}, 1);
   }
-  model.train(was_training);
   return ids_BT;
 }
 

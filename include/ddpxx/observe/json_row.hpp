@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx {
 
@@ -44,7 +44,7 @@ class JsonRow {
     static constexpr std::string_view kHex = "0123456789abcdef";
     std::string result = "\"";
     while (!value.empty()) {
-      const auto length = detail::utf8_length(value);
+      const auto length = utf8_length(value);
       const auto byte = static_cast<unsigned char>(value[0]);
       if (length == 0) {
         result += "\xEF\xBF\xBD";

@@ -23,6 +23,7 @@
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
+#include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/metrics_file.hpp>
