@@ -124,18 +124,22 @@ function(_libtorch_library result library)
 endfunction()
 
 if(LibTorch_ROOT_DIR AND NOT TARGET LibTorch::cuda)
-  # cuda_runtime_api.h needs this one, and not every package of CUDA's headers brings it.
-  find_path(LibTorch_CUDART_INCLUDE_DIR crt/host_config.h
-    HINTS "${LibTorch_ROOT_DIR}/../nvidia/cu13/include" ENV CUDA_HOME
-    PATHS /usr/local/cuda PATH_SUFFIXES include)
+  set(LibTorch_CUDART_INCLUDE_DIR "")
+  foreach(_folder IN ITEMS "${LibTorch_ROOT_DIR}/../nvidia/cu13/include" "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
+    # The first includes the others, and not every package of CUDA's headers brings them.
+    if(NOT LibTorch_CUDART_INCLUDE_DIR AND EXISTS "${_folder}/cuda_runtime_api.h"
+        AND EXISTS "${_folder}/crt/host_config.h" AND EXISTS "${_folder}/nv/target")
+      set(LibTorch_CUDART_INCLUDE_DIR "${_folder}")
+    endif()
+  endforeach()
   # The process group's options embed a struct of nccl.h: only the header of the very NCCL that torch loads will do.
   find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h
     HINTS "${LibTorch_ROOT_DIR}/../nvidia/nccl" "${LibTorch_ROOT_DIR}" ${NCCL_ROOT} ENV NCCL_ROOT
     PATH_SUFFIXES include NO_DEFAULT_PATH)
-  mark_as_advanced(LibTorch_CUDART_INCLUDE_DIR LibTorch_NCCL_INCLUDE_DIR)
+  mark_as_advanced(LibTorch_NCCL_INCLUDE_DIR)
   _libtorch_library(_cudart libcudart)
   if(EXISTS "${LibTorch_ROOT_DIR}/lib/libtorch_cuda.so" AND EXISTS "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so"
-      AND EXISTS "${LibTorch_CUDART_INCLUDE_DIR}/cuda_runtime_api.h" AND _cudart AND LibTorch_NCCL_INCLUDE_DIR)
+      AND _cudart AND LibTorch_CUDART_INCLUDE_DIR AND LibTorch_NCCL_INCLUDE_DIR)
     add_library(LibTorch::c10_cuda SHARED IMPORTED)
     set_target_properties(LibTorch::c10_cuda PROPERTIES
       IMPORTED_LOCATION "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so")

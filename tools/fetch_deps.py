@@ -22,7 +22,8 @@ import time
 import zipfile
 
 WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
-          "nvidia-cuda-crt==13.0.88"]  # headers that torch's CUDA headers include, and torch does not ask for
+          # Headers that torch's headers for CUDA include, though torch does not ask for them.
+          "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85"]
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder"}  # Only torch.compile on a GPU asks for these.
 ATTEMPTS = 5

@@ -18,6 +18,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <ddpxx/comm/connect.hpp>
@@ -166,8 +167,13 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
   if (!failures.empty()) throw_failures(std::move(failures));
 }
 
+/// Turns off c10d's flight recorder, which is one for the process and not safe to use from the threads of several
+/// groups: it crashes now and then. It reads the environment when the first group is made.
+inline void disable_flight_recorder() { ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0); }
+
 template <class Body>
 void spawn_threads(int world_size, Body& body, std::chrono::milliseconds deadline) {
+  disable_flight_recorder();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
   std::vector<RankFailure> failures;
@@ -181,7 +187,8 @@ void spawn_threads(int world_size, Body& body, std::chrono::milliseconds deadlin
       try {
         at::set_num_threads(1);
         // A thread cannot be killed: the collectives' timeout is what ends a hang.
-        Group group = world_size == 1 ? Group{} : connect_gloo({store, "127.0.0.1", rank, world_size, deadline});
+        Group group =
+            world_size == 1 ? Group{} : connect_gloo({store, "127.0.0.1", rank, world_size, deadline, deadline});
         body(group);
         group.leave();
       } catch (const Error& error) {
@@ -207,8 +214,9 @@ void spawn_ranks(int world_size, Body body, Ranks ranks = Ranks::processes,
                  std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
   if (world_size < 1) throw Error{Errc::config, "spawn_ranks: a world has at least one rank"};
   if (ranks == Ranks::threads) return detail::spawn_threads(world_size, body, deadline);
-  if (at::globalContext().hasCUDA())
-    throw Error{Errc::config, "spawn_ranks: this program uses CUDA, which does not survive a fork; use Ranks::threads"};
+  if (at::globalContext().hasCUDA() && at::detail::getCUDAHooks().hasPrimaryContext(0))
+    throw Error{Errc::config,
+                "spawn_ranks: this program has used CUDA, which does not survive a fork; use Ranks::threads"};
   detail::spawn_processes(world_size, body, deadline);
 }
 

@@ -69,6 +69,13 @@ struct RunConfig {
                   field<&RunConfig::precision>("Number format", choices("float32")));
   }
 
+  std::vector<ddpxx::FieldError> check() const {
+    if (training.eval_every > 0 && data.train_split == 1.0)
+      return {
+          {"training.eval_every", "data.train_split=1 leaves nothing to evaluate on: lower it, or set eval_every=0"}};
+    return {};
+  }
+
   /// The spellings of minGPT, minGPT-ddp and the guides.
   static constexpr auto aliases() {
     using ddpxx::Alias;
@@ -82,7 +89,7 @@ struct RunConfig {
         Alias{"optimizer_config", "optimizer"},
         Alias{"trainer_config", "training"},
         Alias{"trainer_config.data_loader_workers", "data.num_workers"},
-        Alias{"trainer_config.snapshot_path", "training.save_dir"},
+        Alias{"trainer_config.snapshot_path", "training.save_dir"},  // a directory: it holds the snapshot's file
         Alias{"trainer_config.save_every", "training.save_every_epochs"},
         Alias{"trainer", "training"},
         Alias{"trainer.num_workers", "data.num_workers"},

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
+#include <unistd.h>
 
 #include <torch/torch.h>
 
@@ -106,20 +109,29 @@ TEST(Group, AnErrorNamesOpBytesAndRank) {
 }
 
 TEST(Group, OneThatIsDroppedWithWorkQueuedAndASilentPeerLetsGo) {
-  spawn_ranks(2, [](Group& group) {
-    auto flag = at::zeros({1});
-    if (group.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{600});
-      std::_Exit(0);
-    }
-    const auto before = std::chrono::steady_clock::now();
-    {
-      Group dropped = std::move(group);
-      auto queued = start_all_reduce(at::zeros({1024}), dropped);
-    }
-    const auto took = std::chrono::steady_clock::now() - before;
-    EXPECT_LT(took, std::chrono::milliseconds{100});
-  });
+  // The peer is silent for 600 ms, which is how long a group that waits would take. A busy machine gets three tries.
+  auto shortest = std::chrono::steady_clock::duration::max();
+  for (int i = 0; i < 3 && shortest >= std::chrono::milliseconds{100}; ++i) {
+    int result[2];
+    ASSERT_EQ(::pipe(result), 0);
+    spawn_ranks(2, [&](Group& group) {
+      if (group.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{600});
+        std::_Exit(0);
+      }
+      const auto before = std::chrono::steady_clock::now();
+      {
+        Group dropped = std::move(group);
+        auto queued = start_all_reduce(at::zeros({1024}), dropped);
+      }
+      const auto took = std::chrono::steady_clock::now() - before;
+      EXPECT_EQ(::write(result[1], &took, sizeof took), static_cast<ssize_t>(sizeof took));
+    });
+    std::chrono::steady_clock::duration took{};
+    ASSERT_EQ(::read(result[0], &took, sizeof took), static_cast<ssize_t>(sizeof took));
+    shortest = std::min(shortest, took);
+  }
+  EXPECT_LT(shortest, std::chrono::milliseconds{100});
 }
 
 }  // namespace

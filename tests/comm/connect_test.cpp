@@ -79,6 +79,7 @@ TEST(Connect, SaysThatNobodyAnswers) {
 
 // A launcher's agent keeps its store over a restart: the second generation must not meet the keys of the first.
 TEST(Connect, ARestartedGroupMeetsAnewInTheSameStore) {
+  detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();
   c10d::TCPStoreOptions tcp;
   tcp.port = port;
@@ -98,6 +99,7 @@ TEST(Connect, ARestartedGroupMeetsAnewInTheSameStore) {
 }
 
 TEST(Connect, RefusesARankThatIsTaken) {
+  detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();
   ConnectOptions options;
   options.join_timeout = milliseconds{1500};

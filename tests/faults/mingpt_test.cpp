@@ -103,6 +103,25 @@ TEST_F(Mingpt, EndsWith2ForAMetricsFileThatCannotBe) {
   EXPECT_THAT(run.err, HasSubstr("/proc/none"));
 }
 
+TEST_F(Mingpt, EndsWith2ForAPlaceThatIsNoDirectoryAndAnEvaluationOfNothing) {
+  const auto bucket = alone({"training.save_dir=s3://bucket/prefix"});
+  EXPECT_EQ(bucket.code, 2);
+  EXPECT_THAT(bucket.err, HasSubstr("\"s3://bucket/prefix\" is no local directory"));
+  const auto nothing = alone({"training.eval_every=1", "data.train_split=1"});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("leaves nothing to evaluate on"));
+}
+
+TEST_F(Mingpt, EndsWith5WhenTheRanksHaveDifferentSettings) {
+  std::string line = program("mingpt");
+  for (const auto& word : settings()) line += " '" + word + "'";
+  const auto run = StartedProgram{{program("ddpxx-run"), "--standalone", "--nproc-per-node", "2", "/bin/sh", "-c",
+                                   "exec " + line + " data.batch_size=$((RANK + 1))"}}
+                       .wait();
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, HasSubstr("batch_size: 1 on rank 0, 2 on rank 1"));
+}
+
 TEST_F(Mingpt, EndsWith3ForMissingAndEmptyData) {
   const auto missing = alone({"data.path=" + (folder_ / "none.txt").string()});
   EXPECT_EQ(missing.code, 3);

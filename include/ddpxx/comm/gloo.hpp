@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <ifaddrs.h>
 #include <memory>
+#include <net/if.h>
 #include <netdb.h>
 #include <string>
 #include <sys/socket.h>
@@ -45,6 +47,24 @@ inline std::string local_address_towards(const std::string& host) {
   return {};
 }
 
+inline bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+/// The first address of this host that other hosts can reach; empty if there is none. For a name of this host that
+/// resolves to loopback, as Debian's /etc/hosts has it.
+inline std::string outward_address() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner{first, &freeifaddrs};
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    char name[NI_MAXHOST] = {};
+    if (getnameinfo(entry->ifa_addr, sizeof(sockaddr_in), name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0)
+      return name;
+  }
+  return {};
+}
+
 }  // namespace detail
 
 /// Connects the ranks that have met in `meeting` over Gloo.
@@ -52,17 +72,22 @@ inline std::string local_address_towards(const std::string& host) {
 /// Errors  `peer` if they cannot reach each other; GLOO_SOCKET_IFNAME overrides the interface that is chosen.
 inline Group connect_gloo(const Meeting& meeting) {
   try {
-    auto options = c10d::ProcessGroupGloo::Options::create(meeting.collective_timeout);
-    const auto address = detail::local_address_towards(meeting.host);
+    // The time to join governs the connecting as well: a rank may die between the meeting and here.
+    auto options = c10d::ProcessGroupGloo::Options::create(meeting.join_timeout);
+    auto address = detail::local_address_towards(meeting.host);
+    if (!meeting.one_host && detail::is_loopback(address)) address = detail::outward_address();
     if (address.empty() || std::getenv("GLOO_SOCKET_IFNAME") != nullptr)
-      options = c10d::ProcessGroupGloo::Options::create_default(meeting.collective_timeout);
+      options = c10d::ProcessGroupGloo::Options::create_default(meeting.join_timeout);
     else
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
     auto backend =
         c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size, options);
+    backend->setTimeout(meeting.collective_timeout);
     return Group{std::move(backend), meeting.store};
   } catch (const std::exception& cause) {
-    throw Error{Errc::peer, "the ranks met at " + meeting.host + " but cannot reach each other over Gloo"}
+    throw Error{Errc::peer, "the ranks met at " + meeting.host +
+                                " but cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
+                                "them, or GLOO_SOCKET_IFNAME must name the interface to use"}
         .with("rank", meeting.rank)
         .with("cause", first_line(cause));
   }

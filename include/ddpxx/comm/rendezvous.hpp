@@ -36,7 +36,9 @@ struct Meeting {
   std::string host;
   int rank = 0;
   int world_size = 1;
+  std::chrono::milliseconds join_timeout{};
   std::chrono::milliseconds collective_timeout{};
+  bool one_host = true;  ///< All ranks are on this host.
 };
 
 namespace detail {
@@ -102,7 +104,9 @@ inline Meeting meet(const std::string& host, std::uint16_t port, const Place& pl
       for (int other = 0; other < world_size; ++other)
         if (!store->check({keys[static_cast<std::size_t>(other)]})) missing.push_back(other);
     } catch (const std::exception&) {
-      throw detail::meeting_error(where, rank, cause);
+      throw Error{Errc::peer, "the ranks did not all come to " + where +
+                                  ": rank 0, which serves the meeting, gave up or died; its own message says more"}
+          .with("rank", rank);
     }
     throw Error{Errc::peer, "rank " + detail::rank_list(missing) + " never came to " + where + " within " +
                                 std::to_string(options.join_timeout.count() / 1000) + " s"}
@@ -114,7 +118,13 @@ inline Meeting meet(const std::string& host, std::uint16_t port, const Place& pl
       throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " + size + ", rank " +
                                   std::to_string(rank) + " in one of " + std::to_string(world_size) +
                                   ": give all ranks the same WORLD_SIZE"};
-  return {store, host, rank, world_size, options.collective_timeout};
+  return {store,
+          host,
+          rank,
+          world_size,
+          options.join_timeout,
+          options.collective_timeout,
+          place.local_world_size == LocalWorldSize{world_size}};
 }
 
 }  // namespace ddpxx

@@ -83,7 +83,7 @@ class GradientSum {
       if (scale == 1.0)
         view.copy_(gradient);
       else
-        at::mul_out(view, gradient, at::scalar_tensor(scale));
+        at::mul_out(view, gradient, at::scalar_tensor(scale, at::kDouble));
     } else {
       view.add_(gradient);
       if (scale != 1.0) view.mul_(scale);

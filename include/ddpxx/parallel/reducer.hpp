@@ -60,8 +60,9 @@ class Reducer {
 
   /// Waits until the averages of all buckets lie in the arena.
   /// Ranks   Collective: every rank calls it once a step.
-  /// Errors  `config` naming the parameters that got no gradient, unless they are to be found; all buckets are sent
-  ///         before, so that no other rank hangs in this step. `peer` if a rank is gone.
+  /// Errors  `config` naming the parameters that got no gradient on this rank, unless they are to be found. All buckets
+  ///         are sent before, so that no other rank hangs in this step; where only some ranks left a parameter unused,
+  ///         the others learn of it as a lost peer in the next one. `peer` if a rank is gone.
   void finish() {
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < arena_->size(); ++i) {

@@ -14,7 +14,8 @@
 
 namespace ddpxx {
 
-/// One process that holds everything: the smallest strategy, and the reference for every other.
+/// One process that holds everything: the smallest strategy, and the reference for every other. A parameter that gets
+/// no gradient counts as one with zeros.
 /// Errors  `config` in a group of more than one rank, which would train W models apart from each other.
 class SingleDevice {
  public:

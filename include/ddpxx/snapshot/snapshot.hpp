@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
@@ -32,6 +34,21 @@ struct Snapshot {
 
 inline std::filesystem::path snapshot_path(const std::filesystem::path& directory) {
   return directory / "snapshot.safetensors";
+}
+
+/// Finds out before a run whether its snapshots can be written: makes the directory, and a file in it.
+/// Errors  `storage` naming the directory and the reason.
+inline void check_writable(const std::filesystem::path& directory) {
+  try {
+    std::filesystem::create_directories(directory);
+    const auto probe = directory / (".probe-" + std::to_string(::getpid()));
+    write_file_atomic(probe, "snapshots can be written here\n");
+    std::filesystem::remove(probe);
+  } catch (const std::exception& error) {
+    throw Error{Errc::storage,
+                "no snapshot can be written to " + directory.string() + ": choose another training.save_dir"}
+        .with("cause", first_line(error));
+  }
 }
 
 /// Replaces the snapshot in `directory`, which is made if it is not there. A kill at any moment leaves the old one or

@@ -47,23 +47,22 @@ inline void save_checkpoint(const std::string& directory, const Progression& run
 inline std::optional<Progression> load_checkpoint(const std::string& directory, const Settings& settings,
                                                   const NamedTensors& tensors, at::Device device, std::uint64_t seed,
                                                   const Log& log, const Group& group) {
-  auto facts = at::zeros({5}, at::TensorOptions{}.dtype(at::kLong));  // found, step, epoch, position, world size
+  auto facts = at::zeros({5}, at::TensorOptions{}.dtype(at::kLong));  // found, step, epoch, position, same random
   at::Tensor random = random_state(device).unsqueeze(0).repeat({group.size(), 1});
   on_rank_zero(group, Errc::storage, [&] {
     const auto snapshot = load_snapshot(directory);
     if (!snapshot) return;
     for (const auto& warning : compare_settings(settings, *snapshot)) log.warn(warning);
     restore_tensors(tensors, *snapshot);
-    const std::int64_t values[] = {1, snapshot->step, snapshot->epoch, snapshot->position, snapshot->world_size};
+    // Another world has other ranks, another device another kind of generator: both go on with fresh random numbers.
+    bool same_random = snapshot->world_size == group.size();
+    for (int rank = 0; same_random && rank < group.size(); ++rank) {
+      const auto state = snapshot->tensors.find("random." + std::to_string(rank));
+      same_random = state != snapshot->tensors.end() && state->second.sizes() == random[rank].sizes();
+      if (same_random) random[rank].copy_(state->second);
+    }
+    const std::int64_t values[] = {1, snapshot->step, snapshot->epoch, snapshot->position, same_random ? 1 : 0};
     for (int i = 0; i < 5; ++i) facts[i].fill_(values[i]);
-    if (snapshot->world_size == group.size())
-      for (int rank = 0; rank < group.size(); ++rank) {
-        const auto state = snapshot->tensors.find("random." + std::to_string(rank));
-        if (state != snapshot->tensors.end() && state->second.sizes() == random[rank].sizes())
-          random[rank].copy_(state->second);
-        else
-          throw Error{Errc::storage, "the snapshot's random state of rank " + std::to_string(rank) + " does not fit"};
-      }
   });
   facts = facts.to(group.device());
   broadcast(facts, group);
@@ -72,7 +71,7 @@ inline std::optional<Progression> load_checkpoint(const std::string& directory, 
   if (fact[0] == 0) return std::nullopt;
 
   for (const auto& [name, tensor] : tensors) broadcast(tensor, group);
-  if (fact[4] == group.size()) {
+  if (fact[4] == 1) {
     random = random.to(group.device());
     broadcast(random, group);
     set_random_state(device, random.to(at::kCPU)[group.rank()].clone());

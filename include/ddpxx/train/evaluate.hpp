@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/data/concept.hpp>
 
 namespace ddpxx {
@@ -25,6 +26,7 @@ struct EvaluationResult {
 template <MapDataset Dataset, class LossOf>
 EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64_t batch_size, std::int64_t limit,
                           LossOf&& loss_of) {
+  if (dataset.size() < 1) throw Error{Errc::data, "the validation set is empty: there is nothing to evaluate on"};
   const auto samples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   auto sums = at::zeros({2}, at::TensorOptions{}.dtype(at::kDouble).device(group.device()));
   std::vector<std::int64_t> indices;

@@ -69,7 +69,8 @@ inline at::Tensor gather_random_states(at::Device device, const Group& group) {
 }
 
 /// Copies the tensors of a snapshot into a run's.
-/// Errors  `storage` listing every tensor that one has and the other has not, or whose shape differs; nothing is
+/// Errors  `storage` listing every tensor that one has and the other has not, or whose shape or type differs; nothing
+/// is
 ///         copied then.
 inline void restore_tensors(const NamedTensors& run, const Snapshot& snapshot) {
   std::string differences;
@@ -80,6 +81,9 @@ inline void restore_tensors(const NamedTensors& run, const Snapshot& snapshot) {
     else if (found->second.sizes() != tensor.sizes())
       differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " +
                      c10::str(tensor.sizes()) + " in the model";
+    else if (found->second.scalar_type() != tensor.scalar_type())
+      differences += "\n  " + name + ": " + c10::toString(found->second.scalar_type()) + " in the snapshot, " +
+                     c10::toString(tensor.scalar_type()) + " in the model";
   }
   for (const auto& [name, tensor] : snapshot.tensors)
     if (!name.starts_with("random.") && !run.contains(name)) differences += "\n  " + name + ": only in the snapshot";

@@ -66,6 +66,8 @@ class StepBatches {
     return batches;
   }
 
+  std::int64_t num_samples() const { return dataset_->size(); }
+
   std::int64_t steps_per_epoch() const {
     const auto samples = (dataset_->size() + world_size_ - 1) / world_size_;
     const auto batches = (samples + options_.batch_size - 1) / options_.batch_size;

@@ -43,11 +43,12 @@ class StepFacts {
  public:
   /// Ranks   Collective. `last_loss` is the sum over this rank's targets, 0-dim, or undefined.
   StepFacts(std::int64_t targets, bool vote_to_stop, const at::Tensor& last_loss, const Group& group)
-      : sums_{at::zeros({3}, at::TensorOptions{}.dtype(at::kDouble))}, world_size_{group.size()} {
+      : sums_{at::zeros({3}, at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))},
+        world_size_{group.size()} {
     auto* mine = sums_.mutable_data_ptr<double>();
     mine[kTargets] = static_cast<double>(targets);
     mine[kVotes] = vote_to_stop ? 1.0 : 0.0;
-    sums_ = sums_.to(group.device());
+    sums_ = sums_.to(group.device(), /*non_blocking=*/true);
     if (last_loss.defined()) sums_.select(0, kLastLoss).copy_(last_loss);
     pending_ = start_all_reduce(sums_, group);
   }

@@ -34,6 +34,7 @@
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/checkpoint.hpp>
 #include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/same_run.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
@@ -86,6 +87,9 @@ class Trainer {
                   .seed = config.training.seed}},
         validation_{std::move(validation)},
         log_{group.rank()} {
+    check_same_run(common_settings(), group);
+    config_.settings.push_back(
+        {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     if (!config.training.metrics.empty())
       on_rank_zero(group, Errc::config, [&] { metrics_.emplace(config.training.metrics); });
     // Weights are the same everywhere; what dropout draws must not be.
@@ -146,6 +150,29 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  /// What the ranks would wait for each other by.
+  Settings common_settings() const {
+    const auto& training = config_.training;
+    Settings common;
+    const auto add = [&](const char* path, auto value) { common.push_back({path, std::to_string(value)}); };
+    add("the number of training samples", batches_.num_samples());
+    add("the number of validation samples", validation_ ? validation_->size() : 0);
+    add("batch_size", config_.batch_size);
+    add("accumulation_steps", training.accumulation_steps);
+    add("seed", training.seed);
+    add("max_steps", training.max_steps);
+    add("max_epochs", training.max_epochs);
+    add("save_every", training.save_every);
+    add("save_every_epochs", training.save_every_epochs);
+    add("eval_every", training.eval_every);
+    add("eval_samples", training.eval_samples);
+    common.push_back({"save_dir", training.save_dir});
+    common.push_back({"whether metrics are written", training.metrics.empty() ? "no" : "yes"});
+    for (const auto& setting : config_.settings)
+      if (setting.resume != Resume::free) common.push_back(setting);
+    return common;
+  }
 
   static GroupOf decay_rule(const Model& model) {
     return [&model](const std::string& name, const at::Tensor& parameter) {
@@ -247,6 +274,7 @@ class Trainer {
 
   void resume() {
     if (config_.training.save_dir.empty()) return start_observing();
+    on_rank_zero(*group_, Errc::storage, [&] { check_writable(config_.training.save_dir); });
     const auto found = load_checkpoint(config_.training.save_dir, config_.settings,
                                        state_of(flat_, strategy_.slices(), optimizer_.moments()), device_,
                                        config_.training.seed, log_, *group_);
@@ -261,9 +289,10 @@ class Trainer {
   }
 
   void start_observing() {
-    if (group_->rank() != 0) return;
-    if (metrics_) metrics_->resume_at(step_);
-    progress_.emplace(std::cout, last_step());
+    on_rank_zero(*group_, Errc::storage, [&] {
+      if (metrics_) metrics_->resume_at(step_);
+      progress_.emplace(std::cout, last_step());
+    });
   }
 
   Group* group_;

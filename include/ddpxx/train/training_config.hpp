@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <ddpxx/core/describe.hpp>
 
@@ -51,6 +52,8 @@ struct TrainingConfig {
             choices("auto", "cpu", "cuda"), Resume::free));
   }
   std::vector<FieldError> check() const {
+    if (save_dir.find("://") != std::string::npos)
+      return {{"save_dir", "\"" + save_dir + "\" is no local directory, and snapshots are written to one only"}};
     if (max_steps == 0 && max_epochs == 0 && max_time == 0.0)
       return {{"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"}};
     return {};

@@ -1,0 +1,78 @@
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/testing.hpp>
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(SpawnRanks, KillsAndNamesARankThatHangs) {
+  const auto text = error_of([] {
+    spawn_ranks(
+        2,
+        [](Group& group) {
+          if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::hours{1});
+        },
+        Ranks::processes, std::chrono::milliseconds{1500});
+  });
+  EXPECT_THAT(text, HasSubstr("rank 1: still running at the deadline of 1500 ms, killed"));
+}
+
+TEST(SpawnRanks, NamesTheSignalThatEndedARank) {
+  const auto text = error_of([] {
+    spawn_ranks(2, [](Group& group) {
+      if (group.rank() == 0) ::raise(SIGKILL);
+    });
+  });
+  EXPECT_THAT(text, testing::StartsWith("rank 0: ended by signal 9"));
+}
+
+TEST(SpawnRanks, PutsTheCauseBeforeTheRanksThatLostAPeer) {
+  for (const auto ranks : {Ranks::processes, Ranks::threads}) {
+    const auto text = error_of([&] {
+      spawn_ranks(
+          2,
+          [](Group& group) {
+            if (group.rank() == 1) throw std::runtime_error{"out of ideas"};
+            if (group.size() > 2) barrier(group);
+          },
+          ranks, std::chrono::seconds{3});
+    });
+    EXPECT_THAT(text, testing::StartsWith("rank 1: out of ideas"));
+  }
+}
+
+TEST(SpawnRanks, CarriesAFailedAssertionOutOfAProcess) {
+  // The assertion fails in the forked rank only; this process sees it as the rank's error.
+  const auto text =
+      error_of([] { spawn_ranks(2, [](Group& group) { EXPECT_EQ(group.rank(), 0) << "(meant to fail in rank 1)"; }); });
+  EXPECT_THAT(text, HasSubstr("rank 1: an assertion failed"));
+}
+
+TEST(SpawnRanks, RefusesAWorldOfNone) {
+  EXPECT_THAT(error_of([] { spawn_ranks(0, [](Group&) {}); }), HasSubstr("at least one"));
+}
+
+}  // namespace
+}  // namespace ddpxx
