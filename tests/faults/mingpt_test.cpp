@@ -237,8 +237,8 @@ TEST_F(Mingpt, RunsUnderPythonsTorchrunAndSurvivesItsRestart) {
   std::string line = program("mingpt");
   for (const auto& word : settings()) line += " '" + word + "'";
   const auto run = StartedProgram{
-      {python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
-       "--no-python", "/bin/sh", "-c",
+      {python(), "-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0",
+       "--local-addr=127.0.0.1", "--nproc-per-node", "2", "--max-restarts", "1", "--no-python", "/bin/sh", "-c",
        line + " && [ $TORCHELASTIC_RESTART_COUNT = 1 ] && touch " + (folder_ / "done.").string() +
            "$RANK"}}.wait();
   EXPECT_EQ(run.code, 0) << run.err;
