@@ -1,75 +1,65 @@
 // mingpt — trains a GPT on the characters of any text, on one process or many.
-#include <cstdio>
-#include <iostream>
+#include <array>
 #include <memory>
+#include <string_view>
 
-#include <ddpxx/ddpxx.hpp>
+#include <ATen/ops/full.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/device.hpp>
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+#include <ddpxx/launch/join.hpp>
+#include <ddpxx/launch/program.hpp>
+#include <ddpxx/launch/torchrun_environment.hpp>
+#include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+#include <ddpxx/precision/tf32.hpp>
 
 #include "run_config.hpp"
+#include "strategies/strategies.hpp"
 
 namespace {
 
-using Data = ddpxx::Subset<ddpxx::CharDataset>;
+struct Choice {
+  std::string_view name;
+  void (*train)(const RunConfig& config, ddpxx::Group& group, const Text& text);
+};
+constexpr std::array kStrategies{
+    Choice{"single", train_single}, Choice{"dp", train_dp},     Choice{"ddp", train_ddp},  Choice{"zero1", train_zero1},
+    Choice{"zero2", train_zero2},   Choice{"fsdp", train_fsdp}, Choice{"hsdp", train_hsdp}};
 
-/// The ids of the prompt; without one, the first character of the alphabet.
-at::Tensor encode_prompt(const ddpxx::CharDataset& text, const std::string& prompt) {
-  const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : text.encode(prompt);
-  return at::tensor(ids, at::kLong).unsqueeze(0);
+/// What only the device knows: before any other rank is met.
+void check_precision(std::string_view precision, at::Device device) {
+  if (precision == "tf32") ddpxx::TF32::check(device);
+  if (precision == "bf16") ddpxx::AutocastBF16::check(device);
+  if (precision == "fp16") ddpxx::AutocastFP16::check(device);
+  if (precision == "bf16_params") ddpxx::LowPrecision<>::check(device);
 }
 
-void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& text, const at::Tensor& prompt,
-                  const ddpxx::GenerateConfig& config, ddpxx::Group& group) {
-  if (config.tokens == 0) return;
-  [[maybe_unused]] const auto whole = strategy.gathered();
-  if (group.rank() != 0) return;
-  const at::Tensor ids = ddpxx::generate(model, strategy.runner(), prompt.to(group.device()), config).to(at::kCPU);
-  const auto* first = ids.const_data_ptr<std::int64_t>();
-  std::cout << "--- generated text ---\n" << text.decode({first, static_cast<std::size_t>(ids.numel())}) << std::endl;
-}
-
-template <class Strategy>
-void train(const RunConfig& config, const typename Strategy::Config& strategy, ddpxx::Group& group,
-           const std::shared_ptr<const ddpxx::CharDataset>& text) {
-  using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, ddpxx::Float32, Strategy>;
-
-  const auto prompt = encode_prompt(*text, config.generate.prompt);  // a wrong one shows before the training
-  at::manual_seed(config.training.seed);
-  auto model = std::make_shared<ddpxx::GPT>(config.model, text->vocab_size(), text->block_size());
-  model->to(group.device());
-  if (group.rank() == 0)
-    std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
-                static_cast<double>(model->num_block_parameters()) / 1e6);
-
-  const auto train_size = static_cast<std::int64_t>(static_cast<double>(text->size()) * config.data.train_split);
-  const auto parts = ddpxx::random_split({train_size, text->size() - train_size}, config.training.seed);
-  Train trainer{group,
-                model,
-                std::make_shared<const Data>(text, parts[0]),
-                {.batch_size = config.data.batch_size,
-                 .num_workers = config.data.num_workers,
-                 .training = config.training,
-                 .optimizer = config.optimizer,
-                 .strategy = strategy,
-                 .settings = ddpxx::settings_of(config)},
-                parts[1].numel() > 0 ? std::make_shared<const Data>(text, parts[1]) : nullptr};
-  trainer.fit();
-  print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);
+/// Rank 0 decides for all: nodes may differ in size.
+void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpxx::Group& group) {
+  if (strategy.shard_size > 0) return;
+  auto size = at::full({1}, ddpxx::shard_size_for(place.local_world_size.value, group.size()), at::kLong);
+  size = size.to(group.device());
+  ddpxx::broadcast(size, group);
+  strategy.shard_size = size.item<std::int64_t>();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt", [&] {
-    const auto config = ddpxx::parse_config<RunConfig>(argc, argv, {.config_path = MINGPT_CONFIG_PATH});
+    auto config = ddpxx::parse_config<RunConfig>(argc, argv, {.config_path = MINGPT_CONFIG_PATH});
     const auto launch = ddpxx::torchrun_environment();
-    const auto device = ddpxx::pick_device(config.training.device, launch ? launch->place : ddpxx::Place{});
+    const auto place = launch ? launch->place : ddpxx::Place{};
+    const auto device = ddpxx::pick_device(config.training.device, place);
+    check_precision(config.precision, device);
     const auto text = std::make_shared<const ddpxx::CharDataset>(config.data.text());
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
-
-    if (config.strategy == "ddp")
-      train<ddpxx::DDP>(config, config.ddp, group, text);
-    else
-      train<ddpxx::SingleDevice>(config, {}, group, text);
+    choose_shard_size(config.strategy, place, group);
+    for (const auto& [name, train] : kStrategies)
+      if (name == config.strategy.name) train(config, group, text);
     group.leave();
   });
 }

@@ -12,8 +12,10 @@
 #include <ddpxx/nn/generate_config.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/optim/adamw_config.hpp>
-#include <ddpxx/parallel/ddp_config.hpp>
+#include <ddpxx/precision/loss_scaler_config.hpp>
 #include <ddpxx/train/training_config.hpp>
+
+#include "strategy_config.hpp"
 
 struct DataConfig {
   std::string path = {};
@@ -55,31 +57,47 @@ struct RunConfig {
   ddpxx::GPTConfig model;
   ddpxx::AdamWConfig optimizer;
   ddpxx::TrainingConfig training;
-  ddpxx::DDPConfig ddp;
+  StrategyConfig strategy;
+  std::string recompute = "none";
+  std::string precision = "fp32";
+  ddpxx::LossScalerConfig scaler;
   ddpxx::ConnectConfig comm;
   ddpxx::GenerateConfig generate;
-  std::string strategy = "ddp";
-  std::string precision = "float32";
+
+  ddpxx::RecomputeConfig recompute_config() const {
+    return read_recompute(recompute).value_or(ddpxx::RecomputeConfig{});
+  }
 
   static constexpr auto describe() {
     using namespace ddpxx;
-    return fields(field<&RunConfig::model>("The network", Resume::must_match),
-                  field<&RunConfig::strategy>("How parameters are held over the ranks", choices("ddp", "single_device"),
-                                              Resume::free),
-                  field<&RunConfig::precision>("Number format", choices("float32")));
+    return fields(
+        field<&RunConfig::model>("The network", Resume::must_match),
+        field<&RunConfig::recompute>(
+            "Activations that backward computes again: none, all, every:K, segments:K or selective", Resume::free),
+        field<&RunConfig::precision>("Number format; bf16 and fp16 by autocast, bf16_params holds parameters so",
+                                     choices("fp32", "tf32", "bf16", "fp16", "bf16_params")));
   }
 
   std::vector<ddpxx::FieldError> check() const {
+    std::vector<ddpxx::FieldError> errors;
     if (training.eval_every > 0 && data.train_split == 1.0)
-      return {
-          {"training.eval_every", "data.train_split=1 leaves nothing to evaluate on: lower it, or set eval_every=0"}};
-    return {};
+      errors.push_back(
+          {"training.eval_every", "data.train_split=1 leaves nothing to evaluate on: lower it, or set eval_every=0"});
+    if (!read_recompute(recompute))
+      errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});
+    if (precision != "fp32" && strategy.name != "ddp" && strategy.name != "fsdp")
+      errors.push_back({"precision", "strategy=" + strategy.name +
+                                         " is compiled in fp32 only: choose strategy=ddp or fsdp, " +
+                                         "or add precision=" + precision + " to samples/mingpt/strategies/" +
+                                         strategy.name + ".cpp"});
+    return errors;
   }
 
   /// The spellings of minGPT, minGPT-ddp and the guides.
   static constexpr auto aliases() {
     using ddpxx::Alias;
     return std::array{
+        Alias{"ddp", "strategy"},
         Alias{"data.dataset", "data.path"},
         Alias{"training.batch_size", "data.batch_size"},
         Alias{"training.learning_rate", "optimizer.learning_rate"},
@@ -100,7 +118,7 @@ struct RunConfig {
     using ddpxx::Ignored;
     return std::array{
         Ignored{"hydra", "the working directory is never changed; training.save_dir and training.metrics name outputs"},
-        Ignored{"trainer_config.use_amp", "precision= chooses the number format; this run computes in float32"},
+        Ignored{"trainer_config.use_amp", "precision= chooses the number format, bf16 or fp16 for what use_amp means"},
     };
   }
 };

@@ -154,7 +154,7 @@ TEST_F(Mingpt, EndsWith4ForASnapshotOfAnotherModelAndListsTheDifferences) {
 TEST_F(Mingpt, ResumesWithAnotherWorldBatchAndLimit) {
   const auto save = "training.save_dir=" + (folder_ / "save").string();
   EXPECT_EQ(ranks(2, {save}).code, 0);
-  const auto resumed = alone({save, "data.batch_size=3", "training.max_steps=5", "strategy=single_device"});
+  const auto resumed = alone({save, "data.batch_size=3", "training.max_steps=5", "strategy=single"});
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.out + resumed.err, AllOf(HasSubstr("resumed at step 3"), HasSubstr("step 5/5")));
 }

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -54,6 +56,66 @@ TEST(Reducer, CutsASmallFirstBucketAndLargerOnes) {
   EXPECT_EQ(reducer.buckets(), expected);
 }
 
+TEST(Reducer, CutsBucketsOfTheSizesOfAListWhoseLastOneRepeats) {
+  Group alone;
+  Arena arena{parameters(8)};  // 64 bytes each
+  const Reducer reducer{arena, alone, {.first_bucket_bytes = 1, .bucket_bytes_list = {128, 64, 192}}};
+  const std::vector<std::pair<std::size_t, std::size_t>> expected{{0, 2}, {2, 3}, {3, 6}, {6, 8}};
+  EXPECT_EQ(reducer.buckets(), expected);
+  EXPECT_THROW((Reducer{arena, alone, {.bucket_bytes_list = {64, 64, 0}}}), Error);
+}
+
+TEST(Reducer, StartsBucketsInOrderAndFinishesThemInOrder) {
+  Group alone;
+  Arena arena{parameters(3)};
+  std::string calls;
+  Reducer reducer{arena,
+                  alone,
+                  {.bucket_bytes_list = {1},
+                   .start =
+                       [&](std::size_t i, const at::Tensor&) {
+                         calls += " start " + std::to_string(i);
+                         return Pending{};
+                       },
+                   .finish =
+                       [&](std::size_t i, const at::Tensor& memory) {
+                         calls += " finish " + std::to_string(i) + ":" + std::to_string(memory[0].item<int>());
+                       }}};
+  reducer.ready(2, at::full({16}, 3.0));
+  reducer.ready(0, at::full({16}, 1.0));
+  calls += " |";
+  reducer.ready(1, at::full({16}, 2.0));
+  reducer.finish();
+  EXPECT_EQ(calls, " start 0 | start 1 start 2 finish 0:1 finish 1:2 finish 2:3");
+}
+
+TEST(Reducer, MultipliesByAnotherScaleThanOneOverTheRanksWhenTold) {
+  spawn_ranks(3, [](Group& group) {
+    Arena arena{parameters(1)};
+    Reducer reducer{arena, group};
+    reducer.set_scale(0.5);
+    reducer.ready(0, at::ones({16}));
+    reducer.finish();
+    EXPECT_TRUE(at::equal(arena[0].gradient, at::full({16}, 1.5)));
+  });
+}
+
+TEST(Reducer, ARankThatSitsOutGivesZerosOrWhatItHadDeferred) {
+  spawn_ranks(3, [](Group& group) {
+    Arena arena{parameters(2)};
+    Reducer reducer{arena, group};
+    if (group.rank() == 0) {
+      reducer.ready(0, at::full({16}, 6.0)), reducer.ready(1, at::full({16}, 9.0));
+      reducer.finish();
+    } else {
+      if (group.rank() == 1) reducer.defer(1, at::full({16}, 3.0));
+      reducer.sit_out();
+    }
+    EXPECT_TRUE(at::allclose(arena[0].gradient, at::full({16}, 2.0)));
+    EXPECT_TRUE(at::allclose(arena[1].gradient, at::full({16}, 4.0)));
+  });
+}
+
 TEST(Reducer, SumsMicroStepsAndSendsOnlyTheLast) {
   spawn_ranks(2, [](Group& group) {
     Arena arena{parameters(2)};
@@ -97,6 +159,99 @@ TEST(Reducer, FindsUnusedParametersWhenAsked) {
       reducer.finish();
       EXPECT_TRUE(at::equal(arena[0].gradient, at::ones({16})));
       EXPECT_TRUE(at::equal(arena[1].gradient, at::full({16}, 2.0)));
+    }
+  });
+}
+
+/// One step of a reducer that learns: parameter 1 is used by rank 0 only, 3 by nobody.
+void learned_step(Reducer& reducer, const Group& group, double value) {
+  for (const std::size_t i : {0, 1, 2, 4})
+    if (i != 1 || group.rank() == 0) reducer.ready(i, at::full({16}, value));
+}
+
+TEST(Reducer, LearnsUnusedParametersInTheFirstStepAndThenDoesNotWaitForThem) {
+  spawn_ranks(2, [](Group& group) {
+    Arena arena{parameters(5)};
+    std::vector<std::size_t> started;
+    Reducer reducer{
+        arena,
+        group,
+        {.bucket_bytes_list = {1}, .unused = UnusedParameters::learn, .start = [&](std::size_t i, auto memory) {
+           started.push_back(i);
+           return start_all_reduce(memory, group);
+         }}};
+    for (int step = 0; step < 3; ++step) {
+      started.clear();
+      learned_step(reducer, group, step + 1.0);
+      const std::size_t first = group.rank() == 0 ? 3 : 1;  // the buckets before the first unused parameter's
+      EXPECT_EQ(started.size(), step == 0 ? first : 5) << "step " << step;
+      reducer.finish();
+      for (const std::size_t i : {0, 2, 4}) EXPECT_TRUE(at::equal(arena[i].gradient, at::full({16}, step + 1.0)));
+      EXPECT_TRUE(at::equal(arena[1].gradient, at::full({16}, (step + 1.0) / 2))) << "of rank 0, to both";
+      EXPECT_TRUE(at::equal(arena[3].gradient, at::zeros({16})));
+    }
+  });
+}
+
+TEST(Reducer, LearnsNothingFromAStepThatBroughtNoGradient) {
+  Group alone;
+  Arena arena{parameters(2)};
+  Reducer reducer{arena, alone, {.unused = UnusedParameters::learn}};
+  EXPECT_THROW(reducer.finish(), Error);  // as after an exception in forward
+  reducer.sit_out();
+  reducer.ready(0, at::ones({16}));
+  reducer.finish();
+  reducer.ready(0, at::ones({16}));
+  reducer.finish();
+}
+
+TEST(Reducer, NamesAParameterWhoseUseChangesAfterItWasLearned) {
+  Group alone;
+  Arena arena{parameters(3)};
+  const auto message = [](auto&& act) {
+    try {
+      act();
+    } catch (const Error& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"no error"};
+  };
+  Reducer reducer{arena, alone, {.unused = UnusedParameters::learn}};
+  reducer.ready(0, at::ones({16})), reducer.ready(1, at::ones({16}));
+  reducer.finish();
+  EXPECT_EQ(message([&] { reducer.ready(2, at::ones({16})); }),
+            "a gradient came for p2, which the first step did not use: set static_graph=false, and "
+            "find_unused_parameters=true if some steps leave it out; rank=0");
+  EXPECT_EQ(message([&] { reducer.defer(2, at::ones({16})); }).substr(0, 27), "a gradient came for p2, whi");
+  reducer.ready(0, at::ones({16}));
+  EXPECT_EQ(message([&] { reducer.finish(); }),
+            "no gradient came for p1, used in the first step: set static_graph=false and find_unused_parameters=true; "
+            "rank=0");
+}
+
+/// A parameter of it is never used.
+struct HalfUsed : torch::nn::Module {
+  HalfUsed() {
+    used = register_parameter("used", at::ones({4}));
+    unused = register_parameter("unused", at::ones({4}));
+  }
+  at::Tensor used, unused;
+};
+
+TEST(DDP, WithAStaticGraphTakesAnUnusedParameterAsZeros) {
+  spawn_ranks(2, [](Group& group) {
+    HalfUsed model;
+    FlatModel flat{model};
+    DDP ddp{{.bucket_bytes_list = {1}, .static_graph = true}, group};
+    ddp.attach(flat);
+    for (int step = 0; step < 3; ++step) {
+      for (const auto sync : {Sync::defer, Sync::now}) {
+        ddp.begin_backward(sync);
+        (model.used * (group.rank() + 1.0)).sum().backward();
+        ddp.finish_backward();
+      }
+      EXPECT_TRUE(at::equal(model.used.grad(), at::full({4}, 3.0)));
+      EXPECT_TRUE(at::equal(model.unused.grad(), at::zeros({4})));
     }
   });
 }

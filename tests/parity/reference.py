@@ -6,6 +6,7 @@ Keys are those of the mingpt program, and a few of its own (DEFAULTS). Every ope
 calls, so that results can be compared bit for bit. Needs torch alone.
 """
 import codecs
+import contextlib
 import ctypes
 import importlib
 import json
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, random_split
 
 DEFAULTS = {
@@ -36,14 +38,25 @@ DEFAULTS = {
     "optimizer.weight_decay": 0.1,
     "training.max_steps": 1,
     "training.seed": 1337,
-    "training.grad_norm_clip": 1.0,
+    "training.grad_norm_clip": 1.0,  # 0 clips nothing
     "training.metrics": "",
     "world_size": 1,
     "weights": "",  # safetensors file of the initial weights, named model.NAME; else drawn from the seed
+    "final": "",  # safetensors file to write the trained weights to, named as in `weights`
     "probe": "",  # safetensors file to write instead of training: see probe()
+    "strategy": "ddp",  # or fsdp, which is fully_shard of every block and of the rest
     "ddp.static_graph": False,
     "ddp.gradient_as_bucket_view": False,
+    "fsdp.reshard_after_forward": True,
+    "fsdp.param_dtype": "",  # bf16, fp16 or fp32; "" keeps float32
+    "fsdp.reduce_dtype": "",  # "" takes param_dtype
+    "recompute": False,  # torch.utils.checkpoint around every block
+    "precision": "float32",  # or bf16, fp16: autocast, for fp16 with a GradScaler
+    "scaler.initial_scale": 65536.0,
+    "scaler.growth_interval": 2000,
+    "scaler.inf_at": "",  # steps, as in 3,7, at which the gradient of rank 0's loss is multiplied by inf
 }
+FORMATS = {"": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRESETS = {"gpt2": (12, 12, 768), "gpt-mini": (6, 6, 192), "gpt-micro": (4, 4, 128), "gpt-nano": (3, 3, 48)}
 
 
@@ -171,14 +184,18 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, gpt2, width, heads, dropout):
+    def __init__(self, gpt2, width, heads, dropout, recompute):
         super().__init__()
+        self.recompute = recompute
         self.parts = (nn.LayerNorm(width), Attention(gpt2, width, heads, dropout), nn.LayerNorm(width),
                       FeedForward(gpt2, width, dropout))
         for name, part in zip(("ln_1", "attn", "ln_2", "mlp") if gpt2 else ("ln1", "attn", "ln2", "mlp"), self.parts):
             self.add_module(name, part)
 
     def forward(self, x):
+        return checkpoint(self.compute, x, use_reentrant=False) if self.recompute else self.compute(x)
+
+    def compute(self, x):
         norm_1, attention, norm_2, feed_forward = self.parts
         x = x + attention(norm_1(x))
         return x + feed_forward(norm_2(x))
@@ -191,7 +208,8 @@ class GPT(nn.Module):
         gpt2, length = settings["model.layout"] == "gpt2", settings["data.block_size"]
         self.dropout = settings["model.dropout"]
         tokens, norm = nn.Embedding(vocab_size, width), nn.LayerNorm(width)
-        blocks = nn.ModuleList(Block(gpt2, width, heads, self.dropout) for _ in range(layers))
+        blocks = nn.ModuleList(
+            Block(gpt2, width, heads, self.dropout, settings["recompute"]) for _ in range(layers))
         head = nn.Linear(width, vocab_size, bias=False)
         if gpt2:
             self.transformer = nn.ModuleDict(
@@ -218,7 +236,7 @@ class GPT(nn.Module):
 
     def forward(self, ids, targets):
         logits = self.logits(ids)
-        return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+        return F.cross_entropy(logits.view(-1, logits.size(-1)).float(), targets.view(-1), ignore_index=-1)
 
     def draw_weights(self, seed):
         """minGPT's initialisation, drawn in the order in which ddpxx draws it."""
@@ -274,7 +292,8 @@ def probe(settings, model, ddp, batch):
 def batches(settings, train_set):
     """This rank's batches, epoch after epoch."""
     sampler = DistributedSampler(train_set, seed=settings["training.seed"])
-    loader = DataLoader(train_set, settings["data.batch_size"], sampler=sampler)
+    own = torch.Generator()  # else the loader draws a number an epoch from the generator of dropout
+    loader = DataLoader(train_set, settings["data.batch_size"], sampler=sampler, generator=own)
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
@@ -282,10 +301,30 @@ def batches(settings, train_set):
         epoch += 1
 
 
+def wrap(settings, model):
+    """The model as the ranks call it."""
+    if settings["strategy"] == "ddp":
+        return DistributedDataParallel(model, static_graph=settings["ddp.static_graph"],
+                                       gradient_as_bucket_view=settings["ddp.gradient_as_bucket_view"])
+    fsdp = importlib.import_module("torch.distributed.fsdp")  # slow, and the other strategy does without
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    policy = fsdp.MixedPrecisionPolicy(param_dtype=FORMATS[settings["fsdp.param_dtype"]],
+                                       reduce_dtype=FORMATS[settings["fsdp.reduce_dtype"]])
+    for block in model.parts[1]:
+        fsdp.fully_shard(block, mesh=mesh, mp_policy=policy,
+                         reshard_after_forward=settings["fsdp.reshard_after_forward"])
+    return fsdp.fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def gathered(tensor):
+    """A tensor, or the one of which FSDP holds shards."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def state_bytes(model, optimizer):
-    """Parameters, gradients and optimizer state of this rank; DDP's own buckets come on top."""
+    """Parameters, gradients and optimizer state of this rank; the strategy's own buffers come on top."""
     tensors = [t for p in model.parameters() for t in (p, p.grad, *optimizer.state[p].values())]
-    return sum(t.nbytes for t in tensors)
+    return sum((t.to_local() if hasattr(t, "to_local") else t).nbytes for t in tensors)
 
 
 def train(settings):
@@ -293,37 +332,56 @@ def train(settings):
     torch.set_num_threads(1)
     dataset, train_set = load_data(settings)
     model = make_model(settings, dataset.vocab_size)
-    ddp = DistributedDataParallel(model, static_graph=settings["ddp.static_graph"],
-                                  gradient_as_bucket_view=settings["ddp.gradient_as_bucket_view"])
+    wrapped = wrap(settings, model)
     if settings["probe"]:
-        return probe(settings, model, ddp, next(batches(settings, train_set)))
+        return probe(settings, model, wrapped, next(batches(settings, train_set)))
     optimizer = torch.optim.AdamW(model.optimizer_groups(settings["optimizer.weight_decay"]),
                                   settings["optimizer.learning_rate"], betas=(0.9, 0.95), eps=1e-8, fused=True)
+    precision = settings["precision"]
+    autocast = contextlib.nullcontext() if precision == "float32" else torch.autocast("cpu", FORMATS[precision])
+    scaler = torch.amp.GradScaler("cpu", settings["scaler.initial_scale"], enabled=precision == "fp16",
+                                  growth_interval=settings["scaler.growth_interval"])
+    max_norm = settings["training.grad_norm_clip"] or math.inf
+    inf_at = [int(step) for step in settings["scaler.inf_at"].split(",") if step]
     first = dist.get_rank() == 0
     metrics = open(settings["training.metrics"] or os.devnull, "w") if first else None
+    torch.manual_seed(settings["training.seed"] + dist.get_rank())  # dropout, as ddpxx seeds it
 
-    losses, norms, times = [], [], [time.perf_counter()]
+    losses, norms, scales, times = [], [], [scaler.get_scale()], [time.perf_counter()]
     for step, batch in enumerate(batches(settings, train_set), 1):
-        loss = ddp(*batch)
+        with autocast:
+            loss = wrapped(*batch)
+        if first and step in inf_at:
+            loss.register_hook(lambda gradient: gradient * math.inf)
         optimizer.zero_grad()
-        loss.backward()
-        norms.append(nn.utils.clip_grad_norm_(model.parameters(), settings["training.grad_norm_clip"]))
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_norm))
+        scaler.step(optimizer)
+        scaler.update()
         losses.append(loss.detach())
+        scales.append(scaler.get_scale())
         times.append(time.perf_counter())
         if step == 1 and first:
             print("step 1", flush=True)
         if step == settings["training.max_steps"]:
             break
 
+    norms = [gathered(norm) for norm in norms]  # by all ranks
+    if settings["final"]:
+        found = {f"model.{name}": gathered(parameter) for name, parameter in model.named_parameters()}
+        if first:
+            write_safetensors(settings["final"], found)
     mean_losses = torch.stack(losses)
     dist.all_reduce(mean_losses)
     mean_losses /= dist.get_world_size()
     if first:
         with metrics:
             for i, (loss, norm) in enumerate(zip(mean_losses.tolist(), norms)):
-                row = {"step": i + 1, "loss": loss, "grad_norm": norm.item(),
-                       "step_ms": 1e3 * (times[i + 1] - times[i]), "state_bytes": state_bytes(model, optimizer)}
+                left_out = scales[i + 1] < scales[i]
+                row = {"step": i + 1, "loss": loss, "grad_norm": 0.0 if left_out else norm.item(),
+                       "scale": scales[i + 1], "step_ms": 1e3 * (times[i + 1] - times[i]),
+                       "state_bytes": state_bytes(model, optimizer)}
                 metrics.write(json.dumps(row) + "\n")
 
 
@@ -336,7 +394,8 @@ def run_rank(rank, settings, meeting):
 def main():
     settings = parse_settings(sys.argv[1:])
     torch.set_num_threads(1)  # a fork after an OpenMP region would hang in the next one
-    importlib.import_module("torch._dynamo")  # DDP asks for it, and it is slow: once, before the fork
+    slow = {"ddp": "torch._dynamo", "fsdp": "torch.distributed.fsdp"}
+    importlib.import_module(slow[settings["strategy"]])  # the strategy asks for it: once, before the fork
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(run_rank, (settings, os.path.join(folder, "meeting")),
                                               settings["world_size"], start_method="fork")

@@ -133,7 +133,7 @@ TEST_P(ParityOfLayout, LogitsAndGradientsOfTwoRanksAreBitForBitThoseOfPython) {
     LayerRunner run{plain};
     EXPECT_TRUE(at::equal(train.model().logits(run, python.at("inputs")), python.at("logits")));
     train.step();
-    for (const auto& entry : train.flat().trainable().entries())
+    for (const auto& entry : train.strategy().trainable().entries())
       EXPECT_TRUE(at::equal(entry.gradient, python.at("gradient." + entry.name))) << entry.name;
   });
 }
@@ -143,7 +143,7 @@ TEST_P(ParityOfLayout, GradientsOfFourRanksAreThoseOfPythonButForTheOrderOfTheSu
   spawn_ranks(4, [&](Group& group) {
     auto train = trainer(group, GetParam(), {.grad_norm_clip = 0});
     train.step();
-    for (const auto& entry : train.flat().trainable().entries()) {
+    for (const auto& entry : train.strategy().trainable().entries()) {
       auto magnitude = at::zeros_like(entry.gradient, at::kDouble);
       for (int rank = 0; rank < 4; ++rank)
         magnitude += python.at("local." + std::to_string(rank) + "." + entry.name).abs() / 4.0;

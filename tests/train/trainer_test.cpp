@@ -96,7 +96,7 @@ TEST_F(Run, StateBytesCountParametersGradientsAndMoments) {
   auto model = tiny_gpt();
   Train<SingleDevice> trainer{alone, model, std::make_shared<Tokens>(), config<SingleDevice>(1)};
   trainer.fit();
-  EXPECT_EQ(rows().at(0)["state_bytes"], 4 * 4 * trainer.flat().trainable().values().numel());
+  EXPECT_EQ(rows().at(0)["state_bytes"], 4 * 4 * trainer.strategy().trainable().numel());
 }
 
 TEST_F(Run, WorldOfTwoEqualsOneProcessWithTheSameGlobalBatch) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <ddpxx/comm/group.hpp>
@@ -55,12 +56,29 @@ inline void all_reduce(at::Tensor tensor, const Group& group, Reduce reduce = Re
   start_all_reduce(std::move(tensor), group, reduce).wait();
 }
 
-/// Sums `input` over all ranks and leaves rank r the r-th of W equal pieces in `output`.
-/// Shapes  `input` has W times the elements of `output`; both contiguous.
+/// Sums `input` over all ranks and leaves rank r the r-th of W equal pieces in `output`, which may be that piece.
+/// Gloo's own reduce-scatter is an all-reduce of everything; over Gloo each rank is sent the pieces of the others
+/// instead and adds them up in rank order, which is half the bytes.
+/// Shapes  `input` has W times the elements of `output`; both 1-D and contiguous. Over Gloo their types may differ.
 inline Pending start_reduce_scatter(at::Tensor output, at::Tensor input, const Group& group) {
-  if (group.backend() == nullptr) output.copy_(input.view(output.sizes()));
-  return detail::start("reduce_scatter", input.nbytes(), group,
-                       [&](c10d::Backend& backend) { return backend._reduce_scatter_base(output, input); });
+  auto* backend = group.backend();
+  if (backend == nullptr) {
+    output.copy_(input.view(output.sizes()));
+    return {};
+  }
+  const CollectiveCall call{"reduce_scatter", static_cast<std::int64_t>(input.nbytes()), group.rank(), group.size()};
+  try {
+    if (backend->getBackendName() != "gloo") return {backend->_reduce_scatter_base(output, input), call};
+    auto pieces = at::empty_like(input);
+    std::vector<std::int64_t> even;
+    auto work = backend->alltoall_base(pieces, input, even, even);
+    return {std::move(work), call, [output, pieces = pieces.view({group.size(), -1})]() mutable {
+              output.copy_(pieces[0]);
+              for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
+            }};
+  } catch (const std::exception& cause) {
+    throw call.error(cause);
+  }
 }
 inline void reduce_scatter(at::Tensor output, at::Tensor input, const Group& group) {
   start_reduce_scatter(std::move(output), std::move(input), group).wait();

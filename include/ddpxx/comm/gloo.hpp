@@ -83,7 +83,10 @@ inline Group connect_gloo(const Meeting& meeting) {
     auto backend =
         c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size, options);
     backend->setTimeout(meeting.collective_timeout);
-    return Group{std::move(backend), meeting.store};
+    return Group{std::move(backend), meeting.store, at::kCPU,
+                 [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+                   return connect_gloo(meeting.part(std::move(store), rank, size));
+                 }};
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met at " + meeting.host +
                                 " but cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "

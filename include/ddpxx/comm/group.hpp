@@ -1,11 +1,13 @@
 // ddpxx/comm/group.hpp — this process's membership of a set of ranks.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <ddpxx/core/error.hpp>
@@ -21,10 +23,16 @@ namespace ddpxx {
 class Group {
  public:
   Group() = default;
+  /// Connects some ranks of a group as a group of their own, through a store that they share.
+  using ConnectPart = std::function<Group(c10::intrusive_ptr<c10d::Store>, int rank, int size)>;
+
   /// Takes over a connected backend, and the store that must outlive its start.
   explicit Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store = {},
-                 at::Device device = at::kCPU)
-      : backend_{std::move(backend)}, store_{std::move(store)}, device_{device} {}
+                 at::Device device = at::kCPU, ConnectPart connect_part = {})
+      : backend_{std::move(backend)},
+        store_{std::move(store)},
+        device_{device},
+        connect_part_{std::move(connect_part)} {}
   Group(Group&&) noexcept = default;
   Group& operator=(Group&&) = delete;
   ~Group() {
@@ -51,6 +59,14 @@ class Group {
     std::exchange(store_, {});
   }
 
+  /// The `size` ranks that come with the same `color` as a group of their own, where this one is number `rank`.
+  /// Ranks   Collective: all ranks make their parts in the same order, whatever their colors and sizes.
+  Group part(int color, int rank, int size) {
+    const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(color);
+    if (size == 1) return Group{{}, {}, device_};
+    return connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
+  }
+
   /// The backend itself, for collectives; null in a world of one.
   c10d::Backend* backend() const noexcept { return backend_.get(); }
 
@@ -58,6 +74,8 @@ class Group {
   c10::intrusive_ptr<c10d::Backend> backend_;
   c10::intrusive_ptr<c10d::Store> store_;
   at::Device device_ = at::kCPU;
+  ConnectPart connect_part_;
+  int parts_made_ = 0;
 };
 
 }  // namespace ddpxx

@@ -24,7 +24,10 @@ inline Group connect_nccl(const Meeting& meeting, at::Device device) {
         c10::make_intrusive<c10d::ProcessGroupNCCL>(meeting.store, meeting.rank, meeting.world_size, options);
     backend->setBoundDeviceId(device);
     backend->eagerConnectSingleDevice(device);
-    return Group{std::move(backend), meeting.store, device};
+    return Group{std::move(backend), meeting.store, device,
+                 [meeting, device](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+                   return connect_nccl(meeting.part(std::move(store), rank, size), device);
+                 }};
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met but cannot reach each other over NCCL"}
         .with("rank", meeting.rank)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +36,9 @@ class [[nodiscard]] Pending {
  public:
   /// Already done: what a world of one returns.
   Pending() = default;
-  Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call) : work_{std::move(work)}, call_{call} {}
+  /// `finish`, if given, is the part of the collective that this rank does itself, once the bytes are there.
+  Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish = {})
+      : work_{std::move(work)}, call_{call}, finish_{std::move(finish)} {}
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
@@ -49,11 +52,13 @@ class [[nodiscard]] Pending {
     } catch (const std::exception& cause) {
       throw call_.error(cause);
     }
+    if (finish_) std::exchange(finish_, {})();
   }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   CollectiveCall call_;
+  std::function<void()> finish_;
 };
 
 }  // namespace ddpxx

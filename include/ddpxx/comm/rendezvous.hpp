@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -39,6 +40,15 @@ struct Meeting {
   std::chrono::milliseconds join_timeout{};
   std::chrono::milliseconds collective_timeout{};
   bool one_host = true;  ///< All ranks are on this host.
+
+  /// The meeting of some of the ranks, who know each other already.
+  Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const {
+    auto meeting = *this;
+    meeting.store = std::move(part_store);
+    meeting.rank = part_rank;
+    meeting.world_size = part_size;
+    return meeting;
+  }
 };
 
 namespace detail {

@@ -84,6 +84,11 @@ inline void Filling::choose(const Given& given, Chosen& chosen) {
   if (meaning.kind == KeyMeaning::Kind::group) {
     const bool says_nothing = is_null(given.value) || given.value.kind == GivenValue::Kind::group;
     if (says_nothing) return;
+    // `strategy=fsdp` for `strategy.name=fsdp`: a group that has a name is known by it.
+    if (const auto* name = table_.find(path_in(meaning.path, "name"))) {
+      chosen.insert_or_assign(index_of(*name), &given);
+      return;
+    }
     const auto names = one_of(detail::names_below(table_, meaning.path));
     return complain({given.value.place, given.path, "is a group, with the keys " + names}, meaning.path);
   }

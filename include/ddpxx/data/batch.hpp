@@ -1,7 +1,9 @@
 // ddpxx/data/batch.hpp — samples that go through the model together.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +19,14 @@ struct Batch {
   Batch to(at::Device device) const {
     const auto move = [device](const at::Tensor& tensor) { return tensor.to(device, tensor.is_pinned()); };
     return {move(inputs), move(targets), num_tokens};
+  }
+
+  /// The batch in at most `parts` parts of about the same number of samples; only the whole knows its tokens.
+  std::vector<Batch> split(std::int64_t parts) const {
+    const auto some_inputs = inputs.chunk(parts), some_targets = targets.chunk(parts);
+    std::vector<Batch> batches;
+    for (std::size_t i = 0; i < some_inputs.size(); ++i) batches.push_back({some_inputs[i], some_targets[i], 0});
+    return batches;
   }
 };
 

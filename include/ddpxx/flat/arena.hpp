@@ -1,127 +1,177 @@
 // ddpxx/flat/arena.hpp — parameters and gradients in contiguous memory; named ranges of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
 
-/// A parameter on its way into an arena. `unit` and `group` only mark where slices begin: see `Arena::slices`.
+/// A parameter on its way into an arena. `unit` and `group` mark where segments and slices may begin.
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
   int unit = 0;
   int group = 0;
+  std::optional<at::ScalarType> format = {};  ///< What the model computes with; none: the parameter's own type.
 };
 
 /// A parameter that lives in an arena.
 struct ArenaEntry {
   std::string name;
-  at::Tensor parameter;     ///< The leaf itself; its data is a view of the arena.
-  at::Tensor gradient;      ///< View of the gradient memory, shaped like the parameter; undefined in a frozen arena.
+  at::Tensor parameter;     ///< The leaf itself; its data is a view of its segment's values.
+  at::Tensor gradient;      ///< View of the gradient memory, shaped like the parameter; where that is held whole.
   std::int64_t offset = 0;  ///< In elements from the arena's begin.
   std::int64_t numel = 0;
   int unit = 0;
   int group = 0;
+  std::size_t segment = 0;
+  std::vector<std::int64_t> shape = {};
+};
+
+/// A part of an arena with a memory of its own: parameters of one format, cut into equal pieces, one a rank.
+struct Segment {
+  std::int64_t begin = 0;  ///< In elements from the arena's begin.
+  std::int64_t end = 0;
+  std::size_t first = 0;  ///< Entries [first, last).
+  std::size_t last = 0;
+  int unit = 0;  ///< Of its first entry; of all of them where segments are cut by unit.
+  at::ScalarType format = at::kFloat;
+  at::Tensor values;    ///< 1-D, the whole segment as the model computes with it.
+  at::Tensor master;    ///< 1-D, this rank's piece as the optimizer steps it.
+  at::Tensor gradient;  ///< 1-D, this rank's piece of the gradients; undefined where there are none.
+
+  std::int64_t size() const noexcept { return end - begin; }
+  /// Whether the optimizer steps another memory than the one that the model computes with.
+  bool has_copy() const { return master.defined() && !master.is_alias_of(values); }
 };
 
 /// A range of an arena: what one optimizer call steps.
 struct Slice {
   at::Tensor values;     ///< 1-D.
-  at::Tensor gradients;  ///< 1-D, the same elements.
+  at::Tensor gradients;  ///< 1-D, the same elements; undefined in a frozen arena.
   std::int64_t begin = 0;
   std::int64_t end = 0;
   int group = 0;
 };
 
-enum class Gradients { kept, none };
+enum class Gradients { whole, piece, none };
+enum class Masters { shared, apart };
+enum class CutAt { formats, units, bytes };
+
+struct ArenaOptions {
+  Gradients gradients = Gradients::whole;
+  /// shared: a piece is a view of the segment's values where their types agree; apart: always a copy.
+  Masters masters = Masters::shared;
+  int pieces = 1;  ///< Into how many equal pieces every segment is cut,
+  int piece = 0;   ///< and which of them is this rank's.
+  CutAt cut = CutAt::formats;
+  std::int64_t first_segment_bytes = 0;  ///< With CutAt::bytes: a segment ends once it has so many.
+  std::int64_t segment_bytes = 0;
+  bool offload = false;  ///< Pieces apart, and their gradients, lie in the CPU's memory, pinned for a GPU's sake.
+  /// Sees the values of every segment, whole and not yet rounded, before they are cut.
+  std::function<void(at::Tensor)> prepare = {};
+};
 
 /// Contiguous memory that parameters, and gradients in the same layout, live in.
 /// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Gaps hold zeros for good.
-/// Errors  `config` for parameters of different dtypes or devices, and for a parameter given twice.
+/// Errors  `config` for parameters of different dtypes or devices.
 class Arena {
  public:
+  static constexpr std::int64_t kAlignBytes = 64;
+
   Arena() = default;
-  explicit Arena(const std::vector<NamedParameter>& parameters, Gradients gradients = Gradients::kept) {
+  explicit Arena(const std::vector<NamedParameter>& parameters, const ArenaOptions& options = {}) {
     if (parameters.empty()) return;
     const auto& first = parameters.front();
-    const std::int64_t step = 64 / static_cast<std::int64_t>(first.tensor.element_size());
-    std::int64_t end = 0;
-    for (const auto& [name, tensor, unit, group] : parameters) {
-      if (tensor.scalar_type() != first.tensor.scalar_type() || tensor.device() != first.tensor.device())
-        throw Error{Errc::config, "parameters of one model must share dtype and device, but \"" + name + "\" is " +
-                                      describe(tensor) + " and \"" + first.name + "\" is " + describe(first.tensor)};
-      entries_.push_back({name, tensor, {}, end, tensor.numel(), unit, group});
-      end += (tensor.numel() + step - 1) / step * step;
-    }
+    options_ = first.tensor.options().requires_grad(false);
+    pieces_ = options.pieces;
+    piece_ = options.piece;
+    lay_out(parameters, options);
     const c10::NoGradGuard no_grad;
-    values_ = at::zeros({end}, first.tensor.options().requires_grad(false));
-    if (gradients == Gradients::kept) gradients_ = at::zeros_like(values_);
-    for (auto& entry : entries_) {
-      const auto view = part(values_, entry);
-      view.copy_(entry.parameter);
-      entry.parameter.set_data(view);
-      if (gradients_.defined()) entry.gradient = part(gradients_, entry);
-    }
+    const auto master_options =
+        options.offload ? options_.device(at::kCPU).pinned_memory(first.tensor.is_cuda()) : options_;
+    if (options.gradients == Gradients::whole) gradients_ = at::zeros({size_}, options_);
+    if (options.gradients == Gradients::piece) gradients_ = at::zeros({size_ / options.pieces}, master_options);
+    for (auto& segment : segments_) fill(segment, options, master_options);
+    cut_slices(options);
   }
 
   std::size_t size() const noexcept { return entries_.size(); }
+  std::int64_t numel() const noexcept { return size_; }
   const std::vector<ArenaEntry>& entries() const noexcept { return entries_; }
   const ArenaEntry& operator[](std::size_t i) const { return entries_[i]; }
-  /// All of it, 1-D; undefined when the arena is empty.
-  const at::Tensor& values() const noexcept { return values_; }
+  const std::vector<Segment>& segments() const noexcept { return segments_; }
+  std::vector<Segment>& segments() noexcept { return segments_; }
+  /// This rank's pieces, cut where the group changes.
+  const std::vector<Slice>& slices() const noexcept { return slices_; }
+  /// All gradients of the arena, or this rank's pieces of them one after the other, 1-D; undefined where there are
+  /// none.
   const at::Tensor& gradients() const noexcept { return gradients_; }
+  at::Tensor gradients(const Segment& segment) const { return gradients_.narrow(0, segment.begin, segment.size()); }
+  /// How the optimizer's memory looks: type and device of the parameters before any was converted.
+  const at::TensorOptions& options() const noexcept { return options_; }
+
+  /// Into how many pieces every segment is cut, and which of them is this rank's.
+  int pieces() const noexcept { return pieces_; }
+  int piece() const noexcept { return piece_; }
+  /// This rank's piece of a tensor laid out like a whole segment.
+  at::Tensor piece_of(const at::Tensor& whole) const {
+    const auto size = whole.numel() / pieces_;
+    return whole.narrow(0, size * piece_, size);
+  }
+
+  /// What this rank holds at rest.
   std::int64_t bytes() const {
-    return entries_.empty()
-               ? 0
-               : static_cast<std::int64_t>(values_.nbytes() + (gradients_.defined() ? gradients_.nbytes() : 0));
+    std::int64_t bytes = gradients_.defined() ? static_cast<std::int64_t>(gradients_.nbytes()) : 0;
+    for (const auto& segment : segments_) {
+      bytes += static_cast<std::int64_t>(segment.values.storage().nbytes());
+      if (segment.has_copy()) bytes += static_cast<std::int64_t>(segment.master.nbytes());
+    }
+    return bytes;
   }
 
   /// The parts of a tensor laid out like the range [begin, ...) of this arena that belong to `entry`.
   static at::Tensor part(const at::Tensor& range, const ArenaEntry& entry, std::int64_t begin = 0) {
-    return range.narrow(0, entry.offset - begin, entry.numel).view(entry.parameter.sizes());
+    return range.narrow(0, entry.offset - begin, entry.numel).view(entry.shape);
   }
 
-  /// False once a parameter's data lies elsewhere: loading or converting a module does that silently.
+  /// Rounds what the optimizer has stepped into this rank's piece of what the model computes with.
+  void publish_masters() const {
+    const c10::NoGradGuard no_grad;
+    for (const auto& segment : segments_)
+      if (segment.has_copy() && segment.values.storage().nbytes() > 0)  // hollow ones are gathered from the copies
+        piece_of(segment.values).copy_(segment.master);
+  }
+
+  /// False once a parameter's data lies elsewhere or has another shape: loading or converting a module does that
+  /// silently.
   bool owns(std::size_t i) const {
     const auto& entry = entries_[i];
-    return entry.parameter.const_data_ptr() == static_cast<const char*>(values_.const_data_ptr()) +
-                                                   entry.offset * static_cast<std::int64_t>(values_.element_size());
+    const auto& segment = segments_[entry.segment];
+    return entry.parameter.storage().is_alias_of(segment.values.storage()) &&
+           entry.parameter.storage_offset() == entry.offset - segment.begin &&
+           entry.parameter.sizes() == at::IntArrayRef{entry.shape} && entry.parameter.is_contiguous();
   }
   /// Errors  `config` naming the first parameter that has left.
   void check_owned() const {
     for (std::size_t i = 0; i < entries_.size(); ++i)
       if (!owns(i))
-        throw Error{Errc::config,
-                    "parameter \"" + entries_[i].name +
-                        "\" has left the flat memory: load or convert a model before the trainer takes it"};
-  }
-
-  /// The arena cut where unit or group changes.
-  std::vector<Slice> slices() const {
-    std::vector<Slice> slices;
-    for (std::size_t first = 0; first < entries_.size();) {
-      std::size_t last = first + 1;
-      while (last < entries_.size() && entries_[last].unit == entries_[first].unit &&
-             entries_[last].group == entries_[first].group)
-        ++last;
-      const auto begin = entries_[first].offset;
-      const auto end = last < entries_.size() ? entries_[last].offset : values_.numel();
-      slices.push_back({values_.narrow(0, begin, end - begin), gradients_.narrow(0, begin, end - begin), begin, end,
-                        entries_[first].group});
-      first = last;
-    }
-    return slices;
+        throw Error{Errc::config, "parameter \"" + entries_[i].name +
+                                      "\" has left the flat memory, or changed its shape: load or convert a model "
+                                      "before the trainer takes it"};
   }
 
  private:
@@ -129,8 +179,91 @@ class Arena {
     return std::string{c10::toString(tensor.scalar_type())} + " on " + tensor.device().str();
   }
 
+  /// Where everything lies: a pure function of the parameters' order, shapes and marks, and of the options.
+  void lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options) {
+    const auto& first = parameters.front();
+    const auto element = static_cast<std::int64_t>(first.tensor.element_size());
+    const std::int64_t step = kAlignBytes / element;
+    const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+    const auto close = [&] {
+      auto& segment = segments_.back();
+      segment.last = entries_.size();
+      segment.end = segment.begin + round_up(size_ - segment.begin, step * options.pieces);
+      size_ = segment.end;
+    };
+    for (const auto& [name, tensor, unit, group, wish] : parameters) {
+      if (tensor.scalar_type() != first.tensor.scalar_type() || tensor.device() != first.tensor.device())
+        throw Error{Errc::config, "parameters of one model must share dtype and device, but \"" + name + "\" is " +
+                                      describe(tensor) + " and \"" + first.name + "\" is " + describe(first.tensor)};
+      const auto format = wish.value_or(tensor.scalar_type());
+      const auto full = [&] {
+        const auto limit = segments_.size() == 1 ? options.first_segment_bytes : options.segment_bytes;
+        return options.cut == CutAt::bytes && (size_ - segments_.back().begin) * element >= limit;
+      };
+      if (segments_.empty() || segments_.back().format != format ||
+          (options.cut == CutAt::units && segments_.back().unit != unit) || full()) {
+        if (!segments_.empty()) close();
+        Segment segment;
+        segment.begin = size_;
+        segment.first = entries_.size();
+        segment.unit = unit;
+        segment.format = format;
+        segments_.push_back(std::move(segment));
+      }
+      entries_.push_back(
+          {name, tensor, {}, size_, tensor.numel(), unit, group, segments_.size() - 1, tensor.sizes().vec()});
+      size_ += round_up(tensor.numel(), step);
+    }
+    close();
+  }
+
+  void fill(Segment& segment, const ArenaOptions& options, const at::TensorOptions& master_options) {
+    auto whole = at::zeros({segment.size()}, options_);
+    for (auto i = segment.first; i < segment.last; ++i)
+      part(whole, entries_[i], segment.begin).copy_(entries_[i].parameter);
+    if (options.prepare) options.prepare(whole);
+    segment.values = whole.to(segment.format);
+    const auto piece = piece_of(whole);
+    const auto size = piece.numel();
+    const bool shared = options.masters == Masters::shared && segment.format == options_.dtype();
+    segment.master = shared ? piece : at::empty({size}, master_options).copy_(piece);
+    if (options.gradients == Gradients::whole)
+      segment.gradient = gradients_.narrow(0, segment.begin + size * options.piece, size);
+    if (options.gradients == Gradients::piece)
+      segment.gradient = gradients_.narrow(0, segment.begin / options.pieces, size);
+    for (auto i = segment.first; i < segment.last; ++i) {
+      auto& entry = entries_[i];
+      entry.parameter.set_data(part(segment.values, entry, segment.begin));
+      if (options.gradients == Gradients::whole) entry.gradient = part(gradients_, entry);
+    }
+  }
+
+  void cut_slices(const ArenaOptions& options) {
+    for (const auto& segment : segments_) {
+      const auto size = segment.size() / options.pieces;
+      const auto piece_begin = segment.begin + size * options.piece, piece_end = piece_begin + size;
+      for (std::size_t first = segment.first; first < segment.last;) {
+        auto last = first + 1;
+        while (last < segment.last && entries_[last].group == entries_[first].group) ++last;
+        const auto begin = std::max(piece_begin, entries_[first].offset);
+        const auto end = std::min(piece_end, last < segment.last ? entries_[last].offset : segment.end);
+        if (begin < end)
+          slices_.push_back(
+              {segment.master.narrow(0, begin - piece_begin, end - begin),
+               segment.gradient.defined() ? segment.gradient.narrow(0, begin - piece_begin, end - begin) : at::Tensor{},
+               begin, end, entries_[first].group});
+        first = last;
+      }
+    }
+  }
+
+  std::int64_t size_ = 0;
+  int pieces_ = 1;
+  int piece_ = 0;
+  at::TensorOptions options_;
   std::vector<ArenaEntry> entries_;
-  at::Tensor values_;
+  std::vector<Segment> segments_;
+  std::vector<Slice> slices_;
   at::Tensor gradients_;
 };
 

@@ -1,16 +1,19 @@
-// ddpxx/flat/flat_model.hpp — a module's parameters laid out in flat memory, unit by unit.
+// ddpxx/flat/flat_model.hpp — a module's parameters in the order in which flat memory holds them, unit by unit.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/formats.hpp>
 #include <ddpxx/flat/layer.hpp>
 
 namespace ddpxx {
@@ -18,52 +21,61 @@ namespace ddpxx {
 /// The optimizer group of a parameter, from its name and itself.
 using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 
-/// The parameters of a model in flat memory. The layout is a pure function of the model: units (the layers, last
+/// The parameters of a model, ready for flat memory. The order is a pure function of the model: units (the layers, last
 /// registered first; then the root, with all that no layer or more than one layer owns), inside a unit its groups,
 /// inside a group the parameters, last registered first. Gradients arrive in about this order.
-/// Frozen parameters (requires_grad false) have an arena of their own.
-/// Errors  `config` if nothing can be trained, or a layer lies inside a layer.
+/// Frozen parameters (requires_grad false) are listed apart. A strategy decides what of this it holds in which memory.
+/// Errors  `config` if nothing can be trained, a layer lies inside a layer, or another trainer holds the model already.
 class FlatModel {
  public:
-  explicit FlatModel(torch::nn::Module& model, const GroupOf& group_of = {}) : module_{&model} {
+  /// The unit of all that belongs to no layer; layers count from 1 in order of registration.
+  static constexpr int kRoot = 0;
+
+  explicit FlatModel(torch::nn::Module& model, const GroupOf& group_of = {}, const NumberFormats& formats = {})
+      : module_{&model}, formats_{formats} {
     const auto unit_of = find_units(model);
-    std::vector<NamedParameter> trainable, frozen;
     for (const auto& item : model.named_parameters()) {
       const auto& tensor = item.value();
       const auto same = [&](const NamedParameter& other) { return other.tensor.is_same(tensor); };
-      auto& list = tensor.requires_grad() ? trainable : frozen;
+      auto& list = tensor.requires_grad() ? trainable_ : frozen_;
       if (std::any_of(list.begin(), list.end(), same)) continue;
-      list.push_back(
-          {item.key(), tensor, unit_of.at(tensor.unsafeGetTensorImpl()), group_of ? group_of(item.key(), tensor) : 0});
+      list.push_back({item.key(), tensor, unit_of.at(tensor.unsafeGetTensorImpl()),
+                      group_of ? group_of(item.key(), tensor) : 0, formats.of(item.key())});
     }
-    if (trainable.empty())
+    if (trainable_.empty())
       throw Error{Errc::config, "the model has no parameter that requires a gradient: there is nothing to train"};
-    for (auto* list : {&trainable, &frozen}) {
+    for (const auto& parameter : trainable_)
+      if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) != nullptr)
+        throw Error{Errc::config, "a trainer holds this model already: end that one first, or train a copy"};
+    for (auto* list : {&trainable_, &frozen_}) {
       std::reverse(list->begin(), list->end());
-      std::stable_sort(list->begin(), list->end(), [](const NamedParameter& a, const NamedParameter& b) {
-        return std::pair{-a.unit, a.group} < std::pair{-b.unit, b.group};
-      });
+      const auto key = [](const NamedParameter& p) {
+        return std::tuple{-p.unit, static_cast<int>(p.format.value_or(p.tensor.scalar_type())), p.group};
+      };
+      std::stable_sort(list->begin(), list->end(),
+                       [&](const NamedParameter& a, const NamedParameter& b) { return key(a) < key(b); });
     }
-    trainable_ = Arena{trainable};
-    frozen_ = Arena{frozen, Gradients::none};
   }
 
   torch::nn::Module& module() const noexcept { return *module_; }
-  Arena& trainable() noexcept { return trainable_; }
-  const Arena& trainable() const noexcept { return trainable_; }
-  const Arena& frozen() const noexcept { return frozen_; }
+  /// In the order in which gradients arrive, about.
+  const std::vector<NamedParameter>& trainable() const noexcept { return trainable_; }
+  const std::vector<NamedParameter>& frozen() const noexcept { return frozen_; }
+  /// layers()[u - 1] is unit u.
+  const std::vector<const Layer*>& layers() const noexcept { return layers_; }
+  const NumberFormats& formats() const noexcept { return formats_; }
+  at::Device device() const { return trainable_.front().tensor.device(); }
   std::vector<at::Tensor> buffers() const { return module_->buffers(); }
 
  private:
-  static constexpr int kRoot = 0;
-
-  /// Unit number of every parameter: layers count from 1 in order of registration.
-  static std::map<const void*, int> find_units(const torch::nn::Module& model) {
+  /// Unit number of every parameter.
+  std::map<const void*, int> find_units(const torch::nn::Module& model) {
     std::map<const void*, int> unit_of;
     int layers = 0;
     for (const auto& child : model.named_modules("", /*include_self=*/false)) {
       if (dynamic_cast<const Layer*>(child.value().get()) == nullptr) continue;
       ++layers;
+      layers_.push_back(dynamic_cast<const Layer*>(child.value().get()));
       for (const auto& inner : child.value()->modules(/*include_self=*/false))
         if (dynamic_cast<const Layer*>(inner.get()) != nullptr)
           throw Error{Errc::config, "layer \"" + child.key() + "\" contains another layer: tag only one of them"};
@@ -88,8 +100,10 @@ class FlatModel {
   }
 
   torch::nn::Module* module_;
-  Arena trainable_;
-  Arena frozen_;
+  NumberFormats formats_;
+  std::vector<const Layer*> layers_;
+  std::vector<NamedParameter> trainable_;
+  std::vector<NamedParameter> frozen_;
 };
 
 }  // namespace ddpxx

@@ -65,6 +65,7 @@ class GradientHooks {
 /// parameter replaces what the last step left there, later ones add.
 class GradientSum {
  public:
+  /// The arena holds its gradients whole.
   explicit GradientSum(Arena& arena) : arena_{&arena}, written_(arena.size(), false) {}
 
   bool written(std::size_t i) const { return written_[i]; }
@@ -82,6 +83,8 @@ class GradientSum {
     } else if (first) {
       if (scale == 1.0)
         view.copy_(gradient);
+      else if (view.scalar_type() != gradient.scalar_type())
+        view.copy_(gradient).mul_(scale);  // rounded once, in the sum's own type
       else
         at::mul_out(view, gradient, at::scalar_tensor(scale, at::kDouble));
     } else {
@@ -102,7 +105,8 @@ class GradientSum {
       const auto& entry = (*arena_)[i];
       if (!written_[i]) entry.gradient.zero_();
       written_[i] = false;
-      entry.parameter.mutable_grad() = entry.gradient;
+      if (entry.parameter.scalar_type() == entry.gradient.scalar_type())
+        entry.parameter.mutable_grad() = entry.gradient;
     }
   }
 

@@ -61,9 +61,14 @@ class CausalSelfAttention : public torch::nn::Module {
     c_proj_ = register_module("c_proj", std::make_shared<Linear>(width, width, projection_std));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTC) {
+  /// Attention itself is what costs most to run again for what it takes to keep.
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x_BTC) {
     const auto qkv_BT3C = c_attn_ ? c_attn_->forward(x_BTC) : attn_->in(x_BTC);
-    auto y_BTC = causal_attention(qkv_BT3C, heads_, is_training() ? dropout_ : 0.0);
+    const auto attend = [this](const at::Tensor& qkv) {
+      return causal_attention(qkv, heads_, is_training() ? dropout_ : 0.0);
+    };
+    auto y_BTC = run.keep(attend, qkv_BT3C);
     if (attn_) y_BTC = attn_->out(y_BTC);
     return at::dropout(c_proj_->forward(y_BTC), dropout_, is_training());
   }

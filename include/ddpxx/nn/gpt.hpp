@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@
 #include <torch/nn/module.h>
 
 #include <ddpxx/flat/layer.hpp>
+#include <ddpxx/flat/random_state.hpp>
 #include <ddpxx/nn/attention.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
@@ -63,8 +65,9 @@ class GPTBlock : public torch::nn::Module, public Layer {
     norm_2_ = register_module(gpt2 ? "ln_2" : "ln2", std::make_shared<LayerNorm>(width));
     feed_forward_ = register_module("mlp", std::make_shared<FeedForward>(config, projection_std));
   }
-  at::Tensor forward(const at::Tensor& x_BTC) {
-    const auto y_BTC = x_BTC + attention_->forward(norm_1_->forward(x_BTC));
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x_BTC) {
+    const auto y_BTC = x_BTC + attention_->forward(run, norm_1_->forward(x_BTC));
     return y_BTC + feed_forward_->forward(norm_2_->forward(y_BTC));
   }
 
@@ -80,10 +83,10 @@ class GPTBlock : public torch::nn::Module, public Layer {
 class GPT : public torch::nn::Module {
  public:
   GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size)
-      : block_size_{block_size}, dropout_{config.dropout}, layout_{config.layout} {
+      : config_{config}, vocab_size_{vocab_size}, block_size_{block_size} {
     for (const auto& error : config.check()) throw Error{Errc::config, "model." + error.field + ": " + error.text};
     const auto [layers, heads, width] = config.sizes();
-    const bool gpt2 = layout_ == GPTLayout::gpt2;
+    const bool gpt2 = config.layout == GPTLayout::gpt2;
     auto stem = register_module(gpt2 ? "transformer" : "emb_stem", std::make_shared<torch::nn::Module>());
     tokens_ = stem->register_module(gpt2 ? "wte" : "tok_emb", std::make_shared<Embedding>(vocab_size, width, 0.02));
     if (gpt2)
@@ -101,6 +104,19 @@ class GPT : public torch::nn::Module {
     head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
   }
 
+  /// A copy on `device`, or where this one is; draws no random numbers.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override {
+    const c10::NoGradGuard no_grad;
+    const RandomScope random{random_states(at::kCPU)};
+    auto copy = std::make_shared<GPT>(config_, vocab_size_, block_size_);
+    copy->to(device.value_or(head_->parameters().front().device()));
+    const auto from = parameters();
+    auto into = copy->parameters();
+    for (std::size_t i = 0; i < from.size(); ++i) into[i].copy_(from[i]);
+    copy->train(is_training());
+    return copy;
+  }
+
   std::int64_t block_size() const noexcept { return block_size_; }
 
   /// Scores of the next token, for every position.
@@ -110,8 +126,8 @@ class GPT : public torch::nn::Module {
     const auto T = ids_BT.size(1);
     const auto position_TC =
         positions_ ? positions_->forward(at::arange(T, ids_BT.options())) : position_table_.narrow(1, 0, T);
-    auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, dropout_, is_training());
-    for (auto& block : blocks_) x_BTC = run(*block, x_BTC);
+    auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, config_.dropout, is_training());
+    x_BTC = run(blocks_, x_BTC);
     return head_->forward(norm_->forward(x_BTC));
   }
 
@@ -119,8 +135,8 @@ class GPT : public torch::nn::Module {
   template <class Run, class Batch>
   Loss forward(Run& run, const Batch& batch) {
     const auto logits_BTV = logits(run, batch.inputs);
-    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}), batch.targets.reshape({-1}), {},
-                                   at::Reduction::Sum, /*ignore_index=*/-1)};
+    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}).to(at::kFloat),
+                                   batch.targets.reshape({-1}), {}, at::Reduction::Sum, /*ignore_index=*/-1)};
   }
 
   /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
@@ -138,9 +154,9 @@ class GPT : public torch::nn::Module {
   }
 
  private:
+  GPTConfig config_;
+  std::int64_t vocab_size_;
   std::int64_t block_size_;
-  double dropout_;
-  GPTLayout layout_;
   std::shared_ptr<Embedding> tokens_;
   std::shared_ptr<Embedding> positions_;
   at::Tensor position_table_;

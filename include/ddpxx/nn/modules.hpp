@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -45,14 +46,19 @@ class Embedding : public torch::nn::Module {
   at::Tensor weight_;
 };
 
-/// Normalisation over the last dimension, with scale and shift.
+/// Normalisation over the last dimension, with scale and shift; in the type of these two, whatever that of the input.
 class LayerNorm : public torch::nn::Module {
  public:
   explicit LayerNorm(std::int64_t width) : width_{width} {
     weight_ = register_parameter("weight", at::ones({width}));
     bias_ = register_parameter("bias", at::zeros({width}));
   }
-  at::Tensor forward(const at::Tensor& x) const { return at::layer_norm(x, {width_}, weight_, bias_); }
+  at::Tensor forward(const at::Tensor& x) const {
+    // Under autocast the operation itself knows what to cast; elsewhere GPUs take one type only.
+    if (x.scalar_type() == weight_.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()))
+      return at::layer_norm(x, {width_}, weight_, bias_);
+    return at::layer_norm(x.to(weight_.scalar_type()), {width_}, weight_, bias_).to(x.scalar_type());
+  }
 
  private:
   std::int64_t width_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,8 +43,8 @@ class FusedAdam {
     }
   }
 
-  /// One optimizer step over all slices.
-  void step(double learning_rate) {
+  /// One optimizer step over all slices; none where `found_inf`, 0-dim float32 on their device, is 1.
+  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     const c10::NoGradGuard no_grad;
     ++steps_done_;
     if (steps_.defined()) steps_.add_(1);
@@ -55,19 +56,20 @@ class FusedAdam {
               learning_rate, config_.beta1, config_.beta2, decay, config_.epsilon);
       };
       if constexpr (kDecay == WeightDecay::decoupled)
-        run([](auto&&... args) { at::_fused_adamw_(args..., /*amsgrad=*/false, /*maximize=*/false); });
+        run([&](auto&&... args) { at::_fused_adamw_(args..., false, false, /*grad_scale=*/{}, found_inf); });
       else
-        run([](auto&&... args) { at::_fused_adam_(args..., /*amsgrad=*/false, /*maximize=*/false); });
+        run([&](auto&&... args) { at::_fused_adam_(args..., false, false, /*grad_scale=*/{}, found_inf); });
     }
+    if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a step left out does not count
   }
+
+  /// The steps that were not left out; a snapshot keeps them.
+  const at::Tensor& step_count() const noexcept { return steps_; }
 
   std::int64_t steps_done() const noexcept { return steps_done_; }
   std::span<const Moment> moments() const noexcept { return moments_; }
-  /// Says that the moments now hold the state after `step` steps.
-  void resume_at(std::int64_t step) {
-    steps_done_ = step;
-    if (steps_.defined()) steps_.fill_(static_cast<double>(step));
-  }
+  /// Says that moments and step count now hold the state after `step` steps.
+  void resume_at(std::int64_t step) { steps_done_ = step; }
 
  private:
   struct Group {

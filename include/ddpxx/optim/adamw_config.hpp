@@ -19,6 +19,7 @@ struct AdamWConfig {
   Schedule schedule = Schedule::constant;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
+  double decay_ratio = 0.1;
   double final_learning_rate = 0.0;
 
   static constexpr auto describe() {
@@ -28,9 +29,11 @@ struct AdamWConfig {
         field<&AdamWConfig::beta1>("Memory of the gradient's mean", between(0.0, 1.0)),
         field<&AdamWConfig::beta2>("Memory of the gradient's square", between(0.0, 1.0)),
         field<&AdamWConfig::epsilon>("Added to the denominator", at_least(0.0)),
-        field<&AdamWConfig::schedule>("How the step size falls after warm-up"),
+        field<&AdamWConfig::schedule>("How the step size goes on after warm-up"),
         field<&AdamWConfig::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
         field<&AdamWConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
+        field<&AdamWConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0),
+                                         at_most(1.0)),
         field<&AdamWConfig::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
   }
   std::vector<FieldError> check() const { return check_schedule(*this); }

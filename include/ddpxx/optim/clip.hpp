@@ -1,8 +1,9 @@
-// ddpxx/optim/clip.hpp — the global gradient norm, and clipping by it, without reading either on the host.
+// ddpxx/optim/clip.hpp — the global gradient norm, clipping by it and by value; nothing is read on the host.
 #pragma once
 
 #include <cmath>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -12,6 +13,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 
 namespace ddpxx {
@@ -34,6 +36,18 @@ inline void clip_by_norm(std::span<const Slice> slices, const at::Tensor& norm, 
   const c10::NoGradGuard no_grad;
   const auto factor = (max_norm / (norm + 1e-6)).clamp_max_(1.0);
   for (const auto& slice : slices) at::Tensor{slice.gradients}.mul_(factor);
+}
+
+/// Brings every element of the gradients into [-max_value, max_value]; NaN stays NaN.
+/// Ranks   Local, and the same however the gradients are cut into slices.
+/// Errors  `config` for a `max_value` below 0, which would also write into the gaps between parameters.
+/// Source  torch.nn.utils.clip_grad_value_.
+inline void clip_by_value(std::span<const Slice> slices, double max_value) {
+  if (!(max_value >= 0))
+    throw Error{Errc::config,
+                "clip_by_value: max_value is " + std::to_string(max_value) + "; give a bound of at least 0"};
+  const c10::NoGradGuard no_grad;
+  for (const auto& slice : slices) at::Tensor{slice.gradients}.clamp_(-max_value, max_value);
 }
 
 }  // namespace ddpxx

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +30,10 @@ concept BuiltFromSlices =
 template <class O>
 concept ConfigIsScheduled = requires { requires Scheduled<typename O::Config>; };
 template <class O>
-concept Steps = requires(O optimizer, double learning_rate) { optimizer.step(learning_rate); };
+concept Steps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
+  optimizer.step(learning_rate);
+  optimizer.step(learning_rate, found_inf);
+};
 template <class O>
 concept KeepsState = requires(O optimizer, const O& view, std::int64_t step) {
   { view.steps_done() } -> std::same_as<std::int64_t>;
@@ -46,8 +50,11 @@ consteval bool explain_optimizer() {
                 "optimizer: add `struct Config` and a constructor from (const Config&, std::span<const Slice>)");
   static_assert(ConfigIsScheduled<O>,
                 "optimizer: give its Config learning_rate, final_learning_rate, schedule, "
-                "warmup_steps and decay_steps");
-  static_assert(Steps<O>, "optimizer: add `void step(double learning_rate)`");
+                "warmup_steps, decay_steps and decay_ratio");
+  static_assert(
+      Steps<O>,
+      "optimizer: add `void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {})`, which "
+      "changes nothing if found_inf is 1");
   static_assert(KeepsState<O>,
                 "optimizer: add `std::int64_t steps_done() const`, `std::span<const Moment> moments() "
                 "const` and `void resume_at(std::int64_t step)`");

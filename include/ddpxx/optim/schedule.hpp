@@ -13,11 +13,12 @@
 
 namespace ddpxx {
 
-enum class Schedule { constant, linear, cosine };
+enum class Schedule { constant, linear, cosine, wsd, one_cycle };
 
 constexpr auto enum_names(Schedule) {
   return std::array{Named{Schedule::constant, "constant"}, Named{Schedule::linear, "linear"},
-                    Named{Schedule::cosine, "cosine"}};
+                    Named{Schedule::cosine, "cosine"}, Named{Schedule::wsd, "wsd"},
+                    Named{Schedule::one_cycle, "one_cycle"}};
 }
 
 /// What an optimizer's config says about its learning rate.
@@ -28,33 +29,94 @@ concept Scheduled = requires(const C& config) {
   { config.schedule } -> std::convertible_to<Schedule>;
   { config.warmup_steps } -> std::convertible_to<std::int64_t>;
   { config.decay_steps } -> std::convertible_to<std::int64_t>;
+  { config.decay_ratio } -> std::convertible_to<double>;
 };
 
-/// The learning rate of optimizer step `step`, counted from 0.
-/// Warm-up climbs linearly over the first `warmup_steps`; then the schedule falls from `learning_rate` to
-/// `final_learning_rate`, which it reaches at `decay_steps` and keeps. When a run stops plays no part.
-/// Source  The arithmetic of nanoGPT's get_lr.
+/// The learning rate of optimizer step `step`, counted from 0. When a run stops plays no part.
+/// Warm-up climbs linearly over the first `warmup_steps` to `learning_rate`, the peak. From there
+/// - constant stays;
+/// - linear and cosine fall to `final_learning_rate`, which they reach at `decay_steps` and keep;
+/// - wsd (warm-up, stable, decay) stays at the peak and falls linearly over the last `decay_ratio` of `decay_steps`.
+/// one_cycle has a shape of its own: half a cosine up from learning_rate / 25, half a cosine down. The last of the
+/// first `warmup_steps` steps has the peak; none given, they are 0.3 of `decay_steps`. The last of the first
+/// `decay_steps` steps and all after it have learning_rate / 250000, or `final_learning_rate` where that is above 0.
+/// Momentum is not cycled.
+///
+/// Source  constant, linear, cosine: the arithmetic of nanoGPT's get_lr. wsd: Hu et al. 2024, arXiv:2404.06395.
+///         one_cycle: torch.optim.lr_scheduler.OneCycleLR and its defaults; Smith and Topin 2017, arXiv:1708.07120.
+template <Scheduled Config>
+double learning_rate_at(const Config& config, std::int64_t step);
+
+/// The rules between the fields of a schedule, for an optimizer config's `check()`.
+template <Scheduled Config>
+std::vector<FieldError> check_schedule(const Config& config);
+
+namespace detail {
+
+/// How many steps `wsd` falls: `decay_ratio` of `decay_steps`.
+template <Scheduled Config>
+std::int64_t fall_steps(const Config& config) {
+  return std::llround(config.decay_ratio * static_cast<double>(config.decay_steps));
+}
+
+/// Half a cosine from `from` to `to`; `done` in [0, 1].
+inline double cosine_between(double from, double to, double done) {
+  return to + (from - to) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+}
+
+/// The top may lie between two steps: that of 0.3 of 25 steps is between the seventh and the eighth.
+template <Scheduled Config>
+double one_cycle_at(const Config& config, std::int64_t step_index) {
+  constexpr double kStartDivisor = 25.0, kEndDivisor = 1e4, kRisingShare = 0.3;
+  const double peak = config.learning_rate, start = peak / kStartDivisor;
+  const double end = config.final_learning_rate > 0 ? config.final_learning_rate : start / kEndDivisor;
+  const auto step = static_cast<double>(step_index), total = static_cast<double>(config.decay_steps);
+  const double top = (config.warmup_steps > 0 ? static_cast<double>(config.warmup_steps) : kRisingShare * total) - 1.0;
+  if (step >= total - 1.0) return end;
+  if (step <= top) return top > 0 ? cosine_between(start, peak, step / top) : peak;
+  return cosine_between(peak, end, (step - top) / (total - 1.0 - top));
+}
+
+}  // namespace detail
+
 template <Scheduled Config>
 double learning_rate_at(const Config& config, std::int64_t step) {
+  if (config.schedule == Schedule::one_cycle) return detail::one_cycle_at(config, step);
   const double peak = config.learning_rate;
   if (step < config.warmup_steps)
     return peak * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps + 1);
   if (config.schedule == Schedule::constant) return peak;
   if (step >= config.decay_steps) return config.final_learning_rate;
-  const double done =
-      static_cast<double>(step - config.warmup_steps) / static_cast<double>(config.decay_steps - config.warmup_steps);
+  const auto begin =
+      config.schedule == Schedule::wsd ? config.decay_steps - detail::fall_steps(config) : config.warmup_steps;
+  if (step < begin) return peak;
+  const double done = static_cast<double>(step - begin) / static_cast<double>(config.decay_steps - begin);
   const double left =
-      config.schedule == Schedule::linear ? 1.0 - done : 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+      config.schedule == Schedule::cosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * done)) : 1.0 - done;
   return config.final_learning_rate + left * (peak - config.final_learning_rate);
 }
 
-/// The rules between the fields of a schedule, for an optimizer config's `check()`.
 template <Scheduled Config>
 std::vector<FieldError> check_schedule(const Config& config) {
   std::vector<FieldError> errors;
-  if (config.schedule != Schedule::constant && config.decay_steps <= config.warmup_steps)
-    errors.push_back({"decay_steps", "must be greater than warmup_steps (" + std::to_string(config.warmup_steps) +
+  const auto number = [](std::int64_t n) { return std::to_string(n); };
+  const bool has_end = config.decay_steps > config.warmup_steps;
+  if (config.schedule != Schedule::constant && !has_end)
+    errors.push_back({"decay_steps", "must be greater than warmup_steps (" + number(config.warmup_steps) +
                                          ") unless schedule=constant"});
+  if (config.schedule == Schedule::wsd && has_end) {
+    const auto fall = detail::fall_steps(config), room = config.decay_steps - config.warmup_steps;
+    if (fall < 1)
+      errors.push_back({"decay_ratio", "is less than one of decay_steps (" + number(config.decay_steps) + ")"});
+    if (fall > room)
+      errors.push_back({"decay_ratio", "makes wsd fall over " + number(fall) + " steps, but only " + number(room) +
+                                           " lie between warmup_steps (" + number(config.warmup_steps) +
+                                           ") and decay_steps (" + number(config.decay_steps) + ")"});
+  }
+  const bool peaks = config.schedule == Schedule::wsd || config.schedule == Schedule::one_cycle;
+  if (peaks && config.final_learning_rate > config.learning_rate)
+    errors.push_back(
+        {"final_learning_rate", "must not be above learning_rate, the peak of schedule=wsd and one_cycle"});
   return errors;
 }
 

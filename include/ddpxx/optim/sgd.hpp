@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <c10/core/GradMode.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/sgd_config.hpp>
 
@@ -30,14 +32,22 @@ class SGD {
     }
   }
 
-  void step(double learning_rate) {
+  /// One optimizer step over all slices; none where `found_inf`, 0-dim float32 on their device, is 1.
+  /// Errors  `config` for dampening together with `found_inf`: the first step, which dampening leaves out, may be the
+  ///         one that is skipped, and only the device knows.
+  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
+    if (found_inf && config_.dampening != 0.0)
+      throw Error{Errc::config,
+                  "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
     const c10::NoGradGuard no_grad;
-    const bool first = steps_done_++ == 0;
+    // From zeros, a first step without dampening is a step as any other.
+    const bool first = steps_done_++ == 0 && !found_inf;
     for (auto& group : groups_) {
       if (group.values.empty()) continue;
       const double decay = &group == &groups_[static_cast<int>(DecayGroup::decay)] ? config_.weight_decay : 0.0;
       at::_fused_sgd_(group.values, group.gradients, group.momentum, decay, config_.momentum, learning_rate,
-                      config_.dampening, config_.nesterov, /*maximize=*/false, /*is_first_step=*/first);
+                      config_.dampening, config_.nesterov, /*maximize=*/false, /*is_first_step=*/first,
+                      /*grad_scale=*/{}, found_inf);
     }
   }
 

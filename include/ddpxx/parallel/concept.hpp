@@ -16,6 +16,12 @@ namespace ddpxx {
 /// Whether a backward pass ends a step (`now`) or is one of several that are added up first (`defer`).
 enum class Sync { defer, now };
 
+namespace detail {
+struct ProbeCall {
+  at::Tensor operator()(const at::Tensor& x) const { return x; }
+};
+}  // namespace detail
+
 template <class S>
 concept BuiltFromConfigAndGroup =
     requires { typename S::Config; } && std::constructible_from<S, const typename S::Config&, Group&>;
@@ -26,23 +32,39 @@ concept OffersSlices = requires(const S& s) {
   { s.slices() } -> std::convertible_to<std::span<const Slice>>;
 };
 template <class S>
-concept RunsLayers = requires(S s) { s.runner(); };
+concept HoldsArenas = requires(const S& s) {
+  { s.trainable() } -> std::same_as<const Arena&>;
+  { s.frozen() } -> std::same_as<const Arena&>;
+};
+template <class S>
+concept WrapsLayers = requires(S s, Layers layers, detail::ProbeCall call, const at::Tensor& x) {
+  { s.around(layers, call, x) } -> std::convertible_to<at::Tensor>;
+  s.runner();
+};
 template <class S>
 concept BracketsBackward = requires(S s, Sync sync) {
   s.begin_backward(sync);
   s.finish_backward();
 };
 template <class S>
+concept FinishesStep = requires(S s) {
+  s.finish_step();
+  s.settle();
+};
+template <class S>
 concept SumsOverShards = requires(const S& s, at::Tensor value) {
   { s.sum_over_shards(value) } -> std::same_as<at::Tensor>;
 };
+template <class S>
+concept AssemblesPieces = requires(const S& s, at::Tensor whole, const at::Tensor& piece) { s.assemble(whole, piece); };
 template <class S>
 concept GathersParameters = requires(S s) { s.gathered(); };
 
 /// A strategy is built from its own config and a group; it is handed the flat model, never a list of tensors.
 template <class S>
-concept ParallelStrategy = BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && RunsLayers<S> &&
-                           BracketsBackward<S> && SumsOverShards<S> && GathersParameters<S>;
+concept ParallelStrategy =
+    BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && HoldsArenas<S> && WrapsLayers<S> &&
+    BracketsBackward<S> && FinishesStep<S> && SumsOverShards<S> && AssemblesPieces<S> && GathersParameters<S>;
 
 template <class S>
 consteval bool explain_strategy() {
@@ -51,9 +73,21 @@ consteval bool explain_strategy() {
   static_assert(AttachesModel<S>, "strategy: add `void attach(FlatModel&)`");
   static_assert(OffersSlices<S>,
                 "strategy: add `std::span<const Slice> slices() const`, what this rank's optimizer steps");
-  static_assert(RunsLayers<S>, "strategy: add `auto runner()`, the LayerRunner that the model's forward is given");
+  static_assert(
+      HoldsArenas<S>,
+      "strategy: add `const Arena& trainable() const` and `const Arena& frozen() const`, the memory it holds");
+  static_assert(WrapsLayers<S>,
+                "strategy: add `auto around(Layers, Next, Args...)`, what happens about a call of layers, and "
+                "`auto runner()`, the LayerRunner that the model's forward is given");
   static_assert(BracketsBackward<S>, "strategy: add `void begin_backward(Sync)` and `void finish_backward()`");
+  static_assert(
+      FinishesStep<S>,
+      "strategy: add `void finish_step()`, after the optimizer has stepped the slices, and `void settle()`, which "
+      "waits until nothing that this began is under way");
   static_assert(SumsOverShards<S>, "strategy: add `at::Tensor sum_over_shards(at::Tensor) const`");
+  static_assert(AssemblesPieces<S>,
+                "strategy: add `void assemble(at::Tensor whole, const at::Tensor& piece) const`, which fills a segment "
+                "from all ranks' pieces of it");
   static_assert(GathersParameters<S>, "strategy: add `auto gathered()`, a scope in which all parameters are whole");
   return true;
 }

@@ -1,49 +1,64 @@
 // ddpxx/parallel/ddp.hpp — distributed data parallel: every rank holds the whole model, gradients are averaged.
 #pragma once
 
-#include <memory>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/ddp_config.hpp>
+#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/hooks/all_reduce.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/same_model.hpp>
 
 namespace ddpxx {
 
-/// Every rank holds the whole model and a share of each batch; gradients are averaged while backward runs.
+/// What a user may set about DDP with a hook.
+template <class Hook>
+struct HookedDDPConfig {
+  DDPConfig ddp = {};
+  typename Hook::Config hook = {};
+};
+
+/// Every rank holds the whole model and a share of each batch; gradients are averaged while backward runs, by `Hook`.
 /// At the start the ranks' models are compared, then rank 0's parameters and buffers are given to all; buffers are
 /// given again before each step's first forward pass.
-/// Errors  `peer` naming the first parameter that differs between ranks; those of `Reducer`.
+/// Errors  `peer` naming the first parameter that differs between ranks; those of `Reducer` and of the hook.
 /// Source  Li et al. 2020, arXiv:2006.15704; gradients agree bit for bit with PyTorch's DDP at two ranks.
-class DDP {
- public:
-  using Config = DDPConfig;
+template <class Hook = AllReduce>
+class DDPWith {
+  static_assert(explain_hook<Hook>());
+  static constexpr bool kPlain = std::same_as<Hook, AllReduce>;
 
-  DDP(const Config& config, Group& group) : config_{config}, group_{&group} {}
-  DDP(const DDP&) = delete;
-  DDP& operator=(const DDP&) = delete;
+ public:
+  using Config = std::conditional_t<kPlain, DDPConfig, HookedDDPConfig<Hook>>;
+
+  DDPWith(const Config& config, Group& group)
+      : config_{own_part(config)}, group_{&group}, hook_{hook_part(config), group} {}
+  DDPWith(const DDPWith&) = delete;
+  DDPWith& operator=(const DDPWith&) = delete;
 
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
-    arena_ = &model.trainable();
-    broadcast(arena_->values(), *group_);
-    if (model.frozen().size() > 0) broadcast(model.frozen().values(), *group_);
-    buffers_ = model.buffers();
-    broadcast_buffers();
-    slices_ = arena_->slices();
-    reducer_.emplace(
-        *arena_, *group_,
-        ReducerOptions{.first_bucket_bytes = config_.first_bucket_bytes,
-                       .bucket_bytes = config_.bucket_bytes,
-                       .unused = config_.find_unused_parameters ? UnusedParameters::find : UnusedParameters::refuse});
-    hooks_ = GradientHooks{*arena_, [this](std::size_t i, const at::Tensor& gradient) {
+    const auto send = [this](at::Tensor values) { broadcast(values, *group_); };
+    trainable_ = Arena{model.trainable(), {.prepare = send}};
+    frozen_ = Arena{model.frozen(), {.gradients = Gradients::none, .prepare = send}};
+    buffer_list_ = model.buffers();
+    buffers_ = SharedBuffers{buffer_list_, *group_,
+                             config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
+    reducer_.emplace(trainable_, *group_, reducer_options());
+    if constexpr (KnowsBuckets<Hook>) hook_.attach(trainable_, reducer_->buckets());
+    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) {
                              if (sync_ == Sync::now)
                                reducer_->ready(i, gradient);
                              else
@@ -51,37 +66,116 @@ class DDP {
                            }};
   }
 
-  std::span<const Slice> slices() const { return slices_; }
-  auto runner() { return LayerRunner{plain_}; }
+  std::span<const Slice> slices() const { return trainable_.slices(); }
+  const Arena& trainable() const { return trainable_; }
+  const Arena& frozen() const { return frozen_; }
+
+  template <class Next, class... Args>
+  decltype(auto) around(Layers, Next&& next, Args&&... args) {
+    return std::forward<Next>(next)(std::forward<Args>(args)...);
+  }
+  auto runner() { return LayerRunner{*this}; }
+  template <class Model, class Batch, class Compute>
+  at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
+    auto run = runner();
+    return compute(model, run, batch);
+  }
 
   void begin_backward(Sync sync) {
+    trainable_.check_owned();
     sync_ = sync;
+    if constexpr (ScalesGradients<Hook>) reducer_->set_scale(hook_.scale());
     reducer_->begin();
-    if (std::exchange(step_begins_, sync == Sync::now) && config_.broadcast_buffers) broadcast_buffers();
+    buffers_.begin_backward(sync);
   }
   void finish_backward() {
     if (sync_ == Sync::now) reducer_->finish();
   }
-
-  at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  auto gathered() { return std::monostate{}; }
-
- private:
-  void broadcast_buffers() {
-    for (const auto& buffer : buffers_) broadcast(buffer, *group_);
+  void finish_step() {
+    if constexpr (FinishesHookStep<Hook>) hook_.finish_step(trainable_, *group_);
+    trainable_.publish_masters();
   }
 
-  Config config_;
+  void settle() {}
+
+  at::Tensor sum_over_shards(at::Tensor value) const { return value; }
+  void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
+  auto gathered() { return std::monostate{}; }
+
+  Hook& hook() noexcept { return hook_; }
+  /// Goes on as after `step` steps, where the hook counts them.
+  void resume_at(std::int64_t step)
+    requires CountsSteps<Hook>
+  {
+    hook_.resume_at(step);
+  }
+
+  // --- for ranks with fewer batches than others: see Join ---
+
+  const Group& group() const noexcept { return *group_; }
+  /// From the next backward pass on, averages are over `ranks` ranks; the others give zeros.
+  void average_over(int ranks) { reducer_->set_scale(1.0 / ranks); }
+  /// A whole step of a rank that has no batch: all that the others' begin_backward and finish_backward communicate.
+  void sit_out() {
+    trainable_.check_owned();
+    buffers_.begin_backward(Sync::now);
+    reducer_->sit_out();
+  }
+  /// Gives all ranks the buffers of `root`, where a step begins by giving them those of rank 0.
+  void give_buffers(int root) const {
+    if (config_.broadcast_buffers) send_buffers(root);
+  }
+  /// Gives all ranks the parameters and buffers of `root`.
+  void give_model(int root) const {
+    for (const auto& segment : trainable_.segments()) broadcast(segment.master, *group_, root);
+    trainable_.publish_masters();
+    send_buffers(root);
+  }
+
+ private:
+  static const DDPConfig& own_part(const Config& config) {
+    if constexpr (kPlain)
+      return config;
+    else
+      return config.ddp;
+  }
+  static typename Hook::Config hook_part(const Config& config) {
+    if constexpr (kPlain)
+      return {};
+    else
+      return config.hook;
+  }
+
+  ReducerOptions reducer_options() {
+    ReducerOptions options{
+        .first_bucket_bytes = config_.first_bucket_bytes,
+        .bucket_bytes = config_.bucket_bytes,
+        .bucket_bytes_list = config_.bucket_bytes_list,
+        .start = [this](std::size_t i, at::Tensor memory) { return hook_.start(i, std::move(memory), *group_); }};
+    if (config_.find_unused_parameters) options.unused = UnusedParameters::find;
+    if (config_.static_graph) options.unused = UnusedParameters::learn;
+    if constexpr (FinishesBuckets<Hook>)
+      options.finish = [this](std::size_t i, at::Tensor memory) { hook_.finish(i, std::move(memory), *group_); };
+    return options;
+  }
+
+  void send_buffers(int root) const {
+    for (const auto& buffer : buffer_list_) broadcast(buffer, *group_, root);
+  }
+
+  DDPConfig config_;
   Group* group_;
-  PlainCall plain_;
-  Arena* arena_ = nullptr;
-  std::vector<at::Tensor> buffers_;
-  std::vector<Slice> slices_;
+  Hook hook_;
+  Arena trainable_;
+  Arena frozen_;
+  std::vector<at::Tensor> buffer_list_;
+  SharedBuffers buffers_;
   std::optional<Reducer> reducer_;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;
-  bool step_begins_ = true;
 };
+
+using DDP = DDPWith<>;
 
 static_assert(ParallelStrategy<DDP> && explain_strategy<DDP>());
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ddpxx/core/describe.hpp>
 
@@ -10,7 +11,9 @@ namespace ddpxx {
 struct DDPConfig {
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
+  std::vector<std::int64_t> bucket_bytes_list = {};
   bool find_unused_parameters = false;
+  bool static_graph = false;
   bool broadcast_buffers = true;
 
   static constexpr auto describe() {
@@ -18,8 +21,16 @@ struct DDPConfig {
         field<&DDPConfig::first_bucket_bytes>("Size of the first gradient bucket: small, so that it leaves early",
                                               at_least(1), Unit::bytes, Resume::free),
         field<&DDPConfig::bucket_bytes>("Size of the other gradient buckets", at_least(1), Unit::bytes, Resume::free),
+        field<&DDPConfig::bucket_bytes_list>(
+            "Sizes of the gradient buckets in the order in which they leave, instead of the two above; the last one "
+            "is that of all further buckets",
+            at_least(1), Unit::bytes, Resume::free),
         field<&DDPConfig::find_unused_parameters>(
             "Average parameters that got no gradient as zeros instead of refusing them", Resume::free),
+        field<&DDPConfig::static_graph>(
+            "Every step uses the parameters that the first one used: the others are averaged as zeros without waiting "
+            "for the end of backward, and a change is an error; find_unused_parameters is then not needed",
+            Resume::free),
         field<&DDPConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free));
   }
 };

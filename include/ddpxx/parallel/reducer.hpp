@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -13,14 +15,39 @@
 
 namespace ddpxx {
 
-/// What finish() does about parameters that got no gradient: refuse names them in an error, find averages them as
-/// zeros.
-enum class UnusedParameters { refuse, find };
+/// What finish() does about parameters that got no gradient. refuse: names them in an error. find: averages them as
+/// zeros. learn: averages those of the first step as zeros and, from then on, does not wait for them; a step that uses
+/// other parameters than the first one is an error.
+enum class UnusedParameters { refuse, find, learn };
+
+/// The first few names of a list of parameters.
+inline std::string some_names(const Arena& arena, const std::vector<std::size_t>& parameters) {
+  constexpr std::size_t kShown = 5;
+  std::string names;
+  for (std::size_t k = 0; k < std::min(parameters.size(), kShown); ++k)
+    names += (k == 0 ? "" : ", ") + arena[parameters[k]].name;
+  if (parameters.size() > kShown) names += " and " + std::to_string(parameters.size() - kShown) + " more";
+  return names;
+}
+
+/// The error that names parameters which got no gradient.
+inline Error unused_parameters_error(const Arena& arena, const std::vector<std::size_t>& unused, int rank) {
+  return Error{Errc::config, "no gradient came for " + some_names(arena, unused) +
+                                 ": use them in the loss, freeze them, or set find_unused_parameters=true"}
+      .with("rank", rank);
+}
 
 struct ReducerOptions {
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  ///< Small, so that communication starts early.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
+  /// If given, the sizes of the buckets in order, instead of the two above; the last one repeats.
+  std::vector<std::int64_t> bucket_bytes_list = {};
   UnusedParameters unused = UnusedParameters::refuse;
+  bool bucket_is_segment = false;  ///< Each segment of the arena is one bucket, whatever its bytes.
+  /// How the gradients of bucket `i` are brought together; by default as the sum over all ranks, in place.
+  std::function<Pending(std::size_t i, at::Tensor memory)> start = {};
+  /// What this rank does itself once bucket `i` has come: in bucket order on every rank, so it may communicate.
+  std::function<void(std::size_t i, at::Tensor memory)> finish = {};
 };
 
 /// Averages gradients over a group while backward is still running.
@@ -35,15 +62,25 @@ struct ReducerOptions {
 class Reducer {
  public:
   Reducer(Arena& arena, const Group& group, const ReducerOptions& options = {})
-      : arena_{&arena}, group_{&group}, options_{options}, sum_{arena}, arrived_(arena.size(), false) {
+      : arena_{&arena},
+        group_{&group},
+        options_{options},
+        scale_{1.0 / group.size()},
+        sum_{arena},
+        arrived_(arena.size(), false),
+        idle_(arena.size(), false) {
     cut_buckets();
   }
+
+  /// From the next gradient on, gradients are multiplied by `scale` instead of 1/W.
+  void set_scale(double scale) noexcept { scale_ = scale; }
 
   /// Says that the gradient of parameter `i` lies in the arena, not yet scaled.
   /// Errors  `config` when it was ready already in this step.
   void ready(std::size_t i) {
     mark(i);
-    sum_.take(i, scale());
+    fed_ = true;
+    sum_.take(i, scale_);
     launch_full_buckets();
   }
 
@@ -51,35 +88,56 @@ class Reducer {
   /// `defer` left there. An undefined gradient counts as zeros.
   void ready(std::size_t i, const at::Tensor& gradient) {
     mark(i);
-    sum_.add(i, gradient, scale());
+    fed_ = fed_ || gradient.defined();
+    sum_.add(i, gradient, scale_);
     launch_full_buckets();
   }
 
   /// Adds a gradient of a backward pass that is not the step's last; nothing is sent.
-  void defer(std::size_t i, const at::Tensor& gradient) { sum_.add(i, gradient); }
+  void defer(std::size_t i, const at::Tensor& gradient) {
+    check_used(i);
+    fed_ = fed_ || gradient.defined();
+    sum_.add(i, gradient);
+  }
 
   /// Waits until the averages of all buckets lie in the arena.
   /// Ranks   Collective: every rank calls it once a step.
-  /// Errors  `config` naming the parameters that got no gradient on this rank, unless they are to be found. All buckets
-  ///         are sent before, so that no other rank hangs in this step; where only some ranks left a parameter unused,
-  ///         the others learn of it as a lost peer in the next one. `peer` if a rank is gone.
+  /// Errors  `config` naming the parameters that got no gradient on this rank, where that is refused. All buckets are
+  ///         sent before, so that no other rank hangs in this step; where only some ranks left a parameter unused, the
+  ///         others learn of it as a lost peer in the next one. `peer` if a rank is gone.
   void finish() {
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < arena_->size(); ++i) {
-      if (arrived_[i]) continue;
+      if (arrived_[i] || idle_[i]) continue;
       if (sum_.written(i))
         ready(i);
       else
         unused.push_back(i);
     }
     for (const std::size_t i : unused) ready(i, at::Tensor{});
-    for (auto& pending : pending_) pending.wait();
+    for (std::size_t k = 0; k < pending_.size(); ++k) {
+      pending_[k].wait();
+      if (options_.finish) options_.finish(k, buckets_[k].memory);
+    }
     pending_.clear();
     next_ = 0;
+    // A step without any gradient, on a rank out of data or after an exception, teaches nothing.
+    const bool first = options_.unused == UnusedParameters::learn && !learned_ && fed_;
+    if (first) learn(unused);
+    fed_ = false;
     std::fill(arrived_.begin(), arrived_.end(), false);
-    for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first;
+    for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
     sum_.publish();
-    if (!unused.empty() && options_.unused == UnusedParameters::refuse) throw unused_error(unused);
+    if (!unused.empty() && !first && options_.unused != UnusedParameters::find) throw unused_error(unused);
+  }
+
+  /// Takes part in a step for which this rank has no batch: what was deferred, or zeros.
+  /// Ranks   Collective: the other ranks feed gradients and finish().
+  void sit_out() {
+    begin();
+    for (std::size_t i = 0; i < arena_->size(); ++i)
+      if (!idle_[i]) ready(i, at::Tensor{});
+    finish();
   }
 
   /// Before a backward pass: clears what the last step showed in `.grad`.
@@ -98,21 +156,31 @@ class Reducer {
     std::size_t last = 0;
     std::size_t missing = 0;
     at::Tensor memory;
+    std::vector<std::size_t> idle = {};  ///< Parameters of this bucket that the graph does not use.
   };
 
-  double scale() const { return 1.0 / group_->size(); }
+  /// From how many bytes on bucket `k` is full.
+  std::int64_t limit_of(std::size_t k) const {
+    const auto& list = options_.bucket_bytes_list;
+    if (!list.empty()) return list[std::min(k, list.size() - 1)];
+    return k == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
+  }
 
   void cut_buckets() {
-    if (options_.first_bucket_bytes < 1 || options_.bucket_bytes < 1)
-      throw Error{Errc::config, "bucket sizes must be at least one byte"};
+    for (std::size_t k = 0; k < std::max<std::size_t>(options_.bucket_bytes_list.size(), 2); ++k)
+      if (limit_of(k) < 1) throw Error{Errc::config, "bucket sizes must be at least one byte"};
     bucket_of_.resize(arena_->size());
-    const auto element = static_cast<std::int64_t>(arena_->values().defined() ? arena_->values().element_size() : 1);
+    const auto element = static_cast<std::int64_t>(arena_->options().dtype().itemsize());
     for (std::size_t first = 0; first < arena_->size();) {
-      const auto limit = buckets_.empty() ? options_.first_bucket_bytes : options_.bucket_bytes;
+      const auto limit = limit_of(buckets_.size());
       const auto begin = (*arena_)[first].offset;
       std::size_t last = first;
       std::int64_t end = begin;
-      while (last < arena_->size() && (end - begin) * element < limit) {
+      const auto fits = [&] {
+        return options_.bucket_is_segment ? (*arena_)[last].segment == (*arena_)[first].segment
+                                          : (end - begin) * element < limit;
+      };
+      while (last < arena_->size() && fits()) {
         bucket_of_[last] = buckets_.size();
         ++last;
         end = last < arena_->size() ? (*arena_)[last].offset : arena_->gradients().numel();
@@ -122,7 +190,31 @@ class Reducer {
     }
   }
 
+  void learn(const std::vector<std::size_t>& unused) {
+    learned_ = true;
+    for (const auto i : unused) {
+      idle_[i] = true;
+      buckets_[bucket_of_[i]].idle.push_back(i);
+    }
+  }
+
+  void check_used(std::size_t i) const {
+    if (idle_[i])
+      throw Error{Errc::config, "a gradient came for " + (*arena_)[i].name +
+                                    ", which the first step did not use: set static_graph=false, and "
+                                    "find_unused_parameters=true if some steps leave it out"}
+          .with("rank", group_->rank());
+  }
+
+  Error unused_error(const std::vector<std::size_t>& unused) const {
+    if (!learned_) return unused_parameters_error(*arena_, unused, group_->rank());
+    return Error{Errc::config, "no gradient came for " + some_names(*arena_, unused) +
+                                   ", used in the first step: set static_graph=false and find_unused_parameters=true"}
+        .with("rank", group_->rank());
+  }
+
   void mark(std::size_t i) {
+    check_used(i);
     if (arrived_.at(i))
       throw Error{Errc::config, "parameter \"" + (*arena_)[i].name +
                                     "\" was ready twice in one step: run one backward pass a step, or accumulate"};
@@ -131,26 +223,23 @@ class Reducer {
   }
 
   void launch_full_buckets() {
-    for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_)
-      pending_.push_back(start_all_reduce(buckets_[next_].memory, *group_));
-  }
-
-  Error unused_error(const std::vector<std::size_t>& unused) const {
-    constexpr std::size_t kShown = 5;
-    std::string names;
-    for (std::size_t k = 0; k < std::min(unused.size(), kShown); ++k)
-      names += (k == 0 ? "" : ", ") + (*arena_)[unused[k]].name;
-    if (unused.size() > kShown) names += " and " + std::to_string(unused.size() - kShown) + " more";
-    return Error{Errc::config, "no gradient came for " + names +
-                                   ": use them in the loss, freeze them, or set find_unused_parameters=true"}
-        .with("rank", group_->rank());
+    for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
+      const auto& bucket = buckets_[next_];
+      for (const auto i : bucket.idle) sum_.add(i, at::Tensor{});
+      pending_.push_back(options_.start ? options_.start(next_, bucket.memory)
+                                        : start_all_reduce(bucket.memory, *group_));
+    }
   }
 
   Arena* arena_;
   const Group* group_;
   ReducerOptions options_;
+  double scale_;
   GradientSum sum_;
   std::vector<bool> arrived_;
+  std::vector<bool> idle_;  ///< Learned: the graph does not use these parameters.
+  bool learned_ = false;
+  bool fed_ = false;  ///< A gradient came in this step.
   std::vector<std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::vector<Pending> pending_;

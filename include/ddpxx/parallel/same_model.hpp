@@ -16,10 +16,10 @@ namespace ddpxx {
 /// Errors  `peer` naming the first difference and both ranks.
 inline void check_same_model(const FlatModel& model, const Group& group) {
   std::ostringstream mine;
-  for (const auto* arena : {&model.trainable(), &model.frozen()})
-    for (const auto& entry : arena->entries())
-      mine << entry.name << ' ' << entry.parameter.sizes() << ' ' << c10::toString(entry.parameter.scalar_type())
-           << (entry.parameter.requires_grad() ? "" : " frozen") << '\n';
+  for (const auto* list : {&model.trainable(), &model.frozen()})
+    for (const auto& parameter : *list)
+      mine << parameter.name << ' ' << parameter.tensor.sizes() << ' ' << c10::toString(parameter.tensor.scalar_type())
+           << (parameter.tensor.requires_grad() ? "" : " frozen") << '\n';
   for (const auto& buffer : model.module().named_buffers())
     mine << buffer.key() << ' ' << buffer.value().sizes() << ' ' << c10::toString(buffer.value().scalar_type()) << '\n';
 

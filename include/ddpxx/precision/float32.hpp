@@ -3,6 +3,8 @@
 
 #include <variant>
 
+#include <c10/core/Device.h>
+
 #include <ddpxx/precision/concept.hpp>
 
 namespace ddpxx {
@@ -12,7 +14,9 @@ struct Float32 {
   struct Config {};
 
   explicit Float32(const Config&) {}
-  auto forward_scope() const { return std::monostate{}; }
+  auto forward_scope(at::DeviceType) const { return std::monostate{}; }
+  NumberFormats formats() const { return {}; }
+  static void check(at::Device) noexcept {}
 };
 
 static_assert(PrecisionPolicy<Float32> && explain_precision<Float32>());

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -25,44 +27,45 @@ struct Progression {
   Settings settings;
 };
 
-/// Saves the run: rank 0 writes, with the random numbers' state of every rank.
+/// Saves the run: rank 0 writes `state`, which it has gathered, with the random numbers' state of every rank.
 /// Ranks   Collective.
 /// Errors  `storage`, on every rank; the old snapshot is then untouched.
-inline void save_checkpoint(const std::string& directory, const Progression& run, const NamedTensors& tensors,
-                            at::Device device, const Group& group) {
+inline void save_checkpoint(const std::string& directory, const Progression& run, NamedTensors state, at::Device device,
+                            const Group& group) {
   const auto random = gather_random_states(device, group);
   on_rank_zero(group, Errc::storage, [&] {
-    Snapshot snapshot{run.step, run.cursor.epoch, run.cursor.position, group.size(), run.settings, {}};
-    for (const auto& [name, tensor] : tensors) snapshot.tensors.emplace(name, tensor.to(at::kCPU));
+    Snapshot snapshot{run.step, run.cursor.epoch, run.cursor.position, group.size(), run.settings, std::move(state)};
     for (int rank = 0; rank < group.size(); ++rank)
       snapshot.tensors.emplace("random." + std::to_string(rank), random[rank].clone());
     save_snapshot(directory, snapshot);
   });
 }
 
-/// Loads the snapshot in `directory` into the run's tensors, if there is one: rank 0 reads, all others get it from rank
-/// 0. At another world size the ranks draw new random numbers, from the seed, their rank and the step.
+/// Loads the snapshot in `directory` into the run's state, if there is one: rank 0 reads, and gives each its pieces.
+/// At another world size the ranks draw new random numbers, from the seed, their rank and the step.
 /// Ranks   Collective.
 /// Errors  `storage`, on every rank: a damaged snapshot, or one of another model or run.
 inline std::optional<Progression> load_checkpoint(const std::string& directory, const Settings& settings,
-                                                  const NamedTensors& tensors, at::Device device, std::uint64_t seed,
+                                                  const RunState& run, at::Device device, std::uint64_t seed,
                                                   const Log& log, const Group& group) {
+  NamedTensors state;
   auto facts = at::zeros({5}, at::TensorOptions{}.dtype(at::kLong));  // found, step, epoch, position, same random
   at::Tensor random = random_state(device).unsqueeze(0).repeat({group.size(), 1});
   on_rank_zero(group, Errc::storage, [&] {
-    const auto snapshot = load_snapshot(directory);
+    auto snapshot = load_snapshot(directory);
     if (!snapshot) return;
     for (const auto& warning : compare_settings(settings, *snapshot)) log.warn(warning);
-    restore_tensors(tensors, *snapshot);
+    check_state(run, *snapshot);
     // Another world has other ranks, another device another kind of generator: both go on with fresh random numbers.
     bool same_random = snapshot->world_size == group.size();
     for (int rank = 0; same_random && rank < group.size(); ++rank) {
-      const auto state = snapshot->tensors.find("random." + std::to_string(rank));
-      same_random = state != snapshot->tensors.end() && state->second.sizes() == random[rank].sizes();
-      if (same_random) random[rank].copy_(state->second);
+      const auto saved = snapshot->tensors.find("random." + std::to_string(rank));
+      same_random = saved != snapshot->tensors.end() && saved->second.sizes() == random[rank].sizes();
+      if (same_random) random[rank].copy_(saved->second);
     }
     const std::int64_t values[] = {1, snapshot->step, snapshot->epoch, snapshot->position, same_random ? 1 : 0};
     for (int i = 0; i < 5; ++i) facts[i].fill_(values[i]);
+    state = std::move(snapshot->tensors);
   });
   facts = facts.to(group.device());
   broadcast(facts, group);
@@ -70,7 +73,7 @@ inline std::optional<Progression> load_checkpoint(const std::string& directory, 
   const auto* fact = facts.const_data_ptr<std::int64_t>();
   if (fact[0] == 0) return std::nullopt;
 
-  for (const auto& [name, tensor] : tensors) broadcast(tensor, group);
+  scatter_state(run, state, group);
   if (fact[4] == 1) {
     random = random.to(group.device());
     broadcast(random, group);

@@ -21,7 +21,8 @@ struct EvaluationResult {
 };
 
 /// The mean of `loss_of(batch)`, a loss sum, over the targets of the first `limit` samples (0: of all). The ranks share
-/// the samples without padding, so their batches may differ in number: they meet once, at the end.
+/// the samples without padding. All make the same number of calls, since a sharded model gathers in each: a rank that
+/// has run out repeats its first sample, and does not count it.
 /// Ranks   Collective.
 template <MapDataset Dataset, class LossOf>
 EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64_t batch_size, std::int64_t limit,
@@ -31,17 +32,20 @@ EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64
   auto sums = at::zeros({2}, at::TensorOptions{}.dtype(at::kDouble).device(group.device()));
   std::vector<std::int64_t> indices;
   double targets = 0;
-  const auto add_batch = [&] {
+  const auto most_samples = (samples + group.size() - 1) / group.size();
+  const auto calls = (most_samples + batch_size - 1) / batch_size;
+  std::int64_t next = group.rank();
+  for (std::int64_t call = 0; call < calls; ++call) {
+    for (indices.clear(); next < samples && std::ssize(indices) < batch_size; next += group.size())
+      indices.push_back(next);
+    const bool counts = !indices.empty();
+    if (!counts) indices.push_back(0);
     const auto batch = dataset.batch(indices);
-    sums[0].add_(loss_of(batch));
+    const auto loss = loss_of(batch);
+    if (!counts) continue;
+    sums[0].add_(loss);
     targets += static_cast<double>(batch.num_tokens);
-    indices.clear();
-  };
-  for (std::int64_t i = group.rank(); i < samples; i += group.size()) {
-    indices.push_back(i);
-    if (std::ssize(indices) == batch_size) add_batch();
   }
-  if (!indices.empty()) add_batch();
   sums[1].fill_(targets);
   all_reduce(sums, group);
   return {(sums[0] / sums[1]).template item<double>(), samples};

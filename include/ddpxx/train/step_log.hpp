@@ -26,6 +26,8 @@ class StepLog {
 
   static constexpr std::size_t kKeptBack = 2;
 
+  explicit StepLog(int world_size) : world_size_{world_size} {}
+
   /// A step that has been launched: its row lacks the loss and the norm.
   void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm) {
     steps_.push_back({std::move(row), HostCopy{facts}, HostCopy{norm}});
@@ -33,15 +35,23 @@ class StepLog {
 
   /// The oldest step while more than `kept` are under way.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
-  /// Errors  `numerics` when loss or gradient norm is infinite or no number.
+  /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
+  /// number.
   std::optional<Complete> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
     step.row.loss = steps_[1].facts[StepFacts::kLastLoss] / step.facts[StepFacts::kTargets];
     step.row.grad_norm = step.norm[0];
+    auto& next = steps_[1].facts;
+    const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
     Complete complete{step.row, step.facts[StepFacts::kTargets], step.facts[StepFacts::kVotes] > 0};
     steps_.pop_front();
     const auto& row = complete.row;
+    if (!same_calls)
+      throw Error{Errc::peer,
+                  "the ranks did not call the same layers in the same order, so that weights of different layers were "
+                  "mixed: make the model's forward the same on every rank, and resume from the last snapshot"}
+          .with("step", row.step);
     if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm))
       throw Error{Errc::numerics,
                   "loss or gradient norm is not finite: lower the learning rate, or look at the data of "
@@ -63,6 +73,7 @@ class StepLog {
     HostCopy facts;
     HostCopy norm;
   };
+  int world_size_;
   std::deque<UnderWay> steps_;
 };
 

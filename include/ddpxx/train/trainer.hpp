@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -30,6 +31,7 @@
 #include <ddpxx/observe/progress.hpp>
 #include <ddpxx/optim/clip.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/ema.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/checkpoint.hpp>
@@ -74,11 +76,12 @@ class Trainer {
       : group_{&group},
         config_{config},
         model_{std::move(model)},
-        flat_{*model_, decay_rule(*model_)},
-        device_{flat_.trainable().values().device()},
         precision_{config.precision},
+        flat_{*model_, decay_rule(*model_), precision_.formats()},
+        device_{flat_.device()},
         strategy_{config.strategy, group},
         optimizer_{config.optimizer, attach()},
+        scaler_{make_scaler()},
         batches_{std::move(dataset),
                  group,
                  {.batch_size = config.batch_size,
@@ -86,7 +89,10 @@ class Trainer {
                   .accumulation_steps = config.training.accumulation_steps,
                   .seed = config.training.seed}},
         validation_{std::move(validation)},
-        log_{group.rank()} {
+        log_{group.rank()},
+        steps_{group.size()} {
+    if (config.training.ema_decay > 0)
+      average_.emplace(EMAConfig{.decay = config.training.ema_decay}, strategy_.slices());
     check_same_run(common_settings(), group);
     config_.settings.push_back(
         {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
@@ -113,36 +119,47 @@ class Trainer {
     read_all_steps();
     if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
     if (saved_at_ != step_) save();
+    strategy_.settle();
     if (progress_) progress_->finish();
   }
 
   std::int64_t steps_done() const noexcept { return step_; }
   Model& model() noexcept { return *model_; }
   Strategy& strategy() noexcept { return strategy_; }
-  const FlatModel& flat() const noexcept { return flat_; }
 
   /// One optimizer step: all micro-batches forward and backward, then unscale, clip, step. Nobody else writes this
   /// order.
   void step() {
-    flat_.trainable().check_owned();
     const auto epoch = batches_.cursor().epoch;
     const auto batches = batches_.next();
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
-    StepFacts facts{targets, out_of_time(), std::exchange(last_loss_, {}), *group_};
+    StepFacts facts{targets, out_of_time(), std::exchange(last_loss_, {}), calls(), *group_};
 
     for (std::size_t i = 0; i < batches.size(); ++i) {
       strategy_.begin_backward(i + 1 == batches.size() ? Sync::now : Sync::defer);
       const auto loss = forward(batches[i]);
-      loss.backward(facts.seed(loss));
+      if constexpr (scales_loss<Precision>)
+        loss.backward(scaler_.scale(facts.seed(loss)));
+      else
+        loss.backward(facts.seed(loss));
       strategy_.finish_backward();
       last_loss_ = last_loss_.defined() ? last_loss_ + loss.detach() : loss.detach();
     }
-    const auto norm =
-        gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
+    std::optional<at::Tensor> found_inf;
+    if constexpr (scales_loss<Precision>)
+      found_inf = strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
+    auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
+    if (config_.training.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.training.grad_value_clip);
     if (config_.training.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.training.grad_norm_clip);
     const double learning_rate = learning_rate_at(config_.optimizer, step_);
-    optimizer_.step(learning_rate);
+    optimizer_.step(learning_rate, found_inf);
+    if constexpr (scales_loss<Precision>) {
+      scaler_.update(*found_inf);
+      norm = norm.masked_fill(*found_inf > 0, 0.0);  // of a step that was left out
+    }
+    if (average_) average_->update();
+    strategy_.finish_step();
     ++step_;
 
     record(facts, norm, {.step = step_, .epoch = epoch, .learning_rate = learning_rate});
@@ -182,15 +199,35 @@ class Trainer {
     };
   }
 
+  /// What keeps small gradients from vanishing; nothing where they do not.
+  using Scaler = ScalerOf<Precision>;
+  Scaler make_scaler() const {
+    if constexpr (scales_loss<Precision>)
+      return precision_.make_scaler(strategy_.slices().front().values.device());
+    else
+      return {};
+  }
+
   std::span<const Slice> attach() {
+    Precision::check(device_);
     strategy_.attach(flat_);
     return strategy_.slices();
   }
 
   at::Tensor forward(const Batch& batch) {
-    [[maybe_unused]] const auto scope = precision_.forward_scope();
-    auto run = strategy_.runner();
-    return compute_loss(*model_, run, batch.to(device_)).sum;
+    [[maybe_unused]] const auto scope = precision_.forward_scope(device_.type());
+    return strategy_.forward(*model_, batch.to(device_), [](auto& model, auto& run, const auto& own_batch) {
+      return compute_loss(model, run, own_batch).sum;
+    });
+  }
+
+  /// A number for the layers that this rank has called since the last time, from strategies that must agree on them.
+  std::uint16_t calls() {
+    if constexpr (requires { strategy_.take_call_hash(); }) {
+      const auto hash = strategy_.take_call_hash();
+      return static_cast<std::uint16_t>(hash ^ (hash >> 16U));
+    }
+    return 0;
   }
 
   static bool divides(std::int64_t every, std::int64_t count) { return every > 0 && count % every == 0; }
@@ -224,7 +261,7 @@ class Trainer {
   /// Ranks   Collective.
   void read_all_steps() {
     if (steps_.empty()) return;
-    StepFacts facts{0, false, std::exchange(last_loss_, {}), *group_};
+    StepFacts facts{0, false, std::exchange(last_loss_, {}), calls(), *group_};
     steps_.close(facts.sums());
     while (const auto done = steps_.pop(1)) report(*done);
     steps_.reopen();
@@ -242,7 +279,7 @@ class Trainer {
 
   /// Bytes of this rank's persistent parameters, gradients and optimizer state.
   std::int64_t state_bytes() const {
-    auto bytes = flat_.trainable().bytes() + flat_.frozen().bytes();
+    auto bytes = strategy_.trainable().bytes() + strategy_.frozen().bytes();
     for (const auto& moment : optimizer_.moments())
       for (const auto& slice : moment.slices) bytes += static_cast<std::int64_t>(slice.nbytes());
     return bytes;
@@ -252,15 +289,26 @@ class Trainer {
     evaluated_at_ = step_;
     if (!validation_) return;
     read_all_steps();
+    exchange_average();
     const auto result =
         evaluate(*validation_, *group_, config_.batch_size, config_.training.eval_samples, [&](const Batch& batch) {
           const EvaluationMode mode{*model_};
           return forward(batch);
         });
+    exchange_average();
     const Evaluated row{step_, batches_.cursor().epoch, result.mean_loss, result.samples};
     if (metrics_) metrics_->write(row);
     if (progress_) progress_->show(row);
     step_started_ = Clock::now();
+  }
+
+  /// Before an evaluation and after it: the model computes with the average of its parameters, and with them again.
+  /// Ranks   Collective.
+  void exchange_average() {
+    if (!average_) return;
+    strategy_.settle();  // nobody is being sent what is now written
+    average_->swap();
+    strategy_.finish_step();
   }
 
   void save() {
@@ -268,24 +316,40 @@ class Trainer {
     if (config_.training.save_dir.empty()) return;
     read_all_steps();
     save_checkpoint(config_.training.save_dir, {step_, batches_.cursor(), config_.settings},
-                    state_of(flat_, strategy_.slices(), optimizer_.moments()), device_, *group_);
+                    gather_state(strategy_, state(), *group_), device_, *group_);
     step_started_ = Clock::now();
   }
 
   void resume() {
     if (config_.training.save_dir.empty()) return start_observing();
     on_rank_zero(*group_, Errc::storage, [&] { check_writable(config_.training.save_dir); });
-    const auto found = load_checkpoint(config_.training.save_dir, config_.settings,
-                                       state_of(flat_, strategy_.slices(), optimizer_.moments()), device_,
+    const auto found = load_checkpoint(config_.training.save_dir, config_.settings, state(), device_,
                                        config_.training.seed, log_, *group_);
     if (found) {
+      strategy_.finish_step();  // what the optimizer holds is what the model computes with
       step_ = found->step;
       batches_.seek(found->cursor);
       optimizer_.resume_at(step_);
+      if (average_) average_->resume_at(step_);
       evaluated_at_ = saved_at_ = step_;
       if (finished()) log_.info("already at step " + std::to_string(step_) + ": nothing left to do");
     }
     start_observing();
+  }
+
+  RunState state() const {
+    RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), optimizer_.moments()), {}};
+    if (average_) {
+      const std::span<const Moment> average{&average_->average(), 1};
+      state.parts.push_back(state_parts(strategy_.trainable(), Arena{}, average).back());
+    }
+    for (const auto& buffer : model_->named_buffers())
+      state.whole.emplace_back("model." + buffer.key(), buffer.value());
+    if constexpr (requires { optimizer_.step_count(); })
+      state.whole.emplace_back("optimizer.step", optimizer_.step_count());
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state()) state.whole.emplace_back("scaler." + name, tensor);
+    return state;
   }
 
   void start_observing() {
@@ -298,11 +362,13 @@ class Trainer {
   Group* group_;
   Config config_;
   std::shared_ptr<Model> model_;
+  Precision precision_;
   FlatModel flat_;
   at::Device device_;
-  Precision precision_;
   Strategy strategy_;
   Optimizer optimizer_;
+  Scaler scaler_;
+  std::optional<EMA> average_;
   StepBatches<Dataset> batches_;
   std::shared_ptr<const Dataset> validation_;
   Log log_;

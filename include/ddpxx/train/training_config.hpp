@@ -15,7 +15,9 @@ struct TrainingConfig {
   double max_time = 0.0;
   std::uint64_t seed = 1337;
   double grad_norm_clip = 1.0;
+  double grad_value_clip = 0.0;
   std::int64_t accumulation_steps = 1;
+  double ema_decay = 0.0;
   std::string save_dir = {};
   std::int64_t save_every = 0;
   std::int64_t save_every_epochs = 0;
@@ -35,7 +37,12 @@ struct TrainingConfig {
         field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
                                      Resume::must_match),
         field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
+        field<&TrainingConfig::grad_value_clip>("Largest size of each gradient's elements; 0 does not clip",
+                                                at_least(0.0)),
         field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1)),
+        field<&TrainingConfig::ema_decay>(
+            "Memory of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
+            below(1.0)),
         field<&TrainingConfig::save_dir>("Directory of the snapshot; a run resumes from the one it finds there",
                                          Resume::free),
         field<&TrainingConfig::save_every>("Save every so many optimizer steps; 0 only at the end", at_least(0),

@@ -1,0 +1,110 @@
+// ddpxx/optim/ema.hpp — an exponential moving average of the parameters, over slices of flat memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/ema_config.hpp>
+
+namespace ddpxx {
+
+/// Follows the parameters: after each step, average = decay · average + (1 - decay) · value. The first update copies.
+/// A slice needs nothing of its neighbours, so that sharded parameters have a sharded average, of the same numbers.
+/// Errors  `config` for values of less than 32 bits: rounding would hold an average of them still.
+/// Source  torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn; the warm-up is TensorFlow's
+///         ExponentialMovingAverage with num_updates.
+class EMA {
+ public:
+  using Config = EMAConfig;
+
+  EMA(const Config& config, std::span<const Slice> slices) : config_{config}, average_{make_moment("ema", slices)} {
+    for (const auto& slice : slices) {
+      if (slice.values.element_size() < 4)
+        throw Error{Errc::config, std::string{"a moving average of "} + c10::toString(slice.values.scalar_type()) +
+                                      " parameters would stand still: keep them in float32, or go without"};
+      values_.push_back(slice.values);
+    }
+    copy_values();
+  }
+
+  /// Takes the values of the step just made into the average: one call over all slices.
+  /// Errors  `config` while values and average are exchanged.
+  void update() {
+    if (swapped_)
+      throw Error{Errc::config, "EMA::update() while the values are exchanged for their average: swap() back first"};
+    if (steps_done_ == 0) {
+      copy_values();
+    } else if (!values_.empty()) {
+      const c10::NoGradGuard no_grad;
+      at::_foreach_lerp_(average_.slices, values_, 1.0 - decay_after(steps_done_));
+    }
+    ++steps_done_;
+  }
+
+  /// Exchanges the values and their average, bit for bit, through a buffer of a few MiB. The caller sees to it that
+  /// nobody is reading the values, and tells those who hold copies of them (a strategy's `finish_step()`).
+  void swap() {
+    const c10::NoGradGuard no_grad;
+    constexpr std::int64_t kMost = 1 << 20;  // elements at a time
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      for (std::int64_t begin = 0, size = values_[i].numel(); begin < size; begin += kMost) {
+        const auto value = values_[i].narrow(0, begin, std::min(kMost, size - begin));
+        const auto average = average_.slices[i].narrow(0, begin, value.numel());
+        const auto kept = value.clone();
+        value.copy_(average);
+        average.copy_(kept);
+      }
+    swapped_ = !swapped_;
+  }
+
+  /// Laid out like an optimizer's moments, for a snapshot.
+  const Moment& average() const noexcept { return average_; }
+  std::int64_t steps_done() const noexcept { return steps_done_; }
+  /// Says that the average now holds the state after `step` updates.
+  void resume_at(std::int64_t step) noexcept { steps_done_ = step; }
+
+ private:
+  double decay_after(std::int64_t steps) const {
+    if (!config_.warmup) return config_.decay;
+    const auto n = static_cast<double>(steps);
+    return std::min(config_.decay, (1.0 + n) / (10.0 + n));
+  }
+
+  void copy_values() {
+    const c10::NoGradGuard no_grad;
+    if (!values_.empty()) at::_foreach_copy_(average_.slices, values_);
+  }
+
+  Config config_;
+  Moment average_;
+  std::vector<at::Tensor> values_;
+  std::int64_t steps_done_ = 0;
+  bool swapped_ = false;
+};
+
+/// A scope in which the parameters are their average, as an evaluation wants them.
+/// It ends as it begins, with `EMA::swap()`; who holds copies of the values is to be told after both.
+class AverageScope {
+ public:
+  explicit AverageScope(EMA& ema) : ema_{&ema} { ema.swap(); }
+  AverageScope(const AverageScope&) = delete;
+  AverageScope& operator=(const AverageScope&) = delete;
+  ~AverageScope() { ema_->swap(); }
+
+ private:
+  EMA* ema_;
+};
+
+static_assert(BuiltFromSlices<EMA>);
+
+}  // namespace ddpxx

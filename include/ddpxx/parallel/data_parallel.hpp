@@ -1,0 +1,208 @@
+// ddpxx/parallel/data_parallel.hpp — one process, several devices: a replica on each, a part of every batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/irange.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/data_parallel_config.hpp>
+
+namespace ddpxx {
+
+/// One process drives several devices: the model is copied to each, every batch is cut into as many parts, threads run
+/// them forward at the same time, and the gradients are added up on the first. On a CPU the replicas are copies beside
+/// each other. DDP is faster: it has no copy of all parameters every step, no thread that waits for another, and it
+/// leaves the machine; this is for scripts that must stay one process. Random numbers on a CPU are drawn from one
+/// generator by all replicas, so dropout is not repeatable there.
+/// Errors  `config` in a group of more than one rank, and for a model that cannot be cloned.
+class DataParallel {
+ public:
+  using Config = DataParallelConfig;
+
+  DataParallel(const Config& config, Group& group) : config_{config} {
+    if (group.size() > 1)
+      throw Error{Errc::config, "strategy dp runs one process on all devices, but this group has " +
+                                    std::to_string(group.size()) + "; choose ddp, or start one process"};
+  }
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  void attach(FlatModel& model) {
+    for (const auto device : other_devices(model.device())) {
+      replicas_.push_back(std::make_unique<Replica>());
+      replicas_.back()->model = clone(model.module(), device);
+    }
+    trainable_ = Arena{model.trainable()};
+    frozen_ = Arena{model.frozen(), {.gradients = Gradients::none}};
+    buffers_ = model.buffers();
+    sum_.emplace(trainable_);
+    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { add(i, gradient); }};
+    for (auto& replica : replicas_) fill(*replica, model);
+  }
+
+  std::span<const Slice> slices() const { return trainable_.slices(); }
+  const Arena& trainable() const { return trainable_; }
+  const Arena& frozen() const { return frozen_; }
+
+  template <class Next, class... Args>
+  decltype(auto) around(Layers, Next&& next, Args&&... args) {
+    return std::forward<Next>(next)(std::forward<Args>(args)...);
+  }
+  auto runner() { return LayerRunner{*this}; }
+
+  /// The sum of the replicas' losses. Without gradients, and for a batch of one, the first device works alone.
+  template <class Model, class Batch, class Compute>
+  at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
+    static_assert(
+        requires {
+          { batch.split(std::int64_t{}) } -> std::same_as<std::vector<Batch>>;
+        }, "DataParallel cuts batches: add `std::vector<Batch> split(std::int64_t parts) const` to the batch");
+    auto run = runner();
+    auto parts = at::GradMode::is_enabled() ? batch.split(std::ssize(replicas_) + 1) : std::vector<Batch>{batch};
+    if (parts.size() == 1) return compute(model, run, batch);
+
+    std::vector<at::Tensor> losses(parts.size());
+    std::vector<std::exception_ptr> failures(parts.size());
+    const at::ThreadLocalState state;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < parts.size(); ++i)
+      threads.emplace_back([&, i] {
+        try {
+          const at::ThreadLocalStateGuard same_state{state};
+          at::set_num_threads(1);
+          auto& replica = *replicas_[i - 1];
+          auto& copy = dynamic_cast<Model&>(*replica.model);
+          copy.train(model.is_training());
+          auto own_run = runner();
+          losses[i] = compute(copy, own_run, parts[i].to(replica.trainable.options().device()));
+        } catch (...) {
+          failures[i] = std::current_exception();
+        }
+      });
+    try {
+      losses[0] = compute(model, run, parts[0]);
+    } catch (...) {
+      failures[0] = std::current_exception();
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    auto loss = losses[0];
+    for (std::size_t i = 1; i < losses.size(); ++i) loss = loss + losses[i].to(loss.device());
+    return loss;
+  }
+
+  void begin_backward(Sync sync) {
+    trainable_.check_owned();
+    sync_ = sync;
+    sum_->hide();
+  }
+  void finish_backward() {
+    if (sync_ == Sync::now) sum_->publish();
+  }
+  /// Gives the replicas the new parameters, one copy a device, and what a snapshot may have changed beside them.
+  void finish_step() {
+    trainable_.publish_masters();
+    const c10::NoGradGuard no_grad;
+    const auto copy = [](const Arena& from, Arena& into) {
+      for (std::size_t i = 0; i < from.segments().size(); ++i)
+        into.segments()[i].values.copy_(from.segments()[i].values, /*non_blocking=*/true);
+    };
+    for (const auto& replica : replicas_) {
+      copy(trainable_, replica->trainable);
+      copy(frozen_, replica->frozen);
+      for (auto into = replica->model->buffers(); const auto i : c10::irange(buffers_.size()))
+        into[i].copy_(buffers_[i], /*non_blocking=*/true);
+    }
+  }
+  void settle() {}
+
+  /// Whether replicas take random numbers from each other.
+  bool draws_from_one_generator() const { return !replicas_.empty() && trainable_.options().device().is_cpu(); }
+
+  at::Tensor sum_over_shards(at::Tensor value) const { return value; }
+  void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
+  auto gathered() { return std::monostate{}; }
+  std::size_t num_replicas() const noexcept { return replicas_.size() + 1; }
+
+ private:
+  struct Replica {
+    std::shared_ptr<torch::nn::Module> model;
+    Arena trainable;
+    Arena frozen;
+    GradientHooks hooks;
+  };
+
+  std::vector<at::Device> other_devices(at::Device first) const {
+    std::vector<at::Device> devices;
+    const auto count = first.is_cuda() && config_.replicas == 0 ? at::detail::getCUDAHooks().deviceCount()
+                                                                : static_cast<int>(config_.replicas);
+    for (int i = 0; std::ssize(devices) + 1 < count; ++i)
+      if (!first.is_cuda() || i != first.index())
+        devices.push_back(first.is_cuda() ? at::Device{at::kCUDA, static_cast<c10::DeviceIndex>(i)} : first);
+    return devices;
+  }
+
+  static std::shared_ptr<torch::nn::Module> clone(const torch::nn::Module& model, at::Device device) {
+    try {
+      return model.clone(device);
+    } catch (const c10::Error&) {
+      throw Error{Errc::config,
+                  "DataParallel copies the model: derive it, and every module in it, from "
+                  "torch::nn::Cloneable, or choose another strategy"};
+    }
+  }
+
+  /// Puts a clone's parameters into flat memory of the same layout, and leads their gradients to the first device.
+  void fill(Replica& replica, const FlatModel& model) {
+    const auto named = replica.model->named_parameters();
+    const auto arena = [&](std::vector<NamedParameter> parameters) {
+      for (auto& parameter : parameters) parameter.tensor = named[parameter.name];
+      return Arena{parameters, {.gradients = Gradients::none}};
+    };
+    replica.trainable = arena(model.trainable());
+    replica.frozen = arena(model.frozen());
+    replica.hooks = GradientHooks{replica.trainable, [this](std::size_t i, const at::Tensor& gradient) {
+                                    add(i, gradient.defined() ? gradient.to(trainable_.options().device()) : gradient);
+                                  }};
+  }
+
+  /// Devices run backward on threads of their own.
+  void add(std::size_t i, const at::Tensor& gradient) {
+    const std::lock_guard lock{mutex_};
+    const c10::NoGradGuard no_grad;
+    sum_->add(i, gradient);
+  }
+
+  Config config_;
+  Arena trainable_;
+  Arena frozen_;
+  std::vector<at::Tensor> buffers_;
+  std::mutex mutex_;
+  std::optional<GradientSum> sum_;
+  GradientHooks hooks_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  Sync sync_ = Sync::now;
+};
+
+static_assert(ParallelStrategy<DataParallel> && explain_strategy<DataParallel>());
+
+}  // namespace ddpxx

@@ -1,0 +1,20 @@
+// ddpxx/parallel/data_parallel_config.hpp — what a user may set about DataParallel.
+#pragma once
+
+#include <cstdint>
+
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+struct DataParallelConfig {
+  std::int64_t replicas = 0;
+
+  static constexpr auto describe() {
+    return fields(field<&DataParallelConfig::replicas>(
+        "Copies of the model, one a GPU; 0 takes all GPUs. On a CPU they lie beside each other, and 0 is one",
+        at_least(0), Resume::free));
+  }
+};
+
+}  // namespace ddpxx

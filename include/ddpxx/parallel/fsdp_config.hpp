@@ -1,0 +1,79 @@
+// ddpxx/parallel/fsdp_config.hpp — what a user may set about FSDP and HSDP.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+/// Where a rank keeps its shard, with the optimizer's state, between steps.
+enum class Offload { none, cpu };
+
+constexpr auto enum_names(Offload) { return std::array{Named{Offload::none, "none"}, Named{Offload::cpu, "cpu"}}; }
+
+struct FSDPConfig {
+  std::string reshard_after_forward = "true";
+  bool reduce_each_backward = true;
+  Offload offload = Offload::none;
+  bool broadcast_buffers = true;
+  bool check_calls = false;
+
+  /// Over how many ranks a layer is sharded between forward and backward: 0 over all of them, 1 not at all.
+  /// None if the text is neither true, false nor a number.
+  static constexpr int kAll = 0;
+  std::optional<int> ranks_after_forward() const {
+    if (reshard_after_forward == "true") return kAll;
+    if (reshard_after_forward == "false") return 1;
+    int ranks = 0;
+    const auto* end = reshard_after_forward.data() + reshard_after_forward.size();
+    const auto [stop, error] = std::from_chars(reshard_after_forward.data(), end, ranks);
+    if (error != std::errc{} || stop != end || ranks < 1) return std::nullopt;
+    return ranks;
+  }
+
+  static constexpr auto describe() {
+    return fields(
+        field<&FSDPConfig::reshard_after_forward>(
+            "Free a layer's parameters between forward and backward: true, false, or a number of ranks to shard over",
+            Resume::free),
+        field<&FSDPConfig::reduce_each_backward>(
+            "Reduce the gradients of every batch of an accumulated step; false communicates once and holds them whole"),
+        field<&FSDPConfig::offload>("Keep shards and optimizer state in the memory of the CPU, and step there",
+                                    Resume::free),
+        field<&FSDPConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free),
+        field<&FSDPConfig::check_calls>("Before each gather, compare with the other ranks which layer it is for: slow",
+                                        Resume::free));
+  }
+  std::vector<FieldError> check() const {
+    if (ranks_after_forward()) return {};
+    return {{"reshard_after_forward", "\"" + reshard_after_forward + "\" is none of true, false, a number of ranks"}};
+  }
+};
+
+/// The ranks that share one copy of a model when nothing else is said: those of one node, where their number divides
+/// the world, else its largest divisor below.
+inline std::int64_t shard_size_for(std::int64_t ranks_of_a_node, std::int64_t world_size) {
+  auto size = std::min(ranks_of_a_node, world_size);
+  while (world_size % size != 0) --size;
+  return size;
+}
+
+struct HSDPConfig {
+  std::int64_t shard_size = 0;
+  FSDPConfig fsdp;
+
+  static constexpr auto describe() {
+    return fields(
+        field<&HSDPConfig::shard_size>("Ranks that share one copy of the model; 0 takes all of them", at_least(0)));
+  }
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,136 @@
+// ddpxx/parallel/gradient_shards.hpp — gradients that come whole, segment by segment, and stay as this rank's pieces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/buffer_pool.hpp>
+
+namespace ddpxx {
+
+/// What whole gradients are borrowed for: to be sent as they are, or to sum several batches first, in the type of the
+/// parameters before any was converted.
+enum class Borrow { to_send, to_sum };
+
+/// Averages the gradients of segments over the ranks and leaves each rank its piece, while backward is running.
+/// The sum of a step's backward passes lies in the pieces; the first one of a step replaces what the last step left.
+/// Ranks   `reduce` and `finish` are collective, in the same order on all ranks.
+class GradientShards {
+ public:
+  /// Gradients are summed over `shards`, and their pieces over `replicas`, ranks that hold the same pieces.
+  GradientShards(Arena& arena, const Group& shards, const Group* replicas, BufferPool& pool,
+                 std::optional<at::ScalarType> reduction)
+      : arena_{&arena},
+        shards_{&shards},
+        replicas_{replicas},
+        pool_{&pool},
+        device_options_{arena.segments().front().values.options().dtype(arena.options().dtype())},
+        type_{reduction.value_or(c10::typeMetaToScalarType(arena.options().dtype()))},
+        scale_{1.0 / (shards.size() * (replicas != nullptr ? replicas->size() : 1))},
+        written_(arena.segments().size(), false) {}
+
+  /// Memory for the whole gradients of a segment, zeros; it goes back with `reduce`.
+  at::Tensor borrow(std::size_t segment, Borrow purpose = Borrow::to_send) {
+    const auto type = purpose == Borrow::to_send ? type_ : c10::typeMetaToScalarType(device_options_.dtype());
+    auto memory = pool_->tensor(arena_->segments()[segment].size(), device_options_.dtype(type));
+    memory.zero_();
+    return memory;
+  }
+  /// Adds a gradient, scaled, where it belongs in a segment's memory; an undefined one counts as zeros.
+  void add(const at::Tensor& memory, const ArenaEntry& entry, const at::Tensor& gradient) const {
+    if (!gradient.defined()) return;
+    const c10::NoGradGuard no_grad;
+    Arena::part(memory, entry, arena_->segments()[entry.segment].begin).add_(gradient, scale_);
+  }
+
+  /// Starts the reduction of a segment whose gradients are all written. At most two are under way, so that memory does
+  /// not grow with the depth of the model.
+  void reduce(std::size_t i, at::Tensor memory) {
+    const c10::NoGradGuard no_grad;
+    while (under_way_.size() >= kMostUnderWay) finish_oldest();
+    if (memory.scalar_type() != type_) {
+      const auto sum = std::exchange(memory, pool_->tensor(memory.numel(), memory.options().dtype(type_)));
+      memory.copy_(sum);
+      pool_->take_back(sum);
+    }
+    auto& segment = arena_->segments()[i];
+    const bool direct = !written_[i] && segment.gradient.scalar_type() == type_ &&
+                        segment.gradient.device() == device_options_.device();
+    auto piece = direct ? segment.gradient : pool_->tensor(segment.gradient.numel(), memory.options());
+    auto pending = start_reduce_scatter(piece, memory, *shards_);
+    under_way_.push_back({i, std::move(memory), std::move(piece), direct, std::move(pending)});
+    written_[i] = written_[i] || direct;
+  }
+
+  /// Waits until everything that was started lies in the pieces.
+  void finish() {
+    const c10::NoGradGuard no_grad;
+    while (!under_way_.empty()) finish_oldest();
+  }
+
+  /// Drops what the step has brought so far.
+  void abandon() {
+    for (auto& each : under_way_) {
+      each.pending.wait();
+      pool_->take_back(each.memory);
+      if (!each.direct) pool_->take_back(each.piece);
+    }
+    under_way_.clear();
+    written_.assign(written_.size(), false);
+  }
+
+  /// Ends the step: what was never written is zero.
+  void end_step() {
+    for (std::size_t i = 0; i < written_.size(); ++i) {
+      if (!written_[i]) arena_->segments()[i].gradient.zero_();
+      written_[i] = false;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMostUnderWay = 2;
+  struct UnderWay {
+    std::size_t segment;
+    at::Tensor memory;
+    at::Tensor piece;
+    bool direct;
+    Pending pending;
+  };
+
+  void finish_oldest() {
+    auto oldest = std::move(under_way_.front());
+    under_way_.pop_front();
+    oldest.pending.wait();
+    pool_->take_back(oldest.memory);
+    if (replicas_ != nullptr) all_reduce(oldest.piece, *replicas_);
+    if (oldest.direct) return;
+    auto& gradient = arena_->segments()[oldest.segment].gradient;
+    if (written_[oldest.segment])
+      gradient.add_(oldest.piece.to(gradient.device()));
+    else
+      gradient.copy_(oldest.piece);
+    written_[oldest.segment] = true;
+    pool_->take_back(oldest.piece);
+  }
+
+  Arena* arena_;
+  const Group* shards_;
+  const Group* replicas_;
+  BufferPool* pool_;
+  at::TensorOptions device_options_;
+  at::ScalarType type_;
+  double scale_;
+  std::vector<bool> written_;
+  std::deque<UnderWay> under_way_;
+};
+
+}  // namespace ddpxx

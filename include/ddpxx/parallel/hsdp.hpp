@@ -1,0 +1,52 @@
+// ddpxx/parallel/hsdp.hpp — hybrid sharding: shards inside small groups of ranks, copies across the groups.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ddpxx/parallel/fsdp.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// The two groups that a rank of a grid belongs to: its row shares a copy, its column holds the same shard.
+class ShardGrid {
+ public:
+  ShardGrid(std::int64_t shard_size, Group& group)
+      : size_{shard_size == 0 ? group.size() : static_cast<int>(shard_size)},
+        row_{make(group, size_, Axis::row)},
+        column_{make(group, size_, Axis::column)} {}
+
+ protected:
+  enum class Axis { row, column };
+
+  static Group make(Group& group, int size, Axis axis) {
+    if (size > group.size() || group.size() % size != 0)
+      throw Error{Errc::config, "shard_size=" + std::to_string(size) + " does not divide the world of " +
+                                    std::to_string(group.size()) + " ranks: choose a divisor"};
+    const int row = group.rank() / size, column = group.rank() % size;
+    return axis == Axis::row ? group.part(row, column, size) : group.part(column, row, group.size() / size);
+  }
+
+  int size_;
+  Group row_;
+  Group column_;
+};
+
+}  // namespace detail
+
+/// FSDP inside groups of `shard_size` neighbouring ranks; gradients are averaged across the groups as well. Gathers
+/// stay inside a node where the groups are the nodes. Errors  `config` for a size that does not divide the world; those
+/// of FSDP.
+class HSDP : private detail::ShardGrid, public FSDP {
+ public:
+  using Config = HSDPConfig;
+
+  HSDP(const Config& config, Group& group)
+      : detail::ShardGrid{config.shard_size, group}, FSDP{config.fsdp, row_, &column_} {}
+};
+
+static_assert(ParallelStrategy<HSDP> && explain_strategy<HSDP>());
+
+}  // namespace ddpxx

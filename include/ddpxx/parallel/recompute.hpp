@@ -1,0 +1,117 @@
+// ddpxx/parallel/recompute.hpp — activation checkpointing around the layers of any strategy.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <span>
+#include <utility>
+
+#include <ddpxx/flat/recompute.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/recompute_config.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+template <class S>
+inline constexpr bool recomputes = false;
+}  // namespace detail
+
+/// `Strategy`, with the activations of layers dropped after forward and computed again in backward. The strategy's own
+/// work stays outermost: parameters are gathered once for the second run and its backward.
+/// Results equal the strategy's bit for bit, with dropout too.
+template <ParallelStrategy Strategy>
+class Recompute {
+  static_assert(!detail::recomputes<Strategy>, "Recompute<Recompute<S>>: once is enough, a layer is run again once");
+
+ public:
+  struct Config {
+    typename Strategy::Config strategy = {};
+    RecomputeConfig recompute = {};
+  };
+
+  Recompute(const Config& config, Group& group) : config_{config.recompute}, strategy_{config.strategy, group} {}
+
+  void attach(FlatModel& model) {
+    strategy_.attach(model);
+    for (std::size_t i = 0; i < model.layers().size(); ++i) index_of_[model.layers()[i]] = i;
+  }
+  std::span<const Slice> slices() const { return strategy_.slices(); }
+  const Arena& trainable() const { return strategy_.trainable(); }
+  const Arena& frozen() const { return strategy_.frozen(); }
+
+  template <class Next, class... Args>
+  auto around(Layers layers, Next&& next, Args&&... args) {
+    if constexpr (requires { strategy_.draws_from_one_generator(); })
+      if (at::GradMode::is_enabled() && config_.policy != RecomputeConfig::Policy::none &&
+          strategy_.draws_from_one_generator())
+        throw Error{Errc::config,
+                    "the replicas of DataParallel draw from one generator on a CPU, so that a layer that is run again "
+                    "could not draw the same: set recompute=none, or choose ddp"};
+    if (!chosen(layers)) return strategy_.around(layers, std::forward<Next>(next), std::forward<Args>(args)...);
+    return strategy_.around(
+        layers,
+        [this, layers, next = std::forward<Next>(next)](auto&&... inputs) mutable {
+          return recompute_.around(layers, next, std::forward<decltype(inputs)>(inputs)...);
+        },
+        std::forward<Args>(args)...);
+  }
+  /// Where the segment that begins with layer `first` of a row ends. As in checkpoint_sequential the last one takes
+  /// what is left over.
+  std::size_t segment_end(std::size_t first, std::size_t layers) const {
+    if (config_.policy != RecomputeConfig::Policy::segments) return first + 1;
+    const auto size = std::max<std::size_t>(1, layers / config_.count);
+    return first / size + 1 >= config_.count ? layers : first + size;
+  }
+  template <class Work, class... Inputs>
+  at::Tensor keep(Work& work, const Inputs&... inputs) {
+    if (config_.policy != RecomputeConfig::Policy::selective) return work(inputs...);
+    return recompute_.keep(work, inputs...);
+  }
+  auto runner() { return LayerRunner{*this}; }
+
+  template <class Model, class Batch, class Compute>
+  at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
+    static_assert(
+        requires(LayerRunner<Recompute>& run) { model.forward(run, batch); },
+        "Recompute needs a model that calls its layers through the runner: write `template <class Run> Loss "
+        "forward(Run& run, const Batch& batch)`, and in it `x = run(*block, x)`");
+    return strategy_.forward(model, batch, [&](auto& own_model, auto&, const auto& own_batch) {
+      auto run = runner();
+      return compute(own_model, run, own_batch);
+    });
+  }
+
+  void begin_backward(Sync sync) { strategy_.begin_backward(sync); }
+  void finish_backward() { strategy_.finish_backward(); }
+  void finish_step() { strategy_.finish_step(); }
+  void settle() { strategy_.settle(); }
+  at::Tensor sum_over_shards(at::Tensor value) const { return strategy_.sum_over_shards(std::move(value)); }
+  void assemble(at::Tensor whole, const at::Tensor& piece) const { strategy_.assemble(std::move(whole), piece); }
+  auto gathered() { return strategy_.gathered(); }
+  auto take_call_hash()
+    requires requires(Strategy& s) { s.take_call_hash(); }
+  {
+    return strategy_.take_call_hash();
+  }
+
+ private:
+  bool chosen(Layers layers) const {
+    const auto found = index_of_.find(layers.front());
+    const auto index = found == index_of_.end() ? 0 : found->second;
+    if (config_.policy == RecomputeConfig::Policy::none) return false;
+    if (config_.chosen) return config_.chosen(index);
+    return config_.policy != RecomputeConfig::Policy::every || index % std::max<std::size_t>(config_.count, 1) == 0;
+  }
+
+  RecomputeConfig config_;
+  Strategy strategy_;
+  RecomputeCall recompute_;
+  std::map<const Layer*, std::size_t> index_of_;
+};
+
+template <class S>
+inline constexpr bool detail::recomputes<Recompute<S>> = true;
+
+}  // namespace ddpxx

@@ -1,0 +1,235 @@
+// ddpxx/parallel/zero.hpp — ZeRO-1 and ZeRO-2: every rank holds all parameters, and steps a part of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/flat/buffer_pool.hpp>
+#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/parallel/buffers.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/gradient_shards.hpp>
+#include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/same_model.hpp>
+#include <ddpxx/parallel/zero_config.hpp>
+
+namespace ddpxx {
+
+/// What is cut into pieces, one a rank: the optimizer's state (ZeRO-1), and the gradients as well (ZeRO-2).
+enum class ZeROStage { optimizer = 1, gradients = 2 };
+
+/// Every rank holds the whole model, steps one piece of each bucket, and is given the others' pieces while the next
+/// forward pass begins. Gradients are reduce-scattered while backward runs. With ZeRO-2 each backward pass of an
+/// accumulated step communicates, since no rank has room for the whole sum; with ZeRO-1 only the last.
+/// Errors  `peer` naming the first parameter that differs between ranks; those of `Reducer`.
+/// Source  Rajbhandari et al. 2020, arXiv:1910.02054; equal to DDP bit for bit at two ranks, without clipping.
+template <ZeROStage kStage>
+class ZeRO {
+ public:
+  using Config = ZeROConfig;
+
+  ZeRO(const Config& config, Group& group) : config_{config}, group_{&group} {}
+  ZeRO(const ZeRO&) = delete;
+  ZeRO& operator=(const ZeRO&) = delete;
+
+  void attach(FlatModel& model) {
+    check_same_model(model, *group_);
+    const auto send = [this](at::Tensor values) { broadcast(values, *group_); };
+    trainable_ = Arena{model.trainable(),
+                       {.gradients = kStage == ZeROStage::optimizer ? Gradients::whole : Gradients::piece,
+                        .pieces = group_->size(),
+                        .piece = group_->rank(),
+                        .cut = CutAt::bytes,
+                        .first_segment_bytes = config_.first_bucket_bytes,
+                        .segment_bytes = config_.bucket_bytes,
+                        .prepare = send}};
+    frozen_ = Arena{model.frozen(), {.gradients = Gradients::none, .prepare = send}};
+    buffers_ = SharedBuffers{model.buffers(), *group_,
+                             config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
+    find_segments_of_layers(model);
+    gathers_.resize(trainable_.segments().size());
+    if constexpr (kStage == ZeROStage::optimizer) {
+      reducer_.emplace(
+          trainable_, *group_,
+          ReducerOptions{.unused = config_.find_unused_parameters ? UnusedParameters::find : UnusedParameters::refuse,
+                         .bucket_is_segment = true,
+                         .start = [this](std::size_t i, at::Tensor memory) {
+                           return start_reduce_scatter(trainable_.segments()[i].gradient, memory, *group_);
+                         }});
+    } else {
+      shards_.emplace(trainable_, *group_, nullptr, pool_, model.formats().reduction);
+      arriving_.resize(trainable_.segments().size());
+      arrived_.assign(trainable_.size(), false);
+      used_.assign(trainable_.size(), false);
+    }
+    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); }};
+  }
+
+  std::span<const Slice> slices() const { return trainable_.slices(); }
+  const Arena& trainable() const { return trainable_; }
+  const Arena& frozen() const { return frozen_; }
+
+  /// Before a layer runs, its new parameters must be there.
+  template <class Next, class... Args>
+  decltype(auto) around(Layers layers, Next&& next, Args&&... args) {
+    for (const auto* layer : layers)
+      if (const auto found = segments_of_.find(layer); found != segments_of_.end())
+        for (const auto segment : found->second) gathers_[segment].wait();
+    return std::forward<Next>(next)(std::forward<Args>(args)...);
+  }
+  auto runner() { return LayerRunner{*this}; }
+  template <class Model, class Batch, class Compute>
+  at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
+    auto run = runner();
+    if constexpr (requires { model.forward(run, batch); })
+      for (const auto segment : segments_of_[nullptr]) gathers_[segment].wait();
+    else
+      settle();
+    return compute(model, run, batch);
+  }
+
+  void begin_backward(Sync sync) {
+    trainable_.check_owned();
+    sync_ = sync;
+    buffers_.begin_backward(sync);
+    if constexpr (kStage == ZeROStage::optimizer)
+      reducer_->begin();
+    else
+      begin_arrivals();
+  }
+  void finish_backward() {
+    settle();  // also what no layer has waited for: the optimizer writes there next
+    if constexpr (kStage == ZeROStage::optimizer) {
+      if (sync_ == Sync::now) reducer_->finish();
+    } else {
+      finish_arrivals();
+    }
+  }
+
+  /// Starts to give every rank what the others have stepped; those that forward needs first go first.
+  void finish_step() {
+    const c10::NoGradGuard no_grad;
+    trainable_.publish_masters();
+    for (auto i = trainable_.segments().size(); i-- > 0;) {
+      const auto& values = trainable_.segments()[i].values;
+      gathers_[i] = start_all_gather(values, trainable_.piece_of(values), *group_);
+    }
+  }
+
+  at::Tensor sum_over_shards(at::Tensor value) const {
+    all_reduce(value, *group_);
+    return value;
+  }
+  void assemble(at::Tensor whole, const at::Tensor& piece) const { all_gather(whole, piece, *group_); }
+  auto gathered() {
+    settle();
+    return std::monostate{};
+  }
+  /// Waits until the parameters that the last step has sent are there.
+  void settle() {
+    for (auto& gather : gathers_) gather.wait();
+  }
+
+ private:
+  /// Under the null layer stands what belongs to none.
+  void find_segments_of_layers(const FlatModel& model) {
+    for (const auto& entry : trainable_.entries()) {
+      const auto unit = static_cast<std::size_t>(entry.unit);
+      auto& list = segments_of_[unit == FlatModel::kRoot ? nullptr : model.layers()[unit - 1]];
+      if (std::find(list.begin(), list.end(), entry.segment) == list.end()) list.push_back(entry.segment);
+    }
+  }
+
+  void receive(std::size_t i, const at::Tensor& gradient) {
+    if constexpr (kStage == ZeROStage::optimizer) {
+      if (sync_ == Sync::now)
+        reducer_->ready(i, gradient);
+      else
+        reducer_->defer(i, gradient);
+    } else {
+      used_[i] = true;
+      arrive(i, gradient);
+    }
+  }
+
+  // --- ZeRO-2: whole gradients live only until their bucket is full ---
+
+  void begin_arrivals() {
+    if (std::exchange(in_backward_, true)) {  // a pass that an exception ended
+      shards_->abandon();
+      used_.assign(trainable_.size(), false);
+    }
+    arrived_.assign(trainable_.size(), false);
+    next_ = 0;
+    for (std::size_t i = 0; i < arriving_.size(); ++i) {
+      const auto& segment = trainable_.segments()[i];
+      if (arriving_[i].memory.defined()) pool_.take_back(arriving_[i].memory);
+      arriving_[i] = {{}, segment.last - segment.first};
+    }
+  }
+  void arrive(std::size_t i, const at::Tensor& gradient) {
+    const auto& entry = trainable_[i];
+    auto& bucket = arriving_[entry.segment];
+    if (arrived_[i]) throw Error{Errc::config, "parameter \"" + entry.name + "\" was ready twice in one backward pass"};
+    arrived_[i] = true;
+    if (!bucket.memory.defined()) bucket.memory = shards_->borrow(entry.segment);
+    shards_->add(bucket.memory, entry, gradient);
+    --bucket.missing;
+    for (; next_ < arriving_.size() && arriving_[next_].missing == 0; ++next_)
+      shards_->reduce(next_, std::exchange(arriving_[next_].memory, {}));
+  }
+  void finish_arrivals() {
+    for (std::size_t i = 0; i < arrived_.size(); ++i)
+      if (!arrived_[i]) arrive(i, {});
+    shards_->finish();
+    in_backward_ = false;
+    if (sync_ == Sync::defer) return;
+    shards_->end_step();
+    std::vector<std::size_t> unused;
+    for (std::size_t i = 0; i < used_.size(); ++i)
+      if (!used_[i]) unused.push_back(i);
+    used_.assign(used_.size(), false);
+    if (!unused.empty() && !config_.find_unused_parameters)
+      throw unused_parameters_error(trainable_, unused, group_->rank());
+  }
+
+  struct Arriving {
+    at::Tensor memory;
+    std::size_t missing = 0;
+  };
+
+  Config config_;
+  Group* group_;
+  Arena trainable_;
+  Arena frozen_;
+  SharedBuffers buffers_;
+  std::map<const Layer*, std::vector<std::size_t>> segments_of_;
+  std::vector<Pending> gathers_;
+  std::optional<Reducer> reducer_;
+  BufferPool pool_;
+  std::optional<GradientShards> shards_;
+  std::vector<Arriving> arriving_;
+  std::vector<bool> arrived_;  ///< In this backward pass,
+  std::vector<bool> used_;     ///< and in any of this step.
+  bool in_backward_ = false;
+  std::size_t next_ = 0;
+  GradientHooks hooks_;
+  Sync sync_ = Sync::now;
+};
+
+using ZeRO1 = ZeRO<ZeROStage::optimizer>;
+using ZeRO2 = ZeRO<ZeROStage::gradients>;
+
+static_assert(ParallelStrategy<ZeRO1> && explain_strategy<ZeRO1>());
+static_assert(ParallelStrategy<ZeRO2> && explain_strategy<ZeRO2>());
+
+}  // namespace ddpxx

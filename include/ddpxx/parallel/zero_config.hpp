@@ -1,0 +1,27 @@
+// ddpxx/parallel/zero_config.hpp — what a user may set about ZeRO-1 and ZeRO-2.
+#pragma once
+
+#include <cstdint>
+
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+struct ZeROConfig {
+  std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;
+  bool find_unused_parameters = false;
+  bool broadcast_buffers = true;
+
+  static constexpr auto describe() {
+    return fields(
+        field<&ZeROConfig::first_bucket_bytes>("Size of the first gradient bucket: small, so that it leaves early",
+                                               at_least(1), Unit::bytes, Resume::free),
+        field<&ZeROConfig::bucket_bytes>("Size of the other gradient buckets", at_least(1), Unit::bytes, Resume::free),
+        field<&ZeROConfig::find_unused_parameters>(
+            "Average parameters that got no gradient as zeros instead of refusing them", Resume::free),
+        field<&ZeROConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free));
+  }
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,89 @@
+// ddpxx/precision/low_precision.hpp — parameters held in 16 bits; the optimizer steps a copy in the model's own type.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <ddpxx/precision/concept.hpp>
+#include <ddpxx/precision/gpu_generation.hpp>
+#include <ddpxx/precision/loss_scaler.hpp>
+#include <ddpxx/precision/low_precision_config.hpp>
+
+namespace ddpxx {
+
+/// Every parameter is held in 16 bits.
+struct KeepNone {
+  bool operator()(const std::string&) const noexcept { return false; }
+};
+
+/// Norms keep the model's own type. A norm is known by its name: a part of it contains "norm", or is "ln" with
+/// perhaps a number or an underscore and more, such as `ln_f`, `ln1` or `h.0.ln_1.weight`.
+struct KeepNorms {
+  bool operator()(const std::string& name) const {
+    const std::string_view all = name;
+    for (std::size_t begin = 0; begin <= all.size();) {
+      const auto end = std::min(all.find('.', begin), all.size());
+      if (is_norm(all.substr(begin, end - begin))) return true;
+      begin = end + 1;
+    }
+    return false;
+  }
+
+ private:
+  static bool is_norm(std::string_view part) {
+    if (part.find("norm") != std::string_view::npos) return true;
+    constexpr std::string_view kAfter = "_0123456789";
+    return part.starts_with("ln") && (part.size() == 2 || kAfter.find(part[2]) != std::string_view::npos);
+  }
+};
+
+/// What the model computes with is of type `kType`; what the optimizer steps, with its state, stays in the model's own
+/// type and is rounded after each step. Parameters that `Kept` names are not rounded, and then a module has to cast
+/// where it meets both types: LibTorch does so in the layer norm of a CPU, and nowhere else.
+/// Source  FSDP2's MixedPrecisionPolicy(param_dtype, reduce_dtype).
+template <at::ScalarType kType = at::kBFloat16, class Kept = KeepNone>
+class LowPrecision {
+  static_assert(kType == at::kBFloat16 || kType == at::kHalf,
+                "LowPrecision: parameters are held in at::kBFloat16 or at::kHalf; for float32 choose Float32");
+  static_assert(std::default_initializable<Kept> && std::predicate<const Kept&, const std::string&>,
+                "LowPrecision: Kept is called with a parameter's name and says whether it keeps the model's own type: "
+                "add `bool operator()(const std::string& name) const`");
+
+ public:
+  static constexpr bool kScalesLoss = kType == at::kHalf;
+
+  using Config = std::conditional_t<kScalesLoss, ScaledLowPrecisionConfig, LowPrecisionConfig>;
+
+  explicit LowPrecision(const Config& config) : config_{config} {}
+
+  auto forward_scope(at::DeviceType) const { return std::monostate{}; }
+  NumberFormats formats() const {
+    return {.parameters = kType,
+            .reduction = config_.reduction == GradientSums::float32 ? at::kFloat : kType,
+            .kept = Kept{}};
+  }
+  LossScaler make_scaler(at::Device device) const
+    requires kScalesLoss
+  {
+    return {config_.scaler, device};
+  }
+  /// Errors  `config` for a GPU without units for bfloat16.
+  static void check(at::Device device) {
+    if constexpr (kType == at::kBFloat16) require_ampere("bfloat16", "float16, or float32", device);
+  }
+
+ private:
+  Config config_;
+};
+
+static_assert(PrecisionPolicy<LowPrecision<>> && explain_precision<LowPrecision<>>());
+static_assert(PrecisionPolicy<LowPrecision<at::kHalf, KeepNorms>> && scales_loss<LowPrecision<at::kHalf>>);
+
+}  // namespace ddpxx

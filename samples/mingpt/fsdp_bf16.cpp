@@ -1,0 +1,14 @@
+// fsdp_bf16.cpp — mingpt for one choice of types: FSDP, recomputed activations, bfloat16.
+#include <ddpxx/ddpxx.hpp>
+
+#include "train.hpp"
+
+int main(int argc, char** argv) {
+  ddpxx::run_program("mingpt_fsdp_bf16", [&] {
+    const auto config = ddpxx::parse_config<RunConfig>(argc, argv, {.config_path = MINGPT_CONFIG_PATH});
+    auto group = ddpxx::join(ddpxx::torchrun_environment());
+    const auto text = std::make_shared<const ddpxx::CharDataset>(config.data.text());
+    train<ddpxx::Recompute<ddpxx::FSDP>, ddpxx::AutocastBF16>(config, {}, {}, group, text);
+    group.leave();
+  });
+}

@@ -1,0 +1,12 @@
+// hsdp.cpp — mingpt with HSDP, in float32.
+#include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/precision/float32.hpp>
+
+#include "../train.hpp"
+#include "strategies.hpp"
+
+void train_hsdp(const RunConfig& config, ddpxx::Group& group, const Text& text) {
+  train<ddpxx::Recompute<ddpxx::HSDP>, ddpxx::Float32>(config, {config.strategy.hsdp(), config.recompute_config()}, {},
+                                                       group, text);
+}

@@ -1,0 +1,12 @@
+// zero2.cpp — mingpt with ZeRO2, in float32.
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/float32.hpp>
+
+#include "../train.hpp"
+#include "strategies.hpp"
+
+void train_zero2(const RunConfig& config, ddpxx::Group& group, const Text& text) {
+  train<ddpxx::Recompute<ddpxx::ZeRO2>, ddpxx::Float32>(config, {config.strategy.zero(), config.recompute_config()}, {},
+                                                        group, text);
+}

@@ -1,0 +1,70 @@
+// train.hpp — one training run, for any strategy and precision.
+#pragma once
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/ops/tensor.h>
+
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+#include <ddpxx/data/random_split.hpp>
+#include <ddpxx/data/subset.hpp>
+#include <ddpxx/nn/generate.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "run_config.hpp"
+
+/// The ids of the prompt; without one, the first character of the alphabet.
+inline at::Tensor encode_prompt(const ddpxx::CharDataset& text, const std::string& prompt) {
+  const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : text.encode(prompt);
+  return at::tensor(ids, at::kLong).unsqueeze(0);
+}
+
+void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& text, const at::Tensor& prompt,
+                  const ddpxx::GenerateConfig& config, ddpxx::Group& group) {
+  if (config.tokens == 0) return;
+  [[maybe_unused]] const auto whole = strategy.gathered();
+  if (group.rank() != 0) return;
+  const at::Tensor ids = ddpxx::generate(model, strategy.runner(), prompt.to(group.device()), config).to(at::kCPU);
+  const auto* first = ids.const_data_ptr<std::int64_t>();
+  std::cout << "--- generated text ---\n" << text.decode({first, static_cast<std::size_t>(ids.numel())}) << std::endl;
+}
+
+template <class Strategy, class Precision>
+void train(const RunConfig& config, const typename Strategy::Config& strategy,
+           const typename Precision::Config& precision, ddpxx::Group& group,
+           const std::shared_ptr<const ddpxx::CharDataset>& text) {
+  using Data = ddpxx::Subset<ddpxx::CharDataset>;
+  using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, Precision, Strategy>;
+
+  const auto prompt = encode_prompt(*text, config.generate.prompt);  // a wrong one shows before the training
+  at::manual_seed(config.training.seed);
+  auto model = std::make_shared<ddpxx::GPT>(config.model, text->vocab_size(), text->block_size());
+  model->to(group.device());
+  if (group.rank() == 0)
+    std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
+                static_cast<double>(model->num_block_parameters()) / 1e6);
+
+  const auto train_size = static_cast<std::int64_t>(static_cast<double>(text->size()) * config.data.train_split);
+  const auto parts = ddpxx::random_split({train_size, text->size() - train_size}, config.training.seed);
+  Train trainer{group,
+                model,
+                std::make_shared<const Data>(text, parts[0]),
+                {.batch_size = config.data.batch_size,
+                 .num_workers = config.data.num_workers,
+                 .training = config.training,
+                 .optimizer = config.optimizer,
+                 .precision = precision,
+                 .strategy = strategy,
+                 .settings = ddpxx::settings_of(config)},
+                parts[1].numel() > 0 ? std::make_shared<const Data>(text, parts[1]) : nullptr};
+  trainer.fit();
+  print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);
+}

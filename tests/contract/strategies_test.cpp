@@ -1,0 +1,118 @@
+// Every strategy trains to the same numbers: against one process, and bit for bit where bits can be kept.
+#include <ddpxx/parallel/data_parallel.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
+
+#include "tiny_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+/// AdamW with clipping, and SGD without: AdamW hides a wrong scale of the gradients.
+struct WithAdamW {
+  template <class Strategy>
+  static Course run(int world_size, const typename Strategy::Config& config = {}, CourseOptions options = {}) {
+    return train_course<Strategy, AdamW>(world_size, options, config);
+  }
+};
+struct WithSGD {
+  template <class Strategy>
+  static Course run(int world_size, const typename Strategy::Config& config = {}, CourseOptions options = {}) {
+    options.clip = 0;
+    return train_course<Strategy, SGD>(world_size, options, config);
+  }
+};
+
+template <class Optimizer>
+class Strategies : public testing::Test {
+ protected:
+  static const Course& reference() {
+    static const Course course = Optimizer::template run<SingleDevice>(1);
+    return course;
+  }
+};
+using Optimizers = testing::Types<WithAdamW, WithSGD>;
+TYPED_TEST_SUITE(Strategies, Optimizers);
+
+TYPED_TEST(Strategies, TheReferenceLearns) {
+  EXPECT_LT(this->reference().losses.back(), 0.95 * this->reference().losses.front());
+}
+TYPED_TEST(Strategies, DDP) {
+  for (const int world : {1, 2, 4}) expect_same_course(TypeParam::template run<DDP>(world), this->reference());
+}
+TYPED_TEST(Strategies, ZeRO1) {
+  for (const int world : {1, 2, 4})
+    expect_same_course(TypeParam::template run<ZeRO1>(world, {.first_bucket_bytes = 512, .bucket_bytes = 8192}),
+                       this->reference());
+}
+TYPED_TEST(Strategies, ZeRO2) {
+  for (const int world : {1, 2, 4})
+    expect_same_course(TypeParam::template run<ZeRO2>(world, {.first_bucket_bytes = 512, .bucket_bytes = 8192}),
+                       this->reference());
+}
+TYPED_TEST(Strategies, FSDP) {
+  for (const int world : {1, 2, 4})
+    for (const char* reshard : {"true", "false"})
+      expect_same_course(TypeParam::template run<FSDP>(world, {.reshard_after_forward = reshard}), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(4, {.reshard_after_forward = "2"}), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(2, {.offload = Offload::cpu}), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(2, {.check_calls = true}), this->reference());
+}
+TYPED_TEST(Strategies, HSDP) {
+  expect_same_course(TypeParam::template run<HSDP>(4, {.shard_size = 2, .fsdp = {}}), this->reference());
+}
+TYPED_TEST(Strategies, DataParallel) {
+  for (const int replicas : {1, 2, 4})
+    expect_same_course(TypeParam::template run<DataParallel>(1, {.replicas = replicas}), this->reference());
+}
+TYPED_TEST(Strategies, Accumulation) {
+  const CourseOptions two{.accumulation = 2};
+  expect_same_course(TypeParam::template run<SingleDevice>(1, {}, two), this->reference());
+  expect_same_course(TypeParam::template run<DDP>(2, {}, two), this->reference());
+  expect_same_course(TypeParam::template run<ZeRO1>(2, {}, two), this->reference());
+  expect_same_course(TypeParam::template run<ZeRO2>(2, {}, two), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(2, {}, two), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(2, {.reduce_each_backward = false}, two), this->reference());
+}
+
+/// Dropout is on, and nothing is clipped: the norm is summed in another order.
+constexpr CourseOptions kBits{.dropout = 0.2, .clip = 0};
+
+TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
+  const auto ddp = train_course<DDP>(2, kBits);
+  expect_same_bits(train_course<ZeRO1>(2, kBits), ddp);
+  expect_same_bits(train_course<ZeRO2>(2, kBits), ddp);
+  expect_same_bits(train_course<FSDP>(2, kBits), ddp);
+  expect_same_bits(train_course<FSDP>(2, kBits, {.reshard_after_forward = "false"}), ddp);
+  expect_same_bits(train_course<HSDP>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
+}
+
+template <class S>
+class SameBitsRecomputed : public testing::Test {};
+using Recomputed = testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP, HSDP>;
+TYPED_TEST_SUITE(SameBitsRecomputed, Recomputed);
+
+TYPED_TEST(SameBitsRecomputed, RecomputeEqualsItsStrategy) {
+  using Policy = RecomputeConfig::Policy;
+  const int world = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
+  const auto plain = train_course<TypeParam>(world, kBits);
+  for (const auto& recompute :
+       {RecomputeConfig{}, RecomputeConfig{.policy = Policy::every, .count = 2},
+        RecomputeConfig{.policy = Policy::segments, .count = 2}, RecomputeConfig{.policy = Policy::selective},
+        RecomputeConfig{.chosen = [](std::size_t layer) { return layer == 1; }}})
+    expect_same_bits(train_course<Recompute<TypeParam>>(world, kBits, {.recompute = recompute}), plain);
+}
+
+TEST(StateBytes, AreShardedAsTheStrategySays) {
+  const auto ddp = static_cast<double>(train_course<DDP>(2, {.steps = 1}).state_bytes);
+  EXPECT_LE(train_course<ZeRO1>(2, {.steps = 1}).state_bytes, 0.80 * ddp);
+  EXPECT_LE(train_course<ZeRO2>(2, {.steps = 1}).state_bytes, 0.70 * ddp);
+  EXPECT_LE(train_course<FSDP>(2, {.steps = 1}).state_bytes, 0.60 * ddp);
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,118 @@
+// A short training run of a small GPT, the same for every strategy: what it reports and where its parameters end.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+
+/// Sample i is a short run of tokens that depends on i only.
+struct Tokens {
+  std::int64_t size() const { return 48; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    auto start = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
+    const auto ids = (start * 7 + at::arange(13, at::kLong) * (start % 3 + 1)) % 17;
+    return {ids.narrow(1, 0, 12), ids.narrow(1, 1, 12), ids.size(0) * 12};
+  }
+};
+
+struct Course {
+  std::vector<double> losses, norms;
+  std::map<std::string, at::Tensor> state;
+  std::int64_t state_bytes = 0;
+};
+
+struct CourseOptions {
+  std::int64_t steps = 20;
+  std::int64_t global_batch = 8;
+  std::int64_t accumulation = 1;
+  double dropout = 0.0;
+  double clip = 1.0;
+};
+
+/// The same data, initial weights and settings for every type and world.
+template <class Strategy, class Optimizer = AdamW, class Precision = Float32>
+Course train_course(int world_size, const CourseOptions& options = {}, const typename Strategy::Config& strategy = {},
+                    const typename Precision::Config& precision = {}) {
+  const TemporaryFolder folder;
+  spawn_ranks(world_size, [&](Group& group) {
+    using Train = Trainer<GPT, Tokens, Optimizer, Precision, Strategy>;
+    typename Train::Config config;
+    config.batch_size = options.global_batch / world_size / options.accumulation;
+    config.training = {.max_steps = options.steps,
+                       .max_epochs = 0,
+                       .seed = 5,
+                       .grad_norm_clip = options.clip,
+                       .accumulation_steps = options.accumulation,
+                       .save_dir = (folder / "run").string(),
+                       .metrics = (folder / "metrics.jsonl").string()};
+    config.optimizer.learning_rate = std::is_same_v<Optimizer, SGD> ? 0.03 : 5e-3;
+    // The gradient of attention's key bias is zero but for rounding; a small epsilon makes whole steps out of that.
+    if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-4;
+    config.strategy = strategy;
+    config.precision = precision;
+    at::manual_seed(3);
+    const GPTConfig sizes{.n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout};
+    auto model = std::make_shared<GPT>(sizes, 17, 12);
+    Train{group, model, std::make_shared<const Tokens>(), config}.fit();
+  });
+  Course course;
+  std::ifstream file{folder / "metrics.jsonl"};
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    course.losses.push_back(row.at("loss"));
+    course.norms.push_back(row.at("grad_norm"));
+    course.state_bytes = row.at("state_bytes");
+  }
+  const auto snapshot = load_snapshot(folder / "run").value();
+  for (const auto& [name, tensor] : snapshot.tensors)
+    if (!name.starts_with("random.")) course.state.emplace(name, tensor.clone());
+  return course;
+}
+
+/// Losses and norms within `tolerance` relative; parameters within it as a whole, and each element within
+/// tolerance |p| + tolerance.
+inline void expect_same_course(const Course& got, const Course& expected, double tolerance = 1e-5) {
+  ASSERT_EQ(got.losses.size(), expected.losses.size());
+  for (std::size_t i = 0; i < got.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], expected.losses[i], tolerance * expected.losses[i]) << "loss of step " << i + 1;
+    EXPECT_NEAR(got.norms[i], expected.norms[i], tolerance * expected.norms[i]) << "norm of step " << i + 1;
+  }
+  double difference = 0, norm = 0;
+  for (const auto& [name, parameter] : expected.state) {
+    if (!name.starts_with("model.")) continue;
+    const auto& other = got.state.at(name);
+    difference += (other - parameter).square().sum().item<double>();
+    norm += parameter.square().sum().item<double>();
+    EXPECT_TRUE(at::allclose(other, parameter, tolerance, tolerance)) << name;
+  }
+  EXPECT_LE(std::sqrt(difference), tolerance * std::sqrt(norm));
+}
+
+inline void expect_same_bits(const Course& got, const Course& expected) {
+  EXPECT_EQ(got.losses, expected.losses);
+  ASSERT_EQ(got.state.size(), expected.state.size());
+  for (const auto& [name, tensor] : expected.state) EXPECT_TRUE(at::equal(got.state.at(name), tensor)) << name;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,72 @@
+// Clipping by value: torch's clip_grad_value_ on slices of flat memory.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/optim/clip.hpp>
+
+namespace ddpxx {
+namespace {
+
+Arena make_arena() {
+  at::manual_seed(5);
+  const Arena arena{{{"a", at::rand({3, 5}).set_requires_grad(true), 0, 0},
+                     {"b", at::rand({7}).set_requires_grad(true), 0, 1},
+                     {"c", at::rand({33}).set_requires_grad(true), 0, 1}}};
+  for (const auto& entry : arena.entries()) at::Tensor{entry.gradient}.normal_();
+  at::Tensor{arena[1].gradient}[0].fill_(std::numeric_limits<float>::infinity());
+  at::Tensor{arena[1].gradient}[1].fill_(-std::numeric_limits<float>::infinity());
+  return arena;
+}
+
+TEST(ClipByValue, IsThatOfTorch) {
+  for (const double max_value : {0.0, 0.3, 100.0}) {
+    const auto arena = make_arena();
+    ASSERT_EQ(arena.slices().size(), 2U);
+    std::vector<at::Tensor> values;
+    for (const auto& entry : arena.entries()) {
+      values.push_back(at::zeros_like(entry.parameter));
+      values.back().mutable_grad() = entry.gradient.clone();
+    }
+    clip_by_value(arena.slices(), max_value);
+    torch::nn::utils::clip_grad_value_(values, max_value);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_TRUE(at::equal(arena[i].gradient, values[i].grad())) << arena[i].name << " at " << max_value;
+  }
+}
+
+TEST(ClipByValue, LeavesGapsAtZeroAndANaNForTheNormToFind) {
+  const auto arena = make_arena();
+  at::Tensor{arena[2].gradient}[4].fill_(std::nan(""));
+  clip_by_value(arena.slices(), 0.3);
+  auto gaps = arena.gradients().clone();
+  for (const auto& entry : arena.entries()) Arena::part(gaps, entry).zero_();
+  EXPECT_TRUE(at::equal(gaps, at::zeros_like(gaps)));
+  EXPECT_TRUE(std::isnan(arena[2].gradient[4].item<float>()));
+  EXPECT_EQ(arena.gradients().isnan().sum().item<std::int64_t>(), 1);
+}
+
+TEST(ClipByValue, RefusesABoundThatIsNone) {
+  const auto arena = make_arena();
+  const auto before = arena.gradients().clone();
+  for (const double wrong : {-1.0, std::nan("")}) {
+    try {
+      clip_by_value(arena.slices(), wrong);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find("give a bound of at least 0"), std::string::npos);
+    }
+  }
+  EXPECT_TRUE(at::equal(arena.gradients(), before));
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,209 @@
+// wsd and one_cycle against their definitions, and what holds for every schedule.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/optim/adamw_config.hpp>
+#include <ddpxx/optim/schedule.hpp>
+#include <ddpxx/optim/sgd_config.hpp>
+
+namespace ddpxx {
+namespace {
+
+constexpr double kPeak = 6e-4;
+constexpr double kRounding = 1e-12 * kPeak;
+
+void expect_rates(const AdamWConfig& config, const std::vector<double>& rates) {
+  for (std::size_t step = 0; step < rates.size(); ++step)
+    EXPECT_NEAR(learning_rate_at(config, static_cast<std::int64_t>(step)), rates[step], 1e-12 * rates[step])
+        << "step " << step << " of " << config.decay_steps;
+}
+
+// Each list of rates is what this prints:
+//   s = OneCycleLR(SGD([zeros(1)], lr=1.0), max_lr=6e-4, total_steps=TOTAL, cycle_momentum=False)
+//   for _ in range(TOTAL): print(s.get_last_lr()[0]); s.optimizer.step(); s.step()
+TEST(OneCycle, HasTheStepsOfTorchWithItsDefaults) {
+  const auto config = [](std::int64_t total) {
+    return AdamWConfig{.learning_rate = kPeak, .schedule = Schedule::one_cycle, .decay_steps = total};
+  };
+  expect_rates(config(20), {2.400000000000004e-05,  7.900310562001514e-05,  0.00022300310562001517,
+                            0.0004009968943799848,  0.0005449968943799847,  0.0006,
+                            0.0005924784037410524,  0.0005702907792080842,  0.00053454970654263,
+                            0.00048704739236985785, 0.0004301658010747805,  0.00036675721316177355,
+                            0.0003000012,           0.00023324518683822646, 0.00016983659892521954,
+                            0.0001129550076301422,  6.545269345737003e-05,  2.971162079191577e-05,
+                            7.523996258947533e-06,  2.3999999999999996e-09});
+  // The top lies between two steps, or before the first.
+  expect_rates(config(4),
+               {2.400000000000004e-05, 0.0004870473923698578, 0.00016983659892521954, 2.3999999999999996e-09});
+  expect_rates(config(3), {0.000596649261270547, 0.00027758226160018505, 2.3999999999999996e-09});
+  expect_rates(config(2), {0.0004870473923698578, 2.3999999999999996e-09});
+  expect_rates(config(1), {2.3999999999999996e-09});
+}
+
+// The same with total_steps=16, pct_start=5/16, final_div_factor=4.0.
+TEST(OneCycle, TakesWarmupStepsAndTheFinalRateForTorchsShareAndDivisor) {
+  expect_rates({.learning_rate = kPeak,
+                .schedule = Schedule::one_cycle,
+                .warmup_steps = 5,
+                .decay_steps = 16,
+                .final_learning_rate = kPeak / 25 / 4},
+               {2.400000000000004e-05, 0.00010835324701827438, 0.000312, 0.0005156467529817256, 0.0006,
+                0.0005879694131635057, 0.0005528522992508608, 0.0004974936379817497, 0.0004263782588615602,
+                0.00034526750696716563, 0.0002607324930328343, 0.00017962174113843974, 0.00010850636201825035,
+                5.314770074913914e-05, 1.803058683649431e-05, 5.999999999999999e-06});
+}
+
+// Python divides by zero here.
+TEST(OneCycle, WithOneStepToRiseBeginsAtThePeak) {
+  const AdamWConfig config{
+      .learning_rate = kPeak, .schedule = Schedule::one_cycle, .warmup_steps = 1, .decay_steps = 8};
+  EXPECT_TRUE(config.check().empty());
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 0), kPeak);
+  EXPECT_LT(learning_rate_at(config, 1), kPeak);
+}
+
+TEST(WSD, ClimbsStaysAndFallsOverItsShareOfTheSteps) {
+  const AdamWConfig config{.learning_rate = kPeak,
+                           .schedule = Schedule::wsd,
+                           .warmup_steps = 10,
+                           .decay_steps = 100,
+                           .decay_ratio = 0.2,
+                           .final_learning_rate = 1e-4};
+  EXPECT_TRUE(config.check().empty());
+  for (std::int64_t step = 0; step < 10; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate_at(config, step), kPeak * static_cast<double>(step + 1) / 11);
+  for (std::int64_t step = 10; step <= 80; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(config, step), kPeak);
+  for (std::int64_t step = 80; step <= 100; ++step)
+    EXPECT_NEAR(learning_rate_at(config, step), kPeak - 2.5e-5 * static_cast<double>(step - 80), kRounding) << step;
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 1000), 1e-4);
+}
+
+TEST(WSD, ThatFallsOverAllStepsIsLinear) {
+  AdamWConfig config{.learning_rate = kPeak, .schedule = Schedule::wsd, .decay_steps = 30, .decay_ratio = 1.0};
+  EXPECT_TRUE(config.check().empty());
+  auto linear = config;
+  linear.schedule = Schedule::linear;
+  for (std::int64_t step = 0; step < 40; ++step)
+    EXPECT_EQ(learning_rate_at(config, step), learning_rate_at(linear, step)) << step;
+}
+
+/// Every schedule with many settings, all of which pass check().
+std::vector<AdamWConfig> many_configs() {
+  std::vector<AdamWConfig> configs;
+  for (const auto& [schedule, name] : enum_names(Schedule{}))
+    for (const std::int64_t warmup : {0, 1, 2, 7, 40})
+      for (const std::int64_t decay : {1, 2, 3, 9, 50, 333})
+        for (const double ratio : {0.1, 0.3, 1.0})
+          for (const double end : {0.0, kPeak / 10, kPeak}) {
+            const AdamWConfig config{.learning_rate = kPeak,
+                                     .schedule = schedule,
+                                     .warmup_steps = warmup,
+                                     .decay_steps = decay,
+                                     .decay_ratio = ratio,
+                                     .final_learning_rate = end};
+            if (config.check().empty()) configs.push_back(config);
+          }
+  return configs;
+}
+
+std::string text(const AdamWConfig& config) {
+  std::ostringstream out;
+  out << enum_names(Schedule{})[static_cast<std::size_t>(config.schedule)].name << ", " << config.warmup_steps << " of "
+      << config.decay_steps << " steps, ratio " << config.decay_ratio << ", to " << config.final_learning_rate;
+  return out.str();
+}
+
+TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndEndsAtItsLastRateForGood) {
+  const auto configs = many_configs();
+  ASSERT_GT(configs.size(), 400U);
+  for (const auto& config : configs) {
+    SCOPED_TRACE(text(config));
+    for (std::int64_t step = 0; step < 400; ++step) {
+      const auto rate = learning_rate_at(config, step);
+      ASSERT_TRUE(rate >= 0 && rate <= kPeak + kRounding) << rate << " at step " << step;
+    }
+    const bool one_cycle = config.schedule == Schedule::one_cycle;
+    const double end = config.schedule == Schedule::constant            ? kPeak
+                       : one_cycle && config.final_learning_rate == 0.0 ? kPeak / 25 / 1e4
+                                                                        : config.final_learning_rate;
+    const auto last = std::max(config.decay_steps, config.warmup_steps) - (one_cycle ? 1 : 0);
+    for (const std::int64_t after : {0, 1, 1000}) ASSERT_DOUBLE_EQ(learning_rate_at(config, last + after), end);
+  }
+}
+
+TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
+  for (const auto& config : many_configs()) {
+    const auto warmup = static_cast<double>(config.warmup_steps), decay = static_cast<double>(config.decay_steps);
+    double slope = kPeak / (warmup + 1);
+    const double steepest = std::numbers::pi / 2;  // of half a cosine, in units of the straight line's
+    switch (config.schedule) {
+      case Schedule::constant:
+        break;
+      case Schedule::linear:
+        slope = std::max(slope, kPeak / (decay - warmup));
+        break;
+      case Schedule::cosine:
+        slope = std::max(slope, steepest * kPeak / (decay - warmup));
+        break;
+      case Schedule::wsd:
+        slope = std::max(slope, kPeak / std::round(config.decay_ratio * decay));
+        break;
+      case Schedule::one_cycle: {
+        const double top = (warmup > 0 ? warmup : 0.3 * decay) - 1;
+        slope = steepest * kPeak / std::max(1.0, std::min(top > 0 ? top : decay, decay - 1 - top));
+        break;
+      }
+    }
+    for (std::int64_t step = 0; step < 400; ++step)
+      ASSERT_LE(std::abs(learning_rate_at(config, step + 1) - learning_rate_at(config, step)), slope + kRounding)
+          << text(config) << ", step " << step;
+  }
+}
+
+using Texts = std::vector<std::pair<std::string, std::string>>;
+template <class Config>
+Texts errors_of(const Config& config) {
+  Texts texts;
+  for (const auto& error : config.check()) texts.emplace_back(error.field, error.text);
+  return texts;
+}
+
+TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
+  const AdamWConfig wsd{.schedule = Schedule::wsd, .warmup_steps = 50, .decay_steps = 100, .decay_ratio = 0.5};
+  EXPECT_EQ(errors_of(wsd), Texts{});
+  auto config = wsd;
+  config.decay_ratio = 0.51;
+  EXPECT_EQ(errors_of(config), (Texts{{"decay_ratio",
+                                       "makes wsd fall over 51 steps, but only 50 lie between warmup_steps (50) and "
+                                       "decay_steps (100)"}}));
+  config.decay_ratio = 0.004;
+  EXPECT_EQ(errors_of(config), (Texts{{"decay_ratio", "is less than one of decay_steps (100)"}}));
+  config.decay_steps = 50;  // one error, not another one about its consequence
+  const Texts no_end{{"decay_steps", "must be greater than warmup_steps (50) unless schedule=constant"}};
+  EXPECT_EQ(errors_of(config), no_end);
+  config.schedule = Schedule::one_cycle;
+  EXPECT_EQ(errors_of(config), no_end);
+  config.schedule = Schedule::constant;
+  EXPECT_EQ(errors_of(config), Texts{});
+}
+
+TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstWsdAndOneCycleOnly) {
+  for (const auto& [schedule, name] : enum_names(Schedule{})) {
+    const SGDConfig config{.learning_rate = 0.1, .schedule = schedule, .decay_steps = 100, .final_learning_rate = 0.2};
+    const bool has_peak = schedule == Schedule::wsd || schedule == Schedule::one_cycle;
+    EXPECT_EQ(config.check().size(), has_peak ? 1U : 0U) << name;
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,85 @@
+// Parameters in 16 bits: which, in what their gradients are summed, and which keep their type.
+#include <optional>
+#include <set>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+
+namespace ddpxx {
+namespace {
+
+TEST(LowPrecision, HoldsEveryParameterInItsTypeAndSumsInFloat32) {
+  const NumberFormats formats = LowPrecision<>{{}}.formats();
+  EXPECT_EQ(formats.of("transformer.h.0.ln_1.weight"), at::kBFloat16);
+  EXPECT_EQ(formats.of("lm_head.weight"), at::kBFloat16);
+  EXPECT_EQ(formats.reduction, at::kFloat);
+}
+
+TEST(LowPrecision, SumsInTheTypeOfTheParametersIfAsked) {
+  EXPECT_EQ(LowPrecision<>{{.reduction = GradientSums::parameters}}.formats().reduction, at::kBFloat16);
+  EXPECT_EQ(LowPrecision<at::kHalf>{{.reduction = GradientSums::parameters}}.formats().reduction, at::kHalf);
+}
+
+TEST(LowPrecision, TakesAnyRuleForWhatIsKept) {
+  struct KeepHead {
+    bool operator()(const std::string& name) const { return name == "head.weight"; }
+  };
+  const NumberFormats formats = LowPrecision<at::kBFloat16, KeepHead>{{}}.formats();
+  EXPECT_EQ(formats.of("head.weight"), std::nullopt);
+  EXPECT_EQ(formats.of("tail.weight"), at::kBFloat16);
+}
+
+TEST(LowPrecision, OnlyFloat16ScalesTheLoss) {
+  EXPECT_FALSE(scales_loss<LowPrecision<>>);
+  EXPECT_TRUE(scales_loss<LowPrecision<at::kHalf>>);
+  const auto scaler = LowPrecision<at::kHalf>{{.scaler = {.initial_scale = 4.0}}}.make_scaler(at::kCPU);
+  EXPECT_TRUE(at::equal(scaler.scale(at::ones({})), at::scalar_tensor(4.0F)));
+}
+
+TEST(LowPrecision, CpusComputeInBothTypes) {
+  EXPECT_NO_THROW(LowPrecision<>::check(at::kCPU));
+  EXPECT_NO_THROW(LowPrecision<at::kHalf>::check(at::kCPU));
+}
+
+TEST(LowPrecision, ItsSettingsHaveNamesForTheUser) {
+  EXPECT_NE(table_of<LowPrecision<>::Config>().find("reduction"), nullptr);
+  EXPECT_EQ(table_of<LowPrecision<>::Config>().find("scaler.initial_scale"), nullptr);
+  for (const auto* key :
+       {"reduction", "scaler.initial_scale", "scaler.growth_factor", "scaler.backoff_factor", "scaler.growth_interval"})
+    EXPECT_NE(table_of<LowPrecision<at::kHalf>::Config>().find(key), nullptr) << key;
+}
+
+TEST(KeepNorms, KeepsTheNormsOfAGptInBothLayoutsAndNothingElse) {
+  for (const auto layout : {GPTLayout::gpt2, GPTLayout::mingpt_ddp}) {
+    GPT model{{.layout = layout}, /*vocab_size=*/11, /*block_size=*/4};
+    std::set<const void*> norms;
+    for (const auto& module : model.modules(/*include_self=*/false))
+      if (dynamic_cast<const LayerNorm*>(module.get()) != nullptr)
+        for (const auto& parameter : module->parameters()) norms.insert(parameter.unsafeGetTensorImpl());
+    EXPECT_EQ(norms.size(), 2 * (2 * 3 + 1)) << "scale and shift of two norms a block and of the last one";
+    const FlatModel flat{model, {}, LowPrecision<at::kBFloat16, KeepNorms>{{}}.formats()};
+    for (const auto& parameter : flat.trainable())
+      EXPECT_EQ(parameter.format.has_value(), !norms.contains(parameter.tensor.unsafeGetTensorImpl()))
+          << parameter.name;
+  }
+}
+
+TEST(KeepNorms, KnowsANormByAPartOfItsName) {
+  const KeepNorms kept;
+  for (const auto* name : {"ln.weight", "ln1.bias", "h.0.ln_2.weight", "ln_f.weight", "encoder.layer_norm.bias",
+                           "batchnorm2.running_mean", "norm"})
+    EXPECT_TRUE(kept(name)) << name;
+  for (const auto* name :
+       {"", "weight", "lnk.weight", "h.0.vuln_1.weight", "aln.weight", "lm_head.weight", "attn.c_attn.bias"})
+    EXPECT_FALSE(kept(name)) << name;
+}
+
+}  // namespace
+}  // namespace ddpxx
