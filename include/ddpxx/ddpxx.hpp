@@ -27,7 +27,13 @@
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/compress.hpp>
+#include <ddpxx/parallel/hooks/no_hook.hpp>
+#include <ddpxx/parallel/hooks/post_local_sgd.hpp>
+#include <ddpxx/parallel/hooks/power_sgd.hpp>
+#include <ddpxx/parallel/hooks/quantize.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/parallel/join.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/single_device.hpp>

@@ -331,6 +331,7 @@ class Trainer {
       batches_.seek(found->cursor);
       optimizer_.resume_at(step_);
       if (average_) average_->resume_at(step_);
+      if constexpr (requires { strategy_.resume_at(step_); }) strategy_.resume_at(step_);
       evaluated_at_ = saved_at_ = step_;
       if (finished()) log_.info("already at step " + std::to_string(step_) + ": nothing left to do");
     }

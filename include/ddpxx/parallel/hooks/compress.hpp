@@ -1,0 +1,58 @@
+// ddpxx/parallel/hooks/compress.hpp — gradients travel in half the bytes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/hooks/all_reduce.hpp>
+
+namespace ddpxx {
+
+/// Rounds the gradients to `kType`, lets `Hook` bring them together in that type, and puts the result back. The sum
+/// over the ranks is rounded as well, at each addition.
+/// PyTorch's hooks round first and divide by W then; here the gradient is divided in its own type, so that it is
+/// rounded once and does not overflow before the division. At two ranks that is the same, bit for bit, down to numbers
+/// whose half is subnormal in `kType`: 1.2e-4 for float16. Source
+/// torch.distributed.algorithms.ddp_comm_hooks.default_hooks: fp16_compress_hook, bf16_compress_wrapper.
+template <at::ScalarType kType, class Hook = AllReduce>
+class Compress {
+  static_assert(!ScalesGradients<Hook> && !FinishesHookStep<Hook>,
+                "Compress: this hook leaves gradients on their rank, there is nothing to compress");
+
+ public:
+  using Config = typename Hook::Config;
+
+  Compress(const Config& config, Group& group) : hook_{config, group} {}
+
+  void attach(const Arena& arena, std::span<const BucketRange> buckets) {
+    if constexpr (KnowsBuckets<Hook>) hook_.attach(arena, buckets);
+    compressed_.resize(buckets.size());
+  }
+  Pending start(std::size_t bucket, const at::Tensor& memory, const Group& group) {
+    compressed_[bucket] = memory.to(kType);
+    return hook_.start(bucket, compressed_[bucket], group);
+  }
+  void finish(std::size_t bucket, at::Tensor memory, const Group& group) {
+    const auto compressed = std::exchange(compressed_[bucket], {});
+    if constexpr (FinishesBuckets<Hook>) hook_.finish(bucket, compressed, group);
+    memory.copy_(compressed);
+  }
+
+  Hook& hook() noexcept { return hook_; }
+
+ private:
+  Hook hook_;
+  std::vector<at::Tensor> compressed_;  ///< Of the buckets under way.
+};
+
+using FP16Compress = Compress<at::kHalf>;
+using BF16Compress = Compress<at::kBFloat16>;
+
+static_assert(GradientHook<FP16Compress> && explain_hook<FP16Compress>());
+
+}  // namespace ddpxx

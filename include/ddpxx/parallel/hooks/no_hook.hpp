@@ -1,0 +1,26 @@
+// ddpxx/parallel/hooks/no_hook.hpp — a hook that sends nothing: what a step would cost without communication.
+#pragma once
+
+#include <cstddef>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/parallel/gradient_hook.hpp>
+
+namespace ddpxx {
+
+/// Leaves every rank its own gradients: the ranks drift apart. For measuring what communication costs, not for
+/// training.
+class NoSync {
+ public:
+  struct Config {};
+
+  NoSync(const Config&, const Group&) {}
+
+  double scale() const { return 1.0; }
+  Pending start(std::size_t, const at::Tensor&, const Group&) const { return {}; }
+};
+
+static_assert(GradientHook<NoSync> && explain_hook<NoSync>());
+
+}  // namespace ddpxx

@@ -1,0 +1,242 @@
+// ddpxx/parallel/hooks/power_sgd.hpp — gradient matrices travel as products of two thin ones.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/randn.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/parallel/gradient_hook.hpp>
+
+namespace ddpxx {
+
+struct PowerSGDConfig {
+  std::int64_t matrix_rank = 1;
+  std::int64_t start_step = 1000;
+  double min_compression_rate = 2.0;
+  bool error_feedback = true;
+  bool warm_start = true;
+  double orthogonalization_epsilon = 0.0;
+  std::int64_t seed = 0;
+
+  static constexpr auto describe() {
+    return fields(
+        field<&PowerSGDConfig::matrix_rank>(
+            "Rank of the matrices that stand for gradients: higher is closer and dearer", at_least(1)),
+        field<&PowerSGDConfig::start_step>("Steps before compression begins: the first ones bear no error well",
+                                           at_least(0), Unit::steps),
+        field<&PowerSGDConfig::min_compression_rate>("A matrix that would not shrink by this factor is sent whole",
+                                                     above(0.0)),
+        field<&PowerSGDConfig::error_feedback>("Add what one step's compression lost to the next step's gradient"),
+        field<&PowerSGDConfig::warm_start>("Begin each step from the matrices of the last one, not from random ones"),
+        field<&PowerSGDConfig::orthogonalization_epsilon>(
+            "Added to the length of a column that is normalized, up to rank 2", at_least(0.0)),
+        field<&PowerSGDConfig::seed>("Seed of the random matrices, the same on all ranks"));
+  }
+};
+
+/// A gradient M (rows x columns) travels as P = MQ and then Q = M^T P, both of `matrix_rank` columns, and is taken for
+/// P Q^T. Vectors, and matrices that would shrink too little, are averaged whole, in the same collective as the Ps.
+/// Until `start_step` every gradient is.
+/// All ranks end with the same bits. The Qs are summed once backward is over, so they are not hidden behind it. Error
+/// feedback holds a copy of each compressed gradient.
+/// A gradient of zeros does no harm, also with an epsilon of 0, which is not so in PyTorch.
+/// Source  Vogels et al. 2019, arXiv:1905.13727, Alg. 1 and 2; torch's powerSGD_hook, with which results agree.
+class PowerSGD {
+ public:
+  using Config = PowerSGDConfig;
+
+  PowerSGD(const Config& config, const Group&)
+      : config_{config}, generator_{at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed))} {}
+
+  void attach(const Arena& arena, std::span<const BucketRange> buckets) {
+    buckets_.clear();
+    for (const auto& [first, last] : buckets) {
+      auto& bucket = buckets_.emplace_back();
+      for (auto i = first; i < last; ++i) add(bucket, arena[i], arena[first].offset, i);
+    }
+  }
+
+  /// Sets the Q that the first compressed step begins from, of the arena's i-th parameter, which is compressed.
+  /// Shapes  [columns, rank]: the parameter as a matrix is [size(0), columns].
+  /// Ranks   Local; every rank sets the same.
+  /// Errors  `config` for a parameter that is averaged whole, and for another shape.
+  void set_q(std::size_t parameter, const at::Tensor& q) {
+    for (auto& bucket : buckets_)
+      for (auto& matrix : bucket.matrices)
+        if (matrix.parameter == parameter && q.dim() == 2 && q.size(0) == matrix.columns && q.size(1) == matrix.rank) {
+          matrix.first_q = q;
+          return;
+        }
+    throw Error{Errc::config,
+                "PowerSGD: no compressed parameter " + std::to_string(parameter) + " has a Q of this shape"};
+  }
+
+  /// Whether the gradient of the arena's i-th parameter is compressed, once compression has begun.
+  bool compresses(std::size_t parameter) const {
+    return std::ranges::any_of(buckets_, [&](const Bucket& bucket) {
+      return std::ranges::any_of(bucket.matrices, [&](const Matrix& m) { return m.parameter == parameter; });
+    });
+  }
+
+  Pending start(std::size_t i, at::Tensor memory, const Group& group) {
+    if (i == 0) compressing_ = steps_++ >= config_.start_step;
+    auto& bucket = buckets_[i];
+    if (!compressing_ || bucket.matrices.empty()) return start_all_reduce(memory, group);
+    if (!bucket.sent.defined()) allocate(bucket, memory.options());
+    for (const auto& part : bucket.whole)
+      bucket.sent.narrow(0, part.sent, part.numel).copy_(memory.narrow(0, part.offset, part.numel));
+    for (auto& matrix : bucket.matrices) {
+      const auto gradient = matrix.in(memory);
+      if (config_.error_feedback) remember(matrix, gradient);
+      prepare_q(matrix);
+      at::mm_out(matrix.p, gradient, matrix.q);
+    }
+    return start_all_reduce(bucket.sent, group);
+  }
+
+  void finish(std::size_t i, at::Tensor memory, const Group& group) {
+    auto& bucket = buckets_[i];
+    if (!compressing_ || bucket.matrices.empty()) return;
+    for (const auto& part : bucket.whole)
+      memory.narrow(0, part.offset, part.numel).copy_(bucket.sent.narrow(0, part.sent, part.numel));
+    for (auto& matrix : bucket.matrices) {
+      orthogonalize(matrix.p);
+      at::mm_out(matrix.q, matrix.in(memory).t(), matrix.p);
+    }
+    all_reduce(bucket.qs, group);
+    for (auto& matrix : bucket.matrices) {
+      auto gradient = matrix.in(memory);
+      at::mm_out(gradient, matrix.p, matrix.q.t());
+      // The ranks' errors together are what their gradients together lost.
+      if (config_.error_feedback) matrix.error.sub_(gradient, 1.0 / group.size());
+    }
+  }
+
+  /// Goes on as after `step` steps.
+  void resume_at(std::int64_t step) noexcept { steps_ = step; }
+
+ private:
+  struct Matrix {
+    std::size_t parameter = 0;
+    std::int64_t offset = 0;  ///< In the bucket.
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    std::int64_t rank = 0;
+    bool has_q = false;
+    at::Tensor first_q = {};
+    at::Tensor p = {};  ///< View of the bucket's `sent`.
+    at::Tensor q = {};  ///< View of the bucket's `qs`; between steps, where the next one begins.
+    at::Tensor error = {};
+
+    at::Tensor in(const at::Tensor& memory) const {
+      return memory.narrow(0, offset, rows * columns).view({rows, columns});
+    }
+  };
+  /// A parameter that is averaged whole.
+  struct Whole {
+    std::int64_t offset = 0;
+    std::int64_t numel = 0;
+    std::int64_t sent = 0;  ///< Where it lies in the bucket's `sent`.
+  };
+  struct Bucket {
+    std::vector<Matrix> matrices;
+    std::vector<Whole> whole;
+    std::int64_t whole_numel = 0;
+    at::Tensor sent;  ///< What is averaged whole, then the Ps.
+    at::Tensor qs;
+  };
+
+  void add(Bucket& bucket, const ArenaEntry& entry, std::int64_t begin, std::size_t i) const {
+    const auto rows = entry.parameter.dim() == 0 ? 1 : std::max<std::int64_t>(entry.parameter.size(0), 1);
+    const auto columns = entry.numel / rows;
+    const auto rank = std::min({rows, columns, config_.matrix_rank});
+    if (static_cast<double>((rows + columns) * rank) * config_.min_compression_rate <
+        static_cast<double>(entry.numel)) {
+      bucket.matrices.push_back({i, entry.offset - begin, rows, columns, rank});
+    } else {
+      bucket.whole.push_back({entry.offset - begin, entry.numel, bucket.whole_numel});
+      bucket.whole_numel += entry.numel;
+    }
+  }
+
+  static void allocate(Bucket& bucket, const at::TensorOptions& options) {
+    std::int64_t sent = bucket.whole_numel, qs = 0;
+    for (const auto& matrix : bucket.matrices) {
+      sent += matrix.rows * matrix.rank;
+      qs += matrix.columns * matrix.rank;
+    }
+    bucket.sent = at::empty({sent}, options);
+    bucket.qs = at::empty({qs}, options);
+    sent = bucket.whole_numel;
+    qs = 0;
+    for (auto& matrix : bucket.matrices) {
+      matrix.p = bucket.sent.narrow(0, sent, matrix.rows * matrix.rank).view({matrix.rows, matrix.rank});
+      matrix.q = bucket.qs.narrow(0, qs, matrix.columns * matrix.rank).view({matrix.columns, matrix.rank});
+      sent += matrix.p.numel();
+      qs += matrix.q.numel();
+    }
+  }
+
+  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from.
+  static void remember(Matrix& matrix, at::Tensor gradient) {
+    if (matrix.error.defined())
+      matrix.error.copy_(gradient.add_(matrix.error));
+    else
+      matrix.error = gradient.clone();
+  }
+
+  void prepare_q(Matrix& matrix) {
+    if (matrix.first_q.defined())
+      matrix.q.copy_(std::exchange(matrix.first_q, {}));
+    else if (matrix.has_q && config_.warm_start)
+      matrix.q.masked_fill_((matrix.q == 0).all(0, /*keepdim=*/true), 1.0);  // or a step of zeros would be the last one
+    else
+      matrix.q.copy_(at::randn({matrix.columns, matrix.rank}, generator_, at::TensorOptions{at::kFloat}));
+    matrix.has_q = true;
+    orthogonalize(matrix.q);
+  }
+
+  /// Makes the columns orthonormal; one of zeros stays so.
+  void orthogonalize(at::Tensor matrix) const {
+    const bool half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
+    if (matrix.size(1) > 2 && !half) {
+      matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
+      return;
+    }
+    for (std::int64_t i = 0; i < matrix.size(1); ++i) {
+      auto column = matrix.narrow(1, i, 1);
+      const auto length = at::norm(column, 2, 0, /*keepdim=*/true).add_(config_.orthogonalization_epsilon);
+      column.div_(length.masked_fill(length == 0, 1.0));
+      auto rest = matrix.narrow(1, i + 1, matrix.size(1) - i - 1);
+      // Twice, since what one pass leaves of a column that depends on this one is rounding, not orthogonal at all.
+      for (int pass = 0; pass < 2; ++pass) rest.sub_((column * rest).sum(0, /*keepdim=*/true) * column);
+    }
+  }
+
+  Config config_;
+  at::Generator generator_;
+  std::vector<Bucket> buckets_;
+  std::int64_t steps_ = 0;  ///< Begun.
+  bool compressing_ = false;
+};
+
+static_assert(GradientHook<PowerSGD> && explain_hook<PowerSGD>());
+
+}  // namespace ddpxx
