@@ -16,6 +16,7 @@
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
 
+#include "plan.hpp"
 #include "run_config.hpp"
 #include "strategies/strategies.hpp"
 
@@ -50,6 +51,7 @@ void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpx
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt", [&] {
+    if (argc > 1 && std::string_view{argv[1]} == "plan") return plan(argc, argv);
     auto config = ddpxx::parse_config<RunConfig>(argc, argv, {.config_path = MINGPT_CONFIG_PATH});
     const auto launch = ddpxx::torchrun_environment();
     const auto place = launch ? launch->place : ddpxx::Place{};

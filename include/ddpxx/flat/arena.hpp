@@ -196,9 +196,9 @@ class Arena {
         throw Error{Errc::config, "parameters of one model must share dtype and device, but \"" + name + "\" is " +
                                       describe(tensor) + " and \"" + first.name + "\" is " + describe(first.tensor)};
       const auto format = wish.value_or(tensor.scalar_type());
-      const auto full = [&] {
+      const auto full = [&, &tensor = tensor] {
         const auto limit = segments_.size() == 1 ? options.first_segment_bytes : options.segment_bytes;
-        return options.cut == CutAt::bytes && (size_ - segments_.back().begin) * element >= limit;
+        return options.cut == CutAt::bytes && (size_ - segments_.back().begin + tensor.numel()) * element > limit;
       };
       if (segments_.empty() || segments_.back().format != format ||
           (options.cut == CutAt::units && segments_.back().unit != unit) || full()) {

@@ -22,7 +22,7 @@ class BufferPool {
   /// Gives `tensor`, a whole 1-D storage of its own, memory again; nothing if it has some.
   void lend(const at::Tensor& tensor) {
     auto* storage = tensor.storage().unsafeGetStorageImpl();
-    const auto bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+    const auto bytes = static_cast<std::size_t>(tensor.numel()) * tensor.dtype().itemsize();
     if (storage->nbytes() == bytes) return;
     storage->set_data_ptr_noswap(take(tensor, bytes));
     storage->set_nbytes(bytes);
@@ -47,7 +47,7 @@ class BufferPool {
   /// A new 1-D tensor on lent memory; give it back with `take_back`.
   at::Tensor tensor(std::int64_t numel, const at::TensorOptions& options) {
     auto tensor = at::empty({0}, options);
-    const auto bytes = static_cast<std::size_t>(numel) * tensor.element_size();
+    const auto bytes = static_cast<std::size_t>(numel) * tensor.dtype().itemsize();
     auto* storage = tensor.storage().unsafeGetStorageImpl();
     storage->set_data_ptr_noswap(take(tensor, bytes));
     storage->set_nbytes(bytes);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -21,8 +22,9 @@ namespace ddpxx {
 /// The optimizer group of a parameter, from its name and itself.
 using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 
-/// The parameters of a model, ready for flat memory. The order is a pure function of the model: units (the layers, last
-/// registered first; then the root, with all that no layer or more than one layer owns), inside a unit its groups,
+/// The parameters of a model, ready for flat memory. The order is a pure function of the model: what the root registers
+/// behind its layers; the layers, last registered first; the rest of the root, with all that more than one layer owns.
+/// Inside a unit its formats, inside a format its groups,
 /// inside a group the parameters, last registered first. Gradients arrive in about this order.
 /// Frozen parameters (requires_grad false) are listed apart. A strategy decides what of this it holds in which memory.
 /// Errors  `config` if nothing can be trained, a layer lies inside a layer, or another trainer holds the model already.
@@ -49,8 +51,14 @@ class FlatModel {
         throw Error{Errc::config, "a trainer holds this model already: end that one first, or train a copy"};
     for (auto* list : {&trainable_, &frozen_}) {
       std::reverse(list->begin(), list->end());
-      const auto key = [](const NamedParameter& p) {
-        return std::tuple{-p.unit, static_cast<int>(p.format.value_or(p.tensor.scalar_type())), p.group};
+      // What the root registers behind its layers, such as a head, it uses behind them: those gradients come first.
+      const auto last_layer = std::find_if(list->begin(), list->end(), [](const auto& p) { return p.unit != kRoot; });
+      std::set<const void*> behind;
+      if (last_layer != list->end())
+        for (auto p = list->begin(); p != last_layer; ++p) behind.insert(p->tensor.unsafeGetTensorImpl());
+      const auto key = [&](const NamedParameter& p) {
+        return std::tuple{!behind.contains(p.tensor.unsafeGetTensorImpl()), -p.unit,
+                          static_cast<int>(p.format.value_or(p.tensor.scalar_type())), p.group};
       };
       std::stable_sort(list->begin(), list->end(),
                        [&](const NamedParameter& a, const NamedParameter& b) { return key(a) < key(b); });

@@ -20,6 +20,7 @@
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/flat/tensors_in.hpp>
 #include <ddpxx/parallel/buffers.hpp>
+#include <ddpxx/parallel/call_order.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/fsdp_config.hpp>
 #include <ddpxx/parallel/fsdp_unit.hpp>
@@ -134,7 +135,7 @@ class FSDP {
       gather(unit);
       if (with_gradient) units_[unit].arm();
     };
-    begin_order();
+    if (scopes_ == 0) order_.begin_forward();
     hold(kRoot);
     if constexpr (!requires { model.forward(run, batch); })
       for (std::size_t unit = 1; unit < units_.size(); ++unit) hold(unit);
@@ -186,7 +187,7 @@ class FSDP {
   auto gathered() { return Gathered{*this}; }
 
   /// A number that ranks share exactly if they called the same layers in the same order, since the last time.
-  std::uint32_t take_call_hash() { return std::exchange(call_hash_, 0U); }
+  std::uint32_t take_call_hash() { return order_.take_hash(); }
 
  private:
   static constexpr auto kRoot = static_cast<std::size_t>(FlatModel::kRoot);
@@ -231,35 +232,20 @@ class FSDP {
     units_[unit].gather();
   }
 
-  // --- the order of calls: what is needed next ---
-
-  // Inside a `gathered` scope ranks may call what they like: nothing is sent, and nothing learnt.
-
-  void begin_order() {
-    if (scopes_ > 0) return;
-    if (!order_.empty()) last_order_ = std::exchange(order_, {});
-    backward_at_ = 0;
-  }
+  /// Notes a call, and gathers ahead what comes next. Inside a `gathered` scope ranks may call what they like: nothing
+  /// is sent, and nothing learnt.
   void enter(std::size_t unit) {
-    if (scopes_ > 0) return;
-    call_hash_ = call_hash_ * 31U + static_cast<std::uint32_t>(unit);
-    const auto at = order_.size();
-    order_.push_back(unit);
-    backward_at_ = order_.size();
-    const bool as_before = at + 1 < last_order_.size() && last_order_[at] == unit;
-    if (as_before && !config_.check_calls) units_[last_order_[at + 1]].start_gather();
+    if (scopes_ == 0) gather_ahead(order_.enter(unit));
   }
   /// Backward comes to the outputs of a call: its parameters are needed again, and soon those of the call before.
   void before_backward(const std::vector<std::size_t>& units) {
     for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-      if (!units_[*unit].whole()) gather(*unit);
-      for (auto at = backward_at_; at-- > 0;)
-        if (order_[at] == *unit) {
-          backward_at_ = at;
-          if (at > 0 && !config_.check_calls) units_[order_[at - 1]].start_gather();
-          break;
-        }
+      gather(*unit);
+      gather_ahead(order_.enter_backward(*unit));
     }
+  }
+  void gather_ahead(std::optional<std::size_t> unit) {
+    if (unit && !config_.check_calls) units_[*unit].start_gather();
   }
 
   /// A unit without trainable parameters gets no gradients, by whose coming others are released: its inputs' do.
@@ -280,6 +266,9 @@ class FSDP {
   void receive(std::size_t unit, const std::vector<at::Tensor>& gradients) {
     const c10::NoGradGuard no_grad;
     const bool send = sync_ == Sync::now || config_.reduce_each_backward;
+    // Freed first: what follows needs memory of its own.
+    if (unit != kRoot) units_[unit].release();
+    if (send) gradients_->make_room();
     std::size_t k = 0;
     for (std::size_t i = 0; i < trainable_.segments().size(); ++i) {
       const auto& segment = trainable_.segments()[i];
@@ -287,8 +276,6 @@ class FSDP {
       if (!held_[i].defined()) held_[i] = gradients_->borrow(i, send ? Borrow::to_send : Borrow::to_sum);
       for (auto e = segment.first; e < segment.last; ++e) gradients_->add(held_[i], trainable_[e], gradients[k++]);
     }
-    // Freed first: the reduction needs memory of its own.
-    if (unit != kRoot) units_[unit].release();
     if (!send) return;
     if (config_.check_calls) check_call("reduction", unit);
     for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
@@ -338,10 +325,7 @@ class FSDP {
   std::optional<GradientShards> gradients_;
   std::vector<at::Tensor> held_;  ///< Per segment: whole gradients not yet sent.
   GradientHooks strays_;
-  std::vector<std::size_t> order_;
-  std::vector<std::size_t> last_order_;
-  std::size_t backward_at_ = 0;
-  std::uint32_t call_hash_ = 0;
+  CallOrder order_;
   int scopes_ = 0;  ///< `gathered` scopes that are open.
   bool in_backward_ = false;
   Sync sync_ = Sync::now;

@@ -1,6 +1,7 @@
 // ddpxx/parallel/gradient_shards.hpp — gradients that come whole, segment by segment, and stay as this rank's pieces.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,6 +22,10 @@ namespace ddpxx {
 /// parameters before any was converted.
 enum class Borrow { to_send, to_sum };
 
+/// Of what size the memory is that is borrowed: of the segment's own, or of the largest segment's for all that come
+/// near it, so that segments of different sizes can use one buffer one after the other.
+enum class BufferSize { own, common };
+
 /// Averages the gradients of segments over the ranks and leaves each rank its piece, while backward is running.
 /// The sum of a step's backward passes lies in the pieces; the first one of a step replaces what the last step left.
 /// Ranks   `reduce` and `finish` are collective, in the same order on all ranks.
@@ -28,7 +33,7 @@ class GradientShards {
  public:
   /// Gradients are summed over `shards`, and their pieces over `replicas`, ranks that hold the same pieces.
   GradientShards(Arena& arena, const Group& shards, const Group* replicas, BufferPool& pool,
-                 std::optional<at::ScalarType> reduction)
+                 std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own)
       : arena_{&arena},
         shards_{&shards},
         replicas_{replicas},
@@ -36,12 +41,18 @@ class GradientShards {
         device_options_{arena.segments().front().values.options().dtype(arena.options().dtype())},
         type_{reduction.value_or(c10::typeMetaToScalarType(arena.options().dtype()))},
         scale_{1.0 / (shards.size() * (replicas != nullptr ? replicas->size() : 1))},
-        written_(arena.segments().size(), false) {}
+        written_(arena.segments().size(), false) {
+    std::int64_t largest = 0;
+    for (const auto& segment : arena.segments()) largest = std::max(largest, segment.size());
+    for (const auto& segment : arena.segments())
+      rooms_.push_back(size == BufferSize::common && segment.size() > largest / 2 ? largest : segment.size());
+  }
 
   /// Memory for the whole gradients of a segment, zeros; it goes back with `reduce`.
   at::Tensor borrow(std::size_t segment, Borrow purpose = Borrow::to_send) {
     const auto type = purpose == Borrow::to_send ? type_ : c10::typeMetaToScalarType(device_options_.dtype());
-    auto memory = pool_->tensor(arena_->segments()[segment].size(), device_options_.dtype(type));
+    auto memory =
+        pool_->tensor(rooms_[segment], device_options_.dtype(type)).narrow(0, 0, arena_->segments()[segment].size());
     memory.zero_();
     return memory;
   }
@@ -52,11 +63,17 @@ class GradientShards {
     Arena::part(memory, entry, arena_->segments()[entry.segment].begin).add_(gradient, scale_);
   }
 
-  /// Starts the reduction of a segment whose gradients are all written. At most two are under way, so that memory does
-  /// not grow with the depth of the model.
-  void reduce(std::size_t i, at::Tensor memory) {
+  /// Waits until the next reduction can start at once: before memory for it is borrowed, one buffer less is needed.
+  void make_room() {
     const c10::NoGradGuard no_grad;
     while (under_way_.size() >= kMostUnderWay) finish_oldest();
+  }
+
+  /// Starts the reduction of a segment whose gradients are all written. Only one is under way, beside the backward pass
+  /// of what comes next, so that memory does not grow with the depth of the model.
+  void reduce(std::size_t i, at::Tensor memory) {
+    const c10::NoGradGuard no_grad;
+    make_room();
     if (memory.scalar_type() != type_) {
       const auto sum = std::exchange(memory, pool_->tensor(memory.numel(), memory.options().dtype(type_)));
       memory.copy_(sum);
@@ -97,7 +114,7 @@ class GradientShards {
   }
 
  private:
-  static constexpr std::size_t kMostUnderWay = 2;
+  static constexpr std::size_t kMostUnderWay = 1;
   struct UnderWay {
     std::size_t segment;
     at::Tensor memory;
@@ -130,6 +147,7 @@ class GradientShards {
   at::ScalarType type_;
   double scale_;
   std::vector<bool> written_;
+  std::vector<std::int64_t> rooms_;  ///< Of each segment's buffer, in elements.
   std::deque<UnderWay> under_way_;
 };
 

@@ -66,7 +66,7 @@ class ZeRO {
                            return start_reduce_scatter(trainable_.segments()[i].gradient, memory, *group_);
                          }});
     } else {
-      shards_.emplace(trainable_, *group_, nullptr, pool_, model.formats().reduction);
+      shards_.emplace(trainable_, *group_, nullptr, pool_, model.formats().reduction, BufferSize::common);
       arriving_.resize(trainable_.segments().size());
       arrived_.assign(trainable_.size(), false);
       used_.assign(trainable_.size(), false);

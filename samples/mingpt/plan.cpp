@@ -1,0 +1,147 @@
+// plan.cpp — `mingpt plan`, for every strategy and precision.
+#include "plan.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/comm/device.hpp>
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/core/units.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+#include <ddpxx/train/memory_plan.hpp>
+
+#include "run_config.hpp"
+
+namespace {
+
+struct PlanConfig {
+  std::int64_t world_size = 1;
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(field<&PlanConfig::world_size>("Ranks of the run", at_least(1), at_most(65536), Unit::ranks));
+  }
+};
+
+/// The precisions by name: what they take of memory is decided at run time, so that each strategy is compiled once.
+class NamedPrecision {
+ public:
+  struct Config {
+    std::string name;
+  };
+  explicit NamedPrecision(const Config& config) : name_{config.name} {}
+
+  ddpxx::AutocastScope forward_scope(at::DeviceType device) const {
+    auto state = ddpxx::AutocastState::of(device);
+    state.enabled = name_ == "bf16" || name_ == "fp16";
+    state.type = name_ == "fp16" ? at::kHalf : at::kBFloat16;
+    return ddpxx::AutocastScope{state};
+  }
+  ddpxx::NumberFormats formats() const {
+    return name_ == "bf16_params" ? ddpxx::LowPrecision<>{{}}.formats() : ddpxx::NumberFormats{};
+  }
+  static void check(at::Device) noexcept {}
+
+ private:
+  std::string name_;
+};
+
+template <class Strategy>
+ddpxx::MemoryPlan plan_with(const RunConfig& config, const typename Strategy::Config& strategy, std::int64_t world_size,
+                            const ddpxx::CharDataset& text) {
+  using Policy = ddpxx::RecomputeConfig::Policy;
+  constexpr std::int64_t kProbeTokens = 2048;
+  const auto recompute = config.recompute_config();
+  const bool repeats = recompute.policy == Policy::every || recompute.policy == Policy::segments;
+  const auto device = ddpxx::pick_device(config.training.device, {});
+  const ddpxx::PlannedRun<ddpxx::Recompute<Strategy>, NamedPrecision, ddpxx::AdamW> run{
+      .world_size = world_size,
+      .layers = config.model.sizes().n_layer,
+      .batch_size = config.data.batch_size,
+      .accumulation_steps = config.training.accumulation_steps,
+      .ema_decay = config.training.ema_decay,
+      .optimizer = config.optimizer,
+      .precision = {config.precision},
+      .strategy = {strategy, recompute},
+      .period = repeats ? static_cast<std::int64_t>(recompute.count) : 1,
+      .probe_samples = kProbeTokens / text.block_size()};
+  auto plan = ddpxx::plan_memory(
+      run,
+      [&](std::int64_t layers) {
+        auto sizes = config.model;
+        sizes.n_layer = layers;
+        auto model = std::make_shared<ddpxx::GPT>(sizes, text.vocab_size(), text.block_size());
+        model->to(device);
+        return model;
+      },
+      [&](std::int64_t samples) {
+        std::vector<std::int64_t> indices(static_cast<std::size_t>(samples));
+        std::iota(indices.begin(), indices.end(), 0);
+        for (auto& index : indices) index %= text.size();
+        return text.batch(indices);
+      });
+  plan.inputs += plan.inputs / config.training.accumulation_steps * 2 * config.data.num_workers;  // built ahead
+  return plan;
+}
+
+ddpxx::MemoryPlan plan_named(const RunConfig& config, std::int64_t world_size, const ddpxx::CharDataset& text) {
+  const auto& strategy = config.strategy;
+  if (strategy.name == "single") return plan_with<ddpxx::SingleDevice>(config, {}, world_size, text);
+  if (strategy.name == "dp") return plan_with<ddpxx::DataParallel>(config, strategy.dp(), world_size, text);
+  if (strategy.name == "ddp") return plan_with<ddpxx::DDP>(config, strategy.ddp(), world_size, text);
+  if (strategy.name == "zero1") return plan_with<ddpxx::ZeRO1>(config, strategy.zero(), world_size, text);
+  if (strategy.name == "zero2") return plan_with<ddpxx::ZeRO2>(config, strategy.zero(), world_size, text);
+  if (strategy.name == "fsdp") return plan_with<ddpxx::FSDP>(config, strategy.fsdp(), world_size, text);
+  if (strategy.shard_size == 0)
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "strategy.shard_size: a plan does not know how many ranks a node has; set it to that number"};
+  return plan_with<ddpxx::HSDP>(config, strategy.hsdp(), world_size, text);
+}
+
+}  // namespace
+
+void plan(int argc, const char* const* argv) {
+  std::vector<const char*> of_plan{argv[0]}, of_run{argv[0]};
+  for (int i = 2; i < argc; ++i)
+    (std::string_view{argv[i]}.starts_with("world_size=") ? of_plan : of_run).push_back(argv[i]);
+  const auto parse = [&]<class Config>(Config*, const std::vector<const char*>& arguments) {
+    return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(),
+                                       {.config_path = MINGPT_CONFIG_PATH, .program = "mingpt plan world_size=N"});
+  };
+  const auto world_size = parse(static_cast<PlanConfig*>(nullptr), of_plan).world_size;
+  const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);
+  const ddpxx::CharDataset text{config.data.text()};
+  const auto plan = plan_named(config, world_size, text);
+
+  const auto sizes = config.model.sizes();
+  std::printf("%s in %s on %lld ranks: %lld layers of width %lld, %lld characters by %lld samples a rank\n",
+              config.strategy.name.c_str(), config.precision.c_str(), static_cast<long long>(world_size),
+              static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
+              static_cast<long long>(text.block_size()), static_cast<long long>(config.data.batch_size));
+  const auto row = [](const char* what, std::int64_t bytes) {
+    std::printf("%-12s %15lld bytes  %s\n", what, static_cast<long long>(bytes),
+                ddpxx::bytes_text(static_cast<std::uint64_t>(bytes)).c_str());
+  };
+  row("parameters", plan.parameters);
+  row("gradients", plan.gradients);
+  row("optimizer", plan.optimizer);
+  row("buckets", plan.buckets);
+  row("activations", plan.activations);
+  row("inputs", plan.inputs);
+  row("a rank", plan.total());
+}

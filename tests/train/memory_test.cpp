@@ -1,0 +1,343 @@
+// How much memory the strategies need: near theory, without growth over steps, and known before the run.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/mman.h>
+#include <thread>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/memory_plan.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+namespace ddpxx {
+namespace {
+
+/// Counts what all threads of a process take of LibTorch's allocator, the backend's too.
+class CountingAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t size) override {
+    if (size == 0) return {nullptr, nullptr, &free, c10::kCPU};
+    auto* block = static_cast<std::byte*>(std::aligned_alloc(kHeader, (size + 2 * kHeader - 1) / kHeader * kHeader));
+    *reinterpret_cast<std::size_t*>(block) = size;
+    const auto now = live.fetch_add(static_cast<std::int64_t>(size)) + static_cast<std::int64_t>(size);
+    for (auto most = peak.load(); most < now && !peak.compare_exchange_weak(most, now);) continue;
+    return {block + kHeader, block + kHeader, &free, c10::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free; }
+  void copy_data(void* to, const void* from, std::size_t size) const override { default_copy_data(to, from, size); }
+
+  /// From now on, for good: in a process that ends soon.
+  static void install() { c10::SetAllocator(c10::kCPU, new CountingAllocator, 200); }
+  static inline std::atomic<std::int64_t> live = 0, peak = 0;
+
+ private:
+  static constexpr std::size_t kHeader = 64;
+  static void free(void* memory) {
+    if (memory == nullptr) return;
+    auto* block = static_cast<std::byte*>(memory) - kHeader;
+    live -= static_cast<std::int64_t>(*reinterpret_cast<std::size_t*>(block));
+    std::free(block);
+  }
+};
+
+/// Sample i is a run of tokens that begins with i.
+struct Tokens {
+  std::int64_t length = 0;
+  std::int64_t vocabulary = 16;
+  std::int64_t samples = 0;
+
+  std::int64_t size() const { return samples; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto start = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
+    const auto ids = (start + at::arange(length + 1, at::kLong)) % vocabulary;
+    return {ids.narrow(1, 0, length).clone(), ids.narrow(1, 1, length).clone(), ids.size(0) * length};
+  }
+  Batch some(std::int64_t count) const {
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<std::int64_t>(i);
+    return batch(indices);
+  }
+};
+
+struct Sizes {
+  std::int64_t layers, width, length, batch;
+  std::int64_t vocabulary = 16;
+
+  std::shared_ptr<GPT> model(std::int64_t of_layers) const {
+    return std::make_shared<GPT>(GPTConfig{.n_layer = of_layers, .n_head = 4, .n_embd = width, .dropout = 0.0},
+                                 vocabulary, length);
+  }
+  /// Enough for a few steps: an epoch's order takes memory too.
+  Tokens data(int world_size) const {
+    return {.length = length, .vocabulary = vocabulary, .samples = 4 * batch * world_size};
+  }
+};
+
+template <class Strategy, class Precision>
+using Train = Trainer<GPT, Tokens, AdamW, Precision, Strategy>;
+
+template <class Strategy, class Precision = Float32>
+auto make_trainer(Group& group, const Sizes& sizes, const typename Strategy::Config& strategy = {},
+                  const TrainingConfig& training = {}) {
+  typename Train<Strategy, Precision>::Config config;
+  config.batch_size = sizes.batch;
+  config.training = training;
+  config.strategy = strategy;
+  return std::make_unique<Train<Strategy, Precision>>(group, sizes.model(sizes.layers),
+                                                      std::make_shared<const Tokens>(sizes.data(group.size())), config);
+}
+
+/// Bytes that a rank of a real trainer needs, over a group that sends nothing and so adds no memory of its own.
+struct Measured {
+  double rest = 0;  ///< Before the first step: parameters, gradients, optimizer.
+  double peak = 0;  ///< In the steps after the first.
+};
+template <class Strategy, class Precision = Float32>
+Measured measure(int world_size, const Sizes& sizes, const typename Strategy::Config& strategy = {},
+                 const TrainingConfig& training = {}) {
+  LiveBytes live;
+  auto group = recording_group(0, world_size, std::make_shared<Recording>());
+  Measured measured;
+  {
+    auto trainer = make_trainer<Strategy, Precision>(group, sizes, strategy, training);
+    measured.rest = static_cast<double>(live.current());
+    trainer->step();
+    live.reset_peak();
+    for (int step = 0; step < 2; ++step) trainer->step();
+    measured.peak = static_cast<double>(live.peak());
+  }
+  group.leave();
+  return measured;
+}
+
+// --- near theory ---
+
+/// 50 million parameters, and next to no activations.
+constexpr Sizes kLarge{.layers = 16, .width = 512, .length = 2, .batch = 1};
+constexpr int kWorld = 4;
+
+struct Theory {
+  double parameters = 0;  ///< P
+  double layer = 0;       ///< Bytes of a layer's parameters.
+  Theory() {
+    const auto model = kLarge.model(kLarge.layers);
+    for (const auto& parameter : model->parameters()) parameters += static_cast<double>(parameter.numel());
+    layer = 4.0 * static_cast<double>(model->num_block_parameters()) / static_cast<double>(kLarge.layers);
+  }
+  double of(const FSDP*) const { return 16 * parameters / kWorld + 3 * layer; }
+  double of(const ZeRO1*) const { return 8 * parameters + 8 * parameters / kWorld; }
+  double of(const ZeRO2*) const {
+    return 4 * parameters + 12 * parameters / kWorld + static_cast<double>(ZeROConfig{}.bucket_bytes);
+  }
+};
+
+/// The same steps on ranks that communicate over Gloo: most bytes at once of rank 0's whole process.
+template <class Strategy>
+Measured measure_over_gloo() {
+  auto* shared = static_cast<Measured*>(
+      ::mmap(nullptr, sizeof(Measured), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  spawn_ranks(
+      kWorld,
+      [shared](Group& group) {
+        CountingAllocator::install();
+        auto trainer = make_trainer<Strategy>(group, kLarge);
+        barrier(group);
+        const auto rest = static_cast<double>(CountingAllocator::live);
+        trainer->step();
+        CountingAllocator::peak = CountingAllocator::live.load();
+        trainer->step();
+        if (group.rank() == 0) *shared = {rest, static_cast<double>(CountingAllocator::peak)};
+        barrier(group);
+      },
+      Ranks::processes, std::chrono::seconds{240});
+  const auto measured = *shared;
+  ::munmap(shared, sizeof(Measured));
+  return measured;
+}
+
+template <class S>
+class NearTheory : public testing::Test {};
+using Sharded = testing::Types<FSDP, ZeRO1, ZeRO2>;
+TYPED_TEST_SUITE(NearTheory, Sharded);
+
+TYPED_TEST(NearTheory, FiftyMillionParametersOnFourRanksNeedAtMostATenthMoreThanTheory) {
+  const Theory theory;
+  ASSERT_GE(theory.parameters, 50e6);
+  const auto alone = measure<TypeParam>(kWorld, kLarge);
+  const auto real = measure_over_gloo<TypeParam>();
+  const auto expected = theory.of(static_cast<const TypeParam*>(nullptr));
+  std::printf("%.1f MB at rest, %.1f at the peak, theory %.1f: %.3f of it; Gloo's temporaries %.1f MB\n",
+              alone.rest / 1e6, alone.peak / 1e6, expected / 1e6, alone.peak / expected,
+              (real.peak - alone.peak) / 1e6);
+  EXPECT_LE(alone.peak, 1.10 * expected);
+  EXPECT_NEAR(real.rest, alone.rest, 0.001 * alone.rest) << "the same run, but for the backend";
+}
+
+// --- no growth ---
+
+constexpr Sizes kTiny{.layers = 3, .width = 16, .length = 8, .batch = 2};
+
+template <class S>
+class NoGrowth : public testing::Test {};
+using Pooled = testing::Types<FSDP, ZeRO2, Recompute<FSDP>>;
+TYPED_TEST_SUITE(NoGrowth, Pooled);
+
+TYPED_TEST(NoGrowth, OfBytesOverAThousandSteps) {
+  LiveBytes live;
+  auto group = recording_group(0, 2, std::make_shared<Recording>());
+  {
+    auto trainer = make_trainer<TypeParam>(group, kTiny);
+    for (int step = 0; step < 10; ++step) trainer->step();
+    const auto at_ten = live.current();
+    live.reset_peak();
+    for (int step = 0; step < 10; ++step) trainer->step();
+    const auto peak = live.peak();
+    live.reset_peak();
+    for (int step = 20; step < 1000; ++step) trainer->step();
+    EXPECT_EQ(live.current(), at_ten);
+    EXPECT_EQ(live.peak(), peak);
+  }
+  group.leave();
+}
+
+TEST(NoGrowthOverGloo, OfBytesOverAThousandSteps) {
+  spawn_ranks(2, [](Group& group) {
+    CountingAllocator::install();
+    auto trainer = make_trainer<FSDP>(group, kTiny);
+    // Gloo's threads drop the last tensors a moment after the step has ended.
+    const auto settled = [] {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+      return CountingAllocator::live.load();
+    };
+    for (int step = 0; step < 10; ++step) trainer->step();
+    const auto at_ten = settled();
+    for (int step = 10; step < 1000; ++step) trainer->step();
+    EXPECT_EQ(settled(), at_ten);
+  });
+}
+
+// --- recompute ---
+
+TEST(Recomputed, LayersKeepTheirInputsAndOneLayersActivations) {
+  // Deep and thin, so that the gradients that backward itself holds, five inputs' worth, are little beside.
+  constexpr Sizes kDeep{.layers = 64, .width = 64, .length = 64, .batch = 16};
+  constexpr auto kLayers = static_cast<double>(kDeep.layers);
+  auto shallow = kDeep;
+  shallow.layers /= 2;
+  const auto activations = [](const Measured& measured) { return measured.peak - measured.rest; };
+  const auto plain = activations(measure<SingleDevice>(1, kDeep));
+  const double saved = (plain - activations(measure<SingleDevice>(1, shallow))) / (kLayers / 2);  // by a layer
+  const double input = 4.0 * kDeep.batch * kDeep.length * kDeep.width;
+  const auto recomputed = activations(measure<Recompute<SingleDevice>>(1, kDeep));
+  std::printf("a layer saves %.2f of its input; %.2f MB in all, recomputed %.2f MB, theory %.2f MB\n", saved / input,
+              plain / 1e6, recomputed / 1e6, (kLayers * input + saved) / 1e6);
+  EXPECT_NEAR(plain, kLayers * saved, 0.10 * plain);
+  EXPECT_NEAR(recomputed, kLayers * input + saved, 0.10 * recomputed);
+}
+
+// --- known before the run ---
+
+constexpr Sizes kPlanned{.layers = 14, .width = 64, .length = 48, .batch = 20};
+
+template <class Strategy, class Precision = Float32>
+void expect_planned(int world_size, const Sizes& sizes, const typename Strategy::Config& strategy = {},
+                    const TrainingConfig& training = {}, std::int64_t period = 1) {
+  std::int64_t deepest = 0;
+  const auto plan = plan_memory(
+      PlannedRun<Strategy, Precision, AdamW>{.world_size = world_size,
+                                             .layers = sizes.layers,
+                                             .batch_size = sizes.batch,
+                                             .accumulation_steps = training.accumulation_steps,
+                                             .ema_decay = training.ema_decay,
+                                             .strategy = strategy,
+                                             .period = period},
+      [&](std::int64_t layers) {
+        deepest = std::max(deepest, layers);
+        return sizes.model(layers);
+      },
+      [&](std::int64_t samples) { return sizes.data(1).some(samples); });
+  EXPECT_LT(deepest, sizes.layers) << "the whole model is not built";
+  const auto measured = measure<Strategy, Precision>(world_size, sizes, strategy, training);
+  EXPECT_NEAR(static_cast<double>(plan.states()), measured.rest, 0.02 * measured.rest);
+  const auto of_steps = measured.peak - measured.rest;
+  EXPECT_NEAR(static_cast<double>(plan.total() - plan.states()), of_steps, 0.10 * of_steps);
+  EXPECT_GT(plan.activations, 0);
+}
+
+TEST(Plan, ForesaysOneProcess) {
+  expect_planned<SingleDevice>(1, kPlanned);
+  auto wide = kPlanned;
+  wide.vocabulary = 2000;  // where the loss takes more than a layer
+  expect_planned<SingleDevice>(1, wide);
+}
+TEST(Plan, ForesaysEveryStrategyOnManyRanks) {
+  for (const int world : {2, 64}) {
+    expect_planned<DDP>(world, kPlanned);
+    expect_planned<ZeRO1>(world, kPlanned);
+    expect_planned<ZeRO2>(world, kPlanned);
+    expect_planned<FSDP>(world, kPlanned);
+  }
+  expect_planned<FSDP>(4096, kPlanned);
+  expect_planned<FSDP>(4, kPlanned, {.reshard_after_forward = "false"});
+}
+TEST(Plan, ForesaysEveryPrecision) {
+  expect_planned<FSDP, AutocastBF16>(4, kPlanned);
+  expect_planned<FSDP, LowPrecision<>>(4, kPlanned);
+}
+TEST(Plan, ForesaysRecompute) {
+  using Policy = RecomputeConfig::Policy;
+  expect_planned<Recompute<FSDP>>(4, kPlanned);
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.recompute = {.policy = Policy::selective}});
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.recompute = {.policy = Policy::every, .count = 2}}, {}, 2);
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.recompute = {.policy = Policy::segments, .count = 2}}, {}, 2);
+}
+TEST(Plan, ForesaysAnAverageAndAccumulatedSteps) {
+  expect_planned<DDP>(4, kPlanned, {}, {.ema_decay = 0.99});
+  expect_planned<FSDP>(4, kPlanned, {.reduce_each_backward = false}, {.accumulation_steps = 3});
+}
+
+TEST(Plan, SharesOutByTheBytesOfTheStates) {
+  const auto run = [&]<class Strategy>(Strategy*) {
+    return plan_memory(
+        PlannedRun<Strategy, Float32, AdamW>{.world_size = 4, .layers = 14, .batch_size = 2},
+        [&](std::int64_t layers) { return kPlanned.model(layers); },
+        [&](std::int64_t samples) { return kPlanned.data(1).some(samples); });
+  };
+  double whole = 0;
+  for (const auto& parameter : kPlanned.model(kPlanned.layers)->parameters())
+    whole += 4.0 * static_cast<double>(parameter.numel());
+  const auto expect = [&](const MemoryPlan& plan, double parameters, double gradients, double optimizer) {
+    EXPECT_NEAR(static_cast<double>(plan.parameters), parameters * whole, 0.02 * whole);
+    EXPECT_NEAR(static_cast<double>(plan.gradients), gradients * whole, 0.02 * whole);
+    EXPECT_NEAR(static_cast<double>(plan.optimizer), optimizer * whole, 0.02 * whole);
+    EXPECT_EQ(plan.inputs, 2 * 2 * 8 * kPlanned.length);
+  };
+  expect(run(static_cast<DDP*>(nullptr)), 1, 1, 2);
+  expect(run(static_cast<ZeRO1*>(nullptr)), 1, 1, 0.5);
+  expect(run(static_cast<ZeRO2*>(nullptr)), 1, 0.25, 0.5);
+  expect(run(static_cast<FSDP*>(nullptr)), 0.25, 0.25, 0.5);
+}
+
+}  // namespace
+}  // namespace ddpxx
