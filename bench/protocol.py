@@ -22,6 +22,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -100,6 +101,29 @@ def run(command):
         sys.exit("\n".join([f"failed with {process.returncode}: {' '.join(command)}", *(text for _, text in lines)]))
     foreign = max(0.0, busy_seconds() - busy - (own_seconds() - own) - cpu) / wall
     return Run(wall, cpu, foreign, lines)
+
+
+# --- steps ------------------------------------------------------------------------------------------------------
+
+
+def step_time(side, settings, warm_up):
+    """A run's median time of the steps after the warm-up; its losses as facts."""
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = os.path.join(folder, "metrics.jsonl")
+        result = run(side([*settings, f"training.metrics={metrics}"], pinned))
+        with open(metrics) as file:
+            rows = [row for row in map(json.loads, file) if "loss" in row]
+    result.value = statistics.median(row["step_ms"] for row in rows[warm_up:])
+    result.facts = {"loss_10": rows[9]["loss"], "loss_last": rows[-1]["loss"]}
+    return result
+
+
+def check_same_work(result):
+    """Both sides begin with the same weights and see the same batches: their losses must agree."""
+    for key, tolerance in {"loss_10": 1e-5, "loss_last": 1e-3}.items():
+        ours, theirs = (run.facts[key] for run in result.pairs[0])
+        if abs(ours / theirs - 1) > tolerance:
+            sys.exit(f"  void: {key} is {ours} and {theirs}: the sides do not do the same work")
 
 
 # --- comparison -------------------------------------------------------------------------------------------------
