@@ -90,13 +90,17 @@ def own_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def run(command):
+def run(command, tries=3):
+    """Runs a program. A peer that fails is run again: Python's torch now and then aborts at its very end."""
     busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
     with start(command) as process:
         lines = [(time.perf_counter() - begin, line.rstrip()) for line in process.stdout]
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     wall, cpu = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
+    if process.returncode != 0 and tries > 1 and command[0] == sys.executable:
+        print(f"  run again, since it failed with {process.returncode}: {' '.join(command)}")
+        return run(command, tries - 1)
     if process.returncode != 0:
         sys.exit("\n".join([f"failed with {process.returncode}: {' '.join(command)}", *(text for _, text in lines)]))
     foreign = max(0.0, busy_seconds() - busy - (own_seconds() - own) - cpu) / wall

@@ -31,7 +31,7 @@ ROOMS = {
     "storage": (["core"], []),
     "snapshot": (["core", "storage", "flat", "comm"], [ATEN, r"nlohmann/", r"caffe2/serialize/"]),
     "observe": (["core"], [r"nlohmann/", r"torch/csrc/profiler/"]),
-    "train": (["core", "comm", "flat", "data", "nn", "optim", "precision", "parallel", "snapshot", "observe"],
+    "train": (["core", "comm", "flat", "data", "nn", "optim", "precision", "parallel", "storage", "snapshot", "observe"],
               [ATEN, MODULE]),
     "launch": (["core", "comm"], []),
 }

@@ -13,6 +13,7 @@
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/optim/adamw_config.hpp>
 #include <ddpxx/precision/loss_scaler_config.hpp>
+#include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/training_config.hpp>
 
 #include "strategy_config.hpp"
@@ -57,6 +58,7 @@ struct RunConfig {
   ddpxx::GPTConfig model;
   ddpxx::AdamWConfig optimizer;
   ddpxx::TrainingConfig training;
+  ddpxx::SnapshotConfig snapshot;
   StrategyConfig strategy;
   std::string recompute = "none";
   std::string precision = "fp32";
@@ -107,7 +109,7 @@ struct RunConfig {
         Alias{"optimizer_config", "optimizer"},
         Alias{"trainer_config", "training"},
         Alias{"trainer_config.data_loader_workers", "data.num_workers"},
-        Alias{"trainer_config.snapshot_path", "training.save_dir"},  // a directory: it holds the snapshot's file
+        Alias{"trainer_config.snapshot_path", "training.save_dir"},  // a place of several snapshots
         Alias{"trainer_config.save_every", "training.save_every_epochs"},
         Alias{"trainer", "training"},
         Alias{"trainer.num_workers", "data.num_workers"},

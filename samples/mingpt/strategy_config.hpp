@@ -20,6 +20,7 @@ struct StrategyConfig {
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   bool find_unused_parameters = false;
+  std::int64_t unit_bytes = std::int64_t{1} << 20;
   std::string reshard_after_forward = "true";
   bool reduce_each_backward = true;
   ddpxx::Offload offload = ddpxx::Offload::none;
@@ -41,7 +42,8 @@ struct StrategyConfig {
             .find_unused_parameters = find_unused_parameters};
   }
   ddpxx::FSDPConfig fsdp() const {
-    return {.reshard_after_forward = reshard_after_forward,
+    return {.unit_bytes = unit_bytes,
+            .reshard_after_forward = reshard_after_forward,
             .reduce_each_backward = reduce_each_backward,
             .offload = offload,
             .check_calls = check_calls};
@@ -59,6 +61,8 @@ struct StrategyConfig {
                                              Resume::free),
         field<&StrategyConfig::find_unused_parameters>(
             "ddp, zero: average parameters that got no gradient as zeros instead of refusing them", Resume::free),
+        field<&StrategyConfig::unit_bytes>("fsdp, hsdp: gather small layers together until they have so many bytes",
+                                           at_least(0), Unit::bytes),
         field<&StrategyConfig::reshard_after_forward>(
             "fsdp, hsdp: free parameters between forward and backward: true, false, or a number of ranks to shard over",
             Resume::free),

@@ -57,10 +57,14 @@ TYPED_TEST(Strategies, ZeRO2) {
 TYPED_TEST(Strategies, FSDP) {
   for (const int world : {1, 2, 4})
     for (const char* reshard : {"true", "false"})
-      expect_same_course(TypeParam::template run<FSDP>(world, {.reshard_after_forward = reshard}), this->reference());
-  expect_same_course(TypeParam::template run<FSDP>(4, {.reshard_after_forward = "2"}), this->reference());
+      for (const std::int64_t unit_bytes : {0, 1 << 20})
+        expect_same_course(
+            TypeParam::template run<FSDP>(world, {.unit_bytes = unit_bytes, .reshard_after_forward = reshard}),
+            this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(4, {.unit_bytes = 0, .reshard_after_forward = "2"}),
+                     this->reference());
   expect_same_course(TypeParam::template run<FSDP>(2, {.offload = Offload::cpu}), this->reference());
-  expect_same_course(TypeParam::template run<FSDP>(2, {.check_calls = true}), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(2, {.unit_bytes = 0, .check_calls = true}), this->reference());
 }
 TYPED_TEST(Strategies, HSDP) {
   expect_same_course(TypeParam::template run<HSDP>(4, {.shard_size = 2, .fsdp = {}}), this->reference());
@@ -76,6 +80,7 @@ TYPED_TEST(Strategies, Accumulation) {
   expect_same_course(TypeParam::template run<ZeRO1>(2, {}, two), this->reference());
   expect_same_course(TypeParam::template run<ZeRO2>(2, {}, two), this->reference());
   expect_same_course(TypeParam::template run<FSDP>(2, {}, two), this->reference());
+  expect_same_course(TypeParam::template run<FSDP>(2, {.unit_bytes = 0}, two), this->reference());
   expect_same_course(TypeParam::template run<FSDP>(2, {.reduce_each_backward = false}, two), this->reference());
 }
 
@@ -87,13 +92,21 @@ TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
   expect_same_bits(train_course<ZeRO1>(2, kBits), ddp);
   expect_same_bits(train_course<ZeRO2>(2, kBits), ddp);
   expect_same_bits(train_course<FSDP>(2, kBits), ddp);
-  expect_same_bits(train_course<FSDP>(2, kBits, {.reshard_after_forward = "false"}), ddp);
+  expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0}), ddp);
+  expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0, .reshard_after_forward = "false"}), ddp);
   expect_same_bits(train_course<HSDP>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
 }
 
 template <class S>
 class SameBitsRecomputed : public testing::Test {};
 using Recomputed = testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP, HSDP>;
+
+/// The same with each layer gathered alone, where there is a choice.
+template <class S>
+constexpr typename S::Config alone() {
+  if constexpr (std::is_same_v<S, FSDP>) return {.unit_bytes = 0};
+  return {};
+}
 TYPED_TEST_SUITE(SameBitsRecomputed, Recomputed);
 
 TYPED_TEST(SameBitsRecomputed, RecomputeEqualsItsStrategy) {
@@ -103,8 +116,13 @@ TYPED_TEST(SameBitsRecomputed, RecomputeEqualsItsStrategy) {
   for (const auto& recompute :
        {RecomputeConfig{}, RecomputeConfig{.policy = Policy::every, .count = 2},
         RecomputeConfig{.policy = Policy::segments, .count = 2}, RecomputeConfig{.policy = Policy::selective},
-        RecomputeConfig{.chosen = [](std::size_t layer) { return layer == 1; }}})
+        RecomputeConfig{.chosen = [](std::size_t layer) { return layer == 1; }}}) {
     expect_same_bits(train_course<Recompute<TypeParam>>(world, kBits, {.recompute = recompute}), plain);
+    if (std::is_same_v<TypeParam, FSDP>)
+      expect_same_bits(
+          train_course<Recompute<TypeParam>>(world, kBits, {.strategy = alone<TypeParam>(), .recompute = recompute}),
+          plain);
+  }
 }
 
 TEST(StateBytes, AreShardedAsTheStrategySays) {

@@ -18,7 +18,7 @@
 namespace ddpxx {
 namespace {
 
-constexpr std::array kStages{"file.before_write", "file.after_write", "file.after_fsync", "file.after_rename"};
+constexpr std::array kStages{"file.before_write", "file.after_write", "file.after_fsync", "file.after_publish"};
 
 auto entries(const std::filesystem::path& folder) {
   return std::distance(std::filesystem::directory_iterator{folder}, std::filesystem::directory_iterator{});

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <gtest/gtest.h>
 
 #include <ddpxx/parallel/call_order.hpp>
@@ -5,33 +7,53 @@
 namespace ddpxx {
 namespace {
 
-TEST(CallOrder, PredictsTheNextLayerFromThePassBefore) {
-  CallOrder order;
+/// Calls units, each by a layer of the same number.
+void pass(CallOrder& order, std::initializer_list<std::size_t> units) {
   order.begin_forward();
-  for (const std::size_t layer : {1, 2, 3}) EXPECT_EQ(order.enter(layer), std::nullopt) << "nothing is known yet";
-  order.begin_forward();
-  EXPECT_EQ(order.enter(1), 2u);
-  EXPECT_EQ(order.enter(3), std::nullopt) << "this pass goes another way";
+  for (const auto unit : units) order.enter(unit, unit);
 }
 
-TEST(CallOrder, FollowsTheCallsBackIncludingALayerThatRanTwice) {
+TEST(CallOrder, PredictsTheNextUnitFromThePassBefore) {
   CallOrder order;
+  EXPECT_EQ(order.first(), std::nullopt);
   order.begin_forward();
-  for (const std::size_t layer : {1, 2, 1, 3}) order.enter(layer);
+  for (const std::size_t unit : {1, 2, 3}) EXPECT_EQ(order.enter(unit, unit).next, std::nullopt) << "not known yet";
+  order.begin_forward();
+  EXPECT_EQ(order.first(), 1u);
+  EXPECT_EQ(order.enter(1, 1).next, 2u);
+  EXPECT_EQ(order.enter(3, 3).next, std::nullopt) << "this pass goes another way";
+}
+
+TEST(CallOrder, SaysWhatIsNeededAgainAfterACall) {
+  CallOrder order;
+  pass(order, {1, 1, 2, 2});
+  order.begin_forward();
+  const auto first = order.enter(1, 1), second = order.enter(1, 2), third = order.enter(2, 3), last = order.enter(2, 4);
+  EXPECT_TRUE(first.again && first.next == 2u) << "and the other unit can come already";
+  EXPECT_TRUE(!second.again && !second.last);
+  EXPECT_TRUE(third.again && third.next == std::nullopt);
+  EXPECT_TRUE(!last.again && last.last) << "backward begins with it";
+}
+
+TEST(CallOrder, FollowsTheCallsBackIncludingAUnitThatRanTwice) {
+  CallOrder order;
+  pass(order, {1, 2, 1, 3, 3});
+  EXPECT_EQ(order.enter_backward(3), 1u);
   EXPECT_EQ(order.enter_backward(3), 1u);
   EXPECT_EQ(order.enter_backward(1), 2u);
   EXPECT_EQ(order.enter_backward(2), 1u);
+  EXPECT_EQ(order.enter_backward(7), std::nullopt) << "nobody called it";
   EXPECT_EQ(order.enter_backward(1), std::nullopt);
 }
 
-TEST(CallOrder, TheHashTellsOrdersApartAndIsTakenOnce) {
+TEST(CallOrder, TheHashTellsOrdersOfLayersApartAndIsTakenOnce) {
   CallOrder one, other;
-  for (const std::size_t layer : {1, 2}) one.enter(layer);
-  for (const std::size_t layer : {2, 1}) other.enter(layer);
+  for (const std::size_t layer : {1, 2}) one.enter(1, layer);
+  for (const std::size_t layer : {2, 1}) other.enter(1, layer);
   const auto hash = one.take_hash();
   EXPECT_NE(hash, other.take_hash());
   EXPECT_EQ(one.take_hash(), 0u);
-  for (const std::size_t layer : {1, 2}) one.enter(layer);
+  for (const std::size_t layer : {1, 2}) one.enter(1, layer);
   EXPECT_EQ(one.take_hash(), hash);
 }
 

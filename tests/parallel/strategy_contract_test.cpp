@@ -108,8 +108,18 @@ class StrategyContract : public testing::Test {
       });
   }
 };
-using Strategies = testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP, HSDP, Recompute<SingleDevice>, Recompute<DDP>,
-                                  Recompute<ZeRO2>, Recompute<FSDP>>;
+/// FSDP that gathers each of the small layers here by itself.
+struct FSDPOfSingleLayers : FSDP {
+  FSDPOfSingleLayers(Config config, Group& group) : FSDP{alone(std::move(config)), group} {}
+  static Config alone(Config config) {
+    config.unit_bytes = 0;
+    return config;
+  }
+};
+
+using Strategies =
+    testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP, FSDPOfSingleLayers, HSDP, Recompute<SingleDevice>,
+                   Recompute<DDP>, Recompute<ZeRO2>, Recompute<FSDP>, Recompute<FSDPOfSingleLayers>>;
 TYPED_TEST_SUITE(StrategyContract, Strategies);
 
 TYPED_TEST(StrategyContract, SlicesOfAllRanksHoldEveryElementExactlyOnce) {

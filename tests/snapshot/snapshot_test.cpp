@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -6,12 +8,14 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
 #include "../temporary_folder.hpp"
@@ -25,85 +29,39 @@ Snapshot snapshot_of(std::int64_t step) {
   Snapshot snapshot{.step = step, .epoch = 2, .position = 48, .world_size = 3, .settings = {}, .tensors = {}};
   snapshot.settings = {{"training.seed", "5"}, {"data.path", "\"a \\\"quoted\\\" name\""}};
   snapshot.tensors.emplace("model.weight", at::full({3, 4}, static_cast<double>(step)));
+  snapshot.tensors.emplace("model.none", at::zeros({0, 3}));
+  snapshot.tensors.emplace("optimizer.step", at::full({}, static_cast<double>(step)));
   snapshot.tensors.emplace("random.0", at::arange(16, at::kByte));
   return snapshot;
 }
 
-void expect_equal(const Snapshot& got, const Snapshot& expected) {
-  EXPECT_EQ(got.step, expected.step);
-  EXPECT_EQ(got.epoch, expected.epoch);
-  EXPECT_EQ(got.position, expected.position);
-  EXPECT_EQ(got.world_size, expected.world_size);
-  ASSERT_EQ(got.settings.size(), expected.settings.size());
-  for (std::size_t i = 0; i < got.settings.size(); ++i) {
-    EXPECT_EQ(got.settings[i].path, expected.settings[i].path);
-    EXPECT_EQ(got.settings[i].value, expected.settings[i].value);
-  }
-  ASSERT_EQ(got.tensors.size(), expected.tensors.size());
-  for (const auto& [name, tensor] : expected.tensors) EXPECT_TRUE(at::equal(got.tensors.at(name), tensor)) << name;
+bool same(const Snapshot& got, const Snapshot& expected) {
+  const auto same_setting = [](const Setting& a, const Setting& b) { return a.path == b.path && a.value == b.value; };
+  return got.step == expected.step && got.epoch == expected.epoch && got.position == expected.position &&
+         got.world_size == expected.world_size &&
+         std::equal(got.settings.begin(), got.settings.end(), expected.settings.begin(), expected.settings.end(),
+                    same_setting) &&
+         std::equal(got.tensors.begin(), got.tensors.end(), expected.tensors.begin(), expected.tensors.end(),
+                    [](const auto& a, const auto& b) { return a.first == b.first && at::equal(a.second, b.second); });
 }
 
-TEST(Snapshot, ComesBackAsItWasSaved) {
-  const TemporaryFolder folder;
-  save_snapshot(folder / "deep" / "er", snapshot_of(7));
-  const auto loaded = load_snapshot(folder / "deep" / "er");
-  ASSERT_TRUE(loaded);
-  expect_equal(*loaded, snapshot_of(7));
+/// Every file below a folder, in order.
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator{folder})
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
-TEST(Snapshot, IsNoneWhereNoneWasSaved) {
-  const TemporaryFolder folder;
-  EXPECT_FALSE(load_snapshot(folder.path()));
-  EXPECT_FALSE(load_snapshot(folder / "no such folder"));
-}
-
-TEST(Snapshot, AFileThatIsNotOneIsAnErrorAndNoFreshStart) {
-  const TemporaryFolder folder;
-  folder.file("snapshot.safetensors", "rubbish");
-  EXPECT_THROW(load_snapshot(folder.path()), Error);
-  write_safetensors(snapshot_path(folder.path()), {{"x", at::ones({2})}}, {});
-  try {
-    load_snapshot(folder.path());
-    FAIL() << "a foreign file was taken for a snapshot";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::storage);
-    EXPECT_THAT(error.what(), testing::HasSubstr("not a snapshot of a run"));
-  }
-}
-
-class KilledSave : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(EveryFailpoint, KilledSave,
-                         testing::Values("file.before_write", "file.after_write", "file.after_fsync",
-                                         "file.after_rename"));
-
-TEST_P(KilledSave, LeavesTheOldOneOrTheNewOneWhole) {
-  const TemporaryFolder folder;
-  save_snapshot(folder.path(), snapshot_of(1));
+/// Runs `body` in a process of its own that meets a failpoint; returns its wait status.
+template <class Body>
+int in_child(const std::string& failpoint, Body body) {
   const pid_t pid = ::fork();
   if (pid == 0) {
-    ::setenv("DDPXX_FAILPOINT", (std::string{GetParam()} + ":kill").c_str(), 1);
-    save_snapshot(folder.path(), snapshot_of(2));
-    std::_Exit(0);
-  }
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  ASSERT_TRUE(WIFSIGNALED(status)) << "the failpoint was not met";
-  const auto loaded = load_snapshot(folder.path());
-  ASSERT_TRUE(loaded);
-  expect_equal(*loaded, snapshot_of(std::string{GetParam()} == "file.after_rename" ? 2 : 1));
-}
-
-TEST(Snapshot, AFullDiskIsAnErrorAndTheOldOneStays) {
-  // A file system that holds one snapshot and not two.
-  const TemporaryFolder folder;
-  save_snapshot(folder.path(), snapshot_of(1));
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    const rlimit limit{.rlim_cur = 128, .rlim_max = 128};
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::setenv("DDPXX_FAILPOINT", failpoint.c_str(), 1);
     try {
-      save_snapshot(folder.path(), snapshot_of(2));
+      body();
     } catch (const Error& error) {
       std::_Exit(static_cast<int>(error.code()));
     }
@@ -111,9 +69,360 @@ TEST(Snapshot, AFullDiskIsAnErrorAndTheOldOneStays) {
   }
   int status = 0;
   ::waitpid(pid, &status, 0);
+  return status;
+}
+
+TEST(Snapshot, ComesBackAsItWasSaved) {
+  const TemporaryFolder folder;
+  save_snapshot(folder / "deep" / "er", snapshot_of(7));
+  const auto loaded = load_snapshot(folder / "deep" / "er");
+  ASSERT_TRUE(loaded);
+  EXPECT_TRUE(same(*loaded, snapshot_of(7)));
+}
+
+TEST(Snapshot, IsReadableAsPlainSafetensors) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(7));
+  const auto file = read_safetensors(folder / "step-00000007" / "all.safetensors", Checksum::optional);
+  EXPECT_TRUE(at::equal(file.tensors.at("model.weight"), at::full({3, 4}, 7.0)));
+  EXPECT_EQ(file.tensors.at("model.none").sizes(), (at::IntArrayRef{0, 3}));
+}
+
+TEST(Snapshot, IsNoneWhereNoneWasSaved) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(load_snapshot(folder.path()));
+  EXPECT_FALSE(load_snapshot(folder / "no such folder"));
+  fs::create_directories(folder / "step-00000003");
+  folder.file("step-00000003/rank-0.safetensors", "begun and never published");
+  EXPECT_FALSE(load_snapshot(folder.path())) << "files without a manifest are no snapshot";
+}
+
+TEST(Snapshot, TheNewestIsTaken) {
+  const TemporaryFolder folder;
+  for (const auto step : {9, 100, 20}) save_snapshot(folder.path(), snapshot_of(step));
+  EXPECT_EQ(load_snapshot(folder.path())->step, 100);
+}
+
+TEST(Snapshot, OfOneStepIsPublishedOnce) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(7));
+  try {
+    save_snapshot(folder.path(), snapshot_of(7));
+    FAIL() << "a snapshot was replaced";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("step-00000007/manifest.json is there already"));
+  }
+}
+
+TEST(Snapshot, WhereSomeAreThereAndNoneIsWholeIsAnErrorWithEveryReason) {
+  const TemporaryFolder folder;
+  for (const auto step : {1, 2}) save_snapshot(folder.path(), snapshot_of(step));
+  fs::resize_file(folder / "step-00000001" / "all.safetensors", 9);
+  fs::remove(folder / "step-00000002" / "all.safetensors");
+  try {
+    load_snapshot(folder.path());
+    FAIL() << "no snapshot is whole";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("step-00000002/manifest.json is not usable: its file all.safetensors "
+                                                 "is missing"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("all.safetensors has 9 bytes, not"));
+  }
+}
+
+TEST(Snapshot, AnyFlippedBitIsFoundOrHarmless) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  save_snapshot(folder.path(), snapshot_of(2));
+  int fell_back = 0, harmless = 0;
+  for (const auto& path : files_in(folder / "step-00000002")) {
+    const auto whole = read_file(path, Errc::storage);
+    for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
+      auto flipped = whole;
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+      std::ofstream{path, std::ios::binary} << flipped;
+      const auto loaded = load_snapshot(folder.path()).value();
+      ASSERT_TRUE(same(loaded, snapshot_of(loaded.step))) << path << " bit " << bit;
+      ++(loaded.step == 1 ? fell_back : harmless);
+    }
+    std::ofstream{path, std::ios::binary} << whole;
+  }
+  EXPECT_GT(fell_back, 1000);
+  EXPECT_EQ(harmless, 0) << "a small file is one chunk, and all of it is summed up";
+}
+
+TEST(Snapshot, AnyTruncationIsFound) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  save_snapshot(folder.path(), snapshot_of(2));
+  for (const auto& path : files_in(folder / "step-00000002")) {
+    const auto whole = read_file(path, Errc::storage);
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+      fs::resize_file(path, size);
+      ASSERT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1))) << path << " cut to " << size;
+      std::ofstream{path, std::ios::binary} << whole;
+    }
+    std::ofstream{path, std::ios::binary} << whole << 'x';
+    EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1))) << path << " with a byte more";
+    std::ofstream{path, std::ios::binary} << whole;
+  }
+}
+
+TEST(Snapshot, FilesOfAnotherStepAreNotTakenForItsOwn) {
+  const TemporaryFolder folder;
+  for (const auto step : {1, 2}) save_snapshot(folder.path(), snapshot_of(step));
+  fs::copy_file(folder / "step-00000001" / "all.safetensors", folder / "step-00000002" / "all.safetensors",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(load_snapshot(folder.path())->step, 1);
+  fs::copy_file(folder / "step-00000001" / "manifest.json", folder / "step-00000002" / "manifest.json",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(load_snapshot(folder.path())->step, 1);
+}
+
+class KilledSave : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(EveryFailpoint, KilledSave,
+                         testing::Values("file.before_write@1", "file.after_write@1", "file.after_fsync@1",
+                                         "file.after_publish@1", "snapshot.before_publish", "file.before_write@2",
+                                         "file.after_write@2", "file.after_fsync@2", "file.after_publish@2",
+                                         "snapshot.after_publish"));
+
+TEST_P(KilledSave, LeavesTheOldOneOrTheNewOneWhole) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  std::string failpoint{GetParam()};
+  failpoint.insert(std::min(failpoint.find('@'), failpoint.size()), ":kill");
+  ASSERT_TRUE(WIFSIGNALED(in_child(failpoint, [&] { save_snapshot(folder.path(), snapshot_of(2)); })))
+      << "the failpoint was not met";
+  const auto published =
+      std::string{GetParam()} == "file.after_publish@2" || std::string{GetParam()} == "snapshot.after_publish";
+  const auto loaded = load_snapshot(folder.path());
+  ASSERT_TRUE(loaded);
+  EXPECT_TRUE(same(*loaded, snapshot_of(published ? 2 : 1)));
+}
+
+class KilledPrune : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(EveryFailpoint, KilledPrune,
+                         testing::Values("snapshot.before_remove", "folder.before_remove@1", "folder.after_remove@1",
+                                         "snapshot.after_remove_manifest", "folder.before_remove@2",
+                                         "folder.after_remove@2", "snapshot.after_remove"));
+
+TEST_P(KilledPrune, LeavesWhatIsKeptWholeAndTheRestToTheNextPrune) {
+  const TemporaryFolder folder;
+  for (const auto step : {1, 2}) save_snapshot(folder.path(), snapshot_of(step));
+  const auto prune = [&] {
+    Folder storage{folder.path()};
+    Snapshots{storage}.prune({.last = 1}, {.of_the_place = true, .starts = {}});
+  };
+  std::string failpoint{GetParam()};
+  failpoint.insert(std::min(failpoint.find('@'), failpoint.size()), ":kill");
+  ASSERT_TRUE(WIFSIGNALED(in_child(failpoint, prune))) << "the failpoint was not met";
+  EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(2)));
+  prune();
+  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "a manifest and a file of the newest one";
+}
+
+class FailingDisk : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Reasons, FailingDisk, testing::Values(ENOSPC, EIO, EROFS));
+
+TEST_P(FailingDisk, AtAnyOperationOfASaveIsAnErrorAndLosesNothing) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  int operation = 1;
+  for (;; ++operation) {
+    const auto order = "io:errno:" + std::to_string(GetParam()) + '@' + std::to_string(operation);
+    const auto status = in_child(order, [&] { save_snapshot(folder.path(), snapshot_of(2)); });
+    if (WEXITSTATUS(status) == 0) break;
+    ASSERT_EQ(WEXITSTATUS(status), static_cast<int>(Errc::storage)) << "operation " << operation;
+    const auto loaded = load_snapshot(folder.path()).value();
+    ASSERT_TRUE(same(loaded, snapshot_of(loaded.step))) << "operation " << operation;
+    for (const auto& path : files_in(folder.path()))
+      EXPECT_FALSE(path.filename().string().starts_with('.')) << path << " was left behind";
+    fs::remove_all(folder / "step-00000002");
+  }
+  EXPECT_GT(operation, 8) << "two files, each made, written, brought to the disk and published";
+  EXPECT_EQ(load_snapshot(folder.path())->step, 2);
+}
+
+TEST_P(FailingDisk, AtAnyOperationOfALoadIsAnErrorOrTheRightSnapshot) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  save_snapshot(folder.path(), snapshot_of(2));
+  int failures = 0;
+  for (int operation = 1; operation <= 12; ++operation) {
+    const auto order = "io:errno:" + std::to_string(GetParam()) + '@' + std::to_string(operation);
+    const auto status = in_child(order, [&] {
+      const auto loaded = load_snapshot(folder.path()).value();
+      if (!same(loaded, snapshot_of(loaded.step))) std::_Exit(99);
+    });
+    ASSERT_THAT(WEXITSTATUS(status), testing::AnyOf(0, static_cast<int>(Errc::storage))) << operation;
+    failures += WEXITSTATUS(status) != 0;
+  }
+  EXPECT_GT(failures, 0);
+}
+
+TEST(Snapshot, AFullDiskIsAnErrorAndTheOldOneStays) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  const auto status = in_child("none:throw", [&] {  // every file may have 128 bytes
+    const rlimit limit{.rlim_cur = 128, .rlim_max = 128};
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    save_snapshot(folder.path(), snapshot_of(2));
+  });
   EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Errc::storage));
-  expect_equal(load_snapshot(folder.path()).value(), snapshot_of(1));
-  EXPECT_EQ(std::distance(fs::directory_iterator{folder.path()}, {}), 1) << "nothing half-written is left behind";
+  EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1)));
+  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "nothing half-written is left behind";
+}
+
+TEST(Snapshots, KilledWhileOneIsSetAsideAreSetAsideTheNextTime) {
+  for (const char* failpoint : {"snapshot.before_set_aside:kill", "file.before_write:kill", "file.after_publish:kill",
+                                "folder.before_remove:kill", "folder.after_remove:kill"}) {
+    const TemporaryFolder folder;
+    for (const auto step : {1, 2}) save_snapshot(folder.path(), snapshot_of(step));
+    fs::resize_file(folder / "step-00000002" / "all.safetensors", 9);
+    Folder storage{folder.path()};
+    const Snapshots snapshots{storage};
+    const auto set_aside = [&] { snapshots.set_aside(snapshots.list().front()); };
+    ASSERT_TRUE(WIFSIGNALED(in_child(failpoint, set_aside))) << failpoint;
+    EXPECT_EQ(load_snapshot(storage)->step, 1) << failpoint;
+    set_aside();
+    EXPECT_FALSE(fs::exists(folder / "step-00000002" / "manifest.json")) << failpoint;
+    EXPECT_TRUE(fs::exists(folder / "step-00000002" / "manifest.rejected.json")) << failpoint;
+  }
+}
+
+TEST(Snapshots, SetAsideIsNoSnapshotAnyMoreAndItsStepIsFree) {
+  const TemporaryFolder folder;
+  Folder storage{folder.path()};
+  const Snapshots snapshots{storage};
+  save_snapshot(storage, snapshot_of(1));
+  snapshots.set_aside(snapshots.list().front());
+  EXPECT_FALSE(load_snapshot(storage));
+  EXPECT_TRUE(fs::exists(folder / "step-00000001" / "manifest.rejected.json"));
+  save_snapshot(storage, snapshot_of(1));
+  EXPECT_TRUE(load_snapshot(storage));
+}
+
+class SharedPlace : public testing::Test {
+ protected:
+  SharedPlace() {
+    for (const auto step : {3, 8}) fs::create_directories(folder_ / ("step-0000000" + std::to_string(step)));
+    for (const auto& file : {"step-00000003/rank-0." + kMine, "step-00000003/rank-0." + kYours,
+                             "step-00000008/rank-0." + kMine, std::string{"notes.txt"}})
+      folder_.file(file, "x");
+    for (const auto& [step, start] : {std::pair{4, kMine}, {5, kYours}, {6, kMine}}) {
+      Shard shard{"rank-0." + start, {whole_slice("x", at::ones({2}))}};
+      shard.write(storage_, Snapshots::folder_of(step));
+      Manifest manifest;
+      manifest.step = step;
+      manifest.starts = {start};
+      add_reports(manifest, std::vector{shard.report()});
+      snapshots_.publish(manifest);
+    }
+  }
+  bool has(const std::string& file) const { return fs::exists(folder_ / file); }
+
+  const std::string kMine = "0123456789ab", kYours = "ba9876543210";
+  TemporaryFolder folder_;
+  Folder storage_{folder_.path()};
+  Snapshots snapshots_{storage_};
+};
+
+TEST_F(SharedPlace, PruneTouchesItsOwnStartsAlone) {
+  snapshots_.prune({.last = 1}, {.starts = std::vector{kMine}});
+  EXPECT_FALSE(has("step-00000004")) << "not kept";
+  EXPECT_TRUE(has("step-00000005/manifest.json")) << "another run's";
+  EXPECT_TRUE(has("step-00000006/manifest.json"));
+  EXPECT_FALSE(has("step-00000003/rank-0." + kMine)) << "begun and not finished";
+  EXPECT_TRUE(has("step-00000003/rank-0." + kYours)) << "another run may be writing it";
+  EXPECT_TRUE(has("step-00000008/rank-0." + kMine)) << "newer than the newest: may be being written";
+  EXPECT_TRUE(has("notes.txt"));
+}
+
+TEST_F(SharedPlace, PruneOfTheWholePlaceTouchesAllSnapshotsAndNothingElse) {
+  snapshots_.prune({.last = 1}, {.of_the_place = true, .starts = {}});
+  for (const char* step : {"step-00000003", "step-00000004", "step-00000005"}) EXPECT_FALSE(has(step)) << step;
+  EXPECT_TRUE(has("step-00000006/manifest.json"));
+  EXPECT_TRUE(has("notes.txt"));
+}
+
+TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
+  const TemporaryFolder folder;
+  Folder storage{folder.path()}, elsewhere{folder / "elsewhere"};
+  Shard shard{"rank-1", {whole_slice("x", at::ones({2}))}};
+  shard.write(elsewhere, Snapshots::folder_of(1));
+  Manifest manifest;
+  manifest.step = 1;
+  add_reports(manifest, std::vector{shard.report()});
+  try {
+    Snapshots{storage}.publish(manifest);
+    FAIL() << "the file lies on another node's disk";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("all ranks must share one save_dir"));
+  }
+  manifest.tensors.at("x").parts.clear();
+  EXPECT_THROW(Snapshots{storage}.publish(manifest), Error);
+}
+
+TEST(Snapshots, OfAnotherVersionAreNeitherDamagedNorTouched) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  auto text = read_file(folder / "step-00000001" / "manifest.json", Errc::storage);
+  text.replace(text.find("ddpxx snapshot 1"), 16, "ddpxx snapshot 2");
+  text.resize(text.rfind(",\"crc32c\""));
+  text += ",\"crc32c\":\"" + sums_text({crc32c(bytes_of(text))}) + "\"}\n";
+  std::ofstream{folder / "step-00000001" / "manifest.json"} << text;
+  try {
+    load_snapshot(folder.path());
+    FAIL() << "a format that is unknown was read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("was written by another version of ddpxx"));
+  }
+}
+
+TEST(Folder, IsClaimedByOneAtATimeAndFreeWhenItsHolderIsKilled) {
+  const TemporaryFolder folder;
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    Folder storage{folder.path()};
+    storage.claim("the first run");
+    folder.file(".rank-0.17-0.tmp", "half of it");
+    if (::write(ready[1], "x", 1) == 1) ::pause();
+    std::_Exit(0);
+  }
+  char answer = 0;
+  ASSERT_EQ(::read(ready[0], &answer, 1), 1);
+  Folder storage{folder.path()};
+  try {
+    storage.claim("the second run");
+    FAIL() << "two have the place";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("is in use by the first run"));
+  }
+  ::kill(holder, SIGKILL);
+  ::waitpid(holder, nullptr, 0);
+  EXPECT_TRUE(storage.claim("the second run"));
+  EXPECT_FALSE(fs::exists(folder / ".rank-0.17-0.tmp")) << "what the first left half-done";
+}
+
+TEST(Folder, ListsWhatFitsAndDoesNotMindItsSurroundings) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "lost+found");
+  fs::create_directories(folder / "step-1" / "deep");
+  folder.file("step-1/deep/a", "xx");
+  folder.file("other", "x");
+  Folder storage{folder / ""};
+  EXPECT_EQ(storage.list("step-"), (std::vector<StoredObject>{{"step-1/deep/a", 2}}));
+  EXPECT_EQ(storage.list("step-1/deep/a"), (std::vector<StoredObject>{{"step-1/deep/a", 2}}));
+  storage.remove("step-1/deep/a");
+  EXPECT_FALSE(fs::exists(folder / "step-1")) << "empty folders go";
+  storage.remove("other");
+  EXPECT_TRUE(fs::exists(folder.path())) << "but never the place";
+  EXPECT_THROW(storage.read_text("../outside", 10), Error);
 }
 
 }  // namespace

@@ -285,6 +285,12 @@ void expect_planned(int world_size, const Sizes& sizes, const typename Strategy:
   EXPECT_GT(plan.activations, 0);
 }
 
+/// Two of the planned layers are gathered together.
+FSDPConfig in_pairs(FSDPConfig config = {}) {
+  config.unit_bytes = 300'000;
+  return config;
+}
+
 TEST(Plan, ForesaysOneProcess) {
   expect_planned<SingleDevice>(1, kPlanned);
   auto wide = kPlanned;
@@ -296,25 +302,28 @@ TEST(Plan, ForesaysEveryStrategyOnManyRanks) {
     expect_planned<DDP>(world, kPlanned);
     expect_planned<ZeRO1>(world, kPlanned);
     expect_planned<ZeRO2>(world, kPlanned);
-    expect_planned<FSDP>(world, kPlanned);
+    expect_planned<FSDP>(world, kPlanned, {.unit_bytes = 0});
+    expect_planned<FSDP>(world, kPlanned, in_pairs());
   }
-  expect_planned<FSDP>(4096, kPlanned);
-  expect_planned<FSDP>(4, kPlanned, {.reshard_after_forward = "false"});
+  expect_planned<FSDP>(4096, kPlanned, {.unit_bytes = 0});
+  expect_planned<FSDP>(4, kPlanned, in_pairs({.reshard_after_forward = "false"}));
 }
 TEST(Plan, ForesaysEveryPrecision) {
-  expect_planned<FSDP, AutocastBF16>(4, kPlanned);
-  expect_planned<FSDP, LowPrecision<>>(4, kPlanned);
+  expect_planned<FSDP, AutocastBF16>(4, kPlanned, in_pairs());
+  expect_planned<FSDP, LowPrecision<>>(4, kPlanned, in_pairs());
 }
 TEST(Plan, ForesaysRecompute) {
   using Policy = RecomputeConfig::Policy;
-  expect_planned<Recompute<FSDP>>(4, kPlanned);
-  expect_planned<Recompute<FSDP>>(4, kPlanned, {.recompute = {.policy = Policy::selective}});
-  expect_planned<Recompute<FSDP>>(4, kPlanned, {.recompute = {.policy = Policy::every, .count = 2}}, {}, 2);
-  expect_planned<Recompute<FSDP>>(4, kPlanned, {.recompute = {.policy = Policy::segments, .count = 2}}, {}, 2);
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.strategy = in_pairs()});
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.strategy = in_pairs(), .recompute = {.policy = Policy::selective}});
+  expect_planned<Recompute<FSDP>>(
+      4, kPlanned, {.strategy = {.unit_bytes = 0}, .recompute = {.policy = Policy::every, .count = 2}}, {}, 2);
+  expect_planned<Recompute<FSDP>>(
+      4, kPlanned, {.strategy = {.unit_bytes = 0}, .recompute = {.policy = Policy::segments, .count = 2}}, {}, 2);
 }
 TEST(Plan, ForesaysAnAverageAndAccumulatedSteps) {
   expect_planned<DDP>(4, kPlanned, {}, {.ema_decay = 0.99});
-  expect_planned<FSDP>(4, kPlanned, {.reduce_each_backward = false}, {.accumulation_steps = 3});
+  expect_planned<FSDP>(4, kPlanned, in_pairs({.reduce_each_backward = false}), {.accumulation_steps = 3});
 }
 
 TEST(Plan, SharesOutByTheBytesOfTheStates) {

@@ -19,6 +19,7 @@
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/trainer.hpp>
 
@@ -294,7 +295,8 @@ TEST_F(Run, GoesOnWithFreshRandomNumbersWhereTheOldOnesDoNotFit) {
   Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
   auto snapshot = load_snapshot(folder).value();
   snapshot.tensors["random.0"] = at::zeros({16}, at::kByte);  // as a GPU's generator would have left it
-  save_snapshot(folder, snapshot);
+  save_snapshot(folder / "other", snapshot);
+  settings.training.save_dir = (folder / "other").string();
   settings.training.max_steps = 3;
   Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), settings};
   trainer.fit();

@@ -1,9 +1,11 @@
 // ddpxx/core/failpoint.hpp — named places in the code where a test may kill, throw or stall.
 // Compiled to nothing unless DDPXX_FAILPOINTS is defined. The environment chooses one place and one deed:
-//   DDPXX_FAILPOINT="NAME:kill" | "NAME:throw" | "NAME:sleep:MILLISECONDS", then "@N" for the N-th hit only (from 1),
-//   then ",rank=R" for one rank of RANK (absent: 0).
+//   DDPXX_FAILPOINT="NAME:kill" | "NAME:throw" | "NAME:sleep:MILLISECONDS" | "NAME:errno:NUMBER", then "@N" for the
+//   N-th hit only (from 1), then ",rank=R" for one rank of RANK (absent: 0).
+// errno is for places that stand for a call of the system, which then fails with that number.
 #pragma once
 
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -27,11 +29,12 @@ inline constexpr bool kFailpoints = false;
 
 /// What DDPXX_FAILPOINT asks for.
 struct FailpointOrder {
-  enum class Deed { kill, raise, sleep };
+  enum class Deed { kill, raise, sleep, fail };
 
   std::string name;
   Deed deed = Deed::kill;
   std::chrono::milliseconds pause{0};
+  int error = 0;
   std::optional<std::int64_t> hit;   ///< Every hit where absent.
   std::optional<std::int64_t> rank;  ///< Every rank where absent.
 };
@@ -51,6 +54,9 @@ inline void obey(const FailpointOrder& order) {
     case FailpointOrder::Deed::sleep:
       std::this_thread::sleep_for(order.pause);
       break;
+    case FailpointOrder::Deed::fail:
+      errno = order.error;
+      break;
   }
 }
 
@@ -69,24 +75,31 @@ inline std::int64_t count_hit(const std::string& order_text) {
 
 }  // namespace detail
 
-/// Marks a place that DDPXX_FAILPOINT can name.
-inline void failpoint(std::string_view name) {
+/// Marks a call of the system: true if DDPXX_FAILPOINT says that it fails. errno then says how.
+inline bool failpoint_fails(std::string_view name) {
   if constexpr (kFailpoints) {
     const auto text = environment("DDPXX_FAILPOINT");
-    if (!text) return;
+    if (!text) return false;
     const auto order = parse_failpoint(*text);
-    if (order.name != name) return;
-    if (order.rank && *order.rank != environment_integer("RANK").value_or(0)) return;
+    if (order.name != name) return false;
+    if (order.rank && *order.rank != environment_integer("RANK").value_or(0)) return false;
     const auto hit = detail::count_hit(*text);
-    if (!order.hit || *order.hit == hit) detail::obey(order);
+    if (order.hit && *order.hit != hit) return false;
+    detail::obey(order);
+    return order.deed == FailpointOrder::Deed::fail;
   }
+  return false;
 }
+
+/// Marks a place that DDPXX_FAILPOINT can name.
+inline void failpoint(std::string_view name) { failpoint_fails(name); }
 
 inline FailpointOrder parse_failpoint(std::string_view text) {
   const auto refuse = [text] {
-    return Error{Errc::config,
-                 "DDPXX_FAILPOINT=" + std::string{text} +
-                     ": expected NAME:kill, NAME:throw or NAME:sleep:MILLISECONDS, then @HIT, then ,rank=R"};
+    return Error{
+        Errc::config,
+        "DDPXX_FAILPOINT=" + std::string{text} +
+            ": expected NAME:kill, NAME:throw, NAME:sleep:MILLISECONDS or NAME:errno:NUMBER, then @HIT, then ,rank=R"};
   };
   const auto whole_number = [&](std::string_view digits) {
     std::int64_t value = 0;
@@ -110,11 +123,14 @@ inline FailpointOrder parse_failpoint(std::string_view text) {
   auto deed = cut(rest, ":");
   if (!deed || rest.empty() || order.hit == 0) throw refuse();
   order.name = rest;
-  const auto pause = cut(*deed, ":");
-  if (pause.has_value() != (*deed == "sleep")) throw refuse();
-  if (pause) {
+  const auto number = cut(*deed, ":");
+  if (number.has_value() != (*deed == "sleep" || *deed == "errno")) throw refuse();
+  if (*deed == "sleep") {
     order.deed = FailpointOrder::Deed::sleep;
-    order.pause = std::chrono::milliseconds{whole_number(*pause)};
+    order.pause = std::chrono::milliseconds{whole_number(*number)};
+  } else if (*deed == "errno") {
+    order.deed = FailpointOrder::Deed::fail;
+    order.error = static_cast<int>(whole_number(*number));
   } else if (*deed == "throw") {
     order.deed = FailpointOrder::Deed::raise;
   } else if (*deed != "kill") {

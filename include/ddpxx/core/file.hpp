@@ -50,9 +50,13 @@ class File {
   int descriptor() const noexcept { return descriptor_.get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
   std::size_t size() const { return static_cast<std::size_t>(status().st_size); }
+  struct ::stat status() const;
 
   /// Reads until `room` is full or the file ends; returns the number of bytes.
   std::size_t read(std::span<std::byte> room);
+
+  /// The same from `offset` on.
+  std::size_t read_at(std::size_t offset, std::span<std::byte> room);
 
   /// Appends all bytes.
   void write(Bytes bytes);
@@ -63,14 +67,12 @@ class File {
   /// Waits until the disk has the bytes. Never try it again after an error: the kernel drops the pages that it could
   /// not write and reports success the second time.
   void sync() {
-    if (::fsync(descriptor()) != 0) throw file_error(code_, "cannot bring to the disk", path_);
+    if (failpoint_fails("io") || ::fsync(descriptor()) != 0) throw file_error(code_, "cannot bring to the disk", path_);
   }
 
  private:
   File(int descriptor, std::filesystem::path path, Errc code)
       : descriptor_{descriptor}, path_{std::move(path)}, code_{code} {}
-
-  struct ::stat status() const;
 
   Descriptor descriptor_;
   std::filesystem::path path_;
@@ -100,14 +102,19 @@ inline void write_file_atomic(const std::filesystem::path& path, std::string_vie
   write_file_atomic(path, [text](File& file) { file.write(bytes_of(text)); });
 }
 
+/// Makes the file with this content unless one of its name is there: then false. Of many writers exactly one makes it,
+/// and nobody sees a part of it. Errors  `storage`.
+bool create_file_atomic(const std::filesystem::path& path, Bytes content);
+
 inline File File::open(const std::filesystem::path& path, Errc code) {
   File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, code};
-  if (!file.descriptor_) throw file_error(code, "cannot open", path);
+  if (failpoint_fails("io") || !file.descriptor_) throw file_error(code, "cannot open", path);
   if (!S_ISREG(file.status().st_mode)) throw Error{code, "cannot read " + path.string() + ": it is no regular file"};
   return file;
 }
 
 inline std::optional<File> File::create(const std::filesystem::path& path, Errc code) {
+  if (failpoint_fails("io")) throw file_error(code, "cannot create", path);
   File file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), path, code};
   if (!file.descriptor_ && errno == EEXIST) return std::nullopt;
   if (!file.descriptor_) throw file_error(code, "cannot create", path);
@@ -123,7 +130,21 @@ inline struct ::stat File::status() const {
 inline std::size_t File::read(std::span<std::byte> room) {
   std::size_t filled = 0;
   while (filled < room.size()) {
-    const auto count = ::read(descriptor(), room.data() + filled, room.size() - filled);
+    const auto count = failpoint_fails("io") ? -1 : ::read(descriptor(), room.data() + filled, room.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw file_error(code_, "cannot read", path_);
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  return filled;
+}
+
+inline std::size_t File::read_at(std::size_t offset, std::span<std::byte> room) {
+  std::size_t filled = 0;
+  while (filled < room.size()) {
+    const auto count = failpoint_fails("io") ? -1
+                                             : ::pread(descriptor(), room.data() + filled, room.size() - filled,
+                                                       static_cast<off_t>(offset + filled));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw file_error(code_, "cannot read", path_);
     if (count == 0) break;
@@ -134,7 +155,7 @@ inline std::size_t File::read(std::span<std::byte> room) {
 
 inline void File::write(Bytes bytes) {
   while (!bytes.empty()) {
-    const auto count = ::write(descriptor(), bytes.data(), bytes.size());
+    const auto count = failpoint_fails("io") ? -1 : ::write(descriptor(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -142,7 +163,8 @@ inline void File::write(Bytes bytes) {
 }
 
 inline void File::write_at(std::size_t offset, Bytes bytes) {
-  const auto count = ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+  const auto count =
+      failpoint_fails("io") ? -1 : ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
   if (count < 0 || static_cast<std::size_t>(count) != bytes.size()) throw file_error(code_, "cannot write", path_);
 }
 
@@ -177,19 +199,42 @@ class TemporaryFile {
   File& file() noexcept { return file_; }
 
   void publish(const std::filesystem::path& target) {
-    if (std::rename(file_.path().c_str(), target.c_str()) != 0)
+    if (failpoint_fails("io") || std::rename(file_.path().c_str(), target.c_str()) != 0)
       throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
     published_ = true;
+  }
+
+  /// The same, unless the name is taken: then false.
+  bool publish_new(const std::filesystem::path& target) {
+    if (!failpoint_fails("io") && ::link(file_.path().c_str(), target.c_str()) == 0)
+      return true;                                // the temporary name goes with this object
+    if (errno == EEXIST) return is_this(target);  // over a network, the answer to a link that was made may get lost
+    throw file_error(Errc::storage, "cannot link " + file_.path().string() + " to", target);
+  }
+
+  bool is_this(const std::filesystem::path& target) {
+    struct ::stat other {};
+    const auto mine = file_.status();
+    return ::stat(target.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
   }
 
   /// Unlinks what no living process holds locked: a killed writer's lock went with it.
   static void sweep_beside(const std::filesystem::path& target, const std::filesystem::path& folder) {
     std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored}) {
-      if (!is_temporary_of(target, entry.path().filename().string())) continue;
-      const Descriptor left{::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-      if (left && ::flock(left.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
-    }
+    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
+      if (is_temporary_of(target, entry.path().filename().string())) unlink_if_left(entry.path());
+  }
+  static void unlink_if_left(const std::filesystem::path& path) {
+    const Descriptor left{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+    if (left && ::flock(left.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+  }
+
+  static bool is_temporary(std::string_view name) {
+    if (!name.starts_with('.') || !name.ends_with(kSuffix)) return false;
+    name.remove_suffix(kSuffix.size());
+    const auto number = name.find_last_of('.') + 1;
+    return number > 1 && number < name.size() &&
+           name.find_first_not_of("0123456789-", number) == std::string_view::npos;
   }
 
  private:
@@ -197,10 +242,7 @@ class TemporaryFile {
 
   static bool is_temporary_of(const std::filesystem::path& target, std::string_view name) {
     const auto front = prefix(target);
-    if (!name.starts_with(front) || !name.ends_with(kSuffix)) return false;
-    name.remove_prefix(front.size());
-    name.remove_suffix(std::min(name.size(), kSuffix.size()));
-    return name.find_first_not_of("0123456789-") == std::string_view::npos;
+    return is_temporary(name) && name.starts_with(front) && name.find('.', front.size()) == name.rfind('.');
   }
 
   static std::string prefix(const std::filesystem::path& target) { return '.' + target.filename().string() + '.'; }
@@ -225,25 +267,43 @@ class TemporaryFile {
 /// Makes the folder's list of names last. Some file systems cannot (EINVAL), and then need not.
 inline void sync_folder(const std::filesystem::path& folder, const std::filesystem::path& target) {
   const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (opened && (::fsync(opened.get()) == 0 || errno == EINVAL)) return;
-  throw file_error(Errc::storage, "the new file is in place, but may be lost with the power:", target);
+  if (opened && !failpoint_fails("io") && (::fsync(opened.get()) == 0 || errno == EINVAL)) return;
+  throw file_error(Errc::storage, "it is in place, but may be lost with the power:", target);
+}
+
+inline std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path{"."};
+}
+
+/// Writes a file under a temporary name beside `path`, brings it to the disk, and gives it to `publish`.
+template <std::invocable<File&> WriteContent, std::invocable<TemporaryFile&> Publish>
+void write_beside(const std::filesystem::path& path, WriteContent&& write_content, Publish&& publish) {
+  TemporaryFile::sweep_beside(path, folder_of(path));
+  TemporaryFile temporary{path};
+  failpoint("file.before_write");
+  write_content(temporary.file());
+  failpoint("file.after_write");
+  temporary.file().sync();
+  failpoint("file.after_fsync");
+  publish(temporary);
+  failpoint("file.after_publish");
+  sync_folder(folder_of(path), path);
 }
 
 }  // namespace detail
 
 template <std::invocable<File&> WriteContent>
 void write_file_atomic(const std::filesystem::path& path, WriteContent&& write_content) {
-  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path{"."};
-  detail::TemporaryFile::sweep_beside(path, folder);
-  detail::TemporaryFile temporary{path};
-  failpoint("file.before_write");
-  write_content(temporary.file());
-  failpoint("file.after_write");
-  temporary.file().sync();
-  failpoint("file.after_fsync");
-  temporary.publish(path);
-  failpoint("file.after_rename");
-  detail::sync_folder(folder, path);
+  detail::write_beside(path, std::forward<WriteContent>(write_content),
+                       [&path](auto& temporary) { temporary.publish(path); });
+}
+
+inline bool create_file_atomic(const std::filesystem::path& path, Bytes content) {
+  bool made = false;
+  detail::write_beside(
+      path, [content](File& file) { file.write(content); },
+      [&](auto& temporary) { made = temporary.publish_new(path); });
+  return made;
 }
 
 }  // namespace ddpxx

@@ -104,6 +104,10 @@ class DDPWith {
 
   Hook& hook() noexcept { return hook_; }
   /// Goes on as after `step` steps, where the hook counts them.
+  /// There where the hook lets the ranks' models differ for a time.
+  void ranks_drift() const
+    requires requires { Hook::kRanksDrift; }
+  {}
   void resume_at(std::int64_t step)
     requires CountsSteps<Hook>
   {

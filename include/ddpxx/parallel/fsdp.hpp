@@ -31,10 +31,10 @@ namespace ddpxx {
 
 /// Parameters, gradients and optimizer state are sharded. A layer's parameters are gathered just before it runs and
 /// freed after, and again in backward; its gradients are reduce-scattered as soon as they are complete. The next layer
-/// is gathered ahead, in the order that the step before has shown. What belongs to no layer is one more unit, kept from
-/// forward to the end of backward. A model with an ordinary forward is whole for that time.
-/// A parameter that gets no gradient counts as one with zeros. A weight used outside of its layer's call is an error.
-/// Errors  `peer` naming the first parameter that differs between ranks.
+/// is gathered ahead, in the order that the step before has shown. Small layers that follow each other share one
+/// gather. What belongs to no layer is one more unit, kept from forward to the end of backward. A model with an
+/// ordinary forward is whole for that time. A parameter that gets no gradient counts as one with zeros. A weight used
+/// outside of its layer's call is an error. Errors  `peer` naming the first parameter that differs between ranks.
 /// Source  Zhao et al. 2023, arXiv:2304.11277; equal to DDP bit for bit at two ranks, without clipping.
 class FSDP {
  public:
@@ -63,19 +63,20 @@ class FSDP {
                          .cut = CutAt::units,
                          .offload = offload,
                          .prepare = send};
-    for (std::size_t unit = 0; unit <= model.layers().size(); ++unit) units_.emplace_back(*shards_, pool_);
-    trainable_ = Arena{model.trainable(), options};
+    unit_of_layer_ = units_of_layers(model);
+    for (int unit = 0; unit <= unit_of_layer_.back(); ++unit) units_.emplace_back(*shards_, pool_);
+    trainable_ = Arena{in_units(model.trainable()), options};
     options.gradients = Gradients::none;
-    frozen_ = Arena{model.frozen(), options};
+    frozen_ = Arena{in_units(model.frozen()), options};
     for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
       units_[static_cast<std::size_t>(trainable_.segments()[i].unit)].add(trainable_, i, Gradients::piece);
     for (std::size_t i = 0; i < frozen_.segments().size(); ++i)
       units_[static_cast<std::size_t>(frozen_.segments()[i].unit)].add(frozen_, i, Gradients::none);
     for (std::size_t unit = 0; unit < units_.size(); ++unit) {
       units_[unit].on_gradients([this, unit](const auto& gradients) { receive(unit, gradients); });
-      if (unit != kRoot) unit_of_[model.layers()[unit - 1]] = unit;
       if (unit != kRoot && small_group_) units_[unit].reshard_to(&*small_group_);
     }
+    for (std::size_t i = 0; i < model.layers().size(); ++i) number_of_[model.layers()[i]] = i + 1;
     gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction);
     held_.resize(trainable_.segments().size());
     buffers_ =
@@ -94,20 +95,16 @@ class FSDP {
 
   template <class Next, class... Args>
   auto around(Layers layers, Next&& next, Args&&... args) {
-    std::vector<std::size_t> units;
-    for (const auto* layer : layers)
-      if (const auto found = unit_of_.find(layer); found != unit_of_.end()) units.push_back(found->second);
+    const auto calls = calls_of(layers);
     const bool with_gradient = at::GradMode::is_enabled();
-    std::vector<std::size_t> gathered_here;
-    for (const auto unit : units) {
-      if (!units_[unit].whole()) gathered_here.push_back(unit);
+    std::map<std::size_t, bool> needed_again;  // of a unit: what its last layer here says
+    for (const auto& [unit, layer] : calls) {
+      if (config_.check_calls && scopes_ == 0) check_call("call of layer " + std::to_string(layer));
       gather(unit);
-    }
-    for (const auto unit : units) {
-      enter(unit);
+      needed_again[unit] = enter(unit, layer, with_gradient);
       if (with_gradient) units_[unit].arm();
     }
-    if (with_gradient) release_frozen_after_backward(units, args...);
+    if (with_gradient) release_frozen_after_backward(calls, args...);
     auto result = next(std::forward<Args>(args)...);
     static_assert(
         shows_its_tensors<decltype(result)>,
@@ -115,12 +112,10 @@ class FSDP {
         "of its own backward could not see when the layer is needed again");
     if (with_gradient)
       each_tensor(result, [&](at::Tensor& tensor) {
-        if (tensor.requires_grad()) tensor.register_hook([this, units](const at::Tensor&) { before_backward(units); });
+        if (tensor.requires_grad()) tensor.register_hook([this, calls](const at::Tensor&) { before_backward(calls); });
       });
-    if (!with_gradient)
-      for (const auto unit : gathered_here) units_[unit].release();
-    else if (config_.ranks_after_forward() != 1)
-      for (const auto unit : gathered_here) units_[unit].release_after_forward();
+    for (const auto& [unit, again] : needed_again)
+      if (!again) release_after_call(unit, with_gradient);
     return result;
   }
   auto runner() { return LayerRunner{*this}; }
@@ -129,21 +124,24 @@ class FSDP {
   at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
     auto run = runner();
     const bool with_gradient = at::GradMode::is_enabled();
-    std::vector<std::size_t> gathered_here;
     const auto hold = [&](std::size_t unit) {
-      if (!units_[unit].whole()) gathered_here.push_back(unit);
       gather(unit);
       if (with_gradient) units_[unit].arm();
     };
-    if (scopes_ == 0) order_.begin_forward();
+    std::vector<bool> was_whole;
+    for (const auto& unit : units_) was_whole.push_back(unit.whole());
+    if (scopes_ == 0) {
+      order_.begin_forward();
+      gather_ahead(kRoot);
+      gather_ahead(order_.first());
+    }
     hold(kRoot);
     if constexpr (!requires { model.forward(run, batch); })
       for (std::size_t unit = 1; unit < units_.size(); ++unit) hold(unit);
     auto loss = compute(model, run, batch);
-    if (!with_gradient) {
-      for (const auto unit : gathered_here) units_[unit].release();
-      settle();  // what was gathered ahead for a layer that did not come
-    }
+    if (!with_gradient)  // also what was gathered ahead for a layer that did not come
+      for (std::size_t unit = 0; unit < units_.size(); ++unit)
+        if (!was_whole[unit]) units_[unit].release();
     return loss;
   }
 
@@ -186,6 +184,11 @@ class FSDP {
   /// Ranks   Collective.
   auto gathered() { return Gathered{*this}; }
 
+  /// How many layers of so many bytes one unit has.
+  static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes) {
+    return std::max<std::int64_t>(1, bytes == 0 ? 1 : (config.unit_bytes + bytes - 1) / bytes);
+  }
+
   /// A number that ranks share exactly if they called the same layers in the same order, since the last time.
   std::uint32_t take_call_hash() { return order_.take_hash(); }
 
@@ -227,21 +230,67 @@ class FSDP {
     small_group_.emplace(shards_->part(shards_->rank() / *ranks, shards_->rank() % *ranks, *ranks));
   }
 
+  /// The unit of every layer, from layer 1 on; at 0 the root's. Layers that follow each other share a unit until it has
+  /// enough bytes; one with nothing to train has its own, since it is released by other signs.
+  std::vector<int> units_of_layers(const FlatModel& model) const {
+    std::vector<std::int64_t> bytes(model.layers().size() + 1);
+    std::vector<bool> trains(bytes.size(), false);
+    for (const auto* list : {&model.trainable(), &model.frozen()})
+      for (const auto& parameter : *list) {
+        const auto layer = static_cast<std::size_t>(parameter.unit);
+        bytes[layer] += static_cast<std::int64_t>(parameter.tensor.nbytes());
+        if (list == &model.trainable()) trains[layer] = true;
+      }
+    std::vector<int> units{FlatModel::kRoot};
+    std::int64_t in_unit = 0;
+    for (std::size_t layer = 1; layer < bytes.size(); ++layer) {
+      const bool joins = layer > 1 && trains[layer] && trains[layer - 1] && in_unit < config_.unit_bytes;
+      units.push_back(joins ? units.back() : units.back() + 1);
+      in_unit = (joins ? in_unit : 0) + bytes[layer];
+    }
+    return units;
+  }
+  std::vector<NamedParameter> in_units(std::vector<NamedParameter> parameters) const {
+    for (auto& parameter : parameters) parameter.unit = unit_of_layer_[static_cast<std::size_t>(parameter.unit)];
+    return parameters;
+  }
+
+  struct Call {
+    std::size_t unit;
+    std::size_t layer;
+  };
+  std::vector<Call> calls_of(Layers layers) const {
+    std::vector<Call> calls;
+    for (const auto* layer : layers)
+      if (const auto found = number_of_.find(layer); found != number_of_.end())
+        calls.push_back({static_cast<std::size_t>(unit_of_layer_[found->second]), found->second});
+    return calls;
+  }
+
   void gather(std::size_t unit) {
-    if (config_.check_calls && !units_[unit].whole()) check_call("gather", unit);
+    if (config_.check_calls && !units_[unit].whole()) check_call("gather of " + name_of(unit));
     units_[unit].gather();
   }
 
-  /// Notes a call, and gathers ahead what comes next. Inside a `gathered` scope ranks may call what they like: nothing
-  /// is sent, and nothing learnt.
-  void enter(std::size_t unit) {
-    if (scopes_ == 0) gather_ahead(order_.enter(unit));
+  /// Notes a call, and gathers ahead what comes next; returns whether what the unit holds is needed right after it.
+  /// Inside a `gathered` scope ranks may call what they like: nothing is sent, and nothing learnt.
+  bool enter(std::size_t unit, std::size_t layer, bool with_gradient) {
+    if (scopes_ > 0) return true;
+    const auto outlook = order_.enter(unit, layer);
+    gather_ahead(outlook.next);
+    return outlook.again || (outlook.last && with_gradient);
+  }
+  void release_after_call(std::size_t unit, bool with_gradient) {
+    if (!with_gradient)
+      units_[unit].release();
+    else if (config_.ranks_after_forward() != 1)
+      units_[unit].release_after_forward();
   }
   /// Backward comes to the outputs of a call: its parameters are needed again, and soon those of the call before.
-  void before_backward(const std::vector<std::size_t>& units) {
-    for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-      gather(*unit);
-      gather_ahead(order_.enter_backward(*unit));
+  void before_backward(const std::vector<Call>& calls) {
+    for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+      gather(call->unit);
+      gather_ahead(order_.enter_backward(call->unit));
     }
   }
   void gather_ahead(std::optional<std::size_t> unit) {
@@ -250,12 +299,13 @@ class FSDP {
 
   /// A unit without trainable parameters gets no gradients, by whose coming others are released: its inputs' do.
   template <class... Args>
-  void release_frozen_after_backward(const std::vector<std::size_t>& units, Args&... args) {
-    if (std::any_of(units.begin(), units.end(), [this](std::size_t unit) { return units_[unit].trainable(); })) return;
+  void release_frozen_after_backward(const std::vector<Call>& calls, Args&... args) {
+    if (std::any_of(calls.begin(), calls.end(), [this](const Call& call) { return units_[call.unit].trainable(); }))
+      return;
     const auto watch = [&](const at::Tensor& tensor) {
       if (tensor.requires_grad())
-        tensor.register_hook([this, units](const at::Tensor&) {
-          for (const auto unit : units) units_[unit].release();
+        tensor.register_hook([this, calls](const at::Tensor&) {
+          for (const auto& call : calls) units_[call.unit].release();
         });
     };
     (each_tensor(args, watch), ...);
@@ -263,28 +313,32 @@ class FSDP {
 
   // --- gradients ---
 
+  /// Whether the gradients of this backward pass are sent, rather than kept whole for the next.
+  bool sends() const { return sync_ == Sync::now || config_.reduce_each_backward; }
+
   void receive(std::size_t unit, const std::vector<at::Tensor>& gradients) {
     const c10::NoGradGuard no_grad;
-    const bool send = sync_ == Sync::now || config_.reduce_each_backward;
+    const bool complete = units_[unit].end_call();
+    const bool send = complete && sends();
     // Freed first: what follows needs memory of its own.
-    if (unit != kRoot) units_[unit].release();
+    if (complete && unit != kRoot) units_[unit].release();
     if (send) gradients_->make_room();
     std::size_t k = 0;
     for (std::size_t i = 0; i < trainable_.segments().size(); ++i) {
       const auto& segment = trainable_.segments()[i];
       if (static_cast<std::size_t>(segment.unit) != unit) continue;
-      if (!held_[i].defined()) held_[i] = gradients_->borrow(i, send ? Borrow::to_send : Borrow::to_sum);
+      if (!held_[i].defined()) held_[i] = gradients_->borrow(i, sends() ? Borrow::to_send : Borrow::to_sum);
       for (auto e = segment.first; e < segment.last; ++e) gradients_->add(held_[i], trainable_[e], gradients[k++]);
     }
     if (!send) return;
-    if (config_.check_calls) check_call("reduction", unit);
+    if (config_.check_calls) check_call("reduction of " + name_of(unit));
     for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
       if (static_cast<std::size_t>(trainable_.segments()[i].unit) == unit)
         gradients_->reduce(i, std::exchange(held_[i], {}));
   }
   /// What batches without communication have left of units that the last one did not use.
   void reduce_held() {
-    if (sync_ != Sync::now && !config_.reduce_each_backward) return;
+    if (!sends()) return;
     for (std::size_t i = 0; i < held_.size(); ++i)
       if (held_[i].defined()) gradients_->reduce(i, std::exchange(held_[i], {}));
   }
@@ -302,8 +356,14 @@ class FSDP {
     let_go();
   }
 
-  void check_call(const char* what, std::size_t unit) const {
-    const auto mine = std::string{what} + (unit == kRoot ? " of the root" : " of layer " + std::to_string(unit));
+  std::string name_of(std::size_t unit) const {
+    if (unit == kRoot) return "the root";
+    const auto [first, last] = std::equal_range(unit_of_layer_.begin(), unit_of_layer_.end(), static_cast<int>(unit));
+    const auto from = std::to_string(first - unit_of_layer_.begin()),
+               to = std::to_string(last - unit_of_layer_.begin() - 1);
+    return from == to ? "layer " + from : "layers " + from + " to " + to;
+  }
+  void check_call(const std::string& mine) const {
     const auto all = all_gather_text(mine, *shards_);
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
@@ -321,7 +381,8 @@ class FSDP {
   Arena frozen_;
   SharedBuffers buffers_;
   std::vector<FSDPUnit> units_;
-  std::map<const Layer*, std::size_t> unit_of_;
+  std::map<const Layer*, std::size_t> number_of_;  ///< Of a layer, from 1.
+  std::vector<int> unit_of_layer_;
   std::optional<GradientShards> gradients_;
   std::vector<at::Tensor> held_;  ///< Per segment: whole gradients not yet sent.
   GradientHooks strays_;

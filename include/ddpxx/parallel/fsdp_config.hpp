@@ -20,6 +20,7 @@ enum class Offload { none, cpu };
 constexpr auto enum_names(Offload) { return std::array{Named{Offload::none, "none"}, Named{Offload::cpu, "cpu"}}; }
 
 struct FSDPConfig {
+  std::int64_t unit_bytes = std::int64_t{1} << 20;
   std::string reshard_after_forward = "true";
   bool reduce_each_backward = true;
   Offload offload = Offload::none;
@@ -41,6 +42,9 @@ struct FSDPConfig {
 
   static constexpr auto describe() {
     return fields(
+        field<&FSDPConfig::unit_bytes>(
+            "Gather small layers together until they have so many bytes; 0 gathers each alone", at_least(0),
+            Unit::bytes, Resume::free),
         field<&FSDPConfig::reshard_after_forward>(
             "Free a layer's parameters between forward and backward: true, false, or a number of ranks to shard over",
             Resume::free),

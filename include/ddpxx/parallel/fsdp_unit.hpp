@@ -1,4 +1,5 @@
-// ddpxx/parallel/fsdp_unit.hpp — the parameters that FSDP gathers and releases together: those of a layer, or the rest.
+// ddpxx/parallel/fsdp_unit.hpp — the parameters that FSDP gathers and releases together: those of a layer, of some
+// small layers, or the rest.
 #pragma once
 
 #include <cstddef>
@@ -85,21 +86,26 @@ class FSDPUnit {
     release();
   }
 
-  /// Before a forward call: from now on autograd hands this unit's gradients over all together, when the last of them
-  /// is there. Hooks of the parameters themselves would fire before backward has done with frozen weights beside them.
+  /// Before a forward call: from now on autograd hands the gradients of this call over all together, when the last of
+  /// them is there. Hooks of the parameters themselves would fire before backward has done with frozen weights beside
+  /// them.
   void arm() {
     if (trainable_.empty()) return;
+    ++calls_;
+    armed_ = true;
     const auto node = std::shared_ptr<Node>(new Node{receive_}, torch::autograd::deleteNode);
     for (const auto& parameter : trainable_)
       torch::autograd::impl::set_gradient_edge(parameter, {node, node->add_input_metadata(parameter)});
-    armed_ = true;
   }
+  /// Backward has done with a call; true once it has done with all of them.
+  bool end_call() { return --calls_ == 0; }
   /// After backward: the parameters are leaves again, and nothing is whole that a step would leave behind.
   void disarm() {
     if (std::exchange(armed_, false))
       for (const auto& parameter : trainable_) torch::autograd::impl::set_gradient_edge(parameter, {nullptr, 0});
     for (const auto& piece : small_pieces_) pool_->take_back(piece);
     small_pieces_.clear();
+    calls_ = 0;
   }
 
  private:
@@ -125,6 +131,7 @@ class FSDPUnit {
   std::vector<at::Tensor> small_pieces_;
   bool whole_ = false;
   bool armed_ = false;
+  int calls_ = 0;  ///< Of this step, that backward has not done with.
 };
 
 }  // namespace ddpxx

@@ -45,6 +45,10 @@ class HSDP : private detail::ShardGrid, public FSDP {
 
   HSDP(const Config& config, Group& group)
       : detail::ShardGrid{config.shard_size, group}, FSDP{config.fsdp, row_, &column_} {}
+
+  static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes) {
+    return FSDP::layers_of_unit(config.fsdp, bytes);
+  }
 };
 
 static_assert(ParallelStrategy<HSDP> && explain_strategy<HSDP>());

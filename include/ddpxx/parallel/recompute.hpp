@@ -90,6 +90,11 @@ class Recompute {
   at::Tensor sum_over_shards(at::Tensor value) const { return strategy_.sum_over_shards(std::move(value)); }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { strategy_.assemble(std::move(whole), piece); }
   auto gathered() { return strategy_.gathered(); }
+  static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes)
+    requires requires { Strategy::layers_of_unit(config.strategy, bytes); }
+  {
+    return Strategy::layers_of_unit(config.strategy, bytes);
+  }
   auto take_call_hash()
     requires requires(Strategy& s) { s.take_call_hash(); }
   {

@@ -47,6 +47,12 @@ concept MakesScaler = !scales_loss<P> || requires(const P& precision, at::Device
   { precision.make_scaler(device) } -> ScalesLoss;
 };
 
+/// A precision whose model cannot take a batch as it comes.
+template <class P, class Batch>
+concept CastsInputs = requires(const P& precision, Batch batch) {
+  { precision.cast_inputs(std::move(batch)) } -> std::same_as<Batch>;
+};
+
 namespace detail {
 template <class P>
 struct ScalerOf {

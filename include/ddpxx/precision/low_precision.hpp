@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <variant>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -44,6 +45,11 @@ struct KeepNorms {
   }
 };
 
+template <class Batch>
+concept HasInputs = requires(Batch batch) {
+  { batch.inputs } -> std::same_as<at::Tensor&>;
+};
+
 /// What the model computes with is of type `kType`; what the optimizer steps, with its state, stays in the model's own
 /// type and is rounded after each step. Parameters that `Kept` names are not rounded, and then a module has to cast
 /// where it meets both types: LibTorch does so in the layer norm of a CPU, and nowhere else.
@@ -64,6 +70,15 @@ class LowPrecision {
   explicit LowPrecision(const Config& config) : config_{config} {}
 
   auto forward_scope(at::DeviceType) const { return std::monostate{}; }
+  /// The batch with floating-point `inputs` in the parameters' type, in which their first product needs them; targets
+  /// stay. A batch whose inputs have other names is the model's to cast.
+  /// Source  FSDP2's cast_forward_inputs, at the root.
+  template <class Batch>
+  Batch cast_inputs(Batch batch) const {
+    if constexpr (HasInputs<Batch>)
+      if (batch.inputs.defined() && batch.inputs.is_floating_point()) batch.inputs = batch.inputs.to(kType);
+    return batch;
+  }
   NumberFormats formats() const {
     return {.parameters = kType,
             .reduction = config_.reduction == GradientSums::float32 ? at::kFloat : kType,

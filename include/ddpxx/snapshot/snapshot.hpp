@@ -1,4 +1,5 @@
-// ddpxx/snapshot/snapshot.hpp — all that a run needs to go on as if it had never stopped, in one file.
+// ddpxx/snapshot/snapshot.hpp — a snapshot whole in one process: for tools, for tests, for models that are used and not
+// trained on.
 #pragma once
 
 #include <cstdint>
@@ -6,23 +7,27 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unistd.h>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include <nlohmann/json.hpp>
+#include <ATen/ops/empty.h>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/setting.hpp>
-#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/shard.hpp>
+#include <ddpxx/snapshot/shard_reader.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/snapshot/state_slice.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
 
-/// A run at the boundary between two steps.
-/// Tensors are named `model.NAME`, `optimizer.MOMENT.NAME` and `random.RANK`; the file is a safetensors file, which
-/// other programs read as well.
+/// A run at the boundary between two steps, with all of its tensors.
+/// These are named `model.NAME`, `optimizer.MOMENT.NAME`, `random.RANK` and so on.
 struct Snapshot {
   std::int64_t step = 0;      ///< Optimizer steps done.
   std::int64_t epoch = 0;     ///< Passes over the data that are complete.
@@ -32,62 +37,73 @@ struct Snapshot {
   std::map<std::string, at::Tensor> tensors;
 };
 
-inline std::filesystem::path snapshot_path(const std::filesystem::path& directory) {
-  return directory / "snapshot.safetensors";
-}
-
-/// Finds out before a run whether its snapshots can be written: makes the directory, and a file in it.
-/// Errors  `storage` naming the directory and the reason.
-inline void check_writable(const std::filesystem::path& directory) {
-  try {
-    std::filesystem::create_directories(directory);
-    const auto probe = directory / (".probe-" + std::to_string(::getpid()));
-    write_file_atomic(probe, "snapshots can be written here\n");
-    std::filesystem::remove(probe);
-  } catch (const std::exception& error) {
-    throw Error{Errc::storage,
-                "no snapshot can be written to " + directory.string() + ": choose another training.save_dir"}
-        .with("cause", first_line(error));
+/// Reads all tensors of a snapshot, or says what is damaged.
+/// Errors  `storage` for what cannot be read.
+inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest) {
+  Snapshot snapshot{manifest.step, manifest.epoch, manifest.position, manifest.world_size, manifest.settings, {}};
+  std::vector<StateSlice> slices;
+  for (const auto& [name, stored] : manifest.tensors) {
+    const auto tensor = at::empty(stored.shape, stored.dtype);
+    slices.push_back(whole_slice(name, tensor));
+    snapshot.tensors.emplace(name, tensor);
   }
-}
-
-/// Replaces the snapshot in `directory`, which is made if it is not there. A kill at any moment leaves the old one or
-/// the new one whole.
-/// Errors  `storage` naming the file and the reason; the old snapshot is then untouched.
-inline void save_snapshot(const std::filesystem::path& directory, const Snapshot& snapshot) {
-  nlohmann::json settings = nlohmann::json::array();
-  for (const auto& [path, value, resume] : snapshot.settings) settings.push_back({path, value});
-  const nlohmann::json state{{"step", snapshot.step},
-                             {"epoch", snapshot.epoch},
-                             {"position", snapshot.position},
-                             {"world_size", snapshot.world_size},
-                             {"settings", settings}};
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) throw Error{Errc::storage, "cannot make the directory " + directory.string() + ": " + error.message()};
-  write_safetensors(snapshot_path(directory), snapshot.tensors, {{"format", "pt"}, {"ddpxx.run", state.dump()}});
-}
-
-/// The snapshot in `directory`; none if there is no such file.
-/// Errors  `storage` for a file that is there and is not whole: never taken for a fresh start.
-inline std::optional<Snapshot> load_snapshot(const std::filesystem::path& directory) {
-  const auto path = snapshot_path(directory);
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
-  auto file = read_safetensors(path);
-  Snapshot snapshot;
-  try {
-    const auto state = nlohmann::json::parse(file.metadata.at("ddpxx.run"));
-    snapshot.step = state.at("step");
-    snapshot.epoch = state.at("epoch");
-    snapshot.position = state.at("position");
-    snapshot.world_size = state.at("world_size");
-    for (const auto& setting : state.at("settings")) snapshot.settings.push_back({setting.at(0), setting.at(1)});
-  } catch (const std::exception&) {
-    throw Error{Errc::storage, path.string() + " is a safetensors file, but not a snapshot of a run"};
-  }
-  snapshot.tensors = std::move(file.tensors);
+  ShardReader reader{storage, Snapshots::folder_of(manifest.step), manifest};
+  if (auto damage = reader.read(slices)) return std::move(*damage);
   return snapshot;
+}
+/// The same; damage is an error as well.
+inline Snapshot read_snapshot(Storage& storage, const Manifest& manifest) {
+  auto read = try_read_snapshot(storage, manifest);
+  if (const auto* damage = std::get_if<std::string>(&read)) throw Error{Errc::storage, *damage};
+  return std::get<Snapshot>(std::move(read));
+}
+
+/// The newest snapshot at a place that is whole; none where there is no snapshot.
+/// Errors  `storage`, with every reason, when there are snapshots and none is whole: never taken for a fresh start.
+inline std::optional<Snapshot> load_snapshot(Storage& storage) {
+  const Snapshots snapshots{storage};
+  std::string damages;
+  for (const auto& stored : snapshots.list()) {
+    if (!stored.published) continue;
+    const auto found = snapshots.read(stored);
+    auto damage = found.damage;
+    if (found.manifest) {
+      auto read = try_read_snapshot(storage, *found.manifest);
+      if (auto* snapshot = std::get_if<Snapshot>(&read)) return std::move(*snapshot);
+      damage = std::get<std::string>(std::move(read));
+    }
+    damages += "\n  " + damage;
+  }
+  if (!damages.empty())
+    throw Error{Errc::storage, "no snapshot at " + storage.whole_name("") + " is usable:" + damages};
+  return std::nullopt;
+}
+inline std::optional<Snapshot> load_snapshot(const std::filesystem::path& place) {
+  return load_snapshot(*open_storage(place.string()));
+}
+
+/// Writes a snapshot, in one file, and publishes it.
+/// Errors  `storage`; whatever was at the place before is as it was.
+inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
+  std::vector<StateSlice> slices;
+  for (const auto& [name, tensor] : snapshot.tensors) slices.push_back(whole_slice(name, tensor));
+  Shard shard{"all.safetensors", std::move(slices)};
+  shard.write(storage, Snapshots::folder_of(snapshot.step));
+  Manifest manifest{.step = snapshot.step,
+                    .epoch = snapshot.epoch,
+                    .position = snapshot.position,
+                    .world_size = snapshot.world_size,
+                    .starts = {},
+                    .metrics = {},
+                    .settings = snapshot.settings,
+                    .files = {},
+                    .tensors = {}};
+  const std::string reports[] = {shard.report()};
+  add_reports(manifest, reports);
+  Snapshots{storage}.publish(manifest);
+}
+inline void save_snapshot(const std::filesystem::path& place, const Snapshot& snapshot) {
+  save_snapshot(*open_storage(place.string()), snapshot);
 }
 
 }  // namespace ddpxx

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -108,6 +109,19 @@ MemoryProbe probe_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, 
   return probe;
 }
 
+template <class Strategy, class Precision, class Optimizer, class MakeModel>
+std::int64_t layers_taken_together(const PlannedRun<Strategy, Precision, Optimizer>& run, const MakeModel& make_model) {
+  if constexpr (requires { Strategy::layers_of_unit(run.strategy, std::int64_t{}); }) {
+    const auto model = make_model(1);
+    std::int64_t bytes = 0;
+    const FlatModel flat{*model};
+    for (const auto& parameter : flat.trainable())
+      if (parameter.unit != FlatModel::kRoot) bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
+    return Strategy::layers_of_unit(run.strategy, bytes);
+  }
+  return 1;
+}
+
 }  // namespace detail
 
 /// What a rank of `run` will need, by trying small models on this process alone: no other process is started, no byte
@@ -122,8 +136,12 @@ template <class Strategy, class Precision, class Optimizer, class MakeModel, cla
 MemoryPlan plan_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, const MakeModel& make_model,
                        const MakeBatch& make_batch) {
   constexpr std::int64_t kPoolsAreFull = 5;
-  const auto period = std::clamp<std::int64_t>(run.period, 1, run.layers);
-  const auto shallow = (kPoolsAreFull + period - 1) / period * period, deep = shallow + period;
+  // Memory repeats with the layers that a strategy takes together, and with those that a policy of recompute does.
+  const auto period =
+      std::clamp<std::int64_t>(std::lcm(run.period, detail::layers_taken_together(run, make_model)), 1, run.layers);
+  // As far from a whole number of periods as the whole depth is.
+  const auto shallow = kPoolsAreFull + ((run.layers - kPoolsAreFull) % period + period) % period;
+  const auto deep = shallow + period;
   const auto further = run.layers <= deep ? 0.0 : static_cast<double>(run.layers - deep) / static_cast<double>(period);
 
   MemoryPlan plan;

@@ -1,6 +1,8 @@
-// ddpxx/train/run_state.hpp — a run's state in and out of a snapshot: values, optimizer moments, random numbers.
+// ddpxx/train/run_state.hpp — a run's state as a snapshot sees it: slices of values and moments, and what must match.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -10,22 +12,16 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 
-#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/flat/arena.hpp>
-#include <ddpxx/flat/random_state.hpp>
 #include <ddpxx/optim/concept.hpp>
-#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/state_slice.hpp>
 
 namespace ddpxx {
-
-using NamedTensors = std::map<std::string, at::Tensor>;
 
 /// One kind of state, such as the values or a moment: where it lies, and what it is called in a snapshot.
 struct StatePart {
@@ -63,64 +59,61 @@ inline std::vector<StatePart> state_parts(const Arena& trainable, const Arena& f
   return parts;
 }
 
-/// Copies the state whole to the host of rank 0; other ranks get nothing. One segment at a time is whole anywhere else.
-/// Ranks   Collective.
-template <class Strategy>
-NamedTensors gather_state(const Strategy& strategy, const RunState& run, const Group& group) {
-  const c10::NoGradGuard no_grad;
-  NamedTensors state;
+namespace detail {
+
+/// Calls `visit` with every range of a tensor that this rank holds, as a slice of its own memory, with its arena, and
+/// with the place of its begin in the piece that holds it, from 0 to below 1.
+template <class Visit>
+void each_slice(const RunState& run, Visit&& visit) {
   for (const auto& [prefix, arena, pieces] : run.parts)
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const auto& segment = arena->segments()[i];
-      const auto whole = at::empty({segment.size()}, pieces[i].options());
-      if (arena->pieces() > 1)
-        strategy.assemble(whole, pieces[i]);
-      else
-        whole.copy_(pieces[i]);
-      if (group.rank() != 0) continue;
-      for (auto e = segment.first; e < segment.last; ++e)
-        state.emplace(prefix + (*arena)[e].name,
-                      Arena::part(whole, (*arena)[e], segment.begin).to(at::kCPU, whole.scalar_type(), false, true));
+      const auto size = segment.size() / arena->pieces();
+      const auto first = segment.begin + size * arena->piece();
+      for (auto e = segment.first; e < segment.last; ++e) {
+        const auto& entry = (*arena)[e];
+        const auto begin = std::max(first, entry.offset), end = std::min(first + size, entry.offset + entry.numel);
+        if (entry.numel == 0)
+          visit(StateSlice{prefix + entry.name, entry.shape, 0, pieces[i].narrow(0, 0, 0)}, *arena, 0.0);
+        else if (begin < end)
+          visit(StateSlice{prefix + entry.name, entry.shape, begin - entry.offset,
+                           pieces[i].narrow(0, begin - first, end - begin)},
+                *arena, static_cast<double>(begin - first) / static_cast<double>(size));
+      }
     }
+}
+
+}  // namespace detail
+
+/// Whether ranks that hold the same piece hold the same bits.
+enum class Copies { equal, drifting };
+
+/// What this rank writes: each element of the state is written by one rank. Ranks that hold the same piece share it
+/// among them, tensor by tensor, unless their copies drift apart: then the first one's count. What every rank holds
+/// whole is rank 0's.
+inline std::vector<StateSlice> slices_to_write(const RunState& run, const Group& group, Copies holds) {
+  std::vector<StateSlice> slices;
+  detail::each_slice(run, [&](StateSlice slice, const Arena& arena, double place) {
+    const auto copies = group.size() / arena.pieces(), copy = group.rank() / arena.pieces();
+    const auto writer = holds == Copies::equal ? static_cast<int>(place * copies) : 0;
+    // Of what has no elements all ranks hold all.
+    if (writer == copy && (slice.values.numel() > 0 || group.rank() == 0)) slices.push_back(std::move(slice));
+  });
   if (group.rank() == 0)
-    for (const auto& [name, tensor] : run.whole) state.emplace(name, tensor.detach().to(at::kCPU).clone());
-  return state;
+    for (const auto& [name, tensor] : run.whole) slices.push_back(whole_slice(name, tensor));
+  return slices;
 }
 
-/// Gives every rank its pieces of the state that rank 0 has.
-/// Ranks   Collective.
-inline void scatter_state(const RunState& run, const NamedTensors& state, const Group& group) {
-  const c10::NoGradGuard no_grad;
-  for (const auto& [prefix, arena, pieces] : run.parts)
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const auto& segment = arena->segments()[i];
-      const auto whole = at::zeros({segment.size()}, pieces[i].options().device(group.device()));
-      if (group.rank() == 0)
-        for (auto e = segment.first; e < segment.last; ++e)
-          Arena::part(whole, (*arena)[e], segment.begin).copy_(state.at(prefix + (*arena)[e].name));
-      broadcast(whole, group);
-      at::Tensor{pieces[i]}.copy_(arena->piece_of(whole));
-    }
-  for (const auto& part : run.parts) part.arena->publish_masters();
-  for (const auto& [name, tensor] : run.whole) {
-    const auto sent = group.rank() == 0 ? state.at(name).to(group.device()) : at::empty_like(tensor, group.device());
-    broadcast(sent, group);
-    at::Tensor{tensor}.copy_(sent);
-  }
-}
-
-/// The generator states of all ranks, one row each, on every rank.
-/// Ranks   Collective.
-inline at::Tensor gather_random_states(at::Device device, const Group& group) {
-  const auto mine = random_state(device).to(group.device());
-  auto all = at::empty({group.size() * mine.numel()}, mine.options());
-  all_gather(all, mine, group);
-  return all.view({group.size(), -1}).to(at::kCPU);
+/// What this rank reads: everything that it holds.
+inline std::vector<StateSlice> slices_to_read(const RunState& run) {
+  std::vector<StateSlice> slices;
+  detail::each_slice(run, [&](StateSlice slice, const Arena&, double) { slices.push_back(std::move(slice)); });
+  return slices;
 }
 
 /// Holds the tensors of a snapshot against those of a run.
 /// Errors  `storage` listing every tensor that one has and the other has not, or whose shape or type differs.
-inline void check_state(const RunState& run, const Snapshot& snapshot) {
+inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
@@ -128,16 +121,16 @@ inline void check_state(const RunState& run, const Snapshot& snapshot) {
     const auto found = snapshot.tensors.find(name);
     if (found == snapshot.tensors.end())
       differences += "\n  " + name + ": missing in the snapshot";
-    else if (found->second.sizes() != sizes)
-      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " + c10::str(sizes) +
-                     " in the model";
-    else if (found->second.scalar_type() != type)
-      differences += "\n  " + name + ": " + c10::toString(found->second.scalar_type()) + " in the snapshot, " +
+    else if (at::IntArrayRef{found->second.shape} != sizes)
+      differences += "\n  " + name + ": " + c10::str(at::IntArrayRef{found->second.shape}) + " in the snapshot, " +
+                     c10::str(sizes) + " in the model";
+    else if (found->second.dtype != type)
+      differences += "\n  " + name + ": " + c10::toString(found->second.dtype) + " in the snapshot, " +
                      c10::toString(type) + " in the model";
   };
   for (const auto& [prefix, arena, pieces] : run.parts)
     for (const auto& entry : arena->entries())
-      check(prefix + entry.name, entry.parameter.sizes(), pieces[entry.segment].scalar_type());
+      check(prefix + entry.name, entry.shape, pieces[entry.segment].scalar_type());
   for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
   for (const auto& [name, tensor] : snapshot.tensors)
     if (!name.starts_with("random.") && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
@@ -149,7 +142,7 @@ inline void check_state(const RunState& run, const Snapshot& snapshot) {
 /// Compares a run's settings with those of the snapshot it resumes from; returns a line for each that differs and only
 /// deserves a warning.
 /// Errors  `storage` listing the settings that must match and do not.
-inline std::vector<std::string> compare_settings(const Settings& run, const Snapshot& snapshot) {
+inline std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot) {
   std::map<std::string, std::string> saved;
   for (const auto& setting : snapshot.settings) saved.emplace(setting.path, setting.value);
   std::vector<std::string> warnings;

@@ -37,20 +37,28 @@ class HostCopy {
   std::optional<c10::Event> copied_;
 };
 
-/// The sums over all ranks of: the targets in this step's batches, the votes to stop, the last step's loss, and a
-/// number for the layers that were called in it. Started before the forward pass, needed first by the backward pass.
+/// What one rank tells the others in a step.
+struct RankFacts {
+  std::int64_t targets = 0;  ///< In this step's batches.
+  bool votes_to_stop = false;
+  bool snapshot_written = false;  ///< Its part of the snapshot that is being written in the background.
+  std::uint16_t last_calls = 0;   ///< A number for the layers that were called in the last step.
+};
+
+/// The sums over all ranks of: what each tells, and the last step's loss. Started before the forward pass, needed first
+/// by the backward pass.
 class StepFacts {
  public:
   /// Ranks   Collective. `last_loss` is the sum over this rank's targets, 0-dim, or undefined.
-  StepFacts(std::int64_t targets, bool vote_to_stop, const at::Tensor& last_loss, std::uint16_t last_calls,
-            const Group& group)
+  StepFacts(const RankFacts& facts, const at::Tensor& last_loss, const Group& group)
       : sums_{at::zeros({kNumbers}, at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))},
         world_size_{group.size()} {
     auto* mine = sums_.mutable_data_ptr<double>();
-    mine[kTargets] = static_cast<double>(targets);
-    mine[kVotes] = vote_to_stop ? 1.0 : 0.0;
-    mine[kCalls] = last_calls;
-    mine[kSquaredCalls] = static_cast<double>(last_calls) * last_calls;
+    mine[kTargets] = static_cast<double>(facts.targets);
+    mine[kVotes] = facts.votes_to_stop ? 1.0 : 0.0;
+    mine[kWritten] = facts.snapshot_written ? 1.0 : 0.0;
+    mine[kCalls] = facts.last_calls;
+    mine[kSquaredCalls] = static_cast<double>(facts.last_calls) * facts.last_calls;
     sums_ = sums_.to(group.device(), /*non_blocking=*/true);
     if (last_loss.defined()) sums_.select(0, kLastLoss).copy_(last_loss);
     pending_ = start_all_reduce(sums_, group);
@@ -66,7 +74,8 @@ class StepFacts {
     return sums_;
   }
 
-  static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kNumbers = 5;
+  static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kWritten = 5,
+                                kNumbers = 6;
 
   /// Whether all ranks gave the same number: only then is W times the sum of squares the square of the sum. Every rank
   /// comes to the same verdict. Exact up to 1024 ranks; more are not compared.

@@ -22,6 +22,7 @@ class StepLog {
     StepDone row;
     double targets = 0;  ///< Of all ranks.
     bool stop_voted = false;
+    bool snapshot_written = false;  ///< By every rank.
   };
 
   static constexpr std::size_t kKeptBack = 2;
@@ -44,7 +45,8 @@ class StepLog {
     step.row.grad_norm = step.norm[0];
     auto& next = steps_[1].facts;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
-    Complete complete{step.row, step.facts[StepFacts::kTargets], step.facts[StepFacts::kVotes] > 0};
+    Complete complete{step.row, step.facts[StepFacts::kTargets], step.facts[StepFacts::kVotes] > 0,
+                      step.facts[StepFacts::kWritten] == world_size_};
     steps_.pop_front();
     const auto& row = complete.row;
     if (!same_calls)

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +17,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/ScalarType.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
@@ -34,6 +36,7 @@
 #include <ddpxx/optim/ema.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/checkpoint.hpp>
 #include <ddpxx/train/evaluate.hpp>
 #include <ddpxx/train/same_run.hpp>
@@ -64,6 +67,7 @@ class Trainer {
     std::int64_t batch_size = 8;  ///< Samples a rank takes at once.
     std::int64_t num_workers = 0;
     TrainingConfig training = {};
+    SnapshotConfig snapshot = {};
     typename Optimizer::Config optimizer = {};
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
@@ -107,18 +111,14 @@ class Trainer {
     resume();
     model_->train();
     started_ = step_started_ = Clock::now();
-    while (!finished()) {
-      const auto epoch = batches_.cursor().epoch;
-      step();
-      const bool epoch_ended = batches_.cursor().epoch != epoch;
-      if (due(config_.training.eval_every)) evaluate_now();
-      if (due(config_.training.save_every) ||
-          (epoch_ended && divides(config_.training.save_every_epochs, batches_.cursor().epoch)))
-        save();
+    try {
+      run_to_end();
+    } catch (const Error& error) {
+      // All ranks have come to this verdict, so together they can finish a snapshot from before it.
+      if (error.code() == Errc::numerics && checkpoints_) checkpoints_->commit();
+      throw;
     }
-    read_all_steps();
-    if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
-    if (saved_at_ != step_) save();
+    checkpoints_.reset();
     strategy_.settle();
     if (progress_) progress_->finish();
   }
@@ -134,7 +134,12 @@ class Trainer {
     const auto batches = batches_.next();
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
-    StepFacts facts{targets, out_of_time(), std::exchange(last_loss_, {}), calls(), *group_};
+    StepFacts facts{{.targets = targets,
+                     .votes_to_stop = out_of_time(),
+                     .snapshot_written = checkpoints_ && checkpoints_->written(),
+                     .last_calls = calls()},
+                    std::exchange(last_loss_, {}),
+                    *group_};
 
     for (std::size_t i = 0; i < batches.size(); ++i) {
       strategy_.begin_backward(i + 1 == batches.size() ? Sync::now : Sync::defer);
@@ -168,6 +173,23 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void run_to_end() {
+    while (!finished()) {
+      const auto epoch = batches_.cursor().epoch;
+      step();
+      const bool epoch_ended = batches_.cursor().epoch != epoch;
+      if (due(config_.training.eval_every)) evaluate_now();
+      if (due(config_.training.save_every) ||
+          (epoch_ended && divides(config_.training.save_every_epochs, batches_.cursor().epoch)))
+        save();
+    }
+    read_all_steps();
+    if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
+    if (checkpoints_) checkpoints_->commit();
+    if (saved_at_ != step_) save();
+    if (checkpoints_) checkpoints_->commit();
+  }
+
   /// What the ranks would wait for each other by.
   Settings common_settings() const {
     const auto& training = config_.training;
@@ -184,6 +206,8 @@ class Trainer {
     add("save_every_epochs", training.save_every_epochs);
     add("eval_every", training.eval_every);
     add("eval_samples", training.eval_samples);
+    add("snapshot.writing", static_cast<int>(config_.snapshot.writing));
+    add("snapshot.busy", static_cast<int>(config_.snapshot.busy));
     common.push_back({"save_dir", training.save_dir});
     common.push_back({"whether metrics are written", training.metrics.empty() ? "no" : "yes"});
     for (const auto& setting : config_.settings)
@@ -216,9 +240,19 @@ class Trainer {
 
   at::Tensor forward(const Batch& batch) {
     [[maybe_unused]] const auto scope = precision_.forward_scope(device_.type());
-    return strategy_.forward(*model_, batch.to(device_), [](auto& model, auto& run, const auto& own_batch) {
-      return compute_loss(model, run, own_batch).sum;
+    return strategy_.forward(*model_, input(batch), [](auto& model, auto& run, const auto& own_batch) {
+      const auto sum = compute_loss(model, run, own_batch).sum;
+      // Micro-batches are added up in this type, and the number of targets has to fit into it.
+      return at::isReducedFloatingType(sum.scalar_type()) ? sum.to(at::kFloat) : sum;
     });
+  }
+
+  /// The batch as the model computes with it.
+  Batch input(const Batch& batch) const {
+    if constexpr (CastsInputs<Precision, Batch>)
+      return precision_.cast_inputs(batch.to(device_));
+    else
+      return batch.to(device_);
   }
 
   /// A number for the layers that this rank has called since the last time, from strategies that must agree on them.
@@ -261,7 +295,7 @@ class Trainer {
   /// Ranks   Collective.
   void read_all_steps() {
     if (steps_.empty()) return;
-    StepFacts facts{0, false, std::exchange(last_loss_, {}), calls(), *group_};
+    StepFacts facts{{.last_calls = calls()}, std::exchange(last_loss_, {}), *group_};
     steps_.close(facts.sums());
     while (const auto done = steps_.pop(1)) report(*done);
     steps_.reopen();
@@ -269,6 +303,8 @@ class Trainer {
 
   void report(StepLog::Complete done) {
     stop_voted_ = stop_voted_ || done.stop_voted;
+    // Told at the begin of that step, so of a snapshot from before it.
+    if (done.snapshot_written && checkpoints_->writing() < done.row.step) checkpoints_->commit();
     if (group_->rank() != 0) return;
     done.row.tokens_per_second = done.targets / (done.row.step_ms / 1000.0);
     done.row.peak_memory_bytes = peak_resident_bytes();
@@ -296,9 +332,9 @@ class Trainer {
           return forward(batch);
         });
     exchange_average();
-    const Evaluated row{step_, batches_.cursor().epoch, result.mean_loss, result.samples};
-    if (metrics_) metrics_->write(row);
-    if (progress_) progress_->show(row);
+    evaluated_ = {step_, batches_.cursor().epoch, result.mean_loss, result.samples};
+    if (metrics_) metrics_->write(*evaluated_);
+    if (progress_) progress_->show(*evaluated_);
     step_started_ = Clock::now();
   }
 
@@ -312,19 +348,24 @@ class Trainer {
   }
 
   void save() {
-    saved_at_ = step_;
-    if (config_.training.save_dir.empty()) return;
+    if (!checkpoints_) return;
     read_all_steps();
-    save_checkpoint(config_.training.save_dir, {step_, batches_.cursor(), config_.settings},
-                    gather_state(strategy_, state(), *group_), device_, *group_);
+    auto copies = Copies::equal;
+    if constexpr (requires { strategy_.ranks_drift(); }) copies = Copies::drifting;
+    if (checkpoints_->save({step_, batches_.cursor(), config_.settings, metrics_of_snapshot()}, state(), copies))
+      saved_at_ = step_;
     step_started_ = Clock::now();
+  }
+  /// What snapshots are ranked by: the last evaluation, if it is of this step.
+  std::map<std::string, double> metrics_of_snapshot() const {
+    if (!evaluated_ || evaluated_->step != step_) return {};
+    return {{"loss", evaluated_->val_loss}};
   }
 
   void resume() {
     if (config_.training.save_dir.empty()) return start_observing();
-    on_rank_zero(*group_, Errc::storage, [&] { check_writable(config_.training.save_dir); });
-    const auto found = load_checkpoint(config_.training.save_dir, config_.settings, state(), device_,
-                                       config_.training.seed, log_, *group_);
+    checkpoints_.emplace(config_.training.save_dir, config_.snapshot, *group_, device_);
+    const auto found = checkpoints_->load(config_.settings, state(), config_.training.seed);
     if (found) {
       strategy_.finish_step();  // what the optimizer holds is what the model computes with
       step_ = found->step;
@@ -375,10 +416,12 @@ class Trainer {
   Log log_;
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
+  std::optional<Checkpoints> checkpoints_;
   StepLog steps_;
   at::Tensor last_loss_;
   std::int64_t step_ = 0;
   std::int64_t evaluated_at_ = -1;
+  std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
   bool stop_voted_ = false;
   Clock::time_point started_ = Clock::now();

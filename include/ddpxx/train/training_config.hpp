@@ -6,6 +6,8 @@
 #include <vector>
 
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 
 namespace ddpxx {
 
@@ -43,8 +45,9 @@ struct TrainingConfig {
         field<&TrainingConfig::ema_decay>(
             "Memory of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
             below(1.0)),
-        field<&TrainingConfig::save_dir>("Directory of the snapshot; a run resumes from the one it finds there",
-                                         Resume::free),
+        field<&TrainingConfig::save_dir>(
+            "Place of the snapshots, a folder or s3://bucket/prefix; a run resumes from the newest there",
+            Resume::free),
         field<&TrainingConfig::save_every>("Save every so many optimizer steps; 0 only at the end", at_least(0),
                                            Unit::steps, Resume::free),
         field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
@@ -59,8 +62,11 @@ struct TrainingConfig {
             choices("auto", "cpu", "cuda"), Resume::free));
   }
   std::vector<FieldError> check() const {
-    if (save_dir.find("://") != std::string::npos)
-      return {{"save_dir", "\"" + save_dir + "\" is no local directory, and snapshots are written to one only"}};
+    if (!save_dir.empty()) try {
+        open_storage(save_dir);
+      } catch (const Error& error) {
+        return {{"save_dir", error.what()}};
+      }
     if (max_steps == 0 && max_epochs == 0 && max_time == 0.0)
       return {{"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"}};
     return {};

@@ -43,6 +43,7 @@ struct PostLocalSGDConfig {
 class PostLocalSGD {
  public:
   using Config = PostLocalSGDConfig;
+  static constexpr bool kRanksDrift = true;  ///< Between two averages their parameters differ.
 
   PostLocalSGD(const Config& config, Group& group) : config_{config} {
     const auto neighbours = static_cast<int>(config.local_ranks);

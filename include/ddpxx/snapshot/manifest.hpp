@@ -1,0 +1,244 @@
+// ddpxx/snapshot/manifest.hpp — what makes files a snapshot: where the run stood, which files belong to it, and where
+// in them every tensor lies. Written last, in JSON, with a checksum of its own.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/core/crc32c.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/core/setting.hpp>
+#include <ddpxx/snapshot/chunk_sums.hpp>
+#include <ddpxx/snapshot/safetensors_header.hpp>
+
+namespace ddpxx {
+
+/// One file of a snapshot, with a checksum for each of its chunks.
+struct ShardFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint64_t chunk_bytes = 0;
+  std::vector<std::uint32_t> sums;
+};
+
+/// Where a range of a tensor's elements lies.
+struct TensorPart {
+  std::size_t file = 0;
+  std::int64_t begin = 0;  ///< Elements [begin, end) of the tensor, in row-major order,
+  std::int64_t end = 0;
+  std::uint64_t offset = 0;  ///< from this byte of the file on.
+};
+
+struct StoredTensor {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> shape;
+  std::vector<TensorPart> parts;  ///< In order: together the whole tensor.
+
+  std::int64_t numel() const {
+    std::int64_t product = 1;
+    for (const auto length : shape) product *= length;
+    return product;
+  }
+};
+
+/// A run at the boundary between two steps.
+/// Tensors are named `model.NAME`, `optimizer.MOMENT.NAME`, `random.RANK` and so on.
+struct Manifest {
+  std::int64_t step = 0;      ///< Optimizer steps done.
+  std::int64_t epoch = 0;     ///< Passes over the data that are complete.
+  std::int64_t position = 0;  ///< Samples of the present epoch consumed by all ranks together.
+  int world_size = 1;
+  /// Names of the starts of the program that led to this snapshot, the last one at the end: each start has its own, so
+  /// that files which a killed one left behind can be told from those of somebody else.
+  std::vector<std::string> starts;
+  std::map<std::string, double> metrics;  ///< Such as the loss of the last evaluation.
+  Settings settings;                      ///< The configuration of the run that saved it.
+  std::vector<ShardFile> files;
+  std::map<std::string, StoredTensor> tensors;
+};
+
+inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
+
+std::string print_manifest(const Manifest& manifest);
+
+/// Reads a manifest with every check: whatever it says is true of files of the sizes that it names.
+/// Errors  `storage` with what is wrong with it.
+Manifest parse_manifest(std::string_view text);
+
+/// Whether this is a whole manifest in another version's format: nothing is wrong with it, and it must not be touched.
+bool is_of_another_version(std::string_view text);
+
+namespace detail {
+
+inline constexpr std::string_view kManifestFormat = "ddpxx snapshot 1";
+inline constexpr std::string_view kManifestSum = ",\"crc32c\":\"";
+inline constexpr std::string_view kManifestEnd = "\"}\n";
+
+[[noreturn]] inline void refuse_manifest(const std::string& what) { throw Error{Errc::storage, what}; }
+
+inline std::string_view dtype_name(at::ScalarType dtype) {
+  for (const auto& known : kSafetensorsTypes)
+    if (known.dtype == dtype) return known.name;
+  refuse_manifest(std::string{"a snapshot cannot hold tensors of type "} + at::toString(dtype));
+}
+inline at::ScalarType dtype_named(const std::string& name) {
+  for (const auto& known : kSafetensorsTypes)
+    if (known.name == name) return known.dtype;
+  refuse_manifest("it has a tensor of the unknown type " + in_quotes(name));
+}
+
+/// The text in front of the checksum, once that has been found right.
+inline std::string_view checked_manifest(std::string_view text) {
+  const auto tail = kManifestSum.size() + 8 + kManifestEnd.size();
+  if (text.size() < tail) refuse_manifest("it is cut off");
+  const auto body = text.substr(0, text.size() - tail);
+  if (text.substr(body.size()) !=
+      std::string{kManifestSum} + sums_text({crc32c(ddpxx::bytes_of(body))}) + std::string{kManifestEnd})
+    refuse_manifest("its checksum is wrong");
+  return body;
+}
+
+inline std::int64_t count_in(const nlohmann::json& json) {
+  if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX) ||
+      json.get<std::int64_t>() < 0)
+    refuse_manifest("it has " + json.dump().substr(0, 40) + " where a count belongs");
+  return json.get<std::int64_t>();
+}
+
+inline ShardFile file_in(const nlohmann::json& json) {
+  ShardFile file{json.at("name").get<std::string>(),
+                 static_cast<std::uint64_t>(count_in(json.at("bytes"))),
+                 static_cast<std::uint64_t>(count_in(json.at("chunk"))),
+                 {}};
+  if (file.name.empty() || file.name.starts_with('.') || file.name.find('/') != std::string::npos)
+    refuse_manifest(in_quotes(file.name) + " is no name of a file");
+  const auto sums = parse_sums(json.at("crc32c").get<std::string>());
+  if (!sums || file.chunk_bytes == 0 || file.chunk_bytes != chunk_bytes_for(file.bytes) ||
+      sums->size() != (file.bytes + file.chunk_bytes - 1) / file.chunk_bytes)
+    refuse_manifest("the checksums of " + in_quotes(file.name) + " do not fit its size");
+  file.sums = *sums;
+  return file;
+}
+
+inline StoredTensor tensor_in(const std::string& name, const nlohmann::json& json,
+                              const std::vector<ShardFile>& files) {
+  check_tensor_name(name);
+  SafetensorsEntry entry{dtype_named(json.at("dtype").get<std::string>()), {}};
+  if (!json.at("shape").is_array() || json.at("shape").size() > 64)
+    refuse_manifest("the shape of " + in_quotes(name) + " is too long, or no shape");
+  for (const auto& length : json.at("shape")) entry.shape.push_back(count_in(length));
+  const auto element = at::elementSize(entry.dtype);
+  const auto numel = static_cast<std::int64_t>(bytes_of_shape(name, entry) / element);
+
+  StoredTensor tensor{entry.dtype, entry.shape, {}};
+  std::int64_t covered = 0;
+  for (const auto& numbers : json.at("parts")) {
+    if (!numbers.is_array() || numbers.size() != 4)
+      refuse_manifest("a part of " + in_quotes(name) + " is not four numbers");
+    const TensorPart part{static_cast<std::size_t>(count_in(numbers[0])), count_in(numbers[1]), count_in(numbers[2]),
+                          static_cast<std::uint64_t>(count_in(numbers[3]))};
+    if (part.begin != covered || part.end <= part.begin || part.end > numel)
+      refuse_manifest("the parts of " + in_quotes(name) + " overlap, or leave a hole");
+    const auto bytes = static_cast<std::uint64_t>(part.end - part.begin) * element;
+    if (part.file >= files.size() || part.offset > files[part.file].bytes ||
+        bytes > files[part.file].bytes - part.offset)
+      refuse_manifest("a part of " + in_quotes(name) + " lies outside of its file");
+    covered = part.end;
+    tensor.parts.push_back(part);
+  }
+  if (covered != numel) refuse_manifest("the parts of " + in_quotes(name) + " are not all of it");
+  return tensor;
+}
+
+/// Whole tensors can take no more memory than their files where no byte of a file belongs to two of them.
+inline void check_apart(const Manifest& manifest) {
+  std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> ranges(manifest.files.size());
+  for (const auto& [name, tensor] : manifest.tensors)
+    for (const auto& part : tensor.parts)
+      ranges[part.file].emplace_back(
+          part.offset, part.offset + static_cast<std::uint64_t>(part.end - part.begin) * at::elementSize(tensor.dtype));
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    std::sort(ranges[i].begin(), ranges[i].end());
+    for (std::size_t k = 1; k < ranges[i].size(); ++k)
+      if (ranges[i][k].first < ranges[i][k - 1].second)
+        refuse_manifest("two parts lie on the same bytes of " + in_quotes(manifest.files[i].name));
+  }
+}
+
+inline bool is_start(std::string_view name) {
+  return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+}  // namespace detail
+
+inline std::string print_manifest(const Manifest& manifest) {
+  nlohmann::ordered_json json{{"format", detail::kManifestFormat}, {"step", manifest.step},
+                              {"epoch", manifest.epoch},           {"position", manifest.position},
+                              {"world_size", manifest.world_size}, {"starts", manifest.starts},
+                              {"metrics", manifest.metrics}};
+  json["settings"] = nlohmann::ordered_json::array();
+  for (const auto& setting : manifest.settings) json["settings"].push_back({setting.path, setting.value});
+  json["files"] = nlohmann::ordered_json::array();
+  for (const auto& file : manifest.files)
+    json["files"].push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"chunk", file.chunk_bytes}, {"crc32c", sums_text(file.sums)}});
+  json["tensors"] = nlohmann::ordered_json::object();
+  for (const auto& [name, tensor] : manifest.tensors) {
+    auto& parts = (json["tensors"][name] = {{"dtype", detail::dtype_name(tensor.dtype)}, {"shape", tensor.shape}});
+    parts["parts"] = nlohmann::ordered_json::array();
+    for (const auto& part : tensor.parts) parts["parts"].push_back({part.file, part.begin, part.end, part.offset});
+  }
+  auto text = json.dump();
+  text.pop_back();
+  return text + std::string{detail::kManifestSum} + sums_text({crc32c(bytes_of(text))}) +
+         std::string{detail::kManifestEnd};
+}
+
+inline Manifest parse_manifest(std::string_view text) {
+  try {
+    const auto json = nlohmann::json::parse(std::string{detail::checked_manifest(text)} + '}');
+    if (json.at("format") != detail::kManifestFormat)
+      detail::refuse_manifest("its format is " + json.at("format").dump() + ", not \"" +
+                              std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
+    Manifest manifest;
+    manifest.step = detail::count_in(json.at("step"));
+    manifest.epoch = detail::count_in(json.at("epoch"));
+    manifest.position = detail::count_in(json.at("position"));
+    manifest.world_size = static_cast<int>(std::min<std::int64_t>(detail::count_in(json.at("world_size")), INT32_MAX));
+    manifest.starts = json.at("starts").get<std::vector<std::string>>();
+    manifest.metrics = json.at("metrics").get<std::map<std::string, double>>();
+    for (const auto& setting : json.at("settings")) manifest.settings.push_back({setting.at(0), setting.at(1)});
+    for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
+    for (const auto& [name, tensor] : json.at("tensors").items())
+      manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));
+    for (const auto& start : manifest.starts)
+      if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is no name of a start");
+    detail::check_apart(manifest);
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    detail::refuse_manifest(std::string{"it is no manifest of a snapshot: "} + error.what());
+  }
+}
+
+inline bool is_of_another_version(std::string_view text) {
+  try {
+    const auto json = nlohmann::json::parse(std::string{detail::checked_manifest(text)} + '}');
+    return json.at("format") != detail::kManifestFormat;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace ddpxx

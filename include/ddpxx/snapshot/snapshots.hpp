@@ -1,0 +1,201 @@
+// ddpxx/snapshot/snapshots.hpp — the snapshots in one place: found, published, set aside, pruned.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/retention.hpp>
+#include <ddpxx/snapshot/shard_reader.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+/// What lies under one step's name. Only one with a manifest is a snapshot; another one was begun and not finished.
+struct StoredSnapshot {
+  std::int64_t step = 0;
+  std::string folder;  ///< With a slash at its end.
+  bool published = false;
+  std::map<std::string, std::uint64_t> sizes;  ///< Of its files, by their names in the folder.
+};
+
+/// A snapshot whose manifest is sound, or the reason why it is none.
+struct ReadSnapshot {
+  StoredSnapshot stored;
+  std::optional<Manifest> manifest;
+  std::string damage;
+};
+
+/// Snapshots in a storage, one folder a step: `step-00000100/` holds a file of each rank and, written last,
+/// `manifest.json`. Whatever is in no manifest is not there.
+/// Errors  `storage` from every deed.
+class Snapshots {
+ public:
+  static constexpr const char* kManifest = "manifest.json";
+  static constexpr const char* kRejected = "manifest.rejected.json";
+
+  explicit Snapshots(Storage& storage) : storage_{&storage} {}
+
+  static std::string folder_of(std::int64_t step) {
+    auto digits = std::to_string(step);
+    digits.insert(0, digits.size() < 8 ? 8 - digits.size() : 0, '0');
+    return "step-" + digits + '/';
+  }
+
+  /// All that is there, the newest first.
+  std::vector<StoredSnapshot> list() const {
+    std::map<std::int64_t, StoredSnapshot> found;
+    for (const auto& [name, size] : storage_->list(std::string{kFront})) {
+      const auto step = step_in(name);
+      if (!step) continue;
+      auto& snapshot = found[*step];
+      snapshot.step = *step;
+      snapshot.folder = folder_of(*step);
+      const auto file = name.substr(snapshot.folder.size());
+      snapshot.published = snapshot.published || file == kManifest;
+      snapshot.sizes.emplace(file, size);
+    }
+    std::vector<StoredSnapshot> snapshots;
+    for (auto each = found.rbegin(); each != found.rend(); ++each) snapshots.push_back(std::move(each->second));
+    return snapshots;
+  }
+
+  /// Reads a manifest, and holds the files' sizes against it; their content is proved when it is read.
+  ReadSnapshot read(const StoredSnapshot& stored) const {
+    ReadSnapshot snapshot{stored, std::nullopt, {}};
+    const auto text = storage_->read_text(stored.folder + kManifest, kMostManifestBytes);
+    try {
+      if (!text) throw Error{Errc::storage, "it is gone"};
+      auto manifest = parse_manifest(*text);
+      if (manifest.step != stored.step) throw Error{Errc::storage, "it is of step " + std::to_string(manifest.step)};
+      for (const auto& file : manifest.files) {
+        const auto size = stored.sizes.find(file.name);
+        if (size == stored.sizes.end()) throw Error{Errc::storage, "its file " + file.name + " is missing"};
+        if (size->second != file.bytes)
+          throw Error{Errc::storage, "its file " + file.name + " has " + std::to_string(size->second) + " bytes, not " +
+                                         std::to_string(file.bytes)};
+      }
+      snapshot.manifest = std::move(manifest);
+    } catch (const Error& error) {
+      if (text && is_of_another_version(*text))
+        throw Error{Errc::storage, storage_->whole_name(stored.folder + kManifest) +
+                                       " was written by another version of ddpxx: use that one, or another save_dir"};
+      snapshot.damage = storage_->whole_name(stored.folder + kManifest) + " is not usable: " + error.what();
+    }
+    return snapshot;
+  }
+
+  /// Makes the files of a step a snapshot, if together they are one.
+  /// Errors  also when there is a snapshot of this step: another run writes to this place.
+  void publish(const Manifest& manifest) const {
+    const auto name = folder_of(manifest.step) + kManifest;
+    const auto text = print_manifest(manifest);
+    parse_manifest(text);
+    check_files(manifest);
+    failpoint("snapshot.before_publish");
+    if (!storage_->create(name, bytes_of(text)))
+      throw Error{Errc::storage,
+                  storage_->whole_name(name) +
+                      " is there already: another run saves its snapshots here; choose another save_dir"};
+    failpoint("snapshot.after_publish");
+  }
+
+  /// Takes a damaged snapshot out of the way of the run that saves this step again; its manifest stays to be looked at.
+  void set_aside(const StoredSnapshot& stored) const {
+    const auto name = stored.folder + kManifest;
+    failpoint("snapshot.before_set_aside");
+    if (const auto text = storage_->read_text(name, kMostManifestBytes)) {
+      const Bytes parts[] = {bytes_of(*text)};
+      storage_->write(stored.folder + kRejected, parts);
+    }
+    storage_->remove(name);
+  }
+
+  /// Removes a snapshot: first its manifest, so that nobody takes the rest for one.
+  void remove(const StoredSnapshot& stored) const {
+    failpoint("snapshot.before_remove");
+    if (stored.published) storage_->remove(stored.folder + kManifest);
+    failpoint("snapshot.after_remove_manifest");
+    for (const auto& [file, size] : stored.sizes)
+      if (file != kManifest) storage_->remove(stored.folder + file);
+    failpoint("snapshot.after_remove");
+  }
+
+  /// Whose snapshots `prune` looks at, and whose unfinished ones it removes.
+  struct Owner {
+    bool of_the_place = false;            ///< No other program writes here: all are its own.
+    std::span<const std::string> starts;  ///< Otherwise those of these starts are.
+  };
+
+  /// Removes what `retention` does not keep, and what was begun before the newest snapshot and not finished. The newest
+  /// one always stays, and so does what is damaged.
+  void prune(const Retention& retention, const Owner& owner) const {
+    const auto is_own = [&](std::string_view text) {
+      return owner.of_the_place || std::any_of(owner.starts.begin(), owner.starts.end(), [text](const auto& start) {
+               return text.find(start) != std::string_view::npos;
+             });
+    };
+    const auto all = list();
+    std::vector<RetainedSnapshot> sound;
+    for (const auto& stored : all)
+      if (stored.published)
+        if (const auto snapshot = read(stored);
+            snapshot.manifest && is_own(snapshot.manifest->starts.empty() ? "" : snapshot.manifest->starts.back()))
+          sound.push_back({stored.step, snapshot.manifest->metrics});
+    if (sound.empty()) return;
+    const auto kept = retention.keep(sound);
+    for (const auto& stored : all) {
+      const bool is_sound =
+          std::any_of(sound.begin(), sound.end(), [&stored](const auto& each) { return each.step == stored.step; });
+      if (is_sound && !kept.contains(stored.step)) remove(stored);
+      if (stored.published || stored.step >= sound.front().step) continue;
+      for (const auto& [file, size] : stored.sizes)
+        if (is_own(file)) storage_->remove(stored.folder + file);
+    }
+  }
+
+  Storage& storage() const noexcept { return *storage_; }
+
+ private:
+  /// Before a manifest says so: all files are there, for this rank too, and of their sizes.
+  void check_files(const Manifest& manifest) const {
+    const auto folder = folder_of(manifest.step);
+    const auto there = storage_->list(folder);
+    for (const auto& file : manifest.files)
+      if (std::find(there.begin(), there.end(), StoredObject{folder + file.name, file.bytes}) == there.end())
+        throw Error{Errc::storage,
+                    storage_->whole_name(folder + file.name) +
+                        " was written and is not to be seen by rank 0: all ranks must share one save_dir"};
+  }
+
+  static constexpr std::string_view kFront = "step-";
+
+  static std::optional<std::int64_t> step_in(std::string_view name) {
+    const auto slash = name.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    const auto digits = name.substr(kFront.size(), slash - kFront.size());
+    std::int64_t step = 0;
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+    if (status != std::errc{} || end != digits.data() + digits.size() || step < 0 ||
+        name.substr(0, slash + 1) != folder_of(step))
+      return std::nullopt;
+    return step;
+  }
+
+  Storage* storage_;
+};
+
+}  // namespace ddpxx

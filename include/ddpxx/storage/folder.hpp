@@ -1,0 +1,175 @@
+// ddpxx/storage/folder.hpp — objects as files of a folder.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+/// A folder of a local or a mounted disk. Names that would leave it are refused.
+class Folder final : public Storage {
+ public:
+  explicit Folder(const std::filesystem::path& path)
+      : path_{(path / "").lexically_normal().parent_path()} {}  // without a slash at its end
+
+  std::string whole_name(const std::string& name) const override { return (path_ / name).string(); }
+
+  void prepare() override {
+    make_folder(path_);
+    const auto probe = path_ / (".probe-" + std::to_string(::getpid()));
+    std::error_code ignored;
+    std::filesystem::remove(probe, ignored);
+    const bool made = create_file_atomic(probe, bytes_of("objects can be written here\n"));
+    std::filesystem::remove(probe, ignored);
+    if (!made) throw Error{Errc::storage, "cannot write to " + path_.string() + ": its files do not last"};
+  }
+
+  /// By a lock on `.owner`, which the system gives free when its holder ends, however it ends.
+  bool claim(const std::string& owner) override {
+    const auto path = path_ / ".owner";
+    owner_ = Descriptor{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)};
+    if (!owner_) throw file_error(Errc::storage, "cannot open", path);
+    // One that was killed may still be ending.
+    for (int tries = 0; ::flock(owner_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+      if (errno != EWOULDBLOCK) return false;  // a file system without locks
+      if (tries == kTriesToClaim)
+        throw Error{Errc::storage, path_.string() + " is in use by " +
+                                       first_line_of(read_file(path, Errc::storage, 200)) +
+                                       ": wait for it to end, or choose another place"};
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
+    const auto text = owner + '\n';
+    if (::ftruncate(owner_.get(), 0) != 0 || ::pwrite(owner_.get(), text.data(), text.size(), 0) < 0)
+      throw file_error(Errc::storage, "cannot write", path);
+    visit(path_, "", [](const auto& entry, const std::string&) {
+      if (detail::TemporaryFile::is_temporary(entry.path().filename().string()))
+        detail::TemporaryFile::unlink_if_left(entry.path());
+    });
+    return true;
+  }
+
+  void write(const std::string& name, std::span<const Bytes> parts) override {
+    const auto path = path_of(name);
+    make_folder(path.parent_path());
+    write_file_atomic(path, parts);
+  }
+
+  bool create(const std::string& name, Bytes content) override {
+    const auto path = path_of(name);
+    make_folder(path.parent_path());
+    const bool made = create_file_atomic(path, content);
+    // Of a folder that a killed writer had made nobody knows whether it would last.
+    if (path.parent_path() != path_) detail::sync_folder(path.parent_path().parent_path(), path);
+    return made;
+  }
+
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
+    const auto path = path_of(name);
+    const auto count = File::open(path, Errc::storage).read_at(offset, room);
+    if (count < room.size())
+      throw Error{Errc::storage, "cannot read " + path.string() + ": it ends after " + std::to_string(offset + count) +
+                                     " bytes, and " + std::to_string(offset + room.size()) + " are expected"};
+  }
+
+  std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
+    const auto path = path_of(name);
+    if (std::error_code error; !std::filesystem::exists(path, error) && !error) return std::nullopt;
+    auto text = read_file(path, Errc::storage, max_bytes + 1);
+    if (text.size() > max_bytes)
+      throw Error{Errc::storage,
+                  "cannot read " + path.string() + ": it has more than " + std::to_string(max_bytes) + " bytes"};
+    return text;
+  }
+
+  std::vector<StoredObject> list(const std::string& front) override {
+    std::vector<StoredObject> found;
+    visit(path_, front, [&](const std::filesystem::directory_entry& entry, const std::string& name) {
+      std::error_code gone;  // another process may be removing it
+      const auto size = entry.file_size(gone);
+      if (!gone && name.starts_with(front) && !entry.path().filename().string().starts_with('.'))
+        found.push_back({name, size});
+    });
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    return found;
+  }
+
+  void remove(const std::string& name) override {
+    const auto path = path_of(name);
+    failpoint("folder.before_remove");
+    if ((failpoint_fails("io") || ::unlink(path.c_str()) != 0) && errno != ENOENT)
+      throw file_error(Errc::storage, "cannot remove", path);
+    failpoint("folder.after_remove");
+    // A folder goes with its last file; one that has others stays.
+    for (auto folder = path.parent_path(); folder != path_ && ::rmdir(folder.c_str()) == 0;)
+      folder = folder.parent_path();
+  }
+
+ private:
+  static constexpr int kTriesToClaim = 30;
+
+  static std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  /// Visits the regular files below `folder`; of folders, only those that may hold names which begin with `front`.
+  template <class Visit>
+  void visit(const std::filesystem::path& folder, const std::string& front, Visit&& visit_file) const {
+    std::error_code error;
+    std::filesystem::directory_iterator entries{folder, error};
+    if (error == std::errc::no_such_file_or_directory) return;
+    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error)) {
+      const auto name = entries->path().lexically_relative(path_).generic_string();
+      std::error_code gone;
+      if (entries->is_regular_file(gone))
+        visit_file(*entries, name);
+      else if (const auto inside = name + '/'; (inside.starts_with(front) || front.starts_with(inside)) &&
+                                               entries->is_directory(gone) && !entries->is_symlink(gone))
+        visit(entries->path(), front, visit_file);
+    }
+    if (error && error != std::errc::no_such_file_or_directory)
+      throw Error{Errc::storage, "cannot list " + folder.string() + ": " + error.message()};
+  }
+
+  std::filesystem::path path_of(const std::string& name) const {
+    const std::filesystem::path relative{name};
+    const auto leaves = [](const std::filesystem::path& part) { return part == ".." || part == "."; };
+    if (name.empty() || relative.is_absolute() || std::any_of(relative.begin(), relative.end(), leaves))
+      throw Error{Errc::storage, "\"" + name + "\" is no name of an object in " + path_.string()};
+    return path_ / relative;
+  }
+
+  /// Makes the folder and those above it, so that they outlast a loss of power as well.
+  static void make_folder(const std::filesystem::path& folder) {
+    std::error_code error;
+    if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+    const auto above = folder.has_parent_path() && folder.parent_path() != folder ? folder.parent_path() : ".";
+    make_folder(above);
+    if (failpoint_fails("io") || (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST))
+      throw file_error(Errc::storage, "cannot make the folder", folder);
+    detail::sync_folder(above, folder);
+  }
+
+  std::filesystem::path path_;
+  Descriptor owner_;
+};
+
+}  // namespace ddpxx
