@@ -5,7 +5,8 @@ add_custom_target(fuzzers)
 foreach(_source IN LISTS _sources)
   cmake_path(GET _source STEM _name)
   ddpxx_program(fuzz_${_name} ${_source})
-  target_compile_options(fuzz_${_name} PRIVATE -g -O1 -fsanitize=fuzzer,address,undefined)
+  target_compile_options(fuzz_${_name} PRIVATE -g -O1 -fsanitize=fuzzer,address,undefined
+    -fno-sanitize-recover=undefined)  # undefined behaviour is a finding, not a line among others
   target_link_options(fuzz_${_name} PRIVATE -fsanitize=fuzzer,address,undefined)
   set_target_properties(fuzz_${_name} PROPERTIES EXCLUDE_FROM_ALL ON)
   add_dependencies(fuzzers fuzz_${_name})

@@ -21,6 +21,7 @@
 #include <ddpxx/launch/torchrun_environment.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/ema.hpp>
 #include <ddpxx/optim/sgd.hpp>

@@ -44,7 +44,7 @@ DEFAULTS = {
     "weights": "",  # safetensors file of the initial weights, named model.NAME; else drawn from the seed
     "final": "",  # safetensors file to write the trained weights to, named as in `weights`
     "probe": "",  # safetensors file to write instead of training: see probe()
-    "strategy": "ddp",  # or fsdp, which is fully_shard of every block and of the rest
+    "strategy": "ddp",  # or fsdp, which is fully_shard of every block and of the rest; or single, for one process
     "ddp.static_graph": False,
     "ddp.gradient_as_bucket_view": False,
     "fsdp.reshard_after_forward": True,
@@ -303,6 +303,8 @@ def batches(settings, train_set):
 
 def wrap(settings, model):
     """The model as the ranks call it."""
+    if settings["strategy"] == "single":
+        return model
     if settings["strategy"] == "ddp":
         return DistributedDataParallel(model, static_graph=settings["ddp.static_graph"],
                                        gradient_as_bucket_view=settings["ddp.gradient_as_bucket_view"])
@@ -394,7 +396,7 @@ def run_rank(rank, settings, meeting):
 def main():
     settings = parse_settings(sys.argv[1:])
     torch.set_num_threads(1)  # a fork after an OpenMP region would hang in the next one
-    slow = {"ddp": "torch._dynamo", "fsdp": "torch.distributed.fsdp"}
+    slow = {"single": "torch", "ddp": "torch._dynamo", "fsdp": "torch.distributed.fsdp"}
     importlib.import_module(slow[settings["strategy"]])  # the strategy asks for it: once, before the fork
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(run_rank, (settings, os.path.join(folder, "meeting")),

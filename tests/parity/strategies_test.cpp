@@ -229,7 +229,10 @@ INSTANTIATE_TEST_SUITE_P(Reshard, ParityOfReshard, testing::Values("true", "fals
                          [](const auto& reshard) { return std::string{reshard.param}; });
 
 TEST_P(ParityOfReshard, FSDPEndsWithTheBitsOfFullyShard) {
-  const auto run = train<FSDP>({}, [](auto& config, int) { config.strategy.reshard_after_forward = GetParam(); });
+  const auto run = train<FSDP>({}, [](auto& config, int) {
+    config.strategy.unit_bytes = 0;
+    config.strategy.reshard_after_forward = GetParam();
+  });
   expect_same_bits(run,
                    train_reference({}, {"strategy=fsdp", std::string{"fsdp.reshard_after_forward="} + GetParam()}));
 }

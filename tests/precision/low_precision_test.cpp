@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/data/batch.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/precision/low_precision.hpp>
@@ -34,6 +35,21 @@ TEST(LowPrecision, TakesAnyRuleForWhatIsKept) {
   const NumberFormats formats = LowPrecision<at::kBFloat16, KeepHead>{{}}.formats();
   EXPECT_EQ(formats.of("head.weight"), std::nullopt);
   EXPECT_EQ(formats.of("tail.weight"), at::kBFloat16);
+}
+
+TEST(LowPrecision, CastsFloatingPointInputsAndNothingElse) {
+  const LowPrecision<> precision{{}};
+  const Batch floats{at::rand({2, 3}), at::rand({2}), 2}, doubles{at::rand({2, 3}, at::kDouble), at::rand({2}), 2},
+      ids{at::ones({2, 3}, at::kLong), at::ones({2}, at::kLong), 2};
+  EXPECT_TRUE(at::equal(precision.cast_inputs(floats).inputs, floats.inputs.to(at::kBFloat16)));
+  EXPECT_EQ(precision.cast_inputs(floats).targets.scalar_type(), at::kFloat);
+  EXPECT_EQ(precision.cast_inputs(doubles).inputs.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(precision.cast_inputs(ids).inputs.scalar_type(), at::kLong);
+  EXPECT_FALSE(precision.cast_inputs(Batch{}).inputs.defined());
+  struct Points {
+    at::Tensor points;
+  };
+  EXPECT_EQ(precision.cast_inputs(Points{at::rand({2})}).points.scalar_type(), at::kFloat);
 }
 
 TEST(LowPrecision, OnlyFloat16ScalesTheLoss) {

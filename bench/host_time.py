@@ -1,0 +1,52 @@
+"""Host time of DDP over a plain loop, a step: gpt-nano, B=2, T=16, AdamW fused; W=1 and W=2 over Gloo.
+
+What is compared is a difference: a median step with DDP less one of a single process without. In a world of one that is
+what DDP itself does; in a world of two Gloo's work and the wait for the other rank come on top, alike for both sides.
+A difference that is lost in the noise counts as a microsecond.
+"""
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+
+import protocol
+
+GOALS = {1: 4.0, 2: 1.0}  # of each world
+LEAST = 1e-3  # ms
+WARM_UP, STEPS = 50, 500
+SETTINGS = ["data.path=/usr/include/c++", "data.max_bytes=100000", "data.batch_size=2", "data.block_size=16",
+            "model.dropout=0"]
+
+
+def step(side, strategy, ranks):
+    """The median step, in ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = os.path.join(folder, "metrics.jsonl")
+        words = side([*SETTINGS, f"strategy={strategy}", f"training.max_steps={WARM_UP + STEPS}",
+                      f"training.metrics={metrics}"], protocol.pinned)
+        words[words.index("--nproc-per-node") + 1] = str(ranks)
+        run = protocol.run(words)
+        with open(metrics) as file:
+            rows = [row for row in map(json.loads, file) if "loss" in row]
+    run.value = statistics.median(row["step_ms"] for row in rows[WARM_UP:])
+    run.facts = {"loss_10": rows[9]["loss"], "loss_last": rows[-1]["loss"]}
+    return run
+
+
+def over_plain(side, ranks):
+    """What DDP adds to a plain step."""
+    plain, ddp = step(side, "single", 1), step(side, "ddp", ranks)
+    return dataclasses.replace(ddp, value=max(LEAST, ddp.value - plain.value), foreign=max(plain.foreign, ddp.foreign),
+                               facts={**ddp.facts, "plain": plain.value, "ddp": ddp.value})
+
+
+bench = protocol.Bench(__doc__, fewest=10)
+bench.check_noise(lambda: step(protocol.ours, "single", 1))
+for ranks, goal in GOALS.items():
+    result = bench.compare(f"W={ranks}", lambda: over_plain(protocol.ours, ranks),
+                           lambda: over_plain(protocol.peer, ranks), "ms", goal)
+    protocol.check_same_work(result)
+    for side, word in enumerate(("ddpxx", "python")):
+        plain, ddp = (statistics.median(run.facts[key] for run in result.side(side)) for key in ("plain", "ddp"))
+        print(f"  {word:8} {plain:.3f} ms without DDP, {ddp:.3f} ms with it")

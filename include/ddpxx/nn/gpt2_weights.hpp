@@ -1,0 +1,100 @@
+// ddpxx/nn/gpt2_weights.hpp — the weights of GPT-2 as Hugging Face names and lays them out, in and out of a GPT.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+/// Loads the tensors of a file (model.safetensors, pytorch_model.bin) into a GPT of layout gpt2 and the same sizes.
+/// Errors  as gpt2_from_huggingface; nothing is changed then.
+void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file);
+
+/// The tensors of such a file, under the names of `parameters`, which are a GPT's. Matrices of linear layers lie
+/// transposed in the file; names may lack their `transformer.`; a file without lm_head.weight ties it to wte.weight.
+/// Errors  `storage`, listing every name that is missing, superfluous or of another shape.
+NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters);
+
+/// The parameters of a GPT of layout gpt2 as Hugging Face lays them out. It takes lm_head.weight only where the
+/// configuration says tie_word_embeddings=false: a GPT trains its head apart from wte.weight.
+NamedTensors gpt2_to_huggingface(const NamedTensors& parameters);
+
+/// A module's parameters by name; detached, in the module's memory.
+NamedTensors parameters_by_name(const torch::nn::Module& module);
+
+namespace detail {
+
+/// GPT-2's linear layers are a class of its own, Conv1D, whose matrices are [in, out].
+inline bool is_transposed(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kLinear{".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
+                                                    ".mlp.c_proj.weight"};
+  return std::any_of(kLinear.begin(), kLinear.end(), [name](auto end) { return name.ends_with(end); });
+}
+
+/// Attention masks, which old files carry along.
+inline bool is_mask(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+}  // namespace detail
+
+inline NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters) {
+  const std::string front = "transformer.", head = "lm_head.weight";
+  const bool bare =
+      std::none_of(file.begin(), file.end(), [&](const auto& item) { return item.first.starts_with(front); });
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : file) {
+    if (detail::is_mask(name)) continue;
+    const bool matrix = detail::is_transposed(name) && tensor.dim() == 2;
+    tensors.emplace(bare && name != head ? front + name : name, matrix ? tensor.t() : tensor);
+  }
+  if (const auto tokens = tensors.find("transformer.wte.weight"); tokens != tensors.end())
+    tensors.emplace(head, tokens->second);
+
+  std::string differences;
+  for (const auto& [name, parameter] : parameters) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end())
+      differences += "\n  " + name + ": missing in the file";
+    else if (found->second.sizes() != parameter.sizes())
+      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the file, " +
+                     c10::str(parameter.sizes()) + " in the model";
+  }
+  for (const auto& [name, tensor] : tensors)
+    if (!parameters.contains(name)) differences += "\n  " + name + ": only in the file";
+  if (!differences.empty()) throw Error{Errc::storage, "these are not the weights of this GPT:" + differences};
+  return tensors;
+}
+
+inline NamedTensors gpt2_to_huggingface(const NamedTensors& parameters) {
+  NamedTensors tensors;
+  for (const auto& [name, parameter] : parameters)
+    tensors.emplace(name, detail::is_transposed(name) ? parameter.t() : parameter);
+  return tensors;
+}
+
+inline NamedTensors parameters_by_name(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  for (const auto& item : module.named_parameters()) tensors.emplace(item.key(), item.value().detach());
+  return tensors;
+}
+
+inline void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file) {
+  const c10::NoGradGuard no_grad;
+  auto parameters = parameters_by_name(gpt);
+  const auto tensors = gpt2_from_huggingface(file, parameters);
+  for (auto& [name, parameter] : parameters) parameter.copy_(tensors.at(name));
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,4 @@
+#include <ddpxx/parallel/hooks/no_hook.hpp>
+#include <ddpxx/parallel/join.hpp>
+
+template class ddpxx::Join<ddpxx::NoSync>;

@@ -1,0 +1,153 @@
+// What FSDP and HSDP refuse: ranks that call different layers, and shards that do not divide the ranks.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+namespace ddpxx {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+/// The order in which a rank's model calls its blocks in a step.
+using Path = std::vector<std::size_t>;
+constexpr std::int64_t kWidth = 8;
+
+struct Rows {
+  std::int64_t size() const { return 64; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto n = static_cast<std::int64_t>(indices.size());
+    return {at::ones({n, kWidth}), at::zeros({n, kWidth}), n};
+  }
+};
+
+struct Block : torch::nn::Module, Layer {
+  Block() { weight = register_parameter("weight", at::eye(kWidth)); }
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight).tanh(); }
+  at::Tensor weight;
+};
+
+/// Blocks of one size, so that nothing but a comparison tells a wrong one from the right one. From step `from` on the
+/// blocks are called as `other` says.
+struct Net : torch::nn::Module {
+  Net(Path other_path, int from_step) : other{std::move(other_path)}, from{from_step} {
+    for (int i = 0; i < 4; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>()));
+  }
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    auto x = batch.inputs;
+    for (const auto i : ++step >= from ? other : Path{0, 1, 2, 3}) x = run(*blocks[i], x);
+    return {(x - batch.targets).square().sum()};
+  }
+  Path other;
+  int from;
+  int step = 0;
+  std::vector<std::shared_ptr<Block>> blocks;
+};
+
+/// The error of a run in which the last rank's model goes another way from step `from` on.
+template <class Strategy>
+Error error_of_run(int world_size, const Path& other, int from, const typename Strategy::Config& strategy) {
+  try {
+    spawn_ranks(world_size, [&](Group& group) {
+      using Train = Trainer<Net, Rows, SGD, Float32, Strategy>;
+      typename Train::Config config;
+      config.batch_size = 2;
+      config.training = {.max_steps = 8, .max_epochs = 0};
+      config.strategy = strategy;
+      const bool odd = group.rank() + 1 == world_size;
+      Train{group, std::make_shared<Net>(odd ? other : Path{0, 1, 2, 3}, from), std::make_shared<const Rows>(), config}
+          .fit();
+    });
+  } catch (const Error& error) {
+    return error;
+  }
+  return {Errc::config, "the run ended well"};
+}
+
+const Path kSwapped{0, 2, 1, 3}, kShorter{0, 2, 3};
+
+TEST(DifferentLayers, AreNamedBeforeTheyRunIfCallsAreChecked) {
+  for (const std::int64_t unit_bytes : {0, 1 << 20})
+    for (const auto& other : {kSwapped, kShorter}) {
+      const auto error = error_of_run<FSDP>(2, other, /*from=*/3, {.unit_bytes = unit_bytes, .check_calls = true});
+      EXPECT_EQ(error.code(), Errc::peer);
+      for (const char* rank : {"rank 0: ", "rank 1: "})
+        EXPECT_THAT(error.what(),
+                    HasSubstr(std::string{rank} + "the ranks run different layers: rank 0 is at the call of layer 2, "
+                                                  "rank 1 at the call of layer 3; a model must call the same layers"));
+    }
+}
+
+void expect_ended_by_its_step(const Error& error, int world_size, int step) {
+  EXPECT_EQ(error.code(), Errc::peer);
+  for (int rank = 0; rank < world_size; ++rank)
+    EXPECT_THAT(error.what(),
+                ContainsRegex("rank " + std::to_string(rank) +
+                              ": the ranks did not call the same layers in the same order, [^\n]*; step=" +
+                              std::to_string(step)));
+}
+
+TEST(DifferentLayers, EndTheRunOnEveryRankWithTheirStep) {
+  for (const int from : {1, 3}) {
+    expect_ended_by_its_step(error_of_run<FSDP>(3, kSwapped, from, {.unit_bytes = 0}), 3, from);
+    expect_ended_by_its_step(error_of_run<FSDP>(3, kSwapped, from, {}), 3, from);  // in one gather
+  }
+  expect_ended_by_its_step(error_of_run<HSDP>(4, kSwapped, 2, {.shard_size = 2, .fsdp = {.unit_bytes = 0}}), 4, 2);
+}
+
+/// The error of attaching a small model to a strategy.
+template <class Strategy>
+Error error_of_attach(int world_size, const typename Strategy::Config& config) {
+  try {
+    spawn_ranks(world_size, [&](Group& group) {
+      Net net{{}, 0};
+      FlatModel flat{net};
+      Strategy strategy{config, group};
+      strategy.attach(flat);
+    });
+  } catch (const Error& error) {
+    return error;
+  }
+  return {Errc::peer, "nothing was refused"};
+}
+
+TEST(ShardSize, MustDivideTheWorld) {
+  for (const int size : {2, 4}) {
+    const auto error = error_of_attach<HSDP>(3, {.shard_size = size, .fsdp = {}});
+    EXPECT_EQ(error.code(), Errc::config);
+    for (const char* rank : {"rank 0: ", "rank 1: ", "rank 2: "})
+      EXPECT_THAT(error.what(), HasSubstr(std::string{rank} + "shard_size=" + std::to_string(size) +
+                                          " does not divide the world of 3 ranks: choose a divisor"));
+  }
+}
+
+TEST(ReshardAfterForward, MustDivideTheRanksThatShareAModel) {
+  const auto expect_named = [](const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    for (const char* rank : {"rank 0: ", "rank 1: ", "rank 2: "})
+      EXPECT_THAT(error.what(), HasSubstr(std::string{rank} + "reshard_after_forward=2 does not divide the 3 ranks "
+                                                              "that share a model: choose a divisor"));
+  };
+  expect_named(error_of_attach<FSDP>(3, {.reshard_after_forward = "2"}));
+  expect_named(error_of_attach<HSDP>(3, {.shard_size = 3, .fsdp = {.reshard_after_forward = "2"}}));
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,219 @@
+// .pt files and GPT-2's weights against Python's torch, both ways.
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/flat/layer.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/gpt2_weights.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/snapshot/pt_file.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/state_dicts.hpp>
+
+#include "../temporary_folder.hpp"
+#include "python.hpp"
+
+namespace ddpxx {
+namespace {
+
+std::string hex(std::string_view bytes) {
+  std::string digits;
+  for (const char byte : bytes)
+    for (const unsigned shift : {4U, 0U})
+      digits += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15U];
+  return digits;
+}
+
+std::string describe(const at::Tensor& tensor) {
+  static const std::map<at::ScalarType, std::string> names{
+      {at::kFloat, "float32"}, {at::kDouble, "float64"}, {at::kHalf, "float16"}, {at::kBFloat16, "bfloat16"},
+      {at::kLong, "int64"},    {at::kInt, "int32"},      {at::kShort, "int16"},  {at::kByte, "uint8"},
+      {at::kChar, "int8"},     {at::kBool, "bool"}};
+  const auto list = [](at::IntArrayRef numbers) {
+    std::string text;
+    for (const auto number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+    return " [" + text + "]";
+  };
+  const auto values = tensor.contiguous();
+  return "<" + names.at(tensor.scalar_type()) + list(tensor.sizes()) + list(tensor.strides()) + ' ' +
+         hex({static_cast<const char*>(values.const_data_ptr()), values.nbytes()}) + '>';
+}
+
+/// The text that pt_files.py prints for the same value.
+std::string describe(const PickleValue& value) {
+  const auto all = [](const PickleList& items) {
+    std::string text;
+    for (const auto& item : items) text += describe(item) + ", ";
+    return text;
+  };
+  return value.visit([&]<class T>(const T& content) -> std::string {
+    if constexpr (std::is_same_v<T, std::monostate>) {
+      return "None";
+    } else if constexpr (std::is_same_v<T, bool>) {
+      return content ? "True" : "False";
+    } else if constexpr (std::is_same_v<T, std::int64_t>) {
+      return std::to_string(content);
+    } else if constexpr (std::is_same_v<T, double>) {
+      auto bits = std::bit_cast<std::array<char, 8>>(content);
+      return "f" + hex(std::string{bits.rbegin(), bits.rend()});
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      return "'" + content + "'";
+    } else if constexpr (std::is_same_v<T, PickleList>) {
+      return "[" + all(content) + "]";
+    } else if constexpr (std::is_same_v<T, PickleTuple>) {
+      return "(" + all(content.items) + ")";
+    } else if constexpr (std::is_same_v<T, PickleDict>) {
+      std::string text;
+      for (const auto& [key, item] : content.entries) text += describe(key) + ": " + describe(item) + ", ";
+      return "{" + text + "}";
+    } else {
+      return describe(content);
+    }
+  });
+}
+
+std::vector<double> numbers(const std::string& line) {
+  std::istringstream words{line};
+  return {std::istream_iterator<double>{words}, {}};
+}
+
+const PickleDict& as_dict(const PickleValue& value) { return value.get<PickleDict>("the file"); }
+at::Tensor tensor_at(const PickleValue& value, const char* name) {
+  return as_dict(value).find(name)->get<at::Tensor>(name);
+}
+
+/// The groups of the small model in pt_files.py.
+std::vector<OptimizerGroup> groups_of(const NamedTensors& model) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model) names.push_back(name);
+  return mingpt_groups(names, [](const std::string& name) { return name.ends_with("weight"); },
+                       {.learning_rate = 1e-2, .beta2 = 0.95, .weight_decay = 0.1});
+}
+
+/// Writes a checkpoint as minGPT-ddp does, with the data that pt_files.py trains on.
+void write_run(const std::filesystem::path& path, const TrainingCheckpoint& checkpoint, const at::Tensor& x,
+               const at::Tensor& y) {
+  auto dict = to_python(checkpoint).get<PickleDict>("the checkpoint");
+  write_pt(path, dict.add("x", x).add("y", y));
+}
+
+TEST(PtFiles, WhatPythonWritesIsReadBitForBitAndGoesBackTheSame) {
+  const TemporaryFolder folder;
+  const auto path = (folder / "python.pt").string(), back = (folder / "back.pt").string();
+  const auto expected = run_python("pt_files.py", {"write", path});
+  const auto value = read_pt(path);
+  EXPECT_EQ(describe(value) + '\n', expected);
+  write_pt(back, value);
+  EXPECT_EQ(run_python("pt_files.py", {"describe", back}), expected) << "torch.load, with weights_only=True";
+}
+
+TEST(PtFiles, PythonGoesOnFromOurCheckpointWithTheSameLosses) {
+  const TemporaryFolder folder;
+  const auto path = (folder / "python.pt").string(), ours = (folder / "ours.pt").string();
+  const auto expected = run_python("pt_files.py", {"train", path});
+  const auto value = read_pt(path);
+  auto checkpoint = from_python(value);
+  EXPECT_EQ(checkpoint.layout, CheckpointLayout::mingpt_ddp);
+  EXPECT_EQ(checkpoint.epoch, 3);
+  ASSERT_EQ(checkpoint.model.size(), 4U) << "the wrapper's module. is off";
+
+  // Through the names of a snapshot, and back.
+  const auto groups = groups_of(checkpoint.model);
+  const auto state = optimizer_from_python(checkpoint.optimizer, groups);
+  EXPECT_EQ(state.at("optimizer.step").item<float>(), 3.0F);
+  EXPECT_EQ(state.at("optimizer.exp_avg_sq.first.weight").sizes(), checkpoint.model.at("first.weight").sizes());
+  checkpoint.optimizer = optimizer_to_python(state, groups);
+  write_run(ours, checkpoint, tensor_at(value, "x"), tensor_at(value, "y"));
+  EXPECT_EQ(run_python("pt_files.py", {"resume", ours}), expected);
+}
+
+TEST(PtFiles, PythonGoesOnFromOurTrainingAsWeDo) {
+  const TemporaryFolder folder;
+  const auto path = (folder / "python.pt").string(), ours = (folder / "ours.pt").string();
+  run_python("pt_files.py", {"train", path});
+  const auto value = read_pt(path);
+  auto model = from_python(value).model;
+  const auto x = tensor_at(value, "x"), y = tensor_at(value, "y");
+
+  std::vector<Slice> slices;
+  for (auto& [name, tensor] : model) {
+    tensor = tensor.clone().requires_grad_();
+    tensor.mutable_grad() = at::zeros_like(tensor);
+    slices.push_back(
+        {tensor.detach().view(-1), tensor.grad().view(-1), 0, tensor.numel(), name.ends_with("weight") ? 0 : 1});
+  }
+  AdamW optimizer{{.weight_decay = 0.1, .beta2 = 0.95}, slices};
+  const auto step = [&] {
+    for (const auto& slice : slices) at::Tensor{slice.gradients}.zero_();
+    const auto hidden = at::gelu(at::linear(x, model.at("first.weight"), model.at("first.bias")));
+    const auto loss = at::mse_loss(at::linear(hidden, model.at("second.weight"), model.at("second.bias")), y);
+    loss.backward();
+    optimizer.step(1e-2);
+    return loss.item<double>();
+  };
+  step();
+  step();
+
+  NamedTensors state{{"optimizer.step", optimizer.step_count()}};
+  for (const auto& moment : optimizer.moments())
+    for (std::size_t i = 0; const auto& [name, tensor] : model)
+      state.emplace("optimizer." + moment.name + '.' + name, moment.slices[i++].view(tensor.sizes()));
+  TrainingCheckpoint checkpoint{CheckpointLayout::mingpt_ddp, model, optimizer_to_python(state, groups_of(model)), 3};
+  write_run(ours, checkpoint, x, y);
+  const auto python = numbers(run_python("pt_files.py", {"resume", ours}));
+  ASSERT_EQ(python.size(), 3U);
+  for (const auto loss : python) EXPECT_NEAR(step(), loss, 1e-6 * loss);
+}
+
+TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {
+  const TemporaryFolder folder;
+  const auto weights = (folder / "model.safetensors").string(), said = (folder / "said.pt").string();
+  run_python("pt_files.py", {"gpt2", weights, said});
+  const auto file = read_safetensors(weights, Checksum::optional).tensors;
+  const GPTConfig config{.n_layer = 2, .n_head = 2, .n_embd = 8, .dropout = 0.0};
+  GPT gpt{config, 11, 16};
+  load_gpt2(gpt, file);
+  const auto value = read_pt(said);
+  PlainCall plain;
+  LayerRunner run{plain};
+  EXPECT_TRUE(at::allclose(gpt.logits(run, tensor_at(value, "ids")), tensor_at(value, "logits"), 1e-5, 1e-5));
+
+  auto back = gpt2_to_huggingface(parameters_by_name(gpt));
+  EXPECT_TRUE(at::equal(back.at("lm_head.weight"), file.at("wte.weight")));
+  back.erase("lm_head.weight");
+  EXPECT_EQ(back.size() + 1, file.size()) << "all but the mask";
+  for (const auto& [name, tensor] : back) EXPECT_TRUE(at::equal(tensor, file.at(name.substr(12)))) << name;
+
+  auto wrong = file;
+  wrong.erase("ln_f.bias");
+  wrong["h.2.ln_1.bias"] = at::zeros({8});
+  wrong["wpe.weight"] = at::zeros({1024, 8});
+  try {
+    load_gpt2(gpt, wrong);
+    FAIL() << "weights of another model were taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("transformer.ln_f.bias: missing in the file"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("transformer.h.2.ln_1.bias: only in the file"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("transformer.wpe.weight: [1024, 8] in the file, [16, 8] in the model"));
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx

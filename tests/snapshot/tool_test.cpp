@@ -1,0 +1,125 @@
+// `ddpxx snapshot` as its user sees it.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/snapshot/pt_file.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/state_dicts.hpp>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class SnapshotTool : public testing::Test {
+ protected:
+  SnapshotTool() {
+    for (const auto step : {100, 200}) save_snapshot(folder_ / "run", snapshot_of(step));
+  }
+  static Snapshot snapshot_of(std::int64_t step) {
+    Snapshot snapshot{.step = step, .epoch = 2, .position = 48, .world_size = 3, .settings = {}, .tensors = {}};
+    snapshot.settings = {{"training.seed", "5"}};
+    snapshot.tensors.emplace("model.weight", at::full({3, 4}, static_cast<double>(step)));
+    snapshot.tensors.emplace("optimizer.exp_avg.weight", at::zeros({3, 4}));
+    return snapshot;
+  }
+  /// Runs `ddpxx snapshot COMMAND run ARGUMENTS`.
+  auto tool(const std::string& command, std::vector<std::string> arguments = {}) const {
+    std::vector<std::string> words{program_folder() + "/ddpxx", "snapshot", command,
+                                   (folder_ / "run").string()};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return StartedProgram{words}.wait();
+  }
+  void damage(const std::string& file) const {
+    std::fstream{folder_ / "run" / file, std::ios::in | std::ios::out | std::ios::binary}
+        .seekp(-1, std::ios::end)
+        .put('x');
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(SnapshotTool, ListsTheNewestFirstAndWhatIsDamaged) {
+  const auto all = tool("list");
+  EXPECT_EQ(all.code, 0) << all.err;
+  EXPECT_LT(all.out.find(" 200 "), all.out.find(" 100 "));
+  EXPECT_THAT(all.out, HasSubstr("epoch 2, 3 ranks"));
+  damage("step-00000200/manifest.json");
+  EXPECT_THAT(tool("list").out, HasSubstr("step-00000200/manifest.json is not usable: its checksum is wrong"));
+}
+
+TEST_F(SnapshotTool, ShowsWhatASnapshotHolds) {
+  EXPECT_THAT(tool("show").out, AllOf(HasSubstr("step 200, epoch 2, position 48, 3 ranks"),
+                                      HasSubstr("model.weight  F32 [3, 4]"), HasSubstr("training.seed=5")));
+  EXPECT_THAT(tool("show", {"step=100"}).out, HasSubstr("step 100"));
+  const auto none = tool("show", {"step=7"});
+  EXPECT_EQ(none.code, 4);
+  EXPECT_THAT(none.err, HasSubstr("no usable snapshot of step 7"));
+}
+
+TEST_F(SnapshotTool, VerifyReadsEveryByte) {
+  EXPECT_EQ(tool("verify").code, 0);
+  damage("step-00000100/all.safetensors");
+  const auto found = tool("verify");
+  EXPECT_EQ(found.code, 4);
+  EXPECT_THAT(found.out, AllOf(HasSubstr("200  whole"), HasSubstr("all.safetensors is damaged between its bytes 0")));
+  EXPECT_EQ(tool("verify", {"step=200"}).code, 0);
+}
+
+TEST_F(SnapshotTool, DiffNamesWhatDiffersAndEndsWith1) {
+  const auto place = (folder_ / "run").string();
+  EXPECT_EQ(tool("diff", {"other=" + place}).code, 0);
+  const auto differs = tool("diff", {"other=" + place, "other_step=100"});
+  EXPECT_EQ(differs.code, 1);
+  EXPECT_THAT(differs.out, AllOf(HasSubstr("step: 200, 100"), HasSubstr("model.weight: largest difference 100"),
+                                 Not(HasSubstr("exp_avg"))));
+}
+
+TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
+  const auto file = folder_ / "all.safetensors";
+  ASSERT_EQ(tool("convert", {"to=" + file.string(), "what=model"}).code, 0);
+  const auto tensors = read_safetensors(file).tensors;
+  EXPECT_EQ(tensors.size(), 1u);
+  EXPECT_TRUE(at::equal(tensors.at("model.weight"), at::full({3, 4}, 200.0)));
+  const auto pt = folder_ / "weights.pt";
+  ASSERT_EQ(tool("convert", {"to=" + pt.string(), "layout=torchrun_tutorial"}).code, 0);
+  EXPECT_TRUE(at::equal(from_python(read_pt(pt)).model.at("weight"), at::full({3, 4}, 200.0)));
+  ASSERT_EQ(tool("convert", {"to=" + (folder_ / "copy").string(), "step=100"}).code, 0);
+  EXPECT_EQ(load_snapshot(folder_ / "copy")->step, 100);
+}
+
+TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
+  EXPECT_EQ(tool("prune").code, 2);
+  EXPECT_EQ(load_snapshot(folder_ / "run")->step, 200);
+  const auto pruned = tool("prune", {"keep_last=1"});
+  EXPECT_EQ(pruned.code, 0) << pruned.err;
+  EXPECT_THAT(pruned.out, HasSubstr("1 of 2 snapshots removed"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
+}
+
+TEST_F(SnapshotTool, SaysWhatItDoesNotUnderstand) {
+  const auto command = tool("verfy");
+  EXPECT_EQ(command.code, 2);
+  EXPECT_THAT(command.err, HasSubstr("did you mean verify?"));
+  EXPECT_EQ(tool("list", {"stpe=1"}).code, 2);
+  const auto help = StartedProgram{{program_folder() + "/ddpxx", "--help"}}.wait();
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("snapshot COMMAND PLACE"));
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,50 @@
+// ddpxx.cpp — the tool beside a training: `ddpxx snapshot ...` looks after snapshots, on disk and behind s3://.
+#include <iostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/program.hpp>
+
+#include "snapshot_command.hpp"
+
+namespace {
+
+constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=VALUE ...]
+
+PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
+
+  list PLACE                 one line for each snapshot, the newest first, and for what was begun and not finished
+  show PLACE [step=N]        what a snapshot holds: where the run stood, its files, tensors and settings
+  verify PLACE [step=N]      reads every byte of one snapshot, or of all; ends with 4 if one is damaged
+  diff PLACE other=PLACE [step=N other_step=N]
+                             what two snapshots differ in; ends with 1 if they do
+  convert PLACE to=FILE.safetensors|FILE.pt|PLACE [step=N what=model|all layout=LAYOUT]
+                             the tensors in one file, or the snapshot in another place
+                             layout, of a .pt file: mingpt_ddp, torchrun_tutorial, guide, state_dict
+  prune PLACE keep_last=N [keep_best=N keep_every=N]
+                             removes the snapshots that no rule keeps
+
+Without step=N the newest snapshot that is whole is meant.
+)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> words(argv + 1, argv + argc);
+  if (words.empty() || words[0] == "--help" || words[0] == "help" ||
+      (words[0] == "snapshot" && (words.size() < 2 || words[1] == "--help"))) {
+    std::cout << kHelp;
+    return words.empty() || words.size() == 1 ? 2 * static_cast<int>(words.empty()) : 0;
+  }
+  ddpxx::run_program("ddpxx", [&] {
+    if (words[0] != "snapshot")
+      throw ddpxx::Error{ddpxx::Errc::config,
+                         "there is no command \"" + std::string{words[0]} + "\": see ddpxx --help"};
+    if (words.size() < 3)
+      throw ddpxx::Error{ddpxx::Errc::config, "ddpxx snapshot " + std::string{words[1]} + " needs a place: see --help"};
+    snapshot_command(std::string{words[1]}, std::string{words[2]}, argc - 2, argv + 2);
+  });
+}
