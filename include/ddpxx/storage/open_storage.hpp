@@ -7,15 +7,28 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/storage/folder.hpp>
 #include <ddpxx/storage/storage.hpp>
+#ifdef DDPXX_WITH_S3
+#include <ddpxx/storage/s3_storage.hpp>
+#endif
 
 namespace ddpxx {
 
-/// The storage at a place: a folder's path. Nothing is read or written yet.
+/// The storage at a place: a folder's path, or s3://bucket/prefix. Nothing is read or written yet.
 /// Errors  `config` for a place that this build cannot reach.
 inline std::unique_ptr<Storage> open_storage(const std::string& place) {
   const auto scheme = place.find("://");
   if (scheme == std::string::npos) return std::make_unique<Folder>(place);
-  throw Error{Errc::config, "\"" + place + "\": " + place.substr(0, scheme) + ":// is no kind of place; give a folder"};
+  if (place.starts_with("s3://")) {
+#ifdef DDPXX_WITH_S3
+    return std::make_unique<S3Storage>(parse_s3_place(place));
+#else
+    throw Error{Errc::config, '"' + place +
+                                  "\": this program was built without S3; link it to ddpxx::s3, which is there "
+                                  "where aws-c-s3 is found (docs/storage.md), or give a folder"};
+#endif
+  }
+  throw Error{Errc::config, "\"" + place + "\": " + place.substr(0, scheme) +
+                                ":// is no kind of place; give a folder, or s3://bucket/prefix"};
 }
 
 }  // namespace ddpxx

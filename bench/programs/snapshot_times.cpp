@@ -1,0 +1,198 @@
+// snapshot_times — how long a run waits for its snapshots; prints a line of JSON for each repetition.
+//
+//   snapshot_times background FOLDER   what a save in the background keeps the run waiting, and a copy of as many bytes
+//   snapshot_times foreground FOLDER   a save until it is published
+//   snapshot_times write FOLDER        saves once, for
+//   snapshot_times load FOLDER         to load it, by any number of ranks; the slowest rank's time
+//
+// bench/peers/snapshot_times.py does the same in Python. Older snapshots are removed between the repetitions, on both
+// sides. The numbers are checked after each load.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/launch/join.hpp>
+#include <ddpxx/launch/program.hpp>
+#include <ddpxx/launch/torchrun_environment.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/train/checkpoint.hpp>
+
+namespace {
+
+constexpr int kLayers = 10;
+constexpr std::int64_t kWidth = 456;
+constexpr int kRepetitions = 5;  // after one that warms up
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>{Clock::now() - begin}.count();
+}
+
+void print(const nlohmann::json& line) { std::cout << line.dump() + '\n' << std::flush; }
+
+/// 50 tensors, 99.8 MB; each counts up from its own number.
+std::vector<ddpxx::NamedParameter> parameters() {
+  const std::vector<std::vector<std::int64_t>> shapes{
+      {3 * kWidth, kWidth}, {kWidth, kWidth}, {4 * kWidth, kWidth}, {kWidth, 4 * kWidth}, {kWidth}};
+  std::vector<ddpxx::NamedParameter> parameters;
+  for (int layer = 0; layer < kLayers; ++layer)
+    for (const auto& shape : shapes) {
+      const auto number = static_cast<std::int64_t>(parameters.size());
+      const auto values = at::arange(number, number + c10::multiply_integers(shape), at::kFloat);
+      parameters.push_back({"tensor_" + std::to_string(number), values.view(shape), layer});
+    }
+  return parameters;
+}
+
+/// One process holds all in one memory, as DDP does; of several each holds its piece of every layer, as FSDP does.
+class Model {
+ public:
+  explicit Model(const ddpxx::Group& group)
+      : arena_{parameters(),
+               {.gradients = ddpxx::Gradients::none,
+                .pieces = group.size(),
+                .piece = group.rank(),
+                .cut = group.size() > 1 ? ddpxx::CutAt::units : ddpxx::CutAt::formats}} {
+    for (const auto& segment : arena_.segments()) pieces_.push_back(segment.master);
+  }
+
+  ddpxx::RunState state() const { return {{{"model.", &arena_, pieces_}}, {}}; }
+  const std::vector<at::Tensor>& pieces() const noexcept { return pieces_; }
+  std::size_t tensors() const noexcept { return arena_.size(); }
+  /// Of all ranks.
+  std::int64_t bytes() const {
+    std::int64_t numel = 0;
+    for (const auto& entry : arena_.entries()) numel += entry.numel;
+    return numel * static_cast<std::int64_t>(sizeof(float));
+  }
+
+  /// Leaves the numbers as an optimizer does: just written.
+  void step() const {
+    for (auto piece : pieces_) piece.add_(1);
+  }
+
+ private:
+  ddpxx::Arena arena_;
+  std::vector<at::Tensor> pieces_;
+};
+
+ddpxx::Checkpoints checkpoints(const std::string& folder, ddpxx::SnapshotWriting writing, const ddpxx::Group& group) {
+  return {folder, {.writing = writing, .keep_last = 0}, group, at::kCPU};
+}
+
+void remove(const std::string& folder, int step) {
+  std::filesystem::remove_all(std::filesystem::path{folder} / ddpxx::Snapshots::folder_of(step));
+}
+
+void save_in_background(const std::string& folder, const ddpxx::Group& group) {
+  const Model model{group};
+  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::background, group);
+  std::vector<at::Tensor> copies;
+  for (const auto& piece : model.pieces()) copies.push_back(at::empty_like(piece));
+  double blocked = 0.0, published = 0.0, copied = 0.0;
+  const auto save = [&](int step) {
+    model.step();
+    const auto begin = Clock::now();
+    saves.save({.step = step, .cursor = {}, .settings = {}, .metrics = {}}, model.state(), ddpxx::Copies::equal);
+    blocked = milliseconds_since(begin);
+    saves.commit();
+    published = milliseconds_since(begin);
+    remove(folder, step);
+  };
+  const auto copy = [&] {
+    model.step();
+    const auto begin = Clock::now();
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      std::memcpy(copies[i].mutable_data_ptr(), model.pieces()[i].const_data_ptr(), copies[i].nbytes());
+    copied = milliseconds_since(begin);
+  };
+  for (int i = 0; i <= kRepetitions; ++i) {
+    if (i % 2 == 0) copy();
+    save(i + 1);
+    if (i % 2 == 1) copy();
+    if (i > 0)
+      print({{"blocked_ms", blocked},
+             {"memcpy_ms", copied},
+             {"published_ms", published},
+             {"tensors", model.tensors()},
+             {"bytes", model.bytes()}});
+  }
+}
+
+void save_in_foreground(const std::string& folder, const ddpxx::Group& group) {
+  const Model model{group};
+  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::foreground, group);
+  for (int i = 0; i <= kRepetitions; ++i) {
+    model.step();
+    const auto begin = Clock::now();
+    saves.save({.step = i + 1, .cursor = {}, .settings = {}, .metrics = {}}, model.state(), ddpxx::Copies::equal);
+    const auto saved = milliseconds_since(begin);
+    remove(folder, i + 1);
+    if (i > 0) print({{"saved_ms", saved}, {"tensors", model.tensors()}, {"bytes", model.bytes()}});
+  }
+}
+
+void write(const std::string& folder, const ddpxx::Group& group) {
+  const Model model{group};
+  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::foreground, group);
+  saves.save({.step = 1, .cursor = {}, .settings = {}, .metrics = {}}, model.state(), ddpxx::Copies::equal);
+}
+
+void load(const std::string& folder, const ddpxx::Group& group) {
+  const Model model{group};
+  std::vector<at::Tensor> expected;
+  for (const auto& piece : model.pieces()) expected.push_back(piece.clone());
+  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::foreground, group);
+  for (int i = 0; i <= kRepetitions; ++i) {
+    for (auto piece : model.pieces()) piece.zero_();
+    ddpxx::barrier(group);
+    const auto begin = Clock::now();
+    saves.load({}, model.state(), 0);
+    auto loaded = at::full({1}, milliseconds_since(begin), at::kDouble);
+    ddpxx::all_reduce(loaded, group, ddpxx::Reduce::max);
+    for (std::size_t k = 0; k < expected.size(); ++k)
+      if (!expected[k].equal(model.pieces()[k])) throw ddpxx::Error{ddpxx::Errc::data, "not what was saved"};
+    if (i > 0 && group.rank() == 0)
+      print({{"loaded_ms", loaded.item<double>()}, {"tensors", model.tensors()}, {"bytes", model.bytes()}});
+  }
+}
+
+struct Deed {
+  std::string_view name;
+  void (*run)(const std::string& folder, const ddpxx::Group& group);
+};
+constexpr Deed kDeeds[] = {
+    {"background", save_in_background}, {"foreground", save_in_foreground}, {"write", write}, {"load", load}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddpxx::run_program("snapshot_times", [&] {
+    const std::string_view name = argc == 3 ? argv[1] : "";
+    const auto* const deed =
+        std::find_if(std::begin(kDeeds), std::end(kDeeds), [&](const Deed& d) { return d.name == name; });
+    if (deed == std::end(kDeeds))
+      throw ddpxx::Error{ddpxx::Errc::config, "usage: snapshot_times background|foreground|write|load FOLDER"};
+    auto group = ddpxx::join(ddpxx::torchrun_environment());
+    deed->run(argv[2], group);
+    group.leave();
+  });
+}

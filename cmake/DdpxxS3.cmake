@@ -1,0 +1,25 @@
+# DdpxxS3.cmake — ddpxx::s3, for programs that keep objects behind s3://; only where aws-c-s3 is found.
+
+block()
+  list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps/crt)  # what `./dev setup full` built, after everything else
+  set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)
+  find_package(aws-c-s3 QUIET GLOBAL)
+endblock()
+
+# Its package does not tell its version; this came with 1.5.
+set(_aws_fits "")
+if(TARGET AWS::aws-c-s3)
+  find_file(_aws_header aws/s3/s3_client.h HINTS ${aws-c-s3_DIR}/../../.. PATH_SUFFIXES include NO_CACHE REQUIRED)
+  file(STRINGS ${_aws_header} _aws_fits REGEX "aws_byte_buf \\*recv_buffer;")
+  if(NOT _aws_fits)
+    message(STATUS "aws-c-s3 in ${aws-c-s3_DIR} is older than 1.5: no ddpxx::s3")
+  endif()
+endif()
+
+# cmake/ddpxxConfig.cmake.in says this again for the installed package.
+if(_aws_fits)
+  add_library(ddpxx_s3 INTERFACE)
+  add_library(ddpxx::s3 ALIAS ddpxx_s3)
+  target_link_libraries(ddpxx_s3 INTERFACE ddpxx AWS::aws-c-s3)
+  target_compile_definitions(ddpxx_s3 INTERFACE DDPXX_WITH_S3=1)
+endif()

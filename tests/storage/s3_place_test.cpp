@@ -1,0 +1,167 @@
+// s3_place_test.cpp — places, the notations of S3, and where a configuration comes from; no server is asked.
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/storage/s3_client.hpp>
+#include <ddpxx/storage/s3_config.hpp>
+#include <ddpxx/storage/s3_parts_stream.hpp>
+#include <ddpxx/storage/s3_place.hpp>
+#include <ddpxx/storage/s3_text.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// The environment with these variables and no other of S3, until the end of the test.
+class Environment {
+ public:
+  explicit Environment(const std::vector<std::pair<const char*, std::string>>& variables) {
+    for (const auto* name : kNames) ::unsetenv(name);
+    ::setenv("AWS_CONFIG_FILE", "/nonexistent/config", 1);
+    for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+  ~Environment() {
+    for (const auto* name : kNames) ::unsetenv(name);
+  }
+
+ private:
+  static constexpr std::array kNames{"AWS_REGION",  "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+                                     "AWS_PROFILE", "AWS_CA_BUNDLE",      "AWS_CONFIG_FILE",  "DDPXX_S3_ADDRESSING"};
+};
+
+template <class Deed>
+std::string config_error(Deed deed) {
+  try {
+    deed();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(S3Place, IsABucketAndAPrefix) {
+  EXPECT_EQ(parse_s3_place("s3://bucket"), (S3Place{"bucket", ""}));
+  EXPECT_EQ(parse_s3_place("s3://bucket/"), (S3Place{"bucket", ""}));
+  EXPECT_EQ(parse_s3_place("s3://my.bucket-1/runs/gpt two"), (S3Place{"my.bucket-1", "runs/gpt two/"}));
+  EXPECT_EQ(parse_s3_place("s3://bucket/runs//"), (S3Place{"bucket", "runs/"}));
+  EXPECT_EQ(parse_s3_place("s3://bucket/runs").key("step-1/a"), "runs/step-1/a");
+  EXPECT_EQ(parse_s3_place("s3://bucket/runs").text("step-1/a"), "s3://bucket/runs/step-1/a");
+}
+
+TEST(S3Place, SaysWhatIsWrongWithOne) {
+  EXPECT_THAT(config_error([] { parse_s3_place("s3:///runs"); }), HasSubstr("names no bucket"));
+  EXPECT_THAT(config_error([] { parse_s3_place("s3://buc?ket/runs"); }),
+              HasSubstr("\"buc?ket\" is no name of a bucket"));
+  EXPECT_THAT(config_error([] { parse_s3_place("http://bucket"); }), HasSubstr("does not begin with s3://"));
+  EXPECT_THAT(config_error([] { parse_s3_place("s3://bucket/a//b"); }), HasSubstr("s3://bucket/prefix"));
+  EXPECT_THAT(config_error([] { parse_s3_place("s3://bucket/../b"); }), HasSubstr("s3://bucket/prefix"));
+}
+
+TEST(S3Text, EncodesAllButPlainCharacters) {
+  EXPECT_EQ(percent_encode_path("a/b c+%\xc3\xbc~"), "a/b%20c%2B%25%C3%BC~");
+  EXPECT_EQ(percent_encode("a/b"), "a%2Fb");
+  EXPECT_EQ(percent_decode("a%2Fb+c%20d%C3%BC"), "a/b c d\xc3\xbc");
+  EXPECT_EQ(percent_decode("50%"), "50%");
+  EXPECT_EQ(percent_decode("%zz%4"), "%zz%4");
+}
+
+TEST(S3Text, FindsElementsAndTheirTexts) {
+  const std::string xml =
+      "<List><Key>a&amp;b&#x3c;&#39;&unknown;&</Key><Item><Key>1</Key></Item><Item/><Item>2</Item></List>";
+  EXPECT_EQ(xml_text(xml, "Key"), "a&b<'&unknown;&");
+  EXPECT_THAT(xml_elements(xml, "Item"), ElementsAre("<Key>1</Key>", "2"));
+  EXPECT_EQ(xml_text(xml, "Absent"), "");
+  EXPECT_EQ(xml_text("<Key>unfinished", "Key"), "");
+}
+
+TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
+  const std::array parts{bytes_of("ab"), bytes_of(""), bytes_of("cde")};
+  const auto stream = S3PartsStream::make(parts);
+  for (const auto& [offset, basis, expected] : {std::tuple{0, AWS_SSB_BEGIN, "abcde"},
+                                                {1, AWS_SSB_BEGIN, "bcde"},
+                                                {2, AWS_SSB_BEGIN, "cde"},
+                                                {5, AWS_SSB_BEGIN, ""},
+                                                {-1, AWS_SSB_END, "e"}}) {
+    ASSERT_EQ(aws_input_stream_seek(stream.get(), offset, basis), AWS_OP_SUCCESS);
+    std::string text(8, '?');
+    auto room = aws_byte_buf_from_empty_array(text.data(), text.size());
+    ASSERT_EQ(aws_input_stream_read(stream.get(), &room), AWS_OP_SUCCESS);
+    EXPECT_EQ(text.substr(0, room.len), expected);
+    aws_stream_status status{};
+    aws_input_stream_get_status(stream.get(), &status);
+    EXPECT_TRUE(status.is_end_of_stream);
+  }
+  EXPECT_NE(aws_input_stream_seek(stream.get(), 6, AWS_SSB_BEGIN), AWS_OP_SUCCESS);
+  EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "of abcde";
+}
+
+TEST(S3Config, MeansAmazonWithoutAWord) {
+  const Environment environment{{}};
+  const auto config = s3_config_from_environment();
+  EXPECT_EQ(config.region, "us-east-1");
+  EXPECT_EQ(config.addressing, S3Addressing::virtual_host);
+  EXPECT_EQ((S3Client{"bucket", config}.endpoint()), "https://s3.us-east-1.amazonaws.com");
+}
+
+TEST(S3Config, ReadsTheVariablesOfOtherPrograms) {
+  const Environment environment{{{"AWS_DEFAULT_REGION", "eu-west-1"},
+                                 {"AWS_ENDPOINT_URL", "http://all:1"},
+                                 {"AWS_PROFILE", "lab"},
+                                 {"AWS_CA_BUNDLE", "/etc/ca.pem"}}};
+  auto config = s3_config_from_environment();
+  EXPECT_EQ(config.region, "eu-west-1");
+  EXPECT_EQ(config.endpoint, "http://all:1");
+  EXPECT_EQ(config.addressing, S3Addressing::path);
+  EXPECT_EQ(config.profile, "lab");
+  EXPECT_EQ(config.ca_bundle, "/etc/ca.pem");
+  ::setenv("AWS_REGION", "eu-west-2", 1);
+  ::setenv("AWS_ENDPOINT_URL_S3", "http://s3:2", 1);
+  ::setenv("DDPXX_S3_ADDRESSING", "virtual", 1);
+  config = s3_config_from_environment();
+  EXPECT_EQ(config.region, "eu-west-2");
+  EXPECT_EQ(config.endpoint, "http://s3:2");
+  EXPECT_EQ(config.addressing, S3Addressing::virtual_host);
+  ::setenv("DDPXX_S3_ADDRESSING", "auto", 1);
+  EXPECT_THAT(config_error([] { s3_config_from_environment(); }), HasSubstr("expected path or virtual"));
+}
+
+TEST(S3Config, ReadsTheProfile) {
+  const TemporaryFolder folder;
+  const auto file = folder.file("config",
+                                "[default]\nregion = ap-south-1\n"
+                                "[profile lab]\nregion = eu-north-1\nendpoint_url = https://store.lab:8080\n");
+  const Environment environment{{{"AWS_CONFIG_FILE", file}}};
+  EXPECT_EQ(s3_config_from_environment().region, "ap-south-1");
+  EXPECT_EQ(s3_config_from_environment().endpoint, "");
+  ::setenv("AWS_PROFILE", "lab", 1);
+  EXPECT_EQ(s3_config_from_environment().region, "eu-north-1");
+  EXPECT_EQ(s3_config_from_environment().endpoint, "https://store.lab:8080");
+  ::setenv("AWS_REGION", "us-east-2", 1);
+  EXPECT_EQ(s3_config_from_environment().region, "us-east-2");
+}
+
+TEST(S3Config, RefusesWhatIsNoEndpoint) {
+  for (const auto* endpoint : {"localhost:9000", "ftp://host", "http://", "http://host/path", "http://user@host"}) {
+    S3Config config;
+    config.endpoint = endpoint;
+    EXPECT_THAT(config_error([&] { S3Client("bucket", config); }), HasSubstr(endpoint));
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
