@@ -126,15 +126,14 @@ def remove(marker, site):
 
 
 def download_crt(deps):
-    """The source package. pip looks into it, which runs its set-up far enough to tell its name."""
+    """The source package. pip compares its checksum, and then runs its set-up far enough to tell its name."""
     folder = deps / "wheels"
-    run([deps / "pip" / "bin" / "pip", "download", "--quiet", "--no-deps", "--no-binary", "awscrt", "--dest", folder,
-         CRT["wanted"]], "the source of the client of S3 could not be fetched: see pip's words above")
-    path = folder / (CRT["wanted"].replace("==", "-") + ".tar.gz")
-    if sha256(path) != CRT["sha256"]:
-        path.unlink()
-        sys.exit(f"fetch_deps: {path.name} is not the file that it should be: its sha256 differs")
-    return path
+    wanted = deps / "crt.txt"
+    wanted.write_text(f"{CRT['wanted']} --hash=sha256:{CRT['sha256']}\n")
+    run([deps / "pip" / "bin" / "pip", "download", "--quiet", "--no-deps", "--no-binary", "awscrt", "--require-hashes",
+         "--dest", folder, "--requirement", wanted],
+        "the source of the client of S3 could not be fetched: see pip's words above")
+    return folder / (CRT["wanted"].replace("==", "-") + ".tar.gz")
 
 
 def unpack_crt(path, source):

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -106,6 +107,21 @@ TEST(Group, AnErrorNamesOpBytesAndRank) {
     EXPECT_NE(text.find("bytes=1024"), std::string::npos) << text;
     EXPECT_NE(text.find("rank=0"), std::string::npos) << text;
   }
+}
+
+TEST(Group, OverGlooIgnoresBrokenPipesUnlessTheProgramHasChosen) {
+  spawn_ranks(2, [](Group&) {
+    struct ::sigaction chosen {};
+    ::sigaction(SIGPIPE, nullptr, &chosen);
+    EXPECT_EQ(chosen.sa_handler, SIG_IGN) << "a lost peer would end this process without a word";
+  });
+  const auto former = ::signal(SIGPIPE, [](int) {});
+  spawn_ranks(2, [](Group&) {
+    struct ::sigaction chosen {};
+    ::sigaction(SIGPIPE, nullptr, &chosen);
+    EXPECT_NE(chosen.sa_handler, SIG_IGN);
+  });
+  ::signal(SIGPIPE, former);
 }
 
 TEST(Group, OneThatIsDroppedWithWorkQueuedAndASilentPeerLetsGo) {

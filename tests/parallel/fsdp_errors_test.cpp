@@ -119,6 +119,7 @@ Error error_of_attach(int world_size, const typename Strategy::Config& config) {
     spawn_ranks(world_size, [&](Group& group) {
       Net net{{}, 0};
       FlatModel flat{net};
+      barrier(group);  // a rank that ends now would keep the others from connecting
       Strategy strategy{config, group};
       strategy.attach(flat);
     });

@@ -92,7 +92,9 @@ class FaultProxy(unittest.TestCase):
 
     def setUp(self):
         Upstream.stored = {"/object": CONTENT}
-        self.proxy = self.enterContext(program("fault_proxy.py", f"http://127.0.0.1:{self.upstream.server_port}"))
+        running = contextlib.ExitStack()
+        self.addCleanup(running.close)
+        self.proxy = running.enter_context(program("fault_proxy.py", f"http://127.0.0.1:{self.upstream.server_port}"))
 
     def rules(self, *rules, status=200):
         self.assertEqual(ask(self.proxy["control"], "PUT", "/rules", json.dumps(rules))[0], status)

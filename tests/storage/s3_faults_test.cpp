@@ -237,6 +237,27 @@ pid_t start_writer(const S3Config& config, const S3Place& place, const std::stri
   return child;
 }
 
+TEST_P(S3Faults, AWriterKilledBetweenTwoDeedsLeavesWhatTheLastDeedMade) {
+  for (const auto& [failpoint, left] :
+       {std::pair{"s3.before_write:kill", 7U}, {"s3.after_write:kill", 0U}, {"s3.before_remove:kill", 0U}}) {
+    direct_.write("object", std::array<Bytes, 1>{Bytes{small_}.first(7)});
+    ::setenv("DDPXX_FAILPOINT", failpoint, 1);
+    int status = 0;
+    ::waitpid(start_writer(config_, place_, "object", 0), &status, 0);
+    ::unsetenv("DDPXX_FAILPOINT");
+    EXPECT_TRUE(WIFSIGNALED(status)) << failpoint;
+    const auto text = direct_.read_text("object", 100);
+    ASSERT_TRUE(text) << failpoint;
+    EXPECT_EQ(text->size(), left) << failpoint;
+  }
+  ::setenv("DDPXX_FAILPOINT", "s3.after_remove:kill", 1);
+  int status = 0;
+  ::waitpid(start_writer(config_, place_, "object", 0), &status, 0);
+  ::unsetenv("DDPXX_FAILPOINT");
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(direct_.read_text("object", 100));
+}
+
 TEST_P(S3Faults, KeepsTheOldObjectWhenTheWriterIsKilled) {
   direct_.write("object", std::array<Bytes, 1>{small_});
   proxy_.rule({{"method", "PUT"}, {"path", "partNumber=2&"}, {"action", "stall"}});

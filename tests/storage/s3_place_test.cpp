@@ -20,8 +20,10 @@
 namespace ddpxx {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 /// The environment with these variables and no other of S3, until the end of the test.
 class Environment {
@@ -156,11 +158,26 @@ TEST(S3Config, ReadsTheProfile) {
 }
 
 TEST(S3Config, RefusesWhatIsNoEndpoint) {
-  for (const auto* endpoint : {"localhost:9000", "ftp://host", "http://", "http://host/path", "http://user@host"}) {
+  for (const auto* endpoint : {"localhost:9000", "ftp://host", "http://", "http://host/path"}) {
     S3Config config;
     config.endpoint = endpoint;
     EXPECT_THAT(config_error([&] { S3Client("bucket", config); }), HasSubstr(endpoint));
   }
+}
+
+TEST(S3Config, NeverShowsASecretThatSomebodyPutIntoAnAddress) {
+  S3Config config;
+  config.endpoint = "https://KEY:SECRET@host:9000";
+  const auto endpoint = config_error([&] { S3Client("bucket", config); });
+  EXPECT_THAT(endpoint, AllOf(HasSubstr("https://***@host:9000"), Not(HasSubstr("SECRET"))));
+  const auto place = config_error([] { parse_s3_place("s3://KEY:SEC/RET@bucket/prefix"); });
+  EXPECT_THAT(place, AllOf(HasSubstr("s3://***@bucket/prefix"), Not(HasSubstr("RET@"))));
+}
+
+TEST(S3Runtime, OfCertificatesThatAreNotThereIsAnErrorEachTime) {
+  S3Config config;
+  config.ca_bundle = "/no/such/file.pem";
+  for (int again = 0; again < 3; ++again) EXPECT_THROW(S3Runtime{config}, Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// s3_writer.cpp — writes one object; a test kills it. Arguments: PLACE NAME BYTES.
+// s3_writer.cpp — writes one object and removes it if its size is 0; a test kills it. Arguments: PLACE NAME BYTES.
 #include <array>
 #include <cstddef>
 #include <iostream>
@@ -12,7 +12,9 @@ int main(int count, char** words) {
   try {
     const std::vector<std::byte> content(std::stoul(words[3]));
     const std::array<ddpxx::Bytes, 1> parts{content};
-    ddpxx::open_storage(words[1])->write(words[2], parts);
+    const auto storage = ddpxx::open_storage(words[1]);
+    storage->write(words[2], parts);
+    if (content.empty()) storage->remove(words[2]);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;

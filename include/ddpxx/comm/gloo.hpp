@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <ifaddrs.h>
@@ -65,12 +66,20 @@ inline std::string outward_address() {
   return {};
 }
 
+/// Gloo writes to sockets whose peer may be gone, and that must become an error and not end the process. A program that
+/// has chosen what to do about SIGPIPE keeps its choice.
+inline void survive_broken_pipes() {
+  struct ::sigaction chosen {};
+  if (::sigaction(SIGPIPE, nullptr, &chosen) == 0 && chosen.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace detail
 
-/// Connects the ranks that have met in `meeting` over Gloo.
+/// Connects the ranks that have met in `meeting` over Gloo. From now on the process ignores SIGPIPE.
 /// Ranks   Collective.
 /// Errors  `peer` if they cannot reach each other; GLOO_SOCKET_IFNAME overrides the interface that is chosen.
 inline Group connect_gloo(const Meeting& meeting) {
+  detail::survive_broken_pipes();
   try {
     // The time to join governs the connecting as well: a rank may die between the meeting and here.
     auto options = c10d::ProcessGroupGloo::Options::create(meeting.join_timeout);

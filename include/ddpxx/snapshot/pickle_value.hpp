@@ -38,6 +38,7 @@ struct PickleDict {
 /// None, a bool, an integer, a float, a text, a list, a tuple, a dict or a tensor.
 class PickleValue {
  public:
+  // Values are written down as in Python: NOLINTBEGIN(google-explicit-constructor)
   PickleValue() = default;
   template <class T>
     requires std::same_as<T, bool> || std::same_as<T, double> || std::same_as<T, std::string> ||
@@ -48,6 +49,7 @@ class PickleValue {
   PickleValue(T value) : held_{std::int64_t{value}} {}
   PickleValue(std::string_view text) : held_{std::string{text}} {}
   PickleValue(const char* text) : held_{std::string{text}} {}
+  // NOLINTEND(google-explicit-constructor)
 
   bool is_none() const noexcept { return held_.index() == 0; }
 

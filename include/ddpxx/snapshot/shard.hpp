@@ -78,7 +78,7 @@ class Shard {
     std::vector<Bytes> parts{bytes_of(front_)};
     for (auto& slice : slices_) {
       slice.values = slice.values.to(at::kCPU);
-      parts.push_back({static_cast<const std::byte*>(slice.values.const_data_ptr()), slice.values.nbytes()});
+      parts.emplace_back(static_cast<const std::byte*>(slice.values.const_data_ptr()), slice.values.nbytes());
     }
     ChunkSums sums{chunk_bytes_for(bytes_)};
     for (const auto part : parts) sums.add(part);

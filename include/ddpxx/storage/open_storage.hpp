@@ -22,9 +22,9 @@ inline std::unique_ptr<Storage> open_storage(const std::string& place) {
 #ifdef DDPXX_WITH_S3
     return std::make_unique<S3Storage>(parse_s3_place(place));
 #else
-    throw Error{Errc::config, '"' + place +
-                                  "\": this program was built without S3; link it to ddpxx::s3, which is there "
-                                  "where aws-c-s3 is found (docs/storage.md), or give a folder"};
+    throw Error{Errc::config,
+                "s3:// is no place for this program, which was built without S3; link it to ddpxx::s3, which is there "
+                "where aws-c-s3 is found (docs/storage.md), or give a folder"};
 #endif
   }
   throw Error{Errc::config, "\"" + place + "\": " + place.substr(0, scheme) +

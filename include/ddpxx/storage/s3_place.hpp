@@ -51,10 +51,21 @@ inline std::string S3Place::key(const std::string& name) const {
   return prefix + name;
 }
 
+/// What messages show of an address: not what stands before an @, which may be a key and its secret.
+inline std::string without_secrets(std::string_view text) {
+  const auto at = text.rfind('@');
+  if (at == std::string_view::npos) return std::string{text};
+  const auto scheme = text.find("://");
+  const auto front = scheme == std::string_view::npos || scheme > at ? std::string_view{} : text.substr(0, scheme + 3);
+  return std::string{front} + "***" + std::string{text.substr(at)};
+}
+
 inline S3Place parse_s3_place(std::string_view text) {
   const auto refuse = [text](const std::string& why) {
-    return Error{Errc::config, '"' + std::string{text} + "\": " + why + "; a place in S3 is s3://bucket/prefix"};
+    return Error{Errc::config, '"' + without_secrets(text) + "\": " + why + "; a place in S3 is s3://bucket/prefix"};
   };
+  if (text.find('@') != std::string_view::npos)
+    throw refuse("it holds an @; credentials come from the environment or the shared files");
   if (!text.starts_with(kS3Scheme)) throw refuse("it does not begin with s3://");
   const auto rest = text.substr(kS3Scheme.size());
   const auto slash = std::min(rest.find('/'), rest.size());

@@ -25,7 +25,7 @@ namespace ddpxx {
 class S3Runtime {
  public:
   /// Errors  `storage` when the certificates or the machine's limits do not allow one.
-  explicit S3Runtime(const S3Config& config) {
+  explicit S3Runtime(const S3Config& config) : S3Runtime{} {  // so that the destructor waits if one of these fails
     make_bootstrap();
     make_tls(config);
     make_credentials(config);
@@ -53,6 +53,8 @@ class S3Runtime {
   aws_s3_client* client() const noexcept { return client_.get(); }
 
  private:
+  S3Runtime() = default;
+
   template <class Owner, class Handle>
   static void keep(Owner& owner, Handle* made, const char* what) {
     if (made == nullptr)
