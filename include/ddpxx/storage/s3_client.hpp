@@ -24,6 +24,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/storage/s3_parts_stream.hpp>
+#include <ddpxx/storage/s3_place.hpp>
 #include <ddpxx/storage/s3_reply.hpp>
 #include <ddpxx/storage/s3_runtime.hpp>
 #include <ddpxx/storage/s3_text.hpp>
