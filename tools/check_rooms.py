@@ -20,7 +20,7 @@ MODULE = r"torch/nn/(?!module_holder)\w+(/\w+)*\.h"
 # saying; what a room may see, its header may include directly.
 ROOMS = {
     "core": ([], []),
-    "config": (["core"], [r"boost/pfr", r"yaml-cpp/"]),
+    "config": (["core"], [r"boost/pfr", r"yaml-cpp/", r"nlohmann/"]),
     "comm": (["core"], [C10D, ATEN]),
     "data": (["core"], [r"range/v3/", TENSOR, r"ATen/(CPUGeneratorImpl|Parallel)\.h"]),
     "flat": (["core"], [ATEN, AUTOGRAD, MODULE]),

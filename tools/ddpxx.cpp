@@ -24,7 +24,7 @@ PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/pr
   convert PLACE to=FILE.safetensors|FILE.pt|PLACE [step=N what=model|all layout=LAYOUT]
                              the tensors in one file, or the snapshot in another place
                              layout, of a .pt file: mingpt_ddp, torchrun_tutorial, guide, state_dict
-  prune PLACE keep_last=N [keep_best=N keep_every=N]
+  prune PLACE keep_last=N [keep_best=N keep_every=N keep_every_epochs=N keep_every_time=12h]
                              removes the snapshots that no rule keeps
 
 Without step=N the newest snapshot that is whole is meant.

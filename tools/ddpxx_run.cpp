@@ -1,15 +1,45 @@
-// ddpxx_run.cpp — starts a program once per rank, with the variables that torchrun sets.
+// ddpxx_run.cpp — starts a program once per rank, with the variables that torchrun sets; `-m` among the program's
+// arguments runs it so for each job of a sweep.
+#include <algorithm>
 #include <exception>
 #include <fcntl.h>
+#include <filesystem>
 #include <iostream>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
+#include <ddpxx/config/sweep.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+#include <ddpxx/launch/sweep_runner.hpp>
+
+namespace {
+
+constexpr const char* kSweepHelp =
+    "With -m among ARGUMENTS, PROGRAM runs once for each combination of values, as in lr=1e-3,3e-4 'seed=range(3)';\n"
+    "--jobs N, --sweep-dir DIR, --metric NAME, --dry-run and --slurm-array go with it.\n";
+
+/// Python's own -m names a module; there a sweep is `--multirun`.
+std::optional<ddpxx::Sweep> sweep_of(const ddpxx::LaunchPlan& plan) {
+  const bool is_python = std::filesystem::path{plan.program}.filename().string().starts_with("python");
+  const bool says_so = std::ranges::find(plan.arguments, "--multirun") != plan.arguments.end();
+  return is_python && !says_so ? std::nullopt : ddpxx::read_sweep(plan.arguments);
+}
+
+/// Says what went wrong; several problems have a line each.
+void report(const std::string& text) {
+  std::istringstream lines{text};
+  for (std::string line; std::getline(lines, line);) std::cerr << "ddpxx-run: " << ddpxx::harmless(line) << '\n';
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   // A closed standard descriptor would become one of the ranks' pipes: fill the gaps.
@@ -19,18 +49,22 @@ int main(int argc, char** argv) {
     if (fd < 0 || fd > STDERR_FILENO) break;
   }
   try {
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    // The script for Slurm finds the first host by itself.
+    if (ddpxx::asks_for_sweep(arguments) && std::ranges::find(arguments, "--slurm-array") != arguments.end())
+      arguments.insert(arguments.begin(), "--master-addr=the-first-host");
     const auto plan = ddpxx::parse_launch(arguments);
     if (!plan) {
-      std::cout << ddpxx::launch_help();
+      std::cout << ddpxx::launch_help() << kSweepHelp;
       return 0;
     }
+    if (const auto sweep = sweep_of(*plan)) return ddpxx::run_sweep(*sweep, ddpxx::launch_command(*plan, argv[0]));
     return ddpxx::Agent{*plan}.run();
   } catch (const ddpxx::Error& error) {
-    std::cerr << "ddpxx-run: " << ddpxx::harmless(error.what()) << '\n';
+    report(error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "ddpxx-run: " << ddpxx::harmless(error.what()) << '\n';
+    report(error.what());
     return 1;
   }
 }

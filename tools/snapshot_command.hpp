@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -35,6 +36,8 @@
 #include <ddpxx/snapshot/state_dicts.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 
+#include "python_optimizer.hpp"
+
 /// What stands behind the place.
 struct SnapshotArguments {
   std::int64_t step = -1;
@@ -46,6 +49,8 @@ struct SnapshotArguments {
   std::int64_t keep_last = 0;
   std::int64_t keep_best = 0;
   std::int64_t keep_every = 0;
+  std::int64_t keep_every_epochs = 0;
+  double keep_every_time = 0.0;
 
   static constexpr auto describe() {
     using namespace ddpxx;
@@ -59,7 +64,12 @@ struct SnapshotArguments {
                                           choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict")),
         field<&SnapshotArguments::keep_last>("Newest snapshots that are kept", at_least(0)),
         field<&SnapshotArguments::keep_best>("Kept as well: those with the lowest validation loss", at_least(0)),
-        field<&SnapshotArguments::keep_every>("Kept as well: those of every so many steps", at_least(0)));
+        field<&SnapshotArguments::keep_every>("Kept as well: those of every so many steps", at_least(0)),
+        field<&SnapshotArguments::keep_every_epochs>("Kept as well: the first one after each so many complete epochs",
+                                                     at_least(0)),
+        field<&SnapshotArguments::keep_every_time>(
+            "Kept as well: the oldest one, and each that was written so long after the last of these", at_least(0.0),
+            Unit::seconds));
   }
 };
 
@@ -91,6 +101,7 @@ class SnapshotCommands {
     const auto manifest = chosen(*storage_, arguments_.step);
     print("step " + std::to_string(manifest.step) + ", epoch " + std::to_string(manifest.epoch) + ", position " +
           std::to_string(manifest.position) + ", " + std::to_string(manifest.world_size) + " ranks");
+    if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
     for (const auto& [name, value] : manifest.metrics) print(name + ' ' + std::to_string(value));
     print("files");
     for (const auto& file : manifest.files) print("  " + file.name + "  " + ddpxx::bytes_text(file.bytes));
@@ -99,7 +110,8 @@ class SnapshotCommands {
       print("  " + name + "  " + std::string{ddpxx::detail::dtype_name(tensor.dtype)} + ' ' + shape_text(tensor.shape) +
             (tensor.parts.size() > 1 ? ", " + std::to_string(tensor.parts.size()) + " parts" : ""));
     print("settings");
-    for (const auto& setting : manifest.settings) print("  " + setting.path + "=" + setting.value);
+    for (const auto& setting : manifest.settings)
+      print("  " + setting.path + "=" + setting.value + (setting.origin.empty() ? "" : "  # " + setting.origin));
   }
 
   void verify() const {
@@ -172,7 +184,9 @@ class SnapshotCommands {
     snapshots_.prune({.last = arguments_.keep_last,
                       .best = arguments_.keep_best,
                       .metric = "loss",
-                      .every_steps = arguments_.keep_every},
+                      .every_steps = arguments_.keep_every,
+                      .every_epochs = arguments_.keep_every_epochs,
+                      .every_seconds = arguments_.keep_every_time},
                      {.of_the_place = true, .starts = {}});
     print(std::to_string(before - published()) + " of " + std::to_string(before) + " snapshots removed");
   }
@@ -186,6 +200,13 @@ class SnapshotCommands {
   }
   ddpxx::Error none_there() const {
     return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot at " + storage_->whole_name("")};
+  }
+  static std::string date_text(std::int64_t seconds_since_1970) {
+    const std::time_t time = seconds_since_1970;
+    std::tm parts{};
+    std::array<char, 64> text{};
+    if (::gmtime_r(&time, &parts) == nullptr) return "at no date";
+    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts)};
   }
   static std::string shape_text(const std::vector<std::int64_t>& shape) {
     std::string text = "[";
@@ -222,8 +243,7 @@ class SnapshotCommands {
       if (both[0] != both[1]) tell(path + ": " + both[0] + ", " + both[1]);
   }
 
-  /// The weights as Python's programs keep them. Their optimizers know parameters by number only, in an order that a
-  /// snapshot does not have: a program that knows it uses ddpxx::optimizer_to_python.
+  /// The run as Python's programs keep it: the weights and, where the layout has a place for it, the optimizer.
   void write_checkpoint(const std::filesystem::path& to, const ddpxx::Snapshot& snapshot) const {
     static const std::map<std::string, ddpxx::CheckpointLayout> kLayouts{
         {"mingpt_ddp", ddpxx::CheckpointLayout::mingpt_ddp},
@@ -235,6 +255,13 @@ class SnapshotCommands {
     checkpoint.epoch = snapshot.epoch;
     for (const auto& [name, tensor] : snapshot.tensors)
       if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
+    if (auto optimizer = python_optimizer::state_dict(snapshot, checkpoint.layout)) {
+      checkpoint.optimizer = std::move(*optimizer);
+      if (!python_optimizer::knows_settings(snapshot))
+        print("the snapshot does not say how its optimizer was configured: the file has Python's defaults");
+    } else if (arguments_.what == "all") {
+      print("without an optimizer's state: the snapshot has none that such a file could hold, or the file no place");
+    }
     ddpxx::write_pt(to, ddpxx::to_python(checkpoint));
   }
 

@@ -7,6 +7,7 @@
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
+#include <ddpxx/config/sweep.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
@@ -18,6 +19,8 @@
 #include <ddpxx/data/subset.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+#include <ddpxx/launch/sweep_runner.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -28,6 +31,7 @@
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/batched_power_sgd.hpp>
 #include <ddpxx/parallel/hooks/compress.hpp>
 #include <ddpxx/parallel/hooks/no_hook.hpp>
 #include <ddpxx/parallel/hooks/post_local_sgd.hpp>
@@ -38,11 +42,13 @@
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/train/run_folder.hpp>
 #include <ddpxx/train/trainer.hpp>
 #include <ddpxx/version.hpp>

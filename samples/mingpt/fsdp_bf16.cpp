@@ -5,10 +5,11 @@
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt_fsdp_bf16", [&] {
-    const auto config = ddpxx::parse_config<RunConfig>(argc, argv, {.config_path = MINGPT_CONFIG_PATH});
+    const auto run = ddpxx::parse_recorded<RunConfig>(
+        argc, argv, {.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"});
     auto group = ddpxx::join(ddpxx::torchrun_environment());
-    const auto text = std::make_shared<const ddpxx::CharDataset>(config.data.text());
-    train<ddpxx::Recompute<ddpxx::FSDP>, ddpxx::AutocastBF16>(config, {}, {}, group, text);
+    const auto text = std::make_shared<const ddpxx::CharDataset>(run.config.data.text());
+    train<ddpxx::Recompute<ddpxx::FSDP>, ddpxx::AutocastBF16>(run, {}, {}, group, text);
     group.leave();
   });
 }

@@ -8,13 +8,17 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/sweep.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+#include <ddpxx/launch/sweep_runner.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
+#include <ddpxx/train/run_folder.hpp>
 
 #include "plan.hpp"
 #include "run_config.hpp"
@@ -24,18 +28,18 @@ namespace {
 
 struct Choice {
   std::string_view name;
-  void (*train)(const RunConfig& config, ddpxx::Group& group, const Text& text);
+  void (*train)(const Run& run, ddpxx::Group& group, const Text& text);
 };
 constexpr std::array kStrategies{
     Choice{"single", train_single}, Choice{"dp", train_dp},     Choice{"ddp", train_ddp},  Choice{"zero1", train_zero1},
     Choice{"zero2", train_zero2},   Choice{"fsdp", train_fsdp}, Choice{"hsdp", train_hsdp}};
 
 /// What only the device knows: before any other rank is met.
-void check_precision(std::string_view precision, at::Device device) {
-  if (precision == "tf32") ddpxx::TF32::check(device);
-  if (precision == "bf16") ddpxx::AutocastBF16::check(device);
-  if (precision == "fp16") ddpxx::AutocastFP16::check(device);
-  if (precision == "bf16_params") ddpxx::LowPrecision<>::check(device);
+void check_precision(PrecisionName precision, at::Device device) {
+  if (precision == PrecisionName::tf32) ddpxx::TF32::check(device);
+  if (precision == PrecisionName::bf16) ddpxx::AutocastBF16::check(device);
+  if (precision == PrecisionName::fp16) ddpxx::AutocastFP16::check(device);
+  if (precision == PrecisionName::bf16_params) ddpxx::LowPrecision<>::check(device);
 }
 
 /// Rank 0 decides for all: nodes may differ in size.
@@ -51,8 +55,14 @@ void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpx
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt", [&] {
-    if (argc > 1 && std::string_view{argv[1]} == "plan") return plan(argc, argv);
-    auto config = ddpxx::parse_config<RunConfig>(argc, argv, {.config_path = MINGPT_CONFIG_PATH});
+    if (argc > 1 && std::string_view{argv[1]} == "plan") {
+      plan(argc, argv);
+      return 0;
+    }
+    if (const auto sweep = ddpxx::read_sweep(argc, argv)) return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
+    auto run = ddpxx::parse_recorded<RunConfig>(argc, argv,
+                                                {.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"});
+    RunConfig& config = run.config;
     const auto launch = ddpxx::torchrun_environment();
     const auto place = launch ? launch->place : ddpxx::Place{};
     const auto device = ddpxx::pick_device(config.training.device, place);
@@ -60,8 +70,11 @@ int main(int argc, char** argv) {
     const auto text = std::make_shared<const ddpxx::CharDataset>(config.data.text());
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
     choose_shard_size(config.strategy, place, group);
+    const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
+    if (!folder.empty() && config.training.metrics.empty()) config.training.metrics = folder / "metrics.jsonl";
     for (const auto& [name, train] : kStrategies)
-      if (name == config.strategy.name) train(config, group, text);
+      if (name == config.strategy.name) train(run, group, text);
     group.leave();
+    return 0;
   });
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <ddpxx/comm/device.hpp>
@@ -42,23 +43,23 @@ struct PlanConfig {
 class NamedPrecision {
  public:
   struct Config {
-    std::string name;
+    PrecisionName name;
   };
   explicit NamedPrecision(const Config& config) : name_{config.name} {}
 
   ddpxx::AutocastScope forward_scope(at::DeviceType device) const {
     auto state = ddpxx::AutocastState::of(device);
-    state.enabled = name_ == "bf16" || name_ == "fp16";
-    state.type = name_ == "fp16" ? at::kHalf : at::kBFloat16;
+    state.enabled = name_ == PrecisionName::bf16 || name_ == PrecisionName::fp16;
+    state.type = name_ == PrecisionName::fp16 ? at::kHalf : at::kBFloat16;
     return ddpxx::AutocastScope{state};
   }
   ddpxx::NumberFormats formats() const {
-    return name_ == "bf16_params" ? ddpxx::LowPrecision<>{{}}.formats() : ddpxx::NumberFormats{};
+    return name_ == PrecisionName::bf16_params ? ddpxx::LowPrecision<>{{}}.formats() : ddpxx::NumberFormats{};
   }
   static void check(at::Device) noexcept {}
 
  private:
-  std::string name_;
+  PrecisionName name_;
 };
 
 template <class Strategy>
@@ -121,7 +122,9 @@ void plan(int argc, const char* const* argv) {
     (std::string_view{argv[i]}.starts_with("world_size=") ? of_plan : of_run).push_back(argv[i]);
   const auto parse = [&]<class Config>(Config*, const std::vector<const char*>& arguments) {
     return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(),
-                                       {.config_path = MINGPT_CONFIG_PATH, .program = "mingpt plan world_size=N"});
+                                       {.config_path = MINGPT_CONFIG_PATH,
+                                        .program = "mingpt plan world_size=N",
+                                        .environment_prefix = std::is_same_v<Config, RunConfig> ? "MINGPT_" : ""});
   };
   const auto world_size = parse(static_cast<PlanConfig*>(nullptr), of_plan).world_size;
   const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);
@@ -130,7 +133,7 @@ void plan(int argc, const char* const* argv) {
 
   const auto sizes = config.model.sizes();
   std::printf("%s in %s on %lld ranks: %lld layers of width %lld, %lld characters by %lld samples a rank\n",
-              config.strategy.name.c_str(), config.precision.c_str(), static_cast<long long>(world_size),
+              config.strategy.name.c_str(), text_of(config.precision).c_str(), static_cast<long long>(world_size),
               static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
               static_cast<long long>(text.block_size()), static_cast<long long>(config.data.batch_size));
   const auto row = [](const char* what, std::int64_t bytes) {

@@ -16,6 +16,7 @@
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/training_config.hpp>
 
+#include "precision_name.hpp"
 #include "strategy_config.hpp"
 
 struct DataConfig {
@@ -61,10 +62,11 @@ struct RunConfig {
   ddpxx::SnapshotConfig snapshot;
   StrategyConfig strategy;
   std::string recompute = "none";
-  std::string precision = "fp32";
+  PrecisionName precision = PrecisionName::fp32;
   ddpxx::LossScalerConfig scaler;
   ddpxx::ConnectConfig comm;
   ddpxx::GenerateConfig generate;
+  std::string run_folder = {};
 
   ddpxx::RecomputeConfig recompute_config() const {
     return read_recompute(recompute).value_or(ddpxx::RecomputeConfig{});
@@ -76,8 +78,10 @@ struct RunConfig {
         field<&RunConfig::model>("The network", Resume::must_match),
         field<&RunConfig::recompute>(
             "Activations that backward computes again: none, all, every:K, segments:K or selective", Resume::free),
-        field<&RunConfig::precision>("Number format; bf16 and fp16 by autocast, bf16_params holds parameters so",
-                                     choices("fp32", "tf32", "bf16", "fp16", "bf16_params")));
+        field<&RunConfig::precision>("Number format; bf16 and fp16 by autocast, bf16_params holds parameters so"),
+        field<&RunConfig::run_folder>(
+            "Folder of this run's configuration and metrics, with strftime's %Y-%m-%d and %H-%M-%S; empty makes none",
+            Resume::free));
   }
 
   std::vector<ddpxx::FieldError> check() const {
@@ -87,15 +91,18 @@ struct RunConfig {
           {"training.eval_every", "data.train_split=1 leaves nothing to evaluate on: lower it, or set eval_every=0"});
     if (!read_recompute(recompute))
       errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});
-    if (precision != "fp32" && strategy.name != "ddp" && strategy.name != "fsdp")
+    if (precision != PrecisionName::fp32 && strategy.name != "ddp" && strategy.name != "fsdp")
       errors.push_back({"precision", "strategy=" + strategy.name +
                                          " is compiled in fp32 only: choose strategy=ddp or fsdp, " +
-                                         "or add precision=" + precision + " to samples/mingpt/strategies/" +
+                                         "or add precision=" + text_of(precision) + " to samples/mingpt/strategies/" +
                                          strategy.name + ".cpp"});
     return errors;
   }
 
-  /// The spellings of minGPT, minGPT-ddp and the guides.
+  /// `mingpt 50 10`: the tutorials' total_epochs and save_every.
+  static constexpr auto positionals() { return std::array{"training.max_epochs", "training.save_every_epochs"}; }
+
+  /// The spellings of the guides, minGPT-ddp, minGPT and nanoGPT.
   static constexpr auto aliases() {
     using ddpxx::Alias;
     return std::array{
@@ -114,12 +121,53 @@ struct RunConfig {
         Alias{"trainer", "training"},
         Alias{"trainer.num_workers", "data.num_workers"},
         Alias{"trainer.max_iters", "training.max_steps"},
+        Alias{"system.seed", "training.seed"},
+        Alias{"system.work_dir", "run_folder"},
+        Alias{"total_epochs", "training.max_epochs"},
+        Alias{"save_every", "training.save_every_epochs"},
+        Alias{"batch_size", "data.batch_size"},
+        Alias{"block_size", "data.block_size"},
+        Alias{"dataset", "data.path"},
+        Alias{"n_layer", "model.n_layer"},
+        Alias{"n_head", "model.n_head"},
+        Alias{"n_embd", "model.n_embd"},
+        Alias{"dropout", "model.dropout"},
+        Alias{"learning_rate", "optimizer.learning_rate"},
+        Alias{"weight_decay", "optimizer.weight_decay"},
+        Alias{"beta1", "optimizer.beta1"},
+        Alias{"beta2", "optimizer.beta2"},
+        Alias{"warmup_iters", "optimizer.warmup_steps"},
+        Alias{"lr_decay_iters", "optimizer.decay_steps"},
+        Alias{"min_lr", "optimizer.final_learning_rate"},
+        Alias{"grad_clip", "training.grad_norm_clip"},
+        Alias{"max_iters", "training.max_steps"},
+        Alias{"eval_interval", "training.eval_every"},
+        Alias{"gradient_accumulation_steps", "training.accumulation_steps"},
+        Alias{"out_dir", "training.save_dir"},
+        Alias{"device", "training.device"},
+        Alias{"seed", "training.seed"},
+        Alias{"dtype", "precision"},
+        Alias{"start", "generate.prompt"},
+        Alias{"max_new_tokens", "generate.tokens"},
+        Alias{"temperature", "generate.temperature"},
+        Alias{"top_k", "generate.top_k"},
     };
   }
   static constexpr auto ignored() {
     using ddpxx::Ignored;
     return std::array{
-        Ignored{"hydra", "the working directory is never changed; training.save_dir and training.metrics name outputs"},
+        Ignored{"hydra", "the working directory is never changed; run_folder makes a folder for each run"},
+        Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
+        Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
+        Ignored{"decay_lr", "optimizer.schedule says how the learning rate falls"},
+        Ignored{"init_from", "a run goes on from the newest snapshot in training.save_dir"},
+        Ignored{"num_samples", "one text is generated"},
+        Ignored{"wandb_log", "training.metrics writes rows that any tool reads"},
+        Ignored{"wandb_project", "training.metrics writes rows that any tool reads"},
+        Ignored{"wandb_run_name", "training.metrics writes rows that any tool reads"},
+        Ignored{"compile", "there is nothing to compile at run time"},
+        Ignored{"eval_iters", "training.eval_samples says how many samples an evaluation uses"},
+        Ignored{"log_interval", "the progress line keeps itself short"},
         Ignored{"trainer_config.use_amp", "precision= chooses the number format, bf16 or fp16 for what use_amp means"},
     };
   }

@@ -10,7 +10,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/tensor.h>
 
-#include <ddpxx/config/print.hpp>
+#include <ddpxx/config/parsed_config.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/random_split.hpp>
 #include <ddpxx/data/subset.hpp>
@@ -38,12 +38,13 @@ void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& t
 }
 
 template <class Strategy, class Precision>
-void train(const RunConfig& config, const typename Strategy::Config& strategy,
+void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::Config& strategy,
            const typename Precision::Config& precision, ddpxx::Group& group,
            const std::shared_ptr<const ddpxx::CharDataset>& text) {
   using Data = ddpxx::Subset<ddpxx::CharDataset>;
   using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, Precision, Strategy>;
 
+  const RunConfig& config = run.config;
   const auto prompt = encode_prompt(*text, config.generate.prompt);  // a wrong one shows before the training
   at::manual_seed(config.training.seed);
   auto model = std::make_shared<ddpxx::GPT>(config.model, text->vocab_size(), text->block_size());
@@ -64,7 +65,7 @@ void train(const RunConfig& config, const typename Strategy::Config& strategy,
                  .optimizer = config.optimizer,
                  .precision = precision,
                  .strategy = strategy,
-                 .settings = ddpxx::settings_of(config)},
+                 .settings = run.record.settings},
                 parts[1].numel() > 0 ? std::make_shared<const Data>(text, parts[1]) : nullptr};
   trainer.fit();
   print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);

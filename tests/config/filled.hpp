@@ -27,7 +27,7 @@ Filled<Config> fill(std::string_view yaml, std::vector<const char*> arguments = 
   Filling filling{table_of<Config>(), &result.config};
   filling.apply(read_yaml_text(yaml, "t.yaml", 0));
   filling.apply(read_arguments(arguments, table_of<Config>()).said);
-  filling.check();
+  filling.finish();
   result.problems = problem_report(filling.problems());
   for (const auto& notice : filling.notices())
     result.notices += to_text(notice.place) + ": " + notice.path + ": " + notice.text + '\n';

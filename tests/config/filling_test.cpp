@@ -72,6 +72,11 @@ TEST(Sources, LaterOnesWin) {
   EXPECT_EQ(filled.config.strategy, "ddp");
 }
 
+TEST(Sources, AreToldOfSweeps) {
+  EXPECT_EQ(fill<Config>("", {"training.seed=1,2"}).problems,
+            "argument 1: \"training.seed=1,2\": \"1,2\" is not a whole number; several values are a sweep: add -m");
+}
+
 TEST(Sources, MayLeaveGroupsEmpty) {
   const auto filled = fill<Config>("training:\noptimizer: {}\ngpt_config: ~\nhydra:\n");
   EXPECT_EQ(filled.problems, "");

@@ -7,30 +7,12 @@
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/yaml.hpp>
 
+#include "told.hpp"
+
 namespace ddpxx {
 namespace {
 
 Said read(std::string_view text) { return read_yaml_text(text, "t.yaml", 0); }
-
-/// `path@line:column=text@line:column` of all that was said; texts in quotes where they were.
-std::string told(const Said& said) {
-  const auto spot = [](const Position& place) {
-    return '@' + std::to_string(place.line) + ':' + std::to_string(place.column);
-  };
-  const auto value_text = [&](const GivenValue& value, const auto& self) -> std::string {
-    std::string text = value.quoted ? '"' + value.text + '"' : value.text;
-    if (value.kind == GivenValue::Kind::none) return "none";
-    if (value.kind == GivenValue::Kind::group) return "{}";
-    if (value.kind == GivenValue::Kind::text) return text + spot(value.place);
-    for (const auto& item : value.items) text += (text.empty() ? "" : ",") + self(item, self);
-    return '[' + text + ']';
-  };
-  std::string text;
-  for (const auto& given : said.given)
-    text +=
-        (text.empty() ? "" : " ") + given.path + spot(given.keys.back()) + '=' + value_text(given.value, value_text);
-  return text;
-}
 
 struct Good {
   std::string yaml;
@@ -47,22 +29,29 @@ TEST_P(GoodYaml, IsToldWithThePlaceOfEveryKeyAndValue) {
 
 INSTANTIATE_TEST_SUITE_P(
     Texts, GoodYaml,
-    testing::Values(Good{"", ""}, Good{"# nothing\n", ""}, Good{"---\n", ""}, Good{"a: 1\n", "a@1:1=1@1:4"},
-                    Good{"a: 1\n...\n", "a@1:1=1@1:4"},
-                    Good{"a:\n  b: x\n  c: 'y'\n", "a.b@2:3=x@2:6 a.c@3:3=\"y\"@3:6"},
-                    Good{"a: [1, [2, x]]\n", "a@1:1=[1@1:5,[2@1:9,x@1:12]]"},
-                    Good{"a:\n- 1\n- 2\n", "a@1:1=[1@2:3,2@3:3]"},
-                    Good{"a:\nb: ~\nc: null\nd: {}\ne: []\n", "a@1:1=none b@2:1=none c@3:1=none d@4:1={} e@5:1=[]"},
-                    Good{"\xEF\xBB\xBF"
-                         "a: 1\r\nb: 2\r\n",
-                         "a@1:1=1@1:4 b@2:1=2@2:4"},
-                    Good{"\xC3\xA9: {b: \xC3\xA9, c: 1}\n", "\xC3\xA9.b@1:5=\xC3\xA9@1:8 \xC3\xA9.c@1:11=1@1:14"},
-                    Good{"a.b: 1\na:\n  c: 2\n", "a.b@1:1=1@1:6 a.c@3:3=2@3:6"},
-                    Good{"a: &x 5\nb: *x\n", "a@1:1=5@1:4 b@2:1=5@2:4"},
-                    Good{"a: &x {p: 1}\nb: *x\n", "a.p@1:8=1@1:11 b.p@1:8=1@1:11"},
-                    Good{"a: 'it''s'\nb: \"\\\"\"\n", "a@1:1=\"it's\"@1:4 b@2:1=\"\"\"@2:4"},
-                    Good{"a: !!str 5\n", "a@1:1=\"5\"@1:4"}, Good{"a: 1\t# tabs may stand here\n", "a@1:1=1@1:4"},
-                    Good{"a: |\n  x\n  \ty\n", "a@1:1=\"x\n\ty\n\"@1:4"}));
+    testing::Values(
+        Good{"", ""}, Good{"# nothing\n", ""}, Good{"---\n", ""}, Good{"a: 1\n", "a@1:1=1@1:4"},
+        Good{"a: 1\n...\n", "a@1:1=1@1:4"}, Good{"a:\n  b: x\n  c: 'y'\n", "a.b@2:3=x@2:6 a.c@3:3=\"y\"@3:6"},
+        Good{"a: [1, [2, x]]\n", "a@1:1=[1@1:5,[2@1:9,x@1:12]]"}, Good{"a:\n- 1\n- 2\n", "a@1:1=[1@2:3,2@3:3]"},
+        Good{"a:\nb: ~\nc: null\nd: {}\ne: []\n", "a@1:1=none b@2:1=none c@3:1=none d@4:1={} e@5:1=[]"},
+        Good{"\xEF\xBB\xBF"
+             "a: 1\r\nb: 2\r\n",
+             "a@1:1=1@1:4 b@2:1=2@2:4"},
+        Good{"\xC3\xA9: {b: \xC3\xA9, c: 1}\n", "\xC3\xA9.b@1:5=\xC3\xA9@1:8 \xC3\xA9.c@1:11=1@1:14"},
+        Good{"a.b: 1\na:\n  c: 2\n", "a.b@1:1=1@1:6 a.c@3:3=2@3:6"},
+        Good{"a: &x 5\nb: *x\n", "a@1:1=5@1:4 b@2:1=5@2:4"},
+        Good{"a: &x {p: 1}\nb: *x\n", "a.p@1:8=1@1:11 b.p@1:8=1@1:11"},
+        Good{"a: &x {p: 1, q: 2}\nb:\n  q: 3\n  <<: *x\n  r: 4\n",
+             "a.p@1:8=1@1:11 a.q@1:14=2@1:17 b.q@3:3=3@3:6 b.r@5:3=4@5:6 b.p@1:8=1@1:11"},
+        Good{"a: &x {p: 1}\nb: &y {p: 2, q: 3}\nc: {<<: [*x, *y, {r: 4}]}\n",
+             "a.p@1:8=1@1:11 b.p@2:8=2@2:11 b.q@2:14=3@2:17 c.p@1:8=1@1:11 c.q@2:14=3@2:17 "
+             "c.r@3:19=4@3:22"},
+        Good{"a: &x {p: {q: 1, r: 2}}\nb: &y {<<: *x, s: 3}\nc: {<<: *y, p: {q: 5}}\n",
+             "a.p.q@1:12=1@1:15 a.p.r@1:18=2@1:21 b.s@2:16=3@2:19 b.p.q@1:12=1@1:15 b.p.r@1:18=2@1:21 "
+             "c.p.q@3:17=5@3:20 c.s@2:16=3@2:19"},
+        Good{"'<<': 1\n", "<<@1:1=1@1:7"}, Good{"a: 'it''s'\nb: \"\\\"\"\n", "a@1:1=\"it's\"@1:4 b@2:1=\"\"\"@2:4"},
+        Good{"a: !!str 5\n", "a@1:1=\"5\"@1:4"}, Good{"a: 1\t# tabs may stand here\n", "a@1:1=1@1:4"},
+        Good{"a: |\n  x\n  \ty\n", "a@1:1=\"x\n\ty\n\"@1:4"}));
 
 struct Bad {
   std::string yaml;
@@ -111,8 +100,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"a: &x [1, *x]\n",
             "t.yaml:1:11: an alias inside of what it stands for\n    a: &x [1, *x]\n              ^"},
         Bad{"a: !foo 1\n", "t.yaml:1:4: the tag \"!foo\" is not supported\n    a: !foo 1\n       ^"},
-        Bad{"a: &x {p: 1}\nb:\n  <<: *x\n",
-            "t.yaml:3:3: b.<<: merge keys are not supported; write the keys out\n      <<: *x\n      ^"},
+        Bad{"a: &x 1\nb:\n  <<: *x\n",
+            "t.yaml:3:7: b.<<: merges groups only; write <<: *name or <<: [*one, *other]\n      <<: *x\n          ^"},
+        Bad{"a: &x {p: 1}\nb:\n  <<: *x\n  <<: *x\n",
+            "t.yaml:4:3: b.<<: is given twice; write a list of groups\n      <<: *x\n      ^"},
+        Bad{"a: &x {p: 1, p: 2}\nb: {<<: *x}\n",
+            "t.yaml:1:14: a.p: is given twice; the first is at t.yaml:1:8\n    a: &x {p: 1, p: 2}\n                 ^"},
         Bad{"\xC3\xA9: [1\n", "t.yaml:1:4: this [ is never closed\n    \xC3\xA9: [1\n       ^"},
         Bad{"a: 1\nb: \xC3\xA9\xFF\n", "t.yaml:2:5: byte 10 is not UTF-8\n    b: \xC3\xA9\\xff\n        ^"},
         Bad{std::string{"a: 1\nb: \0\n", 10}, "t.yaml:2:4: a NUL byte; this is no text file\n    b: \\x00\n       ^"}));
@@ -162,6 +155,44 @@ TEST(YamlLimits, CountDepthThroughAliases) {
   const auto said = read(ladder);
   ASSERT_EQ(said.problems.size(), 1U);
   EXPECT_EQ(said.problems[0].text, "nested more than 64 levels deep, through aliases");
+}
+
+/// Of 1 MB each, 100 times.
+TEST(YamlLimits, CountTheTextThatAliasesStandFor) {
+  const std::string large(1'000'000, 'x');
+  std::string value = "a: &x '" + large + "'\nb: [*x";
+  std::string key = "a: &x\n  p:\n    ? " + large + "\n    : 1\nc:\n";
+  for (int i = 0; i < 100; ++i) {
+    value += ", *x";
+    key += "  k" + std::to_string(i) + ": *x\n";
+  }
+  const auto values = read(value + "]\n");
+  ASSERT_EQ(values.problems.size(), 1U);
+  EXPECT_EQ(values.problems[0].text, "more than 16 MiB of text, counting what aliases stand for");
+  const auto keys = read(key);
+  EXPECT_EQ(keys.problems.back().text, "more than 16 MiB of text, counting what aliases stand for");
+  EXPECT_LT(keys.problems.size(), 20U);
+}
+
+TEST(YamlLimits, CountWhatMergesStandFor) {
+  std::string bomb = "a0: &a0 {x: 1}\n", ladder = bomb;
+  for (int i = 1; i < 80; ++i) {
+    const auto head = "a" + std::to_string(i) + ": &a" + std::to_string(i), below = "*a" + std::to_string(i - 1);
+    ladder += head + " {<<: " + below + "}\n";
+    bomb += head + " {<<: [" + below + ", " + below + ", " + below + "]}\n";
+  }
+  ASSERT_EQ(read(bomb).problems.size(), 1U);
+  EXPECT_EQ(read(bomb).problems[0].text, "more than 100000 values, counting what aliases stand for");
+  ASSERT_EQ(read(ladder).problems.size(), 1U);
+  EXPECT_EQ(read(ladder).problems[0].text, "nested more than 64 levels deep, through aliases");
+}
+
+TEST(YamlPlaces, AreFoundFastInALongLine) {
+  std::string line = "a: [";
+  for (int i = 0; i < 40'000; ++i) line += "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9, ";
+  const auto said = read(line + "x]\n");
+  ASSERT_EQ(said.given.size(), 1U);
+  EXPECT_EQ(said.given[0].value.items.back().place.column, 5U + 10U * 40'000U);
 }
 
 TEST(YamlReport, CutsALongLineAroundTheCaret) {

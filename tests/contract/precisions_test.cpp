@@ -11,8 +11,11 @@
 
 #include <gmock/gmock.h>
 
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/zero.hpp>
@@ -53,11 +56,11 @@ template <class Precision>
 class Precisions : public testing::Test {
  protected:
   template <class Strategy>
-  static Course run(int world_size, const CourseOptions& options = {}) {
+  static Course run(int world_size, const CourseOptions& options = {}, const typename Strategy::Config& strategy = {}) {
     typename Precision::Config config;
     // At four ranks backward starts from four times as much: the usual 65536 would leave out the first step there.
     if constexpr (requires { config.scaler; }) config.scaler.initial_scale = 1024;
-    return train_course<Strategy, AdamW, Precision>(world_size, options, {}, config);
+    return train_course<Strategy, AdamW, Precision>(world_size, options, strategy, config);
   }
   static const Course& reference() {
     static const Course course = run<SingleDevice>(1);
@@ -68,9 +71,9 @@ class Precisions : public testing::Test {
   /// rounding: losses 0.24, norms 8.7 (LowPrecision at two ranks; autocast 3.7), parameters 0.8. A gradient that was
   /// divided by the wrong number of ranks is off by a hundred.
   template <class Strategy>
-  static void expect_near_the_reference(int world_size) {
+  static void expect_near_the_reference(int world_size, const typename Strategy::Config& strategy = {}) {
     SCOPED_TRACE("world of " + std::to_string(world_size));
-    const auto found = distance(run<Strategy>(world_size), reference());
+    const auto found = distance(run<Strategy>(world_size, {}, strategy), reference());
     const double unit = rounding(Precision{typename Precision::Config{}});
     EXPECT_LE(found.losses, 1 * unit);
     EXPECT_LE(found.norms, 16 * unit);
@@ -100,6 +103,17 @@ TYPED_TEST(Precisions, ZeRO2) {
 TYPED_TEST(Precisions, FSDP) {
   for (const int world : {1, 2, 4}) this->template expect_near_the_reference<FSDP>(world);
 }
+TYPED_TEST(Precisions, HSDP) {
+  this->template expect_near_the_reference<HSDP>(2, {.shard_size = 1, .fsdp = {}});
+  this->template expect_near_the_reference<HSDP>(4, {.shard_size = 2, .fsdp = {}});
+}
+TYPED_TEST(Precisions, DataParallel) {
+  expect_same_bits(this->template run<DataParallel>(1), this->reference());
+  for (const int replicas : {2, 4}) {
+    SCOPED_TRACE(std::to_string(replicas) + " replicas");
+    this->template expect_near_the_reference<DataParallel>(1, {.replicas = replicas});
+  }
+}
 
 /// Dropout is on, and nothing is clipped: the norm is summed in another order.
 constexpr CourseOptions kBits{.dropout = 0.2, .clip = 0};
@@ -111,6 +125,7 @@ TYPED_TEST(Precisions, ShardedStrategiesEqualDDPBitForBit) {
     expect_same_bits(this->template run<ZeRO1>(world, kBits), ddp);
     expect_same_bits(this->template run<ZeRO2>(world, kBits), ddp);
     expect_same_bits(this->template run<FSDP>(world, kBits), ddp);
+    expect_same_bits(this->template run<HSDP>(world, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
     expect_same_bits(this->template run<Recompute<FSDP>>(world, kBits), ddp);
   }
 }
@@ -146,7 +161,13 @@ TEST(LowPrecision, TakesNumbersAndCountsTheTargetsOfAFloat16LossInFloat32) {
 
 TEST(TF32, IsRefusedOnACpuByEveryRank) {
   try {
-    train_course<DDP, AdamW, TF32>(2);
+    spawn_ranks(2, [](Group& group) {
+      auto met = at::ones({1});
+      all_reduce(met, group);  // or the one that is refused later reports that the other has gone
+      using Train = Trainer<GPT, Tokens, AdamW, TF32, DDP>;
+      const GPTConfig sizes{.n_layer = 1, .n_head = 2, .n_embd = 4};
+      Train{group, std::make_shared<GPT>(sizes, 17, 12), std::make_shared<const Tokens>(), typename Train::Config{}};
+    });
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);

@@ -16,6 +16,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/schedule.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
@@ -48,6 +49,9 @@ struct CourseOptions {
   std::int64_t accumulation = 1;
   double dropout = 0.0;
   double clip = 1.0;
+  double value_clip = 0.0;
+  Schedule schedule = Schedule::constant;
+  std::int64_t stop_at = 0;  ///< If given: the run ends after this step, and another one resumes from its snapshot.
 };
 
 /// The same data, initial weights and settings for every type and world.
@@ -55,27 +59,37 @@ template <class Strategy, class Optimizer = AdamW, class Precision = Float32>
 Course train_course(int world_size, const CourseOptions& options = {}, const typename Strategy::Config& strategy = {},
                     const typename Precision::Config& precision = {}) {
   const TemporaryFolder folder;
-  spawn_ranks(world_size, [&](Group& group) {
-    using Train = Trainer<GPT, Tokens, Optimizer, Precision, Strategy>;
-    typename Train::Config config;
-    config.batch_size = options.global_batch / world_size / options.accumulation;
-    config.training = {.max_steps = options.steps,
-                       .max_epochs = 0,
-                       .seed = 5,
-                       .grad_norm_clip = options.clip,
-                       .accumulation_steps = options.accumulation,
-                       .save_dir = (folder / "run").string(),
-                       .metrics = (folder / "metrics.jsonl").string()};
-    config.optimizer.learning_rate = std::is_same_v<Optimizer, SGD> ? 0.03 : 5e-3;
-    // The gradient of attention's key bias is zero but for rounding; a small epsilon makes whole steps out of that.
-    if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-4;
-    config.strategy = strategy;
-    config.precision = precision;
-    at::manual_seed(3);
-    const GPTConfig sizes{.n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout};
-    auto model = std::make_shared<GPT>(sizes, 17, 12);
-    Train{group, model, std::make_shared<const Tokens>(), config}.fit();
-  });
+  const auto run_to = [&](std::int64_t steps) {
+    spawn_ranks(world_size, [&](Group& group) {
+      using Train = Trainer<GPT, Tokens, Optimizer, Precision, Strategy>;
+      typename Train::Config config;
+      config.batch_size = options.global_batch / world_size / options.accumulation;
+      config.training = {.max_steps = steps,
+                         .max_epochs = 0,
+                         .seed = 5,
+                         .grad_norm_clip = options.clip,
+                         .grad_value_clip = options.value_clip,
+                         .accumulation_steps = options.accumulation,
+                         .save_dir = (folder / "run").string(),
+                         .metrics = (folder / "metrics.jsonl").string()};
+      config.optimizer.learning_rate = std::is_same_v<Optimizer, SGD> ? 0.03 : 5e-3;
+      config.optimizer.schedule = options.schedule;
+      if (options.schedule != Schedule::constant) {
+        config.optimizer.warmup_steps = 3;
+        config.optimizer.decay_steps = options.steps;
+      }
+      // The gradient of attention's key bias is zero but for rounding; a small epsilon makes whole steps out of that.
+      if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-4;
+      config.strategy = strategy;
+      config.precision = precision;
+      at::manual_seed(3);
+      const GPTConfig sizes{.n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout};
+      auto model = std::make_shared<GPT>(sizes, 17, 12);
+      Train{group, model, std::make_shared<const Tokens>(), config}.fit();
+    });
+  };
+  if (options.stop_at > 0) run_to(options.stop_at);
+  run_to(options.steps);
   Course course;
   std::ifstream file{folder / "metrics.jsonl"};
   for (std::string line; std::getline(file, line);) {

@@ -3,9 +3,9 @@
 struct Whole {
   at::Tensor inputs;
 };
-struct Model {
+struct Uncut {
   at::Tensor forward(const Whole& batch) { return batch.inputs; }
 };
-at::Tensor use(ddpxx::DataParallel& strategy, Model& model, const Whole& batch) {
+at::Tensor use(ddpxx::DataParallel& strategy, Uncut& model, const Whole& batch) {
   return strategy.forward(model, batch, [](auto& m, auto&, const auto& part) { return m.forward(part); });
 }

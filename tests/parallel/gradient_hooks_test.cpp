@@ -14,6 +14,7 @@
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/hooks/batched_power_sgd.hpp>
 #include <ddpxx/parallel/hooks/compress.hpp>
 #include <ddpxx/parallel/hooks/no_hook.hpp>
 #include <ddpxx/parallel/hooks/post_local_sgd.hpp>
@@ -31,8 +32,9 @@ namespace {
 using BF16PowerSGD = Compress<at::kBFloat16, PowerSGD>;
 
 static_assert(ParallelStrategy<DDPWith<FP16Compress>> && ParallelStrategy<DDPWith<BF16PowerSGD>> &&
-              ParallelStrategy<DDPWith<PowerSGD>> && ParallelStrategy<DDPWith<Quantize>> &&
-              ParallelStrategy<DDPWith<PostLocalSGD>> && ParallelStrategy<DDPWith<NoSync>>);
+              ParallelStrategy<DDPWith<PowerSGD>> && ParallelStrategy<DDPWith<BatchedPowerSGD>> &&
+              ParallelStrategy<DDPWith<Quantize>> && ParallelStrategy<DDPWith<PostLocalSGD>> &&
+              ParallelStrategy<DDPWith<NoSync>>);
 
 using Gradients_ = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -107,6 +109,7 @@ class HookParity : public testing::Test {
       for (const std::int64_t rank : {2, 4})
         inputs().emplace("q." + std::to_string(rank) + "." + item.key(), at::randn({columns, rank}));
     }
+    for (const std::int64_t rank : {2, 4}) inputs().emplace("batched." + std::to_string(rank), at::randn({26, rank}));
     const auto given = folder / "given.safetensors", result = folder / "result.safetensors";
     write_safetensors(given, inputs(), {});
     run_python("../parallel/hooks_reference.py", {given.string(), result.string()});
@@ -164,6 +167,16 @@ class HookParity : public testing::Test {
           EXPECT_TRUE(at::allclose(ours, theirs, 1e-4, 1e-5)) << case_name << " step " << step;
         });
   }
+
+  static void expect_close_batched_power_sgd(std::int64_t rank) {
+    const auto rank_text = std::to_string(rank);
+    compare<BatchedPowerSGD>(
+        "batched_" + rank_text, {.matrix_rank = rank, .start_step = kStart},
+        [&](auto& ddp) { ddp.hook().set_q(0, inputs().at("batched." + rank_text)); },
+        [&](int step, const at::Tensor& ours, const at::Tensor& theirs) {
+          EXPECT_TRUE(at::allclose(ours, theirs, 1e-4, 1e-5)) << "rank " << rank << " step " << step;
+        });
+  }
 };
 
 TEST_F(HookParity, FP16CompressEqualsPyTorchsBitForBit) { expect_same_bits<FP16Compress>("fp16"); }
@@ -171,6 +184,8 @@ TEST_F(HookParity, BF16CompressEqualsPyTorchsBitForBit) { expect_same_bits<BF16C
 TEST_F(HookParity, QuantizeEqualsPyTorchsBitForBit) { expect_same_bits<Quantize>("quantize"); }
 TEST_F(HookParity, PowerSGDOfRankTwoAgreesWithPyTorchs) { expect_close_power_sgd(2); }
 TEST_F(HookParity, PowerSGDOfRankFourAgreesWithPyTorchs) { expect_close_power_sgd(4); }
+TEST_F(HookParity, BatchedPowerSGDOfRankTwoAgreesWithPyTorchs) { expect_close_batched_power_sgd(2); }
+TEST_F(HookParity, BatchedPowerSGDOfRankFourAgreesWithPyTorchs) { expect_close_batched_power_sgd(4); }
 
 /// Random gradients that differ between ranks and steps, and their mean over the ranks.
 Gradients_ gradients_of_rank(int rank, int step) {
@@ -195,10 +210,11 @@ double distance(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm
 template <class Hook>
 class AveragingHook : public testing::Test {
  public:
-  static constexpr bool kPowerSGD = std::is_same_v<Hook, PowerSGD> || std::is_same_v<Hook, BF16PowerSGD>;
+  static constexpr bool kBatched = std::is_same_v<Hook, BatchedPowerSGD>;
+  static constexpr bool kPowerSGD = kBatched || std::is_same_v<Hook, PowerSGD> || std::is_same_v<Hook, BF16PowerSGD>;
 };
-using AveragingHooks =
-    testing::Types<AllReduce, FP16Compress, BF16Compress, PowerSGD, BF16PowerSGD, Quantize, PostLocalSGD>;
+using AveragingHooks = testing::Types<AllReduce, FP16Compress, BF16Compress, PowerSGD, BatchedPowerSGD, BF16PowerSGD,
+                                      Quantize, PostLocalSGD>;
 TYPED_TEST_SUITE(AveragingHook, AveragingHooks);
 
 TYPED_TEST(AveragingHook, LeavesAllRanksTheSameBitsInEveryBucket) {
@@ -219,7 +235,7 @@ TYPED_TEST(AveragingHook, LeavesAllRanksTheSameBitsInEveryBucket) {
           auto bits = mine.clone();
           broadcast(bits, group);
           EXPECT_TRUE(at::equal(bits, mine)) << name;
-          const bool whole = !TestFixture::kPowerSGD || step == 0 || name == "bias";
+          const bool whole = !TestFixture::kPowerSGD || step == 0 || (name == "bias" && !TestFixture::kBatched);
           EXPECT_LT(distance(mine, mean), whole ? 0.02 : 2.0) << name << " step " << step;
         }
       }
@@ -239,10 +255,14 @@ TYPED_TEST(AveragingHook, AddsUpMicroSteps) {
   });
 }
 
-/// The mean of what PowerSGD makes of one gradient over many steps, as a distance from the true mean of the ranks.
+/// The mean of what a hook makes of one gradient over many steps, as a distance from the true mean of the ranks.
+template <class Hook>
 double drift(Group& group, int steps, bool error_feedback) {
-  Trained<PowerSGD> trained{{.hook = {.start_step = 0, .min_compression_rate = 1.0, .error_feedback = error_feedback}},
-                            group};
+  typename Hook::Config config;
+  config.start_step = 0;
+  config.error_feedback = error_feedback;
+  if constexpr (requires { config.min_compression_rate; }) config.min_compression_rate = 1.0;
+  Trained<Hook> trained{{.hook = config}, group};
   auto sum = at::zeros({24, 16});
   for (int step = 0; step < steps; ++step) {
     trained.backward(gradients_of_rank(group.rank(), 0));
@@ -251,14 +271,42 @@ double drift(Group& group, int steps, bool error_feedback) {
   return distance(sum / steps, mean_gradients(group.size(), 0).at(0).second);
 }
 
-TEST(PowerSGDHook, ErrorFeedbackGivesBackWhatCompressionLost) {
+template <class Hook>
+void expect_that_error_feedback_gives_back() {
   spawn_ranks(2, [](Group& group) {
     ASSERT_EQ(mean_gradients(2, 0).at(0).first, "matrix");
-    const auto without = drift(group, 20, false), after_20 = drift(group, 20, true), after_80 = drift(group, 80, true);
+    const auto without = drift<Hook>(group, 20, false), after_20 = drift<Hook>(group, 20, true),
+               after_80 = drift<Hook>(group, 80, true);
     EXPECT_GT(without, 0.6);
     EXPECT_LT(after_20, 0.8 * without);
     EXPECT_LT(after_80, 0.4 * after_20);
   });
+}
+TEST(PowerSGDHook, ErrorFeedbackGivesBackWhatCompressionLost) { expect_that_error_feedback_gives_back<PowerSGD>(); }
+TEST(BatchedPowerSGDHook, ErrorFeedbackGivesBackWhatCompressionLost) {
+  expect_that_error_feedback_gives_back<BatchedPowerSGD>();
+}
+
+TEST(BatchedPowerSGDHook, ABucketOfLowRankArrivesWholeAlsoAfterAStepOfZeros) {
+  for (const std::int64_t rank : {1, 2, 3})
+    spawn_ranks(2, [&](Group& group) {
+      Trained<BatchedPowerSGD> trained{{.ddp = {.bucket_bytes_list = {1}, .find_unused_parameters = true},
+                                        .hook = {.matrix_rank = rank, .start_step = 0}},
+                                       group};
+      for (const double value : {0.0, 2.0, 0.0, -3.0}) {
+        trained.backward({{"bias", at::full({16}, value)}});  // of rank 1 as a square of 4 x 4
+        EXPECT_TRUE(at::allclose(trained.model.gradient("bias"), at::full({16}, value), 1e-4, 1e-5)) << value;
+        EXPECT_TRUE(at::equal(trained.model.gradient("matrix"), at::zeros({24, 16})));
+      }
+    });
+}
+
+TEST(BatchedPowerSGDHook, RefusesAQOfAnotherShapeThanTheBuckets) {
+  Group alone;
+  Trained<BatchedPowerSGD> trained{{}, alone};
+  EXPECT_THROW(trained.ddp.hook().set_q(0, at::zeros({26, 2})), Error);
+  EXPECT_THROW(trained.ddp.hook().set_q(0, at::zeros({25, 1})), Error);
+  EXPECT_NO_THROW(trained.ddp.hook().set_q(0, at::zeros({26, 1})));
 }
 
 at::Tensor outer(int seed) {

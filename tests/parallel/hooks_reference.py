@@ -1,7 +1,8 @@
 """Runs PyTorch's DDP communication hooks on two ranks: python3 hooks_reference.py TENSORS.safetensors RESULT.safetensors
 
-TENSORS has the gradient that rank R computes in step S as `gradient.S.R.NAME`, and the Qs of PowerSGD with rank K as
-`q.K.NAME`. RESULT has what DDP makes of each step's gradients as `CASE.S.NAME`.
+TENSORS has the gradient that rank R computes in step S as `gradient.S.R.NAME`, the Qs of PowerSGD with rank K as
+`q.K.NAME`, and those of the batched PowerSGD as `batched.K`. TENSORS is in alphabetical order, in which a bucket has
+the parameters. RESULT has what DDP makes of each step's gradients as `CASE.S.NAME`.
 """
 import importlib
 import os
@@ -50,6 +51,26 @@ def power_sgd(model, qs, rank):
     return hook
 
 
+def batched_power_sgd(model, q):
+    """The same for batched_powerSGD_hook, which hands a matrix to a function that takes batches of them."""
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=q.shape[1], start_powerSGD_iter=START)
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+
+    def hook(_, bucket):
+        if state.iter == START:
+            names = [name_of[id(parameter)] for parameter in bucket.parameters()]
+            assert names == list(reversed(name_of.values())), names
+            state.q_memory_dict[bucket.index()] = q.clone()
+            state.p_memory_dict[bucket.index()] = torch.empty_like(q)
+        return powerSGD_hook.batched_powerSGD_hook(state, bucket)
+
+    return hook
+
+
+def take_single_matrices(orthogonalize):
+    return lambda matrix, epsilon=0: orthogonalize(matrix.unsqueeze(0) if matrix.dim() == 2 else matrix, epsilon)
+
+
 def quantize(group, bucket):
     """quantization_pertensor_hook, whose futures understand NCCL's results only."""
     tensor = bucket.buffer()
@@ -76,17 +97,20 @@ def run_rank(rank, tensors, meeting, result_path):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD_SIZE)
     group = dist.group.WORLD
+    powerSGD_hook._orthogonalize = take_single_matrices(powerSGD_hook._orthogonalize)
     cases = {
         "fp16": lambda model: (group, default_hooks.fp16_compress_hook),
         "bf16": lambda model: (group, default_hooks.bf16_compress_hook),
         "quantize": lambda model: (group, quantize),
         "power_sgd_2": lambda model: (None, power_sgd(model, part(tensors, "q."), 2)),
         "power_sgd_4": lambda model: (None, power_sgd(model, part(tensors, "q."), 4)),
+        "batched_2": lambda model: (None, batched_power_sgd(model, tensors["batched.2"])),
+        "batched_4": lambda model: (None, batched_power_sgd(model, tensors["batched.4"])),
     }
     result = {}
     for case, hook in cases.items():
         model = Given({
-name: tensor.shape for name, tensor in part(tensors, "gradient.0.0.").items()})
+name: tensor.shape for name, tensor in reversed(part(tensors, "gradient.0.0.").items())})
         ddp = DistributedDataParallel(model)
         ddp.register_comm_hook(*hook(model))
         step = 0

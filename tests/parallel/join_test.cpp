@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -247,6 +248,57 @@ TEST(Join, IsOverOnceAllHaveSaidSo) {
   trained.backward(batch_of(0, 0));
   EXPECT_FALSE(join.shadow());
   EXPECT_THROW(join.step(), Error);
+}
+
+struct Block : torch::nn::Module, Layer {
+  Block() { weight = register_parameter("weight", at::full({8, 8}, 0.1)); }
+  at::Tensor forward(const at::Tensor& x) { return at::matmul(x, weight).tanh(); }
+  at::Tensor weight;
+};
+struct Deep : torch::nn::Module {
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    return run(*second, run(*first, x)).square().sum();
+  }
+  std::shared_ptr<Block> first = register_module("first", std::make_shared<Block>()),
+                         second = register_module("second", std::make_shared<Block>());
+};
+
+/// Where the weights of two layers end, on ranks that run out of batches one after the other.
+template <class Strategy>
+std::vector<at::Tensor> trained_in_turn(Group& group) {
+  Deep net;
+  FlatModel flat{net};
+  Strategy strategy{{}, group};
+  strategy.attach(flat);
+  Join join{strategy};
+  const auto step = [&] {
+    for (const auto& slice : strategy.slices()) at::Tensor{slice.values}.sub_(slice.gradients, kRate);
+    strategy.finish_step();
+  };
+  for (int i = 0; i < kBatches[static_cast<std::size_t>(group.rank())]; ++i) {
+    join.step();
+    strategy.begin_backward(Sync::now);
+    strategy
+        .forward(net, batch_of(group.rank(), i),
+                 [](auto& model, auto& run, const auto& batch) { return model.forward(run, batch); })
+        .backward();
+    strategy.finish_backward();
+    step();
+  }
+  while (join.shadow()) step();
+  return {net.first->weight.detach().clone(), net.second->weight.detach().clone()};
+}
+
+TEST(Join, StandsInForRecomputedLayersAsForOthers) {
+  spawn_ranks(kWorld, [](Group& group) {
+    const auto plain = trained_in_turn<DDP>(group), recomputed = trained_in_turn<Recompute<DDP>>(group);
+    EXPECT_FALSE(at::equal(plain[0], at::full({8, 8}, 0.1)));
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_TRUE(at::equal(recomputed[i], plain[i]));
+      expect_same_everywhere(recomputed[i], group);
+    }
+  });
 }
 
 TEST(Join, AHookCarriesOnWithItsOwnState) {

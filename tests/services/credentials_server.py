@@ -12,15 +12,22 @@ import os
 import select
 import stat
 import threading
+import time
 
 EC2_TOKEN, CONTAINER_TOKEN = "a-token-of-the-metadata-service", "a-token-of-the-container"
 ROLES = "/latest/meta-data/iam/security-credentials/"
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_):
+        pass  # Clients give up waiting.
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     lock = threading.Lock()
     failures = 0
+    stall = 0.0
 
     def log_message(self, *_):
         pass
@@ -32,7 +39,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content.encode())
 
     def counted(self, what):
-        """Counts a request; says whether it is one that must fail."""
+        """Counts a request, lets it wait; says whether it is one that must fail."""
+        time.sleep(Handler.stall)
         with self.lock:
             fails = Handler.failures > 0
             Handler.failures -= fails
@@ -50,6 +58,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_PUT(self):
         if self.path.startswith("/failures/"):
             Handler.failures = int(self.path.removeprefix("/failures/"))
+            self.answer(200)
+        elif self.path.startswith("/stall/"):
+            Handler.stall = float(self.path.removeprefix("/stall/"))
+            self.answer(200)
+        elif self.path == "/keys":
+            Handler.given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.answer(200)
         elif self.path != "/latest/api/token":
             self.answer(404)
@@ -87,7 +101,7 @@ def main():
     if arguments.session_token:
         Handler.given["Token"] = arguments.session_token
     Handler.counters = dict.fromkeys(("token", "role", "ec2_keys", "container_keys", "failed"), 0)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
     endpoint = "http://127.0.0.1:%d" % server.server_port
     print(json.dumps({"endpoint": endpoint, "container_uri": endpoint + "/container",
                       "container_token": CONTAINER_TOKEN, "pid": os.getpid()}), flush=True)

@@ -1,16 +1,21 @@
-"""Each rule of the fault proxy, and the credentials server, against a small server of the standard library."""
+"""Each rule of the fault proxy, the TLS proxy and the credentials server, against a small server of the standard
+library."""
 
 import contextlib
 import http.client
 import http.server
 import json
 import pathlib
+import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
+import urllib.error
 import urllib.parse
+import urllib.request
 
 HERE = pathlib.Path(__file__).parent
 CONTENT = bytes(range(256)) * 4096  # One MiB.
@@ -228,6 +233,33 @@ class CredentialsServer(unittest.TestCase):
             self.assertEqual(ask(endpoint, "GET", path, Authorization=server["container_token"])[0], 200)
             counters = json.loads(ask(endpoint, "GET", "/counters")[1])
             self.assertEqual(counters, {"token": 1, "role": 1, "ec2_keys": 1, "container_keys": 1, "failed": 1})
+
+    def test_changes_its_keys_and_stalls(self):
+        with program("credentials_server.py", "key", "secret") as server:
+            endpoint, known = server["endpoint"], {"Authorization": server["container_token"]}
+            self.assertEqual(ask(endpoint, "PUT", "/keys", json.dumps({"AccessKeyId": "next"}))[0], 200)
+            self.assertEqual(json.loads(ask(endpoint, "GET", "/container", **known)[1])["AccessKeyId"], "next")
+            self.assertEqual(ask(endpoint, "PUT", "/stall/5")[0], 200)
+            with self.assertRaises(TimeoutError):
+                ask(endpoint, "GET", "/container", timeout=0.3, **known)
+            self.assertEqual(ask(endpoint, "PUT", "/stall/0")[0], 200)
+            self.assertEqual(ask(endpoint, "GET", "/container", **known)[0], 200)
+
+
+class TlsProxy(unittest.TestCase):
+    def test_is_trusted_through_its_authority_only(self):
+        upstream = Server(("127.0.0.1", 0), Upstream)
+        self.addCleanup(upstream.server_close)
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        self.addCleanup(upstream.shutdown)
+        Upstream.stored = {"/object": CONTENT}
+        with tempfile.TemporaryDirectory() as folder:
+            with program("tls_proxy.py", f"http://127.0.0.1:{upstream.server_port}", folder) as proxy:
+                trusted = ssl.create_default_context(cafile=proxy["ca_bundle"])
+                with urllib.request.urlopen(proxy["endpoint"] + "/object", context=trusted) as answer:
+                    self.assertEqual(answer.read(), CONTENT)
+                with self.assertRaisesRegex(urllib.error.URLError, "CERTIFICATE_VERIFY_FAILED"):
+                    urllib.request.urlopen(proxy["endpoint"] + "/object", context=ssl.create_default_context())
 
 
 if __name__ == "__main__":

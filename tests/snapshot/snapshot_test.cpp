@@ -365,6 +365,45 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
   EXPECT_THROW(Snapshots{storage}.publish(manifest), Error);
 }
 
+TEST(Snapshots, WithoutTheirDateAndTheOrderOfParametersAreReadAllTheSame) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  const auto path = folder / "step-00000001" / "manifest.json";
+  auto text = read_file(path, Errc::storage);
+  for (const std::string key : {"\"written_at\"", "\"parameters\""}) {
+    const auto begin = text.find(key);
+    ASSERT_NE(begin, std::string::npos);
+    text.erase(begin - 1, text.find(',', begin) - begin + 1);
+  }
+  text.resize(text.rfind(",\"crc32c\""));
+  text += ",\"crc32c\":\"" + sums_text({crc32c(bytes_of(text))}) + "\"}\n";
+  std::ofstream{path} << text;
+  EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1)));
+}
+
+TEST(Snapshots, CountTheAttemptsToLoadThemUntilTheyAreForgottenOrSetAside) {
+  const TemporaryFolder folder;
+  Folder storage{folder.path()};
+  const Snapshots snapshots{storage};
+  save_snapshot(storage, snapshot_of(1));
+  const auto stored = [&] { return snapshots.list().front(); };
+  EXPECT_EQ(snapshots.attempts(stored()), 0);
+  snapshots.note_attempts(stored(), 3);
+  EXPECT_EQ(snapshots.attempts(stored()), 3);
+  EXPECT_TRUE(same(load_snapshot(storage).value(), snapshot_of(1))) << "whoever only looks does not mind";
+  snapshots.forget_attempts(stored());
+  snapshots.forget_attempts(stored());
+  EXPECT_EQ(snapshots.attempts(stored()), 0);
+  for (const char* text : {"", "rubbish", "-7\n"}) {
+    folder.file("step-00000001/attempts", text);
+    EXPECT_EQ(snapshots.attempts(stored()), 0) << text;
+  }
+  snapshots.note_attempts(stored(), 2);
+  snapshots.set_aside(stored());
+  save_snapshot(storage, snapshot_of(1));
+  EXPECT_EQ(snapshots.attempts(stored()), 0) << "the snapshot that takes its place";
+}
+
 TEST(Snapshots, OfAnotherVersionAreNeitherDamagedNorTouched) {
   const TemporaryFolder folder;
   save_snapshot(folder.path(), snapshot_of(1));

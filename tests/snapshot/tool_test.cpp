@@ -1,4 +1,6 @@
 // `ddpxx snapshot` as its user sees it.
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +34,15 @@ class SnapshotTool : public testing::Test {
   }
   static Snapshot snapshot_of(std::int64_t step) {
     Snapshot snapshot{.step = step, .epoch = 2, .position = 48, .world_size = 3, .settings = {}, .tensors = {}};
-    snapshot.settings = {{"training.seed", "5"}};
+    snapshot.settings = {{"training.seed", "5"}, {"optimizer.learning_rate", "0.02"}, {"optimizer.beta2", "0.95"}};
+    snapshot.parameters = {{"weight", true}, {"table", false}, {"bias", false}};
+    for (const char* name : {"table", "bias"}) snapshot.tensors.emplace(std::string{"model."} + name, at::ones({3}));
+    for (const char* name : {"table", "bias"})
+      for (const char* moment : {"exp_avg", "exp_avg_sq", "ema"})
+        snapshot.tensors.emplace(std::string{"optimizer."} + moment + '.' + name,
+                                 at::full({3}, static_cast<double>(name[0])));
+    snapshot.tensors.emplace("optimizer.exp_avg_sq.weight", at::ones({3, 4}));
+    snapshot.tensors.emplace("optimizer.step", at::full({}, static_cast<double>(step), at::kFloat));
     snapshot.tensors.emplace("model.weight", at::full({3, 4}, static_cast<double>(step)));
     snapshot.tensors.emplace("optimizer.exp_avg.weight", at::zeros({3, 4}));
     return snapshot;
@@ -62,8 +72,9 @@ TEST_F(SnapshotTool, ListsTheNewestFirstAndWhatIsDamaged) {
 }
 
 TEST_F(SnapshotTool, ShowsWhatASnapshotHolds) {
-  EXPECT_THAT(tool("show").out, AllOf(HasSubstr("step 200, epoch 2, position 48, 3 ranks"),
-                                      HasSubstr("model.weight  F32 [3, 4]"), HasSubstr("training.seed=5")));
+  EXPECT_THAT(tool("show").out,
+              AllOf(HasSubstr("step 200, epoch 2, position 48, 3 ranks"), HasSubstr("model.weight  F32 [3, 4]"),
+                    HasSubstr("training.seed=5"), HasSubstr("\nwritten 2"), HasSubstr(" UTC\n")));
   EXPECT_THAT(tool("show", {"step=100"}).out, HasSubstr("step 100"));
   const auto none = tool("show", {"step=7"});
   EXPECT_EQ(none.code, 4);
@@ -92,7 +103,7 @@ TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
   const auto file = folder_ / "all.safetensors";
   ASSERT_EQ(tool("convert", {"to=" + file.string(), "what=model"}).code, 0);
   const auto tensors = read_safetensors(file).tensors;
-  EXPECT_EQ(tensors.size(), 1u);
+  EXPECT_EQ(tensors.size(), 3u);
   EXPECT_TRUE(at::equal(tensors.at("model.weight"), at::full({3, 4}, 200.0)));
   const auto pt = folder_ / "weights.pt";
   ASSERT_EQ(tool("convert", {"to=" + pt.string(), "layout=torchrun_tutorial"}).code, 0);
@@ -101,12 +112,64 @@ TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
   EXPECT_EQ(load_snapshot(folder_ / "copy")->step, 100);
 }
 
+TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {
+  const auto converted = [&](const char* layout) {
+    const auto file = folder_ / (std::string{layout} + ".pt");
+    EXPECT_EQ(tool("convert", {"to=" + file.string(), std::string{"layout="} + layout}).code, 0);
+    return from_python(read_pt(file)).optimizer;
+  };
+  const auto first_of = [](const PickleValue& optimizer, std::size_t i) {
+    const auto& state = optimizer.get<PickleDict>("it").find("state")->get<PickleDict>("state").entries.at(i).second;
+    const auto& entries = state.get<PickleDict>("a state");
+    EXPECT_EQ(entries.find("step")->get<at::Tensor>("step").item<float>(), 200.0F);
+    EXPECT_EQ(entries.find("ema"), nullptr) << "no optimizer of Python has one";
+    return entries.find("exp_avg")->get<at::Tensor>("exp_avg").view(-1)[0].item<double>();
+  };
+  const auto groups_of = [](const PickleValue& optimizer) {
+    return optimizer.get<PickleDict>("it").find("param_groups")->get<PickleList>("param_groups");
+  };
+  const auto two = converted("mingpt_ddp");
+  ASSERT_EQ(groups_of(two).size(), 2u) << "what decays, then the rest by name";
+  EXPECT_EQ(first_of(two, 0), 0.0);
+  EXPECT_EQ(first_of(two, 1), 'b');
+  EXPECT_EQ(first_of(two, 2), 't');
+  const auto one = converted("guide");
+  const auto groups = groups_of(one);
+  ASSERT_EQ(groups.size(), 1u) << "model.parameters()";
+  EXPECT_EQ(first_of(one, 1), 't');
+  EXPECT_EQ(first_of(one, 2), 'b');
+  const auto& group = groups[0].get<PickleDict>("a group");
+  EXPECT_EQ(group.find("lr")->get<double>("lr"), 0.02);
+  EXPECT_EQ(group.find("betas")->get<PickleTuple>("betas").items.at(1).get<double>("beta2"), 0.95);
+  EXPECT_TRUE(converted("torchrun_tutorial").is_none());
+}
+
+TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {
+  auto old = snapshot_of(300);
+  old.parameters.clear();
+  save_snapshot(folder_ / "run", old);
+  const auto file = folder_ / "old.pt";
+  EXPECT_THAT(tool("convert", {"to=" + file.string()}).out, HasSubstr("without an optimizer's state"));
+  EXPECT_TRUE(from_python(read_pt(file)).optimizer.is_none());
+}
+
 TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
   EXPECT_EQ(tool("prune").code, 2);
   EXPECT_EQ(load_snapshot(folder_ / "run")->step, 200);
   const auto pruned = tool("prune", {"keep_last=1"});
   EXPECT_EQ(pruned.code, 0) << pruned.err;
   EXPECT_THAT(pruned.out, HasSubstr("1 of 2 snapshots removed"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
+}
+
+TEST_F(SnapshotTool, PruneKeepsByEpochsAndByTime) {
+  save_snapshot(folder_ / "run", snapshot_of(300));
+  EXPECT_EQ(tool("prune", {"keep_last=1", "keep_every_epochs=2"}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "the first one after two epochs";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000200"));
+  EXPECT_EQ(tool("prune", {"keep_last=1", "keep_every_time=1h30m"}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "the oldest one";
+  EXPECT_EQ(tool("prune", {"keep_last=1"}).code, 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
 }
 

@@ -1,12 +1,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,111 +11,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include <ddpxx/data/batch.hpp>
-#include <ddpxx/nn/gpt.hpp>
-#include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/zero.hpp>
-#include <ddpxx/precision/float32.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
-#include <ddpxx/testing.hpp>
-#include <ddpxx/train/trainer.hpp>
 
-#include "../temporary_folder.hpp"
+#include "training_run.hpp"
 
 namespace ddpxx {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kGlobalBatch = 12;
-
-/// Sample i is a short run of tokens that depends on i only.
-struct Tokens {
-  std::int64_t size() const { return 4 * kGlobalBatch; }
-  Batch batch(std::span<const std::int64_t> indices) const {
-    auto start = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
-    const auto ids = (start * 7 + at::arange(9, at::kLong) * (start % 3 + 1)) % 11;
-    return {ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), ids.size(0) * 8};
-  }
-};
-
-struct RunOptions {
-  std::int64_t max_steps = 0;
-  std::int64_t save_every = 0;
-  double dropout = 0.0;
-  SnapshotConfig snapshot = {};
-  std::string failpoint = {};  ///< Met by the rank below.
-  int failing_rank = 0;
-};
-
-class Checkpoint : public testing::Test {
- protected:
-  fs::path place() const { return folder_ / "run"; }
-
-  /// Trains up to a step, going on from what is in `place()`; ranks share a global batch of one size in every world.
-  template <class Strategy>
-  void train(int world_size, const RunOptions& options, const typename Strategy::Config& strategy = {}) {
-    spawn_ranks(world_size, [&](Group& group) {
-      if (!options.failpoint.empty() && group.rank() == options.failing_rank)
-        ::setenv("DDPXX_FAILPOINT", options.failpoint.c_str(), 1);
-      using Train = Trainer<GPT, Tokens, AdamW, Float32, Strategy>;
-      typename Train::Config config;
-      config.batch_size = kGlobalBatch / group.size();
-      config.strategy = strategy;
-      config.training = {.max_steps = options.max_steps,
-                         .max_epochs = 0,
-                         .seed = 5,
-                         .ema_decay = 0.9,
-                         .save_dir = place().string(),
-                         .save_every = options.save_every,
-                         .metrics = (folder_ / "metrics.jsonl").string()};
-      config.snapshot = options.snapshot;
-      config.optimizer.learning_rate = 1e-2;
-      at::manual_seed(3);
-      const GPTConfig model{.n_layer = 2, .n_head = 2, .n_embd = 16, .dropout = options.dropout};
-      Train{group, std::make_shared<GPT>(model, 11, 8), std::make_shared<Tokens>(), config}.fit();
-    });
-  }
-
-  std::vector<double> losses() const {
-    std::map<std::int64_t, double> losses;
-    std::ifstream file{folder_ / "metrics.jsonl"};
-    for (std::string line; std::getline(file, line);) {
-      const auto row = nlohmann::json::parse(line);
-      losses[row["step"]] = row["loss"];
-    }
-    std::vector<double> values;
-    for (const auto& [step, loss] : losses) values.push_back(loss);
-    return values;
-  }
-  Snapshot snapshot() const { return load_snapshot(place()).value(); }
-  std::vector<std::int64_t> steps() const {
-    Folder storage{place()};
-    std::vector<std::int64_t> steps;
-    for (const auto& stored : Snapshots{storage}.list())
-      if (stored.published) steps.push_back(stored.step);
-    return steps;
-  }
-  void forget() {
-    fs::remove_all(place());
-    fs::remove(folder_ / "metrics.jsonl");
-  }
-
- private:
-  TemporaryFolder folder_;
-};
-
-void expect_same_bits(const Snapshot& got, const Snapshot& expected) {
-  EXPECT_EQ(got.step, expected.step);
-  EXPECT_EQ(got.position, expected.position);
-  ASSERT_EQ(got.tensors.size(), expected.tensors.size());
-  for (const auto& [name, tensor] : expected.tensors) EXPECT_TRUE(at::equal(got.tensors.at(name), tensor)) << name;
-}
+class Checkpoint : public TrainingRun {};
 
 TEST_F(Checkpoint, WrittenByAnyStrategyAtAnyWorldSizeLoadsIntoAnyOther) {
   train<DDP>(1, {.max_steps = 12});
@@ -249,6 +155,31 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileTrainingGoesOn) {
   EXPECT_LT(losses().size(), 245u) << "at the end of the run it would be published in any case";
 }
 
+TEST_F(Checkpoint, InTheBackgroundIsPublishedWithoutAStepThatWaitsForIt) {
+  train<DDP>(2, {.max_steps = 60,
+                 .save_every = 20,
+                 .snapshot = {.writing = SnapshotWriting::background, .keep_last = 0},
+                 .failpoint = "snapshot.before_publish:sleep:2000@1"});
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{60, 40, 20}));
+  EXPECT_LT(longest_step_ms(), 1500.0);
+}
+
+TEST_F(Checkpoint, KnowsTheModelsOrderOfParametersAndWhichDecay) {
+  train<FSDP>(2, {.max_steps = 1});
+  Folder storage{place()};
+  const Snapshots snapshots{storage};
+  const auto manifest = snapshots.read(snapshots.list().front()).manifest.value();
+  const GPT model{{.n_layer = 2, .n_head = 2, .n_embd = 16}, 11, 8};
+  const auto named = model.named_parameters();
+  ASSERT_EQ(manifest.parameters.size(), named.size());
+  for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
+    const auto& item = named[i];
+    EXPECT_EQ(manifest.parameters[i].name, item.key());
+    EXPECT_EQ(manifest.parameters[i].decays, model.decays(item.key(), item.value())) << item.key();
+  }
+  EXPECT_NEAR(static_cast<double>(manifest.written_at), static_cast<double>(seconds_since_1970()), 60.0);
+}
+
 TEST_F(Checkpoint, DueWhileOneIsWrittenIsLeftOutIfSoChosenButNeverTheLast) {
   train<DDP>(2, {.max_steps = 8,
                  .save_every = 2,
@@ -262,6 +193,21 @@ TEST_F(Checkpoint, DueWhileOneIsWrittenIsLeftOutIfSoChosenButNeverTheLast) {
 TEST_F(Checkpoint, KeepsTheNewestTwoUnlessToldOtherwise) {
   train<DDP>(1, {.max_steps = 7, .save_every = 2});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6}));
+}
+
+TEST_F(Checkpoint, KeepsTheFirstOneOfEveryEpochAndTheOldestOfAnHour) {
+  const RunOptions by_epochs{.max_steps = 14, .save_every = 2, .snapshot = {.keep_last = 1, .keep_every_epochs = 2}};
+  train<DDP>(1, by_epochs);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{14, 8})) << "four steps are an epoch";
+  forget();
+  train<DDP>(1, {.max_steps = 14, .save_every = 2, .snapshot = {.keep_last = 1, .keep_every_time = 3600.0}});
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{14, 2}));
+}
+
+TEST_F(Checkpoint, IsSavedByTheClockOfRankZeroOnAllRanks) {
+  train<DDP>(2, {.snapshot = {.keep_last = 0}, .max_time = 1.2, .save_every_time = 0.3});
+  EXPECT_GE(steps().size(), 2u) << "one at the end, and one before";
+  EXPECT_LE(steps().size(), 5u) << "after 0.3, 0.6 and 0.9 seconds, perhaps after 1.2, and at the end";
 }
 
 TEST_F(Checkpoint, OfAPlaceInUseIsRefusedWithItsOwner) {

@@ -1,4 +1,5 @@
-// ddpxx/config/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets.
+// ddpxx/config/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets, or a
+// map in braces.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ddpxx/config/source.hpp>
 
@@ -17,11 +19,20 @@ struct ArgumentValue {
   std::string problem{};
 };
 
+/// The entries of `{a: 1, 'b c': [2]}`, or what keeps the text from being a map.
+struct ArgumentMap {
+  std::vector<std::pair<std::string, GivenValue>> entries{};
+  std::string problem{};
+};
+
 enum class Brackets { are_text, are_list };
 
 /// Quotes of either kind go, and inside them `\n`, `\t`, `\\`, `\"` and `\'` stand for one character. Where brackets
 /// are lists, `[1, 'a, b', [2]]` is one.
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
+
+/// Reads a map in braces.
+inline ArgumentMap read_argument_map(std::string_view text, const Position& place);
 
 namespace detail {
 
@@ -33,6 +44,28 @@ class ArgumentReader {
     auto value = take_list();
     if (problem_.empty() && !text_.empty()) problem_ = "nothing may follow the closing ]";
     return {std::move(value), std::move(problem_)};
+  }
+
+  ArgumentMap map() {
+    ArgumentMap map;
+    text_.remove_prefix(1);
+    for (skip_spaces(); problem_.empty() && !text_.starts_with('}'); skip_spaces()) {
+      auto key = is_quote() ? take_quoted().text : take_plain(":,}");
+      if (!text_.starts_with(':')) problem_ = "an entry of the map is written key: value";
+      if (!problem_.empty()) break;
+      text_.remove_prefix(1);
+      skip_spaces();
+      map.entries.emplace_back(std::move(key), take_item(",}"));
+      skip_spaces();
+      if (text_.starts_with(','))
+        text_.remove_prefix(1);
+      else if (!text_.starts_with('}') && problem_.empty())
+        problem_ = text_.empty() ? "this { is never closed" : "a comma is missing in the map";
+    }
+    if (problem_.empty()) text_.remove_prefix(1);
+    if (problem_.empty() && !text_.empty()) problem_ = "nothing may follow the closing }";
+    map.problem = std::move(problem_);
+    return map;
   }
 
   /// A quote at the start has its partner at the end, or the text is taken as it is: `'tis` is no quote.
@@ -77,7 +110,7 @@ class ArgumentReader {
     text_.remove_prefix(1);
     if (++depth_ > kDeepest) problem_ = "nested more than 64 levels deep";
     for (skip_spaces(); problem_.empty() && !text_.starts_with(']'); skip_spaces()) {
-      list.items.push_back(take_item());
+      list.items.push_back(take_item(",]"));
       skip_spaces();
       if (text_.starts_with(','))
         text_.remove_prefix(1);
@@ -89,15 +122,24 @@ class ArgumentReader {
     return list;
   }
 
-  GivenValue take_item() {
+  GivenValue take_item(std::string_view ends) {
     if (text_.starts_with('[')) return take_list();
     if (is_quote()) return take_quoted();
-    const auto end = std::min(text_.find_first_of(",]"), text_.size());
-    auto item = text_.substr(0, end);
+    auto item = plain(take_plain(ends));
+    if (item.text.empty())
+      problem_ = ends.ends_with(']') ? "an item of the list is empty" : "an entry of the map is empty";
+    return item;
+  }
+
+  /// What stands before one of `ends`; `${...}` is taken whole.
+  std::string take_plain(std::string_view ends) {
+    std::size_t end = 0;
+    for (bool inside = false; end < text_.size() && (inside || ends.find(text_[end]) == std::string_view::npos); ++end)
+      inside = inside ? text_[end] != '}' : text_.substr(end).starts_with("${");
+    std::string item{text_.substr(0, end)};
     text_.remove_prefix(end);
-    while (item.ends_with(' ')) item.remove_suffix(1);
-    if (item.empty()) problem_ = "an item of the list is empty";
-    return plain(item);
+    while (item.ends_with(' ')) item.pop_back();
+    return item;
   }
 
   std::string_view text_;
@@ -111,6 +153,10 @@ class ArgumentReader {
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place) {
   detail::ArgumentReader reader{text, place};
   return brackets == Brackets::are_list && text.starts_with('[') ? reader.list() : reader.text();
+}
+
+inline ArgumentMap read_argument_map(std::string_view text, const Position& place) {
+  return detail::ArgumentReader{text, place}.map();
 }
 
 }  // namespace ddpxx

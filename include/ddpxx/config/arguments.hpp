@@ -1,5 +1,6 @@
 // ddpxx/config/arguments.hpp — the command line: `key=value`, `--key=value`, `--key value`, `--flag`, `--no-flag`,
-// and the options that are no settings: --config-name (-cn), --config-path (-cp), --help (-h).
+// `+map.key=value`, `~map.key`, and the options that are no settings: where files lie, and what is shown instead of
+// run.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +28,20 @@ struct OptionValue {
   Position place;
 };
 
+/// What a program does with its configuration: run, or show something about it and end.
+enum class ConfigDeed { run, help, print, print_json, blame, info, schema, init, completion };
+
+enum class ErrorStyle { text, json };
+
 struct ConfigArguments {
   Said said;
   std::vector<OptionValue> config_names;  ///< From left to right.
   std::optional<OptionValue> config_path;
-  bool help = false;
+  std::vector<OptionValue> config_dirs;  ///< Looked into after the path.
+  ConfigDeed deed = ConfigDeed::run;
+  OptionValue subject;   ///< Of help: a key or a group; of init: the file; of completion: the shell.
+  bool resolve = false;  ///< Print values, not the ${...} that they came from.
+  ErrorStyle errors = ErrorStyle::text;
 };
 
 /// Reads the arguments that follow the program's name. The table tells which keys are switches and which are lists.
@@ -42,7 +52,7 @@ namespace detail {
 class ArgumentsReader {
  public:
   ArgumentsReader(std::span<const char* const> arguments, const ConfigTable& table) : table_{table} {
-    source_->order = ConfigSource::kCommandLine;
+    source_->kind = ConfigSource::Kind::arguments;
     for (const char* argument : arguments) source_->lines.emplace_back(argument);
     line_.said.source = source_;
   }
@@ -61,7 +71,29 @@ class ArgumentsReader {
   void read_one(const std::string& argument) {
     if (find_malformed_utf8(argument) != std::string::npos) return complain(at_, "is not UTF-8");
     if (argument == "--help" || argument == "-h") {
-      line_.help = true;
+      show(ConfigDeed::help);
+    } else if (at_ == 0 && argument == "init") {
+      show(ConfigDeed::init);
+    } else if (argument == "--blame") {
+      line_.deed = ConfigDeed::blame;
+    } else if (argument == "--info" || argument == "-i") {
+      line_.deed = ConfigDeed::info;
+    } else if (argument == "--schema") {
+      line_.deed = ConfigDeed::schema;
+    } else if (argument == "--resolve") {
+      line_.resolve = true;
+    } else if (const auto what = option(argument, "--cfg", "-c")) {
+      read_word(*what, {"job", "all", "yaml", "json"},
+                [&](std::size_t i) { line_.deed = i < 3 ? ConfigDeed::print : ConfigDeed::print_json; });
+    } else if (const auto style = option(argument, "--errors", "--errors")) {
+      read_word(*style, {"text", "json"}, [&](std::size_t i) { line_.errors = static_cast<ErrorStyle>(i); });
+    } else if (const auto shell = option(argument, "--completion", "--completion")) {
+      read_word(*shell, {"bash", "zsh", "fish"}, [&](std::size_t) {
+        line_.deed = ConfigDeed::completion;
+        line_.subject = *shell;
+      });
+    } else if (auto folder = option(argument, "--config-dir", "-cd")) {
+      line_.config_dirs.push_back(std::move(*folder));
     } else if (auto name = option(argument, "--config-name", "-cn")) {
       line_.config_names.push_back(std::move(*name));
     } else if (auto path = option(argument, "--config-path", "-cp")) {
@@ -71,6 +103,23 @@ class ArgumentsReader {
     } else {
       read_plain(argument);
     }
+  }
+
+  /// What is shown may be told more closely by the next argument, unless that is a setting or an option.
+  void show(ConfigDeed deed) {
+    line_.deed = deed;
+    const bool has_next = at_ + 1 < source_->lines.size();
+    if (!has_next || source_->lines[at_ + 1].starts_with('-') || next_has_equals()) return;
+    line_.subject = {source_->lines[at_ + 1], place(at_)};
+    take_next();
+  }
+
+  template <class Deed>
+  void read_word(const OptionValue& option, const std::vector<std::string>& words, Deed deed) {
+    const auto found = std::ranges::find(words, option.text);
+    if (option.text.empty()) return;  // told already
+    if (found == words.end()) return complain(option.place.line - 1, not_a_choice(option.text, words));
+    deed(static_cast<std::size_t>(found - words.begin()));
   }
 
   /// `NAME VALUE` or `NAME=VALUE`; none when the argument is another one.
@@ -106,7 +155,7 @@ class ArgumentsReader {
     const auto start = at_;
     const auto equals = argument.find('=');
     auto key = argument.substr(0, equals);
-    std::ranges::replace(key, '-', '_');
+    if (table_.meaning_of(key).kind == KeyMeaning::Kind::unknown) std::ranges::replace(key, '-', '_');
     if (equals != std::string::npos) return say(start, key, argument.substr(equals + 1));
     if (is_switch(key)) return say(start, key, next_is_bool() ? *take_next() : "true");
     const auto meaning = table_.meaning_of(key);
@@ -124,27 +173,63 @@ class ArgumentsReader {
 
   void read_plain(const std::string& argument) {
     const auto equals = argument.find('=');
-    if (argument.starts_with('~')) return complain(at_, "settings cannot be removed; leave it out, or write key=null");
-    if (argument.starts_with('+')) return complain(at_, "settings cannot be added; write key=value without the +");
+    const auto bare = std::min(argument.find_first_not_of("+~"), argument.size());
+    const bool is_entry = table_.meaning_of(argument.substr(bare, equals - bare)).entry.has_value();
+    if (argument.starts_with('~')) {
+      if (!is_entry) return complain(at_, "settings cannot be removed; leave it out, or write key=null");
+      return remove(argument.substr(bare, equals - bare));
+    }
+    if (argument.starts_with('+')) {
+      if (!is_entry) return complain(at_, "settings cannot be added; write key=value without the +");
+      if (equals != std::string::npos)
+        return say(at_, argument.substr(bare, equals - bare), argument.substr(equals + 1));
+    }
     if (argument.starts_with('-'))
       return complain(at_, "is no option; settings are written key=value, --help lists them");
+    const bool is_key = table_.meaning_of(argument).kind != KeyMeaning::Kind::unknown;
+    if (equals == std::string::npos && !is_key && positional_ < table_.positionals.size())
+      return say(at_, std::string{table_.positionals[positional_++]}, argument);
     if (equals == std::string::npos || equals == 0)
       return complain(at_, "is no setting; settings are written key=value, --help lists them");
     say(at_, argument.substr(0, equals), argument.substr(equals + 1));
   }
 
+  void remove(const std::string& key) {
+    line_.said.given.push_back(
+        {.path = key, .keys = places(key, at_), .value = {.place = place(at_)}, .removes = true});
+  }
+
+  std::vector<Position> places(const std::string& key, std::size_t index) const {
+    return std::vector<Position>(path_segments(key).size(), place(index));
+  }
+
   void say(std::size_t index, const std::string& key, const std::string& text) {
-    const ConfigRow* row = table_.meaning_of(key).row;
-    const auto brackets = row != nullptr && row->type->takes_list ? Brackets::are_list : Brackets::are_text;
+    const auto meaning = table_.meaning_of(key);
+    const bool is_value = meaning.row != nullptr;
+    if (is_value && meaning.row->type->is_map() && !meaning.entry && text.starts_with('{'))
+      return say_map(index, key, text);
+    const auto brackets = is_value && meaning.row->type->takes_list ? Brackets::are_list : Brackets::are_text;
     auto read = read_argument_value(text, brackets, place(index));
     if (!read.problem.empty()) return complain(index, read.problem);
+    line_.said.given.push_back({.path = key, .keys = places(key, index), .value = std::move(read.value)});
+  }
+
+  /// The map as it is given, and nothing else in it.
+  void say_map(std::size_t index, const std::string& key, const std::string& text) {
+    auto map = read_argument_map(text, place(index));
+    if (!map.problem.empty()) return complain(index, map.problem);
     line_.said.given.push_back(
-        {key, std::vector<Position>(path_segments(key).size(), place(index)), std::move(read.value)});
+        {.path = key, .keys = places(key, index), .value = {.kind = GivenValue::Kind::group, .place = place(index)}});
+    for (auto& [name, value] : map.entries) {
+      const auto path = path_in(key, name);
+      line_.said.given.push_back({.path = path, .keys = places(path, index), .value = std::move(value)});
+    }
   }
 
   const ConfigTable& table_;
   std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
   std::size_t at_ = 0;
+  std::size_t positional_ = 0;
   ConfigArguments line_;
 };
 

@@ -1,4 +1,4 @@
-// ddpxx/config/codec.hpp — one leaf of a config: a value of a source into a field, and a field into YAML text.
+// ddpxx/config/codec.hpp — one value of a config: what a source says into a field, and a field into YAML text.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/interpolation.hpp>
 #include <ddpxx/config/number.hpp>
 #include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/shape.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -30,8 +33,8 @@ struct Decoded {
   Position place{};
 };
 
-/// How one type is read, printed and named; specialise it for a type of your own. `decode` leaves the field alone when
-/// it reports a problem. `words` names what the field takes: "a whole number".
+/// How one type is read, printed and described; specialise it for a type of your own. `decode` leaves the field alone
+/// when it reports a problem. What `print` writes reads back equal. `shape` says what the field takes.
 template <class T>
 struct ConfigCodec;
 
@@ -39,7 +42,7 @@ template <class T>
 concept ConfigLeaf = requires(T& field, const T& constant, const GivenValue& value, const FieldFacts& facts) {
   { ConfigCodec<T>::decode(field, value, facts) } -> std::same_as<Decoded>;
   { ConfigCodec<T>::print(constant) } -> std::same_as<std::string>;
-  { ConfigCodec<T>::words(facts) } -> std::same_as<std::string>;
+  { ConfigCodec<T>::shape(facts) } -> std::same_as<ValueShape>;
 };
 
 template <>
@@ -54,7 +57,7 @@ struct ConfigCodec<bool> {
     return {};
   }
   static std::string print(bool field) { return field ? "true" : "false"; }
-  static std::string words(const FieldFacts&) { return "true or false"; }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::truth}; }
 };
 
 template <class T>
@@ -73,7 +76,11 @@ struct ConfigCodec<T> {
     return {.problem = read.problem, .notice = read.notice, .place = value.place};
   }
   static std::string print(T field) { return std::to_string(field); }
-  static std::string words(const FieldFacts&) { return "a whole number"; }
+  static ValueShape shape(const FieldFacts&) {
+    return {.kind = ValueShape::Kind::whole,
+            .lowest = static_cast<long double>(std::numeric_limits<T>::lowest()),
+            .highest = static_cast<long double>(std::numeric_limits<T>::max())};
+  }
 };
 
 template <class T>
@@ -86,7 +93,7 @@ struct ConfigCodec<T> {
     return {.problem = read.problem, .notice = read.notice, .place = value.place};
   }
   static std::string print(T field) { return real_text(field); }
-  static std::string words(const FieldFacts&) { return "a number"; }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::real}; }
 };
 
 template <>
@@ -99,9 +106,9 @@ struct ConfigCodec<std::string> {
     field = value.text;
     return {};
   }
-  static std::string print(const std::string& field) { return yaml_quoted(field); }
-  static std::string words(const FieldFacts& facts) {
-    return facts.choices.count == 0 ? "a text" : one_of(choices_of(facts));
+  static std::string print(const std::string& field) { return yaml_quoted(escape_references(field)); }
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::text, .names = choices_of(facts)};
   }
 };
 
@@ -112,8 +119,10 @@ struct ConfigCodec<std::filesystem::path> {
     field = value.text;
     return {};
   }
-  static std::string print(const std::filesystem::path& field) { return yaml_quoted(field.string()); }
-  static std::string words(const FieldFacts&) { return "a path"; }
+  static std::string print(const std::filesystem::path& field) {
+    return yaml_quoted(escape_references(field.string()));
+  }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::path}; }
 };
 
 /// An enum has its names from `enum_names`, found by its argument (core/describe.hpp).
@@ -134,7 +143,7 @@ struct ConfigCodec<T> {
       if (named.value == field) return yaml_quoted(named.name);
     return yaml_quoted(std::to_string(static_cast<std::underlying_type_t<T>>(field)));
   }
-  static std::string words(const FieldFacts&) { return one_of(names()); }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::name, .names = names()}; }
 
  private:
   static std::vector<std::string> names() {
@@ -144,8 +153,19 @@ struct ConfigCodec<T> {
   }
 };
 
+namespace detail {
+template <class T>
+inline constexpr bool kIsMap = false;
+template <class T>
+inline constexpr bool kIsMap<std::map<std::string, T>> = true;
+}  // namespace detail
+
+/// What a list, a map or an optional holds: a map has its keys in the path, which can name one only.
+template <class T>
+concept ConfigItem = ConfigLeaf<T> && !detail::kIsMap<T>;
+
 /// `null` stands for none.
-template <ConfigLeaf T>
+template <ConfigItem T>
 struct ConfigCodec<std::optional<T>> {
   static Decoded decode(std::optional<T>& field, const GivenValue& value, const FieldFacts& facts) {
     if (is_null(value)) {
@@ -158,7 +178,11 @@ struct ConfigCodec<std::optional<T>> {
     return decoded;
   }
   static std::string print(const std::optional<T>& field) { return field ? ConfigCodec<T>::print(*field) : "null"; }
-  static std::string words(const FieldFacts& facts) { return ConfigCodec<T>::words(facts) + " or null"; }
+  static ValueShape shape(const FieldFacts& facts) {
+    auto shape = ConfigCodec<T>::shape(facts);
+    shape.may_be_null = true;
+    return shape;
+  }
 };
 
 namespace detail {
@@ -181,7 +205,7 @@ std::string print_list(const List& list) {
 
 }  // namespace detail
 
-template <ConfigLeaf T>
+template <ConfigItem T>
 struct ConfigCodec<std::vector<T>> {
   static Decoded decode(std::vector<T>& field, const GivenValue& value, const FieldFacts& facts) {
     if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
@@ -198,10 +222,12 @@ struct ConfigCodec<std::vector<T>> {
     return {.notice = notice, .place = value.place};
   }
   static std::string print(const std::vector<T>& field) { return detail::print_list(field); }
-  static std::string words(const FieldFacts& facts) { return "a list, each item " + ConfigCodec<T>::words(facts); }
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::list, .item = {ConfigCodec<T>::shape(facts)}};
+  }
 };
 
-template <ConfigLeaf T, std::size_t N>
+template <ConfigItem T, std::size_t N>
 struct ConfigCodec<std::array<T, N>> {
   static Decoded decode(std::array<T, N>& field, const GivenValue& value, const FieldFacts& facts) {
     if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
@@ -217,8 +243,8 @@ struct ConfigCodec<std::array<T, N>> {
     return {};
   }
   static std::string print(const std::array<T, N>& field) { return detail::print_list(field); }
-  static std::string words(const FieldFacts& facts) {
-    return "a list of " + std::to_string(N) + ", each item " + ConfigCodec<T>::words(facts);
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::list, .length = N, .item = {ConfigCodec<T>::shape(facts)}};
   }
 };
 

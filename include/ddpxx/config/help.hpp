@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/shape.hpp>
 #include <ddpxx/config/table.hpp>
 
 namespace ddpxx {
@@ -40,36 +42,69 @@ inline std::string_view unit_text(Unit unit) {
 
 /// `Peak step size (a number, above 0)`
 inline std::string explanation(const ConfigRow& row) {
-  std::string takes = row.type->words(row.facts);
+  std::string takes = words_of(row.type->shape(row.facts));
   if (const auto allowed = allowed_text(row.facts); !allowed.empty()) takes += ", " + allowed;
   if (const auto unit = unit_text(row.facts.unit); !unit.empty()) takes += ", " + std::string{unit};
   return std::string{row.facts.help} + (row.facts.help.empty() ? "(" : " (") + takes + ')';
 }
 
+/// Rows of one group, or of one alternative of a variant, stand under one heading.
+inline std::string help_heading(const ConfigTable& table, const ConfigRow& row) {
+  const std::string group{group_of(row.path)};
+  std::string heading = group;
+  if (row.place.variant != FieldPlace::kRoot) {
+    const auto& variant = table.variants[row.place.variant];
+    if (variant.path == group) return group + '=' + variant.names[row.place.alternative];
+  }
+  const auto* found = table.find_group(group);
+  if (found != nullptr && !found->help.empty()) heading += ": " + std::string{found->help};
+  return heading;
+}
+
+inline std::string help_rows(const ConfigTable& table, std::string_view below) {
+  constexpr std::size_t kColumn = 44;
+  std::string text, heading = "none";
+  for (const auto& row : table.rows) {
+    if (!lies_in(row.path, below)) continue;
+    if (auto now = help_heading(table, row); now != heading) {
+      heading = std::move(now);
+      text += '\n' + (heading.find_first_of(":=") == std::string::npos ? "" : heading + '\n');
+    }
+    auto line = "  " + row.path + '=' + table.print_default(row);
+    line.resize(std::max(kColumn, line.size() + 2), ' ');
+    text += line + explanation(row) + '\n';
+  }
+  return text;
+}
+
 }  // namespace detail
+
+/// The keys at and below a path, as `--help PATH` shows them; empty for a path that is not there.
+inline std::string help_text(const ConfigTable& table, std::string_view path) {
+  const auto rows = detail::help_rows(table, table.meaning_of(path).path);
+  return rows.substr(rows.empty() ? 0 : 1);
+}
 
 inline std::string help_text(const ConfigTable& table, std::string_view program, std::string_view config_path) {
   std::string text = "usage: " + std::string{program} + " [--config-name FILE] [KEY=VALUE]...\n\n";
-  text += "  --config-name FILE  YAML file with settings (also -cn); FILE.yaml is found by FILE too\n";
+  text += "  --config-name FILE  YAML or JSON file with settings (also -cn); FILE.yaml is found by FILE too\n";
   text += "  --config-path DIR   where FILE lies (also -cp); default: " + std::string{config_path} + '\n';
-  text += "  --help              this text (also -h)\n\n";
+  text += "  --config-dir DIR    a further folder in which FILE is looked for\n";
+  text += "  --help [KEY]        this text (also -h), or the part of it on a key or a group\n";
+  text +=
+      "  --cfg job           prints the configuration, and ends (json: as JSON); --resolve puts the values of ${...} "
+      "in\n";
+  text += "  --blame             prints every value, who set it, and what it overrode\n";
+  text += "  --info              prints which files and arguments were read\n";
+  text += "  --schema            prints a JSON Schema for editors\n";
+  text += "  --completion SHELL  prints a completion script for bash, zsh or fish\n";
+  text += "  --errors=json       writes errors for programs to read\n";
+  text += "  init [FILE]         writes a commented configuration to begin with\n\n";
+  text +=
+      "A file may name others that it builds on: `include: base.yaml`. -m makes a sweep of lr=1,2 and seed=range(3).\n";
   text += "What is set on the command line wins over the file, the file over the defaults.\n";
   text += "--KEY=VALUE and --KEY VALUE work too, and --KEY and --no-KEY where true or false is meant.\n";
-  constexpr std::size_t kColumn = 44;
-  std::string_view group;
-  for (const auto& row : table.rows) {
-    if (&row == &table.rows.front() || group_of(row.path) != group) {
-      group = group_of(row.path);
-      const auto* group_row = table.find_group(group);
-      text += '\n';
-      if (group_row != nullptr && !group_row->help.empty())
-        text += std::string{group} + ": " + std::string{group_row->help} + '\n';
-    }
-    auto line = "  " + row.path + '=' + table.print(row, table.defaults);
-    line.resize(std::max(kColumn, line.size() + 2), ' ');
-    text += line + detail::explanation(row) + '\n';
-  }
-  return text;
+  return text + detail::help_rows(table, "");
 }
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/config/parse_config.hpp — a config from its defaults, a file and the command line, in one call.
+// ddpxx/config/parse_config.hpp — a config from its defaults, files, the environment and the command line, in one call.
 #pragma once
 
 #include <algorithm>
@@ -6,112 +6,226 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <optional>
+#include <iterator>
+#include <set>
 #include <span>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <ddpxx/config/arguments.hpp>
+#include <ddpxx/config/blame.hpp>
+#include <ddpxx/config/completion.hpp>
+#include <ddpxx/config/environment_source.hpp>
 #include <ddpxx/config/filling.hpp>
 #include <ddpxx/config/help.hpp>
+#include <ddpxx/config/init.hpp>
+#include <ddpxx/config/parsed_config.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/config/print_json.hpp>
+#include <ddpxx/config/problem_json.hpp>
+#include <ddpxx/config/schema.hpp>
+#include <ddpxx/config/search_path.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/unknown_key.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
+#include <ddpxx/core/config_record.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
-#include <ddpxx/core/suggest.hpp>
 
 namespace ddpxx {
 
 struct ParseOptions {
   std::filesystem::path config_path = ".";  ///< Where --config-name looks, unless --config-path says otherwise.
   std::string program{};                    ///< As --help names it; by default as it was called.
+  /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
+  std::string environment_prefix{};
 };
 
-/// Defaults, then the files of --config-name, then the other arguments. `--help` prints all keys and ends the program.
+/// Defaults, then the files of --config-name, then the environment, then the other arguments. What shows something
+/// (--help, --cfg, --blame, --info, --schema, --completion, init) ends the program.
 /// A launched rank other than 0 leaves notices to rank 0.
 /// Errors  `config`, with every problem and its place, one after the other.
 template <ConfigStruct Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options = {});
 
+/// The same, with the record that a run folder and snapshots keep.
+template <ConfigStruct Config>
+ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const ParseOptions& options = {});
+
 namespace detail {
 
-/// `FILE`, `FILE.yaml` or `FILE.yml`, the first that is there, and no folder if possible; none when none is there.
-inline std::optional<std::filesystem::path> find_config(const std::filesystem::path& folder, const std::string& name) {
-  std::error_code ignored;
-  std::optional<std::filesystem::path> found;
-  for (const char* ending : {"", ".yaml", ".yml"}) {
-    const auto path = (folder / (name + ending)).lexically_normal();
-    const bool is_folder = std::filesystem::is_directory(path, ignored);
-    const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
-    if (is_there && !is_folder) return path;
-    if (is_folder && !found) found = path;
-  }
-  return found;
-}
-
-/// ` (did you mean gpt2.yaml?)`, of what lies in the folder.
-inline std::string similar_file(const std::filesystem::path& folder, const std::string& name) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
-    if (const auto ending = entry.path().extension(); ending == ".yaml" || ending == ".yml")
-      names.push_back(name.ends_with(ending.string()) ? entry.path().filename().string()
-                                                      : entry.path().stem().string());
-  std::ranges::sort(names);
-  const auto meant = nearest(name, names);
-  return meant ? " (did you mean " + *meant + "?)" : "";
-}
-
-inline Said read_named_file(const std::filesystem::path& folder, const OptionValue& name, std::size_t order) {
-  const auto found = find_config(folder, name.text);
-  try {
-    return read_yaml_file(found.value_or((folder / name.text).lexically_normal()), order);
-  } catch (const Error& error) {
-    const auto text = error.what() + (found ? "" : similar_file(folder, name.text));
-    return {.source = name.place.source, .problems = {{name.place, "", text}}};
-  }
-}
+/// Of several ranks the first one speaks.
+inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
 
 inline void print_notices(const std::vector<ConfigProblem>& notices) {
-  if (environment("RANK").value_or("0") != "0") return;
+  if (!is_first_rank()) return;
   for (const auto& notice : notices)
-    Log{0}.info(to_text(notice.place) + ": " + (notice.place.source->is_command_line() ? "" : notice.path + ": ") +
-                notice.text);
+    Log{0}.info(
+        to_text(notice.place) + ": " +
+        (notice.place.source && notice.place.source->is_file() && !notice.path.empty() ? notice.path + ": " : "") +
+        notice.text);
 }
 
-/// Parses into `config`, which holds its defaults.
-inline void parse_into(const ConfigTable& table, void* config, std::span<const char* const> arguments,
-                       const ParseOptions& options) {
-  const auto line = read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table);
-  if (line.help) {
-    const std::filesystem::path called = arguments.empty() ? "" : arguments[0];
-    std::cout << help_text(table, options.program.empty() ? called.filename().string() : options.program,
-                           options.config_path.string())
-              << std::flush;
-    std::exit(0);
-  }
-  Filling filling{table, config};
-  const auto folder = line.config_path ? std::filesystem::path{line.config_path->text} : options.config_path;
-  for (std::size_t i = 0; i < line.config_names.size(); ++i)
-    filling.apply(read_named_file(folder, line.config_names[i], i));
-  filling.apply(line.said);
-  filling.check();
-  if (!filling.problems().empty()) throw Error{Errc::config, problem_report(filling.problems())};
-  print_notices(filling.notices());
+/// Prints, and ends the program.
+[[noreturn]] inline void show(const std::string& text) {
+  if (is_first_rank()) std::cout << text << std::flush;
+  std::exit(0);
 }
+
+/// One parse of a command line.
+class Parsing {
+ public:
+  /// `config` holds its defaults.
+  Parsing(const ConfigTable& table, void* config, std::span<const char* const> arguments, const ParseOptions& options)
+      : table_{table},
+        config_{config},
+        options_{options},
+        line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table)},
+        filling_{table, config} {
+    if (!options.program.empty())
+      program_ = options.program;
+    else if (!arguments.empty())
+      program_ = std::filesystem::path{arguments[0]}.filename().string();
+  }
+
+  ConfigRecord run() {
+    show_what_needs_no_values();
+    read_sources();
+    filling_.finish();
+    if (!filling_.problems().empty()) refuse();
+    show_values();
+    print_notices(filling_.notices());
+    std::string said;
+    for (const auto& argument : overrides()) said += "- " + yaml_quoted(argument) + '\n';
+    return {settings_with_origins(table_, config_, filling_), blame_yaml(table_, config_, filling_),
+            said.empty() ? "[]\n" : said};
+  }
+
+ private:
+  void show_what_needs_no_values() const {
+    if (line_.deed == ConfigDeed::completion) show(completion_script(table_, line_.subject.text, program_));
+    if (line_.deed == ConfigDeed::schema) show(json_schema(table_, program_));
+    if (line_.deed == ConfigDeed::init) write_starter();
+    if (line_.deed != ConfigDeed::help) return;
+    if (line_.subject.text.empty()) show(help_text(table_, program_, options_.config_path.string()));
+    auto text = help_text(table_, line_.subject.text);
+    if (text.empty())
+      throw Error{Errc::config, problem_report({{line_.subject.place, "", explain_unknown_path(line_.subject.text)}})};
+    show(text);
+  }
+
+  std::string explain_unknown_path(std::string_view path) const {
+    return explain_unknown_key(table_, path, first_unknown_segment(table_, path), path_segments(path).size());
+  }
+
+  /// Nothing is overwritten: the file may hold a person's work.
+  [[noreturn]] void write_starter() const {
+    if (!is_first_rank()) show("");
+    if (line_.subject.text.empty()) show(starter_yaml(table_, program_ + ".schema.json"));
+    const std::filesystem::path file = line_.subject.text;
+    if (file.extension() == ".json") throw Error{Errc::config, "init writes YAML: name the file .yaml"};
+    auto schema = file;
+    schema.replace_extension(".schema.json");
+    for (const auto& [path, text] : {std::pair{file, starter_yaml(table_, schema.filename().string())},
+                                     std::pair{schema, json_schema(table_, program_)}})
+      if (!create_file_atomic(path, bytes_of(text)))
+        throw Error{Errc::config, "init: " + path.string() + " is there already; choose another name, or remove it"};
+    show("wrote " + file.string() + " and " + schema.string() + '\n');
+  }
+
+  void read_sources() {
+    const SearchPath search{line_.config_path ? std::filesystem::path{line_.config_path->text} : options_.config_path,
+                            line_.config_dirs};
+    std::vector<Said> included, named;  // what files include comes before all that are named
+    for (const auto& name : line_.config_names) {
+      auto said = search.read(name, included.size() + named.size());
+      named.push_back(std::move(said.back()));
+      said.pop_back();
+      std::ranges::move(said, std::back_inserter(included));
+    }
+    for (auto& said : included) apply(std::move(said));
+    for (auto& said : named) apply(std::move(said));
+    if (!options_.environment_prefix.empty())
+      apply(read_environment(options_.environment_prefix, environment_variables(), table_));
+    apply(line_.said);
+  }
+
+  void apply(Said said) {
+    if (said.source && said.source->is_file()) files_.push_back(said.source->name);
+    filling_.apply(std::move(said));
+  }
+
+  [[noreturn]] void refuse() const {
+    const auto& problems = filling_.problems();
+    if (line_.errors == ErrorStyle::text) throw Error{Errc::config, problem_report(problems)};
+    if (is_first_rank()) std::cerr << problems_as_json(problems) << std::endl;
+    std::exit(static_cast<int>(Errc::config));
+  }
+
+  void show_values() const {
+    if (line_.deed == ConfigDeed::blame) show(blame_yaml(table_, config_, filling_));
+    if (line_.deed == ConfigDeed::info) show(info());
+    if (line_.deed == ConfigDeed::print_json) show(print_json(table_, config_) + '\n');
+    if (line_.deed == ConfigDeed::print)
+      show(print_yaml(table_, config_, [&](const ConfigRow& row) {
+        const auto written = filling_.as_written(row);
+        return written && !line_.resolve ? yaml_quoted(*written) : table_.print(row, config_);
+      }));
+  }
+
+  std::string info() const {
+    std::string text = "program: " + program_ + "\nfiles, from the first read to the last:\n";
+    for (const auto& file : files_) text += "  " + file + '\n';
+    if (files_.empty()) text += "  none\n";
+    text += "overrides:\n";
+    const auto said = overrides();
+    for (const auto& argument : said) text += "  " + argument + '\n';
+    return text + (said.empty() ? "  none\n" : "");
+  }
+
+  /// The arguments that set something; a secret's value is not told.
+  std::vector<std::string> overrides() const {
+    std::vector<std::string> result;
+    std::set<std::size_t> told;
+    for (const auto& given : line_.said.given) {
+      const auto& place = given.keys.front();
+      if (!told.insert(place.line).second) continue;
+      const auto& argument = place.source->lines[place.line - 1];
+      const auto* row = table_.meaning_of(given.path).row;
+      result.push_back(row != nullptr && row->facts.is_secret ? given.path + "=***" : argument);
+    }
+    return result;
+  }
+
+  const ConfigTable& table_;
+  void* config_;
+  const ParseOptions& options_;
+  std::string program_ = "program";
+  ConfigArguments line_;
+  Filling filling_;
+  std::vector<std::string> files_;
+};
 
 }  // namespace detail
 
 template <ConfigStruct Config>
+ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const ParseOptions& options) {
+  ParsedConfig<Config> parsed;
+  parsed.record =
+      detail::Parsing{table_of<Config>(), &parsed.config, {argv, static_cast<std::size_t>(argc)}, options}.run();
+  return parsed;
+}
+
+template <ConfigStruct Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options) {
-  Config config{};
-  detail::parse_into(table_of<Config>(), &config, {argv, static_cast<std::size_t>(argc)}, options);
-  return config;
+  return parse_recorded<Config>(argc, argv, options).config;
 }
 
 }  // namespace ddpxx

@@ -14,24 +14,34 @@
 
 namespace ddpxx {
 
-inline std::string print_yaml(const ConfigTable& table, const void* config) {
+/// The active values as YAML, each written by `value_of(row)`, which may end in a comment. Secrets are left out: who
+/// reads this takes them from where secrets lie.
+template <class ValueOf>
+std::string print_yaml(const ConfigTable& table, const void* config, ValueOf value_of) {
   std::string text;
   std::vector<std::string> open;  // the groups of the line before
   for (const auto& row : table.rows) {
+    if (!table.is_active(row, config) || row.facts.is_secret) continue;
+    const std::string value = value_of(row);
     auto groups = path_segments(row.path);
     const auto name = groups.back();
     groups.pop_back();
     const auto shared = static_cast<std::size_t>(std::ranges::mismatch(groups, open).in1 - groups.begin());
     for (std::size_t i = shared; i < groups.size(); ++i) text += std::string(2 * i, ' ') + groups[i] + ":\n";
-    text += std::string(2 * groups.size(), ' ') + name + ": " + table.print(row, config) + '\n';
+    text += std::string(2 * groups.size(), ' ') + name + ": " + value + '\n';
     open = std::move(groups);
   }
   return text;
 }
 
+inline std::string print_yaml(const ConfigTable& table, const void* config) {
+  return print_yaml(table, config, [&](const ConfigRow& row) { return table.print(row, config); });
+}
+
 inline Settings settings_of(const ConfigTable& table, const void* config) {
   Settings settings;
-  for (const auto& row : table.rows) settings.push_back({row.path, table.print(row, config), row.resume});
+  for (const auto& row : table.rows)
+    if (table.is_active(row, config)) settings.push_back({row.path, table.print(row, config), row.resume});
   return settings;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,15 +15,18 @@
 
 namespace ddpxx {
 
-/// A file, or the command line as a whole: its lines are the arguments, counted from 1.
+/// A file; or the environment, or the command line, each as a whole: their lines are the variables `NAME=VALUE` and
+/// the arguments, counted from 1.
 struct ConfigSource {
-  static constexpr std::size_t kCommandLine = std::numeric_limits<std::size_t>::max();
+  enum class Kind { file, environment, arguments };
+  /// Later sources have the last word. The environment comes after all files, the command line after that.
+  std::size_t order = 0;
+  std::string name{};  ///< The file's path as it is shown.
+  std::vector<std::string> lines{};
+  Kind kind = Kind::file;
 
-  std::size_t order = 0;  ///< Later sources have the last word; the command line comes after all files.
-  std::string name;       ///< The file's path as it is shown.
-  std::vector<std::string> lines;
-
-  bool is_command_line() const noexcept { return order == kCommandLine; }
+  bool is_command_line() const noexcept { return kind == Kind::arguments; }
+  bool is_file() const noexcept { return kind == Kind::file; }
 };
 
 /// A line and a column of a source, both from 1; columns count characters. Without a source: a default.
@@ -36,13 +38,27 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-/// `train.yaml:12:7` or `argument 3: "model.n_layer=x"` or `default`.
+/// A text as a message shows it: in quotes, on one line, not too long.
+inline std::string shown(std::string_view text, std::size_t most_characters = 60) {
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < text.size() && count < most_characters; ++count)
+    end += std::max<std::size_t>(1, utf8_length(text.substr(end)));
+  return '"' + harmless(text.substr(0, end)) + (end < text.size() ? "..." : "") + '"';
+}
+
+/// `train.yaml:12:7`, `environment variable TRAIN_SEED: "x"`, `argument 3: "model.n_layer=x"` or `default`.
 inline std::string to_text(const Position& place) {
+  constexpr std::size_t kLongestLine = 300;
   if (!place.source) return "default";
-  const auto line = std::to_string(place.line);
-  if (!place.source->is_command_line()) return place.source->name + ':' + line + ':' + std::to_string(place.column);
-  const bool known = place.line >= 1 && place.line <= place.source->lines.size();
-  return "argument " + line + ": \"" + (known ? harmless(place.source->lines[place.line - 1]) : "") + '"';
+  const auto& [order, name, lines, kind] = *place.source;
+  const auto number = std::to_string(place.line);
+  if (place.source->is_file()) return name + ':' + number + ':' + std::to_string(place.column);
+  const std::string_view line{place.line >= 1 && place.line <= lines.size() ? std::string_view{lines[place.line - 1]}
+                                                                            : ""};
+  if (kind != ConfigSource::Kind::environment) return "argument " + number + ": " + shown(line, kLongestLine);
+  const auto equals = std::min(line.find('='), line.size());
+  return "environment variable " + harmless(line.substr(0, equals)) + ": " +
+         shown(line.substr(std::min(equals + 1, line.size())), kLongestLine);
 }
 
 /// What stands behind a key.
@@ -60,6 +76,7 @@ struct Given {
   std::string path;            ///< As written: `training.learning_rate`.
   std::vector<Position> keys;  ///< The place of each segment of the path.
   GivenValue value;
+  bool removes = false;  ///< Said as `~path`: takes an entry out of a map.
 };
 
 /// Something that a person has to put right, and where.
@@ -74,16 +91,8 @@ struct Said {
   std::shared_ptr<const ConfigSource> source;
   std::vector<Given> given{};
   std::vector<ConfigProblem> problems{};
+  std::vector<ConfigProblem> notices{};  ///< What is accepted, and should be known all the same.
 };
-
-/// A text as a message shows it: in quotes, on one line, not too long.
-inline std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 60;
-  std::size_t end = 0;
-  for (std::size_t count = 0; end < text.size() && count < kMost; ++count)
-    end += std::max<std::size_t>(1, utf8_length(text.substr(end)));
-  return '"' + harmless(text.substr(0, end)) + (end < text.size() ? "..." : "") + '"';
-}
 
 namespace detail {
 
@@ -97,7 +106,8 @@ inline std::string excerpt(const Position& place) {
   for (std::string_view rest = line; !rest.empty(); ++column) {
     const auto character = rest.substr(0, std::max<std::size_t>(1, utf8_length(rest)));
     rest.remove_prefix(character.size());
-    if (column + kBefore < place.column || column > place.column + kAfter) continue;
+    if (column > place.column + kAfter) break;
+    if (column + kBefore < place.column) continue;
     const auto visible = character == "\t" ? " " : harmless(character);
     shown_line += visible;
     if (column < place.column) caret.append(count_characters(visible), ' ');
@@ -106,9 +116,9 @@ inline std::string excerpt(const Position& place) {
 }
 
 inline std::string to_text(const ConfigProblem& problem) {
-  const bool in_file = problem.place.source && !problem.place.source->is_command_line();
+  const bool in_file = problem.place.source && problem.place.source->is_file();
   std::string text = ddpxx::to_text(problem.place) + ": ";
-  // An argument is quoted whole, which names the key.
+  // An argument or a variable is quoted whole, which names the key.
   if (!problem.path.empty() && (!problem.place.source || in_file)) text += harmless(problem.path) + ": ";
   text += problem.text;
   if (in_file) text += excerpt(problem.place);
@@ -120,13 +130,20 @@ inline std::string to_text(const ConfigProblem& problem) {
 /// More problems than a person wants to read.
 inline constexpr std::size_t kMostProblems = 100;
 
-/// All problems, one after the other in the order of their places; those of a file with the line and a caret.
-inline std::string problem_report(std::vector<ConfigProblem> problems) {
+/// The problems in the order in which a person wants to read them: by source and place, rules over defaults last.
+inline std::vector<ConfigProblem> sorted(std::vector<ConfigProblem> problems) {
   const auto rank = [](const ConfigProblem& problem) {
-    const auto& place = problem.place;
-    return std::make_tuple(!place.source, place.source ? place.source->order : 0, place.line, place.column);
+    const auto& [source, line, column] = problem.place;
+    const int kind = !source ? 3 : source->is_command_line() ? 2 : source->is_file() ? 0 : 1;
+    return std::make_tuple(kind, source ? source->order : 0, line, column);
   };
   std::ranges::stable_sort(problems, {}, rank);
+  return problems;
+}
+
+/// All problems, one after the other in the order of their places; those of a file with the line and a caret.
+inline std::string problem_report(std::vector<ConfigProblem> problems) {
+  problems = sorted(std::move(problems));
   std::string text;
   for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
     text += (i == 0 ? "" : "\n") + detail::to_text(problems[i]);

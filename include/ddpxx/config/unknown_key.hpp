@@ -81,6 +81,8 @@ inline std::string explain_unknown_key(const ConfigTable& table, std::string_vie
                                        std::size_t end) {
   const auto parts = path_segments(path);
   const auto group = path_of(parts, first);
+  if (const auto* moved = ConfigTable::most_specific(table.moved, path); moved != nullptr)
+    return "that key moved to " + moved->leads_to + std::string{path.substr(moved->key.size())};
   if (table.find(group) != nullptr) return "unknown key; `" + group + "` is a value and has no keys";
   if (const auto meant = detail::corrected(table, parts, first, end))
     return "unknown key; did you mean " + *meant + '?';

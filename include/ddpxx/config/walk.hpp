@@ -1,24 +1,33 @@
 // ddpxx/config/walk.hpp — the one walk over a config struct's fields; it fills the struct's table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
 #include <exception>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <boost/pfr/core_name.hpp>
 
 #include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/duration_codec.hpp>
+#include <ddpxx/config/map_codec.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/shape.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
@@ -26,6 +35,17 @@ namespace ddpxx {
 /// A plain aggregate with defaults, of values and of further such structs.
 template <class T>
 concept ConfigStruct = std::is_class_v<T> && std::is_aggregate_v<T> && std::default_initializable<T> && !ConfigLeaf<T>;
+
+namespace detail {
+template <class T>
+inline constexpr bool kIsVariant = false;
+template <ConfigStruct... T>
+inline constexpr bool kIsVariant<std::variant<T...>> = true;
+}  // namespace detail
+
+/// One of several config structs.
+template <class T>
+concept ConfigAlternatives = detail::kIsVariant<T>;
 
 /// `describe()`, where there is one, speaks of fields of its own struct.
 template <class T>
@@ -97,16 +117,69 @@ template <class T, std::size_t N>
 inline constexpr bool kIsList<std::array<T, N>> = true;
 template <class T>
 inline constexpr bool kIsList<std::optional<T>> = kIsList<T>;
+template <class T>
+inline constexpr bool kIsList<std::map<std::string, T>> = kIsList<T>;  // of its entries
+
+template <class T>
+constexpr auto entry_decoder() -> decltype(LeafType::decode_entry) {
+  if constexpr (requires(T& map, const std::string& key) { ConfigCodec<T>::remove_entry(map, key); })
+    return [](void* field, const std::string& key, const GivenValue& value, const FieldFacts& facts) {
+      return ConfigCodec<T>::decode_entry(*static_cast<T*>(field), key, value, facts);
+    };
+  return nullptr;
+}
+template <class T>
+constexpr auto entry_remover() -> decltype(LeafType::remove_entry) {
+  if constexpr (requires(T& map, const std::string& key) { ConfigCodec<T>::remove_entry(map, key); })
+    return
+        [](void* field, const std::string& key) { return ConfigCodec<T>::remove_entry(*static_cast<T*>(field), key); };
+  return nullptr;
+}
 
 template <ConfigLeaf T>
 inline constexpr LeafType kLeafType{
     .decode = [](void* field, const GivenValue& value,
                  const FieldFacts& facts) { return ConfigCodec<T>::decode(*static_cast<T*>(field), value, facts); },
     .print = [](const void* field) { return ConfigCodec<T>::print(*static_cast<const T*>(field)); },
-    .words = [](const FieldFacts& facts) { return ConfigCodec<T>::words(facts); },
+    .shape = [](const FieldFacts& facts) { return ConfigCodec<T>::shape(facts); },
     .assign = [](void* field, const void* from) { *static_cast<T*>(field) = *static_cast<const T*>(from); },
     .is_switch = std::same_as<T, bool> || std::same_as<T, std::optional<bool>>,
-    .takes_list = kIsList<T>};
+    .takes_list = kIsList<T>,
+    .decode_entry = entry_decoder<T>(),
+    .remove_entry = entry_remover<T>()};
+
+/// The name of a variant's alternative, as a value: reading it makes that alternative, with its defaults.
+template <ConfigAlternatives T>
+struct AlternativeName {
+  static Decoded decode(void* field, const GivenValue& value, const FieldFacts& facts) {
+    if (auto wrong = not_a_text(value, "a name")) return {.problem = *wrong, .place = value.place};
+    const auto names = choices_of(facts);
+    const auto index = static_cast<std::size_t>(std::ranges::find(names, value.text) - names.begin());
+    if (index == names.size()) return {.problem = not_a_choice(value.text, names), .place = value.place};
+    auto& variant = *static_cast<T*>(field);
+    if (index != variant.index()) emplace(variant, index, std::make_index_sequence<std::variant_size_v<T>>{});
+    return {};
+  }
+  template <std::size_t... I>
+  static void emplace(T& variant, std::size_t index, std::index_sequence<I...>) {
+    ((I == index ? static_cast<void>(variant.template emplace<I>()) : void()), ...);
+  }
+  template <std::size_t... I>
+  static const void* alternative(const T& variant, std::size_t index, std::index_sequence<I...>) {
+    const void* found = nullptr;
+    ((I == index ? static_cast<void>(found = std::get_if<I>(&variant)) : void()), ...);
+    return found;
+  }
+};
+
+template <ConfigAlternatives T>
+inline constexpr LeafType kNameType{
+    .decode = AlternativeName<T>::decode,
+    .print = nullptr,
+    .shape =
+        [](const FieldFacts& facts) { return ValueShape{.kind = ValueShape::Kind::name, .names = choices_of(facts)}; },
+    .assign = [](void* field, const void* from) { *static_cast<T*>(field) = *static_cast<const T*>(from); },
+    .index = [](const void* field) { return static_cast<const T*>(field)->index(); }};
 
 /// A field's facts under its address.
 struct Described {
@@ -119,6 +192,7 @@ std::vector<Described> described(const T& object) {
   std::vector<Described> result;
   if constexpr (requires { T::describe(); })
     for (const auto& entry : T::describe()) result.push_back({entry.address(object), entry.facts});
+  for (const Entry<T>& entry : kFieldsOf<T>) result.push_back({entry.address(object), entry.facts});
   return result;
 }
 
@@ -127,6 +201,8 @@ struct OpenGroup {
   std::string path;
   const void* object;
   Resume resume;
+  FieldPlace base;          // of the object whose offsets are counted
+  const void* base_object;  // and its address
   std::vector<Described> described;
   std::vector<std::pair<const void*, std::string>> paths{};  // of the fields, by address
 
@@ -135,26 +211,38 @@ struct OpenGroup {
       if (each.address == field) return each.facts;
     return {};
   }
+  FieldPlace place_of(const void* field) const {
+    auto place = base;
+    place.offset =
+        static_cast<std::size_t>(static_cast<const std::byte*>(field) - static_cast<const std::byte*>(base_object));
+    return place;
+  }
 };
 
-inline std::size_t offset_of(const ConfigTable& table, const void* field) {
-  return static_cast<std::size_t>(static_cast<const std::byte*>(field) - static_cast<const std::byte*>(table.defaults));
+/// A former name without a dot is one of the struct around the field.
+inline void add_former_name(ConfigTable& table, const OpenGroup& group, const std::string& path,
+                            const FieldFacts& facts) {
+  if (facts.was.empty()) return;
+  const bool is_whole = facts.was.find('.') != std::string_view::npos;
+  table.moved.push_back({is_whole ? std::string{facts.was} : path_in(group.path, facts.was), path});
 }
 
 inline void add_row(ConfigTable& table, OpenGroup& group, std::string_view name, const void* field,
                     const LeafType& type) {
   auto facts = group.facts_of(field);
   group.paths.emplace_back(field, path_in(group.path, name));
+  add_former_name(table, group, group.paths.back().second, facts);
   table.rows.push_back({.path = group.paths.back().second,
                         .facts = facts,
                         .resume = facts.resume.value_or(group.resume),
-                        .offset = offset_of(table, field),
+                        .place = group.place_of(field),
                         .type = &type});
 }
 
 /// Turns the addresses that `resets` yields into paths, once all fields of the struct are known.
-inline void name_resets(ConfigTable& table, const OpenGroup& group) {
-  for (auto& row : table.rows) {
+inline void name_resets(ConfigTable& table, const OpenGroup& group, std::size_t first_row) {
+  for (std::size_t i = first_row; i < table.rows.size(); ++i) {
+    auto& row = table.rows[i];
     if (row.facts.resets == nullptr || group_of(row.path) != group.path) continue;
     for (const void* sibling : row.facts.resets(group.object))
       for (const auto& [address, path] : group.paths)
@@ -163,54 +251,123 @@ inline void name_resets(ConfigTable& table, const OpenGroup& group) {
 }
 
 template <ConfigStruct T>
-void walk(ConfigTable& table, const T& object, const std::string& path, const FieldFacts& facts, Resume resume);
+void walk(ConfigTable& table, const T& object, const FieldFacts& facts, OpenGroup group);
+
+template <ConfigAlternatives T, std::size_t... I>
+void walk_alternatives(ConfigTable& table, const OpenGroup& group, std::size_t variant, std::index_sequence<I...>) {
+  static const std::tuple<std::variant_alternative_t<I, T>...> defaults{};
+  const auto walk_one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
+    const auto& object = std::get<Index>(defaults);
+    table.variants[variant].defaults.push_back(&object);
+    walk(table, object, {},
+         OpenGroup{.path = group.path,
+                   .object = &object,
+                   .resume = group.resume,
+                   .base = {.variant = variant, .alternative = Index},
+                   .base_object = &object,
+                   .described = described(object)});
+  };
+  (walk_one(std::integral_constant<std::size_t, I>{}), ...);
+}
+
+/// A variant is a group with the row `name`, and with the rows of all alternatives.
+template <ConfigAlternatives T>
+void walk_variant(ConfigTable& table, OpenGroup& group, std::string_view name, const T& field) {
+  using Indices = std::make_index_sequence<std::variant_size_v<T>>;
+  const auto facts = group.facts_of(&field);
+  const auto path = path_in(group.path, name);
+  group.paths.emplace_back(&field, path);
+  add_former_name(table, group, path, facts);
+  if (facts.choices.count != std::variant_size_v<T>)
+    throw Error{Errc::config, "describe(): the variant `" + path + "` needs choices(...), one name for each of its " +
+                                  std::to_string(std::variant_size_v<T>) + " structs"};
+  const auto resume = facts.resume.value_or(group.resume);
+  table.groups.push_back({.path = path, .help = facts.help, .place = group.place_of(&field)});
+  table.rows.push_back({.path = path_in(path, "name"),
+                        .facts = facts,
+                        .resume = resume,
+                        .place = group.place_of(&field),
+                        .type = &kNameType<T>,
+                        .chooses = true});
+  const auto variant = table.variants.size();
+  table.variants.push_back({.path = path,
+                            .place = group.place_of(&field),
+                            .names = choices_of(facts),
+                            .alternative = [](const void* object, std::size_t index) {
+                              return AlternativeName<T>::alternative(*static_cast<const T*>(object), index, Indices{});
+                            }});
+  OpenGroup alternatives = group;
+  alternatives.path = path;
+  alternatives.resume = resume;
+  walk_alternatives<T>(table, alternatives, variant, Indices{});
+  for (const auto& row : table.rows)
+    if (!row.chooses && row.path == path_in(path, "name"))
+      throw Error{Errc::config,
+                  "`" + row.path + "` chooses one of the variant's structs; none may have a field `name`"};
+}
 
 template <class Field>
 void walk_field(ConfigTable& table, OpenGroup& group, std::string_view name, const Field& field) {
-  if constexpr (ConfigStruct<Field>) {
+  if constexpr (ConfigAlternatives<Field>) {
+    walk_variant(table, group, name, field);
+  } else if constexpr (ConfigStruct<Field>) {
     const auto facts = group.facts_of(&field);
     group.paths.emplace_back(&field, path_in(group.path, name));
-    walk(table, field, group.paths.back().second, facts, facts.resume.value_or(group.resume));
+    add_former_name(table, group, group.paths.back().second, facts);
+    walk(table, field, facts,
+         OpenGroup{.path = group.paths.back().second,
+                   .object = &field,
+                   .resume = facts.resume.value_or(group.resume),
+                   .base = group.base,
+                   .base_object = group.base_object,
+                   .described = described(field)});
   } else {
     static_assert(
         ConfigLeaf<Field>,
-        "config: a field is a bool, an integer, a double or float, a std::string, a std::filesystem::path, an "
-        "enum with enum_names, a std::optional, std::vector or std::array of those, or a struct with defaults");
+        "config: a field is a bool, an integer, a double or float, a std::string, a std::filesystem::path, a "
+        "std::chrono duration, an enum with enum_names, a std::optional, std::vector, std::array or std::map by "
+        "std::string of those, a struct with defaults, or a std::variant of such structs");
     if constexpr (ConfigLeaf<Field>) add_row(table, group, name, &field, kLeafType<Field>);
   }
 }
 
 template <ConfigStruct T>
-void walk(ConfigTable& table, const T& object, const std::string& path, const FieldFacts& facts, Resume resume) {
-  auto& row = table.groups.emplace_back();
-  row.path = path;
-  row.help = facts.help;
-  row.offset = offset_of(table, &object);
+void walk(ConfigTable& table, const T& object, const FieldFacts& facts, OpenGroup group) {
+  ConfigGroup row{.path = group.path, .help = facts.help, .place = group.place_of(&object)};
   if constexpr (requires { object.check(); })
-    row.check = [](const void* group) { return static_cast<const T*>(group)->check(); };
+    row.check = [](const void* checked) { return static_cast<const T*>(checked)->check(); };
+  table.groups.push_back(row);
+  const auto first_row = table.rows.size();
   if constexpr (explain_config<T>()) {
-    OpenGroup group{path, &object, resume, described(object)};
     boost::pfr::for_each_field_with_name(
         object, [&](std::string_view name, const auto& field) { walk_field(table, group, name, field); });
-    name_resets(table, group);
+    name_resets(table, group, first_row);
   }
 }
 
 }  // namespace detail
 
 /// The table of a config, made on first use.
-/// Errors  `config` when `aliases()` or `ignored()` contradict the fields.
+/// Errors  `config` when `aliases()` or `ignored()` contradict the fields, or a variant's alternatives have no names.
 template <ConfigStruct Config>
 const ConfigTable& table_of() {
   static const Config defaults{};
   static const ConfigTable table = [] {
     ConfigTable result;
     result.defaults = &defaults;
-    detail::walk(result, defaults, "", {}, Resume::warn);
+    detail::walk(result, defaults, {},
+                 detail::OpenGroup{.path = "",
+                                   .object = &defaults,
+                                   .resume = Resume::warn,
+                                   .base = {},
+                                   .base_object = &defaults,
+                                   .described = detail::described(defaults)});
     if constexpr (requires { Config::aliases(); })
       for (const Alias& alias : Config::aliases()) result.aliases.push_back(alias);
     if constexpr (requires { Config::ignored(); })
       for (const Ignored& ignored : Config::ignored()) result.ignored.push_back(ignored);
+    if constexpr (requires { Config::positionals(); })
+      for (const std::string_view path : Config::positionals()) result.positionals.push_back(path);
     check_aliases(result);
     return result;
   }();

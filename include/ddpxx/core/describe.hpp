@@ -15,17 +15,28 @@
 //   constexpr auto enum_names(Layout) {
 //     return std::array{Named{Layout::gpt2, "gpt2"}, Named{Layout::mingpt_ddp, "mingpt_ddp"}};
 //   }
+//
+// A field of type std::variant holds one of several such structs; `choices` names them in the order of its types:
+//
+//   field<&Run::optimizer>("The optimizer", choices("adamw", "sgd"))
+//
+// A struct that is not ours to edit is described from outside:
+//
+//   template <>
+//   inline constexpr auto ddpxx::kFieldsOf<Foreign> = ddpxx::fields(ddpxx::field<&Foreign::port>("Where it listens"));
 #pragma once
 
 #include <array>
 #include <concepts>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include <ddpxx/core/setting.hpp>
@@ -54,7 +65,7 @@ constexpr Range below(double high) { return {.high = Bound{high, true}}; }
 constexpr Range at_most(double high) { return {.high = Bound{high, false}}; }
 constexpr Range between(double low, double high) { return {.low = Bound{low, false}, .high = Bound{high, false}}; }
 
-/// The texts a string field takes.
+/// The texts a string field takes; or the names of a variant's alternatives, in the order of its types.
 struct Choices {
   static constexpr std::size_t kMost = 24;
   std::array<std::string_view, kMost> names{};
@@ -73,6 +84,16 @@ template <class Owner>
 struct Resets {
   std::vector<const void*> (*siblings)(const void* owner) = nullptr;
 };
+
+/// Says that a value is nobody's business: it is taken as any other, and nowhere printed, recorded or compared.
+struct Secret {};
+constexpr Secret secret() { return {}; }
+
+/// A former name: of a field of the same struct, or, with a dot in it, a whole path. Who uses it is told the new one.
+struct Was {
+  std::string_view name;
+};
+constexpr Was was(std::string_view name) { return {name}; }
 
 /// One error of a rule between fields, as `check()` returns it. `field` is the path below the struct that checks.
 struct FieldError {
@@ -109,6 +130,8 @@ struct FieldFacts {
   Range range{};
   Choices choices{};
   Unit unit = Unit::none;
+  bool is_secret = false;
+  std::string_view was{};          ///< Its former name.
   std::optional<Resume> resume{};  ///< None: as the group around it, in the end `warn`.
   std::vector<const void*> (*resets)(const void* owner) = nullptr;  ///< Addresses of the fields that are reset.
 };
@@ -142,6 +165,13 @@ template <class T>
 struct Innermost<std::vector<T>> : Innermost<T> {};
 template <class T, std::size_t N>
 struct Innermost<std::array<T, N>> : Innermost<T> {};
+template <class T>
+struct Innermost<std::map<std::string, T>> : Innermost<T> {};
+
+template <class T>
+inline constexpr std::size_t kAlternatives = 0;
+template <class... T>
+inline constexpr std::size_t kAlternatives<std::variant<T...>> = sizeof...(T);
 
 template <class T>
 inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::same_as<T, bool>;
@@ -154,8 +184,19 @@ constexpr void add_fact(FieldFacts& facts, const Range& range) {
 }
 template <class Owner, class Value>
 constexpr void add_fact(FieldFacts& facts, const Choices& choices) {
-  static_assert(std::same_as<Value, std::string>, "field: choices(...) needs a std::string; an enum has its own names");
+  static_assert(std::same_as<Value, std::string> || kAlternatives<Value> != 0,
+                "field: choices(...) needs a std::string or a std::variant; an enum has its own names");
   facts.choices = choices;
+}
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, Secret) {
+  static_assert(!std::is_aggregate_v<Value> && kAlternatives<Value> == 0,
+                "field: secret hides single values; say it of each field in the struct");
+  facts.is_secret = true;
+}
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, const Was& former) {
+  facts.was = former.name;
 }
 template <class Owner, class Value>
 constexpr void add_fact(FieldFacts& facts, Unit unit) {
@@ -174,10 +215,13 @@ constexpr void add_fact(FieldFacts& facts, const Resets<ResetOwner>& resets) {
 
 }  // namespace detail
 
-/// What `Member` means, followed by facts in any order: a range, choices(...), a Unit, a Resume policy,
-/// resets<...>().
+/// What `Member` means, followed by facts in any order: a range, choices(...), a Unit, a Resume policy, resets<...>(),
+/// secret(), was("...").
+///
+/// consteval, as nothing of it may reach the linker: g++ gives it one name for all members of one name that structs of
+/// one name have in the unnamed namespaces of different files.
 template <auto Member, class... Facts>
-constexpr auto field(std::string_view help, Facts... facts) {
+consteval auto field(std::string_view help, Facts... facts) {
   using Parts = detail::MemberParts<decltype(Member)>;
   using Owner = typename Parts::Owner;
   using Value = typename detail::Innermost<typename Parts::Value>::type;
@@ -190,7 +234,7 @@ constexpr auto field(std::string_view help, Facts... facts) {
 /// Says that a later source which sets the described field takes back what earlier sources said about `Members`.
 template <auto First, auto... Rest>
   requires(std::same_as<detail::OwnerOf<First>, detail::OwnerOf<Rest>> && ...)
-constexpr auto resets() {
+consteval auto resets() {
   using Owner = detail::OwnerOf<First>;
   return Resets<Owner>{[](const void* object) {
     const auto& owner = *static_cast<const Owner*>(object);
@@ -203,5 +247,9 @@ template <class Owner, std::same_as<Entry<Owner>>... Rest>
 constexpr auto fields(Entry<Owner> first, Rest... rest) {
   return std::array<Entry<Owner>, 1 + sizeof...(Rest)>{first, rest...};
 }
+
+/// The entries of a struct that has no describe() of its own; specialise it for one that you cannot edit.
+template <class Struct>
+inline constexpr std::array<Entry<Struct>, 0> kFieldsOf{};
 
 }  // namespace ddpxx

@@ -13,6 +13,7 @@ struct Setting {
   std::string path;   ///< As on the command line: `optimizer.learning_rate`.
   std::string value;  ///< As the configuration prints it.
   Resume resume = Resume::warn;
+  std::string origin{};  ///< Who set it and what that overrode: `argument 2; overrides train.yaml:12:7 (0.001); ...`.
 };
 
 using Settings = std::vector<Setting>;

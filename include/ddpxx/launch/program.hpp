@@ -7,6 +7,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <type_traits>
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
@@ -21,7 +22,8 @@ inline bool tells_of_memory(const std::string& text) {
 
 }  // namespace detail
 
-/// Runs a program's body and ends the process: code 0, or that of the error, which is printed.
+/// Runs a program's body and ends the process: code 0, or the number that the body returns, or the code of the error,
+/// which is printed.
 /// Leaves by std::_Exit: a backend with unfinished work would wait for peers in its destructor.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {
@@ -32,7 +34,10 @@ template <class Body>
   };
   int code = 0;
   try {
-    body();
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>)
+      body();
+    else
+      code = body();
   } catch (const Error& error) {
     report(error.what());
     code = static_cast<int>(error.code());

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -59,6 +61,18 @@ template <class S>
 concept AssemblesPieces = requires(const S& s, at::Tensor whole, const at::Tensor& piece) { s.assemble(whole, piece); };
 template <class S>
 concept GathersParameters = requires(S s) { s.gathered(); };
+
+/// What steps the slices of a segment of `trainable()`.
+using StepSegment = std::function<void(std::size_t segment)>;
+
+/// Strategies that say when the gradients of a segment are complete: see StepInBackward. Told before attach(), they
+/// call `step` once a step for every segment, in an order that is the same on all ranks, and hold no gradients then.
+template <class S>
+concept OffersStepInBackward = requires(S s, StepSegment step) { s.step_in_backward(step); };
+
+/// Whether a trainer is to leave the steps to `S`.
+template <class S>
+inline constexpr bool steps_in_backward = requires { requires S::kStepsInBackward; };
 
 /// A strategy is built from its own config and a group; it is handed the flat model, never a list of tensors.
 template <class S>

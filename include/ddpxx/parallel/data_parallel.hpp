@@ -141,6 +141,16 @@ class DataParallel {
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
+  /// The layers of each replica but the first, in the order of the model's own.
+  std::vector<std::vector<const Layer*>> layers_of_replicas() const {
+    std::vector<std::vector<const Layer*>> all;
+    for (const auto& replica : replicas_) {
+      auto& layers = all.emplace_back();
+      for (const auto& child : replica->model->modules(/*include_self=*/false))
+        if (const auto* layer = dynamic_cast<const Layer*>(child.get())) layers.push_back(layer);
+    }
+    return all;
+  }
   std::size_t num_replicas() const noexcept { return replicas_.size() + 1; }
 
  private:

@@ -20,6 +20,7 @@
 #include <ddpxx/parallel/hooks/all_reduce.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/same_model.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
 
@@ -48,10 +49,25 @@ class DDPWith {
   DDPWith(const DDPWith&) = delete;
   DDPWith& operator=(const DDPWith&) = delete;
 
+  /// Before attach(), instead of a step after backward: see StepInBackward. Each bucket is a segment then.
+  /// Errors  `config` for bucket_bytes_list, since segments have two sizes.
+  void step_in_backward(StepSegment step) {
+    if (!config_.bucket_bytes_list.empty())
+      throw Error{Errc::config,
+                  "bucket_bytes_list: StepInBackward cuts buckets by first_bucket_bytes and bucket_bytes; set those"};
+    step_ = std::move(step);
+  }
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
     const auto send = [this](at::Tensor values) { broadcast(values, *group_); };
-    trainable_ = Arena{model.trainable(), {.prepare = send}};
+    ArenaOptions options{.prepare = send};
+    if (step_) {
+      options.cut = CutAt::bytes;
+      options.first_segment_bytes = config_.first_bucket_bytes;
+      options.segment_bytes = config_.bucket_bytes;
+    }
+    trainable_ = Arena{model.trainable(), options};
+    if (step_) stepped_.emplace(trainable_, step_);
     frozen_ = Arena{model.frozen(), {.gradients = Gradients::none, .prepare = send}};
     buffer_list_ = model.buffers();
     buffers_ = SharedBuffers{buffer_list_, *group_,
@@ -103,11 +119,11 @@ class DDPWith {
   auto gathered() { return std::monostate{}; }
 
   Hook& hook() noexcept { return hook_; }
-  /// Goes on as after `step` steps, where the hook counts them.
   /// There where the hook lets the ranks' models differ for a time.
   void ranks_drift() const
     requires requires { Hook::kRanksDrift; }
   {}
+  /// Goes on as after `step` steps, where the hook counts them.
   void resume_at(std::int64_t step)
     requires CountsSteps<Hook>
   {
@@ -156,6 +172,7 @@ class DDPWith {
         .bucket_bytes = config_.bucket_bytes,
         .bucket_bytes_list = config_.bucket_bytes_list,
         .start = [this](std::size_t i, at::Tensor memory) { return hook_.start(i, std::move(memory), *group_); }};
+    if (stepped_) options.stepped = &*stepped_;
     if (config_.find_unused_parameters) options.unused = UnusedParameters::find;
     if (config_.static_graph) options.unused = UnusedParameters::learn;
     if constexpr (FinishesBuckets<Hook>)
@@ -174,6 +191,8 @@ class DDPWith {
   Arena frozen_;
   std::vector<at::Tensor> buffer_list_;
   SharedBuffers buffers_;
+  StepSegment step_;
+  std::optional<SteppedSegments> stepped_;
   std::optional<Reducer> reducer_;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;

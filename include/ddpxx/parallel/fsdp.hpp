@@ -26,6 +26,7 @@
 #include <ddpxx/parallel/fsdp_unit.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
 #include <ddpxx/parallel/same_model.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
 
@@ -47,6 +48,8 @@ class FSDP {
   FSDP(const FSDP&) = delete;
   FSDP& operator=(const FSDP&) = delete;
 
+  /// Before attach(), instead of a step after backward: see StepInBackward.
+  void step_in_backward(StepSegment step) { step_ = std::move(step); }
   void attach(FlatModel& model) {
     check_same_model(model, *shards_);
     if (replicas_ != nullptr) check_same_model(model, *replicas_);
@@ -77,7 +80,9 @@ class FSDP {
       if (unit != kRoot && small_group_) units_[unit].reshard_to(&*small_group_);
     }
     for (std::size_t i = 0; i < model.layers().size(); ++i) number_of_[model.layers()[i]] = i + 1;
-    gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction);
+    if (step_) stepped_.emplace(trainable_, step_);
+    gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction, BufferSize::own,
+                       stepped_ ? &*stepped_ : nullptr);
     held_.resize(trainable_.segments().size());
     buffers_ =
         SharedBuffers{model.buffers(), *shards_,
@@ -313,6 +318,7 @@ class FSDP {
 
   // --- gradients ---
 
+  Then then() const { return stepped_ && sync_ == Sync::now ? Then::step : Then::keep; }
   /// Whether the gradients of this backward pass are sent, rather than kept whole for the next.
   bool sends() const { return sync_ == Sync::now || config_.reduce_each_backward; }
 
@@ -334,13 +340,13 @@ class FSDP {
     if (config_.check_calls) check_call("reduction of " + name_of(unit));
     for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
       if (static_cast<std::size_t>(trainable_.segments()[i].unit) == unit)
-        gradients_->reduce(i, std::exchange(held_[i], {}));
+        gradients_->reduce(i, std::exchange(held_[i], {}), then());
   }
   /// What batches without communication have left of units that the last one did not use.
   void reduce_held() {
     if (!sends()) return;
     for (std::size_t i = 0; i < held_.size(); ++i)
-      if (held_[i].defined()) gradients_->reduce(i, std::exchange(held_[i], {}));
+      if (held_[i].defined()) gradients_->reduce(i, std::exchange(held_[i], {}), then());
   }
 
   void let_go() {
@@ -383,6 +389,8 @@ class FSDP {
   std::vector<FSDPUnit> units_;
   std::map<const Layer*, std::size_t> number_of_;  ///< Of a layer, from 1.
   std::vector<int> unit_of_layer_;
+  StepSegment step_;
+  std::optional<SteppedSegments> stepped_;
   std::optional<GradientShards> gradients_;
   std::vector<at::Tensor> held_;  ///< Per segment: whole gradients not yet sent.
   GradientHooks strays_;

@@ -13,8 +13,10 @@
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
 
@@ -26,22 +28,29 @@ enum class Borrow { to_send, to_sum };
 /// near it, so that segments of different sizes can use one buffer one after the other.
 enum class BufferSize { own, common };
 
+/// What is done with the pieces of a segment once they have come.
+enum class Then { keep, step };
+
 /// Averages the gradients of segments over the ranks and leaves each rank its piece, while backward is running.
 /// The sum of a step's backward passes lies in the pieces; the first one of a step replaces what the last step left.
 /// Ranks   `reduce` and `finish` are collective, in the same order on all ranks.
 class GradientShards {
  public:
-  /// Gradients are summed over `shards`, and their pieces over `replicas`, ranks that hold the same pieces.
+  /// Gradients are summed over `shards`, and their pieces over `replicas`, ranks that hold the same pieces. If given,
+  /// `stepped` lends the pieces their memory and steps them.
   GradientShards(Arena& arena, const Group& shards, const Group* replicas, BufferPool& pool,
-                 std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own)
+                 std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own,
+                 SteppedSegments* stepped = nullptr)
       : arena_{&arena},
         shards_{&shards},
         replicas_{replicas},
         pool_{&pool},
+        stepped_{stepped},
         device_options_{arena.segments().front().values.options().dtype(arena.options().dtype())},
         type_{reduction.value_or(c10::typeMetaToScalarType(arena.options().dtype()))},
         scale_{1.0 / (shards.size() * (replicas != nullptr ? replicas->size() : 1))},
-        written_(arena.segments().size(), false) {
+        written_(arena.segments().size(), false),
+        was_stepped_(arena.segments().size(), false) {
     std::int64_t largest = 0;
     for (const auto& segment : arena.segments()) largest = std::max(largest, segment.size());
     for (const auto& segment : arena.segments())
@@ -71,8 +80,13 @@ class GradientShards {
 
   /// Starts the reduction of a segment whose gradients are all written. Only one is under way, beside the backward pass
   /// of what comes next, so that memory does not grow with the depth of the model.
-  void reduce(std::size_t i, at::Tensor memory) {
+  /// Errors  `config` for a segment that has been stepped in this step already.
+  void reduce(std::size_t i, at::Tensor memory, Then then = Then::keep) {
     const c10::NoGradGuard no_grad;
+    if (was_stepped_[i])
+      throw Error{Errc::config, "parameter \"" + (*arena_)[arena_->segments()[i].first].name +
+                                    "\" got gradients after it was stepped in backward: run one backward pass a step, "
+                                    "or take the strategy without StepInBackward"};
     make_room();
     if (memory.scalar_type() != type_) {
       const auto sum = std::exchange(memory, pool_->tensor(memory.numel(), memory.options().dtype(type_)));
@@ -80,11 +94,12 @@ class GradientShards {
       pool_->take_back(sum);
     }
     auto& segment = arena_->segments()[i];
+    if (stepped_ != nullptr) stepped_->open(i);
     const bool direct = !written_[i] && segment.gradient.scalar_type() == type_ &&
                         segment.gradient.device() == device_options_.device();
     auto piece = direct ? segment.gradient : pool_->tensor(segment.gradient.numel(), memory.options());
     auto pending = start_reduce_scatter(piece, memory, *shards_);
-    under_way_.push_back({i, std::move(memory), std::move(piece), direct, std::move(pending)});
+    under_way_.push_back({i, std::move(memory), std::move(piece), direct, then, std::move(pending)});
     written_[i] = written_[i] || direct;
   }
 
@@ -102,15 +117,26 @@ class GradientShards {
       if (!each.direct) pool_->take_back(each.piece);
     }
     under_way_.clear();
-    written_.assign(written_.size(), false);
+    drop();
   }
 
-  /// Ends the step: what was never written is zero.
+  /// Ends the step: what was never written is zero, and what the last backward pass did not bring is stepped now.
   void end_step() {
     for (std::size_t i = 0; i < written_.size(); ++i) {
-      if (!written_[i]) arena_->segments()[i].gradient.zero_();
-      written_[i] = false;
+      if (stepped_ == nullptr) {
+        if (!written_[i]) arena_->segments()[i].gradient.zero_();
+      } else if (!was_stepped_[i]) {
+        stepped_->open(i);
+        stepped_->step(i);
+      }
+      written_[i] = was_stepped_[i] = false;
     }
+  }
+  /// Ends the step in an error: what is kept is not used.
+  void drop() {
+    written_.assign(written_.size(), false);
+    was_stepped_.assign(written_.size(), false);
+    for (std::size_t i = 0; stepped_ != nullptr && i < written_.size(); ++i) stepped_->drop(i);
   }
 
  private:
@@ -120,6 +146,7 @@ class GradientShards {
     at::Tensor memory;
     at::Tensor piece;
     bool direct;
+    Then then;
     Pending pending;
   };
 
@@ -129,7 +156,12 @@ class GradientShards {
     oldest.pending.wait();
     pool_->take_back(oldest.memory);
     if (replicas_ != nullptr) all_reduce(oldest.piece, *replicas_);
-    if (oldest.direct) return;
+    if (!oldest.direct) collect(oldest);
+    if (oldest.then == Then::keep) return;
+    was_stepped_[oldest.segment] = true;
+    stepped_->step(oldest.segment);
+  }
+  void collect(const UnderWay& oldest) {
     auto& gradient = arena_->segments()[oldest.segment].gradient;
     if (written_[oldest.segment])
       gradient.add_(oldest.piece.to(gradient.device()));
@@ -143,10 +175,12 @@ class GradientShards {
   const Group* shards_;
   const Group* replicas_;
   BufferPool* pool_;
+  SteppedSegments* stepped_;
   at::TensorOptions device_options_;
   at::ScalarType type_;
   double scale_;
   std::vector<bool> written_;
+  std::vector<bool> was_stepped_;
   std::vector<std::int64_t> rooms_;  ///< Of each segment's buffer, in elements.
   std::deque<UnderWay> under_way_;
 };

@@ -12,6 +12,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
 
 namespace ddpxx {
 
@@ -46,6 +47,8 @@ class Join {
 
  public:
   explicit Join(DDPWith<Hook>& ddp, const JoinOptions& options = {}) : ddp_{&ddp}, options_{options} {}
+  explicit Join(Recompute<DDPWith<Hook>>& strategy, const JoinOptions& options = {})
+      : Join{strategy.strategy(), options} {}
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/recompute.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/recompute_config.hpp>
@@ -31,11 +34,23 @@ class Recompute {
     RecomputeConfig recompute = {};
   };
 
+  static constexpr bool kStepsInBackward = steps_in_backward<Strategy>;
+
   Recompute(const Config& config, Group& group) : config_{config.recompute}, strategy_{config.strategy, group} {}
 
+  void step_in_backward(StepSegment step)
+    requires OffersStepInBackward<Strategy>
+  {
+    strategy_.step_in_backward(std::move(step));
+  }
   void attach(FlatModel& model) {
     strategy_.attach(model);
-    for (std::size_t i = 0; i < model.layers().size(); ++i) index_of_[model.layers()[i]] = i;
+    const auto number = [this](const std::vector<const Layer*>& layers) {
+      for (std::size_t i = 0; i < layers.size(); ++i) index_of_[layers[i]] = i;
+    };
+    number(model.layers());
+    if constexpr (requires { strategy_.layers_of_replicas(); })
+      for (const auto& layers : strategy_.layers_of_replicas()) number(layers);
   }
   std::span<const Slice> slices() const { return strategy_.slices(); }
   const Arena& trainable() const { return strategy_.trainable(); }
@@ -43,13 +58,12 @@ class Recompute {
 
   template <class Next, class... Args>
   auto around(Layers layers, Next&& next, Args&&... args) {
+    if (!chosen(layers)) return strategy_.around(layers, std::forward<Next>(next), std::forward<Args>(args)...);
     if constexpr (requires { strategy_.draws_from_one_generator(); })
-      if (at::GradMode::is_enabled() && config_.policy != RecomputeConfig::Policy::none &&
-          strategy_.draws_from_one_generator())
+      if (at::GradMode::is_enabled() && strategy_.draws_from_one_generator())
         throw Error{Errc::config,
                     "the replicas of DataParallel draw from one generator on a CPU, so that a layer that is run again "
                     "could not draw the same: set recompute=none, or choose ddp"};
-    if (!chosen(layers)) return strategy_.around(layers, std::forward<Next>(next), std::forward<Args>(args)...);
     return strategy_.around(
         layers,
         [this, layers, next = std::forward<Next>(next)](auto&&... inputs) mutable {
@@ -90,10 +104,20 @@ class Recompute {
   at::Tensor sum_over_shards(at::Tensor value) const { return strategy_.sum_over_shards(std::move(value)); }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { strategy_.assemble(std::move(whole), piece); }
   auto gathered() { return strategy_.gathered(); }
+  /// What is recomputed around; for Join, which must be told of it.
+  Strategy& strategy() noexcept { return strategy_; }
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes)
     requires requires { Strategy::layers_of_unit(config.strategy, bytes); }
   {
     return Strategy::layers_of_unit(config.strategy, bytes);
+  }
+  void ranks_drift() const
+    requires requires(const Strategy& s) { s.ranks_drift(); }
+  {}
+  void resume_at(std::int64_t step)
+    requires requires(Strategy& s) { s.resume_at(step); }
+  {
+    strategy_.resume_at(step);
   }
   auto take_call_hash()
     requires requires(Strategy& s) { s.take_call_hash(); }

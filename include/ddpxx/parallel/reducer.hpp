@@ -12,6 +12,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
 
@@ -48,6 +49,9 @@ struct ReducerOptions {
   std::function<Pending(std::size_t i, at::Tensor memory)> start = {};
   /// What this rank does itself once bucket `i` has come: in bucket order on every rank, so it may communicate.
   std::function<void(std::size_t i, at::Tensor memory)> finish = {};
+  /// If given: each segment is one bucket, which has memory and is stepped when this says so, in bucket order. While
+  /// one bucket is on its way, the one before it is stepped.
+  SteppedSegments* stepped = nullptr;
 };
 
 /// Averages gradients over a group while backward is still running.
@@ -80,6 +84,7 @@ class Reducer {
   void ready(std::size_t i) {
     mark(i);
     fed_ = true;
+    open(i);
     sum_.take(i, scale_);
     launch_full_buckets();
   }
@@ -89,6 +94,7 @@ class Reducer {
   void ready(std::size_t i, const at::Tensor& gradient) {
     mark(i);
     fed_ = fed_ || gradient.defined();
+    open(i);
     sum_.add(i, gradient, scale_);
     launch_full_buckets();
   }
@@ -97,6 +103,7 @@ class Reducer {
   void defer(std::size_t i, const at::Tensor& gradient) {
     check_used(i);
     fed_ = fed_ || gradient.defined();
+    open(i);
     sum_.add(i, gradient);
   }
 
@@ -114,21 +121,21 @@ class Reducer {
       else
         unused.push_back(i);
     }
-    for (const std::size_t i : unused) ready(i, at::Tensor{});
-    for (std::size_t k = 0; k < pending_.size(); ++k) {
-      pending_[k].wait();
-      if (options_.finish) options_.finish(k, buckets_[k].memory);
-    }
-    pending_.clear();
-    next_ = 0;
     // A step without any gradient, on a rank out of data or after an exception, teaches nothing.
     const bool first = options_.unused == UnusedParameters::learn && !learned_ && fed_;
+    refused_ = !unused.empty() && !first && options_.unused != UnusedParameters::find;
+    for (const std::size_t i : unused) ready(i, at::Tensor{});
+    while (finished_ < pending_.size()) finish_oldest();
+    pending_.clear();
+    finished_ = 0;
+    next_ = 0;
     if (first) learn(unused);
     fed_ = false;
     std::fill(arrived_.begin(), arrived_.end(), false);
     for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
     sum_.publish();
-    if (!unused.empty() && !first && options_.unused != UnusedParameters::find) throw unused_error(unused);
+    if (options_.stepped != nullptr) sum_.hide();  // what was stepped has no memory any more
+    if (std::exchange(refused_, false)) throw unused_error(unused);
   }
 
   /// Takes part in a step for which this rank has no batch: what was deferred, or zeros.
@@ -177,15 +184,18 @@ class Reducer {
       std::size_t last = first;
       std::int64_t end = begin;
       const auto fits = [&] {
-        return options_.bucket_is_segment ? (*arena_)[last].segment == (*arena_)[first].segment
-                                          : (end - begin) * element < limit;
+        return options_.bucket_is_segment || options_.stepped != nullptr
+                   ? (*arena_)[last].segment == (*arena_)[first].segment
+                   : (end - begin) * element < limit;
       };
       while (last < arena_->size() && fits()) {
         bucket_of_[last] = buckets_.size();
         ++last;
-        end = last < arena_->size() ? (*arena_)[last].offset : arena_->gradients().numel();
+        end = last < arena_->size() ? (*arena_)[last].offset : arena_->numel();
       }
-      buckets_.push_back({first, last, last - first, arena_->gradients().narrow(0, begin, end - begin)});
+      buckets_.push_back({first, last, last - first,
+                          options_.stepped != nullptr ? options_.stepped->memory(buckets_.size())
+                                                      : arena_->gradients().narrow(0, begin, end - begin)});
       first = last;
     }
   }
@@ -225,10 +235,29 @@ class Reducer {
   void launch_full_buckets() {
     for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
       const auto& bucket = buckets_[next_];
-      for (const auto i : bucket.idle) sum_.add(i, at::Tensor{});
+      for (const auto i : bucket.idle) {
+        open(i);
+        sum_.add(i, at::Tensor{});
+      }
       pending_.push_back(options_.start ? options_.start(next_, bucket.memory)
                                         : start_all_reduce(bucket.memory, *group_));
+      if (options_.stepped != nullptr && pending_.size() - finished_ > 1) finish_oldest();
     }
+  }
+
+  void open(std::size_t i) {
+    if (options_.stepped != nullptr) options_.stepped->open(bucket_of_[i]);
+  }
+
+  void finish_oldest() {
+    const auto k = finished_++;
+    pending_[k].wait();
+    if (options_.finish) options_.finish(k, buckets_[k].memory);
+    if (options_.stepped == nullptr) return;
+    if (refused_)
+      options_.stepped->drop(k);
+    else
+      options_.stepped->step(k);
   }
 
   Arena* arena_;
@@ -243,7 +272,9 @@ class Reducer {
   std::vector<std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::vector<Pending> pending_;
+  std::size_t finished_ = 0;  ///< Of `pending_`, from its begin.
   std::size_t next_ = 0;
+  bool refused_ = false;  ///< This step ends in an error: nothing more is stepped.
 };
 
 }  // namespace ddpxx

@@ -1,6 +1,8 @@
 // ddpxx/parallel/single_device.hpp — one process, nothing to synchronize.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +12,8 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
 
@@ -20,7 +24,7 @@ class SingleDevice {
  public:
   struct Config {};
 
-  SingleDevice(const Config&, Group& group) {
+  SingleDevice(const Config&, Group& group) : group_{&group} {
     if (group.size() > 1)
       throw Error{Errc::config, "strategy single_device runs one process, but this group has " +
                                     std::to_string(group.size()) + "; choose ddp, or start one process"};
@@ -28,11 +32,22 @@ class SingleDevice {
   SingleDevice(const SingleDevice&) = delete;
   SingleDevice& operator=(const SingleDevice&) = delete;
 
+  /// Before attach(), instead of a step after backward: see StepInBackward.
+  void step_in_backward(StepSegment step) { step_ = std::move(step); }
   void attach(FlatModel& model) {
-    trainable_ = Arena{model.trainable()};
+    ArenaOptions options;
+    if (step_) options = {.cut = CutAt::bytes, .first_segment_bytes = kSteppedBytes, .segment_bytes = kSteppedBytes};
+    trainable_ = Arena{model.trainable(), options};
     frozen_ = Arena{model.frozen(), {.gradients = Gradients::none}};
     sum_.emplace(trainable_);
-    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { sum_->add(i, gradient); }};
+    if (step_) {
+      stepped_.emplace(trainable_, step_);
+      reducer_.emplace(trainable_, *group_,
+                       ReducerOptions{.unused = UnusedParameters::find,
+                                      .start = [](std::size_t, const at::Tensor&) { return Pending{}; },
+                                      .stepped = &*stepped_});
+    }
+    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); }};
   }
 
   std::span<const Slice> slices() const { return trainable_.slices(); }
@@ -56,7 +71,11 @@ class SingleDevice {
     sum_->hide();
   }
   void finish_backward() {
-    if (sync_ == Sync::now) sum_->publish();
+    if (sync_ == Sync::defer) return;
+    if (reducer_)
+      reducer_->finish();
+    else
+      sum_->publish();
   }
   void finish_step() { trainable_.publish_masters(); }
   void settle() {}
@@ -66,9 +85,24 @@ class SingleDevice {
   auto gathered() { return std::monostate{}; }
 
  private:
+  static constexpr std::int64_t kSteppedBytes = std::int64_t{4} << 20;
+
+  void receive(std::size_t i, const at::Tensor& gradient) {
+    if (!reducer_)
+      sum_->add(i, gradient);
+    else if (sync_ == Sync::now)
+      reducer_->ready(i, gradient);
+    else
+      reducer_->defer(i, gradient);
+  }
+
+  Group* group_;
   Arena trainable_;
   Arena frozen_;
   std::optional<GradientSum> sum_;
+  StepSegment step_;
+  std::optional<SteppedSegments> stepped_;  ///< Where steps are made in backward; the reducer says when.
+  std::optional<Reducer> reducer_;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;
 };

@@ -20,6 +20,7 @@
 #include <ddpxx/parallel/gradient_shards.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/same_model.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 #include <ddpxx/parallel/zero_config.hpp>
 
 namespace ddpxx {
@@ -41,6 +42,8 @@ class ZeRO {
   ZeRO(const ZeRO&) = delete;
   ZeRO& operator=(const ZeRO&) = delete;
 
+  /// Before attach(), instead of a step after backward: see StepInBackward.
+  void step_in_backward(StepSegment step) { step_ = std::move(step); }
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
     const auto send = [this](at::Tensor values) { broadcast(values, *group_); };
@@ -55,6 +58,11 @@ class ZeRO {
     frozen_ = Arena{model.frozen(), {.gradients = Gradients::none, .prepare = send}};
     buffers_ = SharedBuffers{model.buffers(), *group_,
                              config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
+    if (step_)
+      stepped_.emplace(trainable_, [this](std::size_t segment) {
+        gathers_[segment].wait();  // a layer that was not called has not waited
+        step_(segment);
+      });
     find_segments_of_layers(model);
     gathers_.resize(trainable_.segments().size());
     if constexpr (kStage == ZeROStage::optimizer) {
@@ -62,11 +70,13 @@ class ZeRO {
           trainable_, *group_,
           ReducerOptions{.unused = config_.find_unused_parameters ? UnusedParameters::find : UnusedParameters::refuse,
                          .bucket_is_segment = true,
-                         .start = [this](std::size_t i, at::Tensor memory) {
-                           return start_reduce_scatter(trainable_.segments()[i].gradient, memory, *group_);
-                         }});
+                         .start =
+                             [this](std::size_t i, at::Tensor memory) {
+                               return start_reduce_scatter(trainable_.segments()[i].gradient, memory, *group_);
+                             },
+                         .stepped = stepped()});
     } else {
-      shards_.emplace(trainable_, *group_, nullptr, pool_, model.formats().reduction, BufferSize::common);
+      shards_.emplace(trainable_, *group_, nullptr, pool_, model.formats().reduction, BufferSize::common, stepped());
       arriving_.resize(trainable_.segments().size());
       arrived_.assign(trainable_.size(), false);
       used_.assign(trainable_.size(), false);
@@ -140,6 +150,8 @@ class ZeRO {
   }
 
  private:
+  SteppedSegments* stepped() { return stepped_ ? &*stepped_ : nullptr; }
+
   /// Under the null layer stands what belongs to none.
   void find_segments_of_layers(const FlatModel& model) {
     for (const auto& entry : trainable_.entries()) {
@@ -185,21 +197,26 @@ class ZeRO {
     shards_->add(bucket.memory, entry, gradient);
     --bucket.missing;
     for (; next_ < arriving_.size() && arriving_[next_].missing == 0; ++next_)
-      shards_->reduce(next_, std::exchange(arriving_[next_].memory, {}));
+      shards_->reduce(next_, std::exchange(arriving_[next_].memory, {}),
+                      stepped_ && sync_ == Sync::now && !refused_ ? Then::step : Then::keep);
   }
   void finish_arrivals() {
+    std::vector<std::size_t> unused;
+    if (sync_ == Sync::now && !config_.find_unused_parameters)
+      for (std::size_t i = 0; i < used_.size(); ++i)
+        if (!used_[i]) unused.push_back(i);
+    refused_ = !unused.empty();
     for (std::size_t i = 0; i < arrived_.size(); ++i)
       if (!arrived_[i]) arrive(i, {});
     shards_->finish();
     in_backward_ = false;
     if (sync_ == Sync::defer) return;
-    shards_->end_step();
-    std::vector<std::size_t> unused;
-    for (std::size_t i = 0; i < used_.size(); ++i)
-      if (!used_[i]) unused.push_back(i);
     used_.assign(used_.size(), false);
-    if (!unused.empty() && !config_.find_unused_parameters)
+    if (std::exchange(refused_, false)) {
+      shards_->drop();
       throw unused_parameters_error(trainable_, unused, group_->rank());
+    }
+    shards_->end_step();
   }
 
   struct Arriving {
@@ -214,6 +231,8 @@ class ZeRO {
   SharedBuffers buffers_;
   std::map<const Layer*, std::vector<std::size_t>> segments_of_;
   std::vector<Pending> gathers_;
+  StepSegment step_;
+  std::optional<SteppedSegments> stepped_;
   std::optional<Reducer> reducer_;
   BufferPool pool_;
   std::optional<GradientShards> shards_;
@@ -221,6 +240,7 @@ class ZeRO {
   std::vector<bool> arrived_;  ///< In this backward pass,
   std::vector<bool> used_;     ///< and in any of this step.
   bool in_backward_ = false;
+  bool refused_ = false;  ///< This step ends in an error: nothing more is stepped.
   std::size_t next_ = 0;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;

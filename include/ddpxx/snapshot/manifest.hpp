@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,12 @@ struct StoredTensor {
   }
 };
 
+/// A parameter as optimizers of other programs tell it from the rest: by its place and its group.
+struct OptimizedParameter {
+  std::string name;     ///< The model's own.
+  bool decays = false;  ///< It is in the group of the weights that decay.
+};
+
 /// A run at the boundary between two steps.
 /// Tensors are named `model.NAME`, `optimizer.MOMENT.NAME`, `random.RANK` and so on.
 struct Manifest {
@@ -60,6 +67,7 @@ struct Manifest {
   std::int64_t epoch = 0;     ///< Passes over the data that are complete.
   std::int64_t position = 0;  ///< Samples of the present epoch consumed by all ranks together.
   int world_size = 1;
+  std::int64_t written_at = 0;  ///< In seconds since the begin of 1970, UTC; 0 where nobody wrote it down.
   /// Names of the starts of the program that led to this snapshot, the last one at the end: each start has its own, so
   /// that files which a killed one left behind can be told from those of somebody else.
   std::vector<std::string> starts;
@@ -67,9 +75,16 @@ struct Manifest {
   Settings settings;                      ///< The configuration of the run that saved it.
   std::vector<ShardFile> files;
   std::map<std::string, StoredTensor> tensors;
+  /// All parameters in the order in which the model registers them; none where nobody wrote it down.
+  std::vector<OptimizedParameter> parameters = {};
 };
 
 inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
+
+/// As `written_at` counts.
+inline std::int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::string print_manifest(const Manifest& manifest);
 
@@ -186,10 +201,11 @@ inline bool is_start(std::string_view name) {
 inline std::string print_manifest(const Manifest& manifest) {
   nlohmann::ordered_json json{{"format", detail::kManifestFormat}, {"step", manifest.step},
                               {"epoch", manifest.epoch},           {"position", manifest.position},
-                              {"world_size", manifest.world_size}, {"starts", manifest.starts},
-                              {"metrics", manifest.metrics}};
+                              {"world_size", manifest.world_size}, {"written_at", manifest.written_at},
+                              {"starts", manifest.starts},         {"metrics", manifest.metrics}};
   json["settings"] = nlohmann::ordered_json::array();
-  for (const auto& setting : manifest.settings) json["settings"].push_back({setting.path, setting.value});
+  for (const auto& setting : manifest.settings)
+    json["settings"].push_back({setting.path, setting.value, setting.origin});
   json["files"] = nlohmann::ordered_json::array();
   for (const auto& file : manifest.files)
     json["files"].push_back(
@@ -200,6 +216,8 @@ inline std::string print_manifest(const Manifest& manifest) {
     parts["parts"] = nlohmann::ordered_json::array();
     for (const auto& part : tensor.parts) parts["parts"].push_back({part.file, part.begin, part.end, part.offset});
   }
+  json["parameters"] = nlohmann::ordered_json::array();
+  for (const auto& [name, decays] : manifest.parameters) json["parameters"].push_back({name, decays});
   auto text = json.dump();
   text.pop_back();
   return text + std::string{detail::kManifestSum} + sums_text({crc32c(bytes_of(text))}) +
@@ -217,12 +235,19 @@ inline Manifest parse_manifest(std::string_view text) {
     manifest.epoch = detail::count_in(json.at("epoch"));
     manifest.position = detail::count_in(json.at("position"));
     manifest.world_size = static_cast<int>(std::min<std::int64_t>(detail::count_in(json.at("world_size")), INT32_MAX));
+    if (json.contains("written_at")) manifest.written_at = detail::count_in(json.at("written_at"));
     manifest.starts = json.at("starts").get<std::vector<std::string>>();
     manifest.metrics = json.at("metrics").get<std::map<std::string, double>>();
-    for (const auto& setting : json.at("settings")) manifest.settings.push_back({setting.at(0), setting.at(1)});
+    for (const auto& setting : json.at("settings"))
+      manifest.settings.push_back({.path = setting.at(0),
+                                   .value = setting.at(1),
+                                   .origin = setting.size() > 2 ? setting.at(2).get<std::string>() : ""});
     for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
     for (const auto& [name, tensor] : json.at("tensors").items())
       manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));
+    if (json.contains("parameters"))
+      for (const auto& parameter : json.at("parameters"))
+        manifest.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<bool>()});
     for (const auto& start : manifest.starts)
       if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is no name of a start");
     detail::check_apart(manifest);

@@ -35,12 +35,14 @@ struct Snapshot {
   int world_size = 1;
   Settings settings;  ///< The configuration of the run that saved it.
   std::map<std::string, at::Tensor> tensors;
+  std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them, if known.
 };
 
 /// Reads all tensors of a snapshot, or says what is damaged.
 /// Errors  `storage` for what cannot be read.
 inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest) {
-  Snapshot snapshot{manifest.step, manifest.epoch, manifest.position, manifest.world_size, manifest.settings, {}};
+  Snapshot snapshot{manifest.step,      manifest.epoch, manifest.position, manifest.world_size, manifest.settings, {},
+                    manifest.parameters};
   std::vector<StateSlice> slices;
   for (const auto& [name, stored] : manifest.tensors) {
     const auto tensor = at::empty(stored.shape, stored.dtype);
@@ -93,11 +95,13 @@ inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
                     .epoch = snapshot.epoch,
                     .position = snapshot.position,
                     .world_size = snapshot.world_size,
+                    .written_at = seconds_since_1970(),
                     .starts = {},
                     .metrics = {},
                     .settings = snapshot.settings,
                     .files = {},
-                    .tensors = {}};
+                    .tensors = {},
+                    .parameters = snapshot.parameters};
   const std::string reports[] = {shard.report()};
   add_reports(manifest, reports);
   Snapshots{storage}.publish(manifest);

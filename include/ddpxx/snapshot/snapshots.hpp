@@ -46,6 +46,7 @@ class Snapshots {
  public:
   static constexpr const char* kManifest = "manifest.json";
   static constexpr const char* kRejected = "manifest.rejected.json";
+  static constexpr const char* kAttempts = "attempts";
 
   explicit Snapshots(Storage& storage) : storage_{&storage} {}
 
@@ -121,8 +122,25 @@ class Snapshots {
       const Bytes parts[] = {bytes_of(*text)};
       storage_->write(stored.folder + kRejected, parts);
     }
+    forget_attempts(stored);  // before the step is free: they must not count for the snapshot that takes its place
     storage_->remove(name);
   }
+
+  /// How many starts have begun to load this snapshot and did not come to the end of their first step.
+  std::int64_t attempts(const StoredSnapshot& stored) const {
+    if (!stored.sizes.contains(kAttempts)) return 0;
+    const auto text = storage_->read_text(stored.folder + kAttempts, kMostAttemptsBytes).value_or("");
+    std::int64_t count = 0;
+    std::from_chars(text.data(), text.data() + text.size(), count);
+    return std::max<std::int64_t>(count, 0);  // of what is no number nobody knows anything
+  }
+  /// Writes that number down, before the snapshot is touched.
+  void note_attempts(const StoredSnapshot& stored, std::int64_t count) const {
+    const auto text = std::to_string(count) + '\n';
+    const Bytes parts[] = {bytes_of(text)};
+    storage_->write(stored.folder + kAttempts, parts);
+  }
+  void forget_attempts(const StoredSnapshot& stored) const { storage_->remove(stored.folder + kAttempts); }
 
   /// Removes a snapshot: first its manifest, so that nobody takes the rest for one.
   void remove(const StoredSnapshot& stored) const {
@@ -154,7 +172,8 @@ class Snapshots {
       if (stored.published)
         if (const auto snapshot = read(stored);
             snapshot.manifest && is_own(snapshot.manifest->starts.empty() ? "" : snapshot.manifest->starts.back()))
-          sound.push_back({stored.step, snapshot.manifest->metrics});
+          sound.push_back(
+              {stored.step, snapshot.manifest->metrics, snapshot.manifest->epoch, snapshot.manifest->written_at});
     if (sound.empty()) return;
     const auto kept = retention.keep(sound);
     for (const auto& stored : all) {
@@ -182,6 +201,7 @@ class Snapshots {
   }
 
   static constexpr std::string_view kFront = "step-";
+  static constexpr std::uint64_t kMostAttemptsBytes = 100;
 
   static std::optional<std::int64_t> step_in(std::string_view name) {
     const auto slash = name.find('/');

@@ -61,9 +61,19 @@ struct AdamWSettings {
 };
 PickleDict to_python(const AdamWSettings& settings);
 
+/// The settings of torch.optim.SGD.
+struct SGDSettings {
+  double learning_rate = 1e-3;
+  double momentum = 0.0;
+  double dampening = 0.0;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+};
+PickleDict to_python(const SGDSettings& settings);
+
 /// The two groups that minGPT and minGPT-ddp make: parameters that decay, then those that do not, each by name.
-template <class Decays>
-std::vector<OptimizerGroup> mingpt_groups(std::vector<std::string> names, Decays&& decays, AdamWSettings settings) {
+template <class Decays, class OptimizerSettings = AdamWSettings>
+std::vector<OptimizerGroup> mingpt_groups(std::vector<std::string> names, Decays&& decays, OptimizerSettings settings) {
   std::sort(names.begin(), names.end());
   std::vector<OptimizerGroup> groups(2);
   groups[0].settings = to_python(settings);
@@ -74,7 +84,7 @@ std::vector<OptimizerGroup> mingpt_groups(std::vector<std::string> names, Decays
 }
 
 /// An optimizer's state_dict() out of a snapshot's tensors `optimizer.MOMENT.NAME` and `optimizer.step`; others are
-/// passed over.
+/// passed over, and so is the average `optimizer.ema.NAME`, which no optimizer of Python has.
 /// Errors  `storage` for a moment of a parameter that no group has.
 PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<const OptimizerGroup> groups);
 
@@ -121,6 +131,7 @@ inline double step_count(const PickleValue& value) {
 
 inline constexpr std::string_view kOptimizerFront = "optimizer.";
 inline constexpr std::string_view kStepName = "optimizer.step";
+inline constexpr std::string_view kAverageName = "ema";
 
 }  // namespace detail
 
@@ -132,6 +143,17 @@ inline PickleDict to_python(const AdamWSettings& settings) {
       .add("weight_decay", settings.weight_decay);
   for (const char* name : {"amsgrad", "maximize", "capturable", "differentiable"}) dict.add(name, false);
   return dict.add("foreach", {}).add("fused", {}).add("decoupled_weight_decay", true);
+}
+
+inline PickleDict to_python(const SGDSettings& settings) {
+  PickleDict dict;
+  dict.add("lr", settings.learning_rate)
+      .add("momentum", settings.momentum)
+      .add("dampening", settings.dampening)
+      .add("weight_decay", settings.weight_decay)
+      .add("nesterov", settings.nesterov)
+      .add("maximize", false);
+  return dict.add("foreach", {}).add("differentiable", false).add("fused", {});
 }
 
 inline PickleValue to_python(const TrainingCheckpoint& checkpoint) {
@@ -177,7 +199,7 @@ inline PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<c
     if (!rest.starts_with(detail::kOptimizerFront) || rest == detail::kStepName) continue;
     rest.remove_prefix(detail::kOptimizerFront.size());
     const auto dot = rest.find('.');
-    if (dot == std::string_view::npos) continue;
+    if (dot == std::string_view::npos || rest.substr(0, dot) == detail::kAverageName) continue;
     auto& state = states[rest.substr(dot + 1)];
     // A clone for each: Python counts every parameter's steps in place.
     if (state.entries.empty() && step != snapshot.end()) state.add("step", step->second.to(at::kFloat).clone());

@@ -264,6 +264,7 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   aws_s3_meta_request_release(under_way);
   call.gone.wait();  // until then it may read the body or write into the room
   if (options.recv_buffer != nullptr) call.reply.filled = whole.len;
+  if (no_credentials(call.reply)) call.reply.keys_error = runtime_->keys_error();
   return std::move(call.reply);
 }
 

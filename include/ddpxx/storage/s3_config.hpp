@@ -32,7 +32,7 @@ struct S3Config {
   S3Addressing addressing = S3Addressing::virtual_host;
   std::string profile = "default";           ///< Of the files ~/.aws/config and ~/.aws/credentials.
   std::string ca_bundle;                     ///< A file of certificates to trust; empty: the system's.
-  std::optional<S3Credentials> credentials;  ///< None: environment, profile, then the metadata services of ECS and EC2.
+  std::optional<S3Credentials> credentials;  ///< None: environment, profile, web identity, then a container's or EC2's.
 
   std::uint64_t part_bytes = std::uint64_t{16} << 20U;  ///< What one request carries of a large object; 5 MiB or more.
   std::uint32_t connections = 16;
@@ -40,7 +40,8 @@ struct S3Config {
   int attempts = 4;                            ///< At a whole deed, where repeating one request is not enough.
   std::chrono::milliseconds first_pause{500};  ///< Before the second attempt, of either kind; doubles, up to 20 s.
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::seconds stall_timeout{30};  ///< How long a connection may carry nothing.
+  std::chrono::seconds stall_timeout{30};                 ///< How long a connection may carry nothing.
+  std::chrono::milliseconds credentials_timeout{10'000};  ///< How long a search for credentials may take.
   std::chrono::seconds upload_max_age{
       std::chrono::hours{24}};  ///< An unfinished upload older than this was left behind.
 };

@@ -10,6 +10,7 @@
 #include <aws/s3/s3.h>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,8 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/storage/s3_config.hpp>
+#include <ddpxx/storage/s3_place.hpp>
 
 namespace ddpxx {
 
@@ -40,6 +43,7 @@ struct S3Request {
 struct S3Reply {
   int status = 0;           ///< Of HTTP; 0 where none arrived.
   int error = 0;            ///< The AWS library's number; 0 for a success.
+  int keys_error = 0;       ///< Its number for why no credentials were found, where that is the error.
   std::string code{};       ///< The server's word for an error, such as NoSuchBucket.
   std::string operation{};  ///< Which request failed, where the deed took several.
   std::string body{};       ///< Of a success without `room`.
@@ -98,6 +102,45 @@ inline std::string s3_advice(std::string_view code, const S3Config& config) {
   return {};
 }
 
+/// The service that hands out keys to this machine or container, as the AWS library chooses it; none where that is
+/// forbidden.
+inline std::optional<std::string> metadata_service() {
+  // Not the path: who knows it may ask for the keys as well.
+  if (environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"))
+    return "http://169.254.170.2 (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI)";
+  if (const auto address = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI")) {
+    const auto host = std::min(address->find("://"), address->size());
+    return without_secrets(address->substr(0, address->find('/', std::min(host + 3, address->size())))) +
+           " (AWS_CONTAINER_CREDENTIALS_FULL_URI)";
+  }
+  const auto disabled = environment("AWS_EC2_METADATA_DISABLED").value_or("false");
+  if (disabled != "false" && disabled != "False" && disabled != "FALSE") return std::nullopt;
+  const auto own = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  return (own ? without_secrets(*own) : "http://169.254.169.254") + " (EC2)";
+}
+
+inline std::string where_credentials_are_not(const S3Reply& reply, const S3Config& config) {
+  const auto file = [](const char* variable, const char* otherwise) {
+    return environment(variable).value_or(otherwise);
+  };
+  auto text = "no credentials were found: looked for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for profile \"" +
+              config.profile + "\" in " + file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials") + " and " +
+              file("AWS_CONFIG_FILE", "~/.aws/config");
+  const auto service = metadata_service();
+  if (!service) return text + ", and asked no metadata service, since AWS_EC2_METADATA_DISABLED is set";
+  text += ", and asked the metadata service " + *service;
+  // The library's other numbers tell of what it tried last, which is often not what went wrong.
+  if (reply.keys_error == AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT)
+    text += ", which did not answer in time";
+  else if (reply.keys_error == AWS_AUTH_CREDENTIALS_PROVIDER_ECS_INVALID_HOST)
+    text += ", which is neither https nor on this machine, as it must be";
+  else
+    text += ", which gave none";
+  const auto token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+  if (token && !std::ifstream{*token}) text += "; AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=" + *token + " cannot be read";
+  return text;
+}
+
 }  // namespace detail
 
 inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint) {
@@ -115,9 +158,7 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
     return text;
   }
   const std::string words = aws_error_str(reply.error);
-  if (no_credentials(reply))
-    return "no credentials were found: looked for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for profile \"" +
-           config.profile + "\" in ~/.aws/credentials and ~/.aws/config, and at the metadata services of ECS and EC2";
+  if (no_credentials(reply)) return detail::where_credentials_are_not(reply, config);
   if (reply.error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE)
     return "no trusted connection to " + endpoint + " came about (" + words +
            "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE";

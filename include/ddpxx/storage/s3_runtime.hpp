@@ -17,6 +17,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/storage/s3_config.hpp>
+#include <ddpxx/storage/s3_keys.hpp>
 #include <ddpxx/storage/s3_library.hpp>
 
 namespace ddpxx {
@@ -40,17 +41,24 @@ class S3Runtime {
       client_.reset();
       client_ended_.wait();
     }
+    const bool still_searching = keys_ && keys_->gave_up();
     credentials_.reset();
+    keys_.reset();
     tls_.reset();
     bootstrap_.reset();
     resolver_.reset();
-    if (loops_) {
+    if (still_searching) {
+      static_cast<void>(loops_.release());  // they may never end
+    } else if (loops_) {
       loops_.reset();
       loops_ended_.wait();
     }
   }
 
   aws_s3_client* client() const noexcept { return client_.get(); }
+
+  /// Why no keys were found, as a number of the AWS library; 0 where they were, or were given.
+  int keys_error() const { return keys_ ? keys_->error() : 0; }
 
  private:
   S3Runtime() = default;
@@ -102,11 +110,8 @@ class S3Runtime {
       options.session_token = s3_cursor(given->session_token);
       keep(credentials_, aws_credentials_provider_new_static(allocator_, &options), "credentials");
     } else {
-      aws_credentials_provider_chain_default_options options{};
-      options.bootstrap = bootstrap_.get();
-      options.tls_ctx = tls_.get();
-      options.profile_name_override = s3_cursor(config.profile);
-      keep(credentials_, aws_credentials_provider_new_chain_default(allocator_, &options), "credentials");
+      keys_ = std::make_shared<S3Keys>(bootstrap_.get(), tls_.get(), config);
+      keep(credentials_, S3Keys::provider(keys_).release(), "credentials");
     }
   }
 
@@ -150,7 +155,8 @@ class S3Runtime {
   S3Owned<aws_host_resolver, aws_host_resolver_release> resolver_;
   S3Owned<aws_client_bootstrap, aws_client_bootstrap_release> bootstrap_;
   S3Owned<aws_tls_ctx, aws_tls_ctx_release> tls_;
-  S3Owned<aws_credentials_provider, aws_credentials_provider_release> credentials_;
+  std::shared_ptr<S3Keys> keys_;  // none where the configuration gives them
+  S3CredentialsProvider credentials_;
   S3Owned<aws_s3_client, aws_s3_client_release> client_;
 };
 

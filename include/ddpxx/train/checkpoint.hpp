@@ -14,6 +14,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/train/load_attempt.hpp>
 #include <ddpxx/train/run_state.hpp>
 
 namespace ddpxx {
@@ -47,6 +49,7 @@ struct Progression {
   Cursor cursor;
   Settings settings;
   std::map<std::string, double> metrics;
+  std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them.
 };
 
 /// A run's snapshots at one place. Each rank writes what it holds; when all have told what they wrote, rank 0 publishes
@@ -62,7 +65,8 @@ class Checkpoints {
         device_{device},
         log_{group.rank()},
         storage_{open_storage(place)},
-        snapshots_{*storage_} {
+        snapshots_{*storage_},
+        attempt_{snapshots_, config.load_attempts, log_} {
     on_rank_zero(group, Errc::storage, [&] {
       try {
         storage_->prepare();
@@ -78,7 +82,7 @@ class Checkpoints {
   Checkpoints& operator=(const Checkpoints&) = delete;
 
   /// Saves the run. In the background, returns as soon as the state is copied; `commit` is due later.
-  /// False if it was left out, since the last one is still being written.
+  /// False if it was left out, since the last one is still being written, or failed and the run goes on all the same.
   bool save(const Progression& run, const RunState& state, Copies copies) {
     if (writing_ && config_.busy == SnapshotBusy::skip && !written_everywhere()) {
       log_.info("no snapshot of step " + std::to_string(run.step) + ": the last one is still being written");
@@ -90,10 +94,12 @@ class Checkpoints {
     manifest.epoch = run.cursor.epoch;
     manifest.position = run.cursor.position;
     manifest.world_size = group_->size();
+    manifest.written_at = seconds_since_1970();
     manifest.starts = starts_;
     for (const auto& [name, value] : run.metrics)
       if (std::isfinite(value)) manifest.metrics.emplace(name, value);
     manifest.settings = run.settings;
+    manifest.parameters = run.parameters;
     const auto file = Snapshots::folder_of(run.step) + file_name();
     const bool background = config_.writing == SnapshotWriting::background;
     // What fails on one rank is told by `commit`, where all ranks meet.
@@ -105,27 +111,119 @@ class Checkpoints {
       failed.set_exception(std::current_exception());
       report = failed.get_future();
     }
-    writing_ = Writing{std::move(manifest), file, std::move(report)};
-    if (!background) commit();
-    return true;
+    writing_ = Writing{run.step, run.step, std::move(manifest), file, std::move(report), std::nullopt};
+    return background || commit();
   }
 
-  /// Whether a snapshot is being written and this rank has done with its part.
+  /// Whether a snapshot is under way and this rank has done with its part: first its file, then, on rank 0, publishing.
   bool written() const {
-    return writing_ && writing_->report.wait_for(std::chrono::seconds{0}) != std::future_status::timeout;
+    if (!writing_) return false;
+    return writing_->publishing ? is_done(*writing_->publishing) : is_done(writing_->report);
   }
-  /// The step of the snapshot that is being written; none if there is none.
-  std::optional<std::int64_t> writing() const {
-    return writing_ ? std::optional{writing_->manifest.step} : std::nullopt;
+  /// The step after which that part was begun; none if there is none. What a rank told before is of the part before.
+  std::optional<std::int64_t> writing_since() const { return writing_ ? std::optional{writing_->since} : std::nullopt; }
+
+  /// All ranks have done with their parts: the next one, or the end. `step` is where the run stands.
+  void advance(std::int64_t step) {
+    if (!writing_) return;
+    handle_failure([&] {
+      if (writing_->publishing) return finish_publishing();
+      begin_publishing();
+      writing_->since = step;
+    });
   }
 
   /// Waits for all ranks, and makes what they have written a snapshot. Nothing if nothing is being written.
-  void commit() {
-    if (!writing_) return;
-    auto writing = std::exchange(writing_, std::nullopt);
+  /// False if that failed and the run goes on all the same, as the configuration wants it.
+  bool commit() {
+    if (!writing_) return true;
+    return handle_failure([&] {
+      if (!writing_->publishing) begin_publishing();
+      finish_publishing();
+    });
+  }
+
+  /// From now on a snapshot that fails is an error whatever the configuration says: the last one of a run.
+  void stop_on_failure() noexcept { config_.on_failure = SnapshotFailure::stop; }
+
+  /// Loads the newest snapshot that is whole into the run's state; none where there is no snapshot.
+  /// A damaged one is reported, set aside, and the one before is taken; so is one that several starts have tried to
+  /// load and none has outlived. At another world size the ranks draw new random numbers, from seed, rank and step.
+  /// Errors  also when there are snapshots and none of them is whole, or one is of another model or run.
+  std::optional<Progression> load(const Settings& settings, const RunState& state, std::uint64_t seed) {
+    attempt_.forget();  // of an earlier call
+    try {
+      return load_newest(settings, state, seed);
+    } catch (const Error& error) {
+      // A peer that is gone may have been killed by what it read; whatever else is known is not such an end.
+      if (error.code() != Errc::peer) attempt_.forget();
+      throw;
+    }
+  }
+
+  /// Says that what was loaded has been outlived: nobody will hold this start against the snapshot.
+  /// Ranks   Local.
+  void outlive_attempt() {
+    if (group_->rank() == 0)
+      attempt_.outlive();
+    else
+      attempt_.leave();
+  }
+  /// Says that this start ends for a reason of this rank's own, and not by what was loaded.
+  /// Ranks   Local; one rank's word is enough.
+  void forget_attempt() { attempt_.forget(); }
+
+ private:
+  struct Writing {
+    std::int64_t step;
+    std::int64_t since;  ///< Where the run stood when the part that is under way was begun.
+    Manifest manifest;
+    std::string file;
+    std::future<std::string> report;              ///< Its destructor waits for the thread.
+    std::optional<std::future<void>> publishing;  ///< Of rank 0; without content on the others. Likewise.
+  };
+
+  static constexpr std::size_t kMostStarts = 100;
+
+  template <class Content>
+  static bool is_done(const std::future<Content>& future) {
+    return !future.valid() || future.wait_for(std::chrono::seconds{0}) != std::future_status::timeout;
+  }
+
+  std::launch policy() const {
+    return config_.writing == SnapshotWriting::background ? std::launch::async : std::launch::deferred;
+  }
+
+  /// Does `deed` for the snapshot under way. If it fails there is none under way any more; returns false where the run
+  /// goes on all the same.
+  /// Ranks   Collective; every rank comes to the same verdict.
+  template <class Deed>
+  bool handle_failure(Deed&& deed) {
+    try {
+      std::forward<Deed>(deed)();
+      return true;
+    } catch (const Error& error) {
+      const auto failed = std::exchange(writing_, std::nullopt);
+      if (error.code() != Errc::storage || config_.on_failure == SnapshotFailure::stop) throw;
+      ++failures_;
+      std::string text = error.what();
+      std::replace(text.begin(), text.end(), '\n', ' ');
+      if (group_->rank() == 0)
+        log_.warn("the snapshot of step " + std::to_string(failed->step) +
+                  " failed and training goes on; failed snapshots of this run: " + std::to_string(failures_) +
+                  "; the reason: " + text);
+      remove_unpublished(*failed);
+      return false;
+    }
+  }
+
+  /// Gathers what the ranks have written; rank 0 begins to make it a snapshot.
+  /// Ranks   Collective.
+  void begin_publishing() {
+    auto& writing = *writing_;
     std::string told;
     try {
-      told = '{' + writing->report.get();
+      told = '{' + writing.report.get();
     } catch (const std::exception& error) {
       told = first_line(error);
     }
@@ -139,27 +237,53 @@ class Checkpoints {
         failed += "\n  rank " + std::to_string(rank) + ": " + reports[rank];
     }
     if (!failed.empty()) {
-      remove_quietly(writing->file);
-      throw Error{Errc::storage, "no snapshot of step " + std::to_string(writing->manifest.step) +
+      remove_quietly(writing.file);
+      throw Error{Errc::storage, "no snapshot of step " + std::to_string(writing.step) +
                                      " was written; older ones are as they were:" + failed};
     }
-    // From here on nothing is removed if something fails: the snapshot may be there, and only the answer lost.
-    on_rank_zero(*group_, Errc::storage, [&] {
-      add_reports(writing->manifest, reports);
-      snapshots_.publish(writing->manifest);
+    // Nothing is removed here if something fails: the snapshot may be there, and only the answer lost.
+    writing.publishing.emplace();
+    if (group_->rank() != 0) return;
+    auto publish = [this, manifest = std::move(writing.manifest), reports, retention = config_.retention(),
+                    starts = starts_]() mutable {
+      add_reports(manifest, reports);
+      snapshots_.publish(manifest);
       try {
-        snapshots_.prune(config_.retention(), {.of_the_place = has_place_, .starts = starts_});
+        snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
       } catch (const Error& error) {
         log_.warn(std::string{"older snapshots were not removed: "} + error.what());
       }
-    });
+    };
+    try {
+      *writing.publishing = std::async(policy(), std::move(publish));
+    } catch (const std::system_error&) {  // no thread is left: the others must not wait for a rank that has thrown
+      *writing.publishing = std::async(std::launch::deferred, std::move(publish));
+    }
   }
 
-  /// Loads the newest snapshot that is whole into the run's state; none where there is no snapshot.
-  /// A damaged one is reported, set aside, and the one before is taken. At another world size the ranks draw new random
-  /// numbers, from the seed, their rank and the step.
-  /// Errors  also when there are snapshots and none of them is whole, or one is of another model or run.
-  std::optional<Progression> load(const Settings& settings, const RunState& state, std::uint64_t seed) {
+  /// Ranks   Collective.
+  void finish_publishing() {
+    on_rank_zero(*group_, Errc::storage, [&] { writing_->publishing->get(); });
+    writing_.reset();
+  }
+
+  /// Gives back the room of files that are certainly no snapshot: on a full disk the next one needs it.
+  /// Ranks   Collective.
+  void remove_unpublished(const Writing& writing) {
+    std::string published = "perhaps";
+    if (group_->rank() == 0) {
+      try {
+        const auto manifest = Snapshots::folder_of(writing.step) + Snapshots::kManifest;
+        if (!storage_->read_text(manifest, kMostManifestBytes)) published.clear();
+      } catch (const Error& error) {
+        log_.warn(error.what());
+      }
+    }
+    if (broadcast_text(published, *group_).empty()) remove_quietly(writing.file);
+    barrier(*group_);  // a folder goes with its last file, and the next save may be of this step
+  }
+
+  std::optional<Progression> load_newest(const Settings& settings, const RunState& state, std::uint64_t seed) {
     std::vector<StoredSnapshot> found;
     on_rank_zero(*group_, Errc::storage, [&] {
       for (auto& stored : snapshots_.list())
@@ -171,9 +295,12 @@ class Checkpoints {
       std::string damage;
       on_rank_zero(*group_, Errc::storage, [&] {
         if (i == found.size()) return;
+        text = " ";
+        damage = attempt_.begin(found[i]);
+        if (!damage.empty()) return;
         const auto snapshot = snapshots_.read(found[i]);
         damage = snapshot.damage;
-        text = snapshot.manifest ? print_manifest(*snapshot.manifest) : " ";
+        if (snapshot.manifest) text = print_manifest(*snapshot.manifest);
       });
       text = broadcast_text(text, *group_);
       if (text.empty()) break;
@@ -186,16 +313,20 @@ class Checkpoints {
         damage = read_state(manifest, state, seed);
         if (damage.empty()) {
           on_rank_zero(*group_, Errc::storage, [&] {
-            for (std::size_t newer = 0; newer < i; ++newer) snapshots_.set_aside(found[newer]);
+            for (std::size_t newer = 0; newer < i; ++newer)
+              if (!attempt_.gave_up(found[newer])) snapshots_.set_aside(found[newer]);
           });
+          if (group_->rank() != 0) attempt_.join(Snapshots::folder_of(manifest.step));
           log_.info("resumed at step " + std::to_string(manifest.step) + " from " +
                     storage_->whole_name(Snapshots::folder_of(manifest.step)));
           const auto known = std::min<std::size_t>(manifest.starts.size(), kMostStarts);
           starts_.insert(starts_.begin(), manifest.starts.end() - static_cast<std::ptrdiff_t>(known),
                          manifest.starts.end());
+          failpoint("checkpoint.after_load");
           return Progression{manifest.step, {manifest.epoch, manifest.position}, {}, {}};
         }
       }
+      attempt_.forget();
       if (group_->rank() == 0) log_.warn(damage + "; trying the snapshot before it");
       damages.push_back(damage);
     }
@@ -205,15 +336,6 @@ class Checkpoints {
     for (const auto& damage : damages) text += "\n  " + damage;
     throw Error{Errc::storage, text};
   }
-
- private:
-  struct Writing {
-    Manifest manifest;
-    std::string file;
-    std::future<std::string> report;  ///< Its destructor waits for the thread.
-  };
-
-  static constexpr std::size_t kMostStarts = 100;
 
   std::string file_name() const {
     return "rank-" + std::to_string(group_->rank()) + "-of-" + std::to_string(group_->size()) + '.' + starts_.back() +
@@ -227,11 +349,10 @@ class Checkpoints {
     auto shard = std::make_shared<Shard>(file_name(), std::move(slices));
     if (background) shard->stage(buffer_);
     failpoint("checkpoint.before_shard");
-    return std::async(background ? std::launch::async : std::launch::deferred,
-                      [storage = storage_.get(), shard, folder] {
-                        shard->write(*storage, folder);
-                        return shard->report();
-                      });
+    return std::async(policy(), [storage = storage_.get(), shard, folder] {
+      shard->write(*storage, folder);
+      return shard->report();
+    });
   }
 
   static std::string host_name() {
@@ -265,6 +386,7 @@ class Checkpoints {
 
   /// Reads what this rank will hold; returns the damage that any rank has met.
   std::string read_state(const Manifest& manifest, const RunState& state, std::uint64_t seed) {
+    failpoint("checkpoint.before_read");
     auto slices = slices_to_read(state);
     std::vector<at::Tensor> whole;
     for (const auto& [name, tensor] : state.whole) {
@@ -309,9 +431,11 @@ class Checkpoints {
   Log log_;
   std::unique_ptr<Storage> storage_;
   Snapshots snapshots_;
+  LoadAttempt attempt_;
   std::vector<std::string> starts_;  ///< This one is the last.
   bool has_place_ = false;           ///< On rank 0: nobody else writes there.
-  at::Tensor buffer_;                ///< Of the background's copy, reused. Outlives `writing_`.
+  std::int64_t failures_ = 0;
+  at::Tensor buffer_;  ///< Of the background's copy, reused. Outlives `writing_`.
   std::optional<Writing> writing_;
 };
 

@@ -147,7 +147,7 @@ inline std::vector<std::string> compare_settings(const Settings& run, const Mani
   for (const auto& setting : snapshot.settings) saved.emplace(setting.path, setting.value);
   std::vector<std::string> warnings;
   std::string conflicts;
-  for (const auto& [path, value, resume] : run) {
+  for (const auto& [path, value, resume, origin] : run) {
     const auto found = saved.find(path);
     if (found == saved.end() || found->second == value || resume == Resume::free) continue;
     const auto line = path + ": " + found->second + " in the snapshot, " + value + " now";

@@ -1,34 +1,79 @@
 // ddpxx/train/same_run.hpp — were all ranks started to do the same?
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <ATen/Version.h>
 
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/version.hpp>
 
 namespace ddpxx {
 
-/// Compares the settings by which ranks must act alike; one that differs would leave some waiting for the others.
+/// Compares the settings by which ranks must act alike, and the versions they are built with; one that differs would
+/// leave some waiting for the others.
 /// Ranks   Collective; every rank comes to the same verdict.
-/// Errors  `peer` naming each setting that differs, with two ranks and their values.
+/// Errors  `peer` naming each setting that differs, with its values and the ranks that have them.
+inline void check_same_run(const Settings& settings, const Group& group);
+
+namespace detail {
+
+/// The versions of the two libraries, which decide what the ranks send each other.
+inline std::string versions_text() {
+  constexpr std::string_view kKey = "TORCH_VERSION=";
+  const auto facts = at::show_config();
+  const auto begin = facts.find(kKey);
+  const auto torch =
+      begin == std::string::npos ? "" : facts.substr(begin + kKey.size(), facts.find(',', begin) - begin - kKey.size());
+  return std::to_string(kVersion.major) + '.' + std::to_string(kVersion.minor) + '.' + std::to_string(kVersion.patch) +
+         " on LibTorch " + torch;
+}
+
+/// `1 on rank 0, 2 on ranks 1, 3`
+inline std::string by_value(const std::vector<std::string>& values) {
+  std::string text;
+  for (std::size_t first = 0; first < values.size(); ++first) {
+    if (std::find(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(first), values[first]) !=
+        values.begin() + static_cast<std::ptrdiff_t>(first))
+      continue;  // told with an earlier rank
+    std::string ranks;
+    std::size_t count = 0;
+    for (std::size_t rank = first; rank < values.size(); ++rank)
+      if (values[rank] == values[first]) ranks += (count++ == 0 ? " " : ", ") + std::to_string(rank);
+    text += (text.empty() ? "" : ", ") + values[first] + (count == 1 ? " on rank" : " on ranks") + ranks;
+  }
+  return text;
+}
+
+}  // namespace detail
+
 inline void check_same_run(const Settings& settings, const Group& group) {
-  std::string mine;
-  for (const auto& setting : settings) mine += setting.path + "\n" + setting.value + "\n";
+  std::string mine = "ddpxx\n" + detail::versions_text() + '\n';
+  for (const auto& setting : settings) mine += setting.path + '\n' + setting.value + '\n';
   const auto all = all_gather_text(mine, group);
-  std::string differences;
-  for (std::size_t rank = 1; rank < all.size() && differences.empty(); ++rank) {
-    std::istringstream first{all[0]}, other{all[rank]};
-    for (std::string path, here, there; std::getline(first, path) && std::getline(first, here);) {
-      std::getline(other, there);
-      std::getline(other, there);
-      if (here != there)
-        differences += "\n  " + path + ": " + here + " on rank 0, " + there + " on rank " + std::to_string(rank);
+  std::vector<std::string> paths;  // in the order in which they are met first
+  std::map<std::string, std::vector<std::string>> values;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::istringstream lines{all[rank]};
+    for (std::string path, value; std::getline(lines, path) && std::getline(lines, value);) {
+      const auto [found, is_new] = values.try_emplace(path, all.size(), "nothing");
+      if (is_new) paths.push_back(path);
+      auto& seen = found->second[rank];
+      seen = seen == "nothing" || seen == value ? value : seen + " and " + value;  // a path may be met twice
     }
   }
+  std::string differences;
+  for (const auto& path : paths)
+    if (const auto& each = values[path]; each != std::vector<std::string>(all.size(), each.front()))
+      differences += "\n  " + path + ": " + detail::by_value(each);
   if (!differences.empty())
     throw Error{Errc::peer, "the ranks were started with different settings:" + differences +
                                 "\nstart all of them with one configuration and one text"};

@@ -22,6 +22,7 @@ class StepLog {
     StepDone row;
     double targets = 0;  ///< Of all ranks.
     bool stop_voted = false;
+    bool save_due = false;
     bool snapshot_written = false;  ///< By every rank.
   };
 
@@ -46,7 +47,7 @@ class StepLog {
     auto& next = steps_[1].facts;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
     Complete complete{step.row, step.facts[StepFacts::kTargets], step.facts[StepFacts::kVotes] > 0,
-                      step.facts[StepFacts::kWritten] == world_size_};
+                      step.facts[StepFacts::kSaveDue] > 0, step.facts[StepFacts::kWritten] == world_size_};
     steps_.pop_front();
     const auto& row = complete.row;
     if (!same_calls)

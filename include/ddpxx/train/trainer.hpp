@@ -10,17 +10,21 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/concept.hpp>
@@ -34,6 +38,7 @@
 #include <ddpxx/optim/clip.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/ema.hpp>
+#include <ddpxx/optim/in_parts.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
@@ -61,6 +66,9 @@ class Trainer {
   using Batch = BatchOf<Dataset>;
   static_assert(explain_dataset<Dataset>() && explain_model<Model, Batch>() && explain_optimizer<Optimizer>() &&
                 explain_precision<Precision>() && explain_strategy<Strategy>());
+  static_assert(!steps_in_backward<Strategy> || !scales_loss<Precision>,
+                "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
+                "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
 
  public:
   struct Config {
@@ -74,11 +82,22 @@ class Trainer {
     Settings settings = {};  ///< Recorded in snapshots and compared when a run resumes.
   };
 
+  /// Rules between the settings of several parts, which a program may ask for before it forms a group; a trainer asks
+  /// before it sends anything.
+  /// Errors  `config` for grad_norm_clip where parameters are stepped in backward.
+  static void check(const Config& config) {
+    if (steps_in_backward<Strategy> && config.training.grad_norm_clip > 0)
+      throw Error{Errc::config,
+                  "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
+                  "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
+                  "strategy alone"};
+  }
+
   /// `validation` may be null: nothing is evaluated then.
   Trainer(Group& group, std::shared_ptr<Model> model, std::shared_ptr<const Dataset> dataset, const Config& config,
           std::shared_ptr<const Dataset> validation = {})
       : group_{&group},
-        config_{config},
+        config_{checked(config)},
         model_{std::move(model)},
         precision_{config.precision},
         flat_{*model_, decay_rule(*model_), precision_.formats()},
@@ -108,14 +127,21 @@ class Trainer {
 
   /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
   void fit() {
-    resume();
-    model_->train();
-    started_ = step_started_ = Clock::now();
     try {
+      resume();
+      model_->train();
+      started_ = step_started_ = saved_time_ = Clock::now();
       run_to_end();
     } catch (const Error& error) {
-      // All ranks have come to this verdict, so together they can finish a snapshot from before it.
-      if (error.code() == Errc::numerics && checkpoints_) checkpoints_->commit();
+      if (!checkpoints_) throw;
+      if (error.code() == Errc::numerics)
+        // All ranks have come to this verdict, so together they can finish a snapshot from before it.
+        checkpoints_->commit();
+      else if (error.code() != Errc::peer)
+        checkpoints_->forget_attempt();  // it has an author, and that is not the snapshot
+      throw;
+    } catch (...) {  // likewise: memory, or the model's own
+      if (checkpoints_) checkpoints_->forget_attempt();
       throw;
     }
     checkpoints_.reset();
@@ -130,12 +156,14 @@ class Trainer {
   /// One optimizer step: all micro-batches forward and backward, then unscale, clip, step. Nobody else writes this
   /// order.
   void step() {
+    norms_.clear();  // of a step that an exception has ended
     const auto epoch = batches_.cursor().epoch;
     const auto batches = batches_.next();
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
     StepFacts facts{{.targets = targets,
                      .votes_to_stop = out_of_time(),
+                     .save_due = time_to_save(),
                      .snapshot_written = checkpoints_ && checkpoints_->written(),
                      .last_calls = calls()},
                     std::exchange(last_loss_, {}),
@@ -151,18 +179,13 @@ class Trainer {
       strategy_.finish_backward();
       last_loss_ = last_loss_.defined() ? last_loss_ + loss.detach() : loss.detach();
     }
-    std::optional<at::Tensor> found_inf;
-    if constexpr (scales_loss<Precision>)
-      found_inf = strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
-    auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
-    if (config_.training.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.training.grad_value_clip);
-    if (config_.training.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.training.grad_norm_clip);
     const double learning_rate = learning_rate_at(config_.optimizer, step_);
-    optimizer_.step(learning_rate, found_inf);
-    if constexpr (scales_loss<Precision>) {
-      scaler_.update(*found_inf);
-      norm = norm.masked_fill(*found_inf > 0, 0.0);  // of a step that was left out
-    }
+    const auto norm = [&] {
+      if constexpr (steps_in_backward<Strategy>)
+        return norm_of_parts();
+      else
+        return clip_and_step(learning_rate);
+    }();
     if (average_) average_->update();
     strategy_.finish_step();
     ++step_;
@@ -172,6 +195,41 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Stepper = std::conditional_t<steps_in_backward<Strategy>, OptimizerInParts<Optimizer>, Optimizer>;
+
+  static const Config& checked(const Config& config) {
+    check(config);
+    return config;
+  }
+
+  /// Steps all parameters by the gradients that backward has left; returns the norm of those.
+  at::Tensor clip_and_step(double learning_rate) {
+    std::optional<at::Tensor> found_inf;
+    if constexpr (scales_loss<Precision>)
+      found_inf = strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
+    auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
+    if (config_.training.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.training.grad_value_clip);
+    if (config_.training.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.training.grad_norm_clip);
+    optimizer_.step(learning_rate, found_inf);
+    if constexpr (scales_loss<Precision>) {
+      scaler_.update(*found_inf);
+      norm = norm.masked_fill(*found_inf > 0, 0.0);  // of a step that was left out
+    }
+    return norm;
+  }
+  /// The same for one segment, out of backward.
+  void step_part(std::size_t segment) {
+    const auto slices = optimizer_.slices(segment);
+    norms_.push_back(gradient_norm(slices, [](at::Tensor square) { return square; }));
+    if (config_.training.grad_value_clip > 0) clip_by_value(slices, config_.training.grad_value_clip);
+    optimizer_.step(segment, learning_rate_at(config_.optimizer, step_));
+  }
+  /// The norm of all gradients of a step, once all segments have been stepped.
+  at::Tensor norm_of_parts() {
+    const auto norms = std::exchange(norms_, {});
+    const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
+    return strategy_.sum_over_shards(square).sqrt();
+  }
 
   void run_to_end() {
     while (!finished()) {
@@ -179,13 +237,17 @@ class Trainer {
       step();
       const bool epoch_ended = batches_.cursor().epoch != epoch;
       if (due(config_.training.eval_every)) evaluate_now();
-      if (due(config_.training.save_every) ||
+      if (save_due_ || due(config_.training.save_every) ||
           (epoch_ended && divides(config_.training.save_every_epochs, batches_.cursor().epoch)))
         save();
     }
     read_all_steps();
     if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
-    if (checkpoints_) checkpoints_->commit();
+    if (checkpoints_) {
+      checkpoints_->outlive_attempt();  // of a run that had nothing left to do
+      if (!checkpoints_->commit()) saved_at_ = -1;
+      checkpoints_->stop_on_failure();  // nobody trains on from here
+    }
     if (saved_at_ != step_) save();
     if (checkpoints_) checkpoints_->commit();
   }
@@ -208,6 +270,7 @@ class Trainer {
     add("eval_samples", training.eval_samples);
     add("snapshot.writing", static_cast<int>(config_.snapshot.writing));
     add("snapshot.busy", static_cast<int>(config_.snapshot.busy));
+    add("snapshot.on_failure", static_cast<int>(config_.snapshot.on_failure));
     common.push_back({"save_dir", training.save_dir});
     common.push_back({"whether metrics are written", training.metrics.empty() ? "no" : "yes"});
     for (const auto& setting : config_.settings)
@@ -232,10 +295,17 @@ class Trainer {
       return {};
   }
 
-  std::span<const Slice> attach() {
+  /// What the optimizer is made of.
+  std::conditional_t<steps_in_backward<Strategy>, const Arena&, std::span<const Slice>> attach() {
     Precision::check(device_);
-    strategy_.attach(flat_);
-    return strategy_.slices();
+    if constexpr (steps_in_backward<Strategy>) {
+      strategy_.step_in_backward([this](std::size_t segment) { step_part(segment); });
+      strategy_.attach(flat_);
+      return strategy_.trainable();
+    } else {
+      strategy_.attach(flat_);
+      return strategy_.slices();
+    }
   }
 
   at::Tensor forward(const Batch& batch) {
@@ -271,6 +341,12 @@ class Trainer {
     return config_.training.max_time > 0 &&
            std::chrono::duration<double>(Clock::now() - started_).count() >= config_.training.max_time;
   }
+  /// One clock decides for all: the ranks read the verdict in the same step.
+  bool time_to_save() const {
+    const auto every = config_.training.save_every_time;
+    return group_->rank() == 0 && checkpoints_ && every > 0 &&
+           std::chrono::duration<double>(Clock::now() - saved_time_).count() >= every;
+  }
   bool finished() const {
     const auto& limits = config_.training;
     return stop_voted_ || (limits.max_steps > 0 && step_ >= limits.max_steps) ||
@@ -303,8 +379,10 @@ class Trainer {
 
   void report(StepLog::Complete done) {
     stop_voted_ = stop_voted_ || done.stop_voted;
-    // Told at the begin of that step, so of a snapshot from before it.
-    if (done.snapshot_written && checkpoints_->writing() < done.row.step) checkpoints_->commit();
+    save_due_ = save_due_ || done.save_due;
+    if (checkpoints_) checkpoints_->outlive_attempt();  // a step was done since loading
+    // Told at the begin of that step, so of what was begun before it.
+    if (done.snapshot_written && checkpoints_->writing_since() < done.row.step) checkpoints_->advance(step_);
     if (group_->rank() != 0) return;
     done.row.tokens_per_second = done.targets / (done.row.step_ms / 1000.0);
     done.row.peak_memory_bytes = peak_resident_bytes();
@@ -352,14 +430,28 @@ class Trainer {
     read_all_steps();
     auto copies = Copies::equal;
     if constexpr (requires { strategy_.ranks_drift(); }) copies = Copies::drifting;
-    if (checkpoints_->save({step_, batches_.cursor(), config_.settings, metrics_of_snapshot()}, state(), copies))
+    if (checkpoints_->save({step_, batches_.cursor(), config_.settings, metrics_of_snapshot(), parameters()}, state(),
+                           copies))
       saved_at_ = step_;
-    step_started_ = Clock::now();
+    save_due_ = false;
+    step_started_ = saved_time_ = Clock::now();
   }
   /// What snapshots are ranked by: the last evaluation, if it is of this step.
   std::map<std::string, double> metrics_of_snapshot() const {
     if (!evaluated_ || evaluated_->step != step_) return {};
     return {{"loss", evaluated_->val_loss}};
+  }
+
+  /// In the model's order, each under the name by which snapshots know it.
+  std::vector<OptimizedParameter> parameters() const {
+    std::map<std::string, int> groups;
+    for (const auto* list : {&flat_.trainable(), &flat_.frozen()})
+      for (const auto& parameter : *list) groups.emplace(parameter.name, parameter.group);
+    std::vector<OptimizedParameter> parameters;
+    for (const auto& item : model_->named_parameters())
+      if (const auto group = groups.find(item.key()); group != groups.end())
+        parameters.push_back({item.key(), group->second == static_cast<int>(DecayGroup::decay)});
+    return parameters;
   }
 
   void resume() {
@@ -408,7 +500,8 @@ class Trainer {
   FlatModel flat_;
   at::Device device_;
   Strategy strategy_;
-  Optimizer optimizer_;
+  Stepper optimizer_;
+  std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
   Scaler scaler_;
   std::optional<EMA> average_;
   StepBatches<Dataset> batches_;
@@ -424,8 +517,10 @@ class Trainer {
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
   bool stop_voted_ = false;
+  bool save_due_ = false;
   Clock::time_point started_ = Clock::now();
   Clock::time_point step_started_ = started_;
+  Clock::time_point saved_time_ = started_;
 };
 
 }  // namespace ddpxx

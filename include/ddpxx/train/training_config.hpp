@@ -23,6 +23,7 @@ struct TrainingConfig {
   std::string save_dir = {};
   std::int64_t save_every = 0;
   std::int64_t save_every_epochs = 0;
+  double save_every_time = 0.0;
   std::int64_t eval_every = 0;
   std::int64_t eval_samples = 0;
   std::string metrics = {};
@@ -52,6 +53,8 @@ struct TrainingConfig {
                                            Unit::steps, Resume::free),
         field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
                                                   Unit::epochs, Resume::free),
+        field<&TrainingConfig::save_every_time>("Save when so long nothing was saved; 0 only at the end", at_least(0.0),
+                                                Unit::seconds, Resume::free),
         field<&TrainingConfig::eval_every>("Evaluate every so many optimizer steps and at the end; 0 is never",
                                            at_least(0), Unit::steps, Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),

@@ -9,14 +9,15 @@
 #include "../train.hpp"
 #include "strategies.hpp"
 
-void train_ddp(const RunConfig& config, ddpxx::Group& group, const Text& text) {
+void train_ddp(const Run& run, ddpxx::Group& group, const Text& text) {
   using Strategy = ddpxx::Recompute<ddpxx::DDP>;
-  const Strategy::Config strategy{config.strategy.ddp(), config.recompute_config()};
-  if (config.precision == "tf32") return train<Strategy, ddpxx::TF32>(config, strategy, {}, group, text);
-  if (config.precision == "bf16") return train<Strategy, ddpxx::AutocastBF16>(config, strategy, {}, group, text);
-  if (config.precision == "fp16")
-    return train<Strategy, ddpxx::AutocastFP16>(config, strategy, {config.scaler}, group, text);
-  if (config.precision == "bf16_params")
-    return train<Strategy, ddpxx::LowPrecision<>>(config, strategy, {}, group, text);
-  train<Strategy, ddpxx::Float32>(config, strategy, {}, group, text);
+  const Strategy::Config strategy{run.config.strategy.ddp(), run.config.recompute_config()};
+  if (run.config.precision == PrecisionName::tf32) return train<Strategy, ddpxx::TF32>(run, strategy, {}, group, text);
+  if (run.config.precision == PrecisionName::bf16)
+    return train<Strategy, ddpxx::AutocastBF16>(run, strategy, {}, group, text);
+  if (run.config.precision == PrecisionName::fp16)
+    return train<Strategy, ddpxx::AutocastFP16>(run, strategy, {run.config.scaler}, group, text);
+  if (run.config.precision == PrecisionName::bf16_params)
+    return train<Strategy, ddpxx::LowPrecision<>>(run, strategy, {}, group, text);
+  train<Strategy, ddpxx::Float32>(run, strategy, {}, group, text);
 }

@@ -6,7 +6,7 @@
 #include "../train.hpp"
 #include "strategies.hpp"
 
-void train_dp(const RunConfig& config, ddpxx::Group& group, const Text& text) {
+void train_dp(const Run& run, ddpxx::Group& group, const Text& text) {
   train<ddpxx::Recompute<ddpxx::DataParallel>, ddpxx::Float32>(
-      config, {config.strategy.dp(), config.recompute_config()}, {}, group, text);
+      run, {run.config.strategy.dp(), run.config.recompute_config()}, {}, group, text);
 }

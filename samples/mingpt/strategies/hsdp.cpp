@@ -6,7 +6,7 @@
 #include "../train.hpp"
 #include "strategies.hpp"
 
-void train_hsdp(const RunConfig& config, ddpxx::Group& group, const Text& text) {
-  train<ddpxx::Recompute<ddpxx::HSDP>, ddpxx::Float32>(config, {config.strategy.hsdp(), config.recompute_config()}, {},
-                                                       group, text);
+void train_hsdp(const Run& run, ddpxx::Group& group, const Text& text) {
+  train<ddpxx::Recompute<ddpxx::HSDP>, ddpxx::Float32>(run, {run.config.strategy.hsdp(), run.config.recompute_config()},
+                                                       {}, group, text);
 }

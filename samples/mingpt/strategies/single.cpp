@@ -6,7 +6,7 @@
 #include "../train.hpp"
 #include "strategies.hpp"
 
-void train_single(const RunConfig& config, ddpxx::Group& group, const Text& text) {
-  train<ddpxx::Recompute<ddpxx::SingleDevice>, ddpxx::Float32>(config, {{}, config.recompute_config()}, {}, group,
+void train_single(const Run& run, ddpxx::Group& group, const Text& text) {
+  train<ddpxx::Recompute<ddpxx::SingleDevice>, ddpxx::Float32>(run, {{}, run.config.recompute_config()}, {}, group,
                                                                text);
 }

@@ -4,18 +4,21 @@
 #include <memory>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/config/parsed_config.hpp>
 
 struct RunConfig;
 namespace ddpxx {
 class CharDataset;
 }
 
+using Run = ddpxx::ParsedConfig<RunConfig>;
+
 using Text = std::shared_ptr<const ddpxx::CharDataset>;
 
-void train_single(const RunConfig& config, ddpxx::Group& group, const Text& text);
-void train_dp(const RunConfig& config, ddpxx::Group& group, const Text& text);
-void train_ddp(const RunConfig& config, ddpxx::Group& group, const Text& text);
-void train_zero1(const RunConfig& config, ddpxx::Group& group, const Text& text);
-void train_zero2(const RunConfig& config, ddpxx::Group& group, const Text& text);
-void train_fsdp(const RunConfig& config, ddpxx::Group& group, const Text& text);
-void train_hsdp(const RunConfig& config, ddpxx::Group& group, const Text& text);
+void train_single(const Run& run, ddpxx::Group& group, const Text& text);
+void train_dp(const Run& run, ddpxx::Group& group, const Text& text);
+void train_ddp(const Run& run, ddpxx::Group& group, const Text& text);
+void train_zero1(const Run& run, ddpxx::Group& group, const Text& text);
+void train_zero2(const Run& run, ddpxx::Group& group, const Text& text);
+void train_fsdp(const Run& run, ddpxx::Group& group, const Text& text);
+void train_hsdp(const Run& run, ddpxx::Group& group, const Text& text);

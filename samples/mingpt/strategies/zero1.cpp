@@ -6,7 +6,7 @@
 #include "../train.hpp"
 #include "strategies.hpp"
 
-void train_zero1(const RunConfig& config, ddpxx::Group& group, const Text& text) {
-  train<ddpxx::Recompute<ddpxx::ZeRO1>, ddpxx::Float32>(config, {config.strategy.zero(), config.recompute_config()}, {},
-                                                        group, text);
+void train_zero1(const Run& run, ddpxx::Group& group, const Text& text) {
+  train<ddpxx::Recompute<ddpxx::ZeRO1>, ddpxx::Float32>(
+      run, {run.config.strategy.zero(), run.config.recompute_config()}, {}, group, text);
 }

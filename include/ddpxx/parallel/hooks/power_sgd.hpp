@@ -6,23 +6,20 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/norm.h>
 #include <ATen/ops/randn.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/hooks/orthogonalize.hpp>
 
 namespace ddpxx {
 
@@ -117,7 +114,7 @@ class PowerSGD {
     for (const auto& part : bucket.whole)
       memory.narrow(0, part.offset, part.numel).copy_(bucket.sent.narrow(0, part.sent, part.numel));
     for (auto& matrix : bucket.matrices) {
-      orthogonalize(matrix.p);
+      detail::orthogonalize(matrix.p, config_.orthogonalization_epsilon);
       at::mm_out(matrix.q, matrix.in(memory).t(), matrix.p);
     }
     all_reduce(bucket.qs, group);
@@ -206,28 +203,11 @@ class PowerSGD {
     if (matrix.first_q.defined())
       matrix.q.copy_(std::exchange(matrix.first_q, {}));
     else if (matrix.has_q && config_.warm_start)
-      matrix.q.masked_fill_((matrix.q == 0).all(0, /*keepdim=*/true), 1.0);  // or a step of zeros would be the last one
+      detail::revive(matrix.q);
     else
       matrix.q.copy_(at::randn({matrix.columns, matrix.rank}, generator_, at::TensorOptions{at::kFloat}));
     matrix.has_q = true;
-    orthogonalize(matrix.q);
-  }
-
-  /// Makes the columns orthonormal; one of zeros stays so.
-  void orthogonalize(at::Tensor matrix) const {
-    const bool half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
-    if (matrix.size(1) > 2 && !half) {
-      matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
-      return;
-    }
-    for (std::int64_t i = 0; i < matrix.size(1); ++i) {
-      auto column = matrix.narrow(1, i, 1);
-      const auto length = at::norm(column, 2, 0, /*keepdim=*/true).add_(config_.orthogonalization_epsilon);
-      column.div_(length.masked_fill(length == 0, 1.0));
-      auto rest = matrix.narrow(1, i + 1, matrix.size(1) - i - 1);
-      // Twice, since what one pass leaves of a column that depends on this one is rounding, not orthogonal at all.
-      for (int pass = 0; pass < 2; ++pass) rest.sub_((column * rest).sum(0, /*keepdim=*/true) * column);
-    }
+    detail::orthogonalize(matrix.q, config_.orthogonalization_epsilon);
   }
 
   Config config_;

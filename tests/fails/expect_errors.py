@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles a source that must not compile, as the build would, and looks for a sentence in what the compiler says.
+"""Compiles a source that must not compile, as the build would, and looks for sentences in what the compiler says.
 
-    expect_error.py BUILD_DIRECTORY COMPILER SOURCE SENTENCE
+    expect_errors.py BUILD_DIRECTORY COMPILER SOURCE SENTENCES_FILE
+
+The file holds a line `NAME: SENTENCE` for each case; a case that the compiler does not speak of is named.
 """
 
 import json
@@ -23,14 +25,17 @@ def command_of(build, compiler, source):
 
 
 def main():
-    build, compiler, source, sentence = sys.argv[1:]
+    build, compiler, source, sentences = sys.argv[1:]
+    cases = [line.split(": ", 1) for line in pathlib.Path(sentences).read_text().splitlines()]
     compiled = subprocess.run(command_of(build, compiler, source), cwd=build, stderr=subprocess.PIPE, text=True,
                               env={**os.environ, "LC_ALL": "C"})
     errors = [line for line in compiled.stderr.splitlines() if re.search(r"\b(error|note): ", line)]
     if compiled.returncode == 0:
         sys.exit(f"{source} compiles, but must not")
-    if not any(sentence in line for line in errors):
-        sys.exit(f"{compiled.stderr}\n{source} fails, but no error says: {sentence}")
+    silent = [f"{name}: no error says: {sentence}" for name, sentence in cases
+              if not any(sentence in line for line in errors)]
+    if silent or not cases:
+        sys.exit("\n".join([compiled.stderr, *silent]))
 
 
 if __name__ == "__main__":

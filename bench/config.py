@@ -1,0 +1,89 @@
+"""Configuration: 200 values from a YAML file and 20 overrides, against Hydra and OmegaConf on the same file.
+
+Parsing is timed inside the processes: the first time, and the median of later ones. Beside it: how much compile time
+(-O0) the config costs over its headers.
+"""
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import protocol
+
+MOST_MS = 5.0
+MOST_COMPILE_SECONDS = 6.0
+HYDRA_GOAL = 20.0
+PINNED = ["hydra-core==1.3.2"]
+PEERS = protocol.RESULTS / "hydra"
+PROGRAMS = protocol.ROOT / "bench" / "programs"
+OVERRIDES = ["part0.seed=5", *(f"part{i}.learning_rate={i + 1}e-4" for i in range(12)), "part1.weights=[0.5,0.5]",
+             "part2.name=second", "part3.is_on=false", "steps=50", "clip=0.5", "device=cpu", "verbose=true"]
+PART = {"learning_rate": 0.0006, "weight_decay": 0.01, "beta1": 0.8, "beta2": 0.99, "epsilon": 1.0e-06,
+        "warmup_steps": 10, "decay_steps": 5000, "batch_size": 8, "block_size": 64, "bucket_bytes": 4096,
+        "is_on": True, "is_shared": True, "name": "a part", "folder": "some/where", "seed": 1, "weights": [0.1, 0.9]}
+ROOT = {"seed": 2, "steps": 100, "epochs": 3, "clip": 2.0, "time": 1.0, "device": "cpu", "precision": "bf16",
+        "verbose": False}
+
+
+def install_peer():
+    """Into a folder of its own: nothing of ddpxx needs it."""
+    marker = PEERS / "pinned.txt"
+    if marker.exists() and marker.read_text().split() == PINNED:
+        return
+    print(f"installing {', '.join(PINNED)} into {PEERS}", flush=True)
+    subprocess.run([protocol.ROOT / ".deps" / "pip" / "bin" / "pip", "install", "--quiet", "--upgrade", "--target", PEERS,
+                    *PINNED], check=True)
+    marker.write_text("\n".join(PINNED))
+
+
+def write_config(path):
+    lines = []
+    for i in range(12):
+        lines += [f"part{i}:", *(f"  {key}: {json.dumps(value)}" for key, value in PART.items())]
+    lines += [f"{key}: {json.dumps(value)}" for key, value in ROOT.items()]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def measured(command, key):
+    run = protocol.run(command)
+    run.facts = json.loads(run.lines[-1][1])
+    return dataclasses.replace(run, value=run.facts[key])
+
+
+def compile_seconds(name):
+    """At -O0, with the build's own include folders, and without its compiler cache."""
+    commands = json.loads((protocol.ROOT / "build" / "compile_commands.json").read_text())
+    words = next(c["command"] for c in commands if c["file"].endswith("bench/programs/config_times.cpp")).split()
+    includes = [word for i, word in enumerate(words) if word.startswith("-I") or "-isystem" in (word, words[i - 1])]
+    begin = time.perf_counter()
+    run = protocol.run([shutil.which("c++"), "-std=c++20", "-O0", *includes, "-c", str(PROGRAMS / name), "-o", os.devnull])
+    return dataclasses.replace(run, value=time.perf_counter() - begin)
+
+
+def report(what, value, unit, most):
+    print(f"  {what}: {value:.3g} {unit}, goal at most {most:g}: {'reached' if value <= most else 'NOT reached'}", flush=True)
+
+
+install_peer()
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PEERS), os.environ.get("PYTHONPATH")]))
+protocol.SITE = os.environ["PYTHONPATH"]
+bench = protocol.Bench(__doc__, fewest=15)
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "config.yaml"
+    write_config(path)
+    ours = [str(protocol.BIN / "config_times"), f"--config-path={folder}", "-cn", "config.yaml", *OVERRIDES]
+    peer = [sys.executable, str(protocol.ROOT / "bench" / "peers" / "config_times.py"), str(path), *OVERRIDES]
+    bench.check_noise(lambda: measured(ours, "first_ms"))
+    for key in ("first_ms", "later_ms"):
+        result = bench.compare(f"hydra {key[:-3]}", lambda: measured(ours, key), lambda: measured(peer, key), "ms", HYDRA_GOAL)
+        report(f"parsing, {key[:-3]} time", statistics.median(run.value for run in result.side(0)), "ms", MOST_MS)
+compiled = bench.compare("headers alone", lambda: compile_seconds("config_times.cpp"),
+                         lambda: compile_seconds("config_headers.cpp"), "s", 0.0)
+cost = statistics.median(a.value - b.value for a, b in compiled.used)
+report("compile time of the config", cost, "s", MOST_COMPILE_SECONDS)

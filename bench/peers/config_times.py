@@ -1,0 +1,24 @@
+"""The peer of config_times: Hydra composes the same values from the same file and overrides, again and again."""
+import json
+import os
+import statistics
+import sys
+import time
+
+import hydra
+from omegaconf import OmegaConf
+
+
+def compose(folder, name, overrides):
+    begin = time.perf_counter()
+    with hydra.initialize_config_dir(folder, version_base=None):
+        config = OmegaConf.to_container(hydra.compose(name, overrides), resolve=True)
+    elapsed = (time.perf_counter() - begin) * 1e3
+    assert config["part0"]["seed"] == 5
+    return elapsed
+
+
+path, *overrides = sys.argv[1:]
+folder, name = os.path.split(os.path.abspath(path))
+first = compose(folder, name, overrides)
+print(json.dumps({"first_ms": first, "later_ms": statistics.median(compose(folder, name, overrides) for _ in range(5))}))

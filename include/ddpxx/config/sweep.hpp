@@ -1,0 +1,191 @@
+// ddpxx/config/sweep.hpp — `-m` on the command line: one argument stands for several values, and the program runs once
+// for each combination. Grammar and order are Hydra's; see sweep_value.hpp for the values.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/sweep_value.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/sweep.hpp>
+
+namespace ddpxx {
+
+/// True when the arguments ask for a sweep: by `--multirun`, or by `-m` beside an argument with an `=`, since other
+/// programs have an `-m` of their own.
+inline bool asks_for_sweep(std::span<const std::string> arguments) {
+  const auto has = [&](std::string_view text) { return std::ranges::find(arguments, text) != arguments.end(); };
+  const auto is_setting = [](const std::string& argument) { return argument.find('=') != std::string::npos; };
+  return has("--multirun") || (has("-m") && std::ranges::any_of(arguments, is_setting));
+}
+
+/// The sweep that the arguments (those behind the program's name) ask for; none when they ask for none.
+/// Errors  `config`, with every problem and its argument.
+inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments);
+
+/// The same for a main() of ours, to which -m alone says enough.
+inline std::optional<Sweep> read_sweep(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  std::ranges::replace(arguments, "-m", "--multirun");
+  return read_sweep(arguments);
+}
+
+/// All combinations of the arguments' values, the last argument's fastest. Arguments that stand for one value are in
+/// every job as they are.
+/// Errors  `config`, as above; more than `kMostSweepJobs` jobs is one.
+inline std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments);
+
+namespace detail {
+
+class SweepReader {
+ public:
+  explicit SweepReader(std::span<const std::string> arguments) {
+    source_->kind = ConfigSource::Kind::arguments;
+    source_->lines.assign(arguments.begin(), arguments.end());
+  }
+
+  void take_options() {
+    for (at_ = 0; at_ < source_->lines.size(); ++at_)
+      if (!take_option(source_->lines[at_])) taken_.push_back(at_);
+  }
+  void take_all() {
+    for (std::size_t i = 0; i < source_->lines.size(); ++i) taken_.push_back(i);
+  }
+
+  SweepOptions options() && { return std::move(options_); }
+
+  std::vector<SweepJob> jobs() {
+    std::vector<Varied> all;
+    std::size_t count = 1;
+    for (std::size_t i = 0; i < taken_.size(); ++i) {
+      all.push_back(read_argument(i));
+      count *= std::max<std::size_t>(1, all.back().values.size());  // the first is at most 10 000 here
+      if (count <= kMostSweepJobs) continue;
+      complain(taken_[i], "with this the sweep has more than " + std::to_string(kMostSweepJobs) + " jobs");
+      break;
+    }
+    if (!problems_.empty()) throw Error{Errc::config, problem_report(problems_)};
+    std::vector<SweepJob> jobs;
+    for (std::size_t number = 0; number < count; ++number) jobs.push_back(job(number, all));
+    return jobs;
+  }
+
+ private:
+  /// An argument as `front` and one of `values`; `shown_front` has the option's name where that is the argument before.
+  struct Varied {
+    std::string front;
+    std::string shown_front;
+    std::vector<std::string> values;
+  };
+
+  void complain(std::size_t index, std::string why) {
+    problems_.push_back({{source_, index + 1, 1}, "", std::move(why)});
+  }
+
+  /// True for an option of the sweep itself.
+  bool take_option(const std::string& argument) {
+    const auto equals = std::min(argument.find('='), argument.size());
+    std::string name = argument.substr(0, equals);
+    if (name.starts_with("--")) std::ranges::replace(name, '_', '-');
+    if (name == "jobs") name = "--jobs";
+    static constexpr std::array<std::string_view, 4> kFlags{"-m", "--multirun", "--dry-run", "--slurm-array"};
+    static constexpr std::array<std::string_view, 3> kWithValue{"--sweep-dir", "--jobs", "--metric"};
+    const auto start = at_;
+    if (std::ranges::find(kFlags, name) != kFlags.end()) {
+      if (equals < argument.size()) complain(start, "takes no value");
+      if (name == "--slurm-array") options_.deed = SweepDeed::write_slurm_array;
+      if (name == "--dry-run") options_.deed = SweepDeed::print;
+      return true;
+    }
+    if (std::ranges::find(kWithValue, name) == kWithValue.end()) return false;
+    std::string value;
+    if (equals < argument.size())
+      value = argument.substr(equals + 1);
+    else if (at_ + 1 < source_->lines.size())
+      value = source_->lines[++at_];
+    if (value.empty())
+      complain(start, "needs a value");
+    else
+      set(start, name, value);
+    return true;
+  }
+
+  void set(std::size_t index, std::string_view name, const std::string& value) {
+    if (name == "--sweep-dir") options_.folder = value;
+    if (name == "--metric") options_.metric = value;
+    if (name != "--jobs") return;
+    constexpr int kMost = 1024;
+    int number = 0;
+    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (status != std::errc{} || end != value.data() + value.size() || number < 1 || number > kMost)
+      complain(index, shown(value) + " is not a whole number from 1 to " + std::to_string(kMost));
+    options_.jobs_at_once = number;
+  }
+
+  /// `key=value`, `--key=value`, and `value` behind `--key`. What is none of these is left to the program.
+  Varied read_argument(std::size_t index) {
+    const std::string& argument = source_->lines[taken_[index]];
+    const auto equals = argument.find('=');
+    std::string shown_front;
+    std::size_t value_at = 0;
+    if (argument.find('\n') != std::string::npos) complain(taken_[index], "has a line break; a sweep cannot note it");
+    if (equals != std::string::npos) {
+      value_at = equals + 1;
+      shown_front = argument.substr(0, value_at);
+    } else {
+      const std::string before = index > 0 ? source_->lines[taken_[index - 1]] : "";
+      const bool is_value = before.starts_with('-') && before.find('=') == std::string::npos;
+      if (!is_value || argument.starts_with("--")) return {"", "", {argument}};
+      shown_front = before + ' ';
+    }
+    auto read = read_sweep_value(std::string_view{argument}.substr(value_at));
+    if (!read.problem.empty()) complain(taken_[index], read.problem);
+    return {argument.substr(0, value_at), shown_front, std::move(read.values)};
+  }
+
+  static SweepJob job(std::size_t number, const std::vector<Varied>& all) {
+    SweepJob job{.number = number};
+    job.arguments.resize(all.size());
+    for (std::size_t left = number, i = all.size(); i-- > 0; left /= all[i].values.size())
+      job.arguments[i] = all[i].front + all[i].values[left % all[i].values.size()];
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].values.size() > 1)
+        job.varied.push_back(all[i].shown_front + job.arguments[i].substr(all[i].front.size()));
+    return job;
+  }
+
+  std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
+  std::vector<std::size_t> taken_;  // the arguments that are the program's
+  std::size_t at_ = 0;
+  SweepOptions options_;
+  std::vector<ConfigProblem> problems_;
+};
+
+}  // namespace detail
+
+inline std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments) {
+  detail::SweepReader reader{arguments};
+  reader.take_all();
+  return reader.jobs();
+}
+
+inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments) {
+  if (!asks_for_sweep(arguments)) return std::nullopt;
+  detail::SweepReader reader{arguments};
+  reader.take_options();
+  auto jobs = reader.jobs();
+  return Sweep{std::move(reader).options(), std::move(jobs)};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,34 @@
+// ddpxx/core/sweep.hpp — a sweep as a value: its jobs, and what is to be done with them. The command line tells it,
+// the launcher does it.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddpxx {
+
+/// One run of the program.
+struct SweepJob {
+  std::size_t number = 0;                ///< From 0.
+  std::vector<std::string> arguments{};  ///< All that the program gets.
+  std::vector<std::string> varied{};     ///< Those in which the jobs differ, each with its key.
+};
+
+enum class SweepDeed { run, print, write_slurm_array };
+
+struct SweepOptions {
+  std::filesystem::path folder{};     ///< Empty: a new one, `multirun/<date>_<time>`.
+  std::optional<int> jobs_at_once{};  ///< By default one job after the other.
+  std::string metric{};               ///< What the table compares; `-name` where larger is better. Empty: the loss.
+  SweepDeed deed = SweepDeed::run;
+};
+
+struct Sweep {
+  SweepOptions options;
+  std::vector<SweepJob> jobs;
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,195 @@
+// ddpxx/launch/sweep_runner.hpp — runs the jobs of a sweep as child processes, and says what came of them.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <fcntl.h>
+#include <iomanip>
+#include <iostream>
+#include <list>
+#include <optional>
+#include <poll.h>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/sweep.hpp>
+#include <ddpxx/launch/agent.hpp>
+#include <ddpxx/launch/child.hpp>
+#include <ddpxx/launch/signal_inbox.hpp>
+#include <ddpxx/launch/slurm_array.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+#include <ddpxx/launch/sweep_folder.hpp>
+#include <ddpxx/launch/sweep_table.hpp>
+
+namespace ddpxx {
+
+/// Does what the sweep's options say: runs the jobs, prints them, or prints a script for Slurm. Returns our exit code:
+/// that of the failed job with the lowest number; without one 0, or 75 when jobs were stopped on request or not
+/// started any more, or 128+n when the request's signal n ended one.
+/// Errors  `config`, `storage`, `peer`: of the folder, and of starting a process; no job is left behind.
+inline int run_sweep(const Sweep& sweep, const SweepCommand& command);
+
+/// Runs a sweep's jobs: each with its own process group, folder and log. A job that ended well before, with the same
+/// arguments, is not run again. A failed job keeps no other one from running. Signals go to all jobs, which are waited
+/// for; after one that asks for an end no job is started, and a second SIGINT kills.
+class SweepRunner {
+ public:
+  SweepRunner(const Sweep& sweep, SweepCommand command)
+      : sweep_{sweep}, command_{std::move(command)}, folder_{sweep.options.folder, sweep.jobs} {}
+
+  /// Returns our exit code, as `run_sweep`.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Running {
+    std::size_t job;
+    Child child;
+    Clock::time_point started;
+  };
+
+  void start_jobs();
+  void start(std::size_t job);
+  void hear(int number);
+  void notice_ends();
+  int exit_code() const;
+  void say(const SweepJob& job, const std::string& text) const {
+    Log{0}.info("sweep: job " + std::to_string(job.number) + ' ' + text);
+  }
+
+  const Sweep& sweep_;
+  SweepCommand command_;
+  SweepFolder folder_;
+  SignalInbox inbox_;
+  std::vector<std::optional<JobStatus>> statuses_;
+  std::size_t next_ = 0;
+  std::list<Running> running_;
+  std::optional<int> request_;  // the signal that asked us to end
+  bool passed_on_ = false;      // a signal that may ask for an end: jobs that stop by it say so with 75
+  bool stopping_ = false;       // no job is started any more
+};
+
+inline int SweepRunner::run() {
+  for (const auto& job : sweep_.jobs) {
+    statuses_.push_back(folder_.status(job));
+    if (statuses_.back() && statuses_.back()->code != 0) statuses_.back().reset();
+  }
+  Log{0}.info("sweep: " + std::to_string(sweep_.jobs.size()) + " jobs in " + folder_.path().string());
+  while (true) {
+    while (const auto number = inbox_.next()) hear(*number);
+    notice_ends();
+    start_jobs();
+    if (running_.empty()) break;
+    pollfd wait{inbox_.descriptor(), POLLIN, 0};
+    ::poll(&wait, 1, -1);
+  }
+  std::cout << sweep_table(sweep_.jobs, statuses_, folder_, sweep_.options.metric) << std::flush;
+  return exit_code();
+}
+
+inline void SweepRunner::start_jobs() {
+  const auto most = static_cast<std::size_t>(sweep_.options.jobs_at_once.value_or(1));
+  for (; !stopping_ && next_ < sweep_.jobs.size() && running_.size() < most; ++next_) {
+    if (statuses_[next_])
+      say(sweep_.jobs[next_], "was done before");
+    else
+      start(next_);
+  }
+}
+
+inline void SweepRunner::start(std::size_t index) {
+  const SweepJob& job = sweep_.jobs[index];
+  const auto log = folder_.begin(job);
+  const Descriptor nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  ChildStart start{.path = command_.path,
+                   .arguments = command_.words,
+                   .environment = {},
+                   .input = nothing.get(),
+                   .output = log.get(),
+                   .error = log.get()};
+  start.arguments.insert(start.arguments.end(), job.arguments.begin(), job.arguments.end());
+  const std::string variable = kRunFolderVariable;
+  for (auto& entry : detail::own_environment())
+    if (!entry.starts_with(variable + '=')) start.environment.push_back(std::move(entry));
+  start.environment.push_back(variable + '=' + folder_.path(job).string());
+  running_.push_back({index, Child{start}, Clock::now()});
+  say(job, "starts: " + detail::shell_line(job.varied));
+}
+
+inline void SweepRunner::hear(int number) {
+  if (number == SIGCHLD) return;  // `notice_ends` looks at all of them anyway
+  const bool kills = request_ && number == SIGINT;
+  for (const auto& job : running_) {
+    job.child.signal(kills ? SIGKILL : number);
+    job.child.signal(SIGCONT);  // a stopped process would hear it only when it goes on
+  }
+  passed_on_ = true;
+  if (number == SIGUSR1 || number == SIGUSR2) return;
+  request_ = number;
+  stopping_ = true;
+}
+
+inline void SweepRunner::notice_ends() {
+  for (auto at = running_.begin(); at != running_.end();) {
+    const auto ended = at->child.ended();
+    if (!ended) {
+      ++at;
+      continue;
+    }
+    const auto& job = sweep_.jobs[at->job];
+    const JobStatus status{.code = *ended < 0 ? 128 - *ended : *ended,
+                           .seconds = std::chrono::duration<double>(Clock::now() - at->started).count()};
+    statuses_[at->job] = status;
+    at = running_.erase(at);  // ends what it has left behind
+    folder_.end(job, status);
+    stopping_ |= passed_on_ && status.code == static_cast<int>(Errc::stopped);
+    std::ostringstream text;
+    text << "ended with " << status.code << " after " << std::fixed << std::setprecision(1) << status.seconds << " s";
+    if (status.code != 0) text << "; see " << (folder_.path(job) / "log").string();
+    say(job, text.str());
+  }
+}
+
+inline int SweepRunner::exit_code() const {
+  constexpr int kStopped = static_cast<int>(Errc::stopped);
+  bool stopped = false, obeyed = false;
+  for (const auto& status : statuses_) {
+    if (!status || status->code == kStopped)
+      stopped = true;
+    else if (request_ && (status->code == 128 + *request_ || status->code == 128 + SIGKILL))
+      obeyed = true;
+    else if (status->code != 0)
+      return status->code;
+  }
+  return obeyed ? 128 + *request_ : stopped ? kStopped : 0;
+}
+
+inline int run_sweep(const Sweep& sweep, const SweepCommand& command) {
+  if (sweep.options.deed == SweepDeed::write_slurm_array) {
+    std::cout << slurm_array_script(sweep, command);
+    return 0;
+  }
+  if (sweep.options.deed == SweepDeed::print) {
+    for (const auto& job : sweep.jobs) {
+      auto words = command.words;
+      words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+      std::cout << job.number << ": " << detail::shell_line(words) << '\n';
+    }
+    return 0;
+  }
+  if (command.num_nodes > 1)
+    throw Error{Errc::config,
+                "--nnodes above 1 does not go with a sweep that runs from here: add --slurm-array, which writes a "
+                "script for sbatch, or leave --nnodes out"};
+  return SweepRunner{sweep, command}.run();
+}
+
+}  // namespace ddpxx

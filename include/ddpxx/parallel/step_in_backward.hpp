@@ -1,0 +1,55 @@
+// ddpxx/parallel/step_in_backward.hpp — parameters are stepped while backward runs, and their gradients are gone after.
+#pragma once
+
+#include <utility>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/parallel/concept.hpp>
+
+namespace ddpxx {
+
+/// `Strategy`, whose parameters are stepped inside of backward: as soon as the gradients of a segment (a bucket of
+/// DDP's, a unit of FSDP's) have been brought together, the optimizer steps it, and its gradient memory serves the
+/// next one of its size. Of several backward passes that are added up only the last one steps, and until then all
+/// gradients stay. Results equal the strategy's bit for bit on up to two ranks; DDP's buckets are cut a little
+/// differently, so that more ranks, or a hook that works on whole buckets, may round otherwise.
+///
+///     Trainer<GPT, CharDataset, AdamW, Float32, StepInBackward<DDP>> trainer{...};
+///
+/// What needs all gradients before the first is stepped cannot be had: clipping by the global norm, which is refused
+/// when a trainer is made, and a scaled loss, which does not compile. The norm itself is still reported. `.grad` shows
+/// nothing. After an exception in backward some segments have been stepped and others not: go on from a snapshot.
+/// Errors  `config` for attach() before step_in_backward(); those of the strategy.
+/// Source  torch.distributed.optim._apply_optimizer_in_backward; Lv et al. 2023, arXiv:2306.09782.
+template <class Strategy>
+class StepInBackward : public Strategy {
+  static_assert(ParallelStrategy<Strategy> && explain_strategy<Strategy>());
+  static_assert(!steps_in_backward<Strategy>, "StepInBackward<StepInBackward<S>>: once is enough");
+  static_assert(OffersStepInBackward<Strategy>,
+                "StepInBackward: this strategy does not say when a part of its gradients is complete: choose "
+                "SingleDevice, DDP, ZeRO, FSDP or HSDP, or add `void step_in_backward(std::function<void(std::size_t "
+                "segment)>)`");
+
+ public:
+  static constexpr bool kStepsInBackward = true;
+
+  using Strategy::Strategy;
+
+  /// Before attach(): what steps the slices of a segment of `trainable()`.
+  void step_in_backward(StepSegment step) {
+    has_step_ = true;
+    Strategy::step_in_backward(std::move(step));
+  }
+  void attach(FlatModel& model) {
+    if (!has_step_)
+      throw Error{Errc::config,
+                  "StepInBackward: nobody has said what steps a segment: call step_in_backward() before attach(), or "
+                  "take the strategy alone"};
+    Strategy::attach(model);
+  }
+
+ private:
+  bool has_step_ = false;
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,92 @@
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/config/arguments.hpp>
+#include <ddpxx/config/blame.hpp>
+#include <ddpxx/config/filling.hpp>
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/config/yaml.hpp>
+#include <ddpxx/core/describe.hpp>
+
+#include "filled.hpp"
+
+namespace ddpxx {
+
+struct Foreign {  // as if it were not ours
+  std::int64_t port = 29500;
+};
+template <>
+inline constexpr auto kFieldsOf<Foreign> = fields(field<&Foreign::port>("Where it listens", between(1, 65535)));
+
+namespace {
+
+struct Optimizer {
+  double learning_rate = 3e-4;
+  double weight_decay = 0.1;
+  static constexpr auto describe() {
+    return fields(field<&Optimizer::learning_rate>("", was("lr"), above(0.0)),
+                  field<&Optimizer::weight_decay>("", was("training.decay")));
+  }
+};
+struct Config {
+  Optimizer optimizer;
+  std::string token;
+  Foreign server;
+  static constexpr auto describe() {
+    return fields(field<&Config::token>("Key of the tracker", secret(), choices("", "good")),
+                  field<&Config::server>("", was("endpoint")));
+  }
+};
+
+TEST(Blame, TellsWhoSetWhatAndWhatThatOverrode) {
+  Config config;
+  Filling filling{table_of<Config>(), &config};
+  filling.apply(read_yaml_text("optimizer: {learning_rate: 1e-3}\ntoken: good\n", "t.yaml", 0));
+  const std::array arguments{"optimizer.learning_rate=0.5"};
+  filling.apply(read_arguments(arguments, table_of<Config>()).said);
+  filling.finish();
+  EXPECT_EQ(
+      blame_yaml(table_of<Config>(), &config, filling),
+      "optimizer:\n"
+      "  learning_rate: 0.5                            # argument 1; overrides t.yaml:1:28 (0.001); default 0.0003\n"
+      "  weight_decay: 0.1                             # default\n"
+      "server:\n"
+      "  port: 29500                                   # default\n");
+}
+
+TEST(ASecret, IsTakenAndNowhereTold) {
+  const auto filled = fill<Config>("", {"token=good"});
+  EXPECT_EQ(filled.config.token, "good");
+  EXPECT_EQ(print_yaml(filled.config).find("token"), std::string::npos);
+  EXPECT_EQ(settings_of(filled.config)[2].path, "token");
+  EXPECT_EQ(settings_of(filled.config)[2].value, "\"***\"");
+  EXPECT_EQ(fill<Config>("", {"token=leaked"}).problems,
+            "argument 1: \"token=***\": the value of this secret is not taken");
+  EXPECT_EQ(fill<Config>("token: leaked=\n").problems,
+            "t.yaml:1:8: token: the value of this secret is not taken\n    ***\n       ^");
+  EXPECT_EQ(fill<Config>("", {"--token", "leaked="}).problems,
+            "argument 1: \"--token ***\": the value of this secret is not taken");
+  EXPECT_EQ(fill<Config>("", {"token='pw${x'"}).problems, "argument 1: \"token=***\": ${ is never closed");
+}
+
+TEST(AFormerName, IsRefusedWithThePresentOne) {
+  EXPECT_EQ(fill<Config>("", {"optimizer.lr=1"}).problems,
+            "argument 1: \"optimizer.lr=1\": that key moved to optimizer.learning_rate");
+  EXPECT_EQ(fill<Config>("", {"training.decay=1"}).problems,
+            "argument 1: \"training.decay=1\": that key moved to optimizer.weight_decay");
+  EXPECT_EQ(fill<Config>("endpoint:\n  port: 1\n").problems,
+            "t.yaml:1:1: endpoint: that key moved to server.port\n    endpoint:\n    ^");
+}
+
+TEST(AForeignStruct, IsDescribedFromOutside) {
+  EXPECT_EQ(fill<Config>("", {"server.port=0"}).problems,
+            "argument 1: \"server.port=0\": \"0\" is out of range (allowed: 1 to 65535)");
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,166 @@
+// The command lines of the guides, and of minGPT, nanoGPT and Hydra, to minGPT as it is built here.
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/config/print.hpp>
+
+#include "../../samples/mingpt/run_config.hpp"
+#include "filled.hpp"
+
+namespace ddpxx {
+namespace {
+
+struct CommandLine {
+  std::string from;
+  std::vector<const char*> arguments;
+  std::map<std::string, std::string> fields;  ///< Other fields keep their defaults.
+  std::string yaml{};                         ///< A configuration of its own.
+};
+
+const std::string kText = "data: {path: input.txt}\n";
+
+class ACommandLine : public testing::TestWithParam<CommandLine> {};
+
+TEST_P(ACommandLine, LandsInTheRightFields) {
+  const auto& [from, arguments, fields, yaml] = GetParam();
+  const auto filled = fill<RunConfig>(yaml.empty() ? kText : yaml, arguments);
+  EXPECT_EQ(filled.problems, "") << from;
+  const auto before = settings_of(fill<RunConfig>(kText).config);
+  const auto after = settings_of(filled.config);
+  auto left = fields;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const auto wanted = fields.find(after[i].path);
+    EXPECT_EQ(after[i].value, wanted == fields.end() ? before[i].value : wanted->second) << after[i].path;
+    left.erase(after[i].path);
+  }
+  EXPECT_TRUE(left.empty()) << left.begin()->first << " is no field";
+}
+
+using Fields = std::map<std::string, std::string>;
+
+INSTANTIATE_TEST_SUITE_P(
+    Guides, ACommandLine,
+    testing::Values(
+        CommandLine{
+            "A: the central configuration",
+            {},
+            Fields{{"data.path", "\"shakespeare\""},
+                   {"data.batch_size", "64"},
+                   {"model.n_layer", "12"},
+                   {"model.n_head", "12"},
+                   {"model.n_embd", "768"},
+                   {"optimizer.learning_rate", "0.0003"},
+                   {"training.save_dir", "\"checkpoints/\""}},
+            "data.dataset: \"shakespeare\"\ndata.batch_size: 64\nmodel: {n_layer: 12, n_head: 12, n_embd: 768}\n"
+            "training: {max_epochs: 10, learning_rate: 0.0003, save_dir: checkpoints/}\n"},
+        CommandLine{"B: minGPT-ddp's configuration",
+                    {},
+                    Fields{{"data.path", "\"data/input.txt\""},
+                           {"data.block_size", "128"},
+                           {"data.batch_size", "216"},
+                           {"data.num_workers", "4"},
+                           {"model.n_layer", "8"},
+                           {"model.n_head", "8"},
+                           {"model.n_embd", "512"},
+                           {"optimizer.weight_decay", "0.1"},
+                           {"training.save_dir", "\"gpt_snapshot.pt\""},
+                           {"training.save_every_epochs", "3"}},
+                    "gpt_config: {n_layer: 8, n_head: 8, n_embd: 512}\n"
+                    "data_config: {path: data/input.txt, block_size: 128, train_split: 0.9, truncate: 1.0}\n"
+                    "optimizer_config: {weight_decay: 0.1, learning_rate: 0.0003}\n"
+                    "trainer_config:\n  max_epochs: 10\n  batch_size: 216\n  data_loader_workers: 4\n"
+                    "  grad_norm_clip: 1.0\n  snapshot_path: gpt_snapshot.pt\n  save_every: 3\n  use_amp: true\n"
+                    "hydra: {run: {dir: ./}}\n"},
+        CommandLine{
+            "D: named",
+            {"--total_epochs", "50", "--save_every", "10", "--batch_size", "32"},
+            Fields{{"training.max_epochs", "50"}, {"training.save_every_epochs", "10"}, {"data.batch_size", "32"}}},
+        CommandLine{
+            "D: positional",
+            {"50", "10", "--batch_size", "32"},
+            Fields{{"training.max_epochs", "50"}, {"training.save_every_epochs", "10"}, {"data.batch_size", "32"}}},
+        CommandLine{"D: dashes",
+                    {"--total-epochs=50", "--batch-size=32"},
+                    Fields{{"training.max_epochs", "50"}, {"data.batch_size", "32"}}}));
+
+INSTANTIATE_TEST_SUITE_P(MinGPT, ACommandLine,
+                         testing::Values(CommandLine{"minGPT",
+                                                     {"--model.n_layer=10", "--trainer.batch_size=32"},
+                                                     Fields{{"model.n_layer", "10"}, {"data.batch_size", "32"}}},
+                                         CommandLine{
+                                             "minGPT, chargpt",
+                                             {"--model.model_type=gpt-mini", "--trainer.learning_rate=5e-4",
+                                              "--trainer.max_iters=1000", "--trainer.num_workers=2",
+                                              "--data.block_size=128", "--system.seed=3407", "--system.work_dir=out"},
+                                             Fields{{"model.model_type", "\"gpt-mini\""},
+                                                    {"optimizer.learning_rate", "0.0005"},
+                                                    {"training.max_steps", "1000"},
+                                                    {"data.num_workers", "2"},
+                                                    {"data.block_size", "128"},
+                                                    {"training.seed", "3407"},
+                                                    {"run_folder", "\"out\""}}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    NanoGPT, ACommandLine,
+    testing::Values(CommandLine{"nanoGPT on a CPU",
+                                {"--device=cpu", "--compile=False", "--eval_iters=20", "--log_interval=1",
+                                 "--block_size=64", "--batch_size=12", "--n_layer=4", "--n_head=4", "--n_embd=128",
+                                 "--max_iters=2000", "--lr_decay_iters=2000", "--dropout=0.0"},
+                                Fields{{"training.device", "\"cpu\""},
+                                       {"data.block_size", "64"},
+                                       {"data.batch_size", "12"},
+                                       {"model.n_layer", "4"},
+                                       {"model.n_head", "4"},
+                                       {"model.n_embd", "128"},
+                                       {"model.dropout", "0.0"},
+                                       {"training.max_steps", "2000"},
+                                       {"optimizer.decay_steps", "2000"}}},
+                    CommandLine{
+                        "nanoGPT's optimizer",
+                        {"--learning_rate=6e-4", "--weight_decay=0.2", "--beta1=0.8", "--beta2=0.99", "--grad_clip=0.5",
+                         "--warmup_iters=100", "--min_lr=6e-5", "--gradient_accumulation_steps=8", "--dtype=float32",
+                         "--eval_interval=250", "--out_dir=out", "--dataset=openwebtext.txt"},
+                        Fields{{"optimizer.learning_rate", "0.0006"},
+                               {"optimizer.weight_decay", "0.2"},
+                               {"optimizer.beta1", "0.8"},
+                               {"optimizer.beta2", "0.99"},
+                               {"training.grad_norm_clip", "0.5"},
+                               {"optimizer.warmup_steps", "100"},
+                               {"optimizer.final_learning_rate", "0.00006"},
+                               {"training.accumulation_steps", "8"},
+                               {"training.eval_every", "250"},
+                               {"training.save_dir", "\"out\""},
+                               {"data.path", "\"openwebtext.txt\""}}},
+                    CommandLine{"nanoGPT's number format", {"--dtype=bfloat16"}, Fields{{"precision", "\"bf16\""}}},
+                    CommandLine{"nanoGPT's sample.py",
+                                {"--start=\"What is the answer\"", "--max_new_tokens=100", "--temperature=0.8",
+                                 "--top_k=200", "--seed=1338"},
+                                Fields{{"generate.prompt", "\"What is the answer\""},
+                                       {"generate.tokens", "100"},
+                                       {"generate.temperature", "0.8"},
+                                       {"generate.top_k", "200"},
+                                       {"training.seed", "1338"}}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Hydra, ACommandLine,
+    testing::Values(
+        CommandLine{"key=value",
+                    {"trainer_config.max_epochs=5", "data_config.path='a b.txt'"},
+                    Fields{{"training.max_epochs", "5"}, {"data.path", "\"a b.txt\""}}},
+        CommandLine{"a group", {"strategy=fsdp"}, Fields{{"strategy.name", "\"fsdp\""}}},
+        CommandLine{"a reference",
+                    {"optimizer.decay_steps=${training.max_steps}", "training.max_steps=1e3"},
+                    Fields{{"optimizer.decay_steps", "1000"}, {"training.max_steps", "1000"}}},
+        CommandLine{"options among them", {"--cfg", "job", "seed=3", "--resolve"}, Fields{{"training.seed", "3"}}}));
+
+TEST(ACommandLineOfHydra, ThatAddsOrRemovesASettingIsRefused) {
+  EXPECT_EQ(fill<RunConfig>("data: {path: x}\n", {"+model.depth=3", "~model.n_layer"}).problems,
+            "argument 1: \"+model.depth=3\": settings cannot be added; write key=value without the +\n"
+            "argument 2: \"~model.n_layer\": settings cannot be removed; leave it out, or write key=null");
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,97 @@
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/describe.hpp>
+
+#include "filled.hpp"
+
+namespace ddpxx {
+namespace {
+
+struct Group {
+  std::int64_t steps = 10;
+  std::int64_t warmup = 1;
+  std::string name = "x";
+};
+struct Config {
+  Group first;
+  Group second;
+  std::vector<double> betas{0.9, 0.95};
+  std::vector<double> others;
+  std::string folder = "runs";
+  std::string token = "t";
+  static constexpr auto describe() {
+    return fields(field<&Config::token>("", secret()), field<&Config::betas>("", between(0.0, 1.0)));
+  }
+};
+
+std::string problem(const char* yaml) {
+  const auto problems = fill<Config>(yaml).problems;
+  const auto line = problems.substr(0, problems.find('\n'));
+  return line.substr(line.find(": ") + 2);
+}
+
+TEST(AReference, StandsForTheValueThatWinsInTheEnd) {
+  const auto filled =
+      fill<Config>("second: {steps: '${first.steps}', name: 'run-${first.steps}-${folder}'}\nothers: ${betas}\n",
+                   {"first.steps=1e3"});
+  EXPECT_EQ(filled.problems, "");
+  EXPECT_EQ(filled.config.second.steps, 1000);
+  EXPECT_EQ(filled.config.second.name, "run-1000-runs");
+  EXPECT_EQ(filled.config.others, filled.config.betas);
+}
+
+TEST(AReference, MayNameANeighbourByDots) {
+  const auto filled = fill<Config>("first: {warmup: '${.steps}'}\nsecond: {warmup: '${..first.warmup}'}\n");
+  EXPECT_EQ(filled.problems, "");
+  EXPECT_EQ(filled.config.first.warmup, 10);
+  EXPECT_EQ(filled.config.second.warmup, 10);
+}
+
+TEST(AReference, StandsInItemsOfListsAndInArguments) {
+  const auto filled = fill<Config>("others: [1, '${first.steps}']\n", {"betas=[${others}]"});
+  EXPECT_EQ(filled.config.others, (std::vector<double>{1, 10}));
+  EXPECT_EQ(filled.problems, "argument 1: \"betas=[${others}]\": is a list where a number is expected");
+}
+
+TEST(AVariable, IsReadOrHasADefault) {
+  ASSERT_EQ(::setenv("DDPXX_TEST_NAME", "abc", 1), 0);
+  ASSERT_EQ(::unsetenv("DDPXX_TEST_NONE"), 0);
+  const auto filled = fill<Config>(
+      "first: {name: '${oc.env:DDPXX_TEST_NAME}', steps: '${oc.env:DDPXX_TEST_NONE, 5}'}\nfolder: \"\\\\${a}\"\n");
+  EXPECT_EQ(filled.problems, "");
+  EXPECT_EQ(filled.config.first.name, "abc");
+  EXPECT_EQ(filled.config.first.steps, 5);
+  EXPECT_EQ(filled.config.folder, "${a}") << "what is written with a backslash is taken as it is";
+}
+
+TEST(AReference, IsRefusedWithTheChainThatLedToIt) {
+  EXPECT_EQ(problem("first: {steps: '${second.steps}'}\nsecond: {steps: '${first.warmup}', warmup: '${first.step}'}\n"),
+            "second.warmup: second.warmup -> ${first.step}: unknown key; did you mean first.steps?");
+  EXPECT_EQ(problem("first: {steps: '${second.steps}'}\nsecond: {steps: '${first.steps}'}\n"),
+            "second.steps: first.steps -> second.steps -> first.steps: these name each other in a circle");
+  EXPECT_EQ(problem("first: {steps: '${second.steps}'}\nsecond: {steps: '${oc.env:DDPXX_TEST_NONE}'}\n"),
+            "second.steps: first.steps -> second.steps -> ${oc.env:DDPXX_TEST_NONE}: this variable is not set; set it, "
+            "or write ${oc.env:DDPXX_TEST_NONE,DEFAULT}");
+  EXPECT_EQ(problem("folder: ${first}\n"), "folder: folder -> ${first}: this is no single value");
+  EXPECT_EQ(problem("folder: ${token}\n"), "folder: folder -> ${token}: a secret cannot be named");
+  EXPECT_EQ(problem("folder: ${hydra:run.dir}\n"),
+            "folder: ${hydra:run.dir} is not known (allowed: ${a.b} for a setting, ${oc.env:NAME,DEFAULT})");
+  EXPECT_EQ(problem("folder: '${first.name'\n"), "folder: ${ is never closed");
+  EXPECT_EQ(problem("folder: '${a${b}}'\n"), "folder: a ${...} inside of another is not supported");
+  EXPECT_EQ(problem("folder: '${..a}'\n"), "folder: ${..a} has more dots than there are groups around");
+  EXPECT_EQ(problem("first: {steps: '${folder}'}\n"), "first.steps: \"runs\" is not a whole number");
+  EXPECT_EQ(problem("folder: 'a${betas}'\n"), "folder: `betas` is no text that could stand within another");
+}
+
+TEST(AReference, ThatIsOverriddenIsNotLookedAt) {
+  EXPECT_EQ(fill<Config>("folder: '${nowhere}'\n", {"folder=here"}).problems, "");
+}
+
+}  // namespace
+}  // namespace ddpxx

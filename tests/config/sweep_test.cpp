@@ -1,0 +1,153 @@
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/config/sweep.hpp>
+#include <ddpxx/config/sweep_value.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace {
+
+using ddpxx::expand_sweep;
+using ddpxx::looks_like_sweep;
+using ddpxx::read_sweep;
+using ddpxx::read_sweep_value;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+std::vector<std::string> arguments_of(const Words& arguments) {
+  std::vector<std::string> jobs;
+  for (const auto& job : expand_sweep(arguments)) {
+    std::string line;
+    for (const auto& argument : job.arguments) line += (line.empty() ? "" : " ") + argument;
+    EXPECT_EQ(job.number, jobs.size());
+    jobs.push_back(line);
+  }
+  return jobs;
+}
+
+std::string refusal(const Words& arguments) {
+  try {
+    if (!read_sweep(arguments)) return "no sweep";
+  } catch (const ddpxx::Error& error) {
+    EXPECT_EQ(error.code(), ddpxx::Errc::config);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Sweep, IsTheProductOfAllValuesTheLastFastest) {
+  EXPECT_THAT(arguments_of({"lr=1e-3,3e-4", "name=x", "seed=range(3)"}),
+              ElementsAre("lr=1e-3 name=x seed=0", "lr=1e-3 name=x seed=1", "lr=1e-3 name=x seed=2",
+                          "lr=3e-4 name=x seed=0", "lr=3e-4 name=x seed=1", "lr=3e-4 name=x seed=2"));
+  EXPECT_THAT(expand_sweep(Words{"lr=1,2", "name=x", "seed=0,1"})[2].varied, ElementsAre("lr=2", "seed=0"));
+}
+
+TEST(Sweep, WithoutVaryingArgumentsIsOneJob) {
+  EXPECT_THAT(arguments_of({"--config-name", "gpt2", "a=b"}), ElementsAre("--config-name gpt2 a=b"));
+  EXPECT_THAT(arguments_of({"a=choice(b)"}), ElementsAre("a=b"));
+}
+
+TEST(Sweep, VariesDashedArgumentsToo) {
+  EXPECT_THAT(arguments_of({"--lr=1,2"}), ElementsAre("--lr=1", "--lr=2"));
+  EXPECT_THAT(arguments_of({"--lr", "1,2", "--flag"}), ElementsAre("--lr 1 --flag", "--lr 2 --flag"));
+  EXPECT_THAT(expand_sweep(Words{"--lr", "1,2"})[1].varied, ElementsAre("--lr 2"));
+}
+
+TEST(SweepValue, ChoosesAmongValues) {
+  EXPECT_THAT(read_sweep_value("1,2,3").values, ElementsAre("1", "2", "3"));
+  EXPECT_THAT(read_sweep_value("a, b").values, ElementsAre("a", "b"));
+  EXPECT_THAT(read_sweep_value("choice(adam,sgd)").values, ElementsAre("adam", "sgd"));
+  EXPECT_THAT(read_sweep_value("[1,2],[3,4]").values, ElementsAre("[1,2]", "[3,4]"));
+  EXPECT_THAT(read_sweep_value("choice([1,2],'a,b')").values, ElementsAre("[1,2]", "'a,b'"));
+  EXPECT_THAT(read_sweep_value("{a: 1, b: 'x,}'},{}").values, ElementsAre("{a: 1, b: 'x,}'}", "{}"));
+}
+
+TEST(SweepValue, LeavesQuotedAndPlainTextAlone) {
+  for (const char* text : {"'a,b'", "\"a\\\",b\"", "don't", " x ", "[1,2]", "", ":)", "f(x)", "'tis"})
+    EXPECT_THAT(read_sweep_value(text).values, ElementsAre(text));
+  EXPECT_THAT(read_sweep_value("don't,'a,b'").values, ElementsAre("don't", "'a,b'"));
+}
+
+TEST(SweepValue, CountsRangesExactlyWithoutTheirEnd) {
+  EXPECT_THAT(read_sweep_value("range(3)").values, ElementsAre("0", "1", "2"));
+  EXPECT_THAT(read_sweep_value("range(8, 10)").values, ElementsAre("8", "9"));
+  EXPECT_THAT(read_sweep_value("range(10,1,-4)").values, ElementsAre("10", "6", "2"));
+  EXPECT_THAT(read_sweep_value("range(-0.1,0.3,0.1)").values, ElementsAre("-0.1", "0", "0.1", "0.2"));
+  EXPECT_THAT(read_sweep_value("range(0.5,2)").values, ElementsAre("0.5", "1.5"));
+  EXPECT_THAT(read_sweep_value("range(1e-3,3e-3,1e-3)").values, ElementsAre("0.001", "0.002"));
+  EXPECT_THAT(read_sweep_value("range(1e3,2e3,500)").values, ElementsAre("1000", "1500"));
+}
+
+TEST(SweepValue, SaysWhatIsWrong) {
+  const std::vector<std::pair<const char*, const char*>> cases{
+      {"choice()", "has no values"},
+      {"choice(a,)", "is empty"},
+      {"1,,2", "is empty"},
+      {"1,", "is empty"},
+      {"range()", "has no values"},
+      {"range(1,5,0)", "never ends"},
+      {"range(5,1)", "is empty: its end is excluded"},
+      {"range(a)", "\"a\" is not a number"},
+      {"range(1k)", "is not a number"},
+      {"range(1,2,3,4)", "one to three numbers"},
+      {"range(1e-30,1)", "too far apart"},
+      {"range(20000)", "more than 10000 values"},
+      {"range(3", "this ( is never closed"},
+      {"[1,2", "this [ is never closed"},
+      {"'a,b", "this ' is never closed"},
+      {"choice(a)b", "nothing may follow"},
+      {"choice(a)b(c)", "nothing may follow"},
+      {"1,range(3)", "must stand alone"},
+      {"interval(0,1)", "interval(...) is not known here"},
+  };
+  for (const auto& [text, problem] : cases) {
+    EXPECT_THAT(read_sweep_value(text).problem, HasSubstr(problem)) << text;
+    EXPECT_THAT(read_sweep_value(text).values, ElementsAre()) << text;
+  }
+}
+
+TEST(Sweep, NamesTheArgumentOfEachProblem) {
+  EXPECT_EQ(refusal({"-m", "a=1", "b=choice()", "--jobs", "0"}),
+            "argument 3: \"b=choice()\": choice(...) has no values\n"
+            "argument 4: \"--jobs\": \"0\" is not a whole number from 1 to 1024");
+  EXPECT_EQ(refusal({"-m", "a=range(1000)", "b=range(11)", "c=1,2"}),
+            "argument 3: \"b=range(11)\": with this the sweep has more than 10000 jobs");
+  EXPECT_THAT(refusal({"-m=1", "--multirun"}), HasSubstr("takes no value"));
+  EXPECT_THAT(refusal({"-m", "a=1,2", "--sweep-dir"}), HasSubstr("needs a value"));
+  EXPECT_THAT(refusal({"-m", "a=1\n"}), HasSubstr("line break"));
+}
+
+TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
+  const auto sweep = read_sweep(
+      Words{"a=1,2", "--sweep_dir=out", "--jobs", "4", "-m", "--metric", "-accuracy", "--slurm-array", "--flag"});
+  ASSERT_TRUE(sweep);
+  EXPECT_EQ(sweep->options.folder, "out");
+  EXPECT_EQ(sweep->options.jobs_at_once, 4);
+  EXPECT_EQ(sweep->options.metric, "-accuracy");
+  EXPECT_EQ(sweep->options.deed, ddpxx::SweepDeed::write_slurm_array);
+  EXPECT_THAT(sweep->jobs[1].arguments, ElementsAre("a=2", "--flag"));
+  EXPECT_EQ(read_sweep(Words{"--multirun", "--dry-run"})->options.deed, ddpxx::SweepDeed::print);
+}
+
+TEST(Sweep, IsAskedForByMultirunOrByMBesideASetting) {
+  EXPECT_TRUE(read_sweep(Words{"--multirun"}));
+  EXPECT_TRUE(read_sweep(Words{"-m", "a=1"}));
+  EXPECT_FALSE(read_sweep(Words{"-m", "5"}));
+  EXPECT_FALSE(read_sweep(Words{"a=1,2"}));
+  const char* arguments[] = {"-m", "a=1"};
+  EXPECT_FALSE(read_sweep(2, arguments)) << "the program's name is no argument";
+  EXPECT_FALSE(read_sweep(0, nullptr));
+}
+
+TEST(SweepValue, IsRecognizedWhereOneValueIsExpected) {
+  for (const char* text : {"1,2", "range(3)", "choice(a,b)", "[1,2],[3]", "glob(*)"})
+    EXPECT_TRUE(looks_like_sweep(text)) << text;
+  for (const char* text : {"", "1", "[1,2]", "'1,2'", "1,", ",", "1,2(", "range", "orange(3)", "range(3)x"})
+    EXPECT_FALSE(looks_like_sweep(text)) << text;
+}
+
+}  // namespace

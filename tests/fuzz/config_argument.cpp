@@ -1,0 +1,28 @@
+// A command line, one argument a line of the input; and the same lines as variables of the environment.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/config/arguments.hpp>
+#include <ddpxx/config/environment_source.hpp>
+
+#include "every.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace ddpxx;
+  std::string_view input{reinterpret_cast<const char*>(data), size};
+  std::vector<std::string> lines;
+  while (!input.empty()) {
+    const auto end = std::min(input.find('\n'), input.size());
+    lines.emplace_back(input.substr(0, end));
+    input.remove_prefix(std::min(end + 1, input.size()));
+  }
+  std::vector<const char*> arguments;
+  for (const auto& line : lines) arguments.push_back(line.c_str());
+  fill_and_check(read_arguments(arguments, table_of<Every>()).said);
+  fill_and_check(read_environment("", arguments, table_of<Every>()));
+  return 0;
+}

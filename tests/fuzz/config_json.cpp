@@ -1,0 +1,91 @@
+// A JSON file of settings: the input as it is, and a sound one with the bytes replaced that the input names. It is
+// refused where nlohmann refuses it; what is taken says what nlohmann reads, at the places where that stands.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/config/json.hpp>
+#include <ddpxx/config/path.hpp>
+
+#include "every.hpp"
+
+namespace {
+
+using ddpxx::GivenValue;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kSound =
+    R"({"flag": true, "maybe": null, "i64": -1, "real": 1.5e3, "text": "\"\u00e9\n", "numbers": [1, 2.5],)"
+    R"( "table": [[1], []], "steps": {"a": 1}, "way": {"name": "slow", "names": ["x"]}, "group": {"size": 8}})";
+
+void demand(bool holds) {
+  if (!holds) std::abort();
+}
+
+/// The text stands where its place says.
+void check_place(const GivenValue& value) {
+  std::string_view line = value.place.source->lines.at(value.place.line - 1);
+  for (std::size_t i = 1; i < value.place.column; ++i) line.remove_prefix(ddpxx::utf8_length(line));
+  demand(value.quoted ? line.starts_with('"') : line.starts_with(value.text));
+}
+
+void compare(const Json& json, const GivenValue& value) {
+  if (json.is_array()) {
+    demand(value.kind == GivenValue::Kind::list && value.items.size() == json.size());
+    for (std::size_t i = 0; i < json.size(); ++i) compare(json[i], value.items[i]);
+  } else if (json.is_object()) {
+    demand(value.kind == GivenValue::Kind::group);
+  } else if (json.is_null()) {
+    demand(value.kind == GivenValue::Kind::none);
+  } else {
+    demand(value.kind == GivenValue::Kind::text && value.quoted == json.is_string());
+    demand(json.is_string() ? json.get<std::string>() == value.text : Json::parse(value.text) == json);
+    check_place(value);
+  }
+}
+
+void compare_group(const Json& json, const std::string& path, const ddpxx::Said& said, std::size_t& at) {
+  for (const auto& [key, value] : json.items()) {
+    const auto key_path = ddpxx::path_in(path, key);
+    if (value.is_object() && !value.empty()) {
+      compare_group(value, key_path, said, at);
+    } else {
+      demand(at < said.given.size() && said.given[at].path == key_path);
+      compare(value, said.given[at++].value);
+    }
+  }
+}
+
+void read(std::string_view text) {
+  const auto said = ddpxx::read_json_text(text, "input.json", 0);
+  ddpxx::fill_and_check(said);
+  const bool is_blank = text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+  if (is_blank || text.starts_with('\xEF') || text.find('\r') != std::string_view::npos) return;  // read otherwise
+  if (!Json::accept(text)) demand(!said.problems.empty());
+  if (!said.problems.empty()) return;
+  std::size_t at = 0;
+  const auto json = Json::parse(text);
+  if (json.is_object()) compare_group(json, "", said, at);
+  demand(at == said.given.size());
+}
+
+/// Each two bytes of the input are a place and what is put there.
+std::string edited(std::string_view input) {
+  std::string json{kSound};
+  for (std::size_t i = 0; i + 1 < input.size(); i += 2)
+    json[static_cast<unsigned char>(input[i]) % json.size()] = input[i + 1];
+  return json;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view input{reinterpret_cast<const char*>(data), size};
+  read(input);
+  read(edited(input));
+  return 0;
+}

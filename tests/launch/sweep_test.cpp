@@ -1,0 +1,325 @@
+// Sweeps as a whole: real processes, run by a shell.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/sweep.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/slurm_array.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+#include <ddpxx/launch/sweep_folder.hpp>
+#include <ddpxx/launch/sweep_runner.hpp>
+#include <ddpxx/launch/sweep_table.hpp>
+
+#include "../temporary_folder.hpp"
+#include "started_program.hpp"
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+/// A folder with programs for jobs, and sweeps over them by `ddpxx-run --standalone PROGRAM`.
+class SweepRun : public testing::Test {
+ protected:
+  std::string program(const std::string& name, const std::string& body) const {
+    const auto path = folder_.file(name, "#!/bin/sh\n" + body + "\n");
+    ::chmod(path.c_str(), 0755);
+    return path;
+  }
+
+  std::vector<std::string> words(const std::string& path, std::vector<std::string> more) const {
+    std::vector<std::string> all{"--standalone", path, "-m", "--sweep-dir", sweep_.string()};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Ended run(const std::string& path, std::vector<std::string> more) const { return ddpxx_run(words(path, more)); }
+
+  std::string text(const std::string& name) const { return StartedProgram::text_of(sweep_ / name); }
+  bool has(const std::string& name) const { return std::filesystem::exists(sweep_ / name); }
+
+  TemporaryFolder folder_;
+  std::filesystem::path sweep_ = folder_ / "sweep";
+};
+
+/// The table's rows with one space between their columns.
+std::vector<std::string> rows_of(const std::string& table) {
+  std::istringstream stream{table};
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream columns{line};
+    std::string row;
+    for (std::string word; columns >> word;) row += (row.empty() ? "" : " ") + word;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST_F(SweepRun, GivesEachJobItsArgumentsFolderAndLog) {
+  const auto job = program("job", "echo \"$RANK/$WORLD_SIZE $* $DDPXX_RUN_FOLDER\"; echo bad >&2");
+  const auto ended = run(job, {"a=1,2", "it's", "b=x y"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(text("1/log"), "0/1 a=2 it's b=x y " + (sweep_ / "1").string() + "\nbad\n");
+  EXPECT_EQ(text("1/overrides.yaml"), "- 'a=2'\n- 'it''s'\n- 'b=x y'\n");
+  EXPECT_THAT(text("1/status"), StartsWith("exit_code: 0\nseconds: "));
+  EXPECT_THAT(ended.err, HasSubstr("sweep: job 0 starts: a=1"));
+  EXPECT_EQ(rows_of(ended.out).size(), 3U);
+}
+
+TEST_F(SweepRun, GivesEachJobAWorldOfItsOwn) {
+  const auto job = program("job", "test $RANK = 1 || echo $WORLD_SIZE $MASTER_PORT");
+  const auto ended =
+      ddpxx_run({"--nproc-per-node=2", "--master-port=29555", job, "-m", "a=1,2", "--sweep-dir=" + sweep_.string()});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(text("0/log"), StartsWith("[rank0]: 2 "));
+  EXPECT_NE(text("0/log"), text("1/log"));
+  EXPECT_THAT(text("1/log"), Not(HasSubstr("29555")));
+}
+
+TEST_F(SweepRun, GoesOnAfterAFailedJobAndEndsWithTheFirstOnesCode) {
+  const auto job = program("job", "case $1 in a=1) exit 3;; a=2) kill -9 $$;; esac");
+  const auto ended = run(job, {"a=0,1,2,3"});
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_THAT(text("1/status"), StartsWith("exit_code: 3\n"));
+  EXPECT_THAT(text("2/status"), StartsWith("exit_code: 137\n"));
+  EXPECT_THAT(text("3/status"), StartsWith("exit_code: 0\n"));
+  EXPECT_THAT(ended.err, HasSubstr("see " + (sweep_ / "1/log").string()));
+}
+
+TEST_F(SweepRun, RunsAgainOnlyWhatHasNotEndedWell) {
+  const auto job = program("job", "echo ran; case $1 in a=1) test -e " + (folder_ / "mended").string() + ";; esac");
+  EXPECT_EQ(run(job, {"a=0,1"}).code, 1);
+  folder_.file("mended", "");
+  const auto again = run(job, {"a=0,1"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(text("0/log"), "ran\n");
+  EXPECT_EQ(std::ranges::count(text("1/log"), '\n') > 1, true);
+  EXPECT_THAT(again.err, HasSubstr("job 0 was done before"));
+  EXPECT_EQ(rows_of(again.out).size(), 3U) << "the table has the jobs of both runs";
+}
+
+TEST_F(SweepRun, RefusesTheFolderOfAnotherSweep) {
+  EXPECT_EQ(run("/bin/true", {"a=1,2"}).code, 0);
+  const auto other = run("/bin/true", {"a=1,3"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr((sweep_ / "1").string() + " belongs to another sweep"));
+  EXPECT_EQ(text("1/overrides.yaml"), "- 'a=2'\n");
+}
+
+TEST_F(SweepRun, RunsAsManyAtOnceAsItIsTold) {
+  // Each waits until the other has started.
+  const auto job =
+      program("job", "touch " + (folder_ / "seen_").string() + "$1; i=0; while [ $(ls " + folder_.path().string() +
+                         " | grep -c seen_) -lt 2 ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.01; done");
+  EXPECT_EQ(run(job, {"a=1,2", "--jobs", "2"}).code, 0);
+}
+
+TEST_F(SweepRun, RefusesAFolderInWhichASweepRuns) {
+  const auto marks = folder_ / "marks";
+  const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");
+  StartedProgram first = start_ddpxx_run(words(job, {"a=1"}));
+  StartedProgram::wait_for_lines(marks, 1);
+  const auto second = run(job, {"a=1"});
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr("already"));
+}
+
+TEST_F(SweepRun, HandsSignalsToTheJobsAndWaitsForThem) {
+  const auto marks = folder_ / "marks";
+  const auto job =
+      program("job", "trap 'echo heard >>" + marks.string() + "; sleep 0.3; exit 75' TERM; echo started >>" +
+                         marks.string() + "; while :; do sleep 0.02; done");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2,3", "--jobs=2"}));
+  StartedProgram::wait_for_lines(marks, 2);
+  sweep.signal(SIGTERM);
+  const auto ended = sweep.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_EQ(StartedProgram::text_of(marks), "started\nstarted\nheard\nheard\n");
+  EXPECT_THAT(text("1/status"), StartsWith("exit_code: 75\n"));
+  EXPECT_FALSE(has("2")) << "no job starts after the signal";
+  EXPECT_THAT(rows_of(ended.out), testing::Contains("2 a=3 - - -"));
+}
+
+TEST_F(SweepRun, EndsByTheSignalThatEndedItsJob) {
+  const auto marks = folder_ / "marks";
+  const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2"}));
+  StartedProgram::wait_for_lines(marks, 1);
+  sweep.signal(SIGINT);
+  EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
+}
+
+TEST_F(SweepRun, EndsByAFailureRatherThanByTheSignal) {
+  const auto marks = folder_ / "marks";
+  const auto job = program(
+      "job", "test $1 = a=1 || trap 'exit 3' INT; echo started >>" + marks.string() + "; while :; do sleep 0.02; done");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2", "--jobs=2"}));
+  StartedProgram::wait_for_lines(marks, 2);
+  sweep.signal(SIGINT);
+  EXPECT_EQ(sweep.wait().code, 3);
+}
+
+TEST_F(SweepRun, KillsOnASecondInterrupt) {
+  const auto marks = folder_ / "marks";
+  const auto job = program("job", "trap 'echo heard >>" + marks.string() + "' INT; echo started >>" + marks.string() +
+                                      "; while :; do sleep 0.02; done");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1"}));
+  StartedProgram::wait_for_lines(marks, 1);
+  sweep.signal(SIGINT);
+  StartedProgram::wait_for_lines(marks, 2);
+  sweep.signal(SIGINT);
+  EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
+  EXPECT_THAT(text("0/status"), StartsWith("exit_code: 137\n"));
+}
+
+TEST_F(SweepRun, StartsNoJobAfterOneThatStoppedOnAPassedSignal) {
+  const auto marks = folder_ / "marks";
+  const auto job =
+      program("job", "trap 'exit 75' USR1; echo started >>" + marks.string() + "; while :; do sleep 0.02; done");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2"}));
+  StartedProgram::wait_for_lines(marks, 1);
+  sweep.signal(SIGUSR1);
+  EXPECT_EQ(sweep.wait().code, 75);
+  EXPECT_FALSE(has("1"));
+}
+
+TEST_F(SweepRun, PutsTheBestMetricFirst) {
+  const auto job = program("job",
+                           "case $1 in a=1) v=2.5;; a=2) v=0.5;; a=3) v=0.1;; esac\n"
+                           "echo '{\"step\":1,\"loss\":0.0,\"val_loss\":9}' >$DDPXX_RUN_FOLDER/metrics.jsonl\n"
+                           "echo '{\"step\":2,\"val_loss\":'$v'}' >>$DDPXX_RUN_FOLDER/metrics.jsonl\n"
+                           "printf '{\"step\":3,\"val_loss\":0.0' >>$DDPXX_RUN_FOLDER/metrics.jsonl\n"
+                           "test $1 != a=3");
+  const auto table = rows_of(run(job, {"a=1,2,3"}).out);
+  ASSERT_EQ(table.size(), 4U);
+  EXPECT_EQ(table[0], "job arguments exit seconds val_loss");
+  EXPECT_THAT(table[1], testing::MatchesRegex("1 a=2 0 [0-9.]+ 0.5 best"));
+  EXPECT_THAT(table[2], testing::MatchesRegex("0 a=1 0 [0-9.]+ 2.5"));
+  EXPECT_THAT(table[3], testing::MatchesRegex("2 a=3 1 [0-9.]+ 0.1")) << "a failed job is not the best";
+  EXPECT_THAT(rows_of(run(job, {"a=1,2,3", "--metric", "-val_loss"}).out)[1], testing::EndsWith("2.5 best"));
+  EXPECT_THAT(rows_of(run(job, {"a=1,2,3", "--metric=loss"}).out)[1], testing::EndsWith(" 0 best"));
+}
+
+TEST(SweepMetric, IsTheLastWholeRowsNumber) {
+  const TemporaryFolder folder;
+  const auto of = [&](const std::string& rows) {
+    const auto metric = ddpxx::last_metric(folder.file("metrics.jsonl", rows), "loss");
+    return metric ? std::to_string(*metric) : "none";
+  };
+  EXPECT_EQ(of("{\"step\":1,\"loss\":3.5}\n{\"step\":2,\"other\":1}\n"), "3.500000");
+  EXPECT_EQ(of("{\"step\":1,\"note\":\"\\\"loss\\\":1\",\"loss\": -2e-3 }\n"), "-0.002000");
+  EXPECT_EQ(of("{\"loss\":1}\n{\"loss\":null}\n"), "none") << "a loss that is not finite is no best one";
+  EXPECT_EQ(of("{\"val_loss\":1}\n"), "none");
+  EXPECT_EQ(of(""), "none");
+}
+
+TEST_F(SweepRun, PrintsTheJobsAndStartsNoneWhenDry) {
+  const auto ended = run("/bin/false", {"a=1,2", "b='x y'", "--dry-run"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, HasSubstr("ddpxx-run --standalone --nproc-per-node=1 /bin/false a=2 'b='\\''x y'\\'''\n"));
+  EXPECT_FALSE(std::filesystem::exists(sweep_));
+}
+
+TEST_F(SweepRun, SaysWhatIsWrongLineByLine) {
+  const auto ended = run("/bin/true", {"a=choice()", "b=range(1,2,0)"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("ddpxx-run: argument 5: \"b=range(1,2,0)\": a range with step 0 never ends\n"));
+  EXPECT_THAT(run("/nowhere/job", {"a=1,2"}).err, Not(HasSubstr("terminate")));
+}
+
+TEST_F(SweepRun, RefusesSeveralMachinesUnlessSlurmStartsThem) {
+  const auto ended = ddpxx_run({"--nnodes=2", "--master-addr=here", "/bin/true", "-m", "a=1,2"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--slurm-array"));
+}
+
+TEST_F(SweepRun, LeavesTheMOfOtherProgramsAlone) {
+  EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $*", "sh", "-m", "5"}).out, "-m 5\n");
+  EXPECT_EQ(ddpxx_run({program("python3", "echo $*"), "-m", "module", "a=1,2"}).out, "-m module a=1,2\n");
+}
+
+/// Slurm's commands as far as the script uses them.
+class SlurmArray : public SweepRun {
+ protected:
+  Ended element(const std::string& script, int number) const {
+    const auto file = folder_.file("script", script);
+    program("bin/srun",
+            "while case $1 in --*) :;; *) false;; esac; do shift; done; export SLURM_NODEID=1; exec \"$@\"");
+    program("bin/scontrol", "echo first; echo second");
+    return StartedProgram{{"/usr/bin/env", "SLURM_ARRAY_TASK_ID=" + std::to_string(number), "SLURM_JOB_ID=123456",
+                           "SLURM_JOB_NODELIST=nodes", "PATH=" + (folder_ / "bin").string() + ":/usr/bin:/bin",
+                           "/bin/bash", file}}
+        .wait();
+  }
+};
+
+TEST_F(SlurmArray, RunsOneJobAnElementAndKeepsItsExitCode) {
+  const auto job = program("job", "echo \"$* $DDPXX_RUN_FOLDER $WORLD_SIZE\"; case $1 in a=1) exit 75;; esac");
+  auto asked = words(job, {"a=0,1", "b=it's, x", "--slurm-array", "--jobs=3"});
+  asked[6] = "b='it\\'s, x'";
+  asked.insert(asked.begin(), "--nproc-per-node=2");
+  const auto script = ddpxx_run(asked);
+  ASSERT_EQ(script.code, 0) << script.err;
+  EXPECT_THAT(script.out, HasSubstr("#SBATCH --array=0-1%3\n"));
+  EXPECT_FALSE(std::filesystem::exists(sweep_));
+
+  const auto stopped = element(script.out, 1);
+  EXPECT_EQ(stopped.code, 75) << stopped.err;
+  EXPECT_THAT(text("1/status"), StartsWith("exit_code: 75\nseconds: "));
+  const auto done = element(script.out, 0);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(text("0/log"), HasSubstr("a=0 b='it\\'s, x' " + (sweep_ / "0").string() + " 2\n"));
+
+  // The launcher knows what the elements have left.
+  asked.erase(std::ranges::find(asked, "--slurm-array"));
+  const auto here = ddpxx_run(asked);
+  EXPECT_EQ(here.code, 75) << here.err;
+  EXPECT_THAT(here.err, HasSubstr("job 0 was done before"));
+
+  const auto before = text("0/log");
+  EXPECT_EQ(element(script.out, 0).code, 0);
+  EXPECT_EQ(text("0/log"), before) << "what is done is not run again";
+  EXPECT_EQ(element(script.out, 7).code, 2);
+  folder_.file("sweep/0/overrides.yaml", "- 'other'\n");
+  EXPECT_EQ(element(script.out, 0).code, 2);
+}
+
+TEST_F(SlurmArray, StartsALauncherOnEachMachine) {
+  const auto launcher = program("launcher", "echo \"$*\"");
+  const ddpxx::LaunchPlan plan{.num_nodes = 2, .ranks_per_node = 4, .program = "train"};
+  const ddpxx::Sweep sweep{.options = {.folder = sweep_}, .jobs = {{.number = 0, .arguments = {"a=x y"}}}};
+  const auto script = ddpxx::slurm_array_script(sweep, ddpxx::launch_command(plan, launcher));
+  EXPECT_THAT(script, HasSubstr("#SBATCH --nodes=2\n"));
+  EXPECT_EQ(element(script, 0).code, 0);
+  EXPECT_EQ(text("0/log"),
+            "--node-rank=1 --master-addr=first --master-port=23456 --nnodes=2 --nproc-per-node=4 train a=x y\n");
+}
+
+TEST(SweepFolder, IsNewWhereNoneIsNamed) {
+  const TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const ddpxx::SweepFolder one{"", {}}, two{"", {}};
+  std::filesystem::current_path(before);
+  EXPECT_NE(one.path(), two.path());
+  EXPECT_EQ(one.path().parent_path(), std::filesystem::canonical(folder.path()) / "multirun");
+}
+
+TEST(SweepCommand, IsNoneOfALaunchedRank) {
+  ::setenv("RANK", "0", 1);
+  EXPECT_THROW(ddpxx::own_command("train"), ddpxx::Error);
+  ::unsetenv("RANK");
+  EXPECT_THAT(ddpxx::own_command("train").words, ElementsAre("train"));
+}
+
+}  // namespace

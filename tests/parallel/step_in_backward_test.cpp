@@ -1,0 +1,246 @@
+// When a strategy steps in backward: what is stepped, in which order, and how much gradient memory there is by then.
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/power_sgd.hpp>
+#include <ddpxx/parallel/join.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/testing.hpp>
+
+namespace ddpxx {
+namespace {
+
+constexpr double kRate = 0.125;
+
+struct Block : torch::nn::Module, Layer {
+  Block() { weight = register_parameter("weight", at::rand({16, 16}) * 0.2); }
+  at::Tensor forward(const at::Tensor& x) { return at::matmul(x, weight).tanh(); }
+  at::Tensor weight;
+};
+
+/// Layers of one bucket each.
+struct Net : torch::nn::Module {
+  Net() {
+    at::manual_seed(7);
+    for (int i = 0; i < 6; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>()));
+  }
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    return run(blocks, x).square().sum();
+  }
+  std::vector<std::shared_ptr<Block>> blocks;
+};
+
+template <class S>
+typename S::Config with_a_bucket_each() {
+  typename S::Config config;
+  if constexpr (requires { config.unit_bytes; }) config.unit_bytes = 0;
+  if constexpr (requires { config.bucket_bytes; }) config.first_bucket_bytes = config.bucket_bytes = 1024;
+  if constexpr (requires { config.ddp; }) config.ddp.first_bucket_bytes = config.ddp.bucket_bytes = 1024;
+  if constexpr (requires { config.hook; }) config.hook = {.start_step = 0, .min_compression_rate = 1.0};
+  return config;
+}
+
+/// A net that plain gradient descent steps in backward.
+template <class S, class Model = Net>
+struct Trained {
+  explicit Trained(Group& group, typename S::Config config = with_a_bucket_each<S>())
+      : flat{net}, strategy{config, group} {
+    strategy.step_in_backward([this](std::size_t segment) { step(segment); });
+    strategy.attach(flat);
+  }
+  void step(std::size_t segment) {
+    const auto& segments = strategy.trainable().segments();
+    int in_memory = 0;
+    for (const auto& each : segments) in_memory += each.gradient.storage().nbytes() > 0 ? 1 : 0;
+    most_in_memory = std::max(most_in_memory, in_memory);
+    stepped.push_back(segment);
+    for (const auto& slice : strategy.slices())
+      if (slice.begin >= segments[segment].begin && slice.end <= segments[segment].end)
+        at::Tensor{slice.values}.sub_(slice.gradients, kRate);
+  }
+  void backward(const at::Tensor& x, Sync sync = Sync::now) {
+    strategy.begin_backward(sync);
+    strategy.forward(net, x, [](auto& model, auto& run, const auto& batch) { return model.forward(run, batch); })
+        .backward();
+    strategy.finish_backward();
+  }
+
+  Model net;
+  FlatModel flat;
+  StepInBackward<S> strategy;
+  std::vector<std::size_t> stepped;
+  int most_in_memory = 0;
+};
+
+template <class S>
+class StepsInBackward : public testing::Test {
+ public:
+  template <class Body>
+  static void in_every_world(Body body) {
+    for (const int world : {1, 2, 3})
+      if (world == 1 || !std::is_same_v<S, SingleDevice>) spawn_ranks(world, body);
+  }
+};
+using Strategies = testing::Types<SingleDevice, DDP, DDPWith<PowerSGD>, ZeRO1, ZeRO2, FSDP>;
+TYPED_TEST_SUITE(StepsInBackward, Strategies);
+
+TYPED_TEST(StepsInBackward, EverySegmentOnceAStepInBucketOrder) {
+  this->in_every_world([](Group& group) {
+    Trained<TypeParam> trained{group};
+    const auto segments = trained.strategy.trainable().segments().size();
+    EXPECT_EQ(segments, (std::is_same_v<TypeParam, SingleDevice> ? 1U : 6U));
+    for (int step = 0; step < 2; ++step) {
+      trained.backward(at::rand({4, 16}), Sync::defer);
+      EXPECT_TRUE(trained.stepped.empty()) << "the sum is not complete";
+      trained.backward(at::rand({4, 16}));
+      trained.strategy.finish_step();
+      std::vector<std::size_t> all(segments);
+      for (std::size_t i = 0; i < segments; ++i) all[i] = i;
+      if (std::is_same_v<TypeParam, FSDP>) std::sort(trained.stepped.begin(), trained.stepped.end());
+      EXPECT_EQ(std::exchange(trained.stepped, {}), all);
+    }
+  });
+}
+
+TYPED_TEST(StepsInBackward, AtMostTwoSegmentsHaveGradientMemoryAndNoneHasAfterwards) {
+  this->in_every_world([](Group& group) {
+    Trained<TypeParam> trained{group};
+    for (int step = 0; step < 3; ++step) {
+      trained.backward(at::rand({4, 16}));
+      trained.strategy.finish_step();
+      for (const auto& segment : trained.strategy.trainable().segments())
+        EXPECT_EQ(segment.gradient.storage().nbytes(), 0U);
+      for (const auto& block : trained.net.blocks) EXPECT_FALSE(block->weight.grad().defined());
+    }
+    EXPECT_GE(trained.most_in_memory, 1);
+    EXPECT_LE(trained.most_in_memory, 2);
+    EXPECT_EQ(trained.strategy.trainable().gradients().numel(), 0);
+  });
+}
+
+TYPED_TEST(StepsInBackward, NeedSomebodyWhoSteps) {
+  Group alone;
+  Net net;
+  FlatModel flat{net};
+  StepInBackward<TypeParam> strategy{{}, alone};
+  EXPECT_THROW(strategy.attach(flat), Error);
+}
+
+/// The layer in the middle is left out when `whole` is false.
+struct Shortened : Net {
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    auto y = x;
+    for (const auto& block : blocks)
+      if (whole || block != blocks[3]) y = run(*block, y);
+    return y.square().sum();
+  }
+  bool whole = true;
+};
+
+TYPED_TEST(StepsInBackward, ALayerThatTheLastOfSeveralPassesLeavesOutIsSteppedToo) {
+  if constexpr (!std::is_same_v<TypeParam, DDPWith<PowerSGD>>)
+    this->in_every_world([](Group& group) {
+      Trained<TypeParam, Shortened> trained{group};
+      trained.backward(at::rand({4, 16}), Sync::defer);
+      trained.net.whole = false;
+      trained.backward(at::rand({4, 16}));
+      trained.strategy.finish_step();
+      [[maybe_unused]] const auto whole = trained.strategy.gathered();
+      EXPECT_FALSE(at::equal(trained.net.blocks[3]->weight, Shortened{}.blocks[3]->weight));
+      EXPECT_EQ(trained.stepped.size(), trained.strategy.trainable().segments().size());
+    });
+}
+
+template <class S>
+class StepsInBackwardRefusing : public testing::Test {};
+using Refusing = testing::Types<DDP, ZeRO1, ZeRO2>;
+TYPED_TEST_SUITE(StepsInBackwardRefusing, Refusing);
+
+TYPED_TEST(StepsInBackwardRefusing, AParameterWithoutAGradientStopsTheSteps) {
+  spawn_ranks(2, [](Group& group) {
+    Trained<TypeParam, Shortened> trained{group};
+    trained.net.whole = false;
+    EXPECT_THROW(trained.backward(at::rand({4, 16})), Error);
+    EXPECT_LE(trained.stepped.size(), 2U) << "those before the one that is missing";
+    for (const auto& segment : trained.strategy.trainable().segments())
+      EXPECT_EQ(segment.gradient.storage().nbytes(), 0U);
+  });
+}
+
+/// Three parameters of 6 MB.
+struct Wide : torch::nn::Module {
+  Wide() {
+    for (const char* name : {"a", "b", "c"}) register_parameter(name, at::ones({1'500'000}));
+  }
+  template <class Run>
+  at::Tensor forward(Run&, const at::Tensor& x) {
+    auto sum = at::zeros({});
+    for (const auto& parameter : parameters()) sum = sum + (parameter * x).sum();
+    return sum;
+  }
+};
+
+TEST(StepsInBackwardOfASingleDevice, CutAModelInPartsOfAFewMegabytes) {
+  Group alone;
+  Trained<SingleDevice, Wide> trained{alone};
+  trained.backward(at::full({1}, 2.0));
+  EXPECT_EQ(trained.stepped, (std::vector<std::size_t>{0, 1, 2}));
+  EXPECT_EQ(trained.most_in_memory, 2);
+  for (const auto& parameter : trained.net.parameters())
+    EXPECT_TRUE(at::equal(parameter, at::full({1'500'000}, 1 - 2 * kRate)));
+}
+
+TEST(StepsInBackwardOfDDP, HaveNoListOfBucketSizes) {
+  Group alone;
+  StepInBackward<DDP> strategy{{.bucket_bytes_list = {1024}}, alone};
+  EXPECT_THROW(strategy.step_in_backward([](std::size_t) {}), Error);
+}
+
+TEST(StepsInBackwardOfDDP, AreJoinedByARankThatHasRunOut) {
+  spawn_ranks(2, [](Group& group) {
+    Trained<DDP> trained{group};
+    Join<AllReduce> join{trained.strategy};
+    for (int step = 0; step < 2 + group.rank(); ++step) {
+      join.step();
+      trained.backward(at::rand({4, 16}));
+    }
+    while (join.shadow()) {
+    }
+    EXPECT_EQ(trained.stepped.size(), 3U * 6U);
+    auto weight = trained.net.blocks[2]->weight.detach().clone();
+    broadcast(weight, group);
+    EXPECT_TRUE(at::equal(weight, trained.net.blocks[2]->weight));
+  });
+}
+
+TEST(StepsInBackwardOfFSDP, RefuseGradientsOfASegmentThatHasBeenStepped) {
+  Group alone;
+  Trained<FSDP> trained{alone};
+  trained.strategy.begin_backward(Sync::now);
+  const auto pass = [&] {
+    trained.strategy
+        .forward(trained.net, at::rand({4, 16}),
+                 [](auto& model, auto& run, const auto& batch) { return model.forward(run, batch); })
+        .backward();
+  };
+  pass();
+  EXPECT_THROW(pass(), Error);
+}
+
+}  // namespace
+}  // namespace ddpxx

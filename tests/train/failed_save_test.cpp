@@ -1,0 +1,127 @@
+// snapshot.on_failure=go_on: what a run makes of snapshots that cannot be written.
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/storage/folder.hpp>
+
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class FailedSave : public TrainingRun {
+ protected:
+  static RunOptions going_on(SnapshotWriting writing = SnapshotWriting::foreground) {
+    return {.max_steps = 6,
+            .save_every = 2,
+            .dropout = 0.2,
+            .snapshot = {.writing = writing, .on_failure = SnapshotFailure::go_on, .keep_last = 0}};
+  }
+  static std::string full_disk_at(int operation) {
+    return "io:errno:" + std::to_string(ENOSPC) + '@' + std::to_string(operation);
+  }
+  /// Every snapshot there is can be read, and nothing lies about that is none.
+  void expect_whole() const {
+    Folder storage{place()};
+    const Snapshots snapshots{storage};
+    for (const auto& stored : snapshots.list()) {
+      ASSERT_TRUE(stored.published) << stored.folder;
+      EXPECT_NO_THROW(read_snapshot(storage, snapshots.read(stored).manifest.value()));
+    }
+  }
+};
+
+class FailedSaveOn : public FailedSave, public testing::WithParamInterface<std::pair<int, SnapshotWriting>> {};
+INSTANTIATE_TEST_SUITE_P(RanksAndWriting, FailedSaveOn,
+                         testing::Values(std::pair{0, SnapshotWriting::foreground},
+                                         std::pair{1, SnapshotWriting::foreground},
+                                         std::pair{0, SnapshotWriting::background},
+                                         std::pair{1, SnapshotWriting::background}));
+
+TEST_P(FailedSaveOn, AtAnyOperationIsAWarningAndTheNextOneIsAsItWouldHaveBeen) {
+  const auto [rank, writing] = GetParam();
+  train<FSDP>(2, going_on(writing));
+  const auto expected = snapshot();
+  int failed = 0;
+  for (int operation = 1; operation < 200; operation += operation < 20 ? 1 : 17) {
+    forget();
+    auto options = going_on(writing);
+    options.failpoint = full_disk_at(operation);
+    options.failing_rank = rank;
+    testing::internal::CaptureStderr();
+    try {
+      train<FSDP>(2, options);
+    } catch (const Error& error) {
+      EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("goes on")));
+      EXPECT_EQ(error.code(), Errc::storage);
+      EXPECT_THAT(error.what(), HasSubstr("no snapshot can be written to"))
+          << "only at the start, operation " << operation;
+      continue;
+    }
+    const auto told = testing::internal::GetCapturedStderr();
+    expect_same_bits(snapshot(), expected);
+    expect_whole();
+    if (told.find("goes on; failed snapshots of this run: 1;") == std::string::npos) {
+      EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2)) << "operation " << operation << ": " << told;
+      continue;
+    }
+    ++failed;
+    EXPECT_THAT(told, HasSubstr("No space left on device")) << "operation " << operation;
+  }
+  EXPECT_GT(failed, 3);
+}
+
+TEST_F(FailedSave, OfTheLastStepIsTriedAgainAndThenAnError) {
+  auto options = going_on();
+  options.max_steps = 2;
+  options.failpoint = full_disk_at(3);
+  options.failing_rank = 1;
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the snapshot of step 2 failed"));
+  EXPECT_THAT(steps(), testing::ElementsAre(2));
+  forget();
+  options.save_every = 0;
+  try {
+    train<FSDP>(2, options);
+    FAIL() << "the end of the run is lost and nobody was told";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    EXPECT_THAT(error.what(), HasSubstr("no snapshot of step 2 was written"));
+  }
+}
+
+TEST_F(FailedSave, OfThePublishingRankGivesItsRoomBack) {
+  auto options = going_on();
+  options.failpoint = "snapshot.before_publish:throw";
+  EXPECT_THROW(train<FSDP>(2, options), Error) << "the last one must be written";
+  EXPECT_TRUE(steps().empty());
+  for (const std::int64_t step : {2, 4})
+    EXPECT_FALSE(std::filesystem::exists(place() / Snapshots::folder_of(step))) << step;
+}
+
+TEST_F(FailedSave, StopsTheRunUnlessToldOtherwise) {
+  auto options = going_on();
+  options.snapshot.on_failure = SnapshotConfig{}.on_failure;
+  options.failpoint = full_disk_at(3);
+  options.failing_rank = 1;
+  EXPECT_THROW(train<FSDP>(2, options), Error);
+  EXPECT_TRUE(steps().empty());
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,117 @@
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/config_record.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/run_folder.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+const ConfigRecord kRecord{.settings = {{"seed", "1"}}, .yaml = "seed: 1  # default\n", .overrides = "[]\n"};
+
+/// Sets a variable for as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_{name} { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::string read(const std::filesystem::path& path) { return read_file(path, Errc::config, 1 << 20); }
+
+TEST(TheRunFolder, HoldsTheConfigurationAndIsToldToAllRanks) {
+  const TemporaryFolder folder;
+  const auto wanted = (folder.path() / "outputs" / "run").string();
+  spawn_ranks(2, [&](Group& group) {
+    const auto made = make_run_folder(group.rank() == 0 ? wanted : "", kRecord, group);
+    EXPECT_EQ(made.string(), wanted);
+  });
+  EXPECT_EQ(read(wanted + "/config.yaml"), kRecord.yaml);
+  EXPECT_EQ(read(wanted + "/overrides.yaml"), "[]\n");
+  EXPECT_EQ(read(wanted + "/config.sha1"), "3cb422a945a81aa7edd748a044e073cf51ad7e5c\n");
+}
+
+TEST(TheRunFolder, IsNamedByTheTime) {
+  const TemporaryFolder folder;
+  Group alone;
+  const auto made = make_run_folder((folder.path() / "%Y-%m-%d/%H-%M-%S").string(), kRecord, alone);
+  const auto name = made.lexically_relative(folder.path()).string();
+  ASSERT_EQ(name.size(), 19U);
+  EXPECT_TRUE(name.starts_with("20"));
+  EXPECT_EQ(name.find('%'), std::string::npos);
+}
+
+TEST(TheRunFolder, IsSharedByNoTwoRuns) {
+  const TemporaryFolder folder;
+  const auto wanted = (folder.path() / "run").string();
+  std::vector<std::string> made(8);
+  {
+    std::vector<std::jthread> runs;
+    for (auto& name : made)
+      runs.emplace_back([&] {
+        Group alone;
+        name = make_run_folder(wanted, kRecord, alone).string();
+      });
+  }
+  EXPECT_EQ(std::set<std::string>(made.begin(), made.end()).size(), made.size());
+  EXPECT_TRUE(std::filesystem::exists(wanted + "-8"));
+}
+
+TEST(TheRunFolder, IsKeptByARestartOfItsRun) {
+  const TemporaryFolder folder;
+  const auto wanted = (folder.path() / "run").string();
+  Group alone;
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2") << "another start is another run";
+  const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
+}
+
+TEST(TheRunFolder, IsTheOneThatASweepGives) {
+  const TemporaryFolder folder;
+  const Variable given{"DDPXX_RUN_FOLDER", folder.path().string()};
+  Group alone;
+  EXPECT_EQ(make_run_folder("", kRecord, alone), folder.path());
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "config.yaml"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "overrides.yaml")) << "that one is the sweep's";
+}
+
+TEST(TheRunFolder, IsNotMadeUnlessItIsWanted) {
+  Group alone;
+  EXPECT_TRUE(make_run_folder("", kRecord, alone).empty());
+}
+
+TEST(TheRunFolder, ThatCannotBeMadeIsAnErrorOnEveryRank) {
+  spawn_ranks(2, [](Group& group) {
+    try {
+      make_run_folder("/proc/none/run", kRecord, group);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find("cannot make the run folder /proc/none/run: "), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ddpxx

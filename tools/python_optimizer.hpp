@@ -1,0 +1,86 @@
+// python_optimizer.hpp — a snapshot's optimizer as a program in Python would have saved it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/core/units.hpp>
+#include <ddpxx/snapshot/pickle_value.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/state_dicts.hpp>
+
+namespace python_optimizer {
+
+/// What the run was configured with; `otherwise` where nobody recorded it.
+inline std::string setting(const ddpxx::Snapshot& snapshot, std::string_view path, std::string_view otherwise) {
+  for (const auto& setting : snapshot.settings)
+    if (setting.path == path) return setting.value;
+  return std::string{otherwise};
+}
+inline double number(const ddpxx::Snapshot& snapshot, std::string_view path, double otherwise) {
+  const auto decimal = ddpxx::parse_decimal(setting(snapshot, path, ""));
+  return decimal ? ddpxx::to_real<double>(*decimal).value_or(otherwise) : otherwise;
+}
+
+inline ddpxx::AdamWSettings adamw_settings(const ddpxx::Snapshot& snapshot) {
+  const ddpxx::AdamWSettings known;
+  return {.learning_rate = number(snapshot, "optimizer.learning_rate", known.learning_rate),
+          .beta1 = number(snapshot, "optimizer.beta1", known.beta1),
+          .beta2 = number(snapshot, "optimizer.beta2", known.beta2),
+          .epsilon = number(snapshot, "optimizer.epsilon", known.epsilon),
+          .weight_decay = number(snapshot, "optimizer.weight_decay", known.weight_decay)};
+}
+inline ddpxx::SGDSettings sgd_settings(const ddpxx::Snapshot& snapshot) {
+  const ddpxx::SGDSettings known;
+  return {.learning_rate = number(snapshot, "optimizer.learning_rate", known.learning_rate),
+          .momentum = number(snapshot, "optimizer.momentum", known.momentum),
+          .dampening = number(snapshot, "optimizer.dampening", known.dampening),
+          .weight_decay = number(snapshot, "optimizer.weight_decay", known.weight_decay),
+          .nesterov = setting(snapshot, "optimizer.nesterov", "false") == "true"};
+}
+
+/// Whether the snapshot says how the optimizer was configured; otherwise the file has Python's defaults.
+inline bool knows_settings(const ddpxx::Snapshot& snapshot) {
+  return !setting(snapshot, "optimizer.learning_rate", "").empty();
+}
+
+/// The groups that the layout's programs make: minGPT's two, by name; in the guides one, in the model's order.
+template <class OptimizerSettings>
+std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout,
+                                          const OptimizerSettings& settings) {
+  std::vector<std::string> names;
+  std::map<std::string, bool> decays;
+  for (const auto& parameter : snapshot.parameters) {
+    names.push_back(parameter.name);
+    decays[parameter.name] = parameter.decays;
+  }
+  if (layout == ddpxx::CheckpointLayout::mingpt_ddp)
+    return ddpxx::mingpt_groups(
+        names, [&](const std::string& name) { return decays.at(name); }, settings);
+  return {{names, ddpxx::to_python(settings)}};
+}
+
+/// The optimizer's state_dict(); none where the layout has no place for it, or the snapshot has no state of AdamW, Adam
+/// or SGD, or does not know in which order the parameters come.
+inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout) {
+  using ddpxx::CheckpointLayout;
+  const auto has = [&](std::string_view moment) {
+    const auto front = "optimizer." + std::string{moment} + '.';
+    const auto found = snapshot.tensors.lower_bound(front);
+    return found != snapshot.tensors.end() && found->first.starts_with(front);
+  };
+  if ((layout != CheckpointLayout::mingpt_ddp && layout != CheckpointLayout::guide) || snapshot.parameters.empty())
+    return std::nullopt;
+  if (has("exp_avg"))
+    return ddpxx::optimizer_to_python(snapshot.tensors, groups(snapshot, layout, adamw_settings(snapshot)));
+  if (has("momentum_buffer"))
+    return ddpxx::optimizer_to_python(snapshot.tensors, groups(snapshot, layout, sgd_settings(snapshot)));
+  return std::nullopt;
+}
+
+}  // namespace python_optimizer
