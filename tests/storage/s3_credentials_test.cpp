@@ -214,7 +214,7 @@ TEST_F(S3MetadataKeys, OfAServiceThatFailsAreMissedInOneSentence) {
   EXPECT_THAT(refusal(), HasSubstr("asked the metadata service " + service_->endpoint() + " (EC2)"));
   EXPECT_GE(service_->counters().at("failed"), 1);
   use_container();
-  EXPECT_THAT(refusal(), HasSubstr("asked the metadata service " + service_->container_uri() +
+  EXPECT_THAT(refusal(), HasSubstr("asked the metadata service " + service_->endpoint() +
                                    " (AWS_CONTAINER_CREDENTIALS_FULL_URI)"));
   ::setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "wrong", 1);
   service_->fail(0);
@@ -228,7 +228,7 @@ TEST_F(S3MetadataKeys, OfAServiceThatHangsAreNotWaitedFor) {
   use_ec2();
   EXPECT_THAT(refusal(), AllOf(HasSubstr(service_->endpoint()), HasSubstr("(EC2)")));
   use_container();
-  EXPECT_THAT(refusal(), AllOf(HasSubstr(service_->container_uri()), HasSubstr("did not answer in time")));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(service_->endpoint()), HasSubstr("did not answer in time")));
 }
 
 TEST_F(S3MetadataKeys, AreFoundWhenTheServiceAnswersAgain) {

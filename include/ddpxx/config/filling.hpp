@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include <ddpxx/config/interpolation.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/source.hpp>
+#include <ddpxx/config/statements.hpp>
 #include <ddpxx/config/sweep_value.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
@@ -25,20 +25,6 @@
 #include <ddpxx/core/environment.hpp>
 
 namespace ddpxx {
-
-namespace detail {
-
-/// The place without what is written there: for a secret, which no message shows.
-inline Position without_text(const Position& place) {
-  if (!place.source || place.line == 0 || place.line > place.source->lines.size()) return place;
-  auto source = *place.source;
-  auto& line = source.lines[place.line - 1];
-  const auto key = source.is_file() ? std::string::npos : line.find_first_of("= ");  // `--token abc` is one, too
-  line = line.substr(0, key == std::string::npos ? 0 : key + 1) + "***";
-  return {std::make_shared<const ConfigSource>(std::move(source)), place.line, place.column};
-}
-
-}  // namespace detail
 
 /// A value as some source set it.
 struct SetValue {
@@ -54,52 +40,34 @@ class Filling {
   Filling(const ConfigTable& table, void* config) : table_{table}, config_{config}, history_(table.rows.size()) {}
 
   /// Adds one source. All that it says holds together: it resets what earlier sources said, and nothing of its own.
-  void apply(Said said) { sources_.push_back({std::move(said), {}}); }
+  void apply(Said said) { sources_.emplace_back(std::move(said), table_, findings_); }
 
   /// Fills the config, once.
   void finish();
 
-  const std::vector<ConfigProblem>& problems() const noexcept { return problems_; }
+  const std::vector<ConfigProblem>& problems() const noexcept { return findings_.problems; }
 
   /// What was accepted, and should be known all the same.
-  const std::vector<ConfigProblem>& notices() const noexcept { return notices_; }
+  const std::vector<ConfigProblem>& notices() const noexcept { return findings_.notices; }
 
   /// Who set the value, the last one at the end; empty for a default.
-  const std::vector<SetValue>& history(const ConfigRow& row) const { return history_[index_of(row)]; }
+  const std::vector<SetValue>& history(const ConfigRow& row) const { return history_[table_.index_of(row)]; }
 
   /// The value's text before other settings and variables were put into it; none for others.
   std::optional<std::string> as_written(const ConfigRow& row) const {
-    const auto found = written_.find(index_of(row));
+    const auto found = written_.find(table_.index_of(row));
     return found == written_.end() ? std::nullopt : std::optional{found->second};
   }
 
  private:
-  /// By row, and by entry of a map: the statement of the source that sets it. Rows of one path count as the first.
-  using MapKey = std::optional<std::string>;
-  using Chosen = std::map<std::pair<std::size_t, MapKey>, const Given*>;
-  struct Source {
-    Said said;
-    Chosen chosen;
-  };
+  using MapKey = Statements::MapKey;
+
   /// What has to wait until the values that it names are known.
   struct Waiting {
     const Given* given;
     MapKey entry;
   };
 
-  std::size_t index_of(const ConfigRow& row) const { return static_cast<std::size_t>(&row - table_.rows.data()); }
-
-  /// Adds a problem that costs the value, or the group, at `canonical`.
-  void complain(ConfigProblem problem, std::string canonical) {
-    spoilt_.push_back(std::move(canonical));
-    problems_.push_back(std::move(problem));
-  }
-
-  void hide_secret(Given& given) const;
-  void choose(const Given& given, Chosen& chosen);
-  void choose_row(const Given& given, const KeyMeaning& meaning, Chosen& chosen);
-  void ignore(const Given& given, const KeyMeaning& meaning);
-  void refuse(const Given& given, const std::string& canonical);
   void choose_alternative(const ConfigRow& row);
   void set_values(std::size_t source);
   void take_back_siblings(const ConfigRow& row);
@@ -114,30 +82,16 @@ class Filling {
 
   const ConfigTable& table_;
   void* config_;
-  std::deque<Source> sources_;
+  std::deque<Statements> sources_;  // a deque, for they cannot move
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source that did
   std::map<std::size_t, std::vector<Waiting>> waiting_;
   std::vector<std::size_t> resolving_;  // from the first asked for to the one at work
   std::map<std::size_t, std::string> written_;
-  std::vector<ConfigProblem> problems_;
-  std::vector<ConfigProblem> notices_;
-  std::vector<std::string> spoilt_;
-  bool all_spoilt_ = false;
+  Findings findings_;
 };
 
 inline void Filling::finish() {
-  for (auto& source : sources_) {
-    for (const auto& problem : source.said.problems) {
-      complain(problem, table_.meaning_of(problem.path).path);
-      all_spoilt_ = all_spoilt_ || problem.path.empty();
-    }
-    notices_.insert(notices_.end(), source.said.notices.begin(), source.said.notices.end());
-    for (auto& given : source.said.given) {
-      hide_secret(given);
-      choose(given, source.chosen);
-    }
-  }
   for (const auto& row : table_.rows)
     if (row.chooses) choose_alternative(row);
   for (std::size_t i = 0; i < sources_.size(); ++i) set_values(i);
@@ -145,98 +99,23 @@ inline void Filling::finish() {
   check_rules();
 }
 
-/// From here on no place shows what stands there.
-inline void Filling::hide_secret(Given& given) const {
-  const auto* row = table_.meaning_of(given.path).row;
-  if (row == nullptr || !row->facts.is_secret) return;
-  for (auto& key : given.keys) key = detail::without_text(key);
-  given.value.place = detail::without_text(given.value.place);
-}
-
-inline void Filling::choose(const Given& given, Chosen& chosen) {
-  const auto meaning = table_.meaning_of(given.path);
-  if (meaning.kind == KeyMeaning::Kind::ignored) return ignore(given, meaning);
-  if (meaning.kind == KeyMeaning::Kind::unknown) return refuse(given, meaning.path);
-  if (meaning.kind == KeyMeaning::Kind::value) return choose_row(given, meaning, chosen);
-  const bool says_nothing = is_null(given.value) || given.value.kind == GivenValue::Kind::group;
-  if (says_nothing && !given.removes) return;
-  // `strategy=fsdp` for `strategy.name=fsdp`: a group that has a name is known by it.
-  if (const auto* name = table_.find(path_in(meaning.path, "name")); name != nullptr && !given.removes)
-    return choose_row(given, {.kind = KeyMeaning::Kind::value, .path = name->path, .row = name}, chosen);
-  const auto names = one_of(detail::names_below(table_, meaning.path));
-  complain({given.value.place, given.path, "is a group, with the keys " + names}, meaning.path);
-}
-
-inline void Filling::choose_row(const Given& given, const KeyMeaning& meaning, Chosen& chosen) {
-  if (given.removes && !meaning.entry)
-    return complain({given.keys.back(), given.path, "only an entry of a map can be taken out"}, meaning.path);
-  if (meaning.entry) {
-    const auto depth = path_segments(*meaning.entry).size();  // a key with dots in it has one place
-    const auto& entry_place = given.keys[given.keys.size() - std::min(depth, given.keys.size())];
-    if (entry_place != given.keys.back()) {
-      auto group = group_of(given.path);
-      return complain({entry_place, std::string{group}, "is a group; the entries of this map are single values"},
-                      meaning.path);
-    }
-  }
-  if (meaning.row->type->is_map() && !meaning.entry)  // all of a map, in place of what was said before
-    std::erase_if(chosen, [&](const auto& said) { return said.first.first == index_of(*meaning.row); });
-  const auto [place, is_new] = chosen.try_emplace({index_of(*meaning.row), meaning.entry}, &given);
-  const Given& first = *place->second;
-  if (is_new || first.path == given.path) {
-    place->second = &given;  // of a repeated argument the last one counts
-  } else {
-    auto text = "is also given as " + first.path + " at " + to_text(first.keys.back()) + "; keep one of the two";
-    complain({given.keys.back(), given.path, std::move(text)}, meaning.path);
-  }
-}
-
-/// One notice for all that lies in an ignored group.
-inline void Filling::ignore(const Given& given, const KeyMeaning& meaning) {
-  const auto written = path_segments(given.path);
-  const auto count = std::min(path_segments(meaning.path).size(), written.size());
-  const ConfigProblem notice{given.keys[count - 1], path_of(written, count), std::string{meaning.reason}};
-  const auto is_same = [&](const ConfigProblem& other) {
-    return other.path == notice.path && other.place.source == notice.place.source;
-  };
-  if (std::ranges::none_of(notices_, is_same)) notices_.push_back(notice);
-}
-
-inline void Filling::refuse(const Given& given, const std::string& canonical) {
-  const auto written = path_segments(given.path);
-  const auto length = path_segments(canonical).size();
-  const auto first = first_unknown_segment(table_, canonical);
-  // An alias changes the front of a path: segments are matched from its end.
-  const auto as_written = [&](std::size_t segment) {
-    return written.size() - 1 - std::min(length - 1 - segment, written.size() - 1);
-  };
-  const Position& place = given.keys[as_written(first)];
-  const auto path = path_of(written, as_written(first) + 1);
-  const auto is_same = [&](const ConfigProblem& other) { return other.place == place && other.path == path; };
-  if (!problems_.empty() && is_same(problems_.back())) return;  // another key of the same unknown group
-  std::size_t end = first + 1;
-  while (end < length && given.keys[as_written(end)] == place) ++end;
-  const bool worth_it = problems_.size() < kMostProblems;
-  complain({place, path, worth_it ? explain_unknown_key(table_, canonical, first, end) : "unknown key"}, canonical);
-}
-
 /// Of all that sources say about an alternative, the last one holds; it may be overridden as any value.
 inline void Filling::choose_alternative(const ConfigRow& row) {
   if (!table_.is_active(row, config_)) return;
   for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const auto& chosen = sources_[i].chosen;
-    const auto found = chosen.find({index_of(*table_.find(row.path)), std::nullopt});
+    const auto& chosen = sources_[i].chosen();
+    const auto found = chosen.find({table_.index_of(*table_.find(row.path)), std::nullopt});
     if (found == chosen.end()) continue;
     const auto before = row.type->index(table_.field(row, std::as_const(config_)));
     const auto value = resolved(found->second->value, row, *found->second);
     if (value) decode(row, std::nullopt, *found->second, *value);
-    if (row.type->index(table_.field(row, std::as_const(config_))) != before) chosen_by_[index_of(row)] = i;
+    if (row.type->index(table_.field(row, std::as_const(config_))) != before) chosen_by_[table_.index_of(row)] = i;
   }
 }
 
 inline void Filling::set_values(std::size_t source) {
-  const auto& [said, chosen] = sources_[source];
-  const bool is_file = said.source && said.source->is_file();
+  const auto& chosen = sources_[source].chosen();
+  const bool is_file = sources_[source].are_of_a_file();
   for (const auto& [key, given] : chosen)  // before it sets anything
     if (const auto* row = table_.find_active(table_.rows[key.first].path, config_)) take_back_siblings(*row);
   const ConfigRow* map = nullptr;
@@ -247,7 +126,7 @@ inline void Filling::set_values(std::size_t source) {
     if (row->type->is_map() && is_file && row != map) {  // a file gives all of a map
       map = row;
       row->type->decode(table_.field(*row, config_), {.kind = GivenValue::Kind::group}, row->facts);
-      waiting_.erase(index_of(*row));
+      waiting_.erase(table_.index_of(*row));
     }
     set(*row, key.second, *given);
   }
@@ -274,29 +153,31 @@ inline const ConfigRow* Filling::active_row(const ConfigRow& row, const Given& g
   const auto& variant = table_.variants[at];
   const auto* name = table_.find_active(path_in(variant.path, "name"), config_);
   const auto choice = variant.path + '=' + table_.print(*name, config_);
-  const auto chosen_by = chosen_by_.find(index_of(*name));
+  const auto chosen_by = chosen_by_.find(table_.index_of(*name));
   const bool was_replaced = chosen_by != chosen_by_.end() && source < chosen_by->second;
   if (was_replaced)
-    notices_.push_back({given.keys.back(), given.path,
-                        active != nullptr ? "is kept for " + choice + ", which was chosen later"
-                                          : "is left out: " + choice + ", which was chosen later, has no such key"});
+    findings_.notices.push_back({given.keys.back(), given.path,
+                                 active != nullptr
+                                     ? "is kept for " + choice + ", which was chosen later"
+                                     : "is left out: " + choice + ", which was chosen later, has no such key"});
   if (active != nullptr || was_replaced) return active;
   std::vector<std::string> owners;
   for (const auto& other : table_.rows)
     if (other.path == row.path)
       if (const auto owner = table_.alternative_in(other.place, at)) owners.push_back(variant.names[*owner]);
-  complain({given.keys.back(), given.path, "is no key of " + choice + "; it belongs to " + one_of(owners)}, row.path);
+  findings_.complain({given.keys.back(), given.path, "is no key of " + choice + "; it belongs to " + one_of(owners)},
+                     row.path);
   return nullptr;
 }
 
 inline void Filling::set(const ConfigRow& row, const MapKey& entry, const Given& given) {
-  const auto index = index_of(row);
+  const auto index = table_.index_of(row);
   auto& waiting = waiting_[index];
   const auto forgotten =
       std::erase_if(waiting, [&](const Waiting& earlier) { return !entry || earlier.entry == entry; });
   if (given.removes) {
     const bool had = row.type->remove_entry(table_.field(row, config_), entry.value_or(""));
-    if (!had && forgotten == 0) complain({given.keys.back(), given.path, "is no entry of the map"}, row.path);
+    if (!had && forgotten == 0) findings_.complain({given.keys.back(), given.path, "is no entry of the map"}, row.path);
   } else if (is_interpolated(given.value)) {
     waiting.push_back({&given, entry});
   } else {
@@ -312,13 +193,15 @@ inline void Filling::decode(const ConfigRow& row, const MapKey& entry, const Giv
   const auto path = given.path + decoded.item;
   const auto& place = given.value.place;
   if (!decoded.problem.empty()) {
-    if (row.facts.is_secret) return complain({place, path, "the value of this secret is not taken"}, row.path);
+    if (row.facts.is_secret)
+      return findings_.complain({place, path, "the value of this secret is not taken"}, row.path);
     const bool is_sweep = place.source && place.source->is_command_line() && looks_like_sweep(value.text);
-    return complain({decoded.place, path, decoded.problem + (is_sweep ? "; several values are a sweep: add -m" : "")},
-                    row.path);
+    return findings_.complain(
+        {decoded.place, path, decoded.problem + (is_sweep ? "; several values are a sweep: add -m" : "")}, row.path);
   }
-  if (!decoded.notice.empty() && !row.facts.is_secret) notices_.push_back({decoded.place, path, decoded.notice});
-  history_[index_of(row)].push_back({table_.print(row, config_), place});
+  if (!decoded.notice.empty() && !row.facts.is_secret)
+    findings_.notices.push_back({decoded.place, path, decoded.notice});
+  history_[table_.index_of(row)].push_back({table_.print(row, config_), place});
 }
 
 /// Sets what waits for the row, and before it whatever that names.
@@ -348,7 +231,7 @@ inline std::optional<GivenValue> Filling::resolved(GivenValue value, const Confi
   if (value.kind != GivenValue::Kind::text) return value;
   const auto [pieces, problem] = split_interpolation(value.text, row.path);
   if (!problem.empty()) {
-    complain({value.place, given.path, problem}, row.path);
+    findings_.complain({value.place, given.path, problem}, row.path);
     return std::nullopt;
   }
   std::string text;
@@ -358,7 +241,8 @@ inline std::optional<GivenValue> Filling::resolved(GivenValue value, const Confi
     found->place = value.place;
     if (pieces.size() == 1) return found;  // a list stays a list
     if (found->kind != GivenValue::Kind::text) {
-      complain({value.place, given.path, "`" + piece.text + "` is no text that could stand within another"}, row.path);
+      findings_.complain({value.place, given.path, "`" + piece.text + "` is no text that could stand within another"},
+                         row.path);
       return std::nullopt;
     }
     text += found->text;
@@ -369,7 +253,7 @@ inline std::optional<GivenValue> Filling::resolved(GivenValue value, const Confi
 
 inline std::optional<GivenValue> Filling::value_of(const TextPiece& piece, const ConfigRow& row, const Given& given) {
   const auto fail = [&](const std::string& why) {
-    complain({given.value.place, given.path, why}, row.path);
+    findings_.complain({given.value.place, given.path, why}, row.path);
     return std::nullopt;
   };
   GivenValue value{.kind = GivenValue::Kind::text, .text = piece.text};
@@ -393,7 +277,7 @@ inline std::optional<GivenValue> Filling::value_of(const TextPiece& piece, const
   }
   if (other->facts.is_secret) return fail(chain_to("${" + piece.text + "}") + ": a secret cannot be named");
   if (row.chooses) return fail("the choice of an alternative can name variables only, as ${oc.env:NAME}");
-  const auto index = index_of(*other);
+  const auto index = table_.index_of(*other);
   if (std::ranges::find(resolving_, index) != resolving_.end())
     return fail(chain_to(other->path) + ": these name each other in a circle");
   if (waiting_.contains(index)) resolve(index);
@@ -413,8 +297,8 @@ inline std::string Filling::chain_to(std::string_view end) const {
 }
 
 inline void Filling::check_rules() {
-  if (all_spoilt_) return;
-  const auto known = spoilt_;
+  if (findings_.is_all_spoilt) return;
+  const auto known = findings_.spoilt;
   for (const auto& group : table_.groups) {
     const auto is_spoilt = [&](const std::string& path) { return lies_in(path, group.path); };
     const void* address = table_.field(group.place, config_);
@@ -423,7 +307,7 @@ inline void Filling::check_rules() {
       const auto path = error.field.empty() ? group.path : path_in(group.path, error.field);
       const ConfigRow* row = table_.find_active(path, config_);
       const bool is_set = row != nullptr && !history(*row).empty();
-      problems_.push_back({is_set ? history(*row).back().place : Position{}, path, std::move(error.text)});
+      findings_.problems.push_back({is_set ? history(*row).back().place : Position{}, path, std::move(error.text)});
     }
   }
 }

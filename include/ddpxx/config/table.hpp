@@ -162,6 +162,8 @@ struct ConfigTable {
     return place.variant == variant ? std::optional{place.alternative} : std::nullopt;
   }
 
+  std::size_t index_of(const ConfigRow& row) const { return static_cast<std::size_t>(&row - rows.data()); }
+
   bool is_active(const ConfigRow& row, const void* config) const { return field(row, config) != nullptr; }
 
   /// The active one of the rows with that path; none when it belongs to other alternatives.

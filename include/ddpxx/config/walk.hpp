@@ -1,13 +1,7 @@
 // ddpxx/config/walk.hpp — the one walk over a config struct's fields; it fills the struct's table.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <concepts>
 #include <cstddef>
-#include <exception>
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -19,11 +13,9 @@
 #include <boost/pfr/core_name.hpp>
 
 #include <ddpxx/config/codec.hpp>
-#include <ddpxx/config/duration_codec.hpp>
-#include <ddpxx/config/map_codec.hpp>
+#include <ddpxx/config/config_struct.hpp>
+#include <ddpxx/config/leaf_type.hpp>
 #include <ddpxx/config/path.hpp>
-#include <ddpxx/config/shape.hpp>
-#include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -32,154 +24,7 @@
 
 namespace ddpxx {
 
-/// A plain aggregate with defaults, of values and of further such structs.
-template <class T>
-concept ConfigStruct = std::is_class_v<T> && std::is_aggregate_v<T> && std::default_initializable<T> && !ConfigLeaf<T>;
-
 namespace detail {
-template <class T>
-inline constexpr bool kIsVariant = false;
-template <ConfigStruct... T>
-inline constexpr bool kIsVariant<std::variant<T...>> = true;
-}  // namespace detail
-
-/// One of several config structs.
-template <class T>
-concept ConfigAlternatives = detail::kIsVariant<T>;
-
-/// `describe()`, where there is one, speaks of fields of its own struct.
-template <class T>
-concept DescribesItself = !requires { T::describe(); } ||
-                          requires { requires std::same_as<typename decltype(T::describe())::value_type, Entry<T>>; };
-
-/// `check()`, where there is one, is const and returns what it found.
-template <class T>
-concept ChecksItself = !requires(T& config) { config.check(); } || requires(const T& config) {
-  { config.check() } -> std::same_as<std::vector<FieldError>>;
-};
-
-namespace detail {
-
-struct Anything {
-  template <class T>
-  [[noreturn]] operator T&() const {  // NOLINT(google-explicit-constructor): it stands for a value of any type
-    std::terminate();                 // never called; clang wants to see a body all the same
-  }
-};
-template <std::size_t>
-using AnythingAt = Anything;
-
-template <class T, class Before, class After>
-inline constexpr bool kTakesBraces = false;
-template <class T, std::size_t... Before, std::size_t... After>
-inline constexpr bool kTakesBraces<T, std::index_sequence<Before...>, std::index_sequence<After...>> = requires {
-  T{AnythingAt<Before>{}..., {}, AnythingAt<After>{}...};
-};
-
-/// A C array counts once for each element, and `{}` in the place of the first one stands for all: then the values
-/// that follow are too many.
-template <class T, std::size_t... I>
-consteval bool finds_c_array(std::index_sequence<I...>) {
-  constexpr std::size_t kCount = sizeof...(I);
-  return !(kTakesBraces<T, std::make_index_sequence<I>, std::make_index_sequence<kCount - 1 - I>> && ...);
-}
-
-inline constexpr std::size_t kMostFields = 200;  // of Boost.PFR
-
-template <class T>
-consteval bool has_few_fields() {
-  return boost::pfr::tuple_size_v<T> <= kMostFields;
-}
-
-template <class T>
-consteval bool has_c_array() {
-  if constexpr (has_few_fields<T>()) return finds_c_array<T>(std::make_index_sequence<boost::pfr::tuple_size_v<T>>{});
-  return false;
-}
-
-template <class T>
-consteval bool explain_config() {
-  static_assert(has_few_fields<T>(),
-                "config: a struct has at most 200 fields (a C array counts each element); "
-                "group them into structs");
-  static_assert(!has_c_array<T>(), "config: a C array has no name per field; use std::array or std::vector");
-  static_assert(DescribesItself<T>,
-                "config: describe() returns fields(field<&Struct::member>(...), ...) of its own struct");
-  static_assert(ChecksItself<T>, "config: check() is `std::vector<FieldError> check() const`");
-  return has_few_fields<T>() && !has_c_array<T>() && DescribesItself<T> && ChecksItself<T>;
-}
-
-template <class T>
-inline constexpr bool kIsList = false;
-template <class T>
-inline constexpr bool kIsList<std::vector<T>> = true;
-template <class T, std::size_t N>
-inline constexpr bool kIsList<std::array<T, N>> = true;
-template <class T>
-inline constexpr bool kIsList<std::optional<T>> = kIsList<T>;
-template <class T>
-inline constexpr bool kIsList<std::map<std::string, T>> = kIsList<T>;  // of its entries
-
-template <class T>
-constexpr auto entry_decoder() -> decltype(LeafType::decode_entry) {
-  if constexpr (requires(T& map, const std::string& key) { ConfigCodec<T>::remove_entry(map, key); })
-    return [](void* field, const std::string& key, const GivenValue& value, const FieldFacts& facts) {
-      return ConfigCodec<T>::decode_entry(*static_cast<T*>(field), key, value, facts);
-    };
-  return nullptr;
-}
-template <class T>
-constexpr auto entry_remover() -> decltype(LeafType::remove_entry) {
-  if constexpr (requires(T& map, const std::string& key) { ConfigCodec<T>::remove_entry(map, key); })
-    return
-        [](void* field, const std::string& key) { return ConfigCodec<T>::remove_entry(*static_cast<T*>(field), key); };
-  return nullptr;
-}
-
-template <ConfigLeaf T>
-inline constexpr LeafType kLeafType{
-    .decode = [](void* field, const GivenValue& value,
-                 const FieldFacts& facts) { return ConfigCodec<T>::decode(*static_cast<T*>(field), value, facts); },
-    .print = [](const void* field) { return ConfigCodec<T>::print(*static_cast<const T*>(field)); },
-    .shape = [](const FieldFacts& facts) { return ConfigCodec<T>::shape(facts); },
-    .assign = [](void* field, const void* from) { *static_cast<T*>(field) = *static_cast<const T*>(from); },
-    .is_switch = std::same_as<T, bool> || std::same_as<T, std::optional<bool>>,
-    .takes_list = kIsList<T>,
-    .decode_entry = entry_decoder<T>(),
-    .remove_entry = entry_remover<T>()};
-
-/// The name of a variant's alternative, as a value: reading it makes that alternative, with its defaults.
-template <ConfigAlternatives T>
-struct AlternativeName {
-  static Decoded decode(void* field, const GivenValue& value, const FieldFacts& facts) {
-    if (auto wrong = not_a_text(value, "a name")) return {.problem = *wrong, .place = value.place};
-    const auto names = choices_of(facts);
-    const auto index = static_cast<std::size_t>(std::ranges::find(names, value.text) - names.begin());
-    if (index == names.size()) return {.problem = not_a_choice(value.text, names), .place = value.place};
-    auto& variant = *static_cast<T*>(field);
-    if (index != variant.index()) emplace(variant, index, std::make_index_sequence<std::variant_size_v<T>>{});
-    return {};
-  }
-  template <std::size_t... I>
-  static void emplace(T& variant, std::size_t index, std::index_sequence<I...>) {
-    ((I == index ? static_cast<void>(variant.template emplace<I>()) : void()), ...);
-  }
-  template <std::size_t... I>
-  static const void* alternative(const T& variant, std::size_t index, std::index_sequence<I...>) {
-    const void* found = nullptr;
-    ((I == index ? static_cast<void>(found = std::get_if<I>(&variant)) : void()), ...);
-    return found;
-  }
-};
-
-template <ConfigAlternatives T>
-inline constexpr LeafType kNameType{
-    .decode = AlternativeName<T>::decode,
-    .print = nullptr,
-    .shape =
-        [](const FieldFacts& facts) { return ValueShape{.kind = ValueShape::Kind::name, .names = choices_of(facts)}; },
-    .assign = [](void* field, const void* from) { *static_cast<T*>(field) = *static_cast<const T*>(from); },
-    .index = [](const void* field) { return static_cast<const T*>(field)->index(); }};
 
 /// A field's facts under its address.
 struct Described {
