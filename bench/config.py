@@ -71,14 +71,12 @@ def report(what, value, unit, most):
 
 
 install_peer()
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PEERS), os.environ.get("PYTHONPATH")]))
-protocol.SITE = os.environ["PYTHONPATH"]
 bench = protocol.Bench(__doc__, fewest=15)
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "config.yaml"
     write_config(path)
     ours = [str(protocol.BIN / "config_times"), f"--config-path={folder}", "-cn", "config.yaml", *OVERRIDES]
-    peer = [sys.executable, str(protocol.ROOT / "bench" / "peers" / "config_times.py"), str(path), *OVERRIDES]
+    peer = [sys.executable, str(protocol.ROOT / "bench" / "peers" / "config_times.py"), str(PEERS), str(path), *OVERRIDES]
     bench.check_noise(lambda: measured(ours, "first_ms"))
     for key in ("first_ms", "later_ms"):
         result = bench.compare(f"hydra {key[:-3]}", lambda: measured(ours, key), lambda: measured(peer, key), "ms", HYDRA_GOAL)

@@ -5,8 +5,9 @@ import statistics
 import sys
 import time
 
-import hydra
-from omegaconf import OmegaConf
+sys.path.insert(0, sys.argv[1])  # where the benchmark has put them
+import hydra  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
 
 
 def compose(folder, name, overrides):
@@ -18,7 +19,7 @@ def compose(folder, name, overrides):
     return elapsed
 
 
-path, *overrides = sys.argv[1:]
+path, *overrides = sys.argv[2:]
 folder, name = os.path.split(os.path.abspath(path))
 first = compose(folder, name, overrides)
 print(json.dumps({"first_ms": first, "later_ms": statistics.median(compose(folder, name, overrides) for _ in range(5))}))
