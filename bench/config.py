@@ -1,8 +1,10 @@
 """Configuration: 200 values from a YAML file and 20 overrides, against Hydra and OmegaConf on the same file.
 
 Parsing is timed inside the processes: the first time, and the median of later ones. Beside it: how much compile time
-(-O0) the config costs over its headers.
+(-O0) the values cost over a config of one, and all of it over its headers; and how soon, and with how much memory, the
+sample refuses files that are made to exhaust it. `--only PART` runs one part: parsing, compile or limits.
 """
+import argparse
 import dataclasses
 import json
 import os
@@ -19,6 +21,9 @@ import protocol
 MOST_MS = 5.0
 MOST_COMPILE_SECONDS = 6.0
 HYDRA_GOAL = 20.0
+MOST_REFUSAL_SECONDS = 1.0
+MOST_REFUSAL_MB = 300.0  # with LibTorch's libraries
+REFUSAL_RUNS = 5
 PINNED = ["hydra-core==1.3.2"]
 PEERS = protocol.RESULTS / "hydra"
 PROGRAMS = protocol.ROOT / "bench" / "programs"
@@ -70,18 +75,78 @@ def report(what, value, unit, most):
     print(f"  {what}: {value:.3g} {unit}, goal at most {most:g}: {'reached' if value <= most else 'NOT reached'}", flush=True)
 
 
-install_peer()
+def parsing(bench):
+    install_peer()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "config.yaml"
+        write_config(path)
+        ours = [str(protocol.BIN / "config_times"), f"--config-path={folder}", "-cn", "config.yaml", *OVERRIDES]
+        script = str(protocol.ROOT / "bench" / "peers" / "config_times.py")
+        peer = [sys.executable, script, str(PEERS), str(path), *OVERRIDES]
+        bench.check_noise(lambda: measured(ours, "first_ms"))
+        for key in ("first_ms", "later_ms"):
+            result = bench.compare(f"hydra {key[:-3]}", lambda: measured(ours, key), lambda: measured(peer, key), "ms",
+                                   HYDRA_GOAL)
+            report(f"parsing, {key[:-3]} time", statistics.median(run.value for run in result.side(0)), "ms", MOST_MS)
+
+
+def compiling(bench):
+    for what, base in (("a config of one value", lambda: compile_seconds("config_one.cpp")),
+                       ("headers alone", lambda: compile_seconds("config_headers.cpp"))):
+        compiled = bench.compare(what, lambda: compile_seconds("config_times.cpp"), base, "s", 0.0)
+        cost = statistics.median(a.value - b.value for a, b in compiled.used)
+        report(f"compile time over {what}", cost, "s", MOST_COMPILE_SECONDS)
+
+
+def hostile_files():
+    """Name, lines and a part of the refusal. Lines are made one by one: what this process has held counts as the peak of
+    the programs that it starts."""
+    bomb = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    bomb += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    return [("alias_bomb.yaml", bomb, "more than 100000 values"),
+            ("self_alias.yaml", ["model: &x [*x]"], "an alias inside of what it stands for"),
+            ("nesting.yaml", ["model: " + "[" * 100_000 + "]" * 100_000], "nested more than 64 levels deep"),
+            ("nesting.json", ['{"model": ' + "[" * 100_000], "nested more than 64 levels deep"),
+            ("million_keys.yaml", (f"k{i}: 1" for i in range(1_000_000)), "more than 100000 values"),
+            ("100_MB.yaml", ("a: " + "x" * 996 for _ in range(100_000)), "more than 16 MiB")]
+
+
+def refusal(command, word):
+    """Seconds and megabytes (peak, resident) until the program has refused a file."""
+    begin = time.perf_counter()
+    with protocol.start(command) as process:
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - begin
+    if process.returncode != 2 or word not in output:
+        sys.exit(f"ended with {process.returncode}, and was to refuse by `{word}`: {' '.join(command)}\n{output[:2000]}")
+    return seconds, usage.ru_maxrss * 1024 / 1e6
+
+
+def limits(bench):
+    results = bench.result["limits"] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, lines, word in hostile_files():
+            with open(pathlib.Path(folder) / name, "w") as file:
+                file.writelines(line + "\n" for line in lines)
+            command = [str(protocol.BIN / "mingpt"), f"--config-path={folder}", "-cn", name, "--cfg", "job"]
+            refusal(command, word)  # the first run reads files that later ones find in memory
+            runs = [refusal(command, word) for _ in range(REFUSAL_RUNS)]
+            results[name] = [{"seconds": seconds, "megabytes": megabytes} for seconds, megabytes in runs]
+            report(f"refusing {name}", statistics.median(run[0] for run in runs), "s", MOST_REFUSAL_SECONDS)
+            report(f"refusing {name}, peak memory", max(run[1] for run in runs), "MB", MOST_REFUSAL_MB)
+    protocol.RESULTS.mkdir(parents=True, exist_ok=True)
+    (protocol.RESULTS / f"{bench.name}.json").write_text(json.dumps(bench.result, indent=1) + "\n")
+
+
+PARTS = {"parsing": parsing, "compile": compiling, "limits": limits}
+switch = argparse.ArgumentParser(add_help=False)
+switch.add_argument("--only", choices=PARTS)
+chosen, sys.argv[1:] = switch.parse_known_args()
+only = chosen.only
 bench = protocol.Bench(__doc__, fewest=15)
-with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / "config.yaml"
-    write_config(path)
-    ours = [str(protocol.BIN / "config_times"), f"--config-path={folder}", "-cn", "config.yaml", *OVERRIDES]
-    peer = [sys.executable, str(protocol.ROOT / "bench" / "peers" / "config_times.py"), str(PEERS), str(path), *OVERRIDES]
-    bench.check_noise(lambda: measured(ours, "first_ms"))
-    for key in ("first_ms", "later_ms"):
-        result = bench.compare(f"hydra {key[:-3]}", lambda: measured(ours, key), lambda: measured(peer, key), "ms", HYDRA_GOAL)
-        report(f"parsing, {key[:-3]} time", statistics.median(run.value for run in result.side(0)), "ms", MOST_MS)
-compiled = bench.compare("headers alone", lambda: compile_seconds("config_times.cpp"),
-                         lambda: compile_seconds("config_headers.cpp"), "s", 0.0)
-cost = statistics.median(a.value - b.value for a, b in compiled.used)
-report("compile time of the config", cost, "s", MOST_COMPILE_SECONDS)
+if only:
+    bench.name += f"_{only}"  # beside the results of all
+for part in [PARTS[only]] if only else PARTS.values():
+    part(bench)

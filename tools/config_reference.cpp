@@ -17,6 +17,7 @@
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/shape.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
@@ -103,8 +104,11 @@ std::string other_names_text(const ConfigTable& table) {
   if (!table.moved.empty()) text += "\n### Former names\n\n| was | is |\n|---|---|\n";
   for (const auto& moved : table.moved) text += "| " + code(moved.key) + " | " + code(moved.leads_to) + " |\n";
   if (!table.ignored.empty()) text += "\n### Accepted and not applied\n\n| key | why |\n|---|---|\n";
-  for (const auto& ignored : table.ignored)
-    text += "| " + code(ignored.key) + " | " + cell(std::string{ignored.reason}) + " |\n";
+  for (const auto& ignored : table.ignored) {
+    const std::vector<std::string> only(ignored.only.names.begin(), ignored.only.names.begin() + ignored.only.count);
+    const auto key = std::string{ignored.key} + (only.empty() ? "" : '=' + ddpxx::one_of(only));
+    text += "| " + code(key) + " | " + cell(std::string{ignored.reason}) + " |\n";
+  }
   return text;
 }
 

@@ -17,7 +17,7 @@ constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=V
 PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
 
   list PLACE                 one line for each snapshot, the newest first, and for what was begun and not finished
-  show PLACE [step=N]        what a snapshot holds: where the run stood, its files, tensors and settings
+  show PLACE [step=N]        what a snapshot holds: where the run stood, its files, tensors, arguments and settings
   verify PLACE [step=N]      reads every byte of one snapshot, or of all; ends with 4 if one is damaged
   diff PLACE other=PLACE [step=N other_step=N]
                              what two snapshots differ in; ends with 1 if they do

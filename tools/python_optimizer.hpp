@@ -33,7 +33,9 @@ inline ddpxx::AdamWSettings adamw_settings(const ddpxx::Snapshot& snapshot) {
           .beta1 = number(snapshot, "optimizer.beta1", known.beta1),
           .beta2 = number(snapshot, "optimizer.beta2", known.beta2),
           .epsilon = number(snapshot, "optimizer.epsilon", known.epsilon),
-          .weight_decay = number(snapshot, "optimizer.weight_decay", known.weight_decay)};
+          .weight_decay = number(snapshot, "optimizer.weight_decay", known.weight_decay),
+          // What nobody wrote down was AdamW nearly always.
+          .optimizer = snapshot.optimizer == "Adam" ? ddpxx::PythonAdam::adam : ddpxx::PythonAdam::adamw};
 }
 inline ddpxx::SGDSettings sgd_settings(const ddpxx::Snapshot& snapshot) {
   const ddpxx::SGDSettings known;
@@ -49,10 +51,17 @@ inline bool knows_settings(const ddpxx::Snapshot& snapshot) {
   return !setting(snapshot, "optimizer.learning_rate", "").empty();
 }
 
-/// The groups that the layout's programs make: minGPT's two, by name; in the guides one, in the model's order.
+/// Whether some of the parameters decay and some do not: one group of Python cannot tell them apart.
+inline bool decays_in_part(const ddpxx::Snapshot& snapshot) {
+  const auto decays = [](const ddpxx::OptimizedParameter& parameter) { return parameter.decays; };
+  return std::ranges::any_of(snapshot.parameters, decays) && !std::ranges::all_of(snapshot.parameters, decays);
+}
+
+/// The groups that the layout's programs make: minGPT's two, by name; in the guides one, in the model's order. That one
+/// decays as a whole if any of its parameters does.
 template <class OptimizerSettings>
 std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout,
-                                          const OptimizerSettings& settings) {
+                                          OptimizerSettings settings) {
   std::vector<std::string> names;
   std::map<std::string, bool> decays;
   for (const auto& parameter : snapshot.parameters) {
@@ -62,6 +71,7 @@ std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx
   if (layout == ddpxx::CheckpointLayout::mingpt_ddp)
     return ddpxx::mingpt_groups(
         names, [&](const std::string& name) { return decays.at(name); }, settings);
+  if (std::ranges::none_of(decays, [](const auto& each) { return each.second; })) settings.weight_decay = 0.0;
   return {{names, ddpxx::to_python(settings)}};
 }
 

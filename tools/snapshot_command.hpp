@@ -103,12 +103,17 @@ class SnapshotCommands {
           std::to_string(manifest.position) + ", " + std::to_string(manifest.world_size) + " ranks");
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
     for (const auto& [name, value] : manifest.metrics) print(name + ' ' + std::to_string(value));
+    if (!manifest.optimizer.empty()) print("optimizer " + manifest.optimizer);
+    if (!manifest.config_hash.empty()) print("configuration " + manifest.config_hash);
     print("files");
     for (const auto& file : manifest.files) print("  " + file.name + "  " + ddpxx::bytes_text(file.bytes));
     print("tensors");
     for (const auto& [name, tensor] : manifest.tensors)
       print("  " + name + "  " + std::string{ddpxx::detail::dtype_name(tensor.dtype)} + ' ' + shape_text(tensor.shape) +
             (tensor.parts.size() > 1 ? ", " + std::to_string(tensor.parts.size()) + " parts" : ""));
+    if (!manifest.overrides.empty()) print("overrides");
+    std::istringstream overrides{manifest.overrides};
+    for (std::string line; std::getline(overrides, line);) print("  " + line);
     print("settings");
     for (const auto& setting : manifest.settings)
       print("  " + setting.path + "=" + setting.value + (setting.origin.empty() ? "" : "  # " + setting.origin));
@@ -259,6 +264,11 @@ class SnapshotCommands {
       checkpoint.optimizer = std::move(*optimizer);
       if (!python_optimizer::knows_settings(snapshot))
         print("the snapshot does not say how its optimizer was configured: the file has Python's defaults");
+      if (checkpoint.layout == ddpxx::CheckpointLayout::guide && python_optimizer::decays_in_part(snapshot) &&
+          python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0)
+        print(
+            "in this layout's one group Python decays all parameters, and the run decayed some of them only: "
+            "layout=mingpt_ddp keeps two groups");
     } else if (arguments_.what == "all") {
       print("without an optimizer's state: the snapshot has none that such a file could hold, or the file no place");
     }

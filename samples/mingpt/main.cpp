@@ -9,6 +9,7 @@
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/sweep.hpp>
+#include <ddpxx/config/walk.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
@@ -59,7 +60,8 @@ int main(int argc, char** argv) {
       plan(argc, argv);
       return 0;
     }
-    if (const auto sweep = ddpxx::read_sweep(argc, argv)) return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
+    if (const auto sweep = ddpxx::read_sweep(argc, argv, ddpxx::table_of<RunConfig>()))
+      return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
     auto run = ddpxx::parse_recorded<RunConfig>(argc, argv,
                                                 {.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"});
     RunConfig& config = run.config;

@@ -8,6 +8,7 @@
 
 #include <ddpxx/comm/connect_config.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/data/char_dataset_config.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
@@ -17,6 +18,7 @@
 #include <ddpxx/train/training_config.hpp>
 
 #include "precision_name.hpp"
+#include "prompt.hpp"
 #include "strategy_config.hpp"
 
 struct DataConfig {
@@ -80,7 +82,8 @@ struct RunConfig {
             "Activations that backward computes again: none, all, every:K, segments:K or selective", Resume::free),
         field<&RunConfig::precision>("Number format; bf16 and fp16 by autocast, bf16_params holds parameters so"),
         field<&RunConfig::run_folder>(
-            "Folder of this run's configuration and metrics, with strftime's %Y-%m-%d and %H-%M-%S; empty makes none",
+            "Folder of this run's configuration and metrics, with strftime's %Y-%m-%d and %H-%M-%S; empty or . makes "
+            "none",
             Resume::free));
   }
 
@@ -96,6 +99,11 @@ struct RunConfig {
                                          " is compiled in fp32 only: choose strategy=ddp or fsdp, " +
                                          "or add precision=" + text_of(precision) + " to samples/mingpt/strategies/" +
                                          strategy.name + ".cpp"});
+    try {
+      prompt_text(generate.prompt);
+    } catch (const ddpxx::Error& error) {
+      errors.push_back({"generate.prompt", error.what()});
+    }
     return errors;
   }
 
@@ -121,8 +129,11 @@ struct RunConfig {
         Alias{"trainer", "training"},
         Alias{"trainer.num_workers", "data.num_workers"},
         Alias{"trainer.max_iters", "training.max_steps"},
+        Alias{"trainer.betas[0]", "optimizer.beta1"},
+        Alias{"trainer.betas[1]", "optimizer.beta2"},
         Alias{"system.seed", "training.seed"},
         Alias{"system.work_dir", "run_folder"},
+        Alias{"hydra.run.dir", "run_folder"},
         Alias{"total_epochs", "training.max_epochs"},
         Alias{"save_every", "training.save_every_epochs"},
         Alias{"batch_size", "data.batch_size"},
@@ -154,13 +165,21 @@ struct RunConfig {
     };
   }
   static constexpr auto ignored() {
-    using ddpxx::Ignored;
+    using ddpxx::choices, ddpxx::Ignored;
     return std::array{
         Ignored{"hydra", "the working directory is never changed; run_folder makes a folder for each run"},
+        Ignored{"hydra.sweep", "--sweep-dir names the folder of a sweep"},
+        Ignored{"bias", "all layers and norms of this network have their biases", choices("true")},
+        Ignored{"eval_only",
+                "a run evaluates as it trains: resume it with training.eval_every=1 and training.max_steps one above "
+                "its last step",
+                choices("false")},
         Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
         Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
         Ignored{"decay_lr", "optimizer.schedule says how the learning rate falls"},
-        Ignored{"init_from", "a run goes on from the newest snapshot in training.save_dir"},
+        Ignored{"init_from",
+                "a run goes on from the newest snapshot in training.save_dir, or begins anew where there is none",
+                choices("scratch", "resume")},
         Ignored{"num_samples", "one text is generated"},
         Ignored{"wandb_log", "training.metrics writes rows that any tool reads"},
         Ignored{"wandb_project", "training.metrics writes rows that any tool reads"},

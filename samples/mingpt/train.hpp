@@ -19,6 +19,7 @@
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "prompt.hpp"
 #include "run_config.hpp"
 
 /// The ids of the prompt; without one, the first character of the alphabet.
@@ -45,7 +46,8 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
   using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, Precision, Strategy>;
 
   const RunConfig& config = run.config;
-  const auto prompt = encode_prompt(*text, config.generate.prompt);  // a wrong one shows before the training
+  // A wrong one shows before the training.
+  const auto prompt = encode_prompt(*text, prompt_text(config.generate.prompt));
   at::manual_seed(config.training.seed);
   auto model = std::make_shared<ddpxx::GPT>(config.model, text->vocab_size(), text->block_size());
   model->to(group.device());
@@ -65,7 +67,8 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
                  .optimizer = config.optimizer,
                  .precision = precision,
                  .strategy = strategy,
-                 .settings = run.record.settings},
+                 .settings = run.record.settings,
+                 .overrides = run.record.overrides},
                 parts[1].numel() > 0 ? std::make_shared<const Data>(text, parts[1]) : nullptr};
   trainer.fit();
   print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);

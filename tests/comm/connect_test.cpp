@@ -1,4 +1,6 @@
 #include <chrono>
+#include <filesystem>
+#include <sched.h>
 #include <string>
 #include <thread>
 
@@ -96,6 +98,17 @@ TEST(Connect, ARestartedGroupMeetsAnewInTheSameStore) {
     connect(at, place(0, 2, restart), options).leave();
     other.join();
   }
+}
+
+// With one core a rank, Gloo's thread would otherwise spin for a time slice while the holder of its lock waits.
+TEST(Connect, GloosOwnThreadAloneIsPatient) {
+  spawn_ranks(2, [](Group&) {
+    int patient = 0;
+    for (const auto& thread : std::filesystem::directory_iterator{"/proc/self/task"})
+      patient += ::sched_getscheduler(std::stoi(thread.path().filename().string())) == SCHED_BATCH ? 1 : 0;
+    EXPECT_EQ(patient, 1);
+    EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+  });
 }
 
 TEST(Connect, RefusesARankThatIsTaken) {

@@ -62,7 +62,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Line{{"path=\xC3\xA9"}, "path", "\"\xC3\xA9\""},
                     Line{{"files=[a,b c, 'd, e' ]"}, "files", "[\"a\", \"b c\", \"d, e\"]"},
                     Line{{"files=[]"}, "files", "[]"}, Line{{"files=[a,]"}, "files", "[\"a\"]"},
-                    Line{{"table=[[1,2],[],[3]]"}, "table", "[[1, 2], [], [3]]"}));
+                    Line{{"table=[[1,2],[],[3]]"}, "table", "[[1, 2], [], [3]]"},
+                    Line{{"table=((1, 2), [], (3,))"}, "table", "[[1, 2], [], [3]]"},
+                    Line{{"files=('a', b)"}, "files", "[\"a\", \"b\"]"}, Line{{"files=()"}, "files", "[]"},
+                    Line{{"files=[(a), b]"}, "files", "[\"(a)\", \"b\"]"},
+                    Line{{"path=(a, b)"}, "path", "\"(a, b)\""}));
 
 struct Mistake {
   std::vector<const char*> arguments;
@@ -103,6 +107,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"files=['a' b]"}, "argument 1: \"files=['a' b]\": a comma is missing in the list"},
         Mistake{{"files=['a]"}, "argument 1: \"files=['a]\": a quote is never closed"},
         Mistake{{"files=[a,,b]"}, "argument 1: \"files=[a,,b]\": an item of the list is empty"},
+        Mistake{{"files=(a"}, "argument 1: \"files=(a\": this ( is never closed"},
+        Mistake{{"files=(a)b"}, "argument 1: \"files=(a)b\": nothing may follow the closing )"},
+        Mistake{{"files=(a]"}, "argument 1: \"files=(a]\": this ( is never closed"},
         Mistake{{"--config-name"}, "argument 1: \"--config-name\": needs a value"}));
 
 TEST(ArgumentLists, RefuseDeepNesting) {

@@ -1,13 +1,18 @@
 // The command lines of the guides, and of minGPT, nanoGPT and Hydra, to minGPT as it is built here.
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
+#include <ddpxx/core/error.hpp>
 
+#include "../../samples/mingpt/prompt.hpp"
 #include "../../samples/mingpt/run_config.hpp"
+#include "../temporary_folder.hpp"
 #include "filled.hpp"
 
 namespace ddpxx {
@@ -67,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
                            {"model.n_embd", "512"},
                            {"optimizer.weight_decay", "0.1"},
                            {"training.save_dir", "\"gpt_snapshot.pt\""},
-                           {"training.save_every_epochs", "3"}},
+                           {"training.save_every_epochs", "3"},
+                           {"run_folder", "\"./\""}},
                     "gpt_config: {n_layer: 8, n_head: 8, n_embd: 512}\n"
                     "data_config: {path: data/input.txt, block_size: 128, train_split: 0.9, truncate: 1.0}\n"
                     "optimizer_config: {weight_decay: 0.1, learning_rate: 0.0003}\n"
@@ -90,6 +96,11 @@ INSTANTIATE_TEST_SUITE_P(MinGPT, ACommandLine,
                          testing::Values(CommandLine{"minGPT",
                                                      {"--model.n_layer=10", "--trainer.batch_size=32"},
                                                      Fields{{"model.n_layer", "10"}, {"data.batch_size", "32"}}},
+                                         CommandLine{"minGPT, both betas at once",
+                                                     {"--trainer.betas=(0.8, 0.99)", "--trainer.grad_norm_clip=2"},
+                                                     Fields{{"optimizer.beta1", "0.8"},
+                                                            {"optimizer.beta2", "0.99"},
+                                                            {"training.grad_norm_clip", "2.0"}}},
                                          CommandLine{
                                              "minGPT, chargpt",
                                              {"--model.model_type=gpt-mini", "--trainer.learning_rate=5e-4",
@@ -135,6 +146,10 @@ INSTANTIATE_TEST_SUITE_P(
                                {"training.save_dir", "\"out\""},
                                {"data.path", "\"openwebtext.txt\""}}},
                     CommandLine{"nanoGPT's number format", {"--dtype=bfloat16"}, Fields{{"precision", "\"bf16\""}}},
+                    CommandLine{"nanoGPT, where it does what is done anyway",
+                                {"--eval_only=False", "--bias=True", "--bias", "--init_from=scratch",
+                                 "--always_save_checkpoint", "--wandb_log=False", "--num_samples=10", "--backend=nccl"},
+                                {}},
                     CommandLine{"nanoGPT's sample.py",
                                 {"--start=\"What is the answer\"", "--max_new_tokens=100", "--temperature=0.8",
                                  "--top_k=200", "--seed=1338"},
@@ -150,6 +165,8 @@ INSTANTIATE_TEST_SUITE_P(
         CommandLine{"key=value",
                     {"trainer_config.max_epochs=5", "data_config.path='a b.txt'"},
                     Fields{{"training.max_epochs", "5"}, {"data.path", "\"a b.txt\""}}},
+        CommandLine{
+            "Hydra's run folder", {"hydra.run.dir=outputs/%Y-%m-%d"}, Fields{{"run_folder", "\"outputs/%Y-%m-%d\""}}},
         CommandLine{"a group", {"strategy=fsdp"}, Fields{{"strategy.name", "\"fsdp\""}}},
         CommandLine{"a reference",
                     {"optimizer.decay_steps=${training.max_steps}", "training.max_steps=1e3"},
@@ -160,6 +177,132 @@ TEST(ACommandLineOfHydra, ThatAddsOrRemovesASettingIsRefused) {
   EXPECT_EQ(fill<RunConfig>("data: {path: x}\n", {"+model.depth=3", "~model.n_layer"}).problems,
             "argument 1: \"+model.depth=3\": settings cannot be added; write key=value without the +\n"
             "argument 2: \"~model.n_layer\": settings cannot be removed; leave it out, or write key=null");
+}
+
+struct Refused {
+  std::vector<const char*> arguments;
+  std::string report;
+};
+
+class ARefusedCommandLine : public testing::TestWithParam<Refused> {};
+
+TEST_P(ARefusedCommandLine, SaysWhatToDoInstead) {
+  EXPECT_EQ(fill<RunConfig>(kText, GetParam().arguments).problems, GetParam().report);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    NanoGPT, ARefusedCommandLine,
+    testing::Values(
+        Refused{
+            {"--eval_only"},
+            "argument 1: \"--eval_only\": \"true\" is not supported (allowed: false): a run evaluates as it trains: "
+            "resume it with training.eval_every=1 and training.max_steps one above its last step"},
+        Refused{
+            {"--bias=False"},
+            "argument 1: \"--bias=False\": \"False\" is not supported (allowed: true): all layers and norms of this "
+            "network have their biases"},
+        Refused{{"--no-bias"},
+                "argument 1: \"--no-bias\": \"false\" is not supported (allowed: true): all layers and norms of this "
+                "network have their biases"},
+        Refused{{"--init_from=gpt2-xl"},
+                "argument 1: \"--init_from=gpt2-xl\": \"gpt2-xl\" is not supported (allowed: scratch or resume): a run "
+                "goes on from the newest snapshot in training.save_dir, or begins anew where there is none"},
+        Refused{{"--start=FILE:/nowhere/prompt.txt"},
+                "argument 1: \"--start=FILE:/nowhere/prompt.txt\": cannot open /nowhere/prompt.txt: No such file or "
+                "directory (errno 2)"},
+        Refused{{"--max_iters=1.5", "--nlayer=3"},
+                "argument 1: \"--max_iters=1.5\": \"1.5\" is not a whole number (allowed: at least 0)\n"
+                "argument 2: \"--nlayer=3\": unknown key; did you mean n_layer?"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    MinGPT, ARefusedCommandLine,
+    testing::Values(
+        Refused{{"--trainer.betas=(0.9,)"}, "argument 1: \"--trainer.betas=(0.9,)\": needs 2 items, and has 1"},
+        Refused{{"--trainer.betas=0.9"}, "argument 1: \"--trainer.betas=0.9\": \"0.9\" is not a list; write [a, b, c]"},
+        Refused{{"--trainer.betas=(0.9, 2)"},
+                "argument 1: \"--trainer.betas=(0.9, 2)\": \"2\" is out of range (allowed: 0 to 1)"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Guides, ARefusedCommandLine,
+    testing::Values(
+        Refused{{"50x", "-1"},
+                "argument 1: \"50x\": training.max_epochs: \"50x\" is not a whole number (allowed: at least "
+                "0)\n"
+                "argument 2: \"-1\": is no option; settings are written key=value, --help lists them"},
+        Refused{{"5", "10", "15"},
+                "argument 3: \"15\": is no setting; settings are written key=value, --help lists them"}));
+
+INSTANTIATE_TEST_SUITE_P(Hydra, ARefusedCommandLine,
+                         testing::Values(Refused{
+                             {"hydra.run.dir=outputs/${now:%Y-%m-%d}"},
+                             "argument 1: \"hydra.run.dir=outputs/${now:%Y-%m-%d}\": ${now:%Y-%m-%d} is not known; the "
+                             "name of a run folder takes %Y-%m-%d itself"}));
+
+/// The process stands in a folder of its own.
+class AFileOfNanoGPT : public testing::Test {
+ protected:
+  AFileOfNanoGPT() { std::filesystem::current_path(folder_.path()); }
+  ~AFileOfNanoGPT() override { std::filesystem::current_path(before_); }
+
+  static RunConfig parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "mingpt");
+    testing::internal::CaptureStderr();  // its notices
+    try {
+      auto config =
+          parse_config<RunConfig>(static_cast<int>(arguments.size()), arguments.data(), {.config_path = "/nowhere"});
+      testing::internal::GetCapturedStderr();
+      return config;
+    } catch (const Error&) {
+      testing::internal::GetCapturedStderr();
+      throw;
+    }
+  }
+
+  TemporaryFolder folder_;
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+TEST_F(AFileOfNanoGPT, IsReadBeforeTheArguments) {
+  folder_.file("config/train_small.py",
+               "# a small model\nout_dir = 'out-small'\neval_interval = 250 # often\nalways_save_checkpoint = False\n"
+               "wandb_log = False\ndataset = 'text.txt'\ngradient_accumulation_steps = 5 * 8\n\nbatch_size = 64\n"
+               "learning_rate = 1e-3\nbeta2 = 0.99\ndropout = .2;\nbias = True\n");
+  const auto config = parse({"config/train_small.py", "--batch_size=32", "--device=cpu", "--compile=False"});
+  EXPECT_EQ(config.training.save_dir, "out-small");
+  EXPECT_EQ(config.training.eval_every, 250);
+  EXPECT_EQ(config.training.accumulation_steps, 40);
+  EXPECT_EQ(config.data.path, "text.txt");
+  EXPECT_EQ(config.data.batch_size, 32);
+  EXPECT_EQ(config.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(config.optimizer.beta2, 0.99);
+}
+
+TEST_F(AFileOfNanoGPT, IsNotRun) {
+  folder_.file("tune.py", "import time\nmax_iters = 20\nwandb_run_name = 'ft-' + str(time.time())\nn_layers = 4\n");
+  try {
+    parse({"tune.py", "data.path=x"});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "tune.py:1:1: is no line NAME = VALUE; a configuration in Python is read and not run: write what comes "
+        "out\n    import time\n    ^\n"
+        "tune.py:3:18: wandb_run_name: \"'ft-' + str(time.time())\" is no number, text, True, False, None, tuple "
+        "or list; a configuration in Python is read and not run: write what comes out\n"
+        "    wandb_run_name = 'ft-' + str(time.time())\n                     ^\n"
+        "tune.py:4:1: n_layers: unknown key; did you mean n_layer?\n    n_layers = 4\n    ^");
+  }
+  EXPECT_THROW(parse({"none.py"}), Error);
+}
+
+TEST_F(AFileOfNanoGPT, MayHoldThePrompt) {
+  folder_.file("prompt.txt", "Once upon\na time");
+  const auto config = parse({"--start=FILE:prompt.txt", "data.path=x"});
+  EXPECT_EQ(config.generate.prompt, "FILE:prompt.txt");
+  EXPECT_EQ(prompt_text(config.generate.prompt), "Once upon\na time");
+  EXPECT_EQ(prompt_text("FILE me"), "FILE me");
 }
 
 }  // namespace

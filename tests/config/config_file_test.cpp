@@ -55,6 +55,32 @@ class ConfigFiles : public testing::Test {
 
 using Lines = std::vector<std::string>;
 
+TEST_F(ConfigFiles, OfPythonAreLinesOfNamesAndLiterals) {
+  write("a.py",
+        "# -*- a comment\n\na = 1_000 # steps\nb='it\\'s # here'\nc = \"x\" ;\nd = None\ne = True\n"
+        "f = (0.9, .95)\ng = ['a', (1), -2]\nh = 5 * 8*2\ni= -1e-3\n");
+  EXPECT_EQ(applied("a.py"),
+            (Lines{"a.py: a@3:1=1_000@3:5 b@4:1=\"it's # here\"@4:3 c@5:1=\"x\"@5:5 d@6:1=none e@7:1=True@7:5 "
+                   "f@8:1=[0.9@8:5,.95@8:5] h@10:1=80@10:5 i@11:1=-1e-3@11:4"}));
+  EXPECT_EQ(problems("a.py").substr(0, 40), "a.py:9:5: g: \"['a', (1), -2]\" is no numb");
+}
+
+TEST_F(ConfigFiles, OfPythonAreRefusedWherePythonIsNeeded) {
+  const auto problem = [&](const char* line) {
+    write("a.py", line);
+    const auto text = problems("a.py");
+    return text.substr(0, text.find(';'));
+  };
+  for (const char* line :
+       {"exec(open('x').read())", " a = 1", "a", "a.b = 1", "1a = 2", "a += 1", "for x in y:", "\"\"\"doc\"\"\""})
+    EXPECT_NE(problem(line).find(": is no line NAME = VALUE"), std::string::npos) << line;
+  for (const char* line : {"a = 5 *", "a = 2 ** 3", "a = b", "a = 5 + 3", "a = 0.5 * 2", "a =", "a = 'x' 'y'", "a == 1",
+                           "a = 1k", "a = 18446744073709551615 * 2", "a = [b]"})
+    EXPECT_NE(problem(line).find(" is no number, text, True, False, None, tuple or list"), std::string::npos) << line;
+  EXPECT_EQ(problem("a = [1"), "a.py:1:5: a: this [ is never closed\n    a = [1\n        ^");
+  EXPECT_EQ(problem("a = \xFF"), "a.py:1:5: byte 4 is not UTF-8\n    a = \\xff\n        ^");
+}
+
 TEST_F(ConfigFiles, AreReadByTheirEnding) {
   write("a.json", "{\"a\": 1}");
   write("a.yaml", "a: 1\n");

@@ -1,10 +1,13 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/help.hpp>
 #include <ddpxx/config/print.hpp>
+#include <ddpxx/config/schema.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 
@@ -22,6 +25,18 @@ struct Config {
   std::chrono::nanoseconds exact{1};
 };
 
+struct Limited {
+  std::chrono::milliseconds pause{250ms};
+  std::optional<std::chrono::seconds> limit;
+  std::chrono::seconds timeout{30min};
+  std::vector<std::chrono::seconds> steps;
+  static constexpr auto describe() {
+    return fields(field<&Limited::pause>("Between tries", at_least(100ms), below(10)),
+                  field<&Limited::limit>("In all", above(0)), field<&Limited::timeout>("", between(1min, 1h)),
+                  field<&Limited::steps>("", at_most(1.5)));
+  }
+};
+
 TEST(ADuration, IsReadExactly) {
   const auto filled = fill<Config>("timeout: 1h30m\npause: 1.5s\nlimit: 2d\nexact: 0.000001ms\n");
   EXPECT_EQ(filled.problems, "");
@@ -37,6 +52,29 @@ TEST(ADuration, IsPrintedInItsLongestUnitAndReadsBack) {
   const auto yaml = print_yaml(config);
   EXPECT_EQ(yaml, "timeout: \"90s\"\npause: \"0s\"\nlimit: \"26h\"\nexact: \"9223372036854775807ns\"\n");
   EXPECT_EQ(print_yaml(fill<Config>(yaml).config), yaml);
+}
+
+TEST(ADuration, HasARangeOfDurationsOrSeconds) {
+  EXPECT_EQ(fill<Limited>("pause: 100ms\nlimit: 1s\ntimeout: 1h\nsteps: [1s, -5s]\n").problems, "");
+  EXPECT_EQ(fill<Limited>("", {"limit=null"}).problems, "");
+  const auto filled = fill<Limited>("", {"pause=99ms", "limit=0s", "timeout=61m", "steps=[1s,2s]"});
+  EXPECT_EQ(filled.problems,
+            "argument 1: \"pause=99ms\": \"99ms\" is out of range (allowed: at least 100ms and below 10s)\n"
+            "argument 2: \"limit=0s\": \"0s\" is out of range (allowed: above 0s)\n"
+            "argument 3: \"timeout=61m\": \"61m\" is out of range (allowed: 1m to 1h)\n"
+            "argument 4: \"steps=[1s,2s]\": \"2s\" is out of range (allowed: at most 1500ms)");
+  EXPECT_EQ(filled.config.pause, 250ms);
+  EXPECT_EQ(fill<Limited>("", {"timeout=5"}).problems,
+            "argument 1: \"timeout=5\": \"5\" is not a duration (allowed: 1m to 1h, as 500ms, 30s, 10m, 1h30m, 2d)");
+}
+
+TEST(ADuration, ShowsItsRangeInHelpAndSchema) {
+  const auto& table = table_of<Limited>();
+  EXPECT_EQ(help_text(table, "limit"),
+            "  limit=null                                In all (a duration such as 500ms, 30s, 10m or 1h30m or null, "
+            "above 0s)\n");
+  EXPECT_NE(json_schema(table, "t").find("Takes a duration such as 500ms, 30s, 10m or 1h30m, 1m to 1h"),
+            std::string::npos);
 }
 
 TEST(ADuration, NeedsAUnitThatItIsAMultipleOf) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/environment_source.hpp>
+#include <ddpxx/config/filling.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/walk.hpp>
 
@@ -43,6 +44,17 @@ TEST(Variables, AreReadAsArgumentsAre) {
             "files@1:1=[a@1:1,\"b, c\"@1:1] name@2:1=[x]@2:1 seed@3:1=\"5\"@3:1 steps@4:1={} steps.a@4:1=1@4:1 "
             "steps.B@4:1=2@4:1 steps.c@5:1=3@5:1");
   EXPECT_EQ(told(read({"TRAIN_NAME=", "TRAIN_A_B__C___D=x=y"})), "a_b.c._d@1:1=x=y@1:1 name@2:1=@2:1");
+}
+
+TEST(Variables, GiveMapsThatReplaceWhatWasThere) {
+  Root root;
+  root.steps["old"] = 1;
+  Filling filling{table_of<Root>(), &root};
+  filling.apply(read({"TRAIN_STEPS={new: 2, 'x y': 3}", "TRAIN_FILES=(a, b)"}));
+  filling.finish();
+  EXPECT_EQ(problem_report(filling.problems()), "");
+  EXPECT_EQ(root.steps, (std::map<std::string, int>{{"new", 2}, {"x y", 3}}));
+  EXPECT_EQ(root.files, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Variables, AreNamedInMessages) {

@@ -137,10 +137,14 @@ struct Everything {
                       Alias{"outer_config", "outer"},
                       Alias{"outer_config.wide", "outer.width"},
                       Alias{"shell", "outer_config"},
-                      Alias{"opt", "optimizer"}};
+                      Alias{"opt", "optimizer"},
+                      Alias{"sizes[0]", "outer.width"},
+                      Alias{"sizes[1]", "outer.inner.depth"}};
   }
   static constexpr auto ignored() {
-    return std::array{Ignored{"hydra", "the working directory stays"}, Ignored{"outer_config.old", "is no more"}};
+    return std::array{Ignored{"hydra", "the working directory stays"}, Ignored{"outer_config.old", "is no more"},
+                      Ignored{"bias", "all have one", choices("true")},
+                      Ignored{"init_from", "there is nothing to begin from", choices("scratch", "resume")}};
   }
 };
 

@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct Config {
   Group second;
   std::vector<double> betas{0.9, 0.95};
   std::vector<double> others;
+  std::map<std::string, std::string> names;
   std::string folder = "runs";
   std::string token = "t";
   static constexpr auto describe() {
@@ -70,6 +72,26 @@ TEST(AVariable, IsReadOrHasADefault) {
   EXPECT_EQ(filled.config.folder, "${a}") << "what is written with a backslash is taken as it is";
 }
 
+TEST(AReference, IsShownAsItWasWritten) {
+  Config config;
+  const auto& table = table_of<Config>();
+  Filling filling{table, &config};
+  filling.apply(
+      read_yaml_text("others: [1, '${first.steps}', 2e0]\nnames: {a: '${folder}', b: x}\n"
+                     "folder: '${oc.env:DDPXX_TEST_NONE,here}'\n",
+                     "t.yaml", 0));
+  const std::vector<const char*> arguments{"names.c=${folder}", "betas=(0.5, ${.betas_end})", "betas=[0.5,1]"};
+  filling.apply(read_arguments(arguments, table).said);
+  filling.finish();
+  EXPECT_EQ(problem_report(filling.problems()), "");
+  const auto written = [&](const char* path) { return filling.as_written(*table.find(path)).value_or("none"); };
+  EXPECT_EQ(written("others"), "[1, \"${first.steps}\", 2e0]");
+  EXPECT_EQ(written("names"), "{\"a\": \"${folder}\", \"b\": \"x\", \"c\": \"${folder}\"}");
+  EXPECT_EQ(written("folder"), "\"${oc.env:DDPXX_TEST_NONE,here}\"");
+  EXPECT_EQ(written("betas"), "none") << "the last argument names nothing";
+  EXPECT_EQ(written("first.steps"), "none");
+}
+
 TEST(AReference, IsRefusedWithTheChainThatLedToIt) {
   EXPECT_EQ(problem("first: {steps: '${second.steps}'}\nsecond: {steps: '${first.warmup}', warmup: '${first.step}'}\n"),
             "second.warmup: second.warmup -> ${first.step}: unknown key; did you mean first.steps?");
@@ -82,6 +104,8 @@ TEST(AReference, IsRefusedWithTheChainThatLedToIt) {
   EXPECT_EQ(problem("folder: ${token}\n"), "folder: folder -> ${token}: a secret cannot be named");
   EXPECT_EQ(problem("folder: ${hydra:run.dir}\n"),
             "folder: ${hydra:run.dir} is not known (allowed: ${a.b} for a setting, ${oc.env:NAME,DEFAULT})");
+  EXPECT_EQ(problem("folder: ${now:%Y-%m-%d}\n"),
+            "folder: ${now:%Y-%m-%d} is not known; the name of a run folder takes %Y-%m-%d itself");
   EXPECT_EQ(problem("folder: '${first.name'\n"), "folder: ${ is never closed");
   EXPECT_EQ(problem("folder: '${a${b}}'\n"), "folder: a ${...} inside of another is not supported");
   EXPECT_EQ(problem("folder: '${..a}'\n"), "folder: ${..a} has more dots than there are groups around");

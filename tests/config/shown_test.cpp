@@ -1,4 +1,5 @@
 // What a program shows about its configuration instead of running.
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -27,6 +28,7 @@ struct Optimizer {
 struct Config {
   Optimizer optimizer;
   std::string name = "run";
+  std::vector<double> rates;
   std::string token;
   static constexpr auto describe() { return fields(field<&Config::token>("Key of the tracker", secret())); }
 };
@@ -63,8 +65,12 @@ class Shown : public testing::Test {
 
 TEST_F(Shown, AreTheValuesByCfg) {
   EXPECT_EXIT(show({"--cfg", "job", "-cn", "train", "optimizer.steps=5"}), testing::ExitedWithCode(0),
-              "^optimizer:\n  learning_rate: 0.01\n  steps: 5\nname: \"of ..optimizer.steps.\"\n$");
+              "^optimizer:\n  learning_rate: 0.01\n  steps: 5\nname: \"of ..optimizer.steps.\"\nrates: ..\n$");
   EXPECT_EXIT(show({"--cfg=job", "--resolve", "-cn", "train"}), testing::ExitedWithCode(0), "\nname: \"of 10\"\n");
+  EXPECT_EXIT(show({"--cfg=job", "rates=[1,${optimizer.steps}]"}), testing::ExitedWithCode(0),
+              "\nrates: .1, \"..optimizer.steps.\".\n");
+  EXPECT_EXIT(show({"--cfg=job", "--resolve", "rates=[1,${optimizer.steps}]"}), testing::ExitedWithCode(0),
+              "\nrates: .1.0, 10.0.\n");
   EXPECT_THROW(show({"--cfg", "jobs"}), Error);
   EXPECT_EXIT(show({"--cfg", "json"}), testing::ExitedWithCode(0), "\"learning_rate\": 0.0003");
 }
@@ -94,6 +100,15 @@ TEST_F(Shown, IsHelpOnOneGroupOrKey) {
 }
 
 TEST_F(Shown, AreErrorsForProgramsToRead) {
+  EXPECT_EXIT(show({"--errors=json", "--help", "optimzer"}), testing::ExitedWithCode(2),
+              "^.*\"argument 2: .\"--help optimzer.\"\",\"line\":null,\"column\":null,\"path\":\"\",\"message\":"
+              "\"unknown key; did you mean optimizer.\"[^\n]*\n$");
+  EXPECT_EXIT(show({"init", "train.yaml", "--errors=json"}), testing::ExitedWithCode(2),
+              "\"message\":\"train.yaml is there already; choose another name, or remove it\"[^\n]*\n$");
+  EXPECT_EXIT(show({"init", "new.json", "--errors=json"}), testing::ExitedWithCode(2),
+              "\"message\":\"init writes YAML: name the file .yaml\"");
+  EXPECT_EXIT(show({"init", "none/new.yaml", "--errors=json"}), testing::ExitedWithCode(2),
+              "\"message\":\"cannot [^\n]*none[^\n]*\n$");
   EXPECT_EXIT(show({"--errors=json", "-cn", "train", "seed=1"}), testing::ExitedWithCode(2),
               "^.*\"source\":\"argument 4: .\"seed=1.\"\",\"line\":null,\"column\":null,\"path\":\"seed\",\"message\":"
               "\"unknown key; [^\n]*\n$");
@@ -115,8 +130,27 @@ TEST_F(Shown, IsAConfigurationToBeginWith) {
     parse({"init", "train.yaml"});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "init: train.yaml is there already; choose another name, or remove it");
+    EXPECT_STREQ(error.what(),
+                 "argument 1: \"init train.yaml\": train.yaml is there already; choose another name, or remove it");
   }
+}
+
+TEST_F(Shown, IsAWrongConfigurationByRankZeroOnly) {
+  // As a launcher does when rank 0 has ended: the other rank still waits, and ends without a word.
+  const auto be_ended_as_rank_1 = [] {
+    ::setenv("RANK", "1", 1);
+    ::alarm(1);
+    show({"seed=1", "--errors=json"});
+  };
+  EXPECT_EXIT(be_ended_as_rank_1(), testing::KilledBySignal(SIGALRM), "^$");
+}
+
+TEST_F(Shown, IsAWrongConfigurationByARankThatIsNotEnded) {
+  const auto refuse_as_rank_1 = [] {
+    ::setenv("RANK", "1", 1);
+    show({"seed=1", "--errors=json"});
+  };
+  EXPECT_EXIT(refuse_as_rank_1(), testing::ExitedWithCode(2), "\"path\":\"seed\"");
 }
 
 TEST_F(Shown, ByOtherRanksIsNothing) {
@@ -136,7 +170,7 @@ TEST_F(Shown, IsTheRecordOfWhatWasSet) {
   EXPECT_NE(parsed.record.yaml.find("# environment variable SHOWN_TEST_OPTIMIZER__STEPS; default 10\n"),
             std::string::npos)
       << parsed.record.yaml;
-  ASSERT_EQ(parsed.record.settings.size(), 4U);
+  ASSERT_EQ(parsed.record.settings.size(), 5U);
   EXPECT_EQ(parsed.record.yaml.find("abc"), std::string::npos);
 }
 

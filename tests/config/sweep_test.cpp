@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/secret_key.hpp>
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/sweep_value.hpp>
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
 namespace {
@@ -133,14 +136,46 @@ TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
   EXPECT_EQ(read_sweep(Words{"--multirun", "--dry-run"})->options.deed, ddpxx::SweepDeed::print);
 }
 
+TEST(Sweep, ShowsNoSecrets) {
+  const auto jobs = expand_sweep(Words{"a=1,2", "hub.auth_token=abc", "--db-password", "x,y", "max_tokens=5"});
+  EXPECT_THAT(jobs[3].arguments, ElementsAre("a=2", "hub.auth_token=abc", "--db-password", "y", "max_tokens=5"));
+  EXPECT_THAT(jobs[3].for_the_record(),
+              ElementsAre("a=2", "hub.auth_token=***", "--db-password", "***", "max_tokens=5"));
+  EXPECT_THAT(jobs[3].varied, ElementsAre("a=2", "--db-password ***"));
+  EXPECT_THAT(expand_sweep(Words{"a=1"})[0].for_the_record(), ElementsAre("a=1"));
+}
+
+struct WithSecret {
+  std::string pin;
+  std::string token;
+  static constexpr auto describe() { return ddpxx::fields(ddpxx::field<&WithSecret::pin>("", ddpxx::secret())); }
+};
+
+TEST(Sweep, KnowsTheSecretsOfItsConfig) {
+  const char* arguments[] = {"program", "-m", "--pin=1,2", "token=x", "other_token=y"};
+  const auto sweep = read_sweep(5, arguments, ddpxx::table_of<WithSecret>());
+  ASSERT_TRUE(sweep);
+  EXPECT_THAT(sweep->jobs[1].arguments, ElementsAre("--pin=2", "token=x", "other_token=y"));
+  EXPECT_THAT(sweep->jobs[1].for_the_record(), ElementsAre("--pin=***", "token=x", "other_token=***"));
+}
+
+TEST(SecretKeys, AreToldByTheirWords) {
+  for (const char* key : {"token", "a.token", "HF_TOKEN", "api_key", "aws-secret-access-key", "wandb.api-key",
+                          "password", "client_secret", "credential"})
+    EXPECT_TRUE(ddpxx::sounds_secret(key)) << key;
+  for (const char* key : {"tokens", "max_new_tokens", "key", "token.length", "keyboard", "tokenizer", "", "secrets.x"})
+    EXPECT_FALSE(ddpxx::sounds_secret(key)) << key;
+}
+
 TEST(Sweep, IsAskedForByMultirunOrByMBesideASetting) {
   EXPECT_TRUE(read_sweep(Words{"--multirun"}));
   EXPECT_TRUE(read_sweep(Words{"-m", "a=1"}));
   EXPECT_FALSE(read_sweep(Words{"-m", "5"}));
   EXPECT_FALSE(read_sweep(Words{"a=1,2"}));
   const char* arguments[] = {"-m", "a=1"};
-  EXPECT_FALSE(read_sweep(2, arguments)) << "the program's name is no argument";
-  EXPECT_FALSE(read_sweep(0, nullptr));
+  const auto& table = ddpxx::table_of<WithSecret>();
+  EXPECT_FALSE(read_sweep(2, arguments, table)) << "the program's name is no argument";
+  EXPECT_FALSE(read_sweep(0, nullptr, table));
 }
 
 TEST(SweepValue, IsRecognizedWhereOneValueIsExpected) {

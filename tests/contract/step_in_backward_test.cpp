@@ -8,6 +8,7 @@
 
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/power_sgd.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
@@ -115,7 +116,41 @@ TEST(StepInBackward, IsRefusedTogetherWithAClipByTheNorm) {
   }
   config.training.grad_norm_clip = 0;
   EXPECT_NO_THROW(Train::check(config));
-  EXPECT_THROW(train_course<StepInBackward<DDP>>(2), Error);
+  try {
+    train_course<StepInBackward<DDP>>(2);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), testing::HasSubstr("training.grad_norm_clip: the norm is known"));
+  }
+}
+
+template <class S>
+void expect_list_of_buckets_is_refused(const typename S::Config& strategy) {
+  using Train = Trainer<GPT, Tokens, AdamW, Float32, S>;
+  typename Train::Config config;
+  config.training.grad_norm_clip = 0;
+  EXPECT_NO_THROW(Train::check(config));
+  config.strategy = strategy;
+  try {
+    Train::check(config);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_STREQ(error.what(),
+                 "bucket_bytes_list: StepInBackward cuts buckets by first_bucket_bytes and bucket_bytes; set those");
+  }
+}
+
+TEST(StepInBackward, IsRefusedWithAListOfBucketSizesBeforeThereIsAGroup) {
+  const DDPConfig listed{.bucket_bytes_list = {1024}};
+  expect_list_of_buckets_is_refused<StepInBackward<DDP>>(listed);
+  expect_list_of_buckets_is_refused<StepInBackward<DDPWith<PowerSGD>>>({.ddp = listed});
+  expect_list_of_buckets_is_refused<StepInBackward<Recompute<DDP>>>({.strategy = listed});
+  expect_list_of_buckets_is_refused<Recompute<StepInBackward<DDP>>>({.strategy = listed});
+  Trainer<GPT, Tokens, AdamW, Float32, DDP>::Config alone;
+  alone.strategy = listed;
+  EXPECT_NO_THROW((Trainer<GPT, Tokens, AdamW, Float32, DDP>::check(alone)));
 }
 
 }  // namespace

@@ -18,9 +18,10 @@ import subprocess
 import sys
 
 LARGE = ["torch/nn/module.h", "torch/csrc/distributed/c10d/Backend.hpp"]  # both include what follows
+TENSOR = "ATen/core/Tensor.h"
 OPERATION = "ATen/ops/"  # each header of an operation includes the same large ones:
 OF_OPERATIONS = ["ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h", "ATen/TracerMode.h",
-                 "ATen/core/Generator.h", "ATen/core/Tensor.h"]
+                 "ATen/core/Generator.h", TENSOR]
 INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 
 
@@ -71,15 +72,19 @@ def main():
             large = [each for each in LARGE if each in inside]
             if not large and any(each.startswith(OPERATION) for each in inside):
                 large = OF_OPERATIONS
+            if not large and TENSOR in inside:
+                large = [TENSOR]
             jobs.append((name, tuple(large), stamp, facts.hexdigest()))
 
+    # What they instantiate is instantiated once, where the compiler can.
+    instantiated = ["-fpch-instantiate-templates"] if "clang" in command[0] else []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         prefixes = {}
         for large in {job[1] for job in jobs} - {()}:
             prefix = work / ("-".join(pathlib.Path(each).stem for each in large) + ".h")
             prefix.write_text("".join(f"#include <{each}>\n" for each in large))
             prefixes[large] = prefix
-        for result in pool.map(lambda p: compiled([*command, "-x", "c++-header", p, "-o", f"{p}.gch"]),
+        for result in pool.map(lambda p: compiled([*command, "-x", "c++-header", *instantiated, p, "-o", f"{p}.gch"]),
                                prefixes.values()):
             if result.returncode != 0:
                 sys.exit(result.stdout)

@@ -86,6 +86,20 @@ TEST_F(SweepRun, GivesEachJobAWorldOfItsOwn) {
   EXPECT_THAT(text("1/log"), Not(HasSubstr("29555")));
 }
 
+TEST_F(SweepRun, WritesNoSecretsDownAndGoesOnAllTheSame) {
+  const auto job = program("job", "echo $*");
+  const auto first = run(job, {"a=1,2", "hub.token=abc"});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(text("1/log"), "a=2 hub.token=abc\n");
+  EXPECT_EQ(text("1/overrides.yaml"), "- 'a=2'\n- 'hub.token=***'\n");
+  const auto again = run(job, {"a=1,2", "hub.token=def"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("job 1 was done before"));
+  EXPECT_THAT(run(job, {"a=1,2", "hub.token=abc", "--dry-run"}).out, Not(HasSubstr("abc")));
+  const auto varied = run(job, {"hub.token=abc,def", "--sweep-dir=" + (folder_ / "other").string()});
+  EXPECT_THAT(varied.out + varied.err, Not(HasSubstr("abc")));
+}
+
 TEST_F(SweepRun, GoesOnAfterAFailedJobAndEndsWithTheFirstOnesCode) {
   const auto job = program("job", "case $1 in a=1) exit 3;; a=2) kill -9 $$;; esac");
   const auto ended = run(job, {"a=0,1,2,3"});
@@ -292,6 +306,17 @@ TEST_F(SlurmArray, RunsOneJobAnElementAndKeepsItsExitCode) {
   EXPECT_EQ(element(script.out, 7).code, 2);
   folder_.file("sweep/0/overrides.yaml", "- 'other'\n");
   EXPECT_EQ(element(script.out, 0).code, 2);
+}
+
+TEST_F(SlurmArray, WritesNoSecretsIntoTheJobsFolders) {
+  const auto job = program("job", "echo $*");
+  auto asked = words(job, {"a=1,2", "token=abc", "--slurm-array"});
+  const auto ended = element(ddpxx_run(asked).out, 1);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(text("1/log"), "a=2 token=abc\n");
+  EXPECT_EQ(text("1/overrides.yaml"), "- 'a=2'\n- 'token=***'\n");
+  asked.pop_back();
+  EXPECT_THAT(ddpxx_run(asked).err, HasSubstr("job 1 was done before"));
 }
 
 TEST_F(SlurmArray, StartsALauncherOnEachMachine) {

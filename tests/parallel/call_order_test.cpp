@@ -17,7 +17,7 @@ TEST(CallOrder, PredictsTheNextUnitFromThePassBefore) {
   CallOrder order;
   EXPECT_EQ(order.first(), std::nullopt);
   order.begin_forward();
-  for (const std::size_t unit : {1, 2, 3}) EXPECT_EQ(order.enter(unit, unit).next, std::nullopt) << "not known yet";
+  for (const std::size_t unit : {1U, 2U, 3U}) EXPECT_EQ(order.enter(unit, unit).next, std::nullopt) << "not known yet";
   order.begin_forward();
   EXPECT_EQ(order.first(), 1u);
   EXPECT_EQ(order.enter(1, 1).next, 2u);
@@ -48,12 +48,12 @@ TEST(CallOrder, FollowsTheCallsBackIncludingAUnitThatRanTwice) {
 
 TEST(CallOrder, TheHashTellsOrdersOfLayersApartAndIsTakenOnce) {
   CallOrder one, other;
-  for (const std::size_t layer : {1, 2}) one.enter(1, layer);
-  for (const std::size_t layer : {2, 1}) other.enter(1, layer);
+  for (const std::size_t layer : {1U, 2U}) one.enter(1, layer);
+  for (const std::size_t layer : {2U, 1U}) other.enter(1, layer);
   const auto hash = one.take_hash();
   EXPECT_NE(hash, other.take_hash());
   EXPECT_EQ(one.take_hash(), 0u);
-  for (const std::size_t layer : {1, 2}) one.enter(1, layer);
+  for (const std::size_t layer : {1U, 2U}) one.enter(1, layer);
   EXPECT_EQ(one.take_hash(), hash);
 }
 

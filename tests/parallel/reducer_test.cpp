@@ -165,7 +165,7 @@ TEST(Reducer, FindsUnusedParametersWhenAsked) {
 
 /// One step of a reducer that learns: parameter 1 is used by rank 0 only, 3 by nobody.
 void learned_step(Reducer& reducer, const Group& group, double value) {
-  for (const std::size_t i : {0, 1, 2, 4})
+  for (const std::size_t i : {0U, 1U, 2U, 4U})
     if (i != 1 || group.rank() == 0) reducer.ready(i, at::full({16}, value));
 }
 
@@ -186,7 +186,7 @@ TEST(Reducer, LearnsUnusedParametersInTheFirstStepAndThenDoesNotWaitForThem) {
       const std::size_t first = group.rank() == 0 ? 3 : 1;  // the buckets before the first unused parameter's
       EXPECT_EQ(started.size(), step == 0 ? first : 5) << "step " << step;
       reducer.finish();
-      for (const std::size_t i : {0, 2, 4}) EXPECT_TRUE(at::equal(arena[i].gradient, at::full({16}, step + 1.0)));
+      for (const std::size_t i : {0U, 2U, 4U}) EXPECT_TRUE(at::equal(arena[i].gradient, at::full({16}, step + 1.0)));
       EXPECT_TRUE(at::equal(arena[1].gradient, at::full({16}, (step + 1.0) / 2))) << "of rank 0, to both";
       EXPECT_TRUE(at::equal(arena[3].gradient, at::zeros({16})));
     }

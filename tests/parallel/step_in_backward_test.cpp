@@ -7,9 +7,13 @@
 
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/flat/live_bytes.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/in_parts.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hooks/power_sgd.hpp>
@@ -23,6 +27,17 @@ namespace ddpxx {
 namespace {
 
 constexpr double kRate = 0.125;
+
+template <class Work>
+void expect_config_error(Work&& work, const std::string& text) {
+  try {
+    work();
+    ADD_FAILURE() << "no error says: " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), testing::HasSubstr(text));
+  }
+}
 
 struct Block : torch::nn::Module, Layer {
   Block() { weight = register_parameter("weight", at::rand({16, 16}) * 0.2); }
@@ -132,12 +147,118 @@ TYPED_TEST(StepsInBackward, AtMostTwoSegmentsHaveGradientMemoryAndNoneHasAfterwa
   });
 }
 
+/// Layers whose weights have 240, 210, 182 and 156 elements.
+struct Narrowing : torch::nn::Module {
+  struct Block : torch::nn::Module, Layer {
+    explicit Block(std::int64_t width) { weight = register_parameter("weight", at::rand({width, width - 1})); }
+    at::Tensor forward(const at::Tensor& x) { return at::matmul(x, weight).tanh(); }
+    at::Tensor weight;
+  };
+  Narrowing() {
+    for (std::int64_t width = 16; width > 12; --width)
+      blocks.push_back(register_module("block" + std::to_string(width), std::make_shared<Block>(width)));
+  }
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    auto y = x;
+    for (const auto& block : blocks) y = run(*block, y);
+    return y.square().sum();
+  }
+  std::vector<std::shared_ptr<Block>> blocks;
+};
+
+template <class S>
+class StepsInBackwardOfBuckets : public testing::Test {};
+using OfBuckets = testing::Types<DDP, ZeRO1>;
+TYPED_TEST_SUITE(StepsInBackwardOfBuckets, OfBuckets);
+
+TYPED_TEST(StepsInBackwardOfBuckets, OfAboutOneSizeShareTwoBuffers) {
+  Group alone;
+  Trained<TypeParam, Narrowing> trained{alone};
+  ASSERT_EQ(trained.strategy.trainable().segments().size(), 4U);
+  const auto x = at::rand({4, 16});
+  LiveBytes live;
+  for (int step = 0; step < 3; ++step) {
+    trained.backward(x);
+    trained.strategy.finish_step();
+    EXPECT_EQ(live.current(), 2 * 4 * 240) << "the largest, twice";
+  }
+}
+
+/// A layer whose only parameter has no elements.
+struct Hollow : Net {
+  struct Nothing : torch::nn::Module, Layer {
+    Nothing() { weight = register_parameter("weight", at::zeros({0, 16})); }
+    at::Tensor forward(const at::Tensor& x) { return x + weight.sum(); }
+    at::Tensor weight;
+  };
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    return run(blocks, run(*nothing, x)).square().sum();
+  }
+  std::shared_ptr<Nothing> nothing = register_module("nothing", std::make_shared<Nothing>());
+};
+
+TYPED_TEST(StepsInBackward, AParameterWithoutElementsHarmsNobody) {
+  if constexpr (!std::is_same_v<TypeParam, DDPWith<PowerSGD>>)
+    this->in_every_world([](Group& group) {
+      Trained<TypeParam, Hollow> trained{group};
+      for (int step = 0; step < 2; ++step) {
+        trained.backward(at::rand({4, 16}));
+        trained.strategy.finish_step();
+      }
+      EXPECT_EQ(trained.stepped.size(), 2 * trained.strategy.trainable().segments().size());
+    });
+}
+
+/// The first segment, or the last, has no elements.
+class OptimizersInParts : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(HollowSegment, OptimizersInParts, testing::Values(0, 2));
+
+TEST_P(OptimizersInParts, DoWithoutStateWhereASegmentHasNoElements) {
+  const auto hollow = static_cast<std::size_t>(GetParam());
+  const auto make_arena = [&] {
+    std::vector<NamedParameter> parameters;
+    for (int unit = 0; unit < 3; ++unit) {
+      const std::int64_t size = unit == GetParam() ? 0 : 20;
+      parameters.push_back({"parameter" + std::to_string(unit), at::ones({size}).requires_grad_(), unit});
+    }
+    Arena arena{parameters, {.cut = CutAt::units}};
+    at::Tensor{arena.gradients()}.fill_(0.5);
+    return arena;
+  };
+  const Arena parts_arena = make_arena(), whole_arena = make_arena();
+  ASSERT_EQ(parts_arena.segments().size(), 3U);
+  ASSERT_EQ(parts_arena.segments()[hollow].size(), 0);
+  OptimizerInParts<AdamW> parts{{}, parts_arena};
+  AdamW whole{{}, whole_arena.slices()};
+  EXPECT_TRUE(parts.slices(hollow).empty());
+  const auto step = [&] {
+    for (std::size_t segment = 0; segment < 3; ++segment) parts.step(segment, 0.1);
+    whole.step(0.1);
+    EXPECT_EQ(parts.steps_done(), whole.steps_done());
+    EXPECT_TRUE(at::equal(parts.step_count(), whole.step_count()));
+  };
+  step();
+  at::Tensor{parts.step_count()}.fill_(7);  // as a snapshot is read
+  at::Tensor{whole.step_count()}.fill_(7);
+  parts.resume_at(7);
+  whole.resume_at(7);
+  step();
+  for (std::size_t i = 0; i < whole_arena.slices().size(); ++i)
+    EXPECT_TRUE(at::equal(parts_arena.slices()[i].values, whole_arena.slices()[i].values));
+  ASSERT_EQ(parts.moments().size(), whole.moments().size());
+  for (std::size_t i = 0; i < whole.moments().size(); ++i)
+    EXPECT_EQ(parts.moments()[i].slices.size(), whole.moments()[i].slices.size());
+}
+
 TYPED_TEST(StepsInBackward, NeedSomebodyWhoSteps) {
   Group alone;
   Net net;
   FlatModel flat{net};
   StepInBackward<TypeParam> strategy{{}, alone};
-  EXPECT_THROW(strategy.attach(flat), Error);
+  expect_config_error([&] { strategy.attach(flat); },
+                      "StepInBackward: nobody has said what steps a segment: call step_in_backward() before attach()");
 }
 
 /// The layer in the middle is left out when `whole` is false.
@@ -175,7 +296,7 @@ TYPED_TEST(StepsInBackwardRefusing, AParameterWithoutAGradientStopsTheSteps) {
   spawn_ranks(2, [](Group& group) {
     Trained<TypeParam, Shortened> trained{group};
     trained.net.whole = false;
-    EXPECT_THROW(trained.backward(at::rand({4, 16})), Error);
+    expect_config_error([&] { trained.backward(at::rand({4, 16})); }, "no gradient came for block3.weight: ");
     EXPECT_LE(trained.stepped.size(), 2U) << "those before the one that is missing";
     for (const auto& segment : trained.strategy.trainable().segments())
       EXPECT_EQ(segment.gradient.storage().nbytes(), 0U);
@@ -208,23 +329,30 @@ TEST(StepsInBackwardOfASingleDevice, CutAModelInPartsOfAFewMegabytes) {
 TEST(StepsInBackwardOfDDP, HaveNoListOfBucketSizes) {
   Group alone;
   StepInBackward<DDP> strategy{{.bucket_bytes_list = {1024}}, alone};
-  EXPECT_THROW(strategy.step_in_backward([](std::size_t) {}), Error);
+  expect_config_error([&] { strategy.step_in_backward([](std::size_t) {}); },
+                      "bucket_bytes_list: StepInBackward cuts buckets by first_bucket_bytes and bucket_bytes");
 }
 
 TEST(StepsInBackwardOfDDP, AreJoinedByARankThatHasRunOut) {
   spawn_ranks(2, [](Group& group) {
     Trained<DDP> trained{group};
     Join<AllReduce> join{trained.strategy};
+    at::manual_seed(static_cast<std::uint64_t>(group.rank()));
     for (int step = 0; step < 2 + group.rank(); ++step) {
       join.step();
       trained.backward(at::rand({4, 16}));
     }
-    while (join.shadow()) {
+    if (group.rank() == 0) {
+      EXPECT_TRUE(join.shadow());
     }
     EXPECT_EQ(trained.stepped.size(), 3U * 6U);
-    auto weight = trained.net.blocks[2]->weight.detach().clone();
-    broadcast(weight, group);
-    EXPECT_TRUE(at::equal(weight, trained.net.blocks[2]->weight));
+    // Before the last shadow(), which gives all ranks the model of one: what they have stepped by themselves.
+    for (const auto& block : trained.net.blocks) {
+      auto weight = block->weight.detach().clone();
+      broadcast(weight, group, /*root=*/1);
+      EXPECT_TRUE(at::equal(weight, block->weight));
+    }
+    EXPECT_FALSE(join.shadow());
   });
 }
 
@@ -239,7 +367,7 @@ TEST(StepsInBackwardOfFSDP, RefuseGradientsOfASegmentThatHasBeenStepped) {
         .backward();
   };
   pass();
-  EXPECT_THROW(pass(), Error);
+  expect_config_error(pass, "got gradients after it was stepped in backward: run one backward pass a step");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/recording.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
@@ -340,6 +341,51 @@ TEST(DDP, NamesTheFirstParameterThatDiffersBetweenRanks) {
                 std::string::npos)
           << text;
   }
+}
+
+/// A recording backend that writes down the size of its group when it is shut down.
+class ClosingBackend : public detail::RecordingBackend {
+ public:
+  ClosingBackend(int rank, int size, std::vector<int>* closed)
+      : RecordingBackend{rank, size, std::make_shared<Recording>()}, closed_{closed} {}
+  void shutdown() override { closed_->push_back(getSize()); }
+
+  static Group group(int rank, int size, std::vector<int>* closed) {
+    return Group{c10::make_intrusive<ClosingBackend>(rank, size, closed), c10::make_intrusive<c10d::HashStore>(),
+                 at::kCPU, [closed](c10::intrusive_ptr<c10d::Store>, int part_rank, int part_size) {
+                   return group(part_rank, part_size, closed);
+                 }};
+  }
+
+ private:
+  std::vector<int>* closed_;
+};
+
+TEST(HSDP, ItsGroupsAreShutDownWithTheOneThatTheyArePartsOf) {
+  for (const bool gone : {false, true}) {
+    std::vector<int> closed;
+    auto group = ClosingBackend::group(5, 24, &closed);
+    Net net;
+    FlatModel flat{net};
+    std::optional<HSDP> hsdp;
+    hsdp.emplace(HSDPConfig{.shard_size = 8, .fsdp = {.reshard_after_forward = "2"}}, group);
+    hsdp->attach(flat);
+    if (gone) hsdp.reset();
+    EXPECT_TRUE(closed.empty());
+    group.leave();
+    EXPECT_EQ(closed, (std::vector<int>{3, 2, 8, 24})) << "a part before what it is of, the last made first";
+  }
+}
+
+TEST(Group, APartThatHasLeftIsNotShutDownAgain) {
+  std::vector<int> closed;
+  auto group = ClosingBackend::group(0, 6, &closed);
+  auto pair = group.part(0, 0, 2);
+  auto triple = group.part(0, 0, 3);
+  pair.leave();
+  EXPECT_EQ(closed, (std::vector<int>{2}));
+  group.leave();
+  EXPECT_EQ(closed, (std::vector<int>{2, 3, 6}));
 }
 
 }  // namespace

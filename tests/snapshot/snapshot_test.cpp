@@ -115,6 +115,66 @@ TEST(Snapshot, OfOneStepIsPublishedOnce) {
   }
 }
 
+TEST(Snapshot, KeepsTheArgumentsAHashAndTheOptimizersName) {
+  const TemporaryFolder folder;
+  auto snapshot = snapshot_of(7);
+  snapshot.overrides = "- \"a=1\"\n- \"b=***\"\n";
+  snapshot.config_hash = "0123456789abcdef";
+  snapshot.optimizer = "Adam";
+  save_snapshot(folder.path(), snapshot);
+  const auto loaded = load_snapshot(folder.path()).value();
+  EXPECT_EQ(loaded.overrides, snapshot.overrides);
+  EXPECT_EQ(loaded.config_hash, snapshot.config_hash);
+  EXPECT_EQ(loaded.optimizer, "Adam");
+  snapshot.config_hash = "\x1b[2J";
+  EXPECT_THROW(save_snapshot(folder / "other", snapshot), Error);
+}
+
+TEST(Snapshot, OfAVersionThatDidNotKeepThemLoads) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(7));
+  const auto path = folder / "step-00000007" / "manifest.json";
+  auto text = read_file(path, Errc::storage);
+  text.resize(text.rfind(detail::kManifestSum));
+  for (const char* key : {"overrides", "config_hash", "optimizer"}) {
+    const auto member = std::string{",\""} + key + "\":\"\"";
+    ASSERT_NE(text.find(member), std::string::npos) << key;
+    text.erase(text.find(member), member.size());
+  }
+  const auto sum = sums_text({crc32c(bytes_of(text))});
+  write_file_atomic(path, text + std::string{detail::kManifestSum} + sum + std::string{detail::kManifestEnd});
+  EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(7)));
+}
+
+TEST(Snapshot, OfOneStepIsReplacedOnlyByTheStartThatPublishedIt) {
+  const TemporaryFolder folder;
+  Folder storage{folder.path()};
+  const Snapshots snapshots{storage};
+  Shard shard{"all.safetensors", {whole_slice("model.x", at::ones({2}))}};
+  shard.write(storage, Snapshots::folder_of(7));
+  const auto manifest = [&](const std::string& start, std::int64_t epoch) {
+    Manifest made;
+    made.step = 7;
+    made.epoch = epoch;
+    made.starts = {"000000000000", start};
+    const std::string reports[] = {shard.report()};
+    add_reports(made, reports);
+    return made;
+  };
+  const std::string ours = "0123456789ab", theirs = "ba9876543210";
+  EXPECT_FALSE(snapshots.try_publish(manifest(ours, 1)));
+  EXPECT_FALSE(snapshots.try_publish(manifest(ours, 2)));
+  EXPECT_THAT(snapshots.try_publish(manifest(theirs, 3)).value_or(""), testing::HasSubstr("is there already"));
+  EXPECT_EQ(snapshots.read(snapshots.list().front()).manifest.value().epoch, 2);
+
+  auto earlier = manifest(theirs, 0);
+  earlier.step = 6;
+  EXPECT_THAT(snapshots.find_later_of_another(earlier, {}).value_or(""), testing::HasSubstr("step-00000007/manifest"));
+  EXPECT_FALSE(snapshots.find_later_of_another(earlier, {7})) << "it was there before";
+  earlier.starts.back() = ours;
+  EXPECT_FALSE(snapshots.find_later_of_another(earlier, {}));
+}
+
 TEST(Snapshot, WhereSomeAreThereAndNoneIsWholeIsAnErrorWithEveryReason) {
   const TemporaryFolder folder;
   for (const auto step : {1, 2}) save_snapshot(folder.path(), snapshot_of(step));

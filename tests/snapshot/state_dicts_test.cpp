@@ -1,4 +1,6 @@
+#include <cstddef>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,7 +10,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
+
+#include "../parity/python.hpp"
+#include "../temporary_folder.hpp"
 
 namespace ddpxx {
 namespace {
@@ -97,6 +105,90 @@ TEST(StateDicts, TheOptimizerKnowsParametersByTheirPlace) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(back.at(name), tensor)) << name;
   EXPECT_TRUE(optimizer_from_python(optimizer_to_python({}, kGroups), kGroups).empty()) << "before the first step";
 }
+
+/// An entry of param_groups as Python prints it.
+std::string python_text(const PickleValue& value) {
+  if (value.is_none()) return "None";
+  if (const auto* flag = value.get_if<bool>()) return *flag ? "True" : "False";
+  if (const auto* tuple = value.get_if<PickleTuple>())
+    return '(' + python_text(tuple->items[0]) + ',' + python_text(tuple->items[1]) + ')';
+  if (const auto* list = value.get_if<PickleList>())
+    return '[' + std::to_string(list->front().get<std::int64_t>("an index")) + ']';
+  return (std::ostringstream{} << value.get<double>("a number")).str();
+}
+
+const AdamWSettings kAdamW{.learning_rate = 0.01, .beta2 = 0.95, .epsilon = 1e-7, .weight_decay = 0.25};
+const AdamWSettings kAdam{
+    .learning_rate = 0.01, .beta2 = 0.95, .epsilon = 1e-7, .weight_decay = 0.25, .optimizer = PythonAdam::adam};
+const SGDSettings kSGD{.learning_rate = 0.01, .momentum = 0.5, .dampening = 0.125, .weight_decay = 0.25};
+
+TEST(StateDicts, GroupsSayWhatPythonsOwnSay) {
+  std::string lines;
+  for (const auto& [name, settings] :
+       {std::pair{"AdamW", to_python(kAdamW)}, {"Adam", to_python(kAdam)}, {"SGD", to_python(kSGD)}}) {
+    const std::vector<OptimizerGroup> groups{{{"a"}, settings}};
+    const auto python = optimizer_to_python({}, groups);
+    lines += name;
+    for (const auto& [key, value] :
+         python.get<PickleDict>("it").find("param_groups")->get<PickleList>("groups")[0].get<PickleDict>("one").entries)
+      lines += ' ' + key.get<std::string>("a key") + '=' + python_text(value);
+    lines += '\n';
+  }
+  EXPECT_EQ(lines, run_python("optimizer_files.py", {"groups"}));
+}
+
+/// Trains with one of ours, and goes on both here and in Python.
+template <class Optimizer, class Settings>
+void expect_python_goes_on(const Settings& settings) {
+  NamedTensors model{{"bias", at::zeros({2})}, {"weight", at::linspace(-1, 1, 6).view({3, 2})}};
+  const auto x = at::linspace(-2, 3, 12).view({4, 3}), y = at::linspace(1, -1, 8).view({4, 2});
+  std::vector<Slice> slices;
+  for (auto& [name, tensor] : model) {
+    tensor.requires_grad_();
+    tensor.mutable_grad() = at::zeros_like(tensor);
+    slices.push_back({tensor.detach().view(-1), tensor.grad().view(-1), 0, tensor.numel(), name == "weight" ? 0 : 1});
+  }
+  typename Optimizer::Config config;
+  config.weight_decay = settings.weight_decay;
+  if constexpr (requires { config.beta2; }) {
+    config.beta2 = settings.beta2;
+    config.epsilon = settings.epsilon;
+  } else {
+    config.momentum = settings.momentum;
+    config.dampening = settings.dampening;
+  }
+  Optimizer optimizer{config, slices};
+  const auto step = [&] {
+    for (const auto& slice : slices) at::Tensor{slice.gradients}.zero_();
+    const auto loss = at::mse_loss(at::matmul(x, model.at("weight")) + model.at("bias"), y);
+    loss.backward();
+    optimizer.step(settings.learning_rate);
+    return loss.template item<double>();
+  };
+  for (int i = 0; i < 4; ++i) step();
+
+  NamedTensors state;
+  if constexpr (requires { optimizer.step_count(); }) state.emplace("optimizer.step", optimizer.step_count());
+  for (const auto& moment : optimizer.moments())
+    for (std::size_t i = 0; const auto& [name, tensor] : model)
+      state.emplace("optimizer." + moment.name + '.' + name, moment.slices[i++].view(tensor.sizes()));
+  const auto groups = mingpt_groups(
+      {"bias", "weight"}, [](const auto& name) { return name == "weight"; }, settings);
+  const TrainingCheckpoint checkpoint{CheckpointLayout::mingpt_ddp, model, optimizer_to_python(state, groups), 1};
+  auto dict = to_python(checkpoint).get<PickleDict>("the checkpoint");
+  const TemporaryFolder folder;
+  const auto path = folder / "ours.pt";
+  write_pt(path, dict.add("x", x).add("y", y));
+
+  std::istringstream python{run_python("optimizer_files.py", {"resume", Optimizer::kPythonName, path.string()})};
+  int compared = 0;
+  for (double loss = 0; python >> loss; ++compared) EXPECT_NEAR(step(), loss, 2e-6 * loss) << "step " << compared;
+  EXPECT_EQ(compared, 3);
+}
+
+TEST(StateDicts, PythonGoesOnWithAdamW) { expect_python_goes_on<AdamW>(kAdamW); }
+TEST(StateDicts, PythonGoesOnWithAdam) { expect_python_goes_on<Adam>(kAdam); }
+TEST(StateDicts, PythonGoesOnWithSGD) { expect_python_goes_on<SGD>(kSGD); }
 
 TEST(StateDicts, AnOptimizerOfAnotherModelIsRefused) {
   auto fewer = kGroups;

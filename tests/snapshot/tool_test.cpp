@@ -75,7 +75,15 @@ TEST_F(SnapshotTool, ShowsWhatASnapshotHolds) {
   EXPECT_THAT(tool("show").out,
               AllOf(HasSubstr("step 200, epoch 2, position 48, 3 ranks"), HasSubstr("model.weight  F32 [3, 4]"),
                     HasSubstr("training.seed=5"), HasSubstr("\nwritten 2"), HasSubstr(" UTC\n")));
-  EXPECT_THAT(tool("show", {"step=100"}).out, HasSubstr("step 100"));
+  EXPECT_THAT(tool("show", {"step=100"}).out, AllOf(HasSubstr("step 100"), Not(HasSubstr("overrides"))));
+  auto told = snapshot_of(300);
+  told.overrides = "- \"training.seed=5\"\n- \"token=***\"\n";
+  told.config_hash = "3cb422a945a81aa7edd748a044e073cf51ad7e5c";
+  told.optimizer = "Adam";
+  save_snapshot(folder_ / "run", told);
+  EXPECT_THAT(tool("show").out, AllOf(HasSubstr("\noverrides\n  - \"training.seed=5\"\n  - \"token=***\"\nsettings\n"),
+                                      HasSubstr("\nconfiguration 3cb422a945a81aa7edd748a044e073cf51ad7e5c\n"),
+                                      HasSubstr("\noptimizer Adam\n")));
   const auto none = tool("show", {"step=7"});
   EXPECT_EQ(none.code, 4);
   EXPECT_THAT(none.err, HasSubstr("no usable snapshot of step 7"));
@@ -142,6 +150,37 @@ TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {
   EXPECT_EQ(group.find("lr")->get<double>("lr"), 0.02);
   EXPECT_EQ(group.find("betas")->get<PickleTuple>("betas").items.at(1).get<double>("beta2"), 0.95);
   EXPECT_TRUE(converted("torchrun_tutorial").is_none());
+}
+
+TEST_F(SnapshotTool, ConvertsTheDecayOfAdamAndSaysWhereOneGroupCannotTellWhatDecays) {
+  auto snapshot = snapshot_of(300);
+  snapshot.settings.push_back({"optimizer.weight_decay", "0.1"});
+  snapshot.optimizer = "Adam";
+  const auto file = folder_ / "adam.pt";
+  const auto convert = [&](const Snapshot& from, const char* layout) {
+    std::filesystem::remove_all(folder_ / "run");
+    save_snapshot(folder_ / "run", from);
+    const auto ended = tool("convert", {"to=" + file.string(), std::string{"layout="} + layout});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  };
+  const auto group = [&](std::size_t i) {
+    const auto optimizer = from_python(read_pt(file)).optimizer;
+    return optimizer.get<PickleDict>("it").find("param_groups")->get<PickleList>("groups")[i].get<PickleDict>("one");
+  };
+  const auto decay = [&](std::size_t i) { return group(i).find("weight_decay")->get<double>("weight_decay"); };
+
+  EXPECT_THAT(convert(snapshot, "mingpt_ddp"), Not(HasSubstr("one group")));
+  EXPECT_FALSE(group(0).find("decoupled_weight_decay")->get<bool>("the flag"));
+  EXPECT_EQ(decay(0), 0.1);
+  EXPECT_EQ(decay(1), 0.0);
+  EXPECT_THAT(convert(snapshot, "guide"), HasSubstr("in this layout's one group Python decays all parameters"));
+  EXPECT_EQ(decay(0), 0.1);
+  for (auto& parameter : snapshot.parameters) parameter.decays = false;
+  snapshot.optimizer = "AdamW";
+  EXPECT_THAT(convert(snapshot, "guide"), Not(HasSubstr("one group")));
+  EXPECT_EQ(decay(0), 0.0) << "none of them decays";
+  EXPECT_TRUE(group(0).find("decoupled_weight_decay")->get<bool>("the flag"));
 }
 
 TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {

@@ -1,7 +1,10 @@
 // s3_credentials_test.cpp — keys of a container's or of EC2's metadata service: found, renewed, and missed in words.
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,12 +87,22 @@ class S3MetadataKeys : public testing::Test {
     if (!storage_) storage_ = std::make_unique<S3Storage>(place_, config_);
     return *storage_;
   }
+  void forget_storage() { storage_.reset(); }
   void write() { storage().write("object", std::array<Bytes, 1>{bytes_of("content")}); }
   void write_read_and_remove() {
     write();
     EXPECT_EQ(storage().read_text("object", 100), "content");
     storage().remove("object");
   }
+
+  template <class Deed>
+  static double seconds_of(Deed&& deed) {
+    const auto start = std::chrono::steady_clock::now();
+    std::forward<Deed>(deed)();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  /// Of this process.
+  static std::ptrdiff_t threads() { return std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, {}); }
 
   /// What prepare() says, within seconds.
   std::string refusal() {
@@ -238,7 +251,51 @@ TEST_F(S3MetadataKeys, AreFoundWhenTheServiceAnswersAgain) {
   use_container();
   EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("did not answer in time"));
   service_->stall(0);
+  std::this_thread::sleep_for(1100ms);  // as long as the search took
   write_read_and_remove();
+}
+
+TEST_F(S3MetadataKeys, OfAServiceThatHangsAreNotAskedForByEveryRequest) {
+  config_.credentials_timeout = 2s;
+  start_service();
+  service_->stall(60);
+  use_container();
+  EXPECT_GE(seconds_of([&] { storage_error([&] { write(); }); }), 1.9);
+  const auto later = seconds_of([&] {
+    for (int request = 0; request < 5; ++request)
+      EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("did not answer in time"));
+  });
+  EXPECT_LT(later, 1.5);
+  std::this_thread::sleep_for(2s);
+  EXPECT_GE(seconds_of([&] { storage_error([&] { write(); }); }), 1.9) << "it is asked again";
+  std::this_thread::sleep_for(2200ms);
+  EXPECT_LT(seconds_of([&] { storage_error([&] { write(); }); }), 1.5) << "and left alone for twice as long";
+}
+
+TEST_F(S3MetadataKeys, AtHandAreUsedAtOnceWhileTheServiceHangs) {
+  config_.credentials_timeout = 2s;
+  start_service(303);  // the library wants new ones five minutes before
+  use_container();
+  write();
+  service_->stall(60);
+  std::this_thread::sleep_for(4s);
+  EXPECT_GE(seconds_of([&] { write(); }), 1.9);
+  EXPECT_LT(seconds_of([&] { write_read_and_remove(); }), 1.5);
+}
+
+TEST_F(S3MetadataKeys, OfALateAnswerAreUsedAndItsThreadsEnd) {
+  config_.credentials_timeout = 1s;
+  start_service();
+  const auto before = threads();
+  service_->stall(3);
+  use_container();
+  EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("did not answer in time"));
+  std::this_thread::sleep_for(3s);
+  service_->stall(0);
+  EXPECT_LT(seconds_of([&] { write(); }), 0.9);
+  EXPECT_GT(threads(), before);
+  forget_storage();
+  EXPECT_LE(threads(), before) << "those of other searches may end meanwhile";
 }
 
 TEST_F(S3MetadataKeys, NameTheTokenFileThatCannotBeRead) {

@@ -159,6 +159,15 @@ TEST_P(S3Faults, KnowsItsOwnObjectWhenTheReplyWasLost) {
   EXPECT_EQ(direct_.read_text("manifest.json", 100), "mine");
 }
 
+TEST_P(S3Faults, KnowsItsOwnObjectWhenEveryReplyWasLost) {
+  config_.retries = 1;
+  proxy_.rule({{"method", "PUT"}, {"action", "lost_reply"}});
+  EXPECT_TRUE(storage().create("manifest.json", bytes_of("mine")));
+  EXPECT_THAT(storage_error([&] { storage().create("manifest.json", bytes_of("mine")); }),
+              HasSubstr("cannot create " + place_.text("manifest.json")));
+  EXPECT_EQ(direct_.read_text("manifest.json", 100), "mine");
+}
+
 TEST_P(S3Faults, KeepsTheOldObjectAndNoPartsWhenAnUploadFails) {
   config_.retries = 1;
   write("object", small_);

@@ -95,7 +95,7 @@ TEST_P(StorageContract, RefusesToReadPastTheEnd) {
 }
 
 TEST_P(StorageContract, SaysWhichObjectIsNotThere) {
-  for (const std::size_t count : {0, 5}) {
+  for (const std::size_t count : {0U, 5U}) {
     const auto text = storage_error([&] { read("step-9/absent", 0, count); });
     EXPECT_THAT(text, HasSubstr(storage().whole_name("step-9/absent")));
   }

@@ -190,6 +190,14 @@ TEST_F(Checkpoint, DueWhileOneIsWrittenIsLeftOutIfSoChosenButNeverTheLast) {
   EXPECT_LT(saved.size(), 4u) << "8, 6, 4 and 2 were due";
 }
 
+TEST_F(Checkpoint, DueWhileOneIsPublishedIsLeftOutAsWell) {
+  train<DDP>(2, {.max_steps = 8,
+                 .save_every = 1,  // so that a rank may have told nobody yet that it has written
+                 .snapshot = {.writing = SnapshotWriting::background, .busy = SnapshotBusy::skip, .keep_last = 0},
+                 .failpoint = "snapshot.before_publish:sleep:3000@1"});
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 1}));
+}
+
 TEST_F(Checkpoint, KeepsTheNewestTwoUnlessToldOtherwise) {
   train<DDP>(1, {.max_steps = 7, .save_every = 2});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6}));
@@ -205,9 +213,17 @@ TEST_F(Checkpoint, KeepsTheFirstOneOfEveryEpochAndTheOldestOfAnHour) {
 }
 
 TEST_F(Checkpoint, IsSavedByTheClockOfRankZeroOnAllRanks) {
-  train<DDP>(2, {.snapshot = {.keep_last = 0}, .max_time = 1.2, .save_every_time = 0.3});
-  EXPECT_GE(steps().size(), 2u) << "one at the end, and one before";
-  EXPECT_LE(steps().size(), 5u) << "after 0.3, 0.6 and 0.9 seconds, perhaps after 1.2, and at the end";
+  constexpr double kAtOnce = 1e-9, kNever = 1e9;
+  train<DDP>(
+      2,
+      {.max_steps = 8, .snapshot = {.keep_last = 0}, .save_every_time = kAtOnce, .save_every_time_of_others = kNever});
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 6, 3}))
+      << "two steps behind the one that it was due in, and the end";
+  forget();
+  train<DDP>(
+      2,
+      {.max_steps = 8, .snapshot = {.keep_last = 0}, .save_every_time = kNever, .save_every_time_of_others = kAtOnce});
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{8}));
 }
 
 TEST_F(Checkpoint, OfAPlaceInUseIsRefusedWithItsOwner) {

@@ -2,7 +2,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,6 +47,74 @@ class FailedSave : public TrainingRun {
     }
   }
 };
+
+/// While training goes on, another run publishes a snapshot in the same place.
+struct Shared : Tokens {
+  std::filesystem::path place;
+  std::int64_t step = 0;
+  mutable int batches = 0;
+  Batch batch(std::span<const std::int64_t> indices) const {
+    if (++batches == 3) {
+      try {
+        save_snapshot(place, {.step = step, .settings = {}, .tensors = {{"model.theirs", at::ones({2})}}});
+      } catch (const Error&) {  // the other rank was faster
+      }
+    }
+    return Tokens::batch(indices);
+  }
+};
+
+class SharedPlace : public FailedSave,
+                    public testing::WithParamInterface<std::tuple<std::int64_t, SnapshotWriting, SnapshotFailure>> {};
+INSTANTIATE_TEST_SUITE_P(StepsWritingAndFailure, SharedPlace,
+                         testing::Combine(testing::Values(4, 9),
+                                          testing::Values(SnapshotWriting::foreground, SnapshotWriting::background),
+                                          testing::Values(SnapshotFailure::stop, SnapshotFailure::go_on)));
+
+TEST_P(SharedPlace, EndsTheRunOnAllRanksWhateverElseMayFail) {
+  const auto [step, writing, on_failure] = GetParam();
+  auto options = going_on(writing);
+  options.max_steps = 100;
+  options.snapshot.on_failure = on_failure;
+  auto data = std::make_shared<Shared>();
+  data->place = place();
+  data->step = step;
+  testing::internal::CaptureStderr();
+  try {
+    train<FSDP, Shared>(2, options, {}, data);
+    ADD_FAILURE() << "two runs mixed their snapshots";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    for (const char* rank : {"rank 0: ", "rank 1: "})
+      EXPECT_THAT(error.what(), HasSubstr(rank + (place() / Snapshots::folder_of(step)).string() +
+                                          "manifest.json is there already: another run saves its snapshots here"));
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("goes on")));
+  EXPECT_EQ(steps().front(), step);
+  EXPECT_LE(steps().size(), 2u) << "that of step 2, unless theirs came before it was published";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator{place()})
+    if (entry.path().filename().string().starts_with("rank-")) {
+      EXPECT_EQ(entry.path().parent_path().filename(), "step-00000002") << "nothing of this run lies among theirs";
+    }
+}
+
+class LostAnswer : public FailedSave, public testing::WithParamInterface<SnapshotWriting> {};
+INSTANTIATE_TEST_SUITE_P(Writing, LostAnswer,
+                         testing::Values(SnapshotWriting::foreground, SnapshotWriting::background));
+
+TEST_P(LostAnswer, OfTheLastSnapshotIsFoundOutByTheNextTry) {
+  train<FSDP>(2, going_on());
+  const auto expected = snapshot();
+  forget();
+  auto options = going_on(GetParam());
+  options.failpoint = "snapshot.after_publish:throw@3";
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the snapshot of step 6 failed and training goes on"));
+  EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2));
+  expect_same_bits(snapshot(), expected);
+  expect_whole();
+}
 
 class FailedSaveOn : public FailedSave, public testing::WithParamInterface<std::pair<int, SnapshotWriting>> {};
 INSTANTIATE_TEST_SUITE_P(RanksAndWriting, FailedSaveOn,

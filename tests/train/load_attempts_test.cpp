@@ -1,6 +1,7 @@
 // Starts that are killed while they load, and what the next start makes of it.
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -126,6 +127,31 @@ TEST_F(LoadAttempts, ARefusalWithAReasonIsNone) {
   other.n_embd = 8;
   for (int start = 0; start < 3; ++start) EXPECT_THROW(train<FSDP>(2, other), Error);
   EXPECT_EQ(attempts(4), 0);
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, after(6));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
+}
+
+/// Its loss is no number.
+struct Blank : Tokens {
+  Batch batch(std::span<const std::int64_t> indices) const {
+    auto batch = Tokens::batch(indices);
+    batch.num_tokens = 0;
+    return batch;
+  }
+};
+
+TEST_F(LoadAttempts, ALossThatIsNoNumberIsNone) {
+  train<FSDP>(2, after(4));
+  for (int start = 0; start < 3; ++start) {
+    try {
+      train<FSDP, Blank>(2, after(6));
+      ADD_FAILURE() << "trained on nothing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::numerics) << error.what();
+    }
+    EXPECT_EQ(attempts(4), 0);
+  }
   testing::internal::CaptureStderr();
   train<FSDP>(2, after(6));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));

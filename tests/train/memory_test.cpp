@@ -22,6 +22,7 @@
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
@@ -326,6 +327,40 @@ TEST(Plan, ForesaysAnAverageAndAccumulatedSteps) {
   expect_planned<FSDP>(4, kPlanned, in_pairs({.reduce_each_backward = false}), {.accumulation_steps = 3});
 }
 
+/// A bucket has about a layer and a half.
+template <class Config>
+Config in_buckets() {
+  Config config;
+  config.first_bucket_bytes = config.bucket_bytes = 300'000;
+  return config;
+}
+
+TEST(Plan, ForesaysStepsInBackward) {
+  const TrainingConfig plain{.grad_norm_clip = 0};
+  expect_planned<StepInBackward<DDP>>(2, kPlanned, in_buckets<DDPConfig>(), plain);
+  expect_planned<StepInBackward<ZeRO1>>(2, kPlanned, in_buckets<ZeROConfig>(), plain);
+  expect_planned<StepInBackward<ZeRO2>>(64, kPlanned, in_buckets<ZeROConfig>(), plain);
+  expect_planned<StepInBackward<FSDP>>(64, kPlanned, in_pairs(), plain);
+  expect_planned<Recompute<StepInBackward<DDP>>>(2, kPlanned, {.strategy = in_buckets<DDPConfig>()}, plain);
+  expect_planned<StepInBackward<Recompute<FSDP>>>(4, kPlanned, {.strategy = in_pairs()}, plain);
+  expect_planned<StepInBackward<FSDP>>(4, kPlanned, in_pairs(),
+                                       {.grad_norm_clip = 0, .accumulation_steps = 2, .ema_decay = 0.99});
+  auto deep = kPlanned;  // twenty layers are a segment of a single device
+  deep.layers = 92;
+  deep.length = 2;
+  expect_planned<StepInBackward<SingleDevice>>(1, deep, {}, plain);
+  // Where next to nothing is saved for backward, the gradients of the segments under way are what a step takes.
+  auto bare = kPlanned;
+  bare.layers = 30;
+  bare.length = bare.batch = 2;
+  const TrainingConfig accumulated{.grad_norm_clip = 0, .accumulation_steps = 2};
+  expect_planned<StepInBackward<DDP>>(2, bare, in_buckets<DDPConfig>(), plain);
+  expect_planned<StepInBackward<DDP>>(2, bare, in_buckets<DDPConfig>(), accumulated);
+  expect_planned<StepInBackward<ZeRO1>>(2, bare, in_buckets<ZeROConfig>(), accumulated);
+  expect_planned<StepInBackward<ZeRO2>>(2, bare, in_buckets<ZeROConfig>(), plain);
+  expect_planned<StepInBackward<FSDP>>(4, bare, in_pairs(), plain);
+}
+
 TEST(Plan, SharesOutByTheBytesOfTheStates) {
   const auto run = [&]<class Strategy>(Strategy*) {
     return plan_memory(
@@ -346,6 +381,9 @@ TEST(Plan, SharesOutByTheBytesOfTheStates) {
   expect(run(static_cast<ZeRO1*>(nullptr)), 1, 1, 0.5);
   expect(run(static_cast<ZeRO2*>(nullptr)), 1, 0.25, 0.5);
   expect(run(static_cast<FSDP*>(nullptr)), 0.25, 0.25, 0.5);
+  expect(run(static_cast<StepInBackward<DDP>*>(nullptr)), 1, 0, 2);
+  expect(run(static_cast<StepInBackward<ZeRO2>*>(nullptr)), 1, 0, 0.5);
+  expect(run(static_cast<StepInBackward<FSDP>*>(nullptr)), 0.25, 0, 0.5);
 }
 
 }  // namespace

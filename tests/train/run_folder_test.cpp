@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -83,7 +84,48 @@ TEST(TheRunFolder, IsKeptByARestartOfItsRun) {
   EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
   EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2") << "another start is another run";
   const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
-  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2") << "of two runs of one name the newer is restarted";
+}
+
+TEST(TheRunFolder, IsKeptByARestartAtAnotherTime) {
+  const TemporaryFolder folder;
+  const auto pattern = (folder.path() / "out-%Y/%H-%M-%S").string();
+  const auto make_run = [&](const char* day, const char* run) {  // as one of that day would have been made
+    folder.file(std::string{day} + "/run", std::string{run} + "\n");
+    return (folder.path() / day).string();
+  };
+  make_run("out-2001/01-01-01", "job 8");
+  make_run("other-2001/01-01-01", "job 7");
+  make_run("out-2001/01-01-01/deeper", "job 7");
+  Group alone;
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
+  const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
+  const auto made = make_run_folder(pattern, kRecord, alone);
+  EXPECT_EQ(made.string().find("2001"), std::string::npos) << "nothing of this run is there yet: " << made;
+  std::filesystem::remove_all(made);
+
+  const auto first = make_run("out-2002/02-02-02", "job 7");
+  const auto last = make_run("out-2001/03-03-03-2", "job 7");
+  std::filesystem::last_write_time(first + "/run",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours{1});
+  EXPECT_EQ(make_run_folder(pattern + '/', kRecord, alone), last);
+  EXPECT_EQ(read(last + "/config.yaml"), kRecord.yaml);
+}
+
+TEST(TheRunFolder, IsTheSameForAllRanksOfARestart) {
+  const TemporaryFolder folder;
+  folder.file("2001/run", "job 7\n");
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
+  const Variable restart{"TORCHELASTIC_RESTART_COUNT", "2"};
+  spawn_ranks(2, [&](Group& group) {
+    EXPECT_EQ(make_run_folder((folder.path() / "%Y").string(), kRecord, group), folder.path() / "2001");
+  });
+}
+
+TEST(TheRunFolder, IsNeverTheWorkingDirectory) {
+  Group alone;
+  EXPECT_TRUE(make_run_folder("./", kRecord, alone).empty());
+  EXPECT_TRUE(make_run_folder(".", kRecord, alone).empty());
 }
 
 TEST(TheRunFolder, IsTheOneThatASweepGives) {

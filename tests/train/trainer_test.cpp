@@ -246,6 +246,19 @@ TEST_F(Run, ComparesSettingsWithTheSnapshotByTheirPolicy) {
   EXPECT_NE(text.find("training.seed: 5 in the snapshot, 6 now"), std::string::npos) << text;
 }
 
+TEST_F(Run, SnapshotsKeepTheArgumentsAndAHashOfTheSettings) {
+  Group alone;
+  auto settings = config<SingleDevice>(1);
+  settings.training.save_dir = folder.string();
+  settings.settings = {{"training.seed", "5", Resume::must_match}};
+  settings.overrides = "- \"training.seed=5\"\n";
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  const auto snapshot = load_snapshot(folder).value();
+  EXPECT_EQ(snapshot.overrides, settings.overrides);
+  EXPECT_EQ(snapshot.config_hash, config_hash(settings.settings));
+  EXPECT_EQ(snapshot.optimizer, "AdamW");
+}
+
 TEST_F(Run, RefusesRanksThatWereStartedToDoDifferentThings) {
   const auto text = error_of(Errc::peer, [&] {
     spawn_ranks(2, [&](Group& group) {

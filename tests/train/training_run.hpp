@@ -48,9 +48,10 @@ struct RunOptions {
   SnapshotConfig snapshot = {};
   std::string failpoint = {};  ///< Met by the rank below.
   int failing_rank = 0;
-  double max_time = 0.0;
-  double save_every_time = 0.0;
+  double save_every_time = 0.0;  ///< Of rank 0.
+  double save_every_time_of_others = 0.0;
   std::int64_t n_embd = 16;
+  double grad_norm_clip = TrainingConfig{}.grad_norm_clip;
 };
 
 class TrainingRun : public testing::Test {
@@ -58,31 +59,31 @@ class TrainingRun : public testing::Test {
   std::filesystem::path place() const { return folder_ / "run"; }
 
   /// Trains up to a step, going on from what is in `place()`; ranks share a global batch of one size in every world.
-  template <class Strategy>
-  void train(int world_size, const RunOptions& options, const typename Strategy::Config& strategy = {}) {
+  template <class Strategy, class Data = Tokens>
+  void train(int world_size, const RunOptions& options, const typename Strategy::Config& strategy = {},
+             const std::shared_ptr<const Data>& data = std::make_shared<Data>()) {
     spawn_ranks(world_size, [&](Group& group) {
       if (!options.failpoint.empty() && group.rank() == options.failing_rank)
         ::setenv("DDPXX_FAILPOINT", options.failpoint.c_str(), 1);
-      using Train = Trainer<GPT, Tokens, AdamW, Float32, Strategy>;
+      using Train = Trainer<GPT, Data, AdamW, Float32, Strategy>;
       typename Train::Config config;
       config.batch_size = kGlobalBatch / group.size();
       config.strategy = strategy;
       config.training = {
           .max_steps = options.max_steps,
           .max_epochs = 0,
-          .max_time = options.max_time,
           .seed = 5,
+          .grad_norm_clip = options.grad_norm_clip,
           .ema_decay = 0.9,
           .save_dir = place().string(),
           .save_every = options.save_every,
-          // Whatever the other ranks' clocks would say.
-          .save_every_time = group.rank() == 0 ? options.save_every_time : options.save_every_time * 1e-9,
+          .save_every_time = group.rank() == 0 ? options.save_every_time : options.save_every_time_of_others,
           .metrics = (folder_ / "metrics.jsonl").string()};
       config.snapshot = options.snapshot;
       config.optimizer.learning_rate = 1e-2;
       at::manual_seed(3);
       const GPTConfig model{.n_layer = 2, .n_head = 2, .n_embd = options.n_embd, .dropout = options.dropout};
-      Train{group, std::make_shared<GPT>(model, 11, 8), std::make_shared<Tokens>(), config}.fit();
+      Train{group, std::make_shared<GPT>(model, 11, 8), data, config}.fit();
     });
   }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <net/if.h>
 #include <netdb.h>
+#include <sched.h>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -73,6 +74,40 @@ inline void survive_broken_pipes() {
   if (::sigaction(SIGPIPE, nullptr, &chosen) == 0 && chosen.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
+/// While it lives, threads that this one starts do not push a running thread off its core when they wake up. Gloo's own
+/// thread tries for the lock of a connection again and again: one that has taken the core from the holder of that lock
+/// spins until its time slice is over, three milliseconds, where one core is all that a rank has.
+class StartsPatientThreads {
+ public:
+  StartsPatientThreads() : changed_{::sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)} {}
+  StartsPatientThreads(const StartsPatientThreads&) = delete;
+  StartsPatientThreads& operator=(const StartsPatientThreads&) = delete;
+  ~StartsPatientThreads() {
+    if (changed_) set(SCHED_OTHER);
+  }
+
+ private:
+  static bool set(int policy) {
+    const ::sched_param normal{};
+    return ::sched_setscheduler(0, policy, &normal) == 0;  // of this thread
+  }
+
+  bool changed_;
+};
+
+/// How Gloo is to reach the ranks of `meeting`; this starts its thread.
+inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Meeting& meeting) {
+  const StartsPatientThreads patient;
+  auto address = local_address_towards(meeting.host);
+  if (!meeting.one_host && is_loopback(address)) address = outward_address();
+  // The time to join governs the connecting as well: a rank may die between the meeting and here.
+  if (address.empty() || std::getenv("GLOO_SOCKET_IFNAME") != nullptr)
+    return c10d::ProcessGroupGloo::Options::create_default(meeting.join_timeout);
+  auto options = c10d::ProcessGroupGloo::Options::create(meeting.join_timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  return options;
+}
+
 }  // namespace detail
 
 /// Connects the ranks that have met in `meeting` over Gloo. From now on the process ignores SIGPIPE.
@@ -81,16 +116,8 @@ inline void survive_broken_pipes() {
 inline Group connect_gloo(const Meeting& meeting) {
   detail::survive_broken_pipes();
   try {
-    // The time to join governs the connecting as well: a rank may die between the meeting and here.
-    auto options = c10d::ProcessGroupGloo::Options::create(meeting.join_timeout);
-    auto address = detail::local_address_towards(meeting.host);
-    if (!meeting.one_host && detail::is_loopback(address)) address = detail::outward_address();
-    if (address.empty() || std::getenv("GLOO_SOCKET_IFNAME") != nullptr)
-      options = c10d::ProcessGroupGloo::Options::create_default(meeting.join_timeout);
-    else
-      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
-    auto backend =
-        c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size, options);
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
+                                                               detail::gloo_options(meeting));
     backend->setTimeout(meeting.collective_timeout);
     return Group{std::move(backend), meeting.store, at::kCPU,
                  [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {

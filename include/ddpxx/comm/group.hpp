@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -45,8 +47,10 @@ class Group {
   /// Where tensors must lie to travel through this group.
   at::Device device() const noexcept { return device_; }
 
-  /// Ends the membership once every rank has come here; the group is then a world of one.
-  /// Ranks   Collective.
+  /// Ends the membership once every rank has come here; the group is then a world of one. Its parts that have not left
+  /// by themselves end with it, the last made first, whether or not somebody holds them still: nothing can be sent
+  /// through them any more.
+  /// Ranks   Collective, and nothing is under way in the parts.
   /// Errors  `peer` if a rank is gone.
   void leave() {
     if (!backend_) return;
@@ -55,6 +59,7 @@ class Group {
     } catch (const std::exception& e) {
       throw Error{Errc::peer, "leaving the group: a rank is gone"}.with("rank", rank()).with("cause", first_line(e));
     }
+    shut_down(*parts_);
     std::exchange(backend_, {})->shutdown();
     std::exchange(store_, {});
   }
@@ -64,18 +69,34 @@ class Group {
   Group part(int color, int rank, int size) {
     const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(color);
     if (size == 1) return Group{{}, {}, device_};
-    return connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
+    auto part = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
+    parts_->push_back({c10::weak_intrusive_ptr<c10d::Backend>{part.backend_}, part.parts_});
+    return part;
   }
 
   /// The backend itself, for collectives; null in a world of one.
   c10d::Backend* backend() const noexcept { return backend_.get(); }
 
  private:
+  /// What somebody else holds, and its own parts. The backend of a part that has left is gone.
+  struct Part {
+    c10::weak_intrusive_ptr<c10d::Backend> backend;
+    std::shared_ptr<std::vector<Part>> parts;
+  };
+  static void shut_down(std::vector<Part>& parts) {
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+      shut_down(*part->parts);
+      if (const auto backend = part->backend.lock()) backend->shutdown();
+    }
+    parts.clear();
+  }
+
   c10::intrusive_ptr<c10d::Backend> backend_;
   c10::intrusive_ptr<c10d::Store> store_;
   at::Device device_ = at::kCPU;
   ConnectPart connect_part_;
   int parts_made_ = 0;
+  std::shared_ptr<std::vector<Part>> parts_ = std::make_shared<std::vector<Part>>();
 };
 
 }  // namespace ddpxx

@@ -1,5 +1,5 @@
-// ddpxx/config/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets, or a
-// map in braces.
+// ddpxx/config/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets (or
+// in parentheses, as Python's tuples are written), or a map in braces.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct ArgumentMap {
 enum class Brackets { are_text, are_list };
 
 /// Quotes of either kind go, and inside them `\n`, `\t`, `\\`, `\"` and `\'` stand for one character. Where brackets
-/// are lists, `[1, 'a, b', [2]]` is one.
+/// are lists, `[1, 'a, b', [2]]` is one, and `(1, (2, 3))`; within square brackets a parenthesis is a character.
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
 
 /// Reads a map in braces.
@@ -41,8 +41,10 @@ class ArgumentReader {
   ArgumentReader(std::string_view text, const Position& place) : text_{text}, place_{place} {}
 
   ArgumentValue list() {
+    opens_ = text_.starts_with('(') ? "([" : "[";
+    const char end = text_.starts_with('(') ? ')' : ']';
     auto value = take_list();
-    if (problem_.empty() && !text_.empty()) problem_ = "nothing may follow the closing ]";
+    if (problem_.empty() && !text_.empty()) problem_ = std::string{"nothing may follow the closing "} + end;
     return {std::move(value), std::move(problem_)};
   }
 
@@ -107,15 +109,17 @@ class ArgumentReader {
   GivenValue take_list() {
     constexpr std::size_t kDeepest = 64;
     GivenValue list{.kind = GivenValue::Kind::list, .place = place_};
+    const char open = text_[0], close = open == '(' ? ')' : ']';
+    const std::string ends{',', close};
     text_.remove_prefix(1);
     if (++depth_ > kDeepest) problem_ = "nested more than 64 levels deep";
-    for (skip_spaces(); problem_.empty() && !text_.starts_with(']'); skip_spaces()) {
-      list.items.push_back(take_item(",]"));
+    for (skip_spaces(); problem_.empty() && !text_.starts_with(close); skip_spaces()) {
+      list.items.push_back(take_item(ends));
       skip_spaces();
       if (text_.starts_with(','))
         text_.remove_prefix(1);
-      else if (!text_.starts_with(']') && problem_.empty())
-        problem_ = text_.empty() ? "this [ is never closed" : "a comma is missing in the list";
+      else if (!text_.starts_with(close) && problem_.empty())
+        problem_ = text_.empty() ? std::string{"this "} + open + " is never closed" : "a comma is missing in the list";
     }
     if (problem_.empty()) text_.remove_prefix(1);
     --depth_;
@@ -123,11 +127,11 @@ class ArgumentReader {
   }
 
   GivenValue take_item(std::string_view ends) {
-    if (text_.starts_with('[')) return take_list();
+    if (!text_.empty() && opens_.find(text_[0]) != std::string_view::npos) return take_list();
     if (is_quote()) return take_quoted();
     auto item = plain(take_plain(ends));
     if (item.text.empty())
-      problem_ = ends.ends_with(']') ? "an item of the list is empty" : "an entry of the map is empty";
+      problem_ = ends.ends_with('}') ? "an entry of the map is empty" : "an item of the list is empty";
     return item;
   }
 
@@ -144,6 +148,7 @@ class ArgumentReader {
 
   std::string_view text_;
   Position place_;
+  std::string_view opens_ = "[";  // what begins a list within another
   std::size_t depth_ = 0;
   std::string problem_;
 };
@@ -152,7 +157,8 @@ class ArgumentReader {
 
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place) {
   detail::ArgumentReader reader{text, place};
-  return brackets == Brackets::are_list && text.starts_with('[') ? reader.list() : reader.text();
+  const bool opens = text.starts_with('[') || text.starts_with('(');
+  return brackets == Brackets::are_list && opens ? reader.list() : reader.text();
 }
 
 inline ArgumentMap read_argument_map(std::string_view text, const Position& place) {

@@ -1,6 +1,6 @@
 // ddpxx/config/arguments.hpp — the command line: `key=value`, `--key=value`, `--key value`, `--flag`, `--no-flag`,
-// `+map.key=value`, `~map.key`, and the options that are no settings: where files lie, and what is shown instead of
-// run.
+// `+map.key=value`, `~map.key`, a nanoGPT configuration `FILE.py`, and the options that are no settings: where files
+// lie, and what is shown instead of run.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/argument_value.hpp>
+#include <ddpxx/config/ignored_key.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
+#include <ddpxx/config/text_setting.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx {
@@ -147,7 +148,7 @@ class ArgumentsReader {
 
   bool is_switch(const std::string& key) const {
     const auto meaning = table_.meaning_of(key);
-    return meaning.row != nullptr && meaning.row->type->is_switch;
+    return meaning.row != nullptr ? meaning.row->type->is_switch : is_ignored_switch(table_, meaning);
   }
 
   /// `--key=value`, `--key value`, `--switch`, `--no-switch`; dashes in a key are underscores.
@@ -186,6 +187,9 @@ class ArgumentsReader {
     }
     if (argument.starts_with('-'))
       return complain(at_, "is no option; settings are written key=value, --help lists them");
+    // nanoGPT's `train.py config/train_gpt2.py`: a file and no setting.
+    if (equals == std::string::npos && argument.ends_with(".py"))
+      return line_.config_names.push_back({argument, place(at_)});
     const bool is_key = table_.meaning_of(argument).kind != KeyMeaning::Kind::unknown;
     if (equals == std::string::npos && !is_key && positional_ < table_.positionals.size())
       return say(at_, std::string{table_.positionals[positional_++]}, argument);
@@ -204,26 +208,8 @@ class ArgumentsReader {
   }
 
   void say(std::size_t index, const std::string& key, const std::string& text) {
-    const auto meaning = table_.meaning_of(key);
-    const bool is_value = meaning.row != nullptr;
-    if (is_value && meaning.row->type->is_map() && !meaning.entry && text.starts_with('{'))
-      return say_map(index, key, text);
-    const auto brackets = is_value && meaning.row->type->takes_list ? Brackets::are_list : Brackets::are_text;
-    auto read = read_argument_value(text, brackets, place(index));
-    if (!read.problem.empty()) return complain(index, read.problem);
-    line_.said.given.push_back({.path = key, .keys = places(key, index), .value = std::move(read.value)});
-  }
-
-  /// The map as it is given, and nothing else in it.
-  void say_map(std::size_t index, const std::string& key, const std::string& text) {
-    auto map = read_argument_map(text, place(index));
-    if (!map.problem.empty()) return complain(index, map.problem);
-    line_.said.given.push_back(
-        {.path = key, .keys = places(key, index), .value = {.kind = GivenValue::Kind::group, .place = place(index)}});
-    for (auto& [name, value] : map.entries) {
-      const auto path = path_in(key, name);
-      line_.said.given.push_back({.path = path, .keys = places(path, index), .value = std::move(value)});
-    }
+    if (auto problem = add_setting(line_.said, table_, key, text, place(index)); !problem.empty())
+      complain(index, std::move(problem));
   }
 
   const ConfigTable& table_;

@@ -17,6 +17,7 @@
 #include <ddpxx/config/document_text.hpp>
 #include <ddpxx/config/json.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/python_file.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/yaml.hpp>
@@ -24,8 +25,8 @@
 
 namespace ddpxx {
 
-/// What the file says by itself, read as JSON where its name ends in .json, and else as YAML. An empty file says
-/// nothing, with a notice. `order` is the file's place among the sources.
+/// What the file says by itself, read as JSON where its name ends in .json, as nanoGPT's Python where it ends in .py,
+/// and else as YAML. An empty file says nothing, with a notice. `order` is the file's place among the sources.
 /// Errors  `config`, naming the path and the reason, when the file cannot be read or has more than 16 MiB.
 inline Said read_config_file(const std::filesystem::path& path, std::size_t order);
 
@@ -39,7 +40,10 @@ namespace detail {
 
 inline Said read_config_file(const std::filesystem::path& path, std::shared_ptr<ConfigSource> source) {
   const auto text = read_config_bytes(path);
-  auto said = path.extension() == ".json" ? read_json(text, std::move(source)) : read_yaml(text, std::move(source));
+  const auto ending = path.extension();
+  auto said = ending == ".json" ? read_json(text, std::move(source))
+              : ending == ".py" ? read_python(text, std::move(source))
+                                : read_yaml(text, std::move(source));
   if (said.given.empty() && said.problems.empty()) {
     auto& notice = said.notices.emplace_back();
     notice.place = {said.source, 1, 1};

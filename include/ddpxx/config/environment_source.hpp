@@ -11,12 +11,10 @@
 #include <string_view>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
-#include <ddpxx/config/argument_value.hpp>
-#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text_setting.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx {
@@ -29,7 +27,7 @@ inline std::span<const char* const> environment_variables() {
 }
 
 /// What the variables say whose names start with the prefix. The rest of a name is a path: in any case, with `__` for
-/// the dot. Values are written as on the command line; the table tells which keys take lists.
+/// the dot. Values are written as on the command line, maps in braces too; the table tells which keys take lists.
 inline Said read_environment(std::string_view prefix, std::span<const char* const> variables, const ConfigTable& table);
 
 namespace detail {
@@ -57,43 +55,6 @@ inline std::shared_ptr<const ConfigSource> environment_source(std::string_view p
   return source;
 }
 
-/// What one variable says.
-class VariableReader {
- public:
-  VariableReader(Said& said, const ConfigTable& table, std::size_t index)
-      : said_{said}, table_{table}, place_{said.source, index + 1, 1} {}
-
-  void complain(std::string why) { said_.problems.push_back({place_, "", std::move(why)}); }
-
-  void say(const std::string& path, std::string_view text) {
-    const auto meaning = table_.meaning_of(path);
-    const bool is_whole_map = meaning.row != nullptr && meaning.row->type->is_map() && !meaning.entry;
-    if (is_whole_map && text.starts_with('{')) return say_map(path, text);
-    const bool takes_list = meaning.row != nullptr && meaning.row->type->takes_list;
-    auto read = read_argument_value(text, takes_list ? Brackets::are_list : Brackets::are_text, place_);
-    if (!read.problem.empty()) return complain(read.problem);
-    give(path, std::move(read.value));
-  }
-
- private:
-  /// The map as it is given, and nothing else in it.
-  void say_map(const std::string& path, std::string_view text) {
-    auto map = read_argument_map(text, place_);
-    if (!map.problem.empty()) return complain(map.problem);
-    give(path, {.kind = GivenValue::Kind::group, .place = place_});
-    for (auto& [key, value] : map.entries) give(path_in(path, key), std::move(value));
-  }
-
-  void give(const std::string& path, GivenValue value) {
-    said_.given.push_back(
-        {.path = path, .keys = std::vector<Position>(path_segments(path).size(), place_), .value = std::move(value)});
-  }
-
-  Said& said_;
-  const ConfigTable& table_;
-  Position place_;
-};
-
 }  // namespace detail
 
 inline Said read_environment(std::string_view prefix, std::span<const char* const> variables,
@@ -102,17 +63,18 @@ inline Said read_environment(std::string_view prefix, std::span<const char* cons
   std::map<std::string, std::string> names;
   for (std::size_t i = 0; i < said.source->lines.size(); ++i) {
     const std::string_view line = said.source->lines[i];
-    detail::VariableReader reader{said, table, i};
+    const Position place{said.source, i + 1, 1};
+    const auto complain = [&](std::string why) { said.problems.push_back({place, "", std::move(why)}); };
     const auto equals = line.find('=');
     const auto name = line.substr(0, equals);
     const auto path = detail::path_of_variable(name.substr(prefix.size()));
     const auto [first, is_new] = names.try_emplace(path, name);
     if (find_malformed_utf8(line) != std::string::npos)
-      reader.complain("is not UTF-8");
+      complain("is not UTF-8");
     else if (!is_new)
-      reader.complain("sets " + path + ", as " + first->second + " does; keep one of the two");
-    else
-      reader.say(path, line.substr(equals + 1));
+      complain("sets " + path + ", as " + first->second + " does; keep one of the two");
+    else if (auto problem = add_setting(said, table, path, line.substr(equals + 1), place); !problem.empty())
+      complain(std::move(problem));
   }
   return said;
 }

@@ -14,15 +14,14 @@
 #include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/interpolation.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/references.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/statements.hpp>
 #include <ddpxx/config/sweep_value.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
-#include <ddpxx/config/unknown_key.hpp>
-#include <ddpxx/config/yaml.hpp>
+#include <ddpxx/config/written_values.hpp>
 #include <ddpxx/core/describe.hpp>
-#include <ddpxx/core/environment.hpp>
 
 namespace ddpxx {
 
@@ -37,7 +36,13 @@ struct SetValue {
 class Filling {
  public:
   /// `config` is a struct of the type that `table` describes.
-  Filling(const ConfigTable& table, void* config) : table_{table}, config_{config}, history_(table.rows.size()) {}
+  Filling(const ConfigTable& table, void* config)
+      : table_{table},
+        config_{config},
+        history_(table.rows.size()),
+        references_{table, config, findings_, [this](std::size_t index) { resolve(index); }} {}
+  Filling(const Filling&) = delete;  // the references look back
+  Filling& operator=(const Filling&) = delete;
 
   /// Adds one source. All that it says holds together: it resets what earlier sources said, and nothing of its own.
   void apply(Said said) { sources_.emplace_back(std::move(said), table_, findings_); }
@@ -53,10 +58,9 @@ class Filling {
   /// Who set the value, the last one at the end; empty for a default.
   const std::vector<SetValue>& history(const ConfigRow& row) const { return history_[table_.index_of(row)]; }
 
-  /// The value's text before other settings and variables were put into it; none for others.
+  /// The value as YAML, before other settings and variables were put into it; none where nothing was.
   std::optional<std::string> as_written(const ConfigRow& row) const {
-    const auto found = written_.find(table_.index_of(row));
-    return found == written_.end() ? std::nullopt : std::optional{found->second};
+    return written_.print(table_.index_of(row), table_.print(row, config_));
   }
 
  private:
@@ -75,9 +79,6 @@ class Filling {
   void set(const ConfigRow& row, const MapKey& entry, const Given& given);
   void decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value);
   void resolve(std::size_t index);
-  std::optional<GivenValue> resolved(GivenValue value, const ConfigRow& row, const Given& given);
-  std::optional<GivenValue> value_of(const TextPiece& piece, const ConfigRow& row, const Given& given);
-  std::string chain_to(std::string_view end) const;
   void check_rules();
 
   const ConfigTable& table_;
@@ -86,9 +87,9 @@ class Filling {
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source that did
   std::map<std::size_t, std::vector<Waiting>> waiting_;
-  std::vector<std::size_t> resolving_;  // from the first asked for to the one at work
-  std::map<std::size_t, std::string> written_;
+  WrittenValues written_;
   Findings findings_;
+  References references_;
 };
 
 inline void Filling::finish() {
@@ -107,8 +108,9 @@ inline void Filling::choose_alternative(const ConfigRow& row) {
     const auto found = chosen.find({table_.index_of(*table_.find(row.path)), std::nullopt});
     if (found == chosen.end()) continue;
     const auto before = row.type->index(table_.field(row, std::as_const(config_)));
-    const auto value = resolved(found->second->value, row, *found->second);
-    if (value) decode(row, std::nullopt, *found->second, *value);
+    const auto& given = *found->second;
+    written_.note(table_.index_of(row), std::nullopt, given.value);
+    if (const auto value = references_.resolved(given.value, row, given)) decode(row, std::nullopt, given, *value);
     if (row.type->index(table_.field(row, std::as_const(config_))) != before) chosen_by_[table_.index_of(row)] = i;
   }
 }
@@ -206,94 +208,18 @@ inline void Filling::decode(const ConfigRow& row, const MapKey& entry, const Giv
 
 /// Sets what waits for the row, and before it whatever that names.
 inline void Filling::resolve(std::size_t index) {
+  if (!waiting_.contains(index)) return;
   const auto& row = table_.rows[index];
   auto waiting = std::move(waiting_[index]);
   waiting_.erase(index);
-  resolving_.push_back(index);
+  references_.begin(index);
   for (const auto& [given, entry] : waiting) {
-    const auto value = resolved(given->value, row, *given);
+    const auto value = references_.resolved(given->value, row, *given);
     if (!value) continue;
-    if (!entry && given->value.kind == GivenValue::Kind::text && !row.facts.is_secret)
-      written_[index] = given->value.text;
+    written_.note(index, entry, given->value);
     decode(row, entry, *given, *value);
   }
-  resolving_.pop_back();
-}
-
-/// The value with all that it names put in; none after a problem.
-inline std::optional<GivenValue> Filling::resolved(GivenValue value, const ConfigRow& row, const Given& given) {
-  if (!is_interpolated(value)) return value;
-  for (auto& item : value.items) {
-    auto inner = resolved(std::move(item), row, given);
-    if (!inner) return std::nullopt;
-    item = std::move(*inner);
-  }
-  if (value.kind != GivenValue::Kind::text) return value;
-  const auto [pieces, problem] = split_interpolation(value.text, row.path);
-  if (!problem.empty()) {
-    findings_.complain({value.place, given.path, problem}, row.path);
-    return std::nullopt;
-  }
-  std::string text;
-  for (const auto& piece : pieces) {
-    auto found = value_of(piece, row, given);
-    if (!found) return std::nullopt;
-    found->place = value.place;
-    if (pieces.size() == 1) return found;  // a list stays a list
-    if (found->kind != GivenValue::Kind::text) {
-      findings_.complain({value.place, given.path, "`" + piece.text + "` is no text that could stand within another"},
-                         row.path);
-      return std::nullopt;
-    }
-    text += found->text;
-  }
-  value.text = text;
-  return value;
-}
-
-inline std::optional<GivenValue> Filling::value_of(const TextPiece& piece, const ConfigRow& row, const Given& given) {
-  const auto fail = [&](const std::string& why) {
-    findings_.complain({given.value.place, given.path, why}, row.path);
-    return std::nullopt;
-  };
-  GivenValue value{.kind = GivenValue::Kind::text, .text = piece.text};
-  if (piece.kind == TextPiece::Kind::plain) return value;
-  if (piece.kind == TextPiece::Kind::variable) {
-    const auto set = environment(piece.text.c_str());
-    if (!set && !piece.otherwise)
-      return fail(chain_to("${oc.env:" + piece.text + "}") +
-                  ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}");
-    value.text = set ? *set : *piece.otherwise;
-    return value;
-  }
-  const auto meaning = table_.meaning_of(piece.text);
-  const auto* other = meaning.row == nullptr ? nullptr : table_.find_active(meaning.row->path, config_);
-  if (other == nullptr || meaning.entry) {
-    const bool known = meaning.kind == KeyMeaning::Kind::group || meaning.row != nullptr;
-    const auto first = known ? 0 : first_unknown_segment(table_, meaning.path);
-    return fail(chain_to("${" + piece.text + "}") + ": " +
-                (known ? "this is no single value"
-                       : explain_unknown_key(table_, meaning.path, first, path_segments(meaning.path).size())));
-  }
-  if (other->facts.is_secret) return fail(chain_to("${" + piece.text + "}") + ": a secret cannot be named");
-  if (row.chooses) return fail("the choice of an alternative can name variables only, as ${oc.env:NAME}");
-  const auto index = table_.index_of(*other);
-  if (std::ranges::find(resolving_, index) != resolving_.end())
-    return fail(chain_to(other->path) + ": these name each other in a circle");
-  if (waiting_.contains(index)) resolve(index);
-  const auto said = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
-  if (said.given.size() != 1 || said.given.front().path != "value")
-    return fail(chain_to("${" + piece.text + "}") + ": this is no single value");
-  auto found = said.given.front().value;
-  unescape_references(found);
-  return found;
-}
-
-/// `a -> b -> end`, along what is being resolved.
-inline std::string Filling::chain_to(std::string_view end) const {
-  std::string chain;
-  for (const auto index : resolving_) chain += table_.rows[index].path + " -> ";
-  return chain + std::string{end};
+  references_.end();
 }
 
 inline void Filling::check_rules() {

@@ -101,7 +101,8 @@ inline std::string help_text(const ConfigTable& table, std::string_view program,
   text += "  --errors=json       writes errors for programs to read\n";
   text += "  init [FILE]         writes a commented configuration to begin with\n\n";
   text +=
-      "A file may name others that it builds on: `include: base.yaml`. -m makes a sweep of lr=1,2 and seed=range(3).\n";
+      "A file may name others that it builds on: `include: base.yaml`. -m makes a sweep of lr=1,2 and seed=range(3).\n"
+      "A file of nanoGPT's, as in `config/train_gpt2.py batch_size=8`, is read for its lines NAME = VALUE, not run.\n";
   text += "What is set on the command line wins over the file, the file over the defaults.\n";
   text += "--KEY=VALUE and --KEY VALUE work too, and --KEY and --no-KEY where true or false is meant.\n";
   return text + detail::help_rows(table, "");

@@ -86,7 +86,10 @@ inline TextPiece read_reference(std::string_view inside, std::string_view path, 
   const auto colon = inside.find(':');
   const auto setting = absolute_path(inside, path);
   if (inside.empty()) problem = "${} names nothing";
-  if (colon != std::string_view::npos)
+  if (inside.starts_with("now:"))
+    problem = "${" + std::string{inside} + "} is not known; the name of a run folder takes " +
+              std::string{inside.substr(colon + 1)} + " itself";
+  else if (colon != std::string_view::npos)
     problem = "${" + std::string{inside} + "} is not known (allowed: ${a.b} for a setting, ${oc.env:NAME,DEFAULT})";
   if (!setting) problem = "${" + std::string{inside} + "} has more dots than there are groups around";
   return {.kind = TextPiece::Kind::setting, .text = setting.value_or("")};

@@ -6,8 +6,10 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <cstdint>
 #include <string>
 
+#include <ddpxx/config/duration_text.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {
@@ -27,9 +29,10 @@ std::string real_text(Real value) {
   return text;
 }
 
-/// `above 0`, `0 to 1`, `at least 1 and below 8`; empty without bounds.
+/// `above 0`, `0 to 1`, `at least 1 and below 8`, `above 0s`; empty without bounds.
 inline std::string range_text(const Range& range) {
-  const auto number = [](double value) {
+  const auto number = [&](double value) {
+    if (range.is_of_time) return nanoseconds_text(static_cast<std::int64_t>(std::llround(value * 1e9)));
     auto text = real_text(value);
     if (text.ends_with(".0")) text.resize(text.size() - 2);
     return text;

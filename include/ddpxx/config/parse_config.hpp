@@ -25,7 +25,7 @@
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/print_json.hpp>
-#include <ddpxx/config/problem_json.hpp>
+#include <ddpxx/config/refusal.hpp>
 #include <ddpxx/config/schema.hpp>
 #include <ddpxx/config/search_path.hpp>
 #include <ddpxx/config/source.hpp>
@@ -34,7 +34,6 @@
 #include <ddpxx/config/unknown_key.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/config_record.hpp>
-#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
@@ -50,7 +49,7 @@ struct ParseOptions {
 
 /// Defaults, then the files of --config-name, then the environment, then the other arguments. What shows something
 /// (--help, --cfg, --blame, --info, --schema, --completion, init) ends the program.
-/// A launched rank other than 0 leaves notices to rank 0.
+/// A launched rank other than 0 leaves notices to rank 0, and problems too (refusal.hpp).
 /// Errors  `config`, with every problem and its place, one after the other.
 template <ConfigStruct Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options = {});
@@ -61,15 +60,12 @@ ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const Par
 
 namespace detail {
 
-/// Of several ranks the first one speaks.
-inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
-
 inline void print_notices(const std::vector<ConfigProblem>& notices) {
   if (!is_first_rank()) return;
   for (const auto& notice : notices)
     Log{0}.info(
         to_text(notice.place) + ": " +
-        (notice.place.source && notice.place.source->is_file() && !notice.path.empty() ? notice.path + ": " : "") +
+        (notice.place.source && leaves_key_open(notice.place) && !notice.path.empty() ? notice.path + ": " : "") +
         notice.text);
 }
 
@@ -99,7 +95,7 @@ class Parsing {
     show_what_needs_no_values();
     read_sources();
     filling_.finish();
-    if (!filling_.problems().empty()) refuse();
+    if (!filling_.problems().empty()) refuse_config(filling_.problems(), line_.errors);
     show_values();
     print_notices(filling_.notices());
     std::string said;
@@ -116,9 +112,13 @@ class Parsing {
     if (line_.deed != ConfigDeed::help) return;
     if (line_.subject.text.empty()) show(help_text(table_, program_, options_.config_path.string()));
     auto text = help_text(table_, line_.subject.text);
-    if (text.empty())
-      throw Error{Errc::config, problem_report({{line_.subject.place, "", explain_unknown_path(line_.subject.text)}})};
+    if (text.empty()) refuse_subject(explain_unknown_path(line_.subject.text));
     show(text);
+  }
+
+  /// Says what is wrong with the word behind --help or init.
+  [[noreturn]] void refuse_subject(std::string why) const {
+    refuse_config({{line_.subject.place, "", std::move(why)}}, line_.errors);
   }
 
   std::string explain_unknown_path(std::string_view path) const {
@@ -130,14 +130,23 @@ class Parsing {
     if (!is_first_rank()) show("");
     if (line_.subject.text.empty()) show(starter_yaml(table_, program_ + ".schema.json"));
     const std::filesystem::path file = line_.subject.text;
-    if (file.extension() == ".json") throw Error{Errc::config, "init writes YAML: name the file .yaml"};
+    if (file.extension() == ".json") refuse_subject("init writes YAML: name the file .yaml");
     auto schema = file;
     schema.replace_extension(".schema.json");
     for (const auto& [path, text] : {std::pair{file, starter_yaml(table_, schema.filename().string())},
                                      std::pair{schema, json_schema(table_, program_)}})
-      if (!create_file_atomic(path, bytes_of(text)))
-        throw Error{Errc::config, "init: " + path.string() + " is there already; choose another name, or remove it"};
+      write_new(path, text);
     show("wrote " + file.string() + " and " + schema.string() + '\n');
+  }
+
+  void write_new(const std::filesystem::path& path, std::string_view text) const {
+    bool is_new = false;
+    try {
+      is_new = create_file_atomic(path, bytes_of(text));
+    } catch (const Error& error) {
+      refuse_subject(error.what());
+    }
+    if (!is_new) refuse_subject(path.string() + " is there already; choose another name, or remove it");
   }
 
   void read_sources() {
@@ -162,13 +171,6 @@ class Parsing {
     filling_.apply(std::move(said));
   }
 
-  [[noreturn]] void refuse() const {
-    const auto& problems = filling_.problems();
-    if (line_.errors == ErrorStyle::text) throw Error{Errc::config, problem_report(problems)};
-    if (is_first_rank()) std::cerr << problems_as_json(problems) << std::endl;
-    std::exit(static_cast<int>(Errc::config));
-  }
-
   void show_values() const {
     if (line_.deed == ConfigDeed::blame) show(blame_yaml(table_, config_, filling_));
     if (line_.deed == ConfigDeed::info) show(info());
@@ -176,7 +178,7 @@ class Parsing {
     if (line_.deed == ConfigDeed::print)
       show(print_yaml(table_, config_, [&](const ConfigRow& row) {
         const auto written = filling_.as_written(row);
-        return written && !line_.resolve ? yaml_quoted(*written) : table_.print(row, config_);
+        return written && !line_.resolve ? *written : table_.print(row, config_);
       }));
   }
 

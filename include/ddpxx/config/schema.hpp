@@ -15,9 +15,11 @@
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/config/help.hpp>
+#include <ddpxx/config/ignored_key.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/print_json.hpp>
 #include <ddpxx/config/schema_value.hpp>
+#include <ddpxx/config/several.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/unknown_key.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -127,6 +129,9 @@ class SchemaWriter {
       if (property.is_null()) continue;
       if (path_in(path, name) != table_.meaning_of(path_in(written, name)).path) property["doNotSuggest"] = true;
       properties[name] = std::move(property);
+      const auto list = name.substr(0, name.find('['));
+      const auto count = list == name ? 0 : count_of_several(table_, path_in(written, list));
+      if (count > 0) properties[list] = list_of_several(path_in(written, list), count, scope);
     }
     return {{"type", {"object", "null"}}, {"properties", std::move(properties)}, {"additionalProperties", false}};
   }
@@ -134,14 +139,48 @@ class SchemaWriter {
   /// Null where nothing may be written.
   Json property_of(const std::string& written, const FieldPlace& scope) const {
     const auto meaning = table_.meaning_of(written);
-    if (meaning.kind == KeyMeaning::Kind::ignored)
-      return {{"description", "Is ignored: " + std::string{meaning.reason}}, {"doNotSuggest", true}};
+    if (meaning.kind == KeyMeaning::Kind::ignored) return ignored_schema(meaning);
     if (meaning.kind == KeyMeaning::Kind::unknown) return group_of_aliases(written, scope);
     const auto own = schema_in(scope, written, meaning.path);
     if (!own.is_null() || scope.variant == FieldPlace::kRoot)
       return own.is_null() ? schema_anywhere(meaning.path) : own;
     // A name that leads out of the alternative.
     return written == meaning.path ? own : schema_in({}, written, meaning.path);
+  }
+
+  Json ignored_schema(const KeyMeaning& meaning) const {
+    Json schema{{"description", "Is ignored: " + std::string{meaning.reason}}, {"doNotSuggest", true}};
+    const auto values = values_of_ignored(table_, meaning);
+    if (is_ignored_switch(table_, meaning))
+      schema["enum"] = truths_like(values);
+    else if (!values.empty())
+      schema["enum"] = values;
+    return schema;
+  }
+
+  /// Every way to write what one of the texts means.
+  static Json truths_like(const std::vector<std::string>& values) {
+    auto all = Json::array();
+    for (const bool truth : {true, false}) {
+      if (std::ranges::none_of(values, [&](const auto& value) { return read_bool(value) == truth; })) continue;
+      all.push_back(truth);
+      all.push_back(truth ? 1 : 0);
+      for (const char* text : {"true",  "True",  "TRUE",  "yes", "Yes", "YES", "on",  "On",  "ON",  "1",
+                               "false", "False", "FALSE", "no",  "No",  "NO",  "off", "Off", "OFF", "0"})
+        if (read_bool(text) == truth) all.push_back(text);
+    }
+    return all;
+  }
+
+  /// Of a key that stands for several settings.
+  Json list_of_several(const std::string& written, std::size_t count, const FieldPlace& scope) const {
+    auto items = Json::array();
+    for (std::size_t i = 0; i < count; ++i) items.push_back(property_of(item_key(written, i), scope));
+    return {{"type", "array"},
+            {"items", std::move(items)},
+            {"minItems", count},
+            {"maxItems", count},
+            {"doNotSuggest", true}};
   }
 
   /// What is no group, though names in it lead somewhere.

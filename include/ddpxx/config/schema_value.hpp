@@ -83,7 +83,8 @@ inline nlohmann::ordered_json number_schema(const ValueShape& shape, const Field
   constexpr long double kMost = std::numeric_limits<double>::max();
   const bool is_real = shape.kind == ValueShape::Kind::real;
   nlohmann::ordered_json schema{{"type", {is_real ? "number" : "integer", "string"}}};
-  const auto& [low, high] = facts.range;
+  const auto& low = facts.range.low;
+  const auto& high = facts.range.high;
   add_bound(schema, low, is_real ? -kMost : shape.lowest, "minimum", "exclusiveMinimum");
   add_bound(schema, high, is_real ? kMost : shape.highest, "maximum", "exclusiveMaximum");
   auto pattern = NumberPatterns{}.of_number(shape, facts.unit);

@@ -61,6 +61,15 @@ inline std::string to_text(const Position& place) {
          shown(line.substr(std::min(equals + 1, line.size())), kLongestLine);
 }
 
+/// True where the text of the place does not say which key it is about: it names a place in a file, or none, or an
+/// argument that is a value alone. Arguments and variables are quoted whole, and with that their keys.
+inline bool leaves_key_open(const Position& place) {
+  if (!place.source || place.source->is_file()) return true;
+  if (!place.source->is_command_line() || place.line == 0 || place.line > place.source->lines.size()) return false;
+  const auto& argument = place.source->lines[place.line - 1];
+  return argument.find('=') == std::string::npos && argument.find_first_of("-+~") != 0;
+}
+
 /// What stands behind a key.
 struct GivenValue {
   enum class Kind { text, list, none, group };
@@ -118,8 +127,7 @@ inline std::string excerpt(const Position& place) {
 inline std::string to_text(const ConfigProblem& problem) {
   const bool in_file = problem.place.source && problem.place.source->is_file();
   std::string text = ddpxx::to_text(problem.place) + ": ";
-  // An argument or a variable is quoted whole, which names the key.
-  if (!problem.path.empty() && (!problem.place.source || in_file)) text += harmless(problem.path) + ": ";
+  if (!problem.path.empty() && leaves_key_open(problem.place)) text += harmless(problem.path) + ": ";
   text += problem.text;
   if (in_file) text += excerpt(problem.place);
   return text;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/ignored_key.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/several.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
@@ -63,6 +66,7 @@ class Statements {
   void hide_secret(Given& given) const;
   void choose(const Given& given);
   void choose_row(const Given& given, const KeyMeaning& meaning);
+  void choose_parts(const Given& given, const std::string& canonical, std::size_t count);
   void ignore(const Given& given, const KeyMeaning& meaning);
   void refuse(const Given& given, const std::string& canonical);
 
@@ -70,6 +74,7 @@ class Statements {
   const ConfigTable& table_;
   Findings& findings_;
   Chosen chosen_;
+  std::deque<Given> parts_;  // of what is said of several settings at once; a deque, for they are pointed to
 };
 
 namespace detail {
@@ -97,7 +102,10 @@ inline void Statements::hide_secret(Given& given) const {
 inline void Statements::choose(const Given& given) {
   const auto meaning = table_.meaning_of(given.path);
   if (meaning.kind == KeyMeaning::Kind::ignored) return ignore(given, meaning);
-  if (meaning.kind == KeyMeaning::Kind::unknown) return refuse(given, meaning.path);
+  if (meaning.kind == KeyMeaning::Kind::unknown) {
+    const auto several = given.removes ? 0 : count_of_several(table_, given.path);
+    return several > 0 ? choose_parts(given, meaning.path, several) : refuse(given, meaning.path);
+  }
   if (meaning.kind == KeyMeaning::Kind::value) return choose_row(given, meaning);
   const bool says_nothing = is_null(given.value) || given.value.kind == GivenValue::Kind::group;
   if (says_nothing && !given.removes) return;
@@ -132,8 +140,22 @@ inline void Statements::choose_row(const Given& given, const KeyMeaning& meaning
   }
 }
 
-/// One notice for all that lies in an ignored group.
+inline void Statements::choose_parts(const Given& given, const std::string& canonical, std::size_t count) {
+  const auto& value = given.value;
+  if (value.kind != GivenValue::Kind::list)
+    return findings_.complain({value.place, given.path, not_a_list(value)}, canonical);
+  if (value.items.size() != count)
+    return findings_.complain(
+        {value.place, given.path,
+         "needs " + std::to_string(count) + " items, and has " + std::to_string(value.items.size())},
+        canonical);
+  for (auto& part : parts_of(given)) choose(parts_.emplace_back(std::move(part)));
+}
+
+/// One notice for all that lies in an ignored group; a problem for a value that is not what happens anyway.
 inline void Statements::ignore(const Given& given, const KeyMeaning& meaning) {
+  if (auto problem = problem_of_ignored(table_, meaning, given.value); !problem.empty())
+    return findings_.complain({given.value.place, given.path, std::move(problem)}, meaning.path);
   const auto written = path_segments(given.path);
   const auto count = std::min(path_segments(meaning.path).size(), written.size());
   const ConfigProblem notice{given.keys[count - 1], path_of(written, count), std::string{meaning.reason}};

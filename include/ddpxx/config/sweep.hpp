@@ -15,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/secret_key.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/sweep_value.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/sweep.hpp>
 
@@ -30,15 +32,16 @@ inline bool asks_for_sweep(std::span<const std::string> arguments) {
   return has("--multirun") || (has("-m") && std::ranges::any_of(arguments, is_setting));
 }
 
-/// The sweep that the arguments (those behind the program's name) ask for; none when they ask for none.
+/// The sweep that the arguments (those behind the program's name) ask for; none when they ask for none. What a job has
+/// to show of its secrets is `***`: the config's, if its table is there, and else what sounds like one.
 /// Errors  `config`, with every problem and its argument.
-inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments);
+inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table = nullptr);
 
-/// The same for a main() of ours, to which -m alone says enough.
-inline std::optional<Sweep> read_sweep(int argc, const char* const* argv) {
+/// The same for a main() of ours, to which -m alone says enough: `read_sweep(argc, argv, table_of<MyConfig>())`.
+inline std::optional<Sweep> read_sweep(int argc, const char* const* argv, const ConfigTable& table) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   std::ranges::replace(arguments, "-m", "--multirun");
-  return read_sweep(arguments);
+  return read_sweep(arguments, &table);
 }
 
 /// All combinations of the arguments' values, the last argument's fastest. Arguments that stand for one value are in
@@ -50,7 +53,7 @@ namespace detail {
 
 class SweepReader {
  public:
-  explicit SweepReader(std::span<const std::string> arguments) {
+  explicit SweepReader(std::span<const std::string> arguments, const ConfigTable* table = nullptr) : table_{table} {
     source_->kind = ConfigSource::Kind::arguments;
     source_->lines.assign(arguments.begin(), arguments.end());
   }
@@ -87,6 +90,7 @@ class SweepReader {
     std::string front;
     std::string shown_front;
     std::vector<std::string> values;
+    bool is_secret = false;
   };
 
   void complain(std::size_t index, std::string why) {
@@ -151,7 +155,8 @@ class SweepReader {
     }
     auto read = read_sweep_value(std::string_view{argument}.substr(value_at));
     if (!read.problem.empty()) complain(taken_[index], read.problem);
-    return {argument.substr(0, value_at), shown_front, std::move(read.values)};
+    const auto key = std::string_view{shown_front}.substr(0, shown_front.size() - 1);
+    return {argument.substr(0, value_at), shown_front, std::move(read.values), is_secret_key(key, table_)};
   }
 
   static SweepJob job(std::size_t number, const std::vector<Varied>& all) {
@@ -159,12 +164,16 @@ class SweepReader {
     job.arguments.resize(all.size());
     for (std::size_t left = number, i = all.size(); i-- > 0; left /= all[i].values.size())
       job.arguments[i] = all[i].front + all[i].values[left % all[i].values.size()];
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].values.size() > 1)
-        job.varied.push_back(all[i].shown_front + job.arguments[i].substr(all[i].front.size()));
+    const bool has_secrets = std::ranges::any_of(all, &Varied::is_secret);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto value = all[i].is_secret ? "***" : job.arguments[i].substr(all[i].front.size());
+      if (all[i].values.size() > 1) job.varied.push_back(all[i].shown_front + value);
+      if (has_secrets) job.shown.push_back(all[i].front + value);
+    }
     return job;
   }
 
+  const ConfigTable* table_;
   std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
   std::vector<std::size_t> taken_;  // the arguments that are the program's
   std::size_t at_ = 0;
@@ -180,9 +189,9 @@ inline std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments
   return reader.jobs();
 }
 
-inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments) {
+inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table) {
   if (!asks_for_sweep(arguments)) return std::nullopt;
-  detail::SweepReader reader{arguments};
+  detail::SweepReader reader{arguments, table};
   reader.take_options();
   auto jobs = reader.jobs();
   return Sweep{std::move(reader).options(), std::move(jobs)};

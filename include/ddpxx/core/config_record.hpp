@@ -10,7 +10,7 @@ namespace ddpxx {
 struct ConfigRecord {
   Settings settings{};      ///< Every value.
   std::string yaml{};       ///< The same as a file that reads back equal, with who set what as comments.
-  std::string overrides{};  ///< The arguments that set something, as they were given: a YAML list.
+  std::string overrides{};  ///< The arguments that set something, as given but for secrets: a YAML list.
 };
 
 }  // namespace ddpxx

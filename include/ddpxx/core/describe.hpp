@@ -52,18 +52,40 @@ struct Bound {
   bool open = false;  ///< The value itself is not allowed.
 };
 
-/// The numbers a field takes. Without a bound on that side an infinity is refused; `at_most(infinity)` allows it. NaN
-/// is never taken.
+/// A std::chrono duration.
+template <class T>
+concept DurationLike = requires(const T& duration) {
+  typename T::period;
+  duration.count();
+};
+
+/// Where a range ends: a number; or a std::chrono duration, which stands for its seconds.
+struct BoundValue {
+  double value;
+
+  // Implicit, so that a range reads above(0), below(1h).
+  constexpr BoundValue(double number) : value{number} {}  // NOLINT(google-explicit-constructor)
+  template <DurationLike Duration>
+  constexpr BoundValue(Duration duration)  // NOLINT(google-explicit-constructor)
+      : value{static_cast<double>(duration.count()) * static_cast<double>(Duration::period::num) /
+              static_cast<double>(Duration::period::den)} {}
+};
+
+/// The numbers a field takes, or the durations. Without a bound on that side an infinity is refused;
+/// `at_most(infinity)` allows it. NaN is never taken.
 struct Range {
   std::optional<Bound> low{};
   std::optional<Bound> high{};
+  bool is_of_time = false;  ///< Of a std::chrono duration: the bounds are seconds.
 };
 
-constexpr Range above(double low) { return {.low = Bound{low, true}}; }
-constexpr Range at_least(double low) { return {.low = Bound{low, false}}; }
-constexpr Range below(double high) { return {.high = Bound{high, true}}; }
-constexpr Range at_most(double high) { return {.high = Bound{high, false}}; }
-constexpr Range between(double low, double high) { return {.low = Bound{low, false}, .high = Bound{high, false}}; }
+constexpr Range above(BoundValue low) { return {.low = Bound{low.value, true}}; }
+constexpr Range at_least(BoundValue low) { return {.low = Bound{low.value, false}}; }
+constexpr Range below(BoundValue high) { return {.high = Bound{high.value, true}}; }
+constexpr Range at_most(BoundValue high) { return {.high = Bound{high.value, false}}; }
+constexpr Range between(BoundValue low, BoundValue high) {
+  return {.low = Bound{low.value, false}, .high = Bound{high.value, false}};
+}
 
 /// The texts a string field takes; or the names of a variant's alternatives, in the order of its types.
 struct Choices {
@@ -109,10 +131,12 @@ struct Alias {
 };
 
 /// A key or group that is accepted and not applied, with one notice that says why; a root config lists them in
-/// `static constexpr auto ignored()`.
+/// `static constexpr auto ignored()`. Where `only` names values, they are what happens anyway, and others are refused:
+/// `Ignored{"bias", "every layer has one", choices("true")}`.
 struct Ignored {
   std::string_view key;
   std::string_view reason;
+  Choices only{};
 };
 
 /// A value of an enum and the text that stands for it; the first text of a value is the one that is printed.
@@ -178,7 +202,9 @@ inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::same_as<T, bo
 
 template <class Owner, class Value>
 constexpr void add_fact(FieldFacts& facts, const Range& range) {
-  static_assert(is_number<Value>, "field: a range (above, at_least, below, at_most, between) needs a number");
+  static_assert(is_number<Value> || DurationLike<Value>,
+                "field: a range (above, at_least, below, at_most, between) needs a number or a std::chrono duration");
+  facts.range.is_of_time = DurationLike<Value>;
   if (range.low) facts.range.low = range.low;
   if (range.high) facts.range.high = range.high;
 }

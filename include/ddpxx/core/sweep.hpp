@@ -14,7 +14,11 @@ namespace ddpxx {
 struct SweepJob {
   std::size_t number = 0;                ///< From 0.
   std::vector<std::string> arguments{};  ///< All that the program gets.
-  std::vector<std::string> varied{};     ///< Those in which the jobs differ, each with its key.
+  std::vector<std::string> varied{};     ///< Those in which the jobs differ, each with its key; secrets as `***`.
+  std::vector<std::string> shown{};      ///< All arguments with secrets as `***`; empty where there are none.
+
+  /// The arguments as they may be written down.
+  const std::vector<std::string>& for_the_record() const { return shown.empty() ? arguments : shown; }
 };
 
 enum class SweepDeed { run, print, write_slurm_array };

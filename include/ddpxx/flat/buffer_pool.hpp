@@ -1,6 +1,7 @@
 // ddpxx/flat/buffer_pool.hpp — memory that comes and goes every step, kept for the next time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -20,9 +21,11 @@ namespace ddpxx {
 class BufferPool {
  public:
   /// Gives `tensor`, a whole 1-D storage of its own, memory again; nothing if it has some.
-  void lend(const at::Tensor& tensor) {
+  void lend(const at::Tensor& tensor) { lend(tensor, tensor.numel()); }
+  /// The same, with room for `numel` elements, which are at least those of the tensor: see common_room.
+  void lend(const at::Tensor& tensor, std::int64_t numel) {
     auto* storage = tensor.storage().unsafeGetStorageImpl();
-    const auto bytes = static_cast<std::size_t>(tensor.numel()) * tensor.dtype().itemsize();
+    const auto bytes = static_cast<std::size_t>(numel) * tensor.dtype().itemsize();
     if (storage->nbytes() == bytes) return;
     storage->set_data_ptr_noswap(take(tensor, bytes));
     storage->set_nbytes(bytes);
@@ -53,6 +56,12 @@ class BufferPool {
     storage->set_nbytes(bytes);
     tensor.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
     return tensor;
+  }
+
+  /// The room that a tensor is lent so that buffers of different sizes can serve one after the other: the largest's
+  /// for all that come near it, else its own.
+  static constexpr std::int64_t common_room(std::int64_t numel, std::int64_t largest) {
+    return numel > largest / 2 ? std::max(numel, largest) : numel;
   }
 
   /// Gives back to the system what nobody has borrowed.

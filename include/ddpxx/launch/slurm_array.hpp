@@ -17,11 +17,13 @@ inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& co
 
 namespace detail {
 
-/// The part that every element runs; the number of the job is in `job`, its arguments in `arguments`.
+/// The part that every element runs; the number of the job is in `job`, its arguments in `arguments`, and in `shown` as
+/// they may be written down, unless that is the same.
 inline constexpr const char* kSlurmFrame = R"(mkdir -p "$folder" || exit 4
 q="'"
 overrides='[]'
-if ((${#arguments[@]} > 0)); then overrides=$(printf -- "- '%s'\n" "${arguments[@]//$q/$q$q}"); fi
+if ((${#shown[@]} == 0)); then shown=("${arguments[@]}"); fi
+if ((${#shown[@]} > 0)); then overrides=$(printf -- "- '%s'\n" "${shown[@]//$q/$q$q}"); fi
 if [[ -e $folder/overrides.yaml && $(<"$folder/overrides.yaml") != "$overrides" ]]; then
   echo "$folder belongs to another sweep; choose another --sweep-dir" >&2
   exit 2
@@ -71,8 +73,11 @@ inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& co
        << "job=$SLURM_ARRAY_TASK_ID\n"
        << "folder=" << shell_word(folder.lexically_normal().string()) << "/$job\n"
        << "case $job in\n";
-  for (const auto& job : sweep.jobs)
-    text << "  " << job.number << ") arguments=(" << detail::shell_line(job.arguments) << ") ;;\n";
+  for (const auto& job : sweep.jobs) {
+    text << "  " << job.number << ") arguments=(" << detail::shell_line(job.arguments) << ')';
+    if (!job.shown.empty()) text << " shown=(" << detail::shell_line(job.shown) << ')';
+    text << " ;;\n";
+  }
   text << "  *) echo \"there is no job $job\" >&2; exit 2 ;;\nesac\n\n"
        << detail::kSlurmFrame << '\n'
        << detail::slurm_step(command) << detail::kSlurmEnd;

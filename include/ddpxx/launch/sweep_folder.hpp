@@ -40,7 +40,8 @@ inline constexpr const char* kRunFolderVariable = "DDPXX_RUN_FOLDER";
 /// `multirun/<date>_<time>`, of the local time.
 inline std::filesystem::path new_sweep_name();
 
-/// The job's arguments as a list in YAML: a folder that has another one belongs to another sweep.
+/// The job's arguments as a list in YAML: a folder that has another one belongs to another sweep. Secrets are not among
+/// them: a sweep goes on with another password.
 inline std::string overrides_text(std::span<const std::string> arguments);
 
 /// The folder of a sweep that runs. While it lives, no other sweep runs in it.
@@ -124,7 +125,7 @@ inline SweepFolder::SweepFolder(const std::filesystem::path& wanted, std::span<c
   for (const auto& job : jobs) {
     const auto overrides = path(job) / "overrides.yaml";
     if (!std::filesystem::exists(overrides, failure)) continue;
-    if (read_file(overrides, Errc::storage) == overrides_text(job.arguments)) continue;
+    if (read_file(overrides, Errc::storage) == overrides_text(job.for_the_record())) continue;
     throw Error{Errc::config, path(job).string() + " belongs to another sweep: the arguments in its overrides.yaml " +
                                   "are not those of job " + std::to_string(job.number) +
                                   "; choose another --sweep-dir, or remove the folder"};
@@ -150,7 +151,7 @@ inline Descriptor SweepFolder::begin(const SweepJob& job) const {
   if (failure) throw Error{Errc::storage, "cannot make " + folder.string() + ": " + failure.message()};
   std::filesystem::remove(folder / "status", failure);
   if (failure) throw Error{Errc::storage, "cannot remove " + (folder / "status").string() + ": " + failure.message()};
-  write_file_atomic(folder / "overrides.yaml", overrides_text(job.arguments));
+  write_file_atomic(folder / "overrides.yaml", overrides_text(job.for_the_record()));
   Descriptor log{::open((folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
   if (!log) throw file_error(Errc::storage, "cannot write", folder / "log");
   return log;

@@ -180,7 +180,7 @@ inline int run_sweep(const Sweep& sweep, const SweepCommand& command) {
   if (sweep.options.deed == SweepDeed::print) {
     for (const auto& job : sweep.jobs) {
       auto words = command.words;
-      words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+      words.insert(words.end(), job.for_the_record().begin(), job.for_the_record().end());
       std::cout << job.number << ": " << detail::shell_line(words) << '\n';
     }
     return 0;

@@ -29,6 +29,7 @@ template <WeightDecay kDecay>
 class FusedAdam {
  public:
   using Config = AdamWConfig;
+  static constexpr const char* kPythonName = kDecay == WeightDecay::decoupled ? "AdamW" : "Adam";
 
   FusedAdam(const Config& config, std::span<const Slice> slices)
       : config_{config}, moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {

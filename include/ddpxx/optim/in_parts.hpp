@@ -16,7 +16,8 @@
 namespace ddpxx {
 
 /// The segments of an arena, each with an `Optimizer` of its own. Once each part has been stepped, values and state are
-/// those of one optimizer over all slices, bit for bit: nothing in a step joins elements.
+/// those of one optimizer over all slices, bit for bit: nothing in a step joins elements. A segment without elements,
+/// of parameters that have none, is a part without slices and without state.
 template <SliceOptimizer Optimizer>
 class OptimizerInParts {
  public:
@@ -49,17 +50,20 @@ class OptimizerInParts {
   void resume_at(std::int64_t step) {
     for (auto& part : parts_) {
       part.resume_at(step);
-      if constexpr (requires { part.step_count(); }) {
-        const c10::NoGradGuard no_grad;
-        at::Tensor{part.step_count()}.copy_(step_count());
-      }
+      if constexpr (requires { part.step_count(); })
+        if (part.step_count().defined()) {
+          const c10::NoGradGuard no_grad;
+          at::Tensor{part.step_count()}.copy_(step_count());
+        }
     }
   }
-  /// No part leaves a step out, so that all have the same.
+  /// No part leaves a step out, so that all that count have the same.
   at::Tensor step_count() const
     requires requires(const Optimizer& part) { part.step_count(); }
   {
-    return parts_.empty() ? at::Tensor{} : parts_.front().step_count();
+    for (const auto& part : parts_)
+      if (part.step_count().defined()) return part.step_count();
+    return {};
   }
 
  private:

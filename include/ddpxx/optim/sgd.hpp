@@ -21,6 +21,7 @@ namespace ddpxx {
 class SGD {
  public:
   using Config = SGDConfig;
+  static constexpr const char* kPythonName = "SGD";
 
   SGD(const Config& config, std::span<const Slice> slices) : config_{config} {
     if (config.momentum != 0.0) moments_.push_back(make_moment("momentum_buffer", slices));

@@ -1,6 +1,7 @@
 // ddpxx/parallel/ddp.hpp — distributed data parallel: every rank holds the whole model, gradients are averaged.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/concept.hpp>
@@ -49,13 +51,18 @@ class DDPWith {
   DDPWith(const DDPWith&) = delete;
   DDPWith& operator=(const DDPWith&) = delete;
 
-  /// Before attach(), instead of a step after backward: see StepInBackward. Each bucket is a segment then.
+  /// What step_in_backward() refuses, for whoever asks before there is a group.
   /// Errors  `config` for bucket_bytes_list, since segments have two sizes.
+  static void check_step_in_backward(const Config& config) { check_two_sizes(own_part(config)); }
+  /// Before attach(), instead of a step after backward: see StepInBackward. Each bucket is a segment then.
+  /// Errors  those of check_step_in_backward().
   void step_in_backward(StepSegment step) {
-    if (!config_.bucket_bytes_list.empty())
-      throw Error{Errc::config,
-                  "bucket_bytes_list: StepInBackward cuts buckets by first_bucket_bytes and bucket_bytes; set those"};
+    check_two_sizes(config_);
     step_ = std::move(step);
+  }
+  /// How many layers of so many bytes a segment has then.
+  static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
+    return std::max<std::int64_t>(1, own_part(config).bucket_bytes / std::max<std::int64_t>(1, bytes));
   }
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
@@ -153,6 +160,11 @@ class DDPWith {
   }
 
  private:
+  static void check_two_sizes(const DDPConfig& config) {
+    if (!config.bucket_bytes_list.empty())
+      throw Error{Errc::config,
+                  "bucket_bytes_list: StepInBackward cuts buckets by first_bucket_bytes and bucket_bytes; set those"};
+  }
   static const DDPConfig& own_part(const Config& config) {
     if constexpr (kPlain)
       return config;

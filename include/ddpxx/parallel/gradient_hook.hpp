@@ -32,10 +32,11 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
 /// `memory` is 1-D and holds this rank's gradients, scaled by 1/W already, with gaps of zeros between parameters. Once
 /// the Pending has been waited for, and `finish` been called if there is one, it holds the average.
 ///
-/// What else a hook may have: `finish`, the part that this rank does itself once a bucket has come; it is called in
-/// bucket order on every rank when backward is over, so it may communicate again. `attach`, to learn what lies in the
-/// buckets. `scale`, what gradients are multiplied by instead of 1/W. `finish_step`, after the optimizer's step.
-/// `resume_at(step)`, where it counts steps.
+/// What else a hook may have: `finish`, the part that this rank does itself once a bucket has come. It is called in
+/// bucket order on every rank, so it may communicate again: when backward is over, but under StepInBackward while it
+/// runs, for a bucket as soon as the next one has been started, and only for the last when backward is over. `attach`,
+/// to learn what lies in the buckets. `scale`, what gradients are multiplied by instead of 1/W. `finish_step`, after
+/// the optimizer's step. `resume_at(step)`, where it counts steps.
 ///
 /// Only DDP takes a hook, as a template argument: the other strategies reduce-scatter, or send nothing.
 /// What a hook remembers is in no snapshot: after a resume it begins anew, but for the count of steps that it is told.

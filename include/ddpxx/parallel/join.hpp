@@ -35,11 +35,13 @@ struct JoinOptions {
 ///     }
 ///     while (join.shadow()) {}
 ///
-/// At the end all ranks hold the model of one that finished last. A rank that ran out does not step its optimizer,
-/// whose state then is that of its own last step; with `while (join.shadow()) { optimizer.step(lr); ddp.finish_step();
-/// }` it does, and all ranks stay equal to the last bit. Costs one small all-reduce a step that the host waits for:
-/// give all ranks as many batches where that can be done. Source  torch.distributed.algorithms.join.Join over
-/// DistributedDataParallel.
+/// At the end all ranks hold the parameters and buffers of the highest of those that finished last. A rank that ran out
+/// does not step its optimizer, whose state then is that of its own last step; with `while (join.shadow()) {
+/// optimizer.step(lr); ddp.finish_step(); }` it does, and parameters and state stay equal on all ranks to the last bit.
+/// A StepInBackward<DDP> does so by itself: shadow() steps, and leaves no gradients. Costs one small all-reduce a step
+/// that the host waits for, and in the steps without rank 0 one more round of the buffers: give all ranks as many
+/// batches where that can be done.
+/// Source  torch.distributed.algorithms.join.Join over DistributedDataParallel.
 template <class Hook>
 class Join {
   static_assert(!ScalesGradients<Hook>,
@@ -54,12 +56,14 @@ class Join {
 
   /// Before a step's first backward pass, on a rank that has a batch for it.
   /// Ranks   Collective with the step() or shadow() of the others; what follows is, until finish_backward().
-  /// Errors  `data` naming the ranks that have run out, if that is to throw; on all ranks, in the same step.
+  /// Errors  `data` naming the ranks that have run out, if that is to throw; on all ranks, in the same step. `config`
+  ///         once shadow() has been false.
   void step() { count(/*mine=*/1); }
 
   /// On a rank that has run out: takes part in the next step of the others, whose average then lies in the gradients.
   /// False once no rank has a batch: this rank then has the model of a rank that finished last.
-  /// Ranks, Errors  as step().
+  /// Ranks   As step(). Once false it communicates nothing, and stays false.
+  /// Errors  `data` as step().
   bool shadow() {
     if (done_) return false;
     if (count(/*mine=*/0) > 0) {

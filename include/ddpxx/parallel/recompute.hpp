@@ -17,8 +17,9 @@
 namespace ddpxx {
 
 namespace detail {
+/// Of a strategy that derives from a Recompute too.
 template <class S>
-inline constexpr bool recomputes = false;
+inline constexpr bool recomputes = requires { requires S::kRecomputes; };
 }  // namespace detail
 
 /// `Strategy`, with the activations of layers dropped after forward and computed again in backward. The strategy's own
@@ -34,6 +35,7 @@ class Recompute {
     RecomputeConfig recompute = {};
   };
 
+  static constexpr bool kRecomputes = true;
   static constexpr bool kStepsInBackward = steps_in_backward<Strategy>;
 
   Recompute(const Config& config, Group& group) : config_{config.recompute}, strategy_{config.strategy, group} {}
@@ -111,6 +113,22 @@ class Recompute {
   {
     return Strategy::layers_of_unit(config.strategy, bytes);
   }
+  static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes)
+    requires requires { Strategy::layers_of_segment(config.strategy, bytes); }
+  {
+    return Strategy::layers_of_segment(config.strategy, bytes);
+  }
+  /// What the strategy refuses, for whoever asks before there is a group.
+  static void check(const Config& config)
+    requires requires { Strategy::check(config.strategy); }
+  {
+    Strategy::check(config.strategy);
+  }
+  static void check_step_in_backward(const Config& config)
+    requires requires { Strategy::check_step_in_backward(config.strategy); }
+  {
+    Strategy::check_step_in_backward(config.strategy);
+  }
   void ranks_drift() const
     requires requires(const Strategy& s) { s.ranks_drift(); }
   {}
@@ -139,8 +157,5 @@ class Recompute {
   RecomputeCall recompute_;
   std::map<const Layer*, std::size_t> index_of_;
 };
-
-template <class S>
-inline constexpr bool detail::recomputes<Recompute<S>> = true;
 
 }  // namespace ddpxx

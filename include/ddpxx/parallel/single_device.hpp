@@ -1,6 +1,7 @@
 // ddpxx/parallel/single_device.hpp — one process, nothing to synchronize.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,10 @@ class SingleDevice {
 
   /// Before attach(), instead of a step after backward: see StepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
+  /// How many layers of so many bytes a segment has then.
+  static std::int64_t layers_of_segment(const Config&, std::int64_t bytes) {
+    return std::max<std::int64_t>(1, kSteppedBytes / std::max<std::int64_t>(1, bytes));
+  }
   void attach(FlatModel& model) {
     ArenaOptions options;
     if (step_) options = {.cut = CutAt::bytes, .first_segment_bytes = kSteppedBytes, .segment_bytes = kSteppedBytes};

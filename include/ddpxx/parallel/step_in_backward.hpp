@@ -1,6 +1,7 @@
 // ddpxx/parallel/step_in_backward.hpp — parameters are stepped while backward runs, and their gradients are gone after.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 #include <ddpxx/core/error.hpp>
@@ -10,7 +11,7 @@ namespace ddpxx {
 
 /// `Strategy`, whose parameters are stepped inside of backward: as soon as the gradients of a segment (a bucket of
 /// DDP's, a unit of FSDP's) have been brought together, the optimizer steps it, and its gradient memory serves the
-/// next one of its size. Of several backward passes that are added up only the last one steps, and until then all
+/// next one of about its size. Of several backward passes that are added up only the last one steps, and until then all
 /// gradients stay. Results equal the strategy's bit for bit on up to two ranks; DDP's buckets are cut a little
 /// differently, so that more ranks, or a hook that works on whole buckets, may round otherwise.
 ///
@@ -31,9 +32,16 @@ class StepInBackward : public Strategy {
                 "segment)>)`");
 
  public:
+  using Config = typename Strategy::Config;
   static constexpr bool kStepsInBackward = true;
 
   using Strategy::Strategy;
+
+  /// What the strategy refuses then, for whoever asks before there is a group.
+  static void check(const Config& config) {
+    if constexpr (requires { Strategy::check(config); }) Strategy::check(config);
+    if constexpr (requires { Strategy::check_step_in_backward(config); }) Strategy::check_step_in_backward(config);
+  }
 
   /// Before attach(): what steps the slices of a segment of `trainable()`.
   void step_in_backward(StepSegment step) {

@@ -1,7 +1,9 @@
 // ddpxx/parallel/stepped_segments.hpp — gradients that live from a segment's first one to its step, inside backward.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -17,7 +19,9 @@ namespace ddpxx {
 
 /// Steps the segments of an arena one by one, and lends each its gradient memory for so long as it needs it: from
 /// `open` to `step`. The tensors of the arena stay the same objects; between steps those of the gradients are hollow.
-/// Two or three segments of a model have memory at a time, unless several backward passes are added up.
+/// Two or three segments of a model have memory at a time, unless several backward passes are added up. Those of more
+/// than half of the largest one's size use the same buffers one after the other; what comes on top of three has memory
+/// of its own size.
 class SteppedSegments {
  public:
   using Step = std::function<void(std::size_t segment)>;
@@ -42,6 +46,7 @@ class SteppedSegments {
       BufferPool::release(memory);
     }
     at::Tensor{arena.gradients()}.set_();  // what they all were views of
+    for (const auto& memory : memories_) largest_ = std::max(largest_, memory.numel());
   }
   SteppedSegments(const SteppedSegments&) = delete;
   SteppedSegments& operator=(const SteppedSegments&) = delete;
@@ -52,10 +57,11 @@ class SteppedSegments {
   /// Before a segment's first gradient: zeros. Nothing if it has been opened.
   void open(std::size_t segment) {
     const auto& memory = memories_[segment];
-    if (memory.storage().nbytes() > 0) return;
+    if (memory.numel() == 0 || memory.storage().nbytes() > 0) return;
     const c10::NoGradGuard no_grad;
-    pool_.lend(memory);
+    pool_.lend(memory, open_ < kMostAtATime ? BufferPool::common_room(memory.numel(), largest_) : memory.numel());
     memory.zero_();
+    ++open_;
   }
   /// All gradients of a segment are there: steps it, and takes its memory back.
   void step(std::size_t segment) {
@@ -63,14 +69,21 @@ class SteppedSegments {
     drop(segment);
   }
   /// Takes a segment's memory back; its step does not come.
-  void drop(std::size_t segment) { pool_.take_back(memories_[segment]); }
+  void drop(std::size_t segment) {
+    if (memories_[segment].storage().nbytes() > 0) --open_;
+    pool_.take_back(memories_[segment]);
+  }
 
   /// How many gradient memories there have ever been at a time, of all sizes.
   std::size_t buffers_made() const noexcept { return pool_.buffers_made(); }
 
  private:
+  static constexpr int kMostAtATime = 3;
+
   Step step_;
   std::vector<at::Tensor> memories_;
+  std::int64_t largest_ = 0;  ///< Of the memories, in elements.
+  int open_ = 0;              ///< Segments that have memory.
   BufferPool pool_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -44,6 +45,10 @@ class ZeRO {
 
   /// Before attach(), instead of a step after backward: see StepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
+  /// How many layers of so many bytes a segment has then.
+  static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
+    return std::max<std::int64_t>(1, config.bucket_bytes / std::max<std::int64_t>(1, bytes));
+  }
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
     const auto send = [this](at::Tensor values) { broadcast(values, *group_); };

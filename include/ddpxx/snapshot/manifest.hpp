@@ -77,6 +77,9 @@ struct Manifest {
   std::map<std::string, StoredTensor> tensors;
   /// All parameters in the order in which the model registers them; none where nobody wrote it down.
   std::vector<OptimizedParameter> parameters = {};
+  std::string optimizer = {};    ///< What torch.optim calls it, such as "Adam"; empty where nobody wrote it down.
+  std::string overrides = {};    ///< The arguments that set something: a YAML list. Likewise.
+  std::string config_hash = {};  ///< A name for the settings, in hexadecimal digits. Likewise.
 };
 
 inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
@@ -192,9 +195,10 @@ inline void check_apart(const Manifest& manifest) {
   }
 }
 
-inline bool is_start(std::string_view name) {
-  return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+inline bool is_hexadecimal(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
+inline bool is_start(std::string_view name) { return name.size() == 12 && is_hexadecimal(name); }
 
 }  // namespace detail
 
@@ -206,6 +210,9 @@ inline std::string print_manifest(const Manifest& manifest) {
   json["settings"] = nlohmann::ordered_json::array();
   for (const auto& setting : manifest.settings)
     json["settings"].push_back({setting.path, setting.value, setting.origin});
+  json["overrides"] = manifest.overrides;
+  json["config_hash"] = manifest.config_hash;
+  json["optimizer"] = manifest.optimizer;
   json["files"] = nlohmann::ordered_json::array();
   for (const auto& file : manifest.files)
     json["files"].push_back(
@@ -242,6 +249,10 @@ inline Manifest parse_manifest(std::string_view text) {
       manifest.settings.push_back({.path = setting.at(0),
                                    .value = setting.at(1),
                                    .origin = setting.size() > 2 ? setting.at(2).get<std::string>() : ""});
+    // Manifests of older versions lack these.
+    manifest.overrides = json.value("overrides", "");
+    manifest.config_hash = json.value("config_hash", "");
+    manifest.optimizer = json.value("optimizer", "");
     for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
     for (const auto& [name, tensor] : json.at("tensors").items())
       manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));
@@ -250,6 +261,8 @@ inline Manifest parse_manifest(std::string_view text) {
         manifest.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<bool>()});
     for (const auto& start : manifest.starts)
       if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is no name of a start");
+    if (!detail::is_hexadecimal(manifest.config_hash))
+      detail::refuse_manifest(detail::in_quotes(manifest.config_hash) + " is no hash of a configuration");
     detail::check_apart(manifest);
     return manifest;
   } catch (const nlohmann::json::exception& error) {

@@ -36,13 +36,24 @@ struct Snapshot {
   Settings settings;  ///< The configuration of the run that saved it.
   std::map<std::string, at::Tensor> tensors;
   std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them, if known.
+  std::string optimizer = {};                       ///< What torch.optim calls it, if known.
+  std::string overrides = {};                       ///< The arguments of that run: a YAML list.
+  std::string config_hash = {};                     ///< A name for its settings.
 };
 
 /// Reads all tensors of a snapshot, or says what is damaged.
 /// Errors  `storage` for what cannot be read.
 inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest) {
-  Snapshot snapshot{manifest.step,      manifest.epoch, manifest.position, manifest.world_size, manifest.settings, {},
-                    manifest.parameters};
+  Snapshot snapshot{.step = manifest.step,
+                    .epoch = manifest.epoch,
+                    .position = manifest.position,
+                    .world_size = manifest.world_size,
+                    .settings = manifest.settings,
+                    .tensors = {},
+                    .parameters = manifest.parameters,
+                    .optimizer = manifest.optimizer,
+                    .overrides = manifest.overrides,
+                    .config_hash = manifest.config_hash};
   std::vector<StateSlice> slices;
   for (const auto& [name, stored] : manifest.tensors) {
     const auto tensor = at::empty(stored.shape, stored.dtype);
@@ -101,7 +112,10 @@ inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
                     .settings = snapshot.settings,
                     .files = {},
                     .tensors = {},
-                    .parameters = snapshot.parameters};
+                    .parameters = snapshot.parameters,
+                    .optimizer = snapshot.optimizer,
+                    .overrides = snapshot.overrides,
+                    .config_hash = snapshot.config_hash};
   const std::string reports[] = {shard.report()};
   add_reports(manifest, reports);
   Snapshots{storage}.publish(manifest);

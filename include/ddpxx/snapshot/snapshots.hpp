@@ -99,19 +99,51 @@ class Snapshots {
     return snapshot;
   }
 
-  /// Makes the files of a step a snapshot, if together they are one.
-  /// Errors  also when there is a snapshot of this step: another run writes to this place.
-  void publish(const Manifest& manifest) const {
+  /// Makes the files of a step a snapshot, if together they are one. A manifest that this start has published before,
+  /// and did not learn of, is replaced: nobody knows whether that one would last.
+  /// Returns why it is none where another run has a snapshot of this step.
+  std::optional<std::string> try_publish(const Manifest& manifest) const {
     const auto name = folder_of(manifest.step) + kManifest;
     const auto text = print_manifest(manifest);
     parse_manifest(text);
     check_files(manifest);
     failpoint("snapshot.before_publish");
-    if (!storage_->create(name, bytes_of(text)))
-      throw Error{Errc::storage,
-                  storage_->whole_name(name) +
-                      " is there already: another run saves its snapshots here; choose another save_dir"};
+    if (!storage_->create(name, bytes_of(text))) {
+      const auto there = manifest_of(manifest.step);
+      if (!there || manifest.starts.empty() || there->starts != manifest.starts) return conflict_text(manifest.step);
+      const Bytes parts[] = {bytes_of(text)};
+      storage_->write(name, parts);
+    }
     failpoint("snapshot.after_publish");
+    return std::nullopt;
+  }
+  /// The same; where another run has that step it is an error.
+  void publish(const Manifest& manifest) const {
+    if (const auto conflict = try_publish(manifest)) throw Error{Errc::storage, *conflict};
+  }
+
+  /// Says so where another start has published a later step than this one's. The steps of `known` were there before.
+  std::optional<std::string> find_later_of_another(const Manifest& manifest,
+                                                   const std::set<std::int64_t>& known) const {
+    for (const auto& stored : list()) {
+      if (stored.step <= manifest.step) break;
+      if (!stored.published || known.contains(stored.step)) continue;
+      const auto there = manifest_of(stored.step);
+      if (there && (manifest.starts.empty() || there->starts.empty() || there->starts.back() != manifest.starts.back()))
+        return conflict_text(stored.step);
+    }
+    return std::nullopt;
+  }
+
+  /// Whether a manifest counts on that file of a step; also where it cannot be understood.
+  bool is_in_use(std::int64_t step, std::string_view file) const {
+    const auto text = storage_->read_text(folder_of(step) + kManifest, kMostManifestBytes);
+    if (!text) return false;
+    try {
+      return std::ranges::any_of(parse_manifest(*text).files, [&](const ShardFile& each) { return each.name == file; });
+    } catch (const Error&) {
+      return true;
+    }
   }
 
   /// Takes a damaged snapshot out of the way of the run that saves this step again; its manifest stays to be looked at.
@@ -189,6 +221,22 @@ class Snapshots {
   Storage& storage() const noexcept { return *storage_; }
 
  private:
+  /// None also for one that is damaged.
+  std::optional<Manifest> manifest_of(std::int64_t step) const {
+    const auto text = storage_->read_text(folder_of(step) + kManifest, kMostManifestBytes);
+    if (!text) return std::nullopt;
+    try {
+      return parse_manifest(*text);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  std::string conflict_text(std::int64_t step) const {
+    return storage_->whole_name(folder_of(step) + kManifest) +
+           " is there already: another run saves its snapshots here; choose another save_dir";
+  }
+
   /// Before a manifest says so: all files are there, for this rank too, and of their sizes.
   void check_files(const Manifest& manifest) const {
     const auto folder = folder_of(manifest.step);

@@ -51,13 +51,17 @@ struct OptimizerGroup {
   PickleDict settings;  ///< The entries of `param_groups` other than `params`.
 };
 
-/// The settings of torch.optim.AdamW.
+/// Whether weight decay acts on the weight itself, as in torch.optim.AdamW, or through the gradient, as in Adam.
+enum class PythonAdam { adamw, adam };
+
+/// The settings of torch.optim.AdamW and Adam.
 struct AdamWSettings {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
+  PythonAdam optimizer = PythonAdam::adamw;
 };
 PickleDict to_python(const AdamWSettings& settings);
 
@@ -140,9 +144,13 @@ inline PickleDict to_python(const AdamWSettings& settings) {
   dict.add("lr", settings.learning_rate)
       .add("betas", PickleTuple{{settings.beta1, settings.beta2}})
       .add("eps", settings.epsilon)
-      .add("weight_decay", settings.weight_decay);
-  for (const char* name : {"amsgrad", "maximize", "capturable", "differentiable"}) dict.add(name, false);
-  return dict.add("foreach", {}).add("fused", {}).add("decoupled_weight_decay", true);
+      .add("weight_decay", settings.weight_decay)
+      .add("amsgrad", false)
+      .add("maximize", false)
+      .add("foreach", {})
+      .add("capturable", false)
+      .add("differentiable", false);
+  return dict.add("fused", {}).add("decoupled_weight_decay", settings.optimizer == PythonAdam::adamw);
 }
 
 inline PickleDict to_python(const SGDSettings& settings) {

@@ -26,7 +26,8 @@ using S3CredentialsProvider = S3Owned<aws_credentials_provider, aws_credentials_
 /// Asks the AWS library's chain of places, which keeps what it finds and asks again five minutes before the keys expire
 /// and every quarter of an hour. The chain waits for ever where a service takes a question and does not answer, and
 /// forgets the keys at hand where asking again fails; this ends the search after a while, and uses them as long as
-/// they are valid. Threads may share it.
+/// they are valid. For as long again nobody is asked, and each time twice as long, so that requests do not all wait for
+/// a service that hangs. Threads may share it.
 class S3Keys {
  public:
   /// `bootstrap` and `tls` stay the caller's and outlive this.
@@ -56,16 +57,17 @@ class S3Keys {
     const std::lock_guard lock{mutex_};
     return error_;
   }
-  /// Whether a search was given up that may still be under way: it keeps threads that nobody can wait for.
+  /// Whether a search that was given up is still under way: it keeps threads that nobody can wait for.
   bool gave_up() const {
     const std::lock_guard lock{mutex_};
-    return gave_up_;
+    return given_up_ > 0;
   }
 
  private:
   template <class T>
   using Kept = std::unique_ptr<std::shared_ptr<T>>;  // what a callback of C is given
   using Credentials = S3Owned<aws_credentials, aws_credentials_release>;
+  using Clock = std::chrono::steady_clock;
 
   /// One request's question. The chain and the deadline both hold it; whoever comes first answers.
   struct Search {
@@ -75,10 +77,21 @@ class S3Keys {
     aws_task deadline{};
     std::mutex mutex{};
     std::shared_ptr<S3Keys> keys{};  // none once answered
+    std::weak_ptr<S3Keys> given_up_by{};
 
     std::shared_ptr<S3Keys> take_keys() {
       const std::lock_guard lock{mutex};
       return std::exchange(keys, nullptr);
+    }
+    /// The same at the deadline, unless it was answered: whatever comes after is late.
+    std::shared_ptr<S3Keys> give_up() {
+      const std::lock_guard lock{mutex};
+      given_up_by = keys;
+      return std::exchange(keys, nullptr);
+    }
+    std::shared_ptr<S3Keys> who_gave_up() {
+      const std::lock_guard lock{mutex};
+      return given_up_by.lock();
     }
   };
 
@@ -86,20 +99,55 @@ class S3Keys {
 
   static void found(aws_credentials* credentials, int error, void* kept) {
     const Kept<Search> search{static_cast<std::shared_ptr<Search>*>(kept)};
-    if (const auto keys = (*search)->take_keys()) keys->finish(**search, credentials, error);
+    if (const auto keys = (*search)->take_keys())
+      keys->finish(**search, credentials, error);
+    else if (const auto others = (*search)->who_gave_up())
+      others->note_late(credentials);
   }
 
   static void expire(aws_task*, void* kept, aws_task_status status) {
     const Kept<Search> search{static_cast<std::shared_ptr<Search>*>(kept)};
     if (status != AWS_TASK_STATUS_RUN_READY) return;
-    const auto keys = (*search)->take_keys();
+    const auto keys = (*search)->give_up();
     if (!keys) return;
-    {
-      const std::lock_guard lock{keys->mutex_};
-      keys->gave_up_ = true;
-      if (keys->chain_.get() == (*search)->chain) keys->renew();  // the old one makes whoever asks next wait, too
-    }
+    keys->note_given_up((*search)->chain);
     keys->finish(**search, nullptr, AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT);
+  }
+
+  void note_given_up(const aws_credentials_provider* chain) {
+    S3CredentialsProvider old;  // given back without the lock: it may call
+    const std::lock_guard lock{mutex_};
+    ++given_up_;
+    if (chain_.get() != chain) return;  // one of several requests that waited for one search
+    old = std::move(chain_);            // it would make whoever asks next wait, too
+    renew();
+    pause_ = pause_ == pause_.zero() ? timeout_ : std::min(2 * pause_, kMostPauses * timeout_);
+    ask_again_ = Clock::now() + pause_;
+  }
+
+  /// A search that was given up has come to its end.
+  void note_late(aws_credentials* credentials) {
+    const std::lock_guard lock{mutex_};
+    --given_up_;
+    if (credentials == nullptr) return;
+    keep(credentials);
+  }
+
+  void keep(aws_credentials* credentials) {
+    aws_credentials_acquire(credentials);
+    last_.reset(credentials);
+    pause_ = pause_.zero();
+    ask_again_ = {};
+  }
+
+  /// What a request is answered with: what was found, or what is at hand and valid; none else.
+  Credentials usable(bool was_found) const {
+    Credentials copy;
+    if (last_ && (was_found || last_is_valid())) {
+      aws_credentials_acquire(last_.get());
+      copy.reset(last_.get());
+    }
+    return copy;
   }
 
   void finish(const Search& search, aws_credentials* credentials, int error);
@@ -117,6 +165,8 @@ class S3Keys {
     return aws_credentials_get_expiration_timepoint_seconds(last_.get()) > static_cast<std::uint64_t>(now.count());
   }
 
+  static constexpr int kMostPauses = 32;  // five minutes, where a search may take ten seconds
+
   aws_client_bootstrap* bootstrap_;
   aws_tls_ctx* tls_;
   std::string profile_;
@@ -125,16 +175,29 @@ class S3Keys {
   S3CredentialsProvider chain_;
   Credentials last_;
   int error_ = 0;
-  bool gave_up_ = false;
+  int given_up_ = 0;                    // searches that have not come to their end
+  std::chrono::milliseconds pause_{0};  // after the last one that was given up; none after a success
+  Clock::time_point ask_again_{};
 };
 
 inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer, void* asker) {
   const auto& keys = *static_cast<std::shared_ptr<S3Keys>*>(self);
   S3CredentialsProvider chain;
+  Credentials at_hand;
+  int error = 0;
   {
     const std::lock_guard lock{keys->mutex_};
     if (!keys->chain_) return aws_raise_error(AWS_AUTH_SIGNING_NO_CREDENTIALS);
-    chain.reset(aws_credentials_provider_acquire(keys->chain_.get()));
+    if (Clock::now() < keys->ask_again_) {
+      at_hand = keys->usable(false);
+      error = keys->error_;
+    } else {
+      chain.reset(aws_credentials_provider_acquire(keys->chain_.get()));
+    }
+  }
+  if (!chain) {
+    answer(at_hand.get(), at_hand ? AWS_ERROR_SUCCESS : error, asker);
+    return AWS_OP_SUCCESS;
   }
   auto search = std::make_shared<Search>(answer, asker, chain.get());
   search->keys = keys;
@@ -157,21 +220,15 @@ inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer,
 }
 
 inline void S3Keys::finish(const Search& search, aws_credentials* credentials, int error) {
-  Credentials usable;
+  Credentials found;
   {
     const std::lock_guard lock{mutex_};
     error_ = credentials != nullptr ? 0 : std::max(error, 1);
-    if (credentials != nullptr) {
-      aws_credentials_acquire(credentials);
-      last_.reset(credentials);
-    }
-    if (last_ && (credentials != nullptr || last_is_valid())) {
-      aws_credentials_acquire(last_.get());
-      usable.reset(last_.get());
-    }
+    if (credentials != nullptr) keep(credentials);
+    found = usable(credentials != nullptr);
     error = error_;
   }
-  search.answer(usable.get(), usable ? AWS_ERROR_SUCCESS : error, search.asker);
+  search.answer(found.get(), found ? AWS_ERROR_SUCCESS : error, search.asker);
 }
 
 }  // namespace ddpxx

@@ -151,12 +151,12 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
                                      .headers = {{"If-None-Match", "*"}, {std::string{kS3WriterHeader}, writer}},
                                      .body = parts,
                                      .upload = S3Upload::in_one_piece});
-    if (reply.status != 412) {
-      expect(deed, reply);
-      return true;
-    }
-    // Somebody made it: perhaps this writer, and the reply was lost.
+    if (reply.ok()) return true;
+    // Somebody made it: perhaps this writer, and the reply was lost. If all replies were, nobody knows.
+    const bool is_unknown = (reply.status == 0 && !no_credentials(reply)) || reply.status >= 500;
+    if (!is_unknown && reply.status != 412) throw failure(deed, reply);
     const auto there = client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""});
+    if (is_unknown && !(there.ok() && there.writer == writer)) throw failure(deed, reply);
     if (!is_absent(there)) return expect(deed, there).writer == writer;
   }
   throw failure(deed, "others make and remove it all the time");

@@ -13,8 +13,10 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <system_error>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -50,6 +52,9 @@ struct Progression {
   Settings settings;
   std::map<std::string, double> metrics;
   std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them.
+  std::string optimizer = {};                       ///< What torch.optim calls it.
+  std::string overrides = {};                       ///< The arguments that set something: a YAML list.
+  std::string config_hash = {};                     ///< A name for the configuration.
 };
 
 /// A run's snapshots at one place. Each rank writes what it holds; when all have told what they wrote, rank 0 publishes
@@ -82,10 +87,12 @@ class Checkpoints {
   Checkpoints& operator=(const Checkpoints&) = delete;
 
   /// Saves the run. In the background, returns as soon as the state is copied; `commit` is due later.
-  /// False if it was left out, since the last one is still being written, or failed and the run goes on all the same.
+  /// False if it was left out, since the last one is still being written or published, or failed and the run goes on
+  /// all the same.
   bool save(const Progression& run, const RunState& state, Copies copies) {
-    if (writing_ && config_.busy == SnapshotBusy::skip && !written_everywhere()) {
-      log_.info("no snapshot of step " + std::to_string(run.step) + ": the last one is still being written");
+    if (config_.busy == SnapshotBusy::skip && !is_idle(run.step)) {
+      log_.info("no snapshot of step " + std::to_string(run.step) +
+                ": the last one is still being written or published");
       return false;
     }
     commit();
@@ -100,7 +107,9 @@ class Checkpoints {
       if (std::isfinite(value)) manifest.metrics.emplace(name, value);
     manifest.settings = run.settings;
     manifest.parameters = run.parameters;
-    const auto file = Snapshots::folder_of(run.step) + file_name();
+    manifest.optimizer = run.optimizer;
+    manifest.overrides = run.overrides;
+    manifest.config_hash = run.config_hash;
     const bool background = config_.writing == SnapshotWriting::background;
     // What fails on one rank is told by `commit`, where all ranks meet.
     std::future<std::string> report;
@@ -111,13 +120,15 @@ class Checkpoints {
       failed.set_exception(std::current_exception());
       report = failed.get_future();
     }
-    writing_ = Writing{run.step, run.step, std::move(manifest), file, std::move(report), std::nullopt};
+    writing_ = Writing{run.step, run.step, std::move(manifest), std::move(report), std::nullopt, std::nullopt};
     return background || commit();
   }
 
-  /// Whether a snapshot is under way and this rank has done with its part: first its file, then, on rank 0, publishing.
+  /// Whether a snapshot is under way and this rank has done with its part: first its file, then, on rank 0, publishing;
+  /// of one that failed, removing its file.
   bool written() const {
     if (!writing_) return false;
+    if (writing_->clearing) return is_done(*writing_->clearing);
     return writing_->publishing ? is_done(*writing_->publishing) : is_done(writing_->report);
   }
   /// The step after which that part was begun; none if there is none. What a rank told before is of the part before.
@@ -126,21 +137,24 @@ class Checkpoints {
   /// All ranks have done with their parts: the next one, or the end. `step` is where the run stands.
   void advance(std::int64_t step) {
     if (!writing_) return;
+    if (writing_->clearing) return finish_clearing();
     handle_failure([&] {
       if (writing_->publishing) return finish_publishing();
       begin_publishing();
-      writing_->since = step;
     });
+    if (writing_) writing_->since = step;
   }
 
   /// Waits for all ranks, and makes what they have written a snapshot. Nothing if nothing is being written.
   /// False if that failed and the run goes on all the same, as the configuration wants it.
   bool commit() {
     if (!writing_) return true;
-    return handle_failure([&] {
+    const bool published = !writing_->clearing && handle_failure([&] {
       if (!writing_->publishing) begin_publishing();
       finish_publishing();
     });
+    if (writing_) finish_clearing();
+    return published;
   }
 
   /// From now on a snapshot that fails is an error whatever the configuration says: the last one of a run.
@@ -178,9 +192,9 @@ class Checkpoints {
     std::int64_t step;
     std::int64_t since;  ///< Where the run stood when the part that is under way was begun.
     Manifest manifest;
-    std::string file;
     std::future<std::string> report;              ///< Its destructor waits for the thread.
     std::optional<std::future<void>> publishing;  ///< Of rank 0; without content on the others. Likewise.
+    std::optional<std::future<void>> clearing;    ///< Of a snapshot that failed and did not end the run. Likewise.
   };
 
   static constexpr std::size_t kMostStarts = 100;
@@ -194,8 +208,19 @@ class Checkpoints {
     return config_.writing == SnapshotWriting::background ? std::launch::async : std::launch::deferred;
   }
 
-  /// Does `deed` for the snapshot under way. If it fails there is none under way any more; returns false where the run
-  /// goes on all the same.
+  /// Begins `deed` where the configuration wants it done. Where no thread is left it is done once its result is asked
+  /// for: the others must not wait for a rank that has thrown.
+  template <class Deed>
+  std::future<std::invoke_result_t<Deed>> begin(const Deed& deed) const {
+    try {
+      return std::async(policy(), deed);
+    } catch (const std::system_error&) {
+      return std::async(std::launch::deferred, deed);
+    }
+  }
+
+  /// Does `deed` for the snapshot under way. Returns false if it fails and the run goes on all the same: what was
+  /// written of it is then being cleared. That another run has the place is no failure that passes.
   /// Ranks   Collective; every rank comes to the same verdict.
   template <class Deed>
   bool handle_failure(Deed&& deed) {
@@ -203,16 +228,25 @@ class Checkpoints {
       std::forward<Deed>(deed)();
       return true;
     } catch (const Error& error) {
-      const auto failed = std::exchange(writing_, std::nullopt);
-      if (error.code() != Errc::storage || config_.on_failure == SnapshotFailure::stop) throw;
+      if (error.code() != Errc::storage) {
+        writing_.reset();
+        throw;
+      }
+      const bool is_taken = !broadcast_text(has_lost_place_ ? "lost" : "", *group_).empty();
+      if (is_taken || config_.on_failure == SnapshotFailure::stop) {
+        // Of one that failed while it was being published nobody knows whether it is there.
+        if (is_taken || !writing_->publishing) clear(writing_->step);
+        writing_.reset();
+        throw;
+      }
       ++failures_;
       std::string text = error.what();
       std::replace(text.begin(), text.end(), '\n', ' ');
       if (group_->rank() == 0)
-        log_.warn("the snapshot of step " + std::to_string(failed->step) +
+        log_.warn("the snapshot of step " + std::to_string(writing_->step) +
                   " failed and training goes on; failed snapshots of this run: " + std::to_string(failures_) +
                   "; the reason: " + text);
-      remove_unpublished(*failed);
+      writing_->clearing = begin([this, step = writing_->step] { clear(step); });
       return false;
     }
   }
@@ -236,29 +270,25 @@ class Checkpoints {
       else
         failed += "\n  rank " + std::to_string(rank) + ": " + reports[rank];
     }
-    if (!failed.empty()) {
-      remove_quietly(writing.file);
+    if (!failed.empty())
       throw Error{Errc::storage, "no snapshot of step " + std::to_string(writing.step) +
                                      " was written; older ones are as they were:" + failed};
-    }
-    // Nothing is removed here if something fails: the snapshot may be there, and only the answer lost.
     writing.publishing.emplace();
     if (group_->rank() != 0) return;
-    auto publish = [this, manifest = std::move(writing.manifest), reports, retention = config_.retention(),
-                    starts = starts_]() mutable {
-      add_reports(manifest, reports);
-      snapshots_.publish(manifest);
-      try {
-        snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
-      } catch (const Error& error) {
-        log_.warn(std::string{"older snapshots were not removed: "} + error.what());
-      }
-    };
-    try {
-      *writing.publishing = std::async(policy(), std::move(publish));
-    } catch (const std::system_error&) {  // no thread is left: the others must not wait for a rank that has thrown
-      *writing.publishing = std::async(std::launch::deferred, std::move(publish));
-    }
+    *writing.publishing =
+        begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(), starts = starts_] {
+          auto manifest = begun;
+          add_reports(manifest, reports);
+          auto conflict = found_ ? snapshots_.find_later_of_another(manifest, *found_) : std::nullopt;
+          if (!conflict) conflict = snapshots_.try_publish(manifest);
+          has_lost_place_ = conflict.has_value();
+          if (conflict) throw Error{Errc::storage, *conflict};
+          try {
+            snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
+          } catch (const Error& error) {
+            log_.warn(std::string{"older snapshots were not removed: "} + error.what());
+          }
+        });
   }
 
   /// Ranks   Collective.
@@ -267,19 +297,21 @@ class Checkpoints {
     writing_.reset();
   }
 
-  /// Gives back the room of files that are certainly no snapshot: on a full disk the next one needs it.
-  /// Ranks   Collective.
-  void remove_unpublished(const Writing& writing) {
-    std::string published = "perhaps";
-    if (group_->rank() == 0) {
-      try {
-        const auto manifest = Snapshots::folder_of(writing.step) + Snapshots::kManifest;
-        if (!storage_->read_text(manifest, kMostManifestBytes)) published.clear();
-      } catch (const Error& error) {
-        log_.warn(error.what());
-      }
+  /// Gives back the room of this rank's file of a step, unless it is part of a snapshot, as it is where only the answer
+  /// to publishing was lost: on a full disk the next one needs it. A store that does not answer may take its time.
+  /// Ranks   Local.
+  void clear(std::int64_t step) const {
+    try {
+      if (!snapshots_.is_in_use(step, file_name())) storage_->remove(Snapshots::folder_of(step) + file_name());
+    } catch (const std::exception& error) {
+      log_.warn(first_line(error));
     }
-    if (broadcast_text(published, *group_).empty()) remove_quietly(writing.file);
+  }
+
+  /// Ranks   Collective.
+  void finish_clearing() {
+    writing_->clearing->get();
+    writing_.reset();
     barrier(*group_);  // a folder goes with its last file, and the next save may be of this step
   }
 
@@ -288,6 +320,8 @@ class Checkpoints {
     on_rank_zero(*group_, Errc::storage, [&] {
       for (auto& stored : snapshots_.list())
         if (stored.published) found.push_back(std::move(stored));
+      found_.emplace();
+      for (const auto& stored : found) found_->insert(stored.step);
     });
     std::vector<std::string> damages;
     for (std::size_t i = 0;; ++i) {
@@ -368,20 +402,19 @@ class Checkpoints {
     return name;
   }
 
+  /// Takes what is under way as far as that goes without waiting; true if nothing is under way any more.
+  /// Ranks   Collective.
+  bool is_idle(std::int64_t step) {
+    while (writing_ && written_everywhere()) advance(step);
+    return !writing_;
+  }
+
   bool written_everywhere() const {
     auto left = at::zeros({1}, at::TensorOptions{}.dtype(at::kLong));
     if (!written()) left.fill_(1);
     left = left.to(group_->device());
     all_reduce(left, *group_);
     return left.to(at::kCPU).item<std::int64_t>() == 0;
-  }
-
-  void remove_quietly(const std::string& file) {
-    try {
-      storage_->remove(file);
-    } catch (const Error& error) {
-      log_.warn(error.what());
-    }
   }
 
   /// Reads what this rank will hold; returns the damage that any rank has met.
@@ -434,6 +467,8 @@ class Checkpoints {
   LoadAttempt attempt_;
   std::vector<std::string> starts_;  ///< This one is the last.
   bool has_place_ = false;           ///< On rank 0: nobody else writes there.
+  bool has_lost_place_ = false;      ///< On rank 0: another run has published there what this one would have.
+  std::optional<std::set<std::int64_t>> found_;  ///< On rank 0: the snapshots that were there when this run began.
   std::int64_t failures_ = 0;
   at::Tensor buffer_;  ///< Of the background's copy, reused. Outlives `writing_`.
   std::optional<Writing> writing_;

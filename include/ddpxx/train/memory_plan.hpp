@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -16,15 +17,17 @@
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/ema.hpp>
+#include <ddpxx/optim/in_parts.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/decay_rule.hpp>
 
 namespace ddpxx {
 
 /// Bytes that one rank needs at most, by what they are for. The backend's own buffers come on top.
 struct MemoryPlan {
   std::int64_t parameters = 0;   ///< At rest: what the model computes with, and copies that the optimizer steps.
-  std::int64_t gradients = 0;    ///< At rest.
+  std::int64_t gradients = 0;    ///< At rest: none where parameters are stepped in backward.
   std::int64_t optimizer = 0;    ///< At rest: its state, and the parameters' average if one is kept.
   std::int64_t buckets = 0;      ///< Of a step, whatever the batch: gathered layers, gradients on their way.
   std::int64_t activations = 0;  ///< Of a step, in proportion to the batch.
@@ -53,9 +56,11 @@ namespace detail {
 
 /// What was measured on a model of some layers with a batch of some size.
 struct MemoryProbe {
-  MemoryPlan rest;   ///< The states, and the inputs of one batch.
-  double saved = 0;  ///< Beside the states, when forward has ended.
-  double peak = 0;   ///< Beside the states, in a whole step.
+  MemoryPlan rest;       ///< The states, and the inputs of one batch.
+  double saved = 0;      ///< Beside the states, when forward has ended.
+  double peak = 0;       ///< Beside the states, in a whole step.
+  double kept = 0;       ///< Of that, what a step leaves to the next.
+  double gradients = 0;  ///< All of this rank, where they have memory only in a step.
 };
 
 /// Two steps on a model that is smaller than the real one. The second is measured: the first fills the pools of
@@ -66,16 +71,22 @@ MemoryProbe probe_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, 
   LiveBytes live;
   const auto model = make_model(layers);
   const Precision precision{run.precision};
-  FlatModel flat{*model, {}, precision.formats()};
+  FlatModel flat{*model, decay_rule(*model), precision.formats()};
   Group group = recording_group(0, static_cast<int>(run.world_size), std::make_shared<Recording>(), flat.device());
   MemoryProbe probe;
   {
+    std::optional<std::conditional_t<steps_in_backward<Strategy>, OptimizerInParts<Optimizer>, Optimizer>> optimizer;
     Strategy strategy{run.strategy, group};
+    if constexpr (steps_in_backward<Strategy>)
+      strategy.step_in_backward([&](std::size_t segment) { optimizer->step(segment, 0.0); });
     strategy.attach(flat);
     const auto& gradients = strategy.trainable().gradients();
     probe.rest.gradients = gradients.defined() ? static_cast<std::int64_t>(gradients.nbytes()) : 0;
     probe.rest.parameters = live.current() - probe.rest.gradients;
-    Optimizer optimizer{run.optimizer, strategy.slices()};
+    if constexpr (steps_in_backward<Strategy>)
+      optimizer.emplace(run.optimizer, strategy.trainable());
+    else
+      optimizer.emplace(run.optimizer, strategy.slices());
     std::optional<EMA> average;
     if (run.ema_decay > 0) average.emplace(EMAConfig{.decay = run.ema_decay}, strategy.slices());
     probe.rest.optimizer = live.current() - probe.rest.parameters - probe.rest.gradients;
@@ -99,27 +110,51 @@ MemoryProbe probe_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, 
       live.reset_peak();
       if (run.accumulation_steps > 1) backward(Sync::defer);
       backward(Sync::now);
-      optimizer.step(0.0);
+      if constexpr (!steps_in_backward<Strategy>) optimizer->step(0.0);
       if (average) average->update();
       strategy.finish_step();
     }
     probe.peak = static_cast<double>(live.peak() + live.peak_elsewhere()) - base;
+    probe.kept = static_cast<double>(live.current()) - base;
+    if constexpr (steps_in_backward<Strategy>) {
+      const auto& arena = strategy.trainable();
+      const auto elements = arena.numel() / (arena[0].gradient.defined() ? 1 : arena.pieces());
+      probe.gradients = static_cast<double>(elements) * static_cast<double>(arena.options().dtype().itemsize());
+    }
   }
   group.leave();
   return probe;
 }
 
+/// How many layers a strategy takes together: in units, which repeat exactly, and in buckets that are stepped in
+/// backward, which are cut by bytes.
+struct LayersTogether {
+  std::int64_t in_unit = 1;
+  std::int64_t in_bucket = 1;
+};
+
+template <class Strategy>
+concept StepsBuckets = steps_in_backward<Strategy> && requires(const typename Strategy::Config& config) {
+  Strategy::layers_of_segment(config, std::int64_t{});
+};
+
 template <class Strategy, class Precision, class Optimizer, class MakeModel>
-std::int64_t layers_taken_together(const PlannedRun<Strategy, Precision, Optimizer>& run, const MakeModel& make_model) {
-  if constexpr (requires { Strategy::layers_of_unit(run.strategy, std::int64_t{}); }) {
+LayersTogether layers_taken_together(const PlannedRun<Strategy, Precision, Optimizer>& run,
+                                     const MakeModel& make_model) {
+  const auto bytes_of_layer = [&] {
     const auto model = make_model(1);
     std::int64_t bytes = 0;
     const FlatModel flat{*model};
     for (const auto& parameter : flat.trainable())
       if (parameter.unit != FlatModel::kRoot) bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
-    return Strategy::layers_of_unit(run.strategy, bytes);
-  }
-  return 1;
+    return bytes;
+  };
+  if constexpr (requires { Strategy::layers_of_unit(run.strategy, std::int64_t{}); })
+    return {.in_unit = Strategy::layers_of_unit(run.strategy, bytes_of_layer())};
+  else if constexpr (StepsBuckets<Strategy>)
+    return {.in_bucket = Strategy::layers_of_segment(run.strategy, bytes_of_layer())};
+  else
+    return {};
 }
 
 }  // namespace detail
@@ -130,17 +165,20 @@ std::int64_t layers_taken_together(const PlannedRun<Strategy, Precision, Optimiz
 /// `make_model(layers)` yields a shared_ptr to the model with so many layers, `make_batch(samples)` a batch of so many
 /// samples. The strategy itself holds models of two depths over a group of the planned size, and takes two steps with
 /// each of two batches; bytes are counted, and carried on along the depth and the batch, with which they grow in
-/// proportion. The depths are large enough that the strategies' pools have grown full.
+/// proportion. The depths are large enough that the strategies' pools have grown full; buckets that hold many layers
+/// make them larger. What steps in backward is planned with its gradients in `buckets`, a few segments at a time; where
+/// those are cut by bytes, to within half a segment.
 /// Errors  those of the run itself: settings that do not fit the number of ranks.
 template <class Strategy, class Precision, class Optimizer, class MakeModel, class MakeBatch>
 MemoryPlan plan_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, const MakeModel& make_model,
                        const MakeBatch& make_batch) {
-  constexpr std::int64_t kPoolsAreFull = 5;
   // Memory repeats with the layers that a strategy takes together, and with those that a policy of recompute does.
-  const auto period =
-      std::clamp<std::int64_t>(std::lcm(run.period, detail::layers_taken_together(run, make_model)), 1, run.layers);
-  // As far from a whole number of periods as the whole depth is.
-  const auto shallow = kPoolsAreFull + ((run.layers - kPoolsAreFull) % period + period) % period;
+  const auto together = detail::layers_taken_together(run, make_model);
+  const auto period = std::clamp<std::int64_t>(std::lcm(run.period, together.in_unit), 1, run.layers);
+  const auto pools_are_full = std::max<std::int64_t>(5, 3 * std::min(together.in_bucket, run.layers));
+  // As far from a whole number of periods as the whole depth is, and the last bucket about as full.
+  const auto step = std::clamp<std::int64_t>(std::lcm(period, together.in_bucket), 1, run.layers);
+  const auto shallow = pools_are_full + ((run.layers - pools_are_full) % step + step) % step;
   const auto deep = shallow + period;
   const auto further = run.layers <= deep ? 0.0 : static_cast<double>(run.layers - deep) / static_cast<double>(period);
 
@@ -157,7 +195,13 @@ MemoryPlan plan_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, co
       plan.*part = probed.rest.*part +
                    static_cast<std::int64_t>(further * static_cast<double>(probed.rest.*part - less.rest.*part));
     plan.inputs = probed.rest.inputs * run.batch_size * run.accumulation_steps / samples;
-    probed.peak += further * std::max(probed.peak - less.peak, probed.saved - less.saved);
+    auto grows = std::max(probed.peak - less.peak, probed.saved - less.saved);
+    if constexpr (detail::StepsBuckets<Strategy>) {
+      // How large the pool's buffers are depends on where buckets end, and how many there are is settled by now.
+      grows -= probed.kept - less.kept;
+      if (run.accumulation_steps > 1) grows += probed.gradients - less.gradients;
+    }
+    probed.peak += further * grows;
     probed.saved += further * (probed.saved - less.saved);
     return probed;
   };

@@ -1,13 +1,16 @@
 // ddpxx/train/run_folder.hpp — the folder of one run: its configuration, who set it, and what the run writes there.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <system_error>
-
-#include <c10/util/hash.h>
+#include <utility>
+#include <vector>
 
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/text.hpp>
@@ -15,21 +18,16 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/train/config_hash.hpp>
 
 namespace ddpxx {
 
-/// A name for the configuration: equal for equal values, whoever set them.
-/// Source  SHA-1 of the lines `path=value`.
-inline std::string config_hash(const ConfigRecord& record) {
-  std::string lines;
-  for (const auto& setting : record.settings) lines += setting.path + '=' + setting.value + '\n';
-  return c10::sha1(lines).str();
-}
-
 /// Makes the folder that `pattern` names, as strftime reads it: `outputs/%Y-%m-%d/%H-%M-%S`. No two runs share one: a
-/// folder that is there already gets a number, `-2` and so on, unless this is a restart of the named run that made it.
-/// A sweep gives each of its jobs a folder by DDPXX_RUN_FOLDER. Writes config.yaml, overrides.yaml and config.sha1.
-/// Returns its path; empty when there is neither a pattern nor a sweep.
+/// folder that is there already gets a number, `-2` and so on. A restart of a run with a name (its launcher's
+/// TORCHELASTIC_RUN_ID) goes on in the newest folder of that name that the pattern may have made, whatever the time is.
+/// A sweep gives each of its jobs a folder by DDPXX_RUN_FOLDER. Writes config.yaml, overrides.yaml and config.sha1 (see
+/// config_hash). Returns its path; empty when there is neither a pattern nor a sweep, or when the pattern is the
+/// working directory, which is no run's own.
 /// Ranks   Collective: rank 0 makes it, all are told.
 /// Errors  `config` on every rank when it cannot be made.
 inline std::filesystem::path make_run_folder(const std::string& pattern, const ConfigRecord& record,
@@ -53,11 +51,41 @@ inline std::string run_name() {
   return name == "none" ? "" : name;
 }
 
-inline bool is_own(const std::filesystem::path& folder) {
-  const bool is_restart = environment("TORCHELASTIC_RESTART_COUNT").value_or("0") != "0";
-  std::error_code ignored;
-  return is_restart && !run_name().empty() && std::filesystem::exists(folder / "run", ignored) &&
-         read_file(folder / "run", Errc::config, 4096) == run_name() + '\n';
+/// When this run has made the folder; none where another one has.
+inline std::optional<std::filesystem::file_time_type> time_of_own(const std::filesystem::path& folder) {
+  std::error_code failure;
+  const auto time = std::filesystem::last_write_time(folder / "run", failure);
+  if (failure || read_file(folder / "run", Errc::config, 4096) != run_name() + '\n') return std::nullopt;
+  return time;
+}
+
+/// All folders that the pattern may have made, at any time and with any number: what is fixed of it tells where they
+/// lie, and `example` how deep.
+inline std::vector<std::filesystem::path> folders_like(const std::string& pattern,
+                                                       const std::filesystem::path& example) {
+  const auto fixed = pattern.substr(0, pattern.find('%'));
+  std::vector<std::filesystem::path> level{std::filesystem::path{fixed}.parent_path()};
+  auto depth = std::distance(example.begin(), example.end()) - std::distance(level[0].begin(), level[0].end());
+  for (std::error_code ignored; depth > 0; --depth) {
+    std::vector<std::filesystem::path> next;
+    for (const auto& folder : level)
+      for (const auto& entry : std::filesystem::directory_iterator{folder.empty() ? "." : folder, ignored})
+        if (auto path = folder / entry.path().filename();
+            path.string().starts_with(fixed) && entry.is_directory(ignored))
+          next.push_back(std::move(path));
+    level = std::move(next);
+  }
+  return level;
+}
+
+/// The folder in which an earlier start of this run has worked; none for the first start.
+inline std::optional<std::filesystem::path> folder_before_restart(const std::string& pattern,
+                                                                  const std::filesystem::path& example) {
+  if (environment("TORCHELASTIC_RESTART_COUNT").value_or("0") == "0" || run_name().empty()) return std::nullopt;
+  std::optional<std::pair<std::filesystem::file_time_type, std::filesystem::path>> newest;
+  for (const auto& folder : folders_like(pattern, example))
+    if (const auto time = time_of_own(folder)) newest = std::max(newest, std::optional{std::pair{*time, folder}});
+  return newest ? std::optional{newest->second} : std::nullopt;
 }
 
 inline std::filesystem::path make_exclusively(const std::filesystem::path& wanted) {
@@ -70,7 +98,6 @@ inline std::filesystem::path make_exclusively(const std::filesystem::path& wante
       write_file_atomic(folder / "run", run_name() + '\n');
       return folder;
     }
-    if (is_own(folder)) return folder;
     folder = wanted;
     folder += '-' + std::to_string(number);
   }
@@ -78,13 +105,21 @@ inline std::filesystem::path make_exclusively(const std::filesystem::path& wante
                                 (error ? error.message() : "there are 10000 of that name already")};
 }
 
+inline std::filesystem::path own_folder(const std::string& pattern) {
+  const auto wanted = with_time(pattern, std::time(nullptr));
+  const auto before = folder_before_restart(pattern, wanted);
+  return before ? *before : make_exclusively(wanted);
+}
+
 inline std::filesystem::path make_folder_and_record(const std::string& pattern, const ConfigRecord& record) {
   const auto given = environment("DDPXX_RUN_FOLDER");
-  if (!given && pattern.empty()) return {};
-  const auto folder = given ? std::filesystem::path{*given} : make_exclusively(with_time(pattern, std::time(nullptr)));
+  auto own = std::filesystem::path{pattern}.lexically_normal();
+  if (!own.has_filename()) own = own.parent_path();  // of outputs/%F/
+  if (!given && (own.empty() || own == ".")) return {};
+  const auto folder = given ? std::filesystem::path{*given} : own_folder(own.string());
   write_file_atomic(folder / "config.yaml", record.yaml);
   if (!given) write_file_atomic(folder / "overrides.yaml", record.overrides);  // a sweep has written its own
-  write_file_atomic(folder / "config.sha1", config_hash(record) + '\n');
+  write_file_atomic(folder / "config.sha1", config_hash(record.settings) + '\n');
   return folder;
 }
 

@@ -43,6 +43,8 @@
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/checkpoint.hpp>
+#include <ddpxx/train/config_hash.hpp>
+#include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/evaluate.hpp>
 #include <ddpxx/train/same_run.hpp>
 #include <ddpxx/train/step_batches.hpp>
@@ -79,18 +81,20 @@ class Trainer {
     typename Optimizer::Config optimizer = {};
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
-    Settings settings = {};  ///< Recorded in snapshots and compared when a run resumes.
+    Settings settings = {};      ///< Recorded in snapshots and compared when a run resumes.
+    std::string overrides = {};  ///< The arguments that set something: a YAML list. Recorded in snapshots.
   };
 
   /// Rules between the settings of several parts, which a program may ask for before it forms a group; a trainer asks
   /// before it sends anything.
-  /// Errors  `config` for grad_norm_clip where parameters are stepped in backward.
+  /// Errors  `config` for grad_norm_clip where parameters are stepped in backward, and for what the strategy refuses.
   static void check(const Config& config) {
     if (steps_in_backward<Strategy> && config.training.grad_norm_clip > 0)
       throw Error{Errc::config,
                   "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
                   "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                   "strategy alone"};
+    if constexpr (requires { Strategy::check(config.strategy); }) Strategy::check(config.strategy);
   }
 
   /// `validation` may be null: nothing is evaluated then.
@@ -117,6 +121,7 @@ class Trainer {
     if (config.training.ema_decay > 0)
       average_.emplace(EMAConfig{.decay = config.training.ema_decay}, strategy_.slices());
     check_same_run(common_settings(), group);
+    if (!config_.settings.empty()) config_hash_ = config_hash(config_.settings);
     config_.settings.push_back(
         {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     if (!config.training.metrics.empty())
@@ -134,11 +139,10 @@ class Trainer {
       run_to_end();
     } catch (const Error& error) {
       if (!checkpoints_) throw;
+      if (error.code() != Errc::peer) checkpoints_->forget_attempt();  // it has an author, and that is not the snapshot
       if (error.code() == Errc::numerics)
         // All ranks have come to this verdict, so together they can finish a snapshot from before it.
         checkpoints_->commit();
-      else if (error.code() != Errc::peer)
-        checkpoints_->forget_attempt();  // it has an author, and that is not the snapshot
       throw;
     } catch (...) {  // likewise: memory, or the model's own
       if (checkpoints_) checkpoints_->forget_attempt();
@@ -276,14 +280,6 @@ class Trainer {
     for (const auto& setting : config_.settings)
       if (setting.resume != Resume::free) common.push_back(setting);
     return common;
-  }
-
-  static GroupOf decay_rule(const Model& model) {
-    return [&model](const std::string& name, const at::Tensor& parameter) {
-      bool decays = parameter.dim() >= 2;
-      if constexpr (KnowsDecay<Model>) decays = model.decays(name, parameter);
-      return static_cast<int>(decays ? DecayGroup::decay : DecayGroup::no_decay);
-    };
   }
 
   /// What keeps small gradients from vanishing; nothing where they do not.
@@ -430,9 +426,15 @@ class Trainer {
     read_all_steps();
     auto copies = Copies::equal;
     if constexpr (requires { strategy_.ranks_drift(); }) copies = Copies::drifting;
-    if (checkpoints_->save({step_, batches_.cursor(), config_.settings, metrics_of_snapshot(), parameters()}, state(),
-                           copies))
-      saved_at_ = step_;
+    const Progression run{.step = step_,
+                          .cursor = batches_.cursor(),
+                          .settings = config_.settings,
+                          .metrics = metrics_of_snapshot(),
+                          .parameters = parameters(),
+                          .optimizer = name_in_python(),
+                          .overrides = config_.overrides,
+                          .config_hash = config_hash_};
+    if (checkpoints_->save(run, state(), copies)) saved_at_ = step_;
     save_due_ = false;
     step_started_ = saved_time_ = Clock::now();
   }
@@ -442,6 +444,13 @@ class Trainer {
     return {{"loss", evaluated_->val_loss}};
   }
 
+  /// Of an optimizer that torch.optim has as well.
+  static std::string name_in_python() {
+    if constexpr (requires { std::string{Optimizer::kPythonName}; })
+      return std::string{Optimizer::kPythonName};
+    else
+      return {};
+  }
   /// In the model's order, each under the name by which snapshots know it.
   std::vector<OptimizedParameter> parameters() const {
     std::map<std::string, int> groups;
@@ -495,6 +504,7 @@ class Trainer {
 
   Group* group_;
   Config config_;
+  std::string config_hash_;  ///< Of the settings as they were given.
   std::shared_ptr<Model> model_;
   Precision precision_;
   FlatModel flat_;

@@ -51,8 +51,9 @@ struct PowerSGDConfig {
 /// A gradient M (rows x columns) travels as P = MQ and then Q = M^T P, both of `matrix_rank` columns, and is taken for
 /// P Q^T. Vectors, and matrices that would shrink too little, are averaged whole, in the same collective as the Ps.
 /// Until `start_step` every gradient is.
-/// All ranks end with the same bits. The Qs are summed once backward is over, so they are not hidden behind it. Error
-/// feedback holds a copy of each compressed gradient.
+/// All ranks end with the same bits. The Qs are summed once backward is over, so they are not hidden behind it; under
+/// StepInBackward a bucket's are summed inside backward, which waits for them. Error feedback holds a copy of each
+/// compressed gradient.
 /// A gradient of zeros does no harm, also with an epsilon of 0, which is not so in PyTorch.
 /// Source  Vogels et al. 2019, arXiv:1905.13727, Alg. 1 and 2; torch's powerSGD_hook, with which results agree.
 class PowerSGD {
