@@ -108,6 +108,7 @@ def hostile_files():
             ("nesting.yaml", ["model: " + "[" * 100_000 + "]" * 100_000], "nested more than 64 levels deep"),
             ("nesting.json", ['{"model": ' + "[" * 100_000], "nested more than 64 levels deep"),
             ("million_keys.yaml", (f"k{i}: 1" for i in range(1_000_000)), "more than 100000 values"),
+            ("list.py", ("a = [" + "1," * 8_000_000 + "1]" for _ in range(1)), "more than 100000 values"),
             ("100_MB.yaml", ("a: " + "x" * 996 for _ in range(100_000)), "more than 16 MiB")]
 
 

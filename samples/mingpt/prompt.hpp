@@ -7,12 +7,18 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/nn/generate_config.hpp>
 
-/// The prompt itself, or with nanoGPT's `FILE:prompt.txt` what the file holds.
-/// Errors  `config` when the file cannot be read.
-inline std::string prompt_text(const std::string& prompt) {
+/// The prompt itself, or with nanoGPT's `FILE:prompt.txt` what the file holds; empty where nothing is generated.
+/// Errors  `config` when the file cannot be read, is no regular one, or has more than 1 MiB.
+inline std::string prompt_text(const ddpxx::GenerateConfig& config) {
   constexpr std::string_view kFile = "FILE:";
   constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  if (!prompt.starts_with(kFile)) return prompt;
-  return ddpxx::read_file(prompt.substr(kFile.size()), ddpxx::Errc::config, kMostBytes);
+  if (config.tokens == 0) return {};
+  if (!config.prompt.starts_with(kFile)) return config.prompt;
+  const auto path = config.prompt.substr(kFile.size());
+  auto text = ddpxx::read_file(path, ddpxx::Errc::config, kMostBytes + 1);
+  if (text.size() > kMostBytes)
+    throw ddpxx::Error{ddpxx::Errc::config, "cannot read " + path + ": more than 1 MiB is no prompt"};
+  return text;
 }

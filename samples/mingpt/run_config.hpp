@@ -100,7 +100,7 @@ struct RunConfig {
                                          "or add precision=" + text_of(precision) + " to samples/mingpt/strategies/" +
                                          strategy.name + ".cpp"});
     try {
-      prompt_text(generate.prompt);
+      prompt_text(generate);
     } catch (const ddpxx::Error& error) {
       errors.push_back({"generate.prompt", error.what()});
     }
@@ -178,8 +178,9 @@ struct RunConfig {
         Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
         Ignored{"decay_lr", "optimizer.schedule says how the learning rate falls"},
         Ignored{"init_from",
-                "a run goes on from the newest snapshot in training.save_dir, or begins anew where there is none",
-                choices("scratch", "resume")},
+                "a run goes on from the newest snapshot in training.save_dir; to begin anew, choose another "
+                "training.save_dir",
+                choices("resume")},
         Ignored{"num_samples", "one text is generated"},
         Ignored{"wandb_log", "training.metrics writes rows that any tool reads"},
         Ignored{"wandb_project", "training.metrics writes rows that any tool reads"},

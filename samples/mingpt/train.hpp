@@ -47,7 +47,7 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
 
   const RunConfig& config = run.config;
   // A wrong one shows before the training.
-  const auto prompt = encode_prompt(*text, prompt_text(config.generate.prompt));
+  const auto prompt = encode_prompt(*text, prompt_text(config.generate));
   at::manual_seed(config.training.seed);
   auto model = std::make_shared<ddpxx::GPT>(config.model, text->vocab_size(), text->block_size());
   model->to(group.device());

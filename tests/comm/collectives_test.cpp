@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/recording.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -96,7 +99,11 @@ TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {
 TEST(Group, AnErrorNamesOpBytesAndRank) {
   try {
     spawn_ranks(2, [](Group& group) {
-      if (group.rank() == 1) std::_Exit(0);
+      barrier(group);  // a rank that is gone before the other has connected would end that one's connecting
+      if (group.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        std::_Exit(0);
+      }
       all_reduce(at::zeros({256}), group);
     });
     FAIL() << "the lost peer went unnoticed";
@@ -106,6 +113,27 @@ TEST(Group, AnErrorNamesOpBytesAndRank) {
     EXPECT_NE(text.find("rank 0: all_reduce failed"), std::string::npos) << text;
     EXPECT_NE(text.find("bytes=1024"), std::string::npos) << text;
     EXPECT_NE(text.find("rank=0"), std::string::npos) << text;
+  }
+}
+
+/// One whose peers are gone when it ends.
+class Deserted : public detail::RecordingBackend {
+ public:
+  Deserted() : RecordingBackend{0, 2, std::make_shared<Recording>()} {}
+  void shutdown() override { throw std::runtime_error{"connection reset"}; }
+};
+
+TEST(Group, APartThatCannotEndIsAPeerThatIsGone) {
+  Group whole{c10::make_intrusive<detail::RecordingBackend>(0, 2, std::make_shared<Recording>()),
+              c10::make_intrusive<c10d::HashStore>(), at::kCPU,
+              [](auto&&...) { return Group{c10::make_intrusive<Deserted>()}; }};
+  const auto part = whole.part(0, 0, 2);
+  try {
+    whole.leave();
+    ADD_FAILURE() << "the part's error is lost";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::peer);
+    EXPECT_NE(std::string{error.what()}.find("connection reset"), std::string::npos) << error.what();
   }
 }
 

@@ -1,14 +1,20 @@
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/arguments.hpp>
 #include <ddpxx/config/blame.hpp>
+#include <ddpxx/config/environment_source.hpp>
 #include <ddpxx/config/filling.hpp>
 #include <ddpxx/config/print.hpp>
+#include <ddpxx/config/python_file.hpp>
+#include <ddpxx/config/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/config/yaml.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -72,6 +78,54 @@ TEST(ASecret, IsTakenAndNowhereTold) {
   EXPECT_EQ(fill<Config>("", {"--token", "leaked="}).problems,
             "argument 1: \"--token ***\": the value of this secret is not taken");
   EXPECT_EQ(fill<Config>("", {"token='pw${x'"}).problems, "argument 1: \"token=***\": ${ is never closed");
+}
+
+struct Doors {
+  std::string token;
+  std::vector<std::string> tokens;
+  std::string first, second;
+  std::int64_t count = 1;
+  std::map<std::string, std::string> keys;
+  static constexpr auto describe() {
+    return fields(field<&Doors::token>("", secret(), was("old_token")), field<&Doors::tokens>("", secret()),
+                  field<&Doors::first>("", secret()), field<&Doors::keys>("", secret()));
+  }
+  static constexpr auto aliases() { return std::array{Alias{"creds[0]", "first"}, Alias{"creds[1]", "second"}}; }
+};
+
+std::string python_problems(std::string_view text) {
+  Doors config;
+  Filling filling{table_of<Doors>(), &config};
+  filling.apply(read_python(text, std::make_shared<ConfigSource>(ConfigSource{.name = "t.py"})));
+  filling.finish();
+  return problem_report(filling.problems());
+}
+
+TEST(ASecret, IsInNoProblem) {
+  EXPECT_EQ(python_problems("token = abc\n"),
+            "t.py:1:9: token: the value of this secret is not taken\n    ***\n       ^");
+  EXPECT_EQ(python_problems("count = abc\n").find("t.py:1:9: count: \"abc\" is no number"), 0U);
+  const auto problem = [](const char* argument) { return fill<Doors>("", {argument}).problems; };
+  EXPECT_EQ(problem("tokens=[abc"), "argument 1: \"tokens=***\": this [ is never closed");
+  EXPECT_EQ(problem("+token=abc"),
+            "argument 1: \"+token=***\": settings cannot be added; write key=value without the +");
+  EXPECT_EQ(problem("token=ab\xFF"), "argument 1: \"token=***\": is not UTF-8");
+  EXPECT_EQ(problem("creds=abc"), "argument 1: \"creds=***\": the value of this secret is not taken");
+  EXPECT_EQ(problem("creds=[abc]"), "argument 1: \"creds=***\": needs 2 items, and has 1");
+  EXPECT_EQ(problem("creds=[abc,[d]]"), "argument 1: \"creds=***\": is a list where a text is expected");
+  EXPECT_EQ(problem("token.a=abc"), "argument 1: \"token.a=***\": unknown key; `token` is a value and has no keys");
+  EXPECT_EQ(problem("old_token=abc"), "argument 1: \"old_token=***\": that key moved to token");
+  EXPECT_EQ(problem("keys={a: abc"), "argument 1: \"keys=***\": this { is never closed");
+  EXPECT_EQ(fill<Doors>("{token: abc, count: x}\n").problems,
+            "t.yaml:1:21: count: \"x\" is not a whole number\n    ***\n       ^")
+      << "a line is not shown that holds a secret beside";
+  const std::array variables{"T_TOKENS=[abc"};
+  EXPECT_EQ(problem_report(read_environment("T_", variables, table_of<Doors>()).problems),
+            "environment variable T_TOKENS: \"[abc\": this [ is never closed");
+  Doors config;
+  Filling filling{table_of<Doors>(), &config};
+  filling.apply(read_environment("T_", variables, table_of<Doors>()));
+  EXPECT_EQ(problem_report(filling.problems()), "environment variable T_TOKENS: \"***\": this [ is never closed");
 }
 
 TEST(AFormerName, IsRefusedWithThePresentOne) {

@@ -1,7 +1,9 @@
 // The command lines of the guides, and of minGPT, nanoGPT and Hydra, to minGPT as it is built here.
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -147,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                                {"data.path", "\"openwebtext.txt\""}}},
                     CommandLine{"nanoGPT's number format", {"--dtype=bfloat16"}, Fields{{"precision", "\"bf16\""}}},
                     CommandLine{"nanoGPT, where it does what is done anyway",
-                                {"--eval_only=False", "--bias=True", "--bias", "--init_from=scratch",
+                                {"--eval_only=False", "--bias=True", "--bias", "--init_from=resume",
                                  "--always_save_checkpoint", "--wandb_log=False", "--num_samples=10", "--backend=nccl"},
                                 {}},
                     CommandLine{"nanoGPT's sample.py",
@@ -204,10 +206,18 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"--no-bias"},
                 "argument 1: \"--no-bias\": \"false\" is not supported (allowed: true): all layers and norms of this "
                 "network have their biases"},
-        Refused{{"--init_from=gpt2-xl"},
-                "argument 1: \"--init_from=gpt2-xl\": \"gpt2-xl\" is not supported (allowed: scratch or resume): a run "
-                "goes on from the newest snapshot in training.save_dir, or begins anew where there is none"},
-        Refused{{"--start=FILE:/nowhere/prompt.txt"},
+        Refused{
+            {"--init_from=gpt2-xl"},
+            "argument 1: \"--init_from=gpt2-xl\": \"gpt2-xl\" is not supported (allowed: resume): a run goes on from "
+            "the newest snapshot in training.save_dir; to begin anew, choose another training.save_dir"},
+        Refused{
+            {"--init_from=scratch"},
+            "argument 1: \"--init_from=scratch\": \"scratch\" is not supported (allowed: resume): a run goes on from "
+            "the newest snapshot in training.save_dir; to begin anew, choose another training.save_dir"},
+        Refused{{"bias.foo=true"},
+                "argument 1: \"bias.foo=true\": a group is not supported (allowed: true): all layers and norms of this "
+                "network have their biases"},
+        Refused{{"--start=FILE:/nowhere/prompt.txt", "--max_new_tokens=5"},
                 "argument 1: \"--start=FILE:/nowhere/prompt.txt\": cannot open /nowhere/prompt.txt: No such file or "
                 "directory (errno 2)"},
         Refused{{"--max_iters=1.5", "--nlayer=3"},
@@ -258,6 +268,15 @@ class AFileOfNanoGPT : public testing::Test {
     }
   }
 
+  static std::string refusal(const std::vector<const char*>& arguments) {
+    try {
+      parse(arguments);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
   TemporaryFolder folder_;
 
  private:
@@ -281,28 +300,45 @@ TEST_F(AFileOfNanoGPT, IsReadBeforeTheArguments) {
 
 TEST_F(AFileOfNanoGPT, IsNotRun) {
   folder_.file("tune.py", "import time\nmax_iters = 20\nwandb_run_name = 'ft-' + str(time.time())\nn_layers = 4\n");
-  try {
-    parse({"tune.py", "data.path=x"});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "tune.py:1:1: is no line NAME = VALUE; a configuration in Python is read and not run: write what comes "
-        "out\n    import time\n    ^\n"
-        "tune.py:3:18: wandb_run_name: \"'ft-' + str(time.time())\" is no number, text, True, False, None, tuple "
-        "or list; a configuration in Python is read and not run: write what comes out\n"
-        "    wandb_run_name = 'ft-' + str(time.time())\n                     ^\n"
-        "tune.py:4:1: n_layers: unknown key; did you mean n_layer?\n    n_layers = 4\n    ^");
-  }
-  EXPECT_THROW(parse({"none.py"}), Error);
+  EXPECT_EQ(refusal({"tune.py", "data.path=x"}),
+            "tune.py:1:1: is no line NAME = VALUE; a configuration in Python is read and not run: write what comes "
+            "out\n    import time\n    ^\n"
+            "tune.py:3:18: wandb_run_name: \"'ft-' + str(time.time())\" is no number, text, True, False, None, tuple "
+            "or list; a configuration in Python is read and not run: write what comes out\n"
+            "    wandb_run_name = 'ft-' + str(time.time())\n                     ^\n"
+            "tune.py:4:1: n_layers: unknown key; did you mean n_layer?\n    n_layers = 4\n    ^");
+  EXPECT_EQ(refusal({"none.py", "data.path=x"}),
+            "argument 1: \"none.py\": cannot open none.py: No such file or directory (errno 2)");
 }
 
 TEST_F(AFileOfNanoGPT, MayHoldThePrompt) {
   folder_.file("prompt.txt", "Once upon\na time");
-  const auto config = parse({"--start=FILE:prompt.txt", "data.path=x"});
+  const auto config = parse({"--start=FILE:prompt.txt", "--max_new_tokens=5", "data.path=x"});
   EXPECT_EQ(config.generate.prompt, "FILE:prompt.txt");
-  EXPECT_EQ(prompt_text(config.generate.prompt), "Once upon\na time");
-  EXPECT_EQ(prompt_text("FILE me"), "FILE me");
+  EXPECT_EQ(prompt_text(config.generate), "Once upon\na time");
+  EXPECT_EQ(prompt_text({.tokens = 5, .prompt = "FILE me"}), "FILE me");
+  EXPECT_EQ(prompt_text({.prompt = "FILE me"}), "");
+  EXPECT_EQ(parse({"--start=FILE:none.txt", "data.path=x"}).generate.prompt, "FILE:none.txt") << "nothing is generated";
+}
+
+TEST_F(AFileOfNanoGPT, HoldsNoPromptThatWouldBeCutOrWaitedFor) {
+  folder_.file("most.txt", std::string(std::size_t{1} << 20, 'x'));
+  folder_.file("more.txt", std::string((std::size_t{1} << 20) + 1, 'x'));
+  ASSERT_EQ(::mkfifo("pipe", 0600), 0);
+  const auto with = [](const char* start) { return refusal({start, "--max_new_tokens=5", "data.path=x"}); };
+  EXPECT_EQ(with("--start=FILE:most.txt"), "no error");
+  EXPECT_EQ(with("--start=FILE:more.txt"),
+            "argument 1: \"--start=FILE:more.txt\": cannot read more.txt: more than 1 MiB is no prompt");
+  EXPECT_EQ(with("--start=FILE:pipe"), "argument 1: \"--start=FILE:pipe\": cannot read pipe: it is no regular file");
+}
+
+TEST_F(AFileOfNanoGPT, IsLookedForWhereItIsAConfigName) {
+  folder_.file("train.py", "seed = 1\n");
+  folder_.file("conf/train.py", "seed = 2\n");
+  folder_.file("more/other.py", "seed = 3\n");
+  EXPECT_EQ(parse({"train.py", "--config-path=conf", "data.path=x"}).training.seed, 1);
+  EXPECT_EQ(parse({"--config-path=conf", "-cn", "train.py", "data.path=x"}).training.seed, 2);
+  EXPECT_EQ(parse({"--config-path=conf", "--config-dir=more", "-cn", "other.py", "data.path=x"}).training.seed, 3);
 }
 
 }  // namespace

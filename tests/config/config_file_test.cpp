@@ -58,11 +58,32 @@ using Lines = std::vector<std::string>;
 TEST_F(ConfigFiles, OfPythonAreLinesOfNamesAndLiterals) {
   write("a.py",
         "# -*- a comment\n\na = 1_000 # steps\nb='it\\'s # here'\nc = \"x\" ;\nd = None\ne = True\n"
-        "f = (0.9, .95)\ng = ['a', (1), -2]\nh = 5 * 8*2\ni= -1e-3\n");
+        "f = (0.9, .95)\ng = ['a', (1), -2]\nh = 5 * 8*2\ni= -1e-3\nj = 0 * 5\n");
   EXPECT_EQ(applied("a.py"),
             (Lines{"a.py: a@3:1=1_000@3:5 b@4:1=\"it's # here\"@4:3 c@5:1=\"x\"@5:5 d@6:1=none e@7:1=True@7:5 "
-                   "f@8:1=[0.9@8:5,.95@8:5] h@10:1=80@10:5 i@11:1=-1e-3@11:4"}));
-  EXPECT_EQ(problems("a.py").substr(0, 40), "a.py:9:5: g: \"['a', (1), -2]\" is no numb");
+                   "f@8:1=[0.9@8:5,.95@8:5] g@9:1=[\"a\"@9:5,1@9:5,-2@9:5] h@10:1=80@10:5 i@11:1=-1e-3@11:4 "
+                   "j@12:1=0@12:5"}));
+  EXPECT_EQ(problems("a.py"), "");
+}
+
+TEST_F(ConfigFiles, OfPythonHaveTuplesByTheirCommas) {
+  write("a.py", "a = (200)\nb = ((1, 2))\nc = (1,)\nd = ()\ne = [(1, 2), (3 * 2,), ('x')]\nf = (5 * 8)\n");
+  EXPECT_EQ(applied("a.py"), (Lines{"a.py: a@1:1=200@1:5 b@2:1=[1@2:5,2@2:5] c@3:1=[1@3:5] d@4:1=[] "
+                                    "e@5:1=[[1@5:5,2@5:5],[6@5:5],\"x\"@5:5] f@6:1=40@6:5"}));
+  EXPECT_EQ(problems("a.py"), "");
+}
+
+TEST_F(ConfigFiles, OfPythonHoldSoManyValuesAtMost) {
+  std::string items = "1";
+  for (int i = 1; i < 99'999; ++i) items += ",1";
+  write("most.py", "a = [" + items + "]\n\n# the list is one, too\n");
+  EXPECT_EQ(problems("most.py"), "");
+  for (const auto& more :
+       {"a = [" + items + ",1]\n", "a = [" + items + "]\nb = 1\n", "a = [[" + items + "], [" + items + ']'}) {
+    write("more.py", more);
+    EXPECT_NE(problems("more.py").find(": more than 100000 values\n"), std::string::npos);
+    EXPECT_EQ(read_config_file("more.py", 0).problems.size(), 1U);
+  }
 }
 
 TEST_F(ConfigFiles, OfPythonAreRefusedWherePythonIsNeeded) {

@@ -1,11 +1,15 @@
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/help.hpp>
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/schema.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -36,6 +40,18 @@ struct Limited {
                   field<&Limited::steps>("", at_most(1.5)));
   }
 };
+
+TEST(ADuration, HasFiniteBounds) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto add = [](const Range& range) {
+    FieldFacts facts;
+    detail::add_fact<Limited, std::chrono::milliseconds>(facts, range);
+    return range_text(facts.range);
+  };
+  EXPECT_EQ(add(at_most(1h)), "at most 1h");
+  for (const auto& range : {at_most(kInfinity), above(-kInfinity), below(std::nan("")), at_most(1e10)})
+    EXPECT_THROW(add(range), std::invalid_argument);
+}
 
 TEST(ADuration, IsReadExactly) {
   const auto filled = fill<Config>("timeout: 1h30m\npause: 1.5s\nlimit: 2d\nexact: 0.000001ms\n");

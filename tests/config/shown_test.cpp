@@ -1,4 +1,5 @@
 // What a program shows about its configuration instead of running.
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -31,6 +32,7 @@ struct Config {
   std::vector<double> rates;
   std::string token;
   static constexpr auto describe() { return fields(field<&Config::token>("Key of the tracker", secret())); }
+  static constexpr auto aliases() { return std::array{Alias{"creds[0]", "token"}}; }
 };
 
 class Shown : public testing::Test {
@@ -167,6 +169,7 @@ TEST_F(Shown, IsTheRecordOfWhatWasSet) {
   ASSERT_EQ(::unsetenv("SHOWN_TEST_OPTIMIZER__STEPS"), 0);
   EXPECT_EQ(parsed.config.optimizer.steps, 7);
   EXPECT_EQ(parsed.record.overrides, "- \"token=***\"\n- \"token=***\"\n- \"name=it's\"\n");
+  EXPECT_EQ(parse({"creds=[abc]"}).record.overrides, "- \"creds=***\"\n") << "a list of which an item is a secret";
   EXPECT_NE(parsed.record.yaml.find("# environment variable SHOWN_TEST_OPTIMIZER__STEPS; default 10\n"),
             std::string::npos)
       << parsed.record.yaml;

@@ -1,3 +1,4 @@
+#include <array>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,9 @@ TEST(Sweep, NamesTheArgumentOfEachProblem) {
   EXPECT_THAT(refusal({"-m=1", "--multirun"}), HasSubstr("takes no value"));
   EXPECT_THAT(refusal({"-m", "a=1,2", "--sweep-dir"}), HasSubstr("needs a value"));
   EXPECT_THAT(refusal({"-m", "a=1\n"}), HasSubstr("line break"));
+  EXPECT_EQ(refusal({"-m", "token=ab,,c", "--password", "range(abc)"}),
+            "argument 2: \"token=***\": a value between the commas is empty; an empty text is written ''\n"
+            "argument 4: \"***\": the value of this secret is not taken");
 }
 
 TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
@@ -137,18 +141,41 @@ TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
 }
 
 TEST(Sweep, ShowsNoSecrets) {
-  const auto jobs = expand_sweep(Words{"a=1,2", "hub.auth_token=abc", "--db-password", "x,y", "max_tokens=5"});
-  EXPECT_THAT(jobs[3].arguments, ElementsAre("a=2", "hub.auth_token=abc", "--db-password", "y", "max_tokens=5"));
-  EXPECT_THAT(jobs[3].for_the_record(),
+  const auto jobs = expand_sweep(Words{"a=1,2", "hub.auth_token=abc", "--db-password", "xy", "max_tokens=5"});
+  EXPECT_THAT(jobs[1].arguments, ElementsAre("a=2", "hub.auth_token=abc", "--db-password", "xy", "max_tokens=5"));
+  EXPECT_THAT(jobs[1].for_the_record(),
               ElementsAre("a=2", "hub.auth_token=***", "--db-password", "***", "max_tokens=5"));
-  EXPECT_THAT(jobs[3].varied, ElementsAre("a=2", "--db-password ***"));
+  EXPECT_THAT(jobs[1].varied, ElementsAre("a=2"));
   EXPECT_THAT(expand_sweep(Words{"a=1"})[0].for_the_record(), ElementsAre("a=1"));
+}
+
+TEST(Sweep, HidesNothingByNameThatItVaries) {
+  const auto jobs = expand_sweep(Words{"token_dim=64,128", "pad_token=0,1", "token=x"});
+  EXPECT_THAT(jobs[1].varied, ElementsAre("token_dim=64", "pad_token=1"));
+  EXPECT_THAT(jobs[1].for_the_record(), ElementsAre("token_dim=64", "pad_token=1", "token=***"));
+}
+
+TEST(Sweep, TakesTheWordBehindASecretsKeyWhole) {
+  const auto jobs = expand_sweep(Words{"lr=1,2", "--token", "QUJDRA==", "--api-key", "a=b"});
+  EXPECT_THAT(jobs[1].arguments, ElementsAre("lr=2", "--token", "QUJDRA==", "--api-key", "a=b"));
+  EXPECT_THAT(jobs[1].for_the_record(), ElementsAre("lr=2", "--token", "***", "--api-key", "***"));
+  EXPECT_THAT(arguments_of({"--use-auth-token", "lr=1,2"}),
+              ElementsAre("--use-auth-token lr=1", "--use-auth-token lr=2"))
+      << "a switch, for all that its name says";
 }
 
 struct WithSecret {
   std::string pin;
+  std::string pin_code;
   std::string token;
-  static constexpr auto describe() { return ddpxx::fields(ddpxx::field<&WithSecret::pin>("", ddpxx::secret())); }
+  std::string first;
+  bool use_token = false;
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(field<&WithSecret::pin>("", secret()), field<&WithSecret::pin_code>("", secret()),
+                  field<&WithSecret::first>("", secret()));
+  }
+  static constexpr auto aliases() { return std::array{ddpxx::Alias{"creds[0]", "first"}}; }
 };
 
 TEST(Sweep, KnowsTheSecretsOfItsConfig) {
@@ -159,11 +186,22 @@ TEST(Sweep, KnowsTheSecretsOfItsConfig) {
   EXPECT_THAT(sweep->jobs[1].for_the_record(), ElementsAre("--pin=***", "token=x", "other_token=***"));
 }
 
+TEST(Sweep, KnowsASecretOfItsConfigHoweverItIsWritten) {
+  const char* arguments[] = {
+      "program", "-m", "lr=1,2", "--pin-code=1", "--pin", "QUJ=", "--token", "a=b", "creds=[x]", "--use-token", "lr=3"};
+  const auto sweep = read_sweep(11, arguments, ddpxx::table_of<WithSecret>());
+  ASSERT_TRUE(sweep);
+  EXPECT_EQ(sweep->jobs.size(), 2U);
+  EXPECT_THAT(sweep->jobs[1].for_the_record(), ElementsAre("lr=2", "--pin-code=***", "--pin", "***", "--token", "a=b",
+                                                           "creds=***", "--use-token", "lr=3"));
+}
+
 TEST(SecretKeys, AreToldByTheirWords) {
   for (const char* key : {"token", "a.token", "HF_TOKEN", "api_key", "aws-secret-access-key", "wandb.api-key",
-                          "password", "client_secret", "credential"})
+                          "aws_secret_key", "password", "client_secret", "credential"})
     EXPECT_TRUE(ddpxx::sounds_secret(key)) << key;
-  for (const char* key : {"tokens", "max_new_tokens", "key", "token.length", "keyboard", "tokenizer", "", "secrets.x"})
+  for (const char* key : {"tokens", "max_new_tokens", "key", "token.length", "keyboard", "tokenizer", "", "secrets.x",
+                          "token_dim", "password_length", "api_key_file"})
     EXPECT_FALSE(ddpxx::sounds_secret(key)) << key;
 }
 

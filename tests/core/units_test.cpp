@@ -34,6 +34,13 @@ TEST(Decimal, OfZeroHasNoDigits) {
   }
 }
 
+TEST(WholeNumber, TimesNothingIsNothing) {
+  for (const char* number : {"5", "0", "-3", "18446744073709551615", "99999999999999999999"}) {
+    EXPECT_EQ(whole(number, 0).fit, Fit::exact) << number;
+    EXPECT_EQ(whole(number, 0).magnitude, 0U) << number;
+  }
+}
+
 TEST(Decimal, TakesAnEThatStartsNoExponentForASuffix) {
   EXPECT_EQ(parse_decimal("1e").value().suffix, "e");
   EXPECT_EQ(parse_decimal("1e+").value().suffix, "e+");

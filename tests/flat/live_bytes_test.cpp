@@ -47,6 +47,17 @@ TEST(LiveBytes, SeesWhatAPoolOfBuffersTakesAndGivesBack) {
   EXPECT_EQ(live.current(), 0);
 }
 
+TEST(BufferPool, LeavesATensorThatHasMoreRoomThanItNeedsAsItIs) {
+  BufferPool pool;
+  const auto tensor = at::empty({256});
+  BufferPool::release(tensor);
+  pool.lend(tensor, 300);
+  tensor.fill_(7);
+  pool.lend(tensor);
+  EXPECT_TRUE(at::equal(tensor, at::full({256}, 7.0)));
+  EXPECT_EQ(pool.buffers_made(), 1U);
+}
+
 TEST(LiveBytes, SeesWhatForwardSavesAndBackwardFrees) {
   const auto weight = at::rand({64, 64}).requires_grad_();
   const auto x = at::rand({32, 64}).requires_grad_();

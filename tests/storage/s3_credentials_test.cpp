@@ -272,6 +272,36 @@ TEST_F(S3MetadataKeys, OfAServiceThatHangsAreNotAskedForByEveryRequest) {
   EXPECT_LT(seconds_of([&] { storage_error([&] { write(); }); }), 1.5) << "and left alone for twice as long";
 }
 
+TEST_F(S3MetadataKeys, AreAskedForSoonAgainWhileNoneAreAtHand) {
+  config_.credentials_timeout = 1s;
+  start_service();
+  service_->stall(60);
+  use_container();
+  for (int search = 0; search < 4; ++search) {  // the pause would be eight seconds by now
+    EXPECT_GE(seconds_of([&] { storage_error([&] { write(); }); }), 0.9) << search;
+    std::this_thread::sleep_for(2100ms);
+  }
+  service_->stall(0);
+  write();
+}
+
+TEST_F(S3MetadataKeys, AreAskedForWhenThoseAtHandExpireHoweverLongThePauseIs) {
+  config_.credentials_timeout = 1s;
+  start_service(14);
+  use_container();
+  write();
+  service_->stall(60);
+  const auto start = std::chrono::steady_clock::now();
+  const auto until = [&](double seconds) {
+    std::this_thread::sleep_until(start + std::chrono::duration<double>{seconds});
+    write();
+  };
+  for (const double seconds : {0.0, 2.3, 5.6}) until(seconds);  // from 6.6 on it would be left alone until 10.6
+  until(10.9);                                                  // and from 11.9 until 19.9
+  service_->stall(0);
+  until(15.5);
+}
+
 TEST_F(S3MetadataKeys, AtHandAreUsedAtOnceWhileTheServiceHangs) {
   config_.credentials_timeout = 2s;
   start_service(303);  // the library wants new ones five minutes before

@@ -163,9 +163,18 @@ TEST_P(S3Faults, KnowsItsOwnObjectWhenEveryReplyWasLost) {
   config_.retries = 1;
   proxy_.rule({{"method", "PUT"}, {"action", "lost_reply"}});
   EXPECT_TRUE(storage().create("manifest.json", bytes_of("mine")));
-  EXPECT_THAT(storage_error([&] { storage().create("manifest.json", bytes_of("mine")); }),
-              HasSubstr("cannot create " + place_.text("manifest.json")));
+  EXPECT_FALSE(storage().create("manifest.json", bytes_of("mine"))) << "equal, but another's";
   EXPECT_EQ(direct_.read_text("manifest.json", 100), "mine");
+}
+
+TEST_P(S3Faults, DoesNotSayWhoMadeAnObjectThatNobodySees) {
+  config_.retries = 1;
+  const auto refusal = HasSubstr("cannot create " + place_.text("manifest.json"));
+  proxy_.rule({{"method", "PUT"}, {"action", "reset"}});
+  EXPECT_THAT(storage_error([&] { storage().create("manifest.json", bytes_of("mine")); }), refusal);
+  direct_.create("manifest.json", bytes_of("theirs"));
+  proxy_.rule({{"action", "reset"}});
+  EXPECT_THAT(storage_error([&] { storage().create("manifest.json", bytes_of("mine")); }), refusal);
 }
 
 TEST_P(S3Faults, KeepsTheOldObjectAndNoPartsWhenAnUploadFails) {

@@ -1,10 +1,16 @@
 // snapshot.on_failure=go_on: what a run makes of snapshots that cannot be written.
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -114,6 +120,81 @@ TEST_P(LostAnswer, OfTheLastSnapshotIsFoundOutByTheNextTry) {
   EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2));
   expect_same_bits(snapshot(), expected);
   expect_whole();
+}
+
+/// While its manifest's fate is unknown, the snapshot of step 30 is not to be seen, as by a look at a store that lags.
+struct Lagging : Tokens {
+  std::filesystem::path folder;
+  mutable int batches = 0;
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto manifest = folder / Snapshots::kManifest, hidden = folder / "hidden";
+    std::error_code other_rank;
+    if (++batches < 50 && std::filesystem::exists(manifest)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});  // rank 0 has looked
+      std::filesystem::rename(manifest, hidden, other_rank);
+    }
+    if (batches == 58) std::filesystem::rename(hidden, manifest, other_rank);
+    return Tokens::batch(indices);
+  }
+};
+
+TEST_F(FailedSave, RemovesNothingOfASnapshotThatOnlyRankZeroCanSee) {
+  auto options = going_on(SnapshotWriting::background);
+  options.max_steps = 60;
+  options.save_every = 30;
+  options.failpoint = "snapshot.after_publish:throw@1";
+  auto data = std::make_shared<Lagging>();
+  data->folder = place() / Snapshots::folder_of(30);
+  testing::internal::CaptureStderr();
+  train<FSDP, Lagging>(2, options, {}, data);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the snapshot of step 30 failed and training goes on"));
+  EXPECT_THAT(steps(), testing::ElementsAre(60, 30));
+  expect_whole();
+}
+
+/// A folder whose manifests somebody else makes and removes again.
+class Contested : public Storage {
+ public:
+  Contested(const std::filesystem::path& path, int times) : folder_{path}, times_{times} {}
+  std::string whole_name(const std::string& name) const override { return folder_.whole_name(name); }
+  void prepare() override { folder_.prepare(); }
+  bool claim(const std::string& owner) override { return folder_.claim(owner); }
+  void write(const std::string& name, std::span<const Bytes> parts) override { folder_.write(name, parts); }
+  bool create(const std::string& name, Bytes content) override { return --times_ < 0 && folder_.create(name, content); }
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
+    folder_.read(name, offset, room);
+  }
+  std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
+    return folder_.read_text(name, max_bytes);
+  }
+  std::vector<StoredObject> list(const std::string& front) override { return folder_.list(front); }
+  void remove(const std::string& name) override { folder_.remove(name); }
+
+ private:
+  Folder folder_;
+  int times_;
+};
+
+TEST_F(FailedSave, IsNotPutDownToAnotherRunWithoutItsManifest) {
+  const auto publish = [&](int times) {
+    Contested storage{place(), times};
+    Manifest manifest;
+    manifest.step = 4;
+    manifest.world_size = 1;
+    manifest.starts = {"0123456789ab"};
+    return Snapshots{storage}.try_publish(manifest);
+  };
+  EXPECT_THROW(publish(1000), Error);
+  EXPECT_EQ(publish(2), std::nullopt);
+  EXPECT_EQ(steps(), std::vector<std::int64_t>{4});
+  Folder{place()}.write(Snapshots::folder_of(4) + Snapshots::kManifest, std::array{bytes_of("{")});
+  try {
+    publish(0);
+    FAIL() << "it is damaged";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    EXPECT_THAT(error.what(), HasSubstr("manifest.json is there already and damaged"));
+  }
 }
 
 class FailedSaveOn : public FailedSave, public testing::WithParamInterface<std::pair<int, SnapshotWriting>> {};

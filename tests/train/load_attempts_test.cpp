@@ -97,6 +97,20 @@ TEST_P(CrashingLoad, ASecondTimeMakesTheNextStartTakeTheSnapshotBefore) {
   EXPECT_EQ(attempts(4), 0);
 }
 
+TEST_F(LoadAttempts, OfWhatCouldNotBeSetAsideAreNoOtherRunOnceItsStepIsSavedAgain) {
+  train<FSDP>(2, after(6));
+  const auto expected = snapshot();
+  for (int start = 0; start < 2; ++start)
+    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, killed(6, "snapshot.before_set_aside:throw@1", 0));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("snapshot.before_set_aside was told to throw"));
+  EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2));
+  EXPECT_TRUE(has(6, Snapshots::kRejected));
+  expect_same_bits(snapshot(), expected);
+  EXPECT_EQ(attempts(6), 0);
+}
+
 TEST_F(LoadAttempts, ASnapshotThatWasOutlivedOnceStartsAnew) {
   train<FSDP>(2, after(6));
   for (const std::int64_t max_steps : {7, 8, 9}) {

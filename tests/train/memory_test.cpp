@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -359,6 +360,19 @@ TEST(Plan, ForesaysStepsInBackward) {
   expect_planned<StepInBackward<ZeRO1>>(2, bare, in_buckets<ZeROConfig>(), accumulated);
   expect_planned<StepInBackward<ZeRO2>>(2, bare, in_buckets<ZeROConfig>(), plain);
   expect_planned<StepInBackward<FSDP>>(4, bare, in_pairs(), plain);
+}
+
+TEST(Plan, BuildsNoWholeModelWhereAPeriodAndBucketsMeetOnlyBelowIt) {
+  auto deep = kPlanned;
+  deep.layers = 30;
+  auto buckets = in_buckets<DDPConfig>();
+  buckets.first_bucket_bytes = buckets.bucket_bytes = 1'000'000;  // five layers
+  for (const std::int64_t period : {3, 7})
+    expect_planned<Recompute<StepInBackward<DDP>>>(
+        2, deep,
+        {.strategy = buckets,
+         .recompute = {.policy = RecomputeConfig::Policy::every, .count = static_cast<std::size_t>(period)}},
+        {.grad_norm_clip = 0}, period);
 }
 
 TEST(Plan, SharesOutByTheBytesOfTheStates) {

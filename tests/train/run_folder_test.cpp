@@ -112,6 +112,48 @@ TEST(TheRunFolder, IsKeptByARestartAtAnotherTime) {
   EXPECT_EQ(read(last + "/config.yaml"), kRecord.yaml);
 }
 
+TEST(TheRunFolder, OfARestartIsNoneThatAnotherPatternHasMade) {
+  const TemporaryFolder folder;
+  Group alone;
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
+  const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
+  for (const auto* other : {"base-large", "base-", "based-2", "2001-01-01/large", "2001-01-01-x/small",
+                            "run-2001-01-01-b", "x.2001", "7+3xb"})
+    folder.file(std::string{other} + "/run", "job 7\n");
+  for (const auto* pattern : {"base", "%F/small", "run-%F", "y%%.%Y", "7+3.b"}) {
+    const auto made = make_run_folder((folder.path() / pattern).string(), kRecord, alone);
+    EXPECT_EQ(read(made / "overrides.yaml"), "[]\n");
+    EXPECT_EQ(make_run_folder((folder.path() / pattern).string(), kRecord, alone), made) << "its own is found";
+  }
+  for (const auto* other :
+       {"base-large", "2001-01-01/large", "2001-01-01-x/small", "run-2001-01-01-b", "x.2001", "7+3xb"})
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / other / "config.yaml")) << other;
+}
+
+TEST(TheRunFolder, OfARestartIsFoundAtADateOfThreeFoldersAndByTheNameOfADay) {
+  const TemporaryFolder folder;
+  Group alone;
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
+  const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
+  folder.file("01/31/99/a/run", "job 7\n");
+  folder.file("day Sunday/run", "job 7\n");
+  EXPECT_EQ(make_run_folder((folder.path() / "%D/a").string(), kRecord, alone), folder.path() / "01/31/99/a");
+  EXPECT_EQ(make_run_folder((folder.path() / "day %A").string(), kRecord, alone), folder.path() / "day Sunday");
+}
+
+TEST(TheRunFolder, OfARestartIsNoneWhoseNameCannotBeRead) {
+  const TemporaryFolder folder;
+  Group alone;
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
+  const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
+  const auto wanted = (folder.path() / "base").string();
+  std::filesystem::create_directories(wanted + "-2/run");
+  folder.file("base-3/run", "job 7\n");
+  std::filesystem::create_directories(wanted + "-4");
+  std::filesystem::create_symlink("/proc/self/mem", wanted + "-4/run");  // may be opened, and not be read
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-3");
+}
+
 TEST(TheRunFolder, IsTheSameForAllRanksOfARestart) {
   const TemporaryFolder folder;
   folder.file("2001/run", "job 7\n");

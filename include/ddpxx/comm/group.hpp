@@ -56,10 +56,10 @@ class Group {
     if (!backend_) return;
     try {
       backend_->barrier()->wait();
+      shut_down(*parts_);
     } catch (const std::exception& e) {
       throw Error{Errc::peer, "leaving the group: a rank is gone"}.with("rank", rank()).with("cause", first_line(e));
     }
-    shut_down(*parts_);
     std::exchange(backend_, {})->shutdown();
     std::exchange(store_, {});
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/document.hpp>
 #include <ddpxx/config/source.hpp>
 
 namespace ddpxx {
@@ -25,10 +26,12 @@ struct ArgumentMap {
   std::string problem{};
 };
 
-enum class Brackets { are_text, are_list };
+enum class Brackets { are_text, are_list, are_python };
 
 /// Quotes of either kind go, and inside them `\n`, `\t`, `\\`, `\"` and `\'` stand for one character. Where brackets
 /// are lists, `[1, 'a, b', [2]]` is one, and `(1, (2, 3))`; within square brackets a parenthesis is a character.
+/// As Python has it, a parenthesis opens a tuple anywhere, and is the value within it where that has no comma. More
+/// than 100000 items are a problem.
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
 
 /// Reads a map in braces.
@@ -38,10 +41,11 @@ namespace detail {
 
 class ArgumentReader {
  public:
-  ArgumentReader(std::string_view text, const Position& place) : text_{text}, place_{place} {}
+  ArgumentReader(std::string_view text, const Position& place, Brackets brackets = Brackets::are_list)
+      : text_{text}, place_{place}, is_python_{brackets == Brackets::are_python} {}
 
   ArgumentValue list() {
-    opens_ = text_.starts_with('(') ? "([" : "[";
+    opens_ = is_python_ || text_.starts_with('(') ? "([" : "[";
     const char end = text_.starts_with('(') ? ')' : ']';
     auto value = take_list();
     if (problem_.empty() && !text_.empty()) problem_ = std::string{"nothing may follow the closing "} + end;
@@ -111,22 +115,27 @@ class ArgumentReader {
     GivenValue list{.kind = GivenValue::Kind::list, .place = place_};
     const char open = text_[0], close = open == '(' ? ')' : ']';
     const std::string ends{',', close};
+    bool has_comma = false;
     text_.remove_prefix(1);
     if (++depth_ > kDeepest) problem_ = "nested more than 64 levels deep";
     for (skip_spaces(); problem_.empty() && !text_.starts_with(close); skip_spaces()) {
       list.items.push_back(take_item(ends));
       skip_spaces();
-      if (text_.starts_with(','))
+      const bool is_comma = text_.starts_with(',');
+      has_comma = has_comma || is_comma;
+      if (is_comma)
         text_.remove_prefix(1);
       else if (!text_.starts_with(close) && problem_.empty())
         problem_ = text_.empty() ? std::string{"this "} + open + " is never closed" : "a comma is missing in the list";
     }
     if (problem_.empty()) text_.remove_prefix(1);
     --depth_;
+    if (is_python_ && open == '(' && !has_comma && list.items.size() == 1) return GivenValue{list.items.front()};
     return list;
   }
 
   GivenValue take_item(std::string_view ends) {
+    if (++count_ > DocumentTree::kMostNodes) problem_ = "more than 100000 values";
     if (!text_.empty() && opens_.find(text_[0]) != std::string_view::npos) return take_list();
     if (is_quote()) return take_quoted();
     auto item = plain(take_plain(ends));
@@ -149,16 +158,18 @@ class ArgumentReader {
   std::string_view text_;
   Position place_;
   std::string_view opens_ = "[";  // what begins a list within another
+  bool is_python_;
   std::size_t depth_ = 0;
+  std::size_t count_ = 0;  // of items at any depth
   std::string problem_;
 };
 
 }  // namespace detail
 
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place) {
-  detail::ArgumentReader reader{text, place};
+  detail::ArgumentReader reader{text, place, brackets};
   const bool opens = text.starts_with('[') || text.starts_with('(');
-  return brackets == Brackets::are_list && opens ? reader.list() : reader.text();
+  return brackets != Brackets::are_text && opens ? reader.list() : reader.text();
 }
 
 inline ArgumentMap read_argument_map(std::string_view text, const Position& place) {

@@ -27,6 +27,7 @@ namespace ddpxx {
 struct OptionValue {
   std::string text;
   Position place;
+  bool is_path = false;  ///< Of a file that stands where the user does, and is not looked for.
 };
 
 /// What a program does with its configuration: run, or show something about it and end.
@@ -111,7 +112,7 @@ class ArgumentsReader {
     line_.deed = deed;
     const bool has_next = at_ + 1 < source_->lines.size();
     if (!has_next || source_->lines[at_ + 1].starts_with('-') || next_has_equals()) return;
-    line_.subject = {source_->lines[at_ + 1], place(at_)};
+    line_.subject = {.text = source_->lines[at_ + 1], .place = place(at_)};
     take_next();
   }
 
@@ -129,10 +130,10 @@ class ArgumentsReader {
     const auto equals = argument.find('=');
     const auto written = std::string_view{argument}.substr(0, equals);
     if (written != name && written != short_name) return std::nullopt;
-    if (equals != std::string::npos) return OptionValue{argument.substr(equals + 1), here};
+    if (equals != std::string::npos) return OptionValue{.text = argument.substr(equals + 1), .place = here};
     auto value = take_next();
     if (!value) complain(at_, "needs a value");
-    return OptionValue{value.value_or(""), here};
+    return OptionValue{.text = value.value_or(""), .place = here};
   }
 
   /// The next argument, which belongs to this one; none when there is none that could.
@@ -189,7 +190,7 @@ class ArgumentsReader {
       return complain(at_, "is no option; settings are written key=value, --help lists them");
     // nanoGPT's `train.py config/train_gpt2.py`: a file and no setting.
     if (equals == std::string::npos && argument.ends_with(".py"))
-      return line_.config_names.push_back({argument, place(at_)});
+      return line_.config_names.push_back({.text = argument, .place = place(at_), .is_path = true});
     const bool is_key = table_.meaning_of(argument).kind != KeyMeaning::Kind::unknown;
     if (equals == std::string::npos && !is_key && positional_ < table_.positionals.size())
       return say(at_, std::string{table_.positionals[positional_++]}, argument);

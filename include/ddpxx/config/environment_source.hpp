@@ -64,10 +64,10 @@ inline Said read_environment(std::string_view prefix, std::span<const char* cons
   for (std::size_t i = 0; i < said.source->lines.size(); ++i) {
     const std::string_view line = said.source->lines[i];
     const Position place{said.source, i + 1, 1};
-    const auto complain = [&](std::string why) { said.problems.push_back({place, "", std::move(why)}); };
     const auto equals = line.find('=');
     const auto name = line.substr(0, equals);
     const auto path = detail::path_of_variable(name.substr(prefix.size()));
+    const auto complain = [&](std::string why) { said.problems.push_back({place, path, std::move(why)}); };
     const auto [first, is_new] = names.try_emplace(path, name);
     if (find_malformed_utf8(line) != std::string::npos)
       complain("is not UTF-8");

@@ -34,8 +34,11 @@ inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning
   const auto is_same = [&](const std::string& one) {
     return value.text == one || (is_truth && read_bool(value.text) == read_bool(one));
   };
-  if (values.empty() || (value.kind == GivenValue::Kind::text && std::ranges::any_of(values, is_same))) return {};
-  return (value.kind == GivenValue::Kind::text ? shown(value.text) : "this") +
+  const bool is_text = value.kind == GivenValue::Kind::text && !meaning.lies_below;
+  if (values.empty() || (is_text && std::ranges::any_of(values, is_same))) return {};
+  return (is_text              ? shown(value.text)
+          : meaning.lies_below ? "a group"
+                               : "this") +
          " is not supported (allowed: " + one_of(values) + "): " + std::string{meaning.reason};
 }
 

@@ -28,6 +28,7 @@
 #include <ddpxx/config/refusal.hpp>
 #include <ddpxx/config/schema.hpp>
 #include <ddpxx/config/search_path.hpp>
+#include <ddpxx/config/secret_key.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
@@ -195,13 +196,14 @@ class Parsing {
   /// The arguments that set something; a secret's value is not told.
   std::vector<std::string> overrides() const {
     std::vector<std::string> result;
-    std::set<std::size_t> told;
+    std::set<std::size_t> secret, told;
+    for (const auto& given : line_.said.given)
+      if (leads_to_secret(table_, given.path)) secret.insert(given.keys.front().line);
     for (const auto& given : line_.said.given) {
       const auto& place = given.keys.front();
       if (!told.insert(place.line).second) continue;
       const auto& argument = place.source->lines[place.line - 1];
-      const auto* row = table_.meaning_of(given.path).row;
-      result.push_back(row != nullptr && row->facts.is_secret ? given.path + "=***" : argument);
+      result.push_back(secret.contains(place.line) ? given.path + "=***" : argument);
     }
     return result;
   }

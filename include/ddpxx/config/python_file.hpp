@@ -18,7 +18,8 @@
 namespace ddpxx {
 
 /// What the assignments say: numbers, products of whole numbers as `5 * 8`, texts, True, False, None, tuples and lists,
-/// each on one line. Whatever else Python knows is a problem at its place. `source` gets the lines.
+/// each on one line; a list counts as its items do, 100000 at most. Whatever else Python knows is a problem at its
+/// place. `source` gets the lines.
 inline Said read_python(std::string_view text, std::shared_ptr<ConfigSource> source);
 
 namespace detail {
@@ -58,11 +59,10 @@ class PythonReader {
   Said read() && {
     const auto& lines = text_.source()->lines;
     for (; line_ < lines.size(); ++line_) {
-      if (said_.given.size() + said_.problems.size() == DocumentTree::kMostNodes) {
-        complain(0, "", "more than 100000 values");
-        break;
-      }
       read_line(without_comment(lines[line_]));
+      if (count_ <= DocumentTree::kMostNodes) continue;
+      complain(0, "", "more than 100000 values");
+      break;
     }
     return std::move(said_);
   }
@@ -92,6 +92,12 @@ class PythonReader {
            std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c); });
   }
 
+  static std::size_t count_of(const GivenValue& value) {
+    std::size_t count = 1;
+    for (const auto& item : value.items) count += count_of(item);
+    return count;
+  }
+
   Position place(std::size_t column) const { return text_.place({.line = line_, .column = column}); }
   void complain(std::size_t column, std::string_view name, const std::string& why) {
     said_.problems.push_back({place(column), std::string{name}, why});
@@ -101,12 +107,15 @@ class PythonReader {
     constexpr const char* kNotRun = "a configuration in Python is read and not run: write what comes out";
     const auto code = without_end(line);
     if (code.empty()) return;
+    ++count_;
     const auto equals = code.find('=');
     const auto name = without_end(code.substr(0, equals));
     if (equals == std::string_view::npos || !is_name(name))
       return complain(code.find_first_not_of(" \t"), "", std::string{"is no line NAME = VALUE; "} + kNotRun);
     const auto start = std::min(code.find_first_not_of(" \t", equals + 1), code.size());
-    auto read = read_argument_value(code.substr(start), Brackets::are_list, place(start));
+    auto read = read_argument_value(code.substr(start), Brackets::are_python, place(start));
+    count_ += count_of(read.value) - 1;
+    if (count_ > DocumentTree::kMostNodes) return;
     if (!read.problem.empty()) return complain(start, name, read.problem);
     if (!read_python_literal(read.value))
       return complain(start, name,
@@ -117,6 +126,7 @@ class PythonReader {
   const DocumentText& text_;
   Said said_;
   std::size_t line_ = 0;
+  std::size_t count_ = 0;  // of values, with the items of lists, and of lines that are none
 };
 
 }  // namespace detail

@@ -29,8 +29,7 @@ class SearchPath {
   /// What the file and all that it includes say, in the order in which they are applied. A file that cannot be read is
   /// a problem at the option that names it.
   std::vector<Said> read(const OptionValue& name, std::size_t order) const {
-    // nanoGPT's users name a file of Python from where they stand.
-    const auto found = name.text.ends_with(".py") ? std::optional{std::filesystem::path{name.text}} : find(name.text);
+    const auto found = name.is_path ? std::optional{std::filesystem::path{name.text}} : find(name.text);
     try {
       return read_config_files(found.value_or((folders_.front() / name.text).lexically_normal()), order);
     } catch (const Error& error) {

@@ -9,17 +9,18 @@
 #include <vector>
 
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/several.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/core/units.hpp>
 
 namespace ddpxx {
 
 /// True for the keys that people give to secrets: `token`, `hub.auth-token`, `aws_secret_key`, `db.password`. What
-/// counts is the last name, by its words: `max_tokens` and `key` are none.
+/// counts is the last word: `token_dim`, `max_tokens` and `key` are none.
 inline bool sounds_secret(std::string_view key) {
   static constexpr std::array<std::string_view, 7> kWords{"token",      "secret",     "password", "passwd",
                                                           "passphrase", "credential", "apikey"};
-  static constexpr std::array<std::string_view, 4> kKinds{"api", "access", "private", "auth"};
+  static constexpr std::array<std::string_view, 5> kKinds{"api", "access", "private", "auth", "secret"};
   std::vector<std::string> words(1);
   for (const char c : detail::lower(name_of(key)))
     if (c == '_' || c == '-')
@@ -29,18 +30,49 @@ inline bool sounds_secret(std::string_view key) {
   const auto is_in = [](const auto& list, const std::string& word) {
     return std::ranges::find(list, word) != list.end();
   };
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (is_in(kWords, words[i])) return true;
-    if (i > 0 && words[i] == "key" && is_in(kKinds, words[i - 1])) return true;
-  }
-  return false;
+  const auto last = words.size() - 1;
+  return is_in(kWords, words[last]) || (last > 0 && words[last] == "key" && is_in(kKinds, words[last - 1]));
 }
 
-/// The same of an argument `key`, `--key` or `+key`; a config, if there is one, knows better.
-inline bool is_secret_key(std::string_view argument, const ConfigTable* table) {
+/// True where the config says so of what the key stands for, or of a part of it: of an item, of what a group is known
+/// by, of what has moved. What is written below a secret is one, too.
+inline bool leads_to_secret(const ConfigTable& table, const std::string& key) {
+  const auto is_secret = [&](std::string_view path) {
+    return std::ranges::any_of(table.rows,
+                               [&](const auto& row) { return row.facts.is_secret && lies_in(path, row.path); });
+  };
+  const auto meaning = table.meaning_of(key);
+  if (is_secret(meaning.path)) return true;
+  if (meaning.kind == KeyMeaning::Kind::group) return is_secret(path_in(meaning.path, "name"));
+  if (meaning.kind != KeyMeaning::Kind::unknown) return false;
+  for (auto i = count_of_several(table, key); i-- > 0;)
+    if (is_secret(table.meaning_of(item_key(key, i)).path)) return true;
+  const auto* moved = ConfigTable::most_specific(table.moved, meaning.path);
+  return moved != nullptr && is_secret(moved->leads_to + meaning.path.substr(moved->key.size()));
+}
+
+/// The key of `key=value`, `--key value` or `+key`; dashes in one that the config does not know are underscores.
+inline std::string key_of_argument(std::string_view argument, const ConfigTable* table) {
   argument.remove_prefix(std::min(argument.find_first_not_of("-+~"), argument.size()));
-  const auto* row = table == nullptr ? nullptr : table->meaning_of(argument).row;
-  return row != nullptr ? row->facts.is_secret : sounds_secret(argument);
+  std::string key{argument.substr(0, argument.find_first_of("= "))};
+  const bool is_known = table != nullptr && table->meaning_of(key).kind != KeyMeaning::Kind::unknown;
+  if (!is_known) std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+/// Who says that an argument is a secret: its config, which knows best, or else its name alone.
+enum class Secrecy { none, by_name, by_config };
+
+inline Secrecy secrecy_of(std::string_view argument, const ConfigTable* table) {
+  const auto key = key_of_argument(argument, table);
+  if (table != nullptr && leads_to_secret(*table, key)) return Secrecy::by_config;
+  if (table != nullptr && table->meaning_of(key).row != nullptr) return Secrecy::none;
+  return sounds_secret(key) ? Secrecy::by_name : Secrecy::none;
+}
+
+/// What is wrong with a secret, unless that quotes it.
+inline std::string without_quotes(std::string problem) {
+  return problem.find('"') == std::string::npos ? problem : "the value of this secret is not taken";
 }
 
 }  // namespace ddpxx

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include <ddpxx/config/ignored_key.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/secret_key.hpp>
 #include <ddpxx/config/several.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
@@ -46,15 +48,13 @@ class Statements {
 
   Statements(Said said, const ConfigTable& table, Findings& findings)
       : said_{std::move(said)}, table_{table}, findings_{findings} {
+    hide_secrets();
     for (const auto& problem : said_.problems) {
       findings.complain(problem, table.meaning_of(problem.path).path);
       findings.is_all_spoilt = findings.is_all_spoilt || problem.path.empty();
     }
     findings.notices.insert(findings.notices.end(), said_.notices.begin(), said_.notices.end());
-    for (auto& given : said_.given) {
-      hide_secret(given);
-      choose(given);
-    }
+    for (const auto& given : said_.given) choose(given);
   }
   Statements(const Statements&) = delete;  // what is chosen points into what is said
   Statements& operator=(const Statements&) = delete;
@@ -63,7 +63,8 @@ class Statements {
   bool are_of_a_file() const noexcept { return said_.source && said_.source->is_file(); }
 
  private:
-  void hide_secret(Given& given) const;
+  void hide_secrets();
+  void hide_lines(const std::set<std::size_t>& lines);
   void choose(const Given& given);
   void choose_row(const Given& given, const KeyMeaning& meaning);
   void choose_parts(const Given& given, const std::string& canonical, std::size_t count);
@@ -79,24 +80,60 @@ class Statements {
 
 namespace detail {
 
-/// The place without what is written there: for a secret, which no message shows.
-inline Position without_text(const Position& place) {
-  if (!place.source || place.line == 0 || place.line > place.source->lines.size()) return place;
-  auto source = *place.source;
-  auto& line = source.lines[place.line - 1];
-  const auto key = source.is_file() ? std::string::npos : line.find_first_of("= ");  // `--token abc` is one, too
-  line = line.substr(0, key == std::string::npos ? 0 : key + 1) + "***";
-  return {std::make_shared<const ConfigSource>(std::move(source)), place.line, place.column};
+/// All lines in which the value stands, with its items.
+inline void add_lines(std::set<std::size_t>& lines, const GivenValue& value) {
+  lines.insert(value.place.line);
+  for (const auto& item : value.items) add_lines(lines, item);
+}
+
+template <class Place>
+void for_each_place(GivenValue& value, const Place& visit) {
+  visit(value.place);
+  for (auto& item : value.items) for_each_place(item, visit);
 }
 
 }  // namespace detail
 
-/// From here on no place shows what stands there.
-inline void Statements::hide_secret(Given& given) const {
-  const auto* row = table_.meaning_of(given.path).row;
-  if (row == nullptr || !row->facts.is_secret) return;
-  for (auto& key : given.keys) key = detail::without_text(key);
-  given.value.place = detail::without_text(given.value.place);
+/// From here on no place shows a line in which a secret stands, and no problem quotes one.
+inline void Statements::hide_secrets() {
+  if (!said_.source || std::ranges::none_of(table_.rows, [](const auto& row) { return row.facts.is_secret; })) return;
+  std::set<std::size_t> lines;
+  for (auto& problem : said_.problems) {
+    const bool is_argument =
+        problem.path.empty() && said_.source->is_command_line() && problem.place.line - 1 < said_.source->lines.size();
+    const auto key = is_argument ? key_of_argument(said_.source->lines[problem.place.line - 1], &table_) : problem.path;
+    if (!leads_to_secret(table_, key)) continue;
+    lines.insert(problem.place.line);
+    problem.text = without_quotes(std::move(problem.text));
+  }
+  for (const auto& given : said_.given) {
+    if (!leads_to_secret(table_, given.path)) continue;
+    for (const auto& key : given.keys) lines.insert(key.line);
+    detail::add_lines(lines, given.value);
+  }
+  if (!lines.empty()) hide_lines(lines);
+}
+
+/// All places lead to one copy of the source: a line may hold more than a secret.
+inline void Statements::hide_lines(const std::set<std::size_t>& lines) {
+  const auto before = said_.source;
+  auto hidden = *before;
+  for (const auto number : lines) {
+    if (number - 1 >= hidden.lines.size()) continue;
+    auto& line = hidden.lines[number - 1];
+    const auto key = hidden.is_file() ? std::string::npos : line.find_first_of("= ");  // `--token abc` is one, too
+    line = line.substr(0, key == std::string::npos ? 0 : key + 1) + "***";
+  }
+  said_.source = std::make_shared<const ConfigSource>(std::move(hidden));
+  const auto move = [&](Position& place) {
+    if (place.source == before) place.source = said_.source;
+  };
+  for (auto& problem : said_.problems) move(problem.place);
+  for (auto& notice : said_.notices) move(notice.place);
+  for (auto& given : said_.given) {
+    for (auto& key : given.keys) move(key);
+    detail::for_each_place(given.value, move);
+  }
 }
 
 inline void Statements::choose(const Given& given) {
@@ -143,7 +180,10 @@ inline void Statements::choose_row(const Given& given, const KeyMeaning& meaning
 inline void Statements::choose_parts(const Given& given, const std::string& canonical, std::size_t count) {
   const auto& value = given.value;
   if (value.kind != GivenValue::Kind::list)
-    return findings_.complain({value.place, given.path, not_a_list(value)}, canonical);
+    return findings_.complain(
+        {value.place, given.path,
+         leads_to_secret(table_, given.path) ? without_quotes(not_a_list(value)) : not_a_list(value)},
+        canonical);
   if (value.items.size() != count)
     return findings_.complain(
         {value.place, given.path,

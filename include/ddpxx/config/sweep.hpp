@@ -33,8 +33,8 @@ inline bool asks_for_sweep(std::span<const std::string> arguments) {
 }
 
 /// The sweep that the arguments (those behind the program's name) ask for; none when they ask for none. What a job has
-/// to show of its secrets is `***`: the config's, if its table is there, and else what sounds like one.
-/// Errors  `config`, with every problem and its argument.
+/// to show of its secrets is `***`: the config's, if its table is there, and else what sounds like one and has one
+/// value. Errors  `config`, with every problem and its argument.
 inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table = nullptr);
 
 /// The same for a main() of ours, to which -m alone says enough: `read_sweep(argc, argv, table_of<MyConfig>())`.
@@ -137,26 +137,33 @@ class SweepReader {
     options_.jobs_at_once = number;
   }
 
-  /// `key=value`, `--key=value`, and `value` behind `--key`. What is none of these is left to the program.
+  /// True where the whole argument is the value of the one before, `--key`, though it looks like a setting itself.
+  bool belongs_to(const std::string& key, const std::string& argument) const {
+    const auto* row = table_ == nullptr ? nullptr : table_->meaning_of(key_of_argument(key, table_)).row;
+    if (row != nullptr) return !row->type->is_switch;
+    // By its name alone it might be a switch in front of a setting.
+    return secrecy_of(key, table_) != Secrecy::none && !looks_like_sweep(argument.substr(argument.find('=') + 1));
+  }
+
+  /// `key=value`, `--key=value`, and `value` behind `--key`. What is none of these is left to the program. A name alone
+  /// hides no sweep: its jobs would look alike.
   Varied read_argument(std::size_t index) {
-    const std::string& argument = source_->lines[taken_[index]];
+    const std::string argument = source_->lines[taken_[index]];
     const auto equals = argument.find('=');
-    std::string shown_front;
-    std::size_t value_at = 0;
     if (argument.find('\n') != std::string::npos) complain(taken_[index], "has a line break; a sweep cannot note it");
-    if (equals != std::string::npos) {
-      value_at = equals + 1;
-      shown_front = argument.substr(0, value_at);
-    } else {
-      const std::string before = index > 0 ? source_->lines[taken_[index - 1]] : "";
-      const bool is_value = before.starts_with('-') && before.find('=') == std::string::npos;
-      if (!is_value || argument.starts_with("--")) return {"", "", {argument}};
-      shown_front = before + ' ';
-    }
-    auto read = read_sweep_value(std::string_view{argument}.substr(value_at));
-    if (!read.problem.empty()) complain(taken_[index], read.problem);
-    const auto key = std::string_view{shown_front}.substr(0, shown_front.size() - 1);
-    return {argument.substr(0, value_at), shown_front, std::move(read.values), is_secret_key(key, table_)};
+    const std::string before = index > 0 ? source_->lines[taken_[index - 1]] : "";
+    const bool is_behind_key =
+        before.starts_with('-') && before.find('=') == std::string::npos && !argument.starts_with("--");
+    const bool is_value = is_behind_key && (equals == std::string::npos || belongs_to(before, argument));
+    if (!is_value && equals == std::string::npos) return {"", "", {argument}};
+    const auto front = argument.substr(0, is_value ? 0 : equals + 1);
+    auto read = read_sweep_value(std::string_view{argument}.substr(front.size()));
+    const auto secrecy = secrecy_of(is_value ? before : front, table_);
+    const bool is_secret = secrecy == Secrecy::by_config || (secrecy == Secrecy::by_name && read.values.size() <= 1);
+    if (is_secret) source_->lines[taken_[index]] = front + "***";  // for problems
+    if (!read.problem.empty())
+      complain(taken_[index], is_secret ? without_quotes(std::move(read.problem)) : std::move(read.problem));
+    return {front, is_value ? before + ' ' : front, std::move(read.values), is_secret};
   }
 
   static SweepJob job(std::size_t number, const std::vector<Varied>& all) {

@@ -88,6 +88,7 @@ struct KeyMeaning {
   const ConfigRow* row = nullptr;
   std::string_view reason{};           ///< Why a key is ignored.
   std::optional<std::string> entry{};  ///< Of a map: the key in it; none for the map itself.
+  bool lies_below = false;             ///< Of an ignored key: it is written as a group, and this is a key in it.
 };
 
 /// A former path, of a value or a group, and the present one.
@@ -197,7 +198,10 @@ inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
     const Alias* alias = most_specific(aliases, path);
     const Ignored* skipped = most_specific(ignored, path);
     if (skipped != nullptr && (alias == nullptr || skipped->key.size() > alias->key.size()))
-      return {.kind = KeyMeaning::Kind::ignored, .path = std::string{skipped->key}, .reason = skipped->reason};
+      return {.kind = KeyMeaning::Kind::ignored,
+              .path = std::string{skipped->key},
+              .reason = skipped->reason,
+              .lies_below = path.size() > skipped->key.size()};
     if (alias == nullptr) break;
     path.replace(0, alias->key.size(), alias->leads_to);
   }

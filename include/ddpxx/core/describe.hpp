@@ -33,6 +33,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -72,7 +73,7 @@ struct BoundValue {
 };
 
 /// The numbers a field takes, or the durations. Without a bound on that side an infinity is refused;
-/// `at_most(infinity)` allows it. NaN is never taken.
+/// `at_most(infinity)` allows it, but of a duration, which has none. NaN is never taken.
 struct Range {
   std::optional<Bound> low{};
   std::optional<Bound> high{};
@@ -204,7 +205,13 @@ template <class Owner, class Value>
 constexpr void add_fact(FieldFacts& facts, const Range& range) {
   static_assert(is_number<Value> || DurationLike<Value>,
                 "field: a range (above, at_least, below, at_most, between) needs a number or a std::chrono duration");
-  facts.range.is_of_time = DurationLike<Value>;
+  if constexpr (DurationLike<Value>) {
+    constexpr double kMost = 9e9;  // nanoseconds in 64 bits, with room: 285 years
+    for (const auto& bound : {range.low, range.high})
+      if (bound && !(bound->value > -kMost && bound->value < kMost))
+        throw std::invalid_argument{"field: a bound of a duration is finite, and below 285 years"};
+    facts.range.is_of_time = true;
+  }
   if (range.low) facts.range.low = range.low;
   if (range.high) facts.range.high = range.high;
 }

@@ -159,15 +159,16 @@ inline std::size_t File::read_at(std::size_t offset, std::span<std::byte> room) 
 
 inline void File::write(Bytes bytes) {
   while (!bytes.empty()) {
-    const auto count = failpoint_fails("io") ? -1 : ::write(descriptor(), bytes.data(), bytes.size());
+    const auto wanted = std::min(bytes.size(), kStartWriting);
+    const auto count = failpoint_fails("io") ? -1 : ::write(descriptor(), bytes.data(), wanted);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     not_started_ += static_cast<std::size_t>(count);
+    if (not_started_ < kStartWriting) continue;
+    not_started_ = 0;
+    ::sync_file_range(descriptor(), 0, 0, SYNC_FILE_RANGE_WRITE);  // advice; sync() is what counts and what reports
   }
-  if (not_started_ < kStartWriting) return;
-  not_started_ = 0;
-  ::sync_file_range(descriptor(), 0, 0, SYNC_FILE_RANGE_WRITE);  // advice; sync() is what counts and what reports
 }
 
 inline void File::write_at(std::size_t offset, Bytes bytes) {

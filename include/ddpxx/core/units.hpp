@@ -132,7 +132,7 @@ inline std::optional<Decimal> parse_decimal(std::string_view text) {
 inline WholeNumber to_whole(const Decimal& number, std::uint64_t factor) {
   using Fit = WholeNumber::Fit;
   constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
-  if (number.digits.empty()) return {};
+  if (number.digits.empty() || factor == 0) return {};
   std::uint64_t value = 0;
   for (const char c : number.digits) {
     const auto digit = static_cast<std::uint64_t>(c - '0');

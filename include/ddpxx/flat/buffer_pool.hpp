@@ -20,13 +20,13 @@ namespace ddpxx {
 /// Not for several threads at once.
 class BufferPool {
  public:
-  /// Gives `tensor`, a whole 1-D storage of its own, memory again; nothing if it has some.
+  /// Gives `tensor`, a whole 1-D storage of its own, memory again; nothing if it has enough.
   void lend(const at::Tensor& tensor) { lend(tensor, tensor.numel()); }
   /// The same, with room for `numel` elements, which are at least those of the tensor: see common_room.
   void lend(const at::Tensor& tensor, std::int64_t numel) {
     auto* storage = tensor.storage().unsafeGetStorageImpl();
     const auto bytes = static_cast<std::size_t>(numel) * tensor.dtype().itemsize();
-    if (storage->nbytes() == bytes) return;
+    if (storage->nbytes() >= bytes) return;
     storage->set_data_ptr_noswap(take(tensor, bytes));
     storage->set_nbytes(bytes);
   }

@@ -72,7 +72,7 @@ inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& co
        << "\n#SBATCH --open-mode=append\n\n"
        << "job=$SLURM_ARRAY_TASK_ID\n"
        << "folder=" << shell_word(folder.lexically_normal().string()) << "/$job\n"
-       << "case $job in\n";
+       << "shown=()\ncase $job in\n";
   for (const auto& job : sweep.jobs) {
     text << "  " << job.number << ") arguments=(" << detail::shell_line(job.arguments) << ')';
     if (!job.shown.empty()) text << " shown=(" << detail::shell_line(job.shown) << ')';

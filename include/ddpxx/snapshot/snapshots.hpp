@@ -102,17 +102,25 @@ class Snapshots {
   /// Makes the files of a step a snapshot, if together they are one. A manifest that this start has published before,
   /// and did not learn of, is replaced: nobody knows whether that one would last.
   /// Returns why it is none where another run has a snapshot of this step.
+  /// Errors  also where what is there is damaged: nobody knows whose it is.
   std::optional<std::string> try_publish(const Manifest& manifest) const {
     const auto name = folder_of(manifest.step) + kManifest;
     const auto text = print_manifest(manifest);
     parse_manifest(text);
     check_files(manifest);
     failpoint("snapshot.before_publish");
-    if (!storage_->create(name, bytes_of(text))) {
-      const auto there = manifest_of(manifest.step);
+    for (int round = 1; !storage_->create(name, bytes_of(text)); ++round) {
+      const auto found = storage_->read_text(name, kMostManifestBytes);
+      if (!found && round < kMostRounds) continue;  // removed in between
+      if (!found) throw Error{Errc::storage, storage_->whole_name(name) + " is made and removed all the time"};
+      const auto there = understood(*found);
+      if (!there && !is_of_another_version(*found))
+        throw Error{Errc::storage,
+                    storage_->whole_name(name) + " is there already and damaged: nobody knows whose it is"};
       if (!there || manifest.starts.empty() || there->starts != manifest.starts) return conflict_text(manifest.step);
       const Bytes parts[] = {bytes_of(text)};
       storage_->write(name, parts);
+      break;
     }
     failpoint("snapshot.after_publish");
     return std::nullopt;
@@ -224,9 +232,11 @@ class Snapshots {
   /// None also for one that is damaged.
   std::optional<Manifest> manifest_of(std::int64_t step) const {
     const auto text = storage_->read_text(folder_of(step) + kManifest, kMostManifestBytes);
-    if (!text) return std::nullopt;
+    return text ? understood(*text) : std::nullopt;
+  }
+  static std::optional<Manifest> understood(const std::string& text) {
     try {
-      return parse_manifest(*text);
+      return parse_manifest(text);
     } catch (const Error&) {
       return std::nullopt;
     }
@@ -250,6 +260,7 @@ class Snapshots {
 
   static constexpr std::string_view kFront = "step-";
   static constexpr std::uint64_t kMostAttemptsBytes = 100;
+  static constexpr int kMostRounds = 10;
 
   static std::optional<std::int64_t> step_in(std::string_view name) {
     const auto slash = name.find('/');

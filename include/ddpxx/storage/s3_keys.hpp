@@ -27,7 +27,8 @@ using S3CredentialsProvider = S3Owned<aws_credentials_provider, aws_credentials_
 /// and every quarter of an hour. The chain waits for ever where a service takes a question and does not answer, and
 /// forgets the keys at hand where asking again fails; this ends the search after a while, and uses them as long as
 /// they are valid. For as long again nobody is asked, and each time twice as long, so that requests do not all wait for
-/// a service that hangs. Threads may share it.
+/// a service that hangs; without valid keys at hand never for more than twice as long as a search. Threads may share
+/// it.
 class S3Keys {
  public:
   /// `bootstrap` and `tls` stay the caller's and outlive this.
@@ -111,7 +112,7 @@ class S3Keys {
     const auto keys = (*search)->give_up();
     if (!keys) return;
     keys->note_given_up((*search)->chain);
-    keys->finish(**search, nullptr, AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT);
+    keys->finish(**search, nullptr, kGivenUp);
   }
 
   void note_given_up(const aws_credentials_provider* chain) {
@@ -121,8 +122,17 @@ class S3Keys {
     if (chain_.get() != chain) return;  // one of several requests that waited for one search
     old = std::move(chain_);            // it would make whoever asks next wait, too
     renew();
+    error_ = kGivenUp;  // what those are told who do not ask from now on
     pause_ = pause_ == pause_.zero() ? timeout_ : std::min(2 * pause_, kMostPauses * timeout_);
-    ask_again_ = Clock::now() + pause_;
+    ask_again_ = Clock::now() + longest_wait();
+  }
+
+  /// The pause; but keys at hand are of no use once they have expired, and without any nothing works.
+  std::chrono::milliseconds longest_wait() const {
+    if (!last_ || !last_is_valid()) return std::min(pause_, kMostPausesWithoutKeys * timeout_);
+    const auto left = expiry() - seconds_since_1970();
+    const auto pause = std::chrono::ceil<std::chrono::seconds>(pause_);
+    return left < static_cast<std::uint64_t>(pause.count()) ? std::chrono::seconds{left} : pause_;
   }
 
   /// A search that was given up has come to its end.
@@ -160,12 +170,13 @@ class S3Keys {
     chain_.reset(aws_credentials_provider_new_chain_default(s3_library(), &options));
   }
 
-  bool last_is_valid() const {
-    const std::chrono::seconds now{std::time(nullptr)};
-    return aws_credentials_get_expiration_timepoint_seconds(last_.get()) > static_cast<std::uint64_t>(now.count());
-  }
+  static std::uint64_t seconds_since_1970() { return static_cast<std::uint64_t>(std::time(nullptr)); }
+  std::uint64_t expiry() const { return aws_credentials_get_expiration_timepoint_seconds(last_.get()); }
+  bool last_is_valid() const { return expiry() > seconds_since_1970(); }
 
+  static constexpr int kGivenUp = AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT;
   static constexpr int kMostPauses = 32;  // five minutes, where a search may take ten seconds
+  static constexpr int kMostPausesWithoutKeys = 2;
 
   aws_client_bootstrap* bootstrap_;
   aws_tls_ctx* tls_;
@@ -190,7 +201,7 @@ inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer,
     if (!keys->chain_) return aws_raise_error(AWS_AUTH_SIGNING_NO_CREDENTIALS);
     if (Clock::now() < keys->ask_again_) {
       at_hand = keys->usable(false);
-      error = keys->error_;
+      error = std::max(keys->error_, 1);
     } else {
       chain.reset(aws_credentials_provider_acquire(keys->chain_.get()));
     }

@@ -152,12 +152,13 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
                                      .body = parts,
                                      .upload = S3Upload::in_one_piece});
     if (reply.ok()) return true;
-    // Somebody made it: perhaps this writer, and the reply was lost. If all replies were, nobody knows.
+    // Somebody made it: perhaps this writer, and the reply was lost. If all replies were, perhaps nobody did.
     const bool is_unknown = (reply.status == 0 && !no_credentials(reply)) || reply.status >= 500;
     if (!is_unknown && reply.status != 412) throw failure(deed, reply);
     const auto there = client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""});
-    if (is_unknown && !(there.ok() && there.writer == writer)) throw failure(deed, reply);
-    if (!is_absent(there)) return expect(deed, there).writer == writer;
+    if (there.ok()) return there.writer == writer;
+    if (is_unknown) throw failure(deed, reply);
+    if (!is_absent(there)) throw failure(deed, there);
   }
   throw failure(deed, "others make and remove it all the time");
 }

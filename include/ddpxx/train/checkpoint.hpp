@@ -232,10 +232,13 @@ class Checkpoints {
         writing_.reset();
         throw;
       }
-      const bool is_taken = !broadcast_text(has_lost_place_ ? "lost" : "", *group_).empty();
+      // Rank 0 alone knows what became of the manifest: another rank's look at the store may be an old one.
+      const auto verdict = broadcast_text(
+          std::string{has_lost_place_ ? "lost " : ""} + (in_doubt_.contains(writing_->step) ? "" : "removable"),
+          *group_);
+      const bool is_taken = verdict.starts_with("lost"), is_removable = verdict.ends_with("removable");
       if (is_taken || config_.on_failure == SnapshotFailure::stop) {
-        // Of one that failed while it was being published nobody knows whether it is there.
-        if (is_taken || !writing_->publishing) clear(writing_->step);
+        if (is_removable) clear(writing_->step);
         writing_.reset();
         throw;
       }
@@ -246,7 +249,9 @@ class Checkpoints {
         log_.warn("the snapshot of step " + std::to_string(writing_->step) +
                   " failed and training goes on; failed snapshots of this run: " + std::to_string(failures_) +
                   "; the reason: " + text);
-      writing_->clearing = begin([this, step = writing_->step] { clear(step); });
+      writing_->clearing = begin([this, step = writing_->step, is_removable] {
+        if (is_removable) clear(step);
+      });
       return false;
     }
   }
@@ -275,20 +280,52 @@ class Checkpoints {
                                      " was written; older ones are as they were:" + failed};
     writing.publishing.emplace();
     if (group_->rank() != 0) return;
-    *writing.publishing =
-        begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(), starts = starts_] {
-          auto manifest = begun;
-          add_reports(manifest, reports);
-          auto conflict = found_ ? snapshots_.find_later_of_another(manifest, *found_) : std::nullopt;
-          if (!conflict) conflict = snapshots_.try_publish(manifest);
-          has_lost_place_ = conflict.has_value();
-          if (conflict) throw Error{Errc::storage, *conflict};
-          try {
-            snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
-          } catch (const Error& error) {
-            log_.warn(std::string{"older snapshots were not removed: "} + error.what());
-          }
-        });
+    *writing.publishing = begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(),
+                                 starts = starts_, given_up = attempt_.given_up(writing.step)] {
+      auto manifest = begun;
+      add_reports(manifest, reports);
+      auto conflict = found_ ? snapshots_.find_later_of_another(manifest, *found_) : std::nullopt;
+      if (!conflict) conflict = publish(manifest, given_up);
+      has_lost_place_ = conflict.has_value();
+      if (conflict) throw Error{Errc::storage, *conflict};
+      try {
+        snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
+      } catch (const Error& error) {
+        log_.warn(std::string{"older snapshots were not removed: "} + error.what());
+      }
+    });
+  }
+
+  /// Publishes, where a snapshot that this start has given up may still be in the way.
+  /// Ranks   Rank 0, which knows from now on whether the manifest may be there.
+  std::optional<std::string> publish(const Manifest& manifest, const std::optional<StoredSnapshot>& given_up) {
+    const auto step = manifest.step;
+    const auto try_to_publish = [&] {
+      in_doubt_.insert(step);
+      auto conflict = snapshots_.try_publish(manifest);
+      if (conflict) in_doubt_.erase(step);
+      return conflict;
+    };
+    try {
+      auto conflict = try_to_publish();
+      if (!conflict || !given_up || freed_.contains(step)) return conflict;
+      snapshots_.set_aside(*given_up);
+      freed_.insert(step);
+      return try_to_publish();
+    } catch (const std::exception&) {
+      // A request to a server may arrive after its answer was given up; what a disk refused is not done later.
+      if (has_place_ && is_absent(step)) in_doubt_.erase(step);
+      throw;
+    }
+  }
+
+  /// Whether no manifest counts on this rank's file of a step; not where nobody can tell.
+  bool is_absent(std::int64_t step) const {
+    try {
+      return !snapshots_.is_in_use(step, file_name());
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   /// Ranks   Collective.
@@ -297,12 +334,12 @@ class Checkpoints {
     writing_.reset();
   }
 
-  /// Gives back the room of this rank's file of a step, unless it is part of a snapshot, as it is where only the answer
-  /// to publishing was lost: on a full disk the next one needs it. A store that does not answer may take its time.
+  /// Gives back the room of this rank's file of a step: on a full disk the next one needs it. A store that does not
+  /// answer may take its time. What stays, since it may be part of a snapshot, is removed by pruning if it is not.
   /// Ranks   Local.
   void clear(std::int64_t step) const {
     try {
-      if (!snapshots_.is_in_use(step, file_name())) storage_->remove(Snapshots::folder_of(step) + file_name());
+      storage_->remove(Snapshots::folder_of(step) + file_name());
     } catch (const std::exception& error) {
       log_.warn(first_line(error));
     }
@@ -348,7 +385,7 @@ class Checkpoints {
         if (damage.empty()) {
           on_rank_zero(*group_, Errc::storage, [&] {
             for (std::size_t newer = 0; newer < i; ++newer)
-              if (!attempt_.gave_up(found[newer])) snapshots_.set_aside(found[newer]);
+              if (!attempt_.given_up(found[newer].step)) snapshots_.set_aside(found[newer]);
           });
           if (group_->rank() != 0) attempt_.join(Snapshots::folder_of(manifest.step));
           log_.info("resumed at step " + std::to_string(manifest.step) + " from " +
@@ -469,6 +506,8 @@ class Checkpoints {
   bool has_place_ = false;           ///< On rank 0: nobody else writes there.
   bool has_lost_place_ = false;      ///< On rank 0: another run has published there what this one would have.
   std::optional<std::set<std::int64_t>> found_;  ///< On rank 0: the snapshots that were there when this run began.
+  std::set<std::int64_t> in_doubt_;              ///< On rank 0: the steps whose manifest of this start may be there.
+  std::set<std::int64_t> freed_;  ///< On rank 0: the steps whose given-up snapshot publishing has set aside.
   std::int64_t failures_ = 0;
   at::Tensor buffer_;  ///< Of the background's copy, reused. Outlives `writing_`.
   std::optional<Writing> writing_;

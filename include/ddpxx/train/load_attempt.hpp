@@ -34,6 +34,7 @@ class LoadAttempt {
     const auto name = snapshots_->storage().whole_name(stored.folder);
     if (before >= limit_) {
       given_up_.push_back(stored);
+      has_outlived_ = false;
       return name + " was loaded by " + std::to_string(before) +
              " starts that ended before their first step was done (snapshot.load_attempts=0 loads it all the same)";
     }
@@ -58,26 +59,32 @@ class LoadAttempt {
   }
 
   /// The same on the rank that counts, once a step was done; what was given up for it is set aside then, and not
-  /// before: a start that fails for another reason would use up one snapshot after the other.
+  /// before: a start that fails for another reason would use up one snapshot after the other. What cannot be set aside
+  /// stays given up.
   void outlive() {
     forget();
-    for (const auto& stored : std::exchange(given_up_, {})) quietly([&] { snapshots_->set_aside(stored); });
+    if (std::exchange(has_outlived_, true)) return;
+    std::erase_if(given_up_, [&](const auto& stored) { return quietly([&] { snapshots_->set_aside(stored); }); });
   }
 
   /// On a rank that does not count.
   void leave() noexcept { loading_.reset(); }
 
-  bool gave_up(const StoredSnapshot& stored) const {
-    return std::ranges::any_of(given_up_, [&](const StoredSnapshot& other) { return other.folder == stored.folder; });
+  /// What was given up of a step and not set aside.
+  std::optional<StoredSnapshot> given_up(std::int64_t step) const {
+    const auto stored = std::ranges::find(given_up_, step, &StoredSnapshot::step);
+    return stored == given_up_.end() ? std::nullopt : std::optional{*stored};
   }
 
  private:
   template <class Deed>
-  void quietly(Deed&& deed) {
+  bool quietly(Deed&& deed) {
     try {
       std::forward<Deed>(deed)();
+      return true;
     } catch (const Error& error) {
       log_.warn(error.what());
+      return false;
     }
   }
 
@@ -86,6 +93,7 @@ class LoadAttempt {
   Log log_;
   std::optional<StoredSnapshot> loading_;  ///< What was loaded and is not yet known to be outlived.
   std::vector<StoredSnapshot> given_up_;   ///< What was not loaded, since starts before this one had tried.
+  bool has_outlived_ = false;              ///< It was tried once to set these aside.
 };
 
 }  // namespace ddpxx

@@ -176,8 +176,10 @@ MemoryPlan plan_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, co
   const auto together = detail::layers_taken_together(run, make_model);
   const auto period = std::clamp<std::int64_t>(std::lcm(run.period, together.in_unit), 1, run.layers);
   const auto pools_are_full = std::max<std::int64_t>(5, 3 * std::min(together.in_bucket, run.layers));
-  // As far from a whole number of periods as the whole depth is, and the last bucket about as full.
-  const auto step = std::clamp<std::int64_t>(std::lcm(period, together.in_bucket), 1, run.layers);
+  // As far from a whole number of periods as the whole depth is, and the last bucket about as full; where both would
+  // make a model much deeper, the bucket may be half a bucket fuller or emptier.
+  const auto both = std::lcm(period, together.in_bucket);
+  const auto step = both <= pools_are_full ? both : period;
   const auto shallow = pools_are_full + ((run.layers - pools_are_full) % step + step) % step;
   const auto deep = shallow + period;
   const auto further = run.layers <= deep ? 0.0 : static_cast<double>(run.layers - deep) / static_cast<double>(period);

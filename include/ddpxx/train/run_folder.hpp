@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <regex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -51,39 +54,76 @@ inline std::string run_name() {
   return name == "none" ? "" : name;
 }
 
-/// When this run has made the folder; none where another one has.
+/// When this run has made the folder; none where another one has, or nobody can tell.
 inline std::optional<std::filesystem::file_time_type> time_of_own(const std::filesystem::path& folder) {
   std::error_code failure;
+  if (!std::filesystem::is_regular_file(folder / "run", failure)) return std::nullopt;
   const auto time = std::filesystem::last_write_time(folder / "run", failure);
-  if (failure || read_file(folder / "run", Errc::config, 4096) != run_name() + '\n') return std::nullopt;
+  if (failure) return std::nullopt;
+  try {
+    if (read_file(folder / "run", Errc::config, 4096) != run_name() + '\n') return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   return time;
 }
 
-/// All folders that the pattern may have made, at any time and with any number: what is fixed of it tells where they
-/// lie, and `example` how deep.
-inline std::vector<std::filesystem::path> folders_like(const std::string& pattern,
-                                                       const std::filesystem::path& example) {
-  const auto fixed = pattern.substr(0, pattern.find('%'));
-  std::vector<std::filesystem::path> level{std::filesystem::path{fixed}.parent_path()};
-  auto depth = std::distance(example.begin(), example.end()) - std::distance(level[0].begin(), level[0].end());
-  for (std::error_code ignored; depth > 0; --depth) {
-    std::vector<std::filesystem::path> next;
-    for (const auto& folder : level)
-      for (const auto& entry : std::filesystem::directory_iterator{folder.empty() ? "." : folder, ignored})
-        if (auto path = folder / entry.path().filename();
-            path.string().starts_with(fixed) && entry.is_directory(ignored))
-          next.push_back(std::move(path));
-    level = std::move(next);
+/// What strftime may make of a part of the pattern between two slashes: figures, words, and what stands there.
+inline std::string regex_of(std::string_view part) {
+  std::string text;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    if (part[i] == '%') {
+      i = std::min(part.find_first_not_of("_-0^#123456789EO", i + 1), part.size() - 1);
+      if (part[i] != '%') {
+        text += std::string_view{"CdeFgGHIjklmMRsSTuUVwWyYz"}.find(part[i]) == part.npos ? ".*" : "[-+:0-9 ]+";
+        continue;
+      }
+    }
+    if (std::string_view{"^$\\.*+?()[]{}|"}.find(part[i]) != part.npos) text += '\\';
+    text += part[i];
+  }
+  return text;
+}
+
+/// The folders in those of `level` whose whole name is like that. What cannot be listed has none.
+inline std::vector<std::filesystem::path> folders_in(const std::vector<std::filesystem::path>& level,
+                                                     const std::regex& like) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& folder : level) {
+    std::error_code error, gone;
+    std::filesystem::directory_iterator entries{folder.empty() ? "." : folder, error};
+    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error))
+      if (auto path = folder / entries->path().filename();
+          std::regex_match(path.filename().string(), like) && entries->is_directory(gone))
+        found.push_back(std::move(path));
+  }
+  return found;
+}
+
+/// All folders that the pattern may have made, at any time and with any number.
+inline std::vector<std::filesystem::path> folders_like(std::string pattern) {
+  for (auto at = pattern.find('%'); at < pattern.size(); at = pattern.find('%', at + 2))
+    if (at + 1 < pattern.size() && (pattern[at + 1] == 'D' || pattern[at + 1] == 'x'))
+      pattern.replace(at, 2, "%m/%d/%y");  // they have slashes
+  const std::filesystem::path parts{pattern};
+  std::vector<std::filesystem::path> level{{}};
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    const auto text = part->string();
+    if (std::next(part) == parts.end())
+      level = folders_in(level, std::regex{regex_of(text) + "(-[0-9]+)?"});
+    else if (text.find('%') != std::string::npos)
+      level = folders_in(level, std::regex{regex_of(text)});
+    else
+      for (auto& folder : level) folder /= *part;
   }
   return level;
 }
 
 /// The folder in which an earlier start of this run has worked; none for the first start.
-inline std::optional<std::filesystem::path> folder_before_restart(const std::string& pattern,
-                                                                  const std::filesystem::path& example) {
+inline std::optional<std::filesystem::path> folder_before_restart(const std::string& pattern) {
   if (environment("TORCHELASTIC_RESTART_COUNT").value_or("0") == "0" || run_name().empty()) return std::nullopt;
   std::optional<std::pair<std::filesystem::file_time_type, std::filesystem::path>> newest;
-  for (const auto& folder : folders_like(pattern, example))
+  for (const auto& folder : folders_like(pattern))
     if (const auto time = time_of_own(folder)) newest = std::max(newest, std::optional{std::pair{*time, folder}});
   return newest ? std::optional{newest->second} : std::nullopt;
 }
@@ -106,9 +146,8 @@ inline std::filesystem::path make_exclusively(const std::filesystem::path& wante
 }
 
 inline std::filesystem::path own_folder(const std::string& pattern) {
-  const auto wanted = with_time(pattern, std::time(nullptr));
-  const auto before = folder_before_restart(pattern, wanted);
-  return before ? *before : make_exclusively(wanted);
+  const auto before = folder_before_restart(pattern);
+  return before ? *before : make_exclusively(with_time(pattern, std::time(nullptr)));
 }
 
 inline std::filesystem::path make_folder_and_record(const std::string& pattern, const ConfigRecord& record) {
