@@ -71,7 +71,7 @@ inline Secrecy secrecy_of(std::string_view argument, const ConfigTable* table) {
 }
 
 /// What is wrong with a secret, unless that quotes it.
-inline std::string without_quotes(std::string problem) {
+inline std::string without_quotes(const std::string& problem) {
   return problem.find('"') == std::string::npos ? problem : "the value of this secret is not taken";
 }
 
