@@ -104,7 +104,7 @@ inline void Statements::hide_secrets() {
     const auto key = is_argument ? key_of_argument(said_.source->lines[problem.place.line - 1], &table_) : problem.path;
     if (!leads_to_secret(table_, key)) continue;
     lines.insert(problem.place.line);
-    problem.text = without_quotes(std::move(problem.text));
+    problem.text = without_quotes(problem.text);
   }
   for (const auto& given : said_.given) {
     if (!leads_to_secret(table_, given.path)) continue;

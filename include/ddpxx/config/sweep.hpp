@@ -162,7 +162,7 @@ class SweepReader {
     const bool is_secret = secrecy == Secrecy::by_config || (secrecy == Secrecy::by_name && read.values.size() <= 1);
     if (is_secret) source_->lines[taken_[index]] = front + "***";  // for problems
     if (!read.problem.empty())
-      complain(taken_[index], is_secret ? without_quotes(std::move(read.problem)) : std::move(read.problem));
+      complain(taken_[index], is_secret ? without_quotes(read.problem) : std::move(read.problem));
     return {front, is_value ? before + ' ' : front, std::move(read.values), is_secret};
   }
 
