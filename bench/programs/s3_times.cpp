@@ -8,17 +8,15 @@
 // bench/peers/s3_times.py does the first two in Python.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
-#include <future>
 #include <iostream>
 #include <iterator>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
@@ -87,34 +85,39 @@ class File {
   int number_;
 };
 
+/// A file as memory.
+class MappedFile {
+ public:
+  MappedFile(const File& file, std::size_t size, int access)
+      : size_{size}, memory_{::mmap(nullptr, size, access, MAP_SHARED, file.number(), 0)} {
+    if (memory_ == MAP_FAILED) throw ddpxx::Error{ddpxx::Errc::memory, "cannot map a file"};
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() { ::munmap(memory_, size_); }
+
+  std::span<std::byte> bytes() const noexcept { return {static_cast<std::byte*>(memory_), size_}; }
+
+ private:
+  std::size_t size_;
+  void* memory_;
+};
+
 void put(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
   const File file{path, O_RDONLY};
-  const auto size = std::filesystem::file_size(path);
-  auto* const memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
-  if (memory == MAP_FAILED) throw ddpxx::Error{ddpxx::Errc::memory, "cannot map " + path};
-  storage.write(name, std::array{ddpxx::Bytes{static_cast<const std::byte*>(memory), size}});
+  const MappedFile mapped{file, std::filesystem::file_size(path), PROT_READ};
+  storage.write(name, std::array{ddpxx::Bytes{mapped.bytes()}});
 }
 
 void get(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
-  constexpr std::size_t kPart = std::size_t{32} << 20U;  // more than a request carries: read in place
-  constexpr int kWorkers = 4;
   const auto found = storage.list(name);
   if (found.empty()) throw ddpxx::Error{ddpxx::Errc::data, "there is no " + storage.whole_name(name)};
-  const File file{path, O_WRONLY | O_CREAT | O_TRUNC};
-  std::atomic<std::uint64_t> next{0};
-  const auto work = [&, size = found.front().size] {
-    std::vector<std::byte> room;
-    for (auto begin = next.fetch_add(kPart); begin < size; begin = next.fetch_add(kPart)) {
-      room.resize(std::min<std::uint64_t>(kPart, size - begin));
-      storage.read(name, begin, room);
-      if (::pwrite(file.number(), room.data(), room.size(), static_cast<off_t>(begin)) !=
-          static_cast<ssize_t>(room.size()))
-        throw ddpxx::Error{ddpxx::Errc::data, "cannot write " + path};
-    }
-  };
-  std::vector<std::future<void>> workers(kWorkers);
-  for (auto& worker : workers) worker = std::async(std::launch::async, work);
-  for (auto& worker : workers) worker.get();
+  const auto size = found.front().size;
+  const File file{path, O_RDWR | O_CREAT | O_TRUNC};
+  if (::ftruncate(file.number(), static_cast<off_t>(size)) != 0)
+    throw ddpxx::Error{ddpxx::Errc::data, "cannot write " + path};
+  const MappedFile mapped{file, size, PROT_READ | PROT_WRITE};
+  storage.read(name, 0, mapped.bytes());
 }
 
 struct Deed {
