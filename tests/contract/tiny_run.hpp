@@ -94,6 +94,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
   std::ifstream file{folder / "metrics.jsonl"};
   for (std::string line; std::getline(file, line);) {
     const auto row = nlohmann::json::parse(line);
+    if (!row.contains("loss")) continue;  // of a snapshot
     course.losses.push_back(row.at("loss"));
     course.norms.push_back(row.at("grad_norm"));
     course.state_bytes = row.at("state_bytes");

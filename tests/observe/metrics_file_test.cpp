@@ -45,7 +45,7 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
   MetricsFile metrics{path};
   metrics.write(StepDone{1, 0, 2.5, 0.75, 3e-4, 1e5, 12.5, 1 << 20, 4096});
   metrics.write(Evaluated{1, 0, 2.25, 128});
-  metrics.write(SnapshotSaved{1, "runs/7/snapshot", 0.5});
+  metrics.write(SnapshotSaved{1, "runs/7/snapshot", 0.5, 0.25});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(nlohmann::json::parse(lines[0]), (nlohmann::json{{"step", 1},
@@ -59,7 +59,8 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
                                                              {"state_bytes", 4096}}));
   EXPECT_EQ(nlohmann::json::parse(lines[1]),
             (nlohmann::json{{"step", 1}, {"epoch", 0}, {"val_loss", 2.25}, {"samples", 128}}));
-  EXPECT_FALSE(nlohmann::json::parse(lines[2]).contains("loss"));
+  EXPECT_EQ(nlohmann::json::parse(lines[2]),
+            (nlohmann::json{{"step", 1}, {"snapshot", "runs/7/snapshot"}, {"seconds", 0.5}, {"waited_seconds", 0.25}}));
 }
 
 TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {

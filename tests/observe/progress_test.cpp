@@ -86,13 +86,13 @@ TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
   Progress progress{text, 3, {.plain_interval = std::chrono::milliseconds{0}}};
   progress.show(step(1));
   progress.show(Evaluated{.step = 2, .val_loss = 2.34564});
-  progress.show(SnapshotSaved{.step = 2, .path = "run/\x1b[2J", .seconds = 0.25});
+  progress.show(SnapshotSaved{.step = 2, .path = "run/\x1b[2J", .seconds = 3.26, .waited_seconds = 0.11});
   progress.show(step(3));
   progress.finish();
   EXPECT_EQ(text.str(),
             "step 1/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M  eta 0s\n"
             "step 2  val_loss 2.3456\n"
-            "step 2  snapshot run/\\x1b[2J  0.2s\n"
+            "step 2  snapshot run/\\x1b[2J saved in 3.3s, training waited 0.1s\n"
             "step 3/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M\n");
 }
 

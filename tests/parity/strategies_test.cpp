@@ -166,6 +166,7 @@ class StrategyParity : public testing::Test {
     std::ifstream file{path};
     for (std::string line; std::getline(file, line);) {
       const auto row = nlohmann::json::parse(line);
+      if (!row.contains("loss")) continue;  // of a snapshot
       course.losses.push_back(row.at("loss"));
       course.norms.push_back(row.at("grad_norm"));
       if (row.contains("scale")) course.scales.push_back(row.at("scale"));

@@ -1,9 +1,15 @@
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <new>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -155,13 +161,90 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileTrainingGoesOn) {
   EXPECT_LT(losses().size(), 245u) << "at the end of the run it would be published in any case";
 }
 
-TEST_F(Checkpoint, InTheBackgroundIsPublishedWithoutAStepThatWaitsForIt) {
-  train<DDP>(2, {.max_steps = 60,
-                 .save_every = 20,
-                 .snapshot = {.writing = SnapshotWriting::background, .keep_last = 0},
-                 .failpoint = "snapshot.before_publish:sleep:2000@1"});
-  EXPECT_EQ(steps(), (std::vector<std::int64_t>{60, 40, 20}));
-  EXPECT_LT(longest_step_ms(), 1500.0);
+TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileNobodyWaitsForIt) {
+  train_watched<DDP>(2,
+                     {.max_steps = 40,
+                      .save_every = 20,
+                      .snapshot = {.writing = SnapshotWriting::background, .keep_last = 0},
+                      .failpoint = "snapshot.before_publish:sleep:800@1"},
+                     [] { std::this_thread::sleep_for(std::chrono::milliseconds{80}); });
+  const auto saved = rows_with("snapshot");
+  ASSERT_EQ(saved.size(), 2U);
+  EXPECT_EQ(saved[0]["step"], 20);
+  EXPECT_GE(saved[0]["seconds"], 0.8);
+  EXPECT_LT(saved[0]["waited_seconds"], 0.6);
+  for (const auto& row : rows_with("loss")) EXPECT_LT(row["step_ms"], 600.0) << row["step"];
+}
+
+TEST_F(Checkpoint, IsToldOfWithTheTimeThatItTook) {
+  testing::internal::CaptureStdout();
+  train<DDP>(2, {.max_steps = 4, .save_every = 2, .failpoint = "file.before_write:sleep:300@2", .failing_rank = 1});
+  const auto told = testing::internal::GetCapturedStdout();
+  const auto saved = rows_with("snapshot");
+  ASSERT_EQ(saved.size(), 2U);
+  for (const std::size_t i : {0U, 1U}) {
+    const auto step = 2 * static_cast<std::int64_t>(i + 1);
+    const auto path = (place() / Snapshots::folder_of(step)).string();
+    EXPECT_EQ(saved[i]["step"], step);
+    EXPECT_EQ(saved[i]["snapshot"], path);
+    EXPECT_THAT(told, testing::HasSubstr("step " + std::to_string(step) + "  snapshot " + path + " saved in "));
+  }
+  EXPECT_GE(saved[1]["seconds"], 0.3);
+  EXPECT_GE(saved[1]["waited_seconds"], 0.3);
+}
+
+/// What ends a rank in the middle of step 5, while the snapshot of step 4 is being written.
+class EndedWhileWriting : public Checkpoint,
+                          public testing::WithParamInterface<std::pair<std::function<void()>, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Ends, EndedWhileWriting,
+                         testing::Values(std::pair{[] { std::raise(SIGTERM); }, "ended by signal 15"},
+                                         std::pair{[] { throw std::bad_alloc{}; }, "std::bad_alloc"}));
+
+TEST_P(EndedWhileWriting, LeavesWholeSnapshotsAndGoesOnBitForBit) {
+  RunOptions options{.max_steps = 7, .save_every = 2, .dropout = 0.2};
+  options.snapshot.writing = SnapshotWriting::background;
+  train<FSDP>(2, options);
+  const auto expected = snapshot();
+  forget();
+  auto ended = options;
+  ended.failpoint = "file.before_write:sleep:1000@2";
+  ended.failing_rank = 1;
+  try {
+    train_watched<FSDP>(2, ended, [batches = 0]() mutable {
+      if (++batches == 5) GetParam().first();
+    });
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(GetParam().second));
+  }
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(snapshot().step, 2) << "and it is whole";
+  train<FSDP>(2, options);
+  expect_same_bits(snapshot(), expected);
+}
+
+TEST_F(Checkpoint, WhosePlaceIsRemovedOrRenamedInMidRunIsMadeAgainByTheNextSave) {
+  const RunOptions options{.max_steps = 6, .save_every = 2, .dropout = 0.2, .snapshot = {.keep_last = 0}};
+  train<FSDP>(2, options);
+  const auto expected = snapshot();
+  const auto moved = place().string() + ".moved";
+  const std::function<void()> deeds[] = {[&] {
+                                           std::error_code other_rank;
+                                           fs::remove_all(place(), other_rank);
+                                         },
+                                         [&] {
+                                           std::error_code other_rank;
+                                           fs::rename(place(), moved, other_rank);
+                                         }};
+  for (const auto& deed : deeds) {
+    forget();
+    train_watched<FSDP>(2, options, [&, batches = 0]() mutable {
+      if (++batches == 3) deed();
+    });
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{6, 4}));
+    expect_same_bits(snapshot(), expected);
+  }
+  EXPECT_EQ(load_snapshot(moved).value().step, 2);
 }
 
 TEST_F(Checkpoint, KnowsTheModelsOrderOfParametersAndWhichDecay) {

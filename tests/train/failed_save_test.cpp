@@ -152,6 +152,16 @@ TEST_F(FailedSave, RemovesNothingOfASnapshotThatOnlyRankZeroCanSee) {
   expect_whole();
 }
 
+/// From the third batch on the loss is no number.
+struct GoingBlank : Tokens {
+  mutable int batches = 0;
+  Batch batch(std::span<const std::int64_t> indices) const {
+    auto batch = Tokens::batch(indices);
+    if (++batches > 2) batch.num_tokens = 0;
+    return batch;
+  }
+};
+
 /// A folder whose manifests somebody else makes and removes again.
 class Contested : public Storage {
  public:
@@ -264,6 +274,22 @@ TEST_F(FailedSave, OfThePublishingRankGivesItsRoomBack) {
   EXPECT_TRUE(steps().empty());
   for (const std::int64_t step : {2, 4})
     EXPECT_FALSE(std::filesystem::exists(place() / Snapshots::folder_of(step))) << step;
+}
+
+TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
+  auto options = going_on(SnapshotWriting::background);
+  options.snapshot.on_failure = SnapshotFailure::stop;
+  options.failpoint = "snapshot.before_publish:throw";
+  testing::internal::CaptureStderr();
+  try {
+    train<FSDP, GoingBlank>(2, options);
+    ADD_FAILURE() << "trained on nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::numerics) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("loss or gradient norm is not finite"));
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("snapshot.before_publish was told to throw"));
+  EXPECT_TRUE(steps().empty());
 }
 
 TEST_F(FailedSave, StopsTheRunUnlessToldOtherwise) {

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/folder.hpp>
@@ -127,12 +128,30 @@ TEST_F(LoadAttempts, ASnapshotThatWasOutlivedOnceStartsAnew) {
 
 TEST_F(LoadAttempts, IsForgottenOnceTheFirstStepIsDone) {
   train<FSDP>(2, after(2));
-  for (int start = 0; start < 3; ++start)  // all three end in the save behind two more steps
-    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_shard:kill", 1)), Error);
-  EXPECT_EQ(attempts(2), 0);
+  for (int start = 0; start < 3; ++start) {
+    EXPECT_THROW(train_watched<FSDP>(2, killed(6, "test.batch:kill@2", 0), [] { failpoint("test.batch"); }), Error);
+    EXPECT_EQ(attempts(2), 0) << "it was killed in its second step";
+  }
   testing::internal::CaptureStderr();
   train<FSDP>(2, after(6));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 2"));
+}
+
+TEST_F(LoadAttempts, ThatCannotBeForgottenAreTriedAgainBySavesAndNotByEachStep) {
+  train<FSDP>(1, after(2));
+  auto options = after(14);
+  options.save_every = 10;
+  testing::internal::CaptureStderr();
+  train_watched<FSDP>(1, options, [this, batches = 0]() mutable {
+    const auto note = place() / Snapshots::folder_of(2) / Snapshots::kAttempts;
+    if (++batches > 1) return;
+    std::filesystem::remove(note);
+    std::filesystem::create_directories(note / "in the way");
+  });
+  const auto told = testing::internal::GetCapturedStderr();
+  std::size_t warnings = 0;
+  for (auto at = told.find("cannot remove"); at != told.npos; at = told.find("cannot remove", at + 1)) ++warnings;
+  EXPECT_EQ(warnings, 4U) << "after a step, in both saves, and at the end\n" << told;
 }
 
 TEST_F(LoadAttempts, ARefusalWithAReasonIsNone) {

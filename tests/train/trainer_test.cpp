@@ -232,6 +232,22 @@ TEST_F(Run, RefusesASnapshotOfAnotherModelAndListsTheDifferences) {
   EXPECT_NE(text.find("model.transformer.h.1.ln_1.weight: missing in the snapshot"), std::string::npos);
 }
 
+TEST_F(Run, RefusesASnapshotOfAnotherOptimizerWhoseStateHasTheSameNames) {
+  auto settings = config<SingleDevice>(1);
+  settings.training.save_dir = folder.string();
+  Group alone;
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  const auto text = error_of(Errc::storage, [&] {
+    using Other = Trainer<GPT, Tokens, Adam, Float32, SingleDevice>;
+    Other::Config others{.training = settings.training};
+    others.training.max_steps = 2;
+    Other{alone, tiny_gpt(), std::make_shared<Tokens>(), others}.fit();
+  });
+  EXPECT_EQ(text,
+            "the snapshot is of another model or optimizer:\n  the optimizer: AdamW in the snapshot, Adam now\n"
+            "choose the configuration it was saved with, or another save_dir");
+}
+
 TEST_F(Run, ComparesSettingsWithTheSnapshotByTheirPolicy) {
   const auto run = [&](Settings recorded) {
     Group alone;

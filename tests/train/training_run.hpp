@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -38,6 +40,15 @@ struct Tokens {
     auto start = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
     const auto ids = (start * 7 + at::arange(9, at::kLong) * (start % 3 + 1)) % 11;
     return {ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), ids.size(0) * 8};
+  }
+};
+
+/// The same; before each batch something happens, which may count them.
+struct Watched : Tokens {
+  std::function<void()> deed;
+  Batch batch(std::span<const std::int64_t> indices) const {
+    deed();
+    return Tokens::batch(indices);
   }
 };
 
@@ -87,23 +98,27 @@ class TrainingRun : public testing::Test {
     });
   }
 
+  template <class Strategy>
+  void train_watched(int world_size, const RunOptions& options, std::function<void()> deed) {
+    auto data = std::make_shared<Watched>();
+    data->deed = std::move(deed);
+    train<Strategy, Watched>(world_size, options, {}, data);
+  }
+
+  /// The rows of the metrics file that have this key.
+  std::vector<nlohmann::json> rows_with(const char* key) const {
+    std::vector<nlohmann::json> rows;
+    std::ifstream file{folder_ / "metrics.jsonl"};
+    for (std::string line; std::getline(file, line);)
+      if (auto row = nlohmann::json::parse(line); row.contains(key)) rows.push_back(std::move(row));
+    return rows;
+  }
   std::vector<double> losses() const {
     std::map<std::int64_t, double> losses;
-    std::ifstream file{folder_ / "metrics.jsonl"};
-    for (std::string line; std::getline(file, line);) {
-      const auto row = nlohmann::json::parse(line);
-      losses[row["step"]] = row["loss"];
-    }
+    for (const auto& row : rows_with("loss")) losses[row["step"]] = row["loss"];
     std::vector<double> values;
     for (const auto& [step, loss] : losses) values.push_back(loss);
     return values;
-  }
-  double longest_step_ms() const {
-    double longest = 0.0;
-    std::ifstream file{folder_ / "metrics.jsonl"};
-    for (std::string line; std::getline(file, line);)
-      longest = std::max(longest, nlohmann::json::parse(line)["step_ms"].get<double>());
-    return longest;
   }
   Snapshot snapshot() const { return load_snapshot(place()).value(); }
   std::vector<std::int64_t> steps() const {

@@ -27,11 +27,12 @@ struct Evaluated {
   std::int64_t samples = 0;
 };
 
-/// A snapshot of the state after this step is complete.
+/// A snapshot of the state after this step can be loaded.
 struct SnapshotSaved {
   std::int64_t step = 0;
   std::string path = {};
-  double seconds = 0;
+  double seconds = 0;         ///< From the begin of saving until then.
+  double waited_seconds = 0;  ///< As long has training stood still for it.
 };
 
 }  // namespace ddpxx

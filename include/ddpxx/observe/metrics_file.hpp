@@ -59,7 +59,11 @@ class MetricsFile {
                .add("samples", event.samples));
   }
   void write(const SnapshotSaved& event) {
-    append(JsonRow{}.add("step", event.step).add("snapshot", event.path).add("seconds", event.seconds));
+    append(JsonRow{}
+               .add("step", event.step)
+               .add("snapshot", event.path)
+               .add("seconds", event.seconds)
+               .add("waited_seconds", event.waited_seconds));
   }
 
  private:

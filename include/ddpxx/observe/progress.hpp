@@ -31,9 +31,9 @@ struct ProgressOptions {
   std::chrono::milliseconds plain_interval{5'000};  ///< Between two lines where there is no terminal.
 };
 
-/// Shows steps and evaluations of one rank. On a terminal the step line is rewritten in place and is never wider than
-/// the terminal; elsewhere lines end with a line end and hold no control characters: the first step, then at most one
-/// per interval, then the last.
+/// Shows steps, evaluations and snapshots of one rank. On a terminal the step line is rewritten in place and is never
+/// wider than the terminal; elsewhere lines end with a line end and hold no control characters: the first step, then at
+/// most one per interval, then the last.
 class Progress {
  public:
   /// `total_steps` is where the run ends; 0 when that is not known.
@@ -155,7 +155,7 @@ inline void Progress::show(const Evaluated& event) {
 
 inline void Progress::show(const SnapshotSaved& event) {
   print("step " + std::to_string(event.step) + "  snapshot " + harmless(event.path) +
-        detail::formatted("  %.1fs", event.seconds));
+        detail::formatted(" saved in %.1fs, training waited %.1fs", event.seconds, event.waited_seconds));
 }
 
 inline void Progress::finish() {

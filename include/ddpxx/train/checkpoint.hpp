@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -35,6 +36,7 @@
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/cursor.hpp>
 #include <ddpxx/flat/random_state.hpp>
+#include <ddpxx/observe/events.hpp>
 #include <ddpxx/snapshot/shard.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
@@ -52,7 +54,6 @@ struct Progression {
   Settings settings;
   std::map<std::string, double> metrics;
   std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them.
-  std::string optimizer = {};                       ///< What torch.optim calls it.
   std::string overrides = {};                       ///< The arguments that set something: a YAML list.
   std::string config_hash = {};                     ///< A name for the configuration.
 };
@@ -63,11 +64,14 @@ struct Progression {
 /// Errors  `storage`, on every rank; older snapshots are then untouched.
 class Checkpoints {
  public:
-  /// Finds out whether snapshots can be written to `place`.
-  Checkpoints(const std::string& place, const SnapshotConfig& config, const Group& group, at::Device device)
+  /// Finds out whether snapshots can be written to `place`. Rank 0 calls `on_saved` for each snapshot once all ranks
+  /// know of it, in one of the deeds below.
+  Checkpoints(const std::string& place, const SnapshotConfig& config, const Group& group, at::Device device,
+              std::function<void(const SnapshotSaved&)> on_saved = {})
       : config_{config},
         group_{&group},
         device_{device},
+        on_saved_{std::move(on_saved)},
         log_{group.rank()},
         storage_{open_storage(place)},
         snapshots_{*storage_},
@@ -96,6 +100,7 @@ class Checkpoints {
       return false;
     }
     commit();
+    const auto begun = Clock::now();
     Manifest manifest;
     manifest.step = run.step;
     manifest.epoch = run.cursor.epoch;
@@ -107,7 +112,7 @@ class Checkpoints {
       if (std::isfinite(value)) manifest.metrics.emplace(name, value);
     manifest.settings = run.settings;
     manifest.parameters = run.parameters;
-    manifest.optimizer = run.optimizer;
+    manifest.optimizer = state.optimizer;
     manifest.overrides = run.overrides;
     manifest.config_hash = run.config_hash;
     const bool background = config_.writing == SnapshotWriting::background;
@@ -120,7 +125,14 @@ class Checkpoints {
       failed.set_exception(std::current_exception());
       report = failed.get_future();
     }
-    writing_ = Writing{run.step, run.step, std::move(manifest), std::move(report), std::nullopt, std::nullopt};
+    writing_ = Writing{.step = run.step,
+                       .since = run.step,
+                       .manifest = std::move(manifest),
+                       .report = std::move(report),
+                       .publishing = {},
+                       .clearing = {},
+                       .begun = begun,
+                       .waited = Clock::now() - begun};
     return background || commit();
   }
 
@@ -188,6 +200,8 @@ class Checkpoints {
   void forget_attempt() { attempt_.forget(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Writing {
     std::int64_t step;
     std::int64_t since;  ///< Where the run stood when the part that is under way was begun.
@@ -195,6 +209,9 @@ class Checkpoints {
     std::future<std::string> report;              ///< Its destructor waits for the thread.
     std::optional<std::future<void>> publishing;  ///< Of rank 0; without content on the others. Likewise.
     std::optional<std::future<void>> clearing;    ///< Of a snapshot that failed and did not end the run. Likewise.
+    Clock::time_point begun;
+    Clock::duration waited;                   ///< As long has training stood still for it,
+    Clock::time_point waiting_since = begun;  ///< and since then if it does so now.
   };
 
   static constexpr std::size_t kMostStarts = 100;
@@ -224,8 +241,10 @@ class Checkpoints {
   /// Ranks   Collective; every rank comes to the same verdict.
   template <class Deed>
   bool handle_failure(Deed&& deed) {
+    writing_->waiting_since = Clock::now();
     try {
       std::forward<Deed>(deed)();
+      if (writing_) writing_->waited += Clock::now() - writing_->waiting_since;
       return true;
     } catch (const Error& error) {
       if (error.code() != Errc::storage) {
@@ -303,6 +322,7 @@ class Checkpoints {
     const auto try_to_publish = [&] {
       in_doubt_.insert(step);
       auto conflict = snapshots_.try_publish(manifest);
+      published_at_ = Clock::now();
       if (conflict) in_doubt_.erase(step);
       return conflict;
     };
@@ -331,6 +351,13 @@ class Checkpoints {
   /// Ranks   Collective.
   void finish_publishing() {
     on_rank_zero(*group_, Errc::storage, [&] { writing_->publishing->get(); });
+    if (on_saved_ && group_->rank() == 0) {
+      const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+      on_saved_({.step = writing_->step,
+                 .path = storage_->whole_name(Snapshots::folder_of(writing_->step)),
+                 .seconds = seconds(published_at_ - writing_->begun),
+                 .waited_seconds = seconds(writing_->waited + (Clock::now() - writing_->waiting_since))});
+    }
     writing_.reset();
   }
 
@@ -498,6 +525,7 @@ class Checkpoints {
   SnapshotConfig config_;
   const Group* group_;
   at::Device device_;
+  std::function<void(const SnapshotSaved&)> on_saved_;
   Log log_;
   std::unique_ptr<Storage> storage_;
   Snapshots snapshots_;
@@ -507,6 +535,7 @@ class Checkpoints {
   bool has_lost_place_ = false;      ///< On rank 0: another run has published there what this one would have.
   std::optional<std::set<std::int64_t>> found_;  ///< On rank 0: the snapshots that were there when this run began.
   std::set<std::int64_t> in_doubt_;              ///< On rank 0: the steps whose manifest of this start may be there.
+  Clock::time_point published_at_;               ///< On rank 0: when the last manifest was there.
   std::set<std::int64_t> freed_;  ///< On rank 0: the steps whose given-up snapshot publishing has set aside.
   std::int64_t failures_ = 0;
   at::Tensor buffer_;  ///< Of the background's copy, reused. Outlives `writing_`.

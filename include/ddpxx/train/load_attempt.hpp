@@ -49,7 +49,7 @@ class LoadAttempt {
   /// On a rank that does not count: the snapshot that is loaded.
   void join(const std::string& folder) { loading_.emplace().folder = folder; }
 
-  /// Nobody will hold this start against the snapshot. A store that does not answer is asked again the next time.
+  /// Nobody will hold this start against the snapshot. A store that does not answer is asked again by the next call.
   void forget() {
     if (!loading_) return;
     quietly([&] {

@@ -35,6 +35,7 @@ struct RunState {
   std::vector<StatePart> parts;
   /// Tensors that every rank holds whole, by their names in a snapshot: the model's buffers, the loss scale.
   std::vector<std::pair<std::string, at::Tensor>> whole;
+  std::string optimizer = {};  ///< What torch.optim calls it; empty if it has no such one.
 };
 
 /// The state of a model and its optimizer, as pieces.
@@ -111,10 +112,12 @@ inline std::vector<StateSlice> slices_to_read(const RunState& run) {
   return slices;
 }
 
-/// Holds the tensors of a snapshot against those of a run.
+/// Holds the tensors of a snapshot against those of a run, and the optimizers: Adam would take AdamW's tensors.
 /// Errors  `storage` listing every tensor that one has and the other has not, or whose shape or type differs.
 inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
+  if (!run.optimizer.empty() && !snapshot.optimizer.empty() && run.optimizer != snapshot.optimizer)
+    differences += "\n  the optimizer: " + snapshot.optimizer + " in the snapshot, " + run.optimizer + " now";
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     names.insert(name);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -140,9 +141,7 @@ class Trainer {
     } catch (const Error& error) {
       if (!checkpoints_) throw;
       if (error.code() != Errc::peer) checkpoints_->forget_attempt();  // it has an author, and that is not the snapshot
-      if (error.code() == Errc::numerics)
-        // All ranks have come to this verdict, so together they can finish a snapshot from before it.
-        checkpoints_->commit();
+      if (error.code() == Errc::numerics) finish_snapshot();
       throw;
     } catch (...) {  // likewise: memory, or the model's own
       if (checkpoints_) checkpoints_->forget_attempt();
@@ -239,6 +238,7 @@ class Trainer {
     while (!finished()) {
       const auto epoch = batches_.cursor().epoch;
       step();
+      if (std::exchange(has_just_loaded_, false)) outlive_attempt();
       const bool epoch_ended = batches_.cursor().epoch != epoch;
       if (due(config_.training.eval_every)) evaluate_now();
       if (save_due_ || due(config_.training.save_every) ||
@@ -254,6 +254,25 @@ class Trainer {
     }
     if (saved_at_ != step_) save();
     if (checkpoints_) checkpoints_->commit();
+  }
+
+  /// Before an end to whose verdict all ranks have come, together: a snapshot may be under way that is older than it.
+  /// What becomes of it must not hide the verdict.
+  /// Ranks   Collective.
+  void finish_snapshot() {
+    try {
+      checkpoints_->commit();
+    } catch (const std::exception& error) {
+      if (group_->rank() == 0) log_.warn(error.what());
+    }
+  }
+
+  /// A whole step was done with what was loaded: whoever is killed from now on, in steps that may take minutes, was not
+  /// killed by that.
+  /// Ranks   Collective.
+  void outlive_attempt() {
+    read_all_steps();
+    checkpoints_->outlive_attempt();
   }
 
   /// What the ranks would wait for each other by.
@@ -376,7 +395,6 @@ class Trainer {
   void report(StepLog::Complete done) {
     stop_voted_ = stop_voted_ || done.stop_voted;
     save_due_ = save_due_ || done.save_due;
-    if (checkpoints_) checkpoints_->outlive_attempt();  // a step was done since loading
     // Told at the begin of that step, so of what was begun before it.
     if (done.snapshot_written && checkpoints_->writing_since() < done.row.step) checkpoints_->advance(step_);
     if (group_->rank() != 0) return;
@@ -423,7 +441,7 @@ class Trainer {
 
   void save() {
     if (!checkpoints_) return;
-    read_all_steps();
+    outlive_attempt();  // again, if the store did not answer before
     auto copies = Copies::equal;
     if constexpr (requires { strategy_.ranks_drift(); }) copies = Copies::drifting;
     const Progression run{.step = step_,
@@ -431,7 +449,6 @@ class Trainer {
                           .settings = config_.settings,
                           .metrics = metrics_of_snapshot(),
                           .parameters = parameters(),
-                          .optimizer = name_in_python(),
                           .overrides = config_.overrides,
                           .config_hash = config_hash_};
     if (checkpoints_->save(run, state(), copies)) saved_at_ = step_;
@@ -465,7 +482,10 @@ class Trainer {
 
   void resume() {
     if (config_.training.save_dir.empty()) return start_observing();
-    checkpoints_.emplace(config_.training.save_dir, config_.snapshot, *group_, device_);
+    checkpoints_.emplace(config_.training.save_dir, config_.snapshot, *group_, device_, [this](const auto& saved) {
+      if (metrics_) metrics_->write(saved);
+      if (progress_) progress_->show(saved);
+    });
     const auto found = checkpoints_->load(config_.settings, state(), config_.training.seed);
     if (found) {
       strategy_.finish_step();  // what the optimizer holds is what the model computes with
@@ -475,13 +495,14 @@ class Trainer {
       if (average_) average_->resume_at(step_);
       if constexpr (requires { strategy_.resume_at(step_); }) strategy_.resume_at(step_);
       evaluated_at_ = saved_at_ = step_;
+      has_just_loaded_ = true;
       if (finished()) log_.info("already at step " + std::to_string(step_) + ": nothing left to do");
     }
     start_observing();
   }
 
   RunState state() const {
-    RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), optimizer_.moments()), {}};
+    RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), optimizer_.moments()), {}, name_in_python()};
     if (average_) {
       const std::span<const Moment> average{&average_->average(), 1};
       state.parts.push_back(state_parts(strategy_.trainable(), Arena{}, average).back());
@@ -526,6 +547,7 @@ class Trainer {
   std::int64_t evaluated_at_ = -1;
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
+  bool has_just_loaded_ = false;  ///< And no step was done since.
   bool stop_voted_ = false;
   bool save_due_ = false;
   Clock::time_point started_ = Clock::now();
