@@ -91,6 +91,19 @@ TEST(S3Text, FindsElementsAndTheirTexts) {
   EXPECT_EQ(xml_text("<Key>unfinished", "Key"), "");
 }
 
+TEST(S3Text, DecodesKeysOnlyWhereThePageSaysThatTheyAreEncoded) {
+  const std::string entry = "<Key>a+b%2Fc&amp;d</Key>";
+  EXPECT_EQ(listed_key("<EncodingType>url</EncodingType>" + entry, entry, "Key"), "a b/c&d");
+  EXPECT_EQ(listed_key(entry, entry, "Key"), "a+b%2Fc&d");
+}
+
+TEST(S3Place, TellsWhichBucketsFitIntoAServersName) {
+  EXPECT_TRUE(fits_in_host_name("my-bucket-1", true));
+  EXPECT_TRUE(fits_in_host_name("my.bucket", false));
+  for (const auto* bucket : {"my.bucket", "MyBucket", "my_bucket"}) EXPECT_FALSE(fits_in_host_name(bucket, true));
+  for (const auto* bucket : {"MyBucket", "my_bucket"}) EXPECT_FALSE(fits_in_host_name(bucket, false));
+}
+
 TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
   const std::array parts{bytes_of("ab"), bytes_of(""), bytes_of("cde")};
   const auto stream = S3PartsStream::make(parts);

@@ -11,8 +11,8 @@
 
 #include <ddpxx/storage/open_storage.hpp>
 
-#include "../temporary_folder.hpp"
 #include "s3_servers.hpp"
+#include "tls_proxy.hpp"
 
 namespace ddpxx {
 namespace {
@@ -20,27 +20,10 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// tests/services/tls_proxy.py in front of a server, with certificates that are made anew.
-class TlsProxy {
- public:
-  explicit TlsProxy(const nlohmann::json& server)
-      : program_{"exec " + environment("DDPXX_PYTHON").value_or("python3") + ' ' + DDPXX_SERVICES + "/tls_proxy.py " +
-                 server.at("endpoint").get<std::string>() + ' ' + folder_.path().string()},
-        where_(nlohmann::json::parse(program_.line())) {}
-
-  std::string endpoint() const { return where_.at("endpoint"); }
-  std::string ca_bundle() const { return where_.at("ca_bundle"); }
-
- private:
-  TemporaryFolder folder_;
-  Reading program_;
-  nlohmann::json where_;
-};
-
 class S3Tls : public testing::TestWithParam<std::string> {
  protected:
   nlohmann::json server_ = s3_server(GetParam());
-  TlsProxy proxy_{server_};
+  TlsProxy proxy_{server_.at("endpoint")};
   S3Place place_ = s3_place(server_, "tls");
 };
 
@@ -68,7 +51,7 @@ TEST_P(S3Tls, CarriesObjectsWhereAwsCaBundleNamesTheAuthority) {
 
 TEST(S3TlsRefusal, OfACertificateThatNobodyTrustsIsOneError) {
   const auto server = s3_server("ceph");
-  const TlsProxy proxy{server};
+  const TlsProxy proxy{server.at("endpoint")};
   auto config = s3_config(server);
   config.endpoint = proxy.endpoint();
   config.retries = 12;

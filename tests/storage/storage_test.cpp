@@ -254,6 +254,30 @@ TEST_P(StorageContract, NamesPlaceAndObject) {
   EXPECT_THAT(storage().whole_name("a"), testing::StartsWith(storage().whole_name("")));
 }
 
+class S3Pages : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(, S3Pages, testing::Values("ceph", "seaweedfs"),
+                         [](const auto& server) { return server.param; });
+
+TEST_P(S3Pages, GoOnWhereTheLastOneEnded) {
+  const auto server = s3_server(GetParam());
+  const FaultProxy proxy{server};
+  proxy.no_rule();
+  auto config = s3_config(server);
+  config.endpoint = proxy.endpoint();
+  config.page_keys = 3;
+  S3Storage storage{s3_place(server, "pages"), config};
+  std::vector<StoredObject> expected;
+  for (const auto* name : {"a b", "a%20b", "a&b", "a+b", "deep/one", "deep/two", "x"}) {
+    storage.write(name, std::array{bytes_of(name)});
+    expected.push_back({name, std::string_view{name}.size()});
+  }
+  proxy.no_rule();
+  EXPECT_EQ(storage.list(""), expected);
+  EXPECT_EQ(proxy.requests().size(), 3U) << "pages of three";
+  EXPECT_EQ(storage.list("a").size(), 4U);
+  remove_all(storage);
+}
+
 TEST(OpenStorage, TellsPlacesApart) {
   EXPECT_NE(dynamic_cast<Folder*>(open_storage("runs/one").get()), nullptr);
   const auto storage = open_storage("s3://bucket/runs/one");

@@ -30,8 +30,7 @@ namespace ddpxx {
 /// A folder of a local or a mounted disk. Names that would leave it are refused.
 class Folder final : public Storage {
  public:
-  explicit Folder(const std::filesystem::path& path)
-      : path_{(path / "").lexically_normal().parent_path()} {}  // without a slash at its end
+  explicit Folder(const std::filesystem::path& path) : path_{without_slash(path.empty() ? "." : path)} {}
 
   std::string whole_name(const std::string& name) const override { return (path_ / name).string(); }
 
@@ -62,10 +61,7 @@ class Folder final : public Storage {
     const auto text = owner + '\n';
     if (::ftruncate(owner_.get(), 0) != 0 || ::pwrite(owner_.get(), text.data(), text.size(), 0) < 0)
       throw file_error(Errc::storage, "cannot write", path);
-    visit(path_, "", [](const auto& entry, const std::string&) {
-      if (detail::TemporaryFile::is_temporary(entry.path().filename().string()))
-        detail::TemporaryFile::unlink_if_left(entry.path());
-    });
+    sweep();
     return true;
   }
 
@@ -130,21 +126,46 @@ class Folder final : public Storage {
 
   static std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+  static std::filesystem::path without_slash(const std::filesystem::path& path) {
+    return path.has_filename() || !path.has_relative_path() ? path : path.parent_path();
+  }
+
+  /// Calls `visit_entry` for what is in the folder; returns why that ended early.
+  template <class Visit>
+  static std::error_code each_entry(const std::filesystem::path& folder, Visit&& visit_entry) {
+    std::error_code error;
+    std::filesystem::directory_iterator entries{folder, error};
+    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error)) visit_entry(*entries);
+    return error;
+  }
+
+  /// Unlinks what killed writers left half-done here and in the folders here. Below those, and where this user may not
+  /// look, lie other programs' files.
+  void sweep() const {
+    std::vector<std::filesystem::path> folders{path_};
+    each_entry(path_, [&](const auto& entry) {
+      std::error_code gone;
+      if (entry.is_directory(gone) && !entry.is_symlink(gone)) folders.push_back(entry.path());
+    });
+    for (const auto& folder : folders)
+      each_entry(folder, [](const auto& entry) {
+        if (detail::TemporaryFile::is_temporary(entry.path().filename().string()))
+          detail::TemporaryFile::unlink_if_left(entry.path());
+      });
+  }
+
   /// Visits the regular files below `folder`; of folders, only those that may hold names which begin with `front`.
   template <class Visit>
   void visit(const std::filesystem::path& folder, const std::string& front, Visit&& visit_file) const {
-    std::error_code error;
-    std::filesystem::directory_iterator entries{folder, error};
-    if (error == std::errc::no_such_file_or_directory) return;
-    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error)) {
-      const auto name = entries->path().lexically_relative(path_).generic_string();
+    const auto error = each_entry(folder, [&](const auto& entry) {
+      const auto name = entry.path().lexically_relative(path_).generic_string();
       std::error_code gone;
-      if (entries->is_regular_file(gone))
-        visit_file(*entries, name);
+      if (entry.is_regular_file(gone))
+        visit_file(entry, name);
       else if (const auto inside = name + '/'; (inside.starts_with(front) || front.starts_with(inside)) &&
-                                               entries->is_directory(gone) && !entries->is_symlink(gone))
-        visit(entries->path(), front, visit_file);
-    }
+                                               entry.is_directory(gone) && !entry.is_symlink(gone))
+        visit(entry.path(), front, visit_file);
+    });
     if (error && error != std::errc::no_such_file_or_directory)
       throw Error{Errc::storage, "cannot list " + folder.string() + ": " + error.message()};
   }

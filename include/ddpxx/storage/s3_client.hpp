@@ -194,7 +194,7 @@ inline void S3Client::parse_endpoint() {
   if (server.empty() || server.find_first_of("/?#@ ") != std::string::npos)
     throw Error{Errc::config,
                 "AWS_ENDPOINT_URL=" + without_secrets(config_.endpoint) + ": expected http[s]://host[:port]"};
-  const bool in_path = config_.addressing == S3Addressing::path;
+  const bool in_path = config_.addressing == S3Addressing::path || !fits_in_host_name(bucket_, scheme == "https://");
   endpoint_ = scheme + server;
   host_ = in_path ? server : bucket_ + '.' + server;
   path_front_ = in_path ? '/' + bucket_ + '/' : "/";

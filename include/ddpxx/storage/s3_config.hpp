@@ -16,7 +16,7 @@
 namespace ddpxx {
 
 /// Where the bucket's name goes: behind the server's name (https://server/bucket), or before it
-/// (https://bucket.server).
+/// (https://bucket.server) if it can be part of that.
 enum class S3Addressing { path, virtual_host };
 
 struct S3Credentials {
@@ -36,6 +36,7 @@ struct S3Config {
 
   std::uint64_t part_bytes = std::uint64_t{16} << 20U;  ///< What one request carries of a large object; 5 MiB or more.
   std::uint32_t connections = 16;
+  std::int64_t page_keys = 1000;               ///< Of a list in one reply; servers give no more than 1000.
   std::uint32_t retries = 12;                  ///< Of one request: a server that is down for a minute is waited for.
   int attempts = 4;                            ///< At a whole deed, where repeating one request is not enough.
   std::chrono::milliseconds first_pause{500};  ///< Before the second attempt, of either kind; doubles, up to 20 s.

@@ -51,6 +51,14 @@ inline std::string S3Place::key(const std::string& name) const {
   return prefix + name;
 }
 
+/// Whether a server's name may begin with the bucket's: capitals and '_' are in no host's name, and a certificate for
+/// *.server covers no further dot.
+inline bool fits_in_host_name(std::string_view bucket, bool with_tls) {
+  return std::none_of(bucket.begin(), bucket.end(), [with_tls](char c) {
+    return std::isupper(static_cast<unsigned char>(c)) != 0 || c == '_' || (with_tls && c == '.');
+  });
+}
+
 /// What messages show of an address: not what stands before an @, which may be a key and its secret.
 inline std::string without_secrets(std::string_view text) {
   const auto at = text.rfind('@');

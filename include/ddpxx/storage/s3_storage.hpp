@@ -232,7 +232,7 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
   std::vector<StoredObject> found;
   const auto take = [&](const std::string& page) {
     for (const auto entry : xml_elements(page, "Contents")) {
-      const auto key = percent_decode(xml_text(entry, "Key"));
+      const auto key = listed_key(page, entry, "Key");
       if (!key.starts_with(place_.prefix)) continue;
       auto name = key.substr(place_.prefix.size());
       // What ends with a '/' is a folder that a browser of buckets made; a dot in front marks a probe.
@@ -244,8 +244,9 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
     }
   };
   each_page(client_, {"cannot list", front}, "ListObjectsV2",
-            "list-type=2&encoding-type=url&prefix=" + percent_encode(place_.prefix + front), take,
-            [](const std::string& page) {
+            "list-type=2&encoding-type=url&max-keys=" + std::to_string(client_.config().page_keys) +
+                "&prefix=" + percent_encode(place_.prefix + front),
+            take, [](const std::string& page) {
               const auto token = xml_text(page, "NextContinuationToken");
               return token.empty() ? token : "&continuation-token=" + percent_encode(token);
             });
@@ -276,15 +277,17 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
       const auto cursor = s3_cursor(text);
       aws_date_time began{};
       if (aws_date_time_init_from_str_cursor(&began, &cursor, AWS_DATE_FORMAT_ISO_8601) != AWS_OP_SUCCESS) continue;
-      auto key = percent_decode(xml_text(entry, "Key"));
+      auto key = listed_key(page, entry, "Key");
       const std::chrono::milliseconds since{aws_date_time_as_millis(&began)};
       if (key.starts_with(place_.prefix) && since <= oldest.time_since_epoch())
         left.push_back({std::move(key), xml_text(entry, "UploadId")});
     }
   };
-  each_page(client, deed, "ListMultipartUploads", "uploads=&encoding-type=url&prefix=" + percent_encode(place_.prefix),
+  each_page(client, deed, "ListMultipartUploads",
+            "uploads=&encoding-type=url&max-uploads=" + std::to_string(client.config().page_keys) +
+                "&prefix=" + percent_encode(place_.prefix),
             take, [](const std::string& page) {
-              const auto key = percent_decode(xml_text(page, "NextKeyMarker"));
+              const auto key = listed_key(page, page, "NextKeyMarker");
               const auto id = xml_text(page, "NextUploadIdMarker");
               return key.empty() ? key
                                  : "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);

@@ -1,0 +1,113 @@
+// folder_test.cpp — what only a folder promises, and what a program without S3 says; no server is asked.
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/storage/folder.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Another working directory until the end of the test.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::filesystem::path& path) { std::filesystem::current_path(path); }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+  ~WorkingDirectory() {
+    std::error_code ignored;
+    std::filesystem::current_path(before_, ignored);
+  }
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+class FolderNamed : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, FolderNamed,
+                         testing::Values(".", "..", "../..", "./", "../", "a/..", "a/.", "a/b/", "a//b//", "new",
+                                         "new/", "./new", "a/../new", "a/b/../../new/one", ""));
+
+TEST_P(FolderNamed, HoldsObjectsWhereverItsNamePoints) {
+  const TemporaryFolder place;
+  std::filesystem::create_directories(place / "x/y/a/b");
+  const WorkingDirectory inside{place / "x/y"};
+  Folder folder{GetParam()};
+  folder.prepare();
+  EXPECT_TRUE(folder.claim("this test"));
+  folder.write("step-1/part", std::array{bytes_of("one")});
+  EXPECT_TRUE(folder.create("step-1/manifest.json", bytes_of("{}")));
+  const auto all = std::vector<StoredObject>{{"step-1/manifest.json", 2}, {"step-1/part", 3}};
+  EXPECT_EQ(folder.list("step-"), all);
+  EXPECT_EQ(folder.list("step-1/"), all);
+  EXPECT_EQ(folder.list(""), all);
+  EXPECT_EQ(folder.read_text("step-1/part", 10), "one");
+  EXPECT_TRUE(std::filesystem::exists(folder.whole_name("step-1/part")));
+  const auto path = std::filesystem::path{GetParam()};
+  EXPECT_TRUE(std::filesystem::exists((path.empty() ? "." : path) / "step-1" / "part"));
+  folder.remove("step-1/part");
+  folder.remove("step-1/manifest.json");
+  EXPECT_FALSE(std::filesystem::exists((path.empty() ? "." : path) / "step-1"));
+}
+
+TEST(Folder, SweepsWhatKilledWritersLeftHereAndInItsFolders) {
+  const TemporaryFolder place;
+  place.file(".object.12-0.tmp", "");
+  place.file("step-1/.part.12-0.tmp", "");
+  place.file("other/deep/.theirs.12-0.tmp", "");
+  place.file("step-1/part", "");
+  std::filesystem::create_directory(place / "elsewhere");
+  const TemporaryFolder theirs;
+  theirs.file(".theirs.12-0.tmp", "");
+  std::filesystem::create_directory_symlink(theirs.path(), place / "linked");
+  EXPECT_TRUE(Folder{place.path()}.claim("this test"));
+  EXPECT_FALSE(std::filesystem::exists(place / ".object.12-0.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(place / "step-1/.part.12-0.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(place / "step-1/part"));
+  EXPECT_TRUE(std::filesystem::exists(place / "other/deep/.theirs.12-0.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(theirs / ".theirs.12-0.tmp"));
+}
+
+TEST(Folder, LivesBesideAFolderThatItsUserMayNotRead) {
+  const TemporaryFolder place;
+  std::filesystem::create_directory(place / "lost+found");
+  std::filesystem::permissions(place.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(place / "lost+found", std::filesystem::perms::none);
+  const auto work = [&] {
+    constexpr ::uid_t kNobody = 65534;
+    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(1);  // root may read everything
+    Folder folder{place.path()};
+    folder.prepare();
+    const bool claimed = folder.claim("this test");
+    folder.write("step-1/part", std::array{bytes_of("one")});
+    std::_Exit(claimed && folder.list("step-").size() == 1 ? 0 : 2);
+  };
+  EXPECT_EXIT(work(), testing::ExitedWithCode(0), "");
+  std::filesystem::permissions(place / "lost+found", std::filesystem::perms::all);
+}
+
+TEST(OpenStorage, SaysWhyAProgramWithoutS3CannotReachABucket) {
+  try {
+    open_storage("s3://bucket/prefix");
+    FAIL() << "opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("built without S3"), HasSubstr("link it to ddpxx::s3")));
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
