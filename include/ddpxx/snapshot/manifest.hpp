@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,6 +96,9 @@ std::string print_manifest(const Manifest& manifest);
 /// Errors  `storage` with what is wrong with it.
 Manifest parse_manifest(std::string_view text);
 
+/// Whether its checksum is right: nothing has happened to it since it was written.
+bool is_whole_manifest(std::string_view text);
+
 /// Whether this is a whole manifest in another version's format: nothing is wrong with it, and it must not be touched.
 bool is_of_another_version(std::string_view text);
 
@@ -117,6 +121,18 @@ inline at::ScalarType dtype_named(const std::string& name) {
   refuse_manifest("it has a tensor of the unknown type " + in_quotes(name));
 }
 
+/// Of a file in a snapshot's folder; messages show it as it is.
+inline bool is_file_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~' && c != '/'; });
+}
+
+/// What a message shows of a value that has no place: nothing that is nested, which would be printed by recursion.
+inline std::string value_text(const nlohmann::json& json) {
+  if (json.is_string()) return in_quotes(json.get_ref<const std::string&>().substr(0, 40));
+  return json.is_number() ? json.dump() : std::string{json.is_structured() ? "an " : "a "} + json.type_name();
+}
+
 /// The text in front of the checksum, once that has been found right.
 inline std::string_view checked_manifest(std::string_view text) {
   const auto tail = kManifestSum.size() + 8 + kManifestEnd.size();
@@ -131,7 +147,7 @@ inline std::string_view checked_manifest(std::string_view text) {
 inline std::int64_t count_in(const nlohmann::json& json) {
   if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX) ||
       json.get<std::int64_t>() < 0)
-    refuse_manifest("it has " + json.dump().substr(0, 40) + " where a count belongs");
+    refuse_manifest("it has " + value_text(json) + " where a count belongs");
   return json.get<std::int64_t>();
 }
 
@@ -140,8 +156,7 @@ inline ShardFile file_in(const nlohmann::json& json) {
                  static_cast<std::uint64_t>(count_in(json.at("bytes"))),
                  static_cast<std::uint64_t>(count_in(json.at("chunk"))),
                  {}};
-  if (file.name.empty() || file.name.starts_with('.') || file.name.find('/') != std::string::npos)
-    refuse_manifest(in_quotes(file.name) + " is no name of a file");
+  if (!is_file_name(file.name)) refuse_manifest(in_quotes(file.name) + " is no name of a file");
   const auto sums = parse_sums(json.at("crc32c").get<std::string>());
   if (!sums || file.chunk_bytes == 0 || file.chunk_bytes != chunk_bytes_for(file.bytes) ||
       sums->size() != (file.bytes + file.chunk_bytes - 1) / file.chunk_bytes)
@@ -182,6 +197,9 @@ inline StoredTensor tensor_in(const std::string& name, const nlohmann::json& jso
 
 /// Whole tensors can take no more memory than their files where no byte of a file belongs to two of them.
 inline void check_apart(const Manifest& manifest) {
+  std::set<std::string_view> names;
+  for (const auto& file : manifest.files)
+    if (!names.insert(file.name).second) refuse_manifest("the file " + in_quotes(file.name) + " stands there twice");
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> ranges(manifest.files.size());
   for (const auto& [name, tensor] : manifest.tensors)
     for (const auto& part : tensor.parts)
@@ -217,12 +235,14 @@ inline std::string print_manifest(const Manifest& manifest) {
   for (const auto& file : manifest.files)
     json["files"].push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"chunk", file.chunk_bytes}, {"crc32c", sums_text(file.sums)}});
-  json["tensors"] = nlohmann::ordered_json::object();
+  nlohmann::ordered_json::object_t tensors;  // its own insertion looks for the name among all that are there
   for (const auto& [name, tensor] : manifest.tensors) {
-    auto& parts = (json["tensors"][name] = {{"dtype", detail::dtype_name(tensor.dtype)}, {"shape", tensor.shape}});
-    parts["parts"] = nlohmann::ordered_json::array();
-    for (const auto& part : tensor.parts) parts["parts"].push_back({part.file, part.begin, part.end, part.offset});
+    auto parts = nlohmann::ordered_json::array();
+    for (const auto& part : tensor.parts) parts.push_back({part.file, part.begin, part.end, part.offset});
+    tensors.push_back(
+        {name, {{"dtype", detail::dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"parts", std::move(parts)}}});
   }
+  json["tensors"] = std::move(tensors);
   json["parameters"] = nlohmann::ordered_json::array();
   for (const auto& [name, decays] : manifest.parameters) json["parameters"].push_back({name, decays});
   auto text = json.dump();
@@ -235,7 +255,7 @@ inline Manifest parse_manifest(std::string_view text) {
   try {
     const auto json = nlohmann::json::parse(std::string{detail::checked_manifest(text)} + '}');
     if (json.at("format") != detail::kManifestFormat)
-      detail::refuse_manifest("its format is " + json.at("format").dump() + ", not \"" +
+      detail::refuse_manifest("its format is " + detail::value_text(json.at("format")) + ", not \"" +
                               std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
     Manifest manifest;
     manifest.step = detail::count_in(json.at("step"));
@@ -267,6 +287,15 @@ inline Manifest parse_manifest(std::string_view text) {
     return manifest;
   } catch (const nlohmann::json::exception& error) {
     detail::refuse_manifest(std::string{"it is no manifest of a snapshot: "} + error.what());
+  }
+}
+
+inline bool is_whole_manifest(std::string_view text) {
+  try {
+    detail::checked_manifest(text);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
 }
 

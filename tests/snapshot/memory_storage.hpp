@@ -1,0 +1,106 @@
+// Objects in memory: a storage that knows what was asked of it, and whose replies a test may damage.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+struct ReadRange {
+  std::string name;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+
+  auto operator<=>(const ReadRange&) const = default;
+};
+
+class MemoryStorage final : public Storage {
+ public:
+  std::map<std::string, std::string> objects;
+  std::map<std::string, std::uint64_t> flip_once;  ///< By name: the byte that the first reply which holds it has wrong.
+  std::chrono::milliseconds pause{0};              ///< What a reply takes.
+
+  /// All that was read, in order.
+  std::vector<ReadRange> reads() {
+    const std::lock_guard lock{mutex_};
+    std::sort(reads_.begin(), reads_.end());
+    return reads_;
+  }
+  void forget_reads() { reads_.clear(); }
+  std::size_t most_at_once() const { return most_at_once_; }
+
+  std::string whole_name(const std::string& name) const override { return "memory/" + name; }
+  void prepare() override {}
+  void write(const std::string& name, std::span<const Bytes> parts) override {
+    auto& object = objects[name];
+    object.clear();
+    for (const auto part : parts) object.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+  bool create(const std::string& name, Bytes content) override {
+    if (objects.contains(name)) return false;
+    write(name, std::span{&content, 1});
+    return true;
+  }
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
+    {
+      const std::lock_guard lock{mutex_};
+      most_at_once_ = std::max(most_at_once_, ++at_once_);
+    }
+    std::this_thread::sleep_for(pause);
+    const std::lock_guard lock{mutex_};
+    --at_once_;
+    reads_.push_back({name, offset, offset + room.size()});
+    const auto object = objects.find(name);
+    if (object == objects.end() || object->second.size() < offset + room.size())
+      throw Error{Errc::storage, "cannot read " + whole_name(name)};
+    std::memcpy(room.data(), object->second.data() + offset, room.size());
+    damage(name, offset, room);
+  }
+  std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
+    const std::lock_guard lock{mutex_};
+    const auto object = objects.find(name);
+    if (object == objects.end()) return std::nullopt;
+    auto text = object->second;
+    if (text.size() > max_bytes) throw Error{Errc::storage, "cannot read " + whole_name(name) + ": it is too large"};
+    reads_.push_back({name, 0, text.size()});
+    damage(name, 0, std::as_writable_bytes(std::span{text}));
+    return text;
+  }
+  std::vector<StoredObject> list(const std::string& front) override {
+    std::vector<StoredObject> found;
+    for (const auto& [name, content] : objects)
+      if (name.starts_with(front)) found.push_back({name, content.size()});
+    return found;
+  }
+  void remove(const std::string& name) override { objects.erase(name); }
+
+ private:
+  void damage(const std::string& name, std::uint64_t offset, std::span<std::byte> reply) {
+    const auto flip = flip_once.find(name);
+    if (flip == flip_once.end() || flip->second < offset || flip->second >= offset + reply.size()) return;
+    reply[flip->second - offset] ^= std::byte{1};
+    flip_once.erase(flip);
+  }
+
+  std::mutex mutex_;
+  std::vector<ReadRange> reads_;
+  std::size_t at_once_ = 0;
+  std::size_t most_at_once_ = 0;
+};
+
+}  // namespace ddpxx
