@@ -1,4 +1,6 @@
 // ddpxx.cpp — the tool beside a training: `ddpxx snapshot ...` looks after snapshots, on disk and behind s3://.
+#include <algorithm>
+#include <cstddef>
 #include <iostream>
 #include <span>
 #include <string>
@@ -23,28 +25,38 @@ PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/pr
                              what two snapshots differ in; ends with 1 if they do
   convert PLACE to=FILE.safetensors|FILE.pt|PLACE [step=N what=model|all layout=LAYOUT]
                              the tensors in one file, or the snapshot in another place
-                             layout, of a .pt file: mingpt_ddp, torchrun_tutorial, guide, state_dict
+                             layout, of a .pt file that is written: mingpt_ddp, torchrun_tutorial, guide, state_dict
+  convert FILE.pt to=PLACE   what a program in Python has saved, as a snapshot from which a run goes on
   prune PLACE keep_last=N [keep_best=N keep_every=N keep_every_epochs=N keep_every_time=12h]
                              removes the snapshots that no rule keeps
 
 Without step=N the newest snapshot that is whole is meant.
 )";
 
+/// In front of a command, in its place, or where its place belongs.
+bool asks_for_help(const std::vector<std::string_view>& words) {
+  const std::span front{words.data(), std::min<std::size_t>(words.size(), 3)};
+  return words[0] == "help" || std::ranges::find(front, "--help") != front.end();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string_view> words(argv + 1, argv + argc);
-  if (words.empty() || words[0] == "--help" || words[0] == "help" ||
-      (words[0] == "snapshot" && (words.size() < 2 || words[1] == "--help"))) {
-    std::cout << kHelp;
-    return words.empty() || words.size() == 1 ? 2 * static_cast<int>(words.empty()) : 0;
-  }
   ddpxx::run_program("ddpxx", [&] {
-    if (words[0] != "snapshot")
-      throw ddpxx::Error{ddpxx::Errc::config,
-                         "there is no command \"" + std::string{words[0]} + "\": see ddpxx --help"};
-    if (words.size() < 3)
-      throw ddpxx::Error{ddpxx::Errc::config, "ddpxx snapshot " + std::string{words[1]} + " needs a place: see --help"};
-    snapshot_command(std::string{words[1]}, std::string{words[2]}, argc - 2, argv + 2);
+    if (words.empty() || words == std::vector<std::string_view>{"snapshot"} || asks_for_help(words)) {
+      std::cout << kHelp;
+    } else {
+      if (words[0] != "snapshot")
+        throw ddpxx::Error{ddpxx::Errc::config,
+                           "there is no command \"" + std::string{words[0]} + "\": see ddpxx --help"};
+      if (words.size() < 3)
+        throw ddpxx::Error{ddpxx::Errc::config,
+                           "ddpxx snapshot " + std::string{words[1]} + " needs a place: see --help"};
+      snapshot_command(std::string{words[1]}, std::string{words[2]}, argc - 2, argv + 2);
+    }
+    // What this program says is all that it is for.
+    if (!std::cout.flush()) throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};
+    return words.empty() ? static_cast<int>(ddpxx::Errc::config) : 0;
   });
 }

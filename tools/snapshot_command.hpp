@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -17,11 +16,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
-
-#include <ATen/TensorOperators.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/equal.h>
 
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -29,14 +25,19 @@
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/units.hpp>
-#include <ddpxx/snapshot/pt_file.hpp>
-#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/pickle_value.hpp>
+#include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
 #include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/storage/storage.hpp>
 
-#include "python_optimizer.hpp"
+#include "python_checkpoint.hpp"
+#include "snapshot_diff.hpp"
+#include "tensor_file.hpp"
+#include "tensor_text.hpp"
 
 /// What stands behind the place.
 struct SnapshotArguments {
@@ -58,7 +59,7 @@ struct SnapshotArguments {
         field<&SnapshotArguments::step>("Which snapshot; -1 is the newest that is whole", at_least(-1)),
         field<&SnapshotArguments::other>("Place of the snapshot to compare with"),
         field<&SnapshotArguments::other_step>("Which one there; -1 is the newest that is whole", at_least(-1)),
-        field<&SnapshotArguments::to>("Where a conversion goes: FILE.safetensors, FILE.pt or another place"),
+        field<&SnapshotArguments::to>("Where a conversion goes: FILE.safetensors, FILE.pt or a place"),
         field<&SnapshotArguments::what>("What is converted", choices("model", "all")),
         field<&SnapshotArguments::layout>("Keys of a .pt file",
                                           choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict")),
@@ -77,17 +78,20 @@ struct SnapshotArguments {
 class SnapshotCommands {
  public:
   SnapshotCommands(const std::string& place, SnapshotArguments arguments)
-      : storage_{ddpxx::open_storage(place)}, snapshots_{*storage_}, arguments_{std::move(arguments)} {}
+      : place_{place}, storage_{ddpxx::open_storage(place)}, snapshots_{*storage_}, arguments_{std::move(arguments)} {}
 
   void list() const {
-    for (const auto& stored : snapshots_.list()) {
+    const auto all = snapshots_.list();
+    if (all.empty()) throw none_there();
+    Unread unread;
+    for (const auto& stored : all) {
       std::uint64_t bytes = 0;
       for (const auto& [file, size] : stored.sizes) bytes += size;
       std::ostringstream line;
       line << std::setw(10) << stored.step << "  " << std::setw(10) << ddpxx::bytes_text(bytes) << "  ";
       if (!stored.published) {
         line << "begun and not finished";
-      } else if (const auto snapshot = snapshots_.read(stored); snapshot.manifest) {
+      } else if (const auto snapshot = unread.watch([&] { return snapshots_.read(stored); }); snapshot.manifest) {
         line << "epoch " << snapshot.manifest->epoch << ", " << snapshot.manifest->world_size << " ranks";
         for (const auto& [name, value] : snapshot.manifest->metrics) line << ", " << name << ' ' << value;
       } else {
@@ -95,10 +99,11 @@ class SnapshotCommands {
       }
       print(line.str());
     }
+    unread.check();
   }
 
   void show() const {
-    const auto manifest = chosen(*storage_, arguments_.step);
+    const auto manifest = chosen(*storage_, arguments_.step, [](const ddpxx::Manifest&) { return std::string{}; });
     print("step " + std::to_string(manifest.step) + ", epoch " + std::to_string(manifest.epoch) + ", position " +
           std::to_string(manifest.position) + ", " + std::to_string(manifest.world_size) + " ranks");
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
@@ -109,7 +114,7 @@ class SnapshotCommands {
     for (const auto& file : manifest.files) print("  " + file.name + "  " + ddpxx::bytes_text(file.bytes));
     print("tensors");
     for (const auto& [name, tensor] : manifest.tensors)
-      print("  " + name + "  " + std::string{ddpxx::detail::dtype_name(tensor.dtype)} + ' ' + shape_text(tensor.shape) +
+      print("  " + name + "  " + tensor_text(tensor) +
             (tensor.parts.size() > 1 ? ", " + std::to_string(tensor.parts.size()) + " parts" : ""));
     if (!manifest.overrides.empty()) print("overrides");
     std::istringstream overrides{manifest.overrides};
@@ -121,16 +126,21 @@ class SnapshotCommands {
 
   void verify() const {
     int damaged = 0, whole = 0;
+    Unread unread;
     for (const auto& stored : snapshots_.list()) {
       if (!stored.published || (arguments_.step >= 0 && stored.step != arguments_.step)) continue;
-      const auto snapshot = snapshots_.read(stored);
-      auto damage = snapshot.damage;
-      if (snapshot.manifest)
-        damage = ddpxx::ShardReader{*storage_, stored.folder, *snapshot.manifest}.verify().value_or("");
+      const auto damage = unread
+                              .watch([&] {
+                                auto snapshot = snapshots_.read(stored);
+                                if (snapshot.manifest) snapshot.damage = damage_of(*storage_, *snapshot.manifest);
+                                return snapshot;
+                              })
+                              .damage;
       print(std::to_string(stored.step) + (damage.empty() ? "  whole" : "  " + damage));
       ++(damage.empty() ? whole : damaged);
     }
     if (damaged + whole == 0) throw none_there();
+    unread.check();
     if (damaged > 0)
       throw ddpxx::Error{ddpxx::Errc::storage,
                          std::to_string(damaged) + " of " + std::to_string(damaged + whole) + " snapshots are damaged"};
@@ -140,44 +150,32 @@ class SnapshotCommands {
   bool diff() const {
     if (arguments_.other.empty()) throw needs("other=PLACE");
     const auto other = ddpxx::open_storage(arguments_.other);
-    const auto ours = ddpxx::read_snapshot(*storage_, chosen(*storage_, arguments_.step));
-    const auto theirs = ddpxx::read_snapshot(*other, chosen(*other, arguments_.other_step));
-    bool same = true;
-    const auto tell = [&](const std::string& line) {
-      print(line);
-      same = false;
+    const auto pick = [](ddpxx::Storage& storage, std::int64_t step) {
+      return chosen(storage, step, [&](const ddpxx::Manifest& manifest) { return damage_of(storage, manifest); });
     };
-    if (ours.step != theirs.step) tell("step: " + std::to_string(ours.step) + ", " + std::to_string(theirs.step));
-    if (ours.position != theirs.position)
-      tell("position: " + std::to_string(ours.position) + ", " + std::to_string(theirs.position));
-    compare_settings(ours, theirs, tell);
-    for (const auto& [name, tensor] : ours.tensors) {
-      const auto found = theirs.tensors.find(name);
-      if (found == theirs.tensors.end())
-        tell(name + ": only in the first");
-      else if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type())
-        tell(name + ": " + shape_text(tensor.sizes().vec()) + ", " + shape_text(found->second.sizes().vec()));
-      else if (!at::equal(found->second, tensor))
-        tell(name + ": largest difference " +
-             std::to_string((found->second.to(at::kDouble) - tensor.to(at::kDouble)).abs().max().item<double>()));
-    }
-    for (const auto& [name, tensor] : theirs.tensors)
-      if (!ours.tensors.contains(name)) tell(name + ": only in the second");
+    const auto ours = pick(*storage_, arguments_.step), theirs = pick(*other, arguments_.other_step);
+    bool same = true;
+    SnapshotDiff{{storage_.get(), &ours},
+                 {other.get(), &theirs},
+                 [&same](const std::string& line) {
+                   print(line);
+                   same = false;
+                 }}
+        .run();
     return same;
   }
 
   void convert() const {
     if (arguments_.to.empty()) throw needs("to=FILE or to=PLACE");
-    auto snapshot = ddpxx::read_snapshot(*storage_, chosen(*storage_, arguments_.step));
-    if (arguments_.what == "model")
-      std::erase_if(snapshot.tensors, [](const auto& each) { return !each.first.starts_with(kModel); });
-    const std::filesystem::path to = arguments_.to;
-    if (to.extension() == ".pt")
-      write_checkpoint(to, snapshot);
-    else if (to.extension() == ".safetensors")
-      ddpxx::write_safetensors(to, snapshot.tensors, {{"format", "pt"}});
-    else
+    const auto target = TensorFile::named(arguments_.to);
+    const auto source = TensorFile::pt_named(place_);
+    const auto snapshot = source ? read_checkpoint(*source) : read_snapshot();
+    if (!target)
       ddpxx::save_snapshot(*ddpxx::open_storage(arguments_.to), snapshot);
+    else if (target->kind == TensorFile::Kind::pt)
+      target->write(to_python(snapshot));
+    else
+      target->write(snapshot.tensors);
     print("step " + std::to_string(snapshot.step) + ": " + std::to_string(snapshot.tensors.size()) + " tensors to " +
           arguments_.to);
   }
@@ -197,7 +195,29 @@ class SnapshotCommands {
   }
 
  private:
-  static constexpr std::string_view kModel = "model.";
+  /// Snapshots that cannot be read at all, since another version wrote them or the storage fails: the others are told
+  /// of nevertheless.
+  class Unread {
+   public:
+    template <class Read>
+    ddpxx::ReadSnapshot watch(Read&& read) {
+      try {
+        return read();
+      } catch (const ddpxx::Error& error) {
+        code_ = error.code();
+        ++count_;
+        return {{}, std::nullopt, error.what()};
+      }
+    }
+    /// Errors  the code of the last one.
+    void check() const {
+      if (count_ > 0) throw ddpxx::Error{code_, std::to_string(count_) + " of the snapshots could not be read"};
+    }
+
+   private:
+    int count_ = 0;
+    ddpxx::Errc code_ = ddpxx::Errc::storage;
+  };
 
   static void print(const std::string& line) { std::cout << ddpxx::harmless(line) << '\n'; }
   static ddpxx::Error needs(const std::string& what) {
@@ -213,10 +233,9 @@ class SnapshotCommands {
     if (::gmtime_r(&time, &parts) == nullptr) return "at no date";
     return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts)};
   }
-  static std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string text = "[";
-    for (const auto length : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(length);
-    return text + ']';
+  /// Of all files; empty where every byte is as it was written.
+  static std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& manifest) {
+    return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.step), manifest}.verify().value_or("");
   }
 
   std::ptrdiff_t published() const {
@@ -224,14 +243,17 @@ class SnapshotCommands {
     return std::count_if(all.begin(), all.end(), [](const auto& stored) { return stored.published; });
   }
 
-  /// The snapshot of a step, or the newest that is whole.
-  static ddpxx::Manifest chosen(ddpxx::Storage& storage, std::int64_t step) {
+  /// The snapshot of a step, or the newest one, in which `find_damage` finds nothing.
+  template <class FindDamage>
+  static ddpxx::Manifest chosen(ddpxx::Storage& storage, std::int64_t step, FindDamage&& find_damage) {
     const ddpxx::Snapshots snapshots{storage};
     std::string damages;
     for (const auto& stored : snapshots.list()) {
       if (!stored.published || (step >= 0 && stored.step != step)) continue;
       auto snapshot = snapshots.read(stored);
-      if (snapshot.manifest) return std::move(*snapshot.manifest);
+      if (snapshot.manifest) snapshot.damage = find_damage(*snapshot.manifest);
+      if (snapshot.damage.empty()) return std::move(*snapshot.manifest);
+      if (step < 0) ddpxx::Log{0}.info("ddpxx: " + snapshot.damage + "; trying the snapshot before it");
       damages += "\n  " + snapshot.damage;
     }
     throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
@@ -239,42 +261,48 @@ class SnapshotCommands {
                                                  storage.whole_name("") + damages};
   }
 
-  template <class Tell>
-  static void compare_settings(const ddpxx::Snapshot& ours, const ddpxx::Snapshot& theirs, Tell&& tell) {
-    std::map<std::string, std::array<std::string, 2>> values;
-    for (const auto& setting : ours.settings) values[setting.path][0] = setting.value;
-    for (const auto& setting : theirs.settings) values[setting.path][1] = setting.value;
-    for (const auto& [path, both] : values)
-      if (both[0] != both[1]) tell(path + ": " + both[0] + ", " + both[1]);
+  bool wants_all() const { return arguments_.what == "all"; }
+
+  ddpxx::Snapshot read_snapshot() const {
+    const ddpxx::TensorFilter wanted = [all = wants_all()](std::string_view name) {
+      return all || name.starts_with(python_checkpoint::kModel);
+    };
+    ddpxx::Snapshot snapshot;
+    chosen(*storage_, arguments_.step, [&](const ddpxx::Manifest& manifest) {
+      auto read = ddpxx::try_read_snapshot(*storage_, manifest, wanted);
+      if (auto* damage = std::get_if<std::string>(&read)) return *damage;
+      snapshot = std::get<ddpxx::Snapshot>(std::move(read));
+      return std::string{};
+    });
+    return snapshot;
   }
 
-  /// The run as Python's programs keep it: the weights and, where the layout has a place for it, the optimizer.
-  void write_checkpoint(const std::filesystem::path& to, const ddpxx::Snapshot& snapshot) const {
+  /// What a program in Python has saved.
+  ddpxx::Snapshot read_checkpoint(const TensorFile& file) const {
+    const auto value = file.read();
+    try {
+      const auto checkpoint = ddpxx::from_python(value);
+      auto snapshot = python_checkpoint::to_snapshot(checkpoint);
+      if (wants_all()) python_checkpoint::add_optimizer(snapshot, checkpoint, place_, print);
+      return snapshot;
+    } catch (const ddpxx::Error& error) {
+      throw ddpxx::Error{error.code(), place_ + ": " + error.what()};
+    }
+  }
+
+  ddpxx::PickleValue to_python(const ddpxx::Snapshot& snapshot) const {
     static const std::map<std::string, ddpxx::CheckpointLayout> kLayouts{
         {"mingpt_ddp", ddpxx::CheckpointLayout::mingpt_ddp},
         {"torchrun_tutorial", ddpxx::CheckpointLayout::torchrun_tutorial},
         {"guide", ddpxx::CheckpointLayout::guide},
         {"state_dict", ddpxx::CheckpointLayout::state_dict}};
-    ddpxx::TrainingCheckpoint checkpoint;
-    checkpoint.layout = kLayouts.at(arguments_.layout);
-    checkpoint.epoch = snapshot.epoch;
-    for (const auto& [name, tensor] : snapshot.tensors)
-      if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
-    if (auto optimizer = python_optimizer::state_dict(snapshot, checkpoint.layout)) {
-      checkpoint.optimizer = std::move(*optimizer);
-      if (!python_optimizer::knows_settings(snapshot))
-        print("the snapshot does not say how its optimizer was configured: the file has Python's defaults");
-      if (checkpoint.layout == ddpxx::CheckpointLayout::guide && python_optimizer::decays_in_part(snapshot) &&
-          python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0)
-        print(
-            "in this layout's one group Python decays all parameters, and the run decayed some of them only: "
-            "layout=mingpt_ddp keeps two groups");
-    } else if (arguments_.what == "all") {
+    const auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments_.layout), print);
+    if (checkpoint.optimizer.is_none() && wants_all())
       print("without an optimizer's state: the snapshot has none that such a file could hold, or the file no place");
-    }
-    ddpxx::write_pt(to, ddpxx::to_python(checkpoint));
+    return ddpxx::to_python(checkpoint);
   }
 
+  std::string place_;
   std::unique_ptr<ddpxx::Storage> storage_;
   ddpxx::Snapshots snapshots_;
   SnapshotArguments arguments_;

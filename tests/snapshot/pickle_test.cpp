@@ -134,6 +134,13 @@ TEST(Pickle, KeepsStoragesSharedAndViewsAsTheyAre) {
   EXPECT_LT(pack_pt(PickleList{much, much.view({100, 100}), much[0]}).size(), 45'000U) << "stored more than once";
 }
 
+TEST(Pickle, PacksIntoHardlyMoreRoomThanItNeeds) {
+  PickleList tensors;
+  for (int i = 1; i <= 20; ++i) tensors.emplace_back(at::zeros({i * 7'001}));
+  const auto bytes = pack_pt(tensors);
+  EXPECT_LT(bytes.capacity(), bytes.size() + 40'000);
+}
+
 TEST(Pickle, EveryTypeComesBackBitForBit) {
   const auto plain = at::arange(-6, 6, at::kFloat).div(7);
   for (const auto& [name, dtype] : detail::kPickledTypes) {

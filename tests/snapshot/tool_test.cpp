@@ -12,6 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/crc32c.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/snapshot/chunk_sums.hpp>
 #include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
@@ -47,11 +50,21 @@ class SnapshotTool : public testing::Test {
     snapshot.tensors.emplace("optimizer.exp_avg.weight", at::zeros({3, 4}));
     return snapshot;
   }
-  /// Runs `ddpxx snapshot COMMAND run ARGUMENTS`.
-  auto tool(const std::string& command, std::vector<std::string> arguments = {}) const {
-    std::vector<std::string> words{program_folder() + "/ddpxx", "snapshot", command, (folder_ / "run").string()};
+  /// Runs `ddpxx snapshot COMMAND PLACE ARGUMENTS`.
+  static auto tool_at(const std::string& place, const std::string& command,
+                      const std::vector<std::string>& arguments = {}) {
+    std::vector<std::string> words{program_folder() + "/ddpxx", "snapshot", command, place};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return StartedProgram{words}.wait();
+  }
+  /// The same, on the folder of this test.
+  auto tool(const std::string& command, const std::vector<std::string>& arguments = {}) const {
+    return tool_at((folder_ / "run").string(), command, arguments);
+  }
+  /// Flips the last byte of a step's tensors.
+  void damage_tensors_of(const std::string& step) const {
+    for (const auto& entry : std::filesystem::directory_iterator{folder_ / "run" / step})
+      if (entry.path().extension() == ".safetensors") damage(step + '/' + entry.path().filename().string());
   }
   void damage(const std::string& file) const {
     std::fstream{folder_ / "run" / file, std::ios::in | std::ios::out | std::ios::binary}
@@ -91,10 +104,10 @@ TEST_F(SnapshotTool, ShowsWhatASnapshotHolds) {
 
 TEST_F(SnapshotTool, VerifyReadsEveryByte) {
   EXPECT_EQ(tool("verify").code, 0);
-  damage("step-00000100/all.safetensors");
+  damage_tensors_of("step-00000100");
   const auto found = tool("verify");
   EXPECT_EQ(found.code, 4);
-  EXPECT_THAT(found.out, AllOf(HasSubstr("200  whole"), HasSubstr("all.safetensors is damaged between its bytes 0")));
+  EXPECT_THAT(found.out, AllOf(HasSubstr("200  whole"), HasSubstr(".safetensors is damaged between its bytes 0")));
   EXPECT_EQ(tool("verify", {"step=200"}).code, 0);
 }
 
@@ -105,6 +118,65 @@ TEST_F(SnapshotTool, DiffNamesWhatDiffersAndEndsWith1) {
   EXPECT_EQ(differs.code, 1);
   EXPECT_THAT(differs.out, AllOf(HasSubstr("step: 200, 100"), HasSubstr("model.weight: largest difference 100"),
                                  Not(HasSubstr("exp_avg"))));
+}
+
+TEST_F(SnapshotTool, DiffTellsTypesThatDiffer) {
+  auto other = snapshot_of(200);
+  auto& weight = other.tensors.at("model.weight");
+  weight = weight.to(at::kDouble);
+  save_snapshot(folder_ / "other", other);
+  const auto differs = tool("diff", {"other=" + (folder_ / "other").string()});
+  EXPECT_EQ(differs.code, 1);
+  EXPECT_EQ(differs.out, "model.weight: F32 [3, 4], F64 [3, 4]\n");
+}
+
+TEST_F(SnapshotTool, ConvertAndDiffTakeTheOneBeforeWhereTheNewestIsDamaged) {
+  damage_tensors_of("step-00000200");
+  const auto file = folder_ / "all.safetensors";
+  const auto converted = tool("convert", {"to=" + file.string()});
+  EXPECT_EQ(converted.code, 0) << converted.err;
+  EXPECT_THAT(converted.out, HasSubstr("step 100: "));
+  EXPECT_THAT(converted.err, HasSubstr("trying the snapshot before it"));
+  EXPECT_TRUE(at::equal(read_safetensors(file).tensors.at("model.weight"), at::full({3, 4}, 100.0)));
+  EXPECT_EQ(tool("diff", {"other=" + (folder_ / "run").string(), "other_step=100"}).code, 0);
+  const auto asked_for = tool("convert", {"to=" + file.string(), "step=200"});
+  EXPECT_EQ(asked_for.code, 4);
+  EXPECT_THAT(asked_for.err, AllOf(HasSubstr("no usable snapshot of step 200"), HasSubstr("is damaged between")));
+}
+
+TEST_F(SnapshotTool, ConvertDoesNotTouchASnapshotThatIsThere) {
+  const auto refused = tool("convert", {"to=" + (folder_ / "run").string(), "what=model"});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, HasSubstr("step-00000200/manifest.json is there already"));
+  EXPECT_EQ(tool("verify").code, 0);
+  EXPECT_EQ(load_snapshot(folder_ / "run")->tensors.size(), snapshot_of(200).tensors.size());
+}
+
+TEST_F(SnapshotTool, ConvertedCopiesAreKeptByTheirMetricsAndDates) {
+  for (const auto step : {300, 400, 500}) {
+    auto snapshot = snapshot_of(step);
+    snapshot.metrics = {{"loss", step == 300 ? 1.0 : 2.0}};
+    snapshot.written_at = 1'000'000'000 + step;
+    save_snapshot(folder_ / "run", snapshot);
+    ASSERT_EQ(tool("convert", {"to=" + (folder_ / "copy").string(), "step=" + std::to_string(step)}).code, 0);
+  }
+  const auto pruned = tool_at((folder_ / "copy").string(), "prune", {"keep_last=1", "keep_best=1"});
+  EXPECT_EQ(pruned.code, 0) << pruned.err;
+  const auto shown = tool_at((folder_ / "copy").string(), "show", {"step=300"});
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("written 2001-09-09 01:51:40 UTC"), HasSubstr("loss 1.0")));
+}
+
+TEST_F(SnapshotTool, ConvertRefusesFilesThatItDoesNotWrite) {
+  for (const char* name : {"weights.pth", "last.ckpt", "s3://bucket/weights.safetensors"}) {
+    const auto refused = tool("convert", {"to=" + (name[0] == 's' ? name : (folder_ / name).string())});
+    EXPECT_EQ(refused.code, 2) << name;
+    EXPECT_THAT(refused.err, HasSubstr(name));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / name));
+  }
+  EXPECT_EQ(tool("convert", {"to=" + (folder_ / "run-1.5").string()}).code, 0);
+  EXPECT_EQ(tool("convert", {"to=" + (folder_ / "best.ckpt/").string()}).code, 0) << "a place, as the slash says";
+  EXPECT_EQ(load_snapshot(folder_ / "best.ckpt")->step, 200);
+  EXPECT_EQ(tool_at((folder_ / "best.ckpt").string(), "convert", {"to=" + (folder_ / "again").string()}).code, 0);
 }
 
 TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
@@ -192,6 +264,72 @@ TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {
   EXPECT_TRUE(from_python(read_pt(file)).optimizer.is_none());
 }
 
+TEST_F(SnapshotTool, ConvertsPythonsFilesIntoSnapshots) {
+  for (const char* layout : {"mingpt_ddp", "guide"}) {
+    const auto file = (folder_ / layout).string() + ".pt", place = (folder_ / layout).string();
+    ASSERT_EQ(tool("convert", {"to=" + file, std::string{"layout="} + layout}).code, 0);
+    const auto back = tool_at(file, "convert", {"to=" + place});
+    ASSERT_EQ(back.code, 0) << back.err;
+    const auto snapshot = load_snapshot(place).value();
+    EXPECT_EQ(snapshot.step, 200);
+    EXPECT_EQ(snapshot.epoch, 2);
+    EXPECT_EQ(snapshot.position, 0);
+    EXPECT_EQ(snapshot.optimizer, "AdamW");
+    for (const auto& [name, tensor] : snapshot_of(200).tensors)
+      if (!name.starts_with("optimizer.ema."))
+        EXPECT_TRUE(snapshot.tensors.contains(name) && at::equal(snapshot.tensors.at(name), tensor)) << name;
+    EXPECT_EQ(snapshot.tensors.size(), snapshot_of(200).tensors.size() - 2) << "all but the averages";
+    EXPECT_THAT(tool_at(place, "show").out,
+                AllOf(HasSubstr("optimizer.learning_rate=0.02  # "), HasSubstr("optimizer.beta2=0.95  # ")));
+    // Another place gets the model alone.
+    ASSERT_EQ(tool_at(file, "convert", {"to=" + place + "-model", "what=model"}).code, 0);
+    EXPECT_EQ(load_snapshot(place + "-model")->tensors.size(), 3U);
+  }
+}
+
+TEST_F(SnapshotTool, GivesAFileWithoutAnOptimizerANewOne) {
+  const auto file = (folder_ / "tutorial.pt").string(), place = (folder_ / "tutorial").string();
+  ASSERT_EQ(tool("convert", {"to=" + file, "layout=torchrun_tutorial"}).code, 0);
+  const auto ended = tool_at(file, "convert", {"to=" + place});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("no optimizer's state: AdamW begins anew, at step 0"));
+  const auto snapshot = load_snapshot(place).value();
+  EXPECT_EQ(snapshot.epoch, 2);
+  EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg_sq.weight"), at::zeros({3, 4})));
+  EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.step"), at::zeros({})));
+}
+
+TEST_F(SnapshotTool, SaysWhereAFilesOptimizerDoesNotFitItsModel) {
+  const auto file = (folder_ / "odd.pt").string();
+  ASSERT_EQ(tool("convert", {"to=" + file, "layout=guide"}).code, 0);
+  auto checkpoint = from_python(read_pt(file));
+  checkpoint.names = {"bias", "weight", "table"};
+  write_pt(file, to_python(checkpoint));
+  const auto refused = tool_at(file, "convert", {"to=" + (folder_ / "odd").string()});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("odd.pt: the optimizer's state does not fit"), HasSubstr("what=model")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "odd"));
+}
+
+TEST_F(SnapshotTool, AddsTheMasksOfMinGPTDdpAndPassesOverThem) {
+  auto gpt = snapshot_of(300);
+  gpt.parameters.clear();
+  gpt.tensors = {{"model.emb_stem.pos_emb", at::zeros({1, 5, 4})},
+                 {"model.blocks.0.attn.attn.in_proj_weight", at::ones({12, 4})},
+                 {"model.blocks.1.attn.attn.in_proj_weight", at::ones({12, 4})}};
+  save_snapshot(folder_ / "run", gpt);
+  const auto file = (folder_ / "gpt.pt").string(), place = (folder_ / "gpt").string();
+  ASSERT_EQ(tool("convert", {"to=" + file}).code, 0);
+  const auto model = from_python(read_pt(file)).model;
+  ASSERT_EQ(model.size(), 5U);
+  for (const char* name : {"blocks.0.attn.mask", "blocks.1.attn.mask"}) {
+    EXPECT_EQ(model.at(name).scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(model.at(name), at::ones({5, 5}).tril().view({1, 1, 5, 5})));
+  }
+  ASSERT_EQ(tool_at(file, "convert", {"to=" + place, "what=model"}).code, 0);
+  EXPECT_EQ(load_snapshot(place)->tensors.size(), 3U);
+}
+
 TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
   EXPECT_EQ(tool("prune").code, 2);
   EXPECT_EQ(load_snapshot(folder_ / "run")->step, 200);
@@ -210,6 +348,36 @@ TEST_F(SnapshotTool, PruneKeepsByEpochsAndByTime) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "the oldest one";
   EXPECT_EQ(tool("prune", {"keep_last=1"}).code, 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
+}
+
+TEST_F(SnapshotTool, GoesOnBehindASnapshotOfAnotherVersion) {
+  auto text = StartedProgram::text_of(folder_ / "run" / "step-00000200" / "manifest.json");
+  text.replace(text.find("ddpxx snapshot 1"), 16, "ddpxx snapshot 9");
+  text.resize(text.rfind(",\"crc32c\""));
+  const auto sum = crc32c(bytes_of(text));
+  std::ofstream{folder_ / "run" / "step-00000200" / "manifest.json"} << text << ",\"crc32c\":\"" << sums_text({sum})
+                                                                     << "\"}\n";
+  for (const char* command : {"list", "verify"}) {
+    const auto told = tool(command);
+    EXPECT_EQ(told.code, 4) << command;
+    EXPECT_THAT(told.out, AllOf(HasSubstr("step-00000200/manifest.json was written by another version"),
+                                testing::ContainsRegex("100 .*(whole|3 ranks)")));
+    EXPECT_THAT(told.err, HasSubstr("1 of the snapshots could not be read"));
+  }
+}
+
+TEST_F(SnapshotTool, SaysSoWhereThereIsNoSnapshotAndWhereNobodyHearsIt) {
+  const auto none = tool_at((folder_ / "none").string(), "list");
+  EXPECT_EQ(none.code, 4);
+  EXPECT_THAT(none.err, HasSubstr("there is no snapshot at"));
+  EXPECT_EQ(tool_at("--help", "list").code, 0);
+  EXPECT_THAT(tool_at("--help", "list").out, HasSubstr("snapshot COMMAND PLACE"));
+  const auto unheard = StartedProgram{
+      {"/bin/sh", "-c",
+       program_folder() + "/ddpxx snapshot list " + (folder_ / "run").string() +
+           " >/dev/full"}}.wait();
+  EXPECT_EQ(unheard.code, 4);
+  EXPECT_THAT(unheard.err, HasSubstr("the output could not be written"));
 }
 
 TEST_F(SnapshotTool, SaysWhatItDoesNotUnderstand) {

@@ -26,6 +26,7 @@
 #include <ddpxx/nn/attention.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/nn/mingpt_state.hpp>
 #include <ddpxx/nn/modules.hpp>
 
 namespace ddpxx {
@@ -140,10 +141,7 @@ class GPT : public torch::nn::Module {
   }
 
   /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
-  bool decays(const std::string& name, const at::Tensor& parameter) const {
-    return parameter.dim() == 2 && !name.ends_with("wte.weight") && !name.ends_with("wpe.weight") &&
-           !name.ends_with("tok_emb.weight");
-  }
+  bool decays(const std::string& name, const at::Tensor& parameter) const { return decays_in_mingpt(name, parameter); }
 
   /// Parameters of the blocks, without embeddings and head: the number that minGPT-ddp prints.
   std::int64_t num_block_parameters() const {

@@ -131,6 +131,15 @@ inline PtArchive plan_archive(const PickleValue& value, const std::string& deed)
   return archive;
 }
 
+/// At least as many bytes as the archive will have.
+inline std::size_t room_for(const PtArchive& archive) {
+  constexpr std::size_t kFrame = 1024;  // a record's headers, at its front and in the directory, and its alignment
+  auto room = 8 * kFrame + archive.pickle.size();
+  for (const auto& tensor : archive.storages.tensors())
+    room += kFrame + static_cast<std::size_t>(storage_length(tensor) * tensor.element_size());
+  return room;
+}
+
 /// Writes the archive through `write(Bytes)`, front to back, one storage after the other. What `write` throws is kept
 /// away from LibTorch's writer, which would end the program, and thrown here.
 template <class Write>
@@ -186,8 +195,10 @@ inline void write_pt(const std::filesystem::path& path, const PickleValue& value
 }
 
 inline std::string pack_pt(const PickleValue& value) {
+  const auto archive = detail::plan_archive(value, "cannot pack a .pt file");
   std::string bytes;
-  detail::write_archive(detail::plan_archive(value, "cannot pack a .pt file"),
+  bytes.reserve(detail::room_for(archive));
+  detail::write_archive(archive,
                         [&](Bytes part) { bytes.append(reinterpret_cast<const char*>(part.data()), part.size()); });
   return bytes;
 }

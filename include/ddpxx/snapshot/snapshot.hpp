@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,6 +22,7 @@
 #include <ddpxx/snapshot/shard.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/snapshot/start_name.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
@@ -39,11 +42,17 @@ struct Snapshot {
   std::string optimizer = {};                       ///< What torch.optim calls it, if known.
   std::string overrides = {};                       ///< The arguments of that run: a YAML list.
   std::string config_hash = {};                     ///< A name for its settings.
+  std::map<std::string, double> metrics = {};       ///< Such as the loss of the last evaluation.
+  std::int64_t written_at = 0;                      ///< In seconds since the begin of 1970, UTC; 0 is when it is saved.
 };
 
-/// Reads all tensors of a snapshot, or says what is damaged.
+/// Whether a tensor is wanted, by its name; one without content wants all.
+using TensorFilter = std::function<bool(std::string_view name)>;
+
+/// Reads the tensors of a snapshot that are wanted, or says what is damaged.
 /// Errors  `storage` for what cannot be read.
-inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest) {
+inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest,
+                                                             const TensorFilter& wanted = {}) {
   Snapshot snapshot{.step = manifest.step,
                     .epoch = manifest.epoch,
                     .position = manifest.position,
@@ -53,9 +62,12 @@ inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, c
                     .parameters = manifest.parameters,
                     .optimizer = manifest.optimizer,
                     .overrides = manifest.overrides,
-                    .config_hash = manifest.config_hash};
+                    .config_hash = manifest.config_hash,
+                    .metrics = manifest.metrics,
+                    .written_at = manifest.written_at};
   std::vector<StateSlice> slices;
   for (const auto& [name, stored] : manifest.tensors) {
+    if (wanted && !wanted(name)) continue;
     const auto tensor = at::empty(stored.shape, stored.dtype);
     slices.push_back(whole_slice(name, tensor));
     snapshot.tensors.emplace(name, tensor);
@@ -65,15 +77,15 @@ inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, c
   return snapshot;
 }
 /// The same; damage is an error as well.
-inline Snapshot read_snapshot(Storage& storage, const Manifest& manifest) {
-  auto read = try_read_snapshot(storage, manifest);
+inline Snapshot read_snapshot(Storage& storage, const Manifest& manifest, const TensorFilter& wanted = {}) {
+  auto read = try_read_snapshot(storage, manifest, wanted);
   if (const auto* damage = std::get_if<std::string>(&read)) throw Error{Errc::storage, *damage};
   return std::get<Snapshot>(std::move(read));
 }
 
-/// The newest snapshot at a place that is whole; none where there is no snapshot.
+/// The newest snapshot at a place of which all that is wanted is whole; none where there is no snapshot.
 /// Errors  `storage`, with every reason, when there are snapshots and none is whole: never taken for a fresh start.
-inline std::optional<Snapshot> load_snapshot(Storage& storage) {
+inline std::optional<Snapshot> load_snapshot(Storage& storage, const TensorFilter& wanted = {}) {
   const Snapshots snapshots{storage};
   std::string damages;
   for (const auto& stored : snapshots.list()) {
@@ -81,7 +93,7 @@ inline std::optional<Snapshot> load_snapshot(Storage& storage) {
     const auto found = snapshots.read(stored);
     auto damage = found.damage;
     if (found.manifest) {
-      auto read = try_read_snapshot(storage, *found.manifest);
+      auto read = try_read_snapshot(storage, *found.manifest, wanted);
       if (auto* snapshot = std::get_if<Snapshot>(&read)) return std::move(*snapshot);
       damage = std::get<std::string>(std::move(read));
     }
@@ -91,24 +103,30 @@ inline std::optional<Snapshot> load_snapshot(Storage& storage) {
     throw Error{Errc::storage, "no snapshot at " + storage.whole_name("") + " is usable:" + damages};
   return std::nullopt;
 }
-inline std::optional<Snapshot> load_snapshot(const std::filesystem::path& place) {
-  return load_snapshot(*open_storage(place.string()));
+inline std::optional<Snapshot> load_snapshot(const std::filesystem::path& place, const TensorFilter& wanted = {}) {
+  return load_snapshot(*open_storage(place.string()), wanted);
 }
 
 /// Writes a snapshot, in one file, and publishes it.
-/// Errors  `storage`; whatever was at the place before is as it was.
+/// Errors  `storage`, also where there is a snapshot of this step; whatever was at the place before is as it was.
 inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
+  const auto folder = Snapshots::folder_of(snapshot.step);
+  if (!storage.list(folder + Snapshots::kManifest).empty())
+    throw Error{Errc::storage, storage.whole_name(folder + Snapshots::kManifest) +
+                                   " is there already: remove that snapshot, or choose another place"};
   std::vector<StateSlice> slices;
   for (const auto& [name, tensor] : snapshot.tensors) slices.push_back(whole_slice(name, tensor));
-  Shard shard{"all.safetensors", std::move(slices)};
-  shard.write(storage, Snapshots::folder_of(snapshot.step));
+  const auto start = draw_start_name();
+  const auto file = "all." + start + ".safetensors";
+  Shard shard{file, std::move(slices)};
+  shard.write(storage, folder);
   Manifest manifest{.step = snapshot.step,
                     .epoch = snapshot.epoch,
                     .position = snapshot.position,
                     .world_size = snapshot.world_size,
-                    .written_at = seconds_since_1970(),
-                    .starts = {},
-                    .metrics = {},
+                    .written_at = snapshot.written_at > 0 ? snapshot.written_at : seconds_since_1970(),
+                    .starts = {start},
+                    .metrics = snapshot.metrics,
                     .settings = snapshot.settings,
                     .files = {},
                     .tensors = {},
@@ -118,7 +136,10 @@ inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
                     .config_hash = snapshot.config_hash};
   const std::string reports[] = {shard.report()};
   add_reports(manifest, reports);
-  Snapshots{storage}.publish(manifest);
+  const auto conflict = Snapshots{storage}.try_publish(manifest);
+  if (!conflict) return;
+  storage.remove(folder + file);  // somebody else was faster, and no manifest names it
+  throw Error{Errc::storage, *conflict};
 }
 inline void save_snapshot(const std::filesystem::path& place, const Snapshot& snapshot) {
   save_snapshot(*open_storage(place.string()), snapshot);

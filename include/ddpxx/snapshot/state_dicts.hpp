@@ -36,6 +36,9 @@ struct TrainingCheckpoint {
   NamedTensors model;      ///< Parameters and buffers, under the model's own names.
   PickleValue optimizer;   ///< As torch.optim's state_dict(); None where there is none.
   std::int64_t epoch = 0;  ///< As the layout counts.
+  /// The model's names in the order of the file, in which Python's module registers them. When it is written, what is
+  /// not named comes last.
+  std::vector<std::string> names = {};
 };
 
 /// The checkpoint as torch.save would be given it. The tutorial's layout has no place for an optimizer.
@@ -109,20 +112,21 @@ inline constexpr CheckpointKeys kCheckpointKeys[] = {
     {CheckpointLayout::mingpt_ddp, "model_state", "optimizer_state", "finished_epoch"},
     {CheckpointLayout::guide, "model_state_dict", "optimizer_state_dict", "epoch"}};
 
-inline NamedTensors model_from_python(const PickleDict& dict) {
-  NamedTensors tensors;
+/// A checkpoint of the model alone.
+inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const PickleDict& dict) {
+  TrainingCheckpoint checkpoint;
+  checkpoint.layout = layout;
+  auto& names = checkpoint.names;
+  std::vector<at::Tensor> tensors;
   for (const auto& [key, value] : dict.entries) {
-    const auto& name = key.get<std::string>("a key of the model's state");
-    tensors.emplace(name, value.get<at::Tensor>(in_quotes(name)));
+    names.push_back(key.get<std::string>("a key of the model's state"));
+    tensors.push_back(value.get<at::Tensor>(in_quotes(names.back())));
   }
-  for (const std::string_view front : {"module.", "_orig_mod.", "module."}) {
-    const auto has_front = [front](const auto& named) { return named.first.starts_with(front); };
-    if (tensors.empty() || !std::all_of(tensors.begin(), tensors.end(), has_front)) continue;
-    NamedTensors bare;
-    for (auto& [name, tensor] : tensors) bare.emplace(name.substr(front.size()), tensor);
-    tensors = std::move(bare);
-  }
-  return tensors;
+  for (const std::string_view front : {"module.", "_orig_mod.", "module."})
+    if (std::ranges::all_of(names, [front](const auto& name) { return name.starts_with(front); }))
+      for (auto& name : names) name.erase(0, front.size());
+  for (std::size_t i = 0; i < names.size(); ++i) checkpoint.model.emplace(names[i], tensors[i]);
+  return checkpoint;
 }
 
 /// A tensor of one number; before PyTorch 1.12 an integer.
@@ -166,7 +170,10 @@ inline PickleDict to_python(const SGDSettings& settings) {
 
 inline PickleValue to_python(const TrainingCheckpoint& checkpoint) {
   PickleDict model;
-  for (const auto& [name, tensor] : checkpoint.model) model.add(name, tensor);
+  auto left = checkpoint.model;
+  for (const auto& name : checkpoint.names)
+    if (const auto node = left.extract(name)) model.add(node.key(), node.mapped());
+  for (const auto& [name, tensor] : left) model.add(name, tensor);
   for (const auto& keys : detail::kCheckpointKeys)
     if (keys.layout == checkpoint.layout) {
       PickleDict dict;
@@ -181,7 +188,7 @@ inline TrainingCheckpoint from_python(const PickleValue& value) {
   const auto& dict = value.get<PickleDict>("the checkpoint");
   for (const auto& keys : detail::kCheckpointKeys)
     if (const auto* model = dict.find(keys.model)) {
-      TrainingCheckpoint checkpoint{keys.layout, detail::model_from_python(model->get<PickleDict>(keys.model)), {}, 0};
+      auto checkpoint = detail::model_from_python(keys.layout, model->get<PickleDict>(keys.model));
       if (const auto* optimizer = keys.optimizer != nullptr ? dict.find(keys.optimizer) : nullptr)
         checkpoint.optimizer = *optimizer;
       if (const auto* epoch = dict.find(keys.epoch)) checkpoint.epoch = epoch->get<std::int64_t>(keys.epoch);
@@ -194,7 +201,7 @@ inline TrainingCheckpoint from_python(const PickleValue& value) {
     if (const auto* name = key.get_if<std::string>(); name != nullptr && names.size() < 500)
       names += ' ' + detail::in_quotes(*name);
   }
-  if (only_tensors) return {CheckpointLayout::state_dict, detail::model_from_python(dict), {}, 0};
+  if (only_tensors) return detail::model_from_python(CheckpointLayout::state_dict, dict);
   throw Error{Errc::storage, "the checkpoint's keys are" + names +
                                  "; expected MODEL_STATE, model_state or model_state_dict, or a model's tensors alone"};
 }

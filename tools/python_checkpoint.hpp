@@ -1,0 +1,155 @@
+// python_checkpoint.hpp — a snapshot as a program in Python would have saved it, and a program's file as a snapshot.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/mingpt_state.hpp>
+#include <ddpxx/snapshot/pickle_value.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/state_dicts.hpp>
+
+#include "python_optimizer.hpp"
+
+namespace python_checkpoint {
+
+inline constexpr std::string_view kModel = "model.";
+
+/// The weights, with the buffers that Python wants beside them, and the optimizer's state where the layout has a place
+/// for it; `tell` is called with each sentence about what the file cannot say.
+template <class Tell>
+ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout, Tell&& tell) {
+  ddpxx::TrainingCheckpoint checkpoint;
+  checkpoint.layout = layout;
+  checkpoint.epoch = snapshot.epoch;
+  for (const auto& [name, tensor] : snapshot.tensors)
+    if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
+  for (const auto& parameter : snapshot.parameters) checkpoint.names.push_back(parameter.name);
+  ddpxx::add_masks(checkpoint.model);
+  auto optimizer = python_optimizer::state_dict(snapshot, layout);
+  if (!optimizer) return checkpoint;
+  checkpoint.optimizer = std::move(*optimizer);
+  if (!python_optimizer::knows_settings(snapshot))
+    tell("the snapshot does not say how its optimizer was configured: the file has Python's defaults");
+  if (layout == ddpxx::CheckpointLayout::guide && python_optimizer::decays_in_part(snapshot) &&
+      python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0)
+    tell(
+        "in this layout's one group Python decays all parameters, and the run decayed some of them only: "
+        "layout=mingpt_ddp keeps two groups");
+  return checkpoint;
+}
+
+/// The groups of torch.optim's state_dict(); none where there is no optimizer.
+inline ddpxx::PickleList groups_in(const ddpxx::PickleValue& optimizer) {
+  const auto* dict = optimizer.get_if<ddpxx::PickleDict>();
+  const auto* groups = dict != nullptr ? dict->find("param_groups") : nullptr;
+  return groups != nullptr ? groups->get<ddpxx::PickleList>("param_groups") : ddpxx::PickleList{};
+}
+
+/// What Python's optimizer was configured with: of two groups the first one's, which decays.
+inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::string& file) {
+  ddpxx::Settings settings;
+  const auto add = [&](const char* path, const ddpxx::PickleValue& value) {
+    const auto* number = value.get_if<double>();
+    const auto* count = value.get_if<std::int64_t>();
+    if (number == nullptr && count == nullptr) return;
+    settings.push_back({.path = std::string{"optimizer."} + path,
+                        .value = ddpxx::real_text(number != nullptr ? *number : static_cast<double>(*count)),
+                        .origin = file});
+  };
+  constexpr std::pair<const char*, const char*> kNames[] = {{"lr", "learning_rate"},
+                                                            {"weight_decay", "weight_decay"},
+                                                            {"eps", "epsilon"},
+                                                            {"momentum", "momentum"},
+                                                            {"dampening", "dampening"}};
+  for (const auto& [key, path] : kNames)
+    if (const auto* value = group.find(key)) add(path, *value);
+  if (const auto* betas = group.find("betas"))
+    if (const auto* both = betas->get_if<ddpxx::PickleTuple>(); both != nullptr && both->items.size() == 2) {
+      add("beta1", both->items[0]);
+      add("beta2", both->items[1]);
+    }
+  return settings;
+}
+
+/// What torch.optim calls it. AdamW and Adam of older versions cannot be told apart.
+inline std::string optimizer_name(const ddpxx::PickleDict& group) {
+  if (group.find("momentum") != nullptr) return "SGD";
+  const auto* decoupled = group.find("decoupled_weight_decay");
+  return decoupled != nullptr && decoupled->get_if<bool>() != nullptr && !*decoupled->get_if<bool>() ? "Adam" : "AdamW";
+}
+
+/// What an optimizer steps; of BatchNorm's tensors not those that it counts by itself.
+inline bool is_parameter(std::string_view name, const at::Tensor& tensor) {
+  return tensor.is_floating_point() && !name.ends_with("running_mean") && !name.ends_with("running_var");
+}
+
+/// The model and where the run stood: its epoch begins anew.
+inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
+  ddpxx::Snapshot snapshot;
+  snapshot.epoch = checkpoint.epoch;
+  ddpxx::remove_masks(checkpoint.model);
+  for (const auto& name : checkpoint.names) {
+    const auto found = checkpoint.model.find(name);
+    if (found == checkpoint.model.end()) continue;
+    snapshot.tensors.emplace(std::string{kModel} + name, found->second);
+    if (is_parameter(name, found->second))
+      snapshot.parameters.push_back({name, ddpxx::decays_in_mingpt(name, found->second)});
+  }
+  return snapshot;
+}
+
+/// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, or one in the model's order. Where
+/// the file has no state, Adam's is that before the first step, so that a run can begin with it.
+/// Errors  `storage` where parameters and moments do not fit together.
+template <class Tell>
+void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
+                   Tell&& tell) {
+  const auto saved = groups_in(checkpoint.optimizer);
+  snapshot.optimizer = "AdamW";
+  if (!saved.empty()) {
+    const auto& first = saved[0].get<ddpxx::PickleDict>("a group");
+    snapshot.settings = settings_in(first, file);
+    snapshot.optimizer = optimizer_name(first);
+    if (saved.size() == 1)
+      for (auto& parameter : snapshot.parameters)
+        parameter.decays = python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0;
+    const auto layout = saved.size() == 2 ? ddpxx::CheckpointLayout::mingpt_ddp : ddpxx::CheckpointLayout::guide;
+    snapshot.tensors.merge(ddpxx::optimizer_from_python(
+        checkpoint.optimizer, python_optimizer::groups(snapshot, layout, ddpxx::AdamWSettings{})));
+  }
+  if (const auto step = snapshot.tensors.find("optimizer.step"); step != snapshot.tensors.end())
+    snapshot.step = static_cast<std::int64_t>(step->second.item<double>());
+  const bool is_adam = snapshot.optimizer != "SGD";
+  if (snapshot.step == 0 && is_adam) {
+    tell("the file has no optimizer's state: " + snapshot.optimizer + " begins anew, at step 0");
+    snapshot.tensors.insert_or_assign("optimizer.step", at::zeros({}));
+  }
+  for (const auto& [name, decays] : snapshot.parameters)
+    for (const char* moment : {"exp_avg", "exp_avg_sq", "momentum_buffer"}) {
+      const auto& values = snapshot.tensors.at(std::string{kModel} + name);
+      const auto key = std::string{"optimizer."} + moment + '.' + name;
+      if (snapshot.step == 0 && is_adam && std::string_view{moment}.starts_with("exp"))
+        snapshot.tensors.insert_or_assign(key, at::zeros_like(values));
+      const auto found = snapshot.tensors.find(key);
+      if (found != snapshot.tensors.end() && found->second.sizes() != values.sizes())
+        throw ddpxx::Error{ddpxx::Errc::storage,
+                           "the optimizer's state does not fit " + name +
+                               ": its parameters must be in two groups as in minGPT, each by name, or in one, as the "
+                               "model lists them; what=model converts the model alone"};
+    }
+}
+
+}  // namespace python_checkpoint

@@ -1,0 +1,90 @@
+// snapshot_diff.hpp — what two snapshots differ in, told line by line.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+#include "tensor_text.hpp"
+
+/// Compares two snapshots, of which only some tensors are in memory at a time.
+template <class Tell>
+class SnapshotDiff {
+ public:
+  struct Side {
+    ddpxx::Storage* storage;
+    const ddpxx::Manifest* manifest;
+  };
+
+  /// `tell` is called with a line for each difference.
+  SnapshotDiff(Side ours, Side theirs, Tell tell) : ours_{ours}, theirs_{theirs}, tell_{std::move(tell)} {}
+
+  void run() {
+    const auto &ours = *ours_.manifest, &theirs = *theirs_.manifest;
+    if (ours.step != theirs.step) tell_("step: " + std::to_string(ours.step) + ", " + std::to_string(theirs.step));
+    if (ours.position != theirs.position)
+      tell_("position: " + std::to_string(ours.position) + ", " + std::to_string(theirs.position));
+    compare_settings();
+    std::uint64_t bytes = 0;
+    for (const auto& [name, tensor] : ours.tensors) {
+      const auto found = theirs.tensors.find(name);
+      if (found == theirs.tensors.end()) {
+        tell_(name + ": only in the first");
+      } else if (found->second.shape != tensor.shape || found->second.dtype != tensor.dtype) {
+        tell_(name + ": " + tensor_text(tensor) + ", " + tensor_text(found->second));
+      } else {
+        names_.insert(name);
+        bytes += static_cast<std::uint64_t>(tensor.numel()) * at::elementSize(tensor.dtype);
+      }
+      if (bytes < kBytesAtOnce) continue;
+      compare_values();
+      bytes = 0;
+    }
+    compare_values();
+    for (const auto& [name, tensor] : theirs.tensors)
+      if (!ours.tensors.contains(name)) tell_(name + ": only in the second");
+  }
+
+ private:
+  static constexpr std::uint64_t kBytesAtOnce = std::uint64_t{1} << 26;
+
+  void compare_settings() {
+    std::map<std::string, std::array<std::string, 2>> values;
+    for (const auto& setting : ours_.manifest->settings) values[setting.path][0] = setting.value;
+    for (const auto& setting : theirs_.manifest->settings) values[setting.path][1] = setting.value;
+    for (const auto& [path, both] : values)
+      if (both[0] != both[1]) tell_(path + ": " + both[0] + ", " + both[1]);
+  }
+
+  /// Of the tensors that have come together.
+  void compare_values() {
+    const auto read = [this](const Side& side) {
+      return ddpxx::read_snapshot(*side.storage, *side.manifest,
+                                  [this](std::string_view name) { return names_.contains(name); })
+          .tensors;
+    };
+    const auto ours = read(ours_), theirs = read(theirs_);
+    for (const auto& [name, tensor] : ours)
+      if (const auto& other = theirs.at(name); !at::equal(other, tensor))
+        tell_(name + ": largest difference " +
+              std::to_string((other.to(at::kDouble) - tensor.to(at::kDouble)).abs().max().template item<double>()));
+    names_.clear();
+  }
+
+  Side ours_, theirs_;
+  Tell tell_;
+  std::set<std::string, std::less<>> names_;
+};

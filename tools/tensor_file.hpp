@@ -1,0 +1,84 @@
+// tensor_file.hpp — one file of tensors that a user names, FILE.pt or FILE.safetensors, in a folder or in a bucket.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/snapshot/pickle_value.hpp>
+#include <ddpxx/snapshot/pt_file.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+
+/// In a bucket it passes through memory, whole.
+struct TensorFile {
+  enum class Kind { pt, safetensors };
+
+  std::string name;  ///< As the user has written it.
+  Kind kind = Kind::pt;
+
+  /// The .pt file that a word means; none where it means something else.
+  static std::optional<TensorFile> pt_named(const std::string& word) {
+    if (extension_of(word) != ".pt") return std::nullopt;
+    return TensorFile{word, Kind::pt};
+  }
+
+  /// The file that a word means; none where it means a place of snapshots.
+  /// Errors  `config` for a file that cannot be written.
+  static std::optional<TensorFile> named(const std::string& word) {
+    if (auto file = pt_named(word)) return file;
+    const auto extension = extension_of(word);
+    if (extension == ".safetensors") {
+      if (word.find("://") != std::string::npos)
+        throw ddpxx::Error{ddpxx::Errc::config,
+                           "\"" + word + "\": a bucket gets .pt files and snapshots only; write it to a folder first"};
+      return TensorFile{word, Kind::safetensors};
+    }
+    // A place may be called v1.5.
+    if (extension.size() < 2 || std::isalpha(static_cast<unsigned char>(extension[1])) == 0) return std::nullopt;
+    throw ddpxx::Error{ddpxx::Errc::config, "\"" + word + "\": there are FILE.pt, FILE.safetensors and places, and " +
+                                                extension + " is neither; to name a place so, end it with a slash"};
+  }
+
+  ddpxx::PickleValue read() const {
+    if (!in_bucket()) return ddpxx::read_pt(name);
+    constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
+    auto bytes = ddpxx::open_storage(folder())->read_text(object(), kMostBytes);
+    if (!bytes) throw ddpxx::Error{ddpxx::Errc::storage, "there is no " + name};
+    return ddpxx::unpack_pt(std::move(*bytes), name);
+  }
+
+  void write(const ddpxx::PickleValue& value) const {
+    if (!in_bucket()) return ddpxx::write_pt(name, value);
+    const auto bytes = ddpxx::pack_pt(value);
+    const ddpxx::Bytes parts[] = {ddpxx::bytes_of(bytes)};
+    ddpxx::open_storage(folder())->write(object(), parts);
+  }
+  void write(const std::map<std::string, at::Tensor>& tensors) const {
+    ddpxx::write_safetensors(name, tensors, {{"format", "pt"}});
+  }
+
+ private:
+  /// A bucket's name may have a dot, and is no file.
+  static std::string extension_of(const std::string& word) {
+    const auto scheme = word.find("://");
+    const bool is_bucket = scheme != std::string::npos && word.find('/', scheme + 3) == std::string::npos;
+    return is_bucket ? "" : std::filesystem::path{word}.extension().string();
+  }
+  bool in_bucket() const { return name.find("://") != std::string::npos; }
+  std::string folder() const { return name.substr(0, name.rfind('/')); }
+  std::string object() const { return name.substr(name.rfind('/') + 1); }
+};
