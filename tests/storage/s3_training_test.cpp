@@ -39,14 +39,20 @@ class S3Training : public testing::TestWithParam<const char*> {
     command.insert(command.end(), settings.begin(), settings.end());
     return StartedProgram{command}.wait();
   }
-  Ended tool(const std::string& command) const {
-    return StartedProgram{{program_folder() + "/ddpxx", "snapshot", command, place_}}.wait();
+  Ended tool(const std::string& command, const std::vector<std::string>& arguments = {}) const {
+    return tool_at(place_, command, arguments);
+  }
+  static Ended tool_at(const std::string& place, const std::string& command,
+                       const std::vector<std::string>& arguments) {
+    std::vector<std::string> words{program_folder() + "/ddpxx", "snapshot", command, place};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return StartedProgram{words}.wait();
   }
 
   std::string place_;
+  TemporaryFolder folder_;
 
  private:
-  TemporaryFolder folder_;
   std::string text_ = folder_.file("text", std::string(2000, 'a') + "bcdefgh");
 };
 INSTANTIATE_TEST_SUITE_P(Servers, S3Training, testing::Values("ceph", "seaweedfs"));
@@ -61,6 +67,29 @@ TEST_P(S3Training, SavesAndGoesOnAtAnotherWorldSizeWithAnotherStrategy) {
   EXPECT_EQ(list.code, 0) << list.err;
   EXPECT_THAT(list.out, AllOf(HasSubstr(" 6 "), HasSubstr(" 4 ")));
   EXPECT_EQ(tool("verify").code, 0);
+}
+
+TEST_P(S3Training, LeavesWhatTheToolShowsComparesConvertsAndPrunes) {
+  const auto run = train(1, {"training.max_steps=4", "training.save_every=2"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(tool("show", {"step=2"}).out, HasSubstr("step 2, epoch 0"));
+  EXPECT_EQ(tool("diff", {"other=" + place_}).code, 0);
+  EXPECT_EQ(tool("diff", {"other=" + place_, "other_step=2"}).code, 1);
+
+  const auto copy = (folder_ / "copy").string(), file = place_ + "/weights.pt";
+  EXPECT_EQ(tool("convert", {"to=" + copy}).code, 0);
+  EXPECT_EQ(tool("diff", {"other=" + copy}).code, 0);
+  EXPECT_EQ(tool("convert", {"to=" + place_}).code, 4) << "the step is there";
+  EXPECT_EQ(tool("verify").code, 0);
+  EXPECT_EQ(tool("convert", {"to=" + file}).code, 0);
+  const auto back = tool_at(file, "convert", {"to=" + place_ + "/back"});
+  EXPECT_EQ(back.code, 0) << back.err;
+  EXPECT_THAT(tool_at(place_ + "/back", "show", {}).out, HasSubstr("step 4, epoch 0"));
+
+  const auto pruned = tool("prune", {"keep_last=1"});
+  EXPECT_EQ(pruned.code, 0) << pruned.err;
+  EXPECT_THAT(pruned.out, HasSubstr("1 of 2 snapshots removed"));
+  EXPECT_EQ(tool("show", {"step=2"}).code, 4);
 }
 
 TEST_P(S3Training, EndsWith4BeforeItsFirstStepForAWrongSecret) {
