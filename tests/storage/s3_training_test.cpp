@@ -1,6 +1,11 @@
 // A training whose snapshots lie behind s3://, as its user starts it.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,25 +23,30 @@ using testing::HasSubstr;
 class S3Training : public testing::TestWithParam<const char*> {
  protected:
   S3Training() {
-    const auto server = s3_server(GetParam());
-    const auto prefix = s3_place(server, "training").prefix;
-    place_ = "s3://" + server.at("bucket").get<std::string>() + '/' + prefix.substr(0, prefix.size() - 1);
-    set("AWS_ENDPOINT_URL", server.at("endpoint"));
-    set("AWS_REGION", server.at("region"));
-    set("AWS_ACCESS_KEY_ID", server.at("access_key"));
-    set("AWS_SECRET_ACCESS_KEY", server.at("secret_key"));
+    const auto prefix = s3_place(server_, "training").prefix;
+    place_ = "s3://" + server_.at("bucket").get<std::string>() + '/' + prefix.substr(0, prefix.size() - 1);
+    set("AWS_ENDPOINT_URL", server_.at("endpoint"));
+    set("AWS_REGION", server_.at("region"));
+    set("AWS_ACCESS_KEY_ID", server_.at("access_key"));
+    set("AWS_SECRET_ACCESS_KEY", server_.at("secret_key"));
   }
   static void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-  Ended train(int ranks, std::vector<std::string> settings) const {
-    std::vector<std::string> command{program_folder() + "/ddpxx-run", "--standalone", "--nproc-per-node",
-                                     std::to_string(ranks), program_folder() + "/mingpt"};
+  /// A training in one process.
+  std::vector<std::string> alone(const std::vector<std::string>& settings) const {
+    std::vector<std::string> command{program_folder() + "/mingpt"};
     for (const auto& setting :
          {"data.path=" + text_, std::string{"data.block_size=8"}, std::string{"data.batch_size=2"},
           std::string{"model.n_layer=1"}, std::string{"model.n_head=1"}, std::string{"model.n_embd=8"},
           "training.save_dir=" + place_})
       command.push_back(setting);
     command.insert(command.end(), settings.begin(), settings.end());
+    return command;
+  }
+  Ended train(int ranks, const std::vector<std::string>& settings) const {
+    std::vector<std::string> command{program_folder() + "/ddpxx-run", "--standalone", "--nproc-per-node",
+                                     std::to_string(ranks)};
+    for (auto& word : alone(settings)) command.push_back(std::move(word));
     return StartedProgram{command}.wait();
   }
   Ended tool(const std::string& command, const std::vector<std::string>& arguments = {}) const {
@@ -49,6 +59,7 @@ class S3Training : public testing::TestWithParam<const char*> {
     return StartedProgram{words}.wait();
   }
 
+  nlohmann::json server_ = s3_server(GetParam());
   std::string place_;
   TemporaryFolder folder_;
 
@@ -90,6 +101,34 @@ TEST_P(S3Training, LeavesWhatTheToolShowsComparesConvertsAndPrunes) {
   EXPECT_EQ(pruned.code, 0) << pruned.err;
   EXPECT_THAT(pruned.out, HasSubstr("1 of 2 snapshots removed"));
   EXPECT_EQ(tool("show", {"step=2"}).code, 4);
+}
+
+TEST_P(S3Training, KilledInMidUploadOfItsSecondSnapshotGoesOnFromTheFirstBitForBit) {
+  const std::vector<std::string> settings{"model.n_embd=384", "model.dropout=0.2", "training.max_steps=5",
+                                          "training.save_every=2"};  // a snapshot has two parts
+  const auto whole = place_ + "-whole", parts = std::exchange(place_, whole);
+  const auto expected = StartedProgram{alone(settings)}.wait();
+  ASSERT_EQ(expected.code, 0) << expected.err;
+
+  place_ = parts;
+  const FaultProxy proxy{server_};
+  proxy.rule({{"method", "PUT"}, {"path", "step-00000004/rank-0"}, {"skip", 1}, {"action", "stall"}});
+  set("AWS_ENDPOINT_URL", proxy.endpoint());
+  StartedProgram killed{alone(settings)};
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+  while (proxy.hits() == 0 && std::chrono::steady_clock::now() < patience)
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  killed.signal(SIGKILL);
+  EXPECT_EQ(killed.wait().code, -SIGKILL);
+  EXPECT_GT(proxy.hits(), 0);
+
+  set("AWS_ENDPOINT_URL", server_.at("endpoint"));
+  const auto second = StartedProgram{alone(settings)}.wait();
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("resumed at step 2 from " + place_));
+  const auto difference = tool("diff", {"other=" + whole}).out;
+  EXPECT_THAT(difference, HasSubstr("training.save_dir: "));
+  EXPECT_EQ(std::ranges::count(difference, '\n'), 1) << difference;
 }
 
 TEST_P(S3Training, EndsWith4BeforeItsFirstStepForAWrongSecret) {
