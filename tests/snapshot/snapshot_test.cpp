@@ -26,6 +26,7 @@
 #include <ddpxx/snapshot/snapshot.hpp>
 
 #include "../temporary_folder.hpp"
+#include "memory_storage.hpp"
 
 namespace ddpxx {
 namespace {
@@ -68,6 +69,11 @@ fs::path tensors_of(const fs::path& step) {
   throw std::runtime_error{step.string() + " has no tensors"};
 }
 
+constexpr int kForeignException = 98;
+
+/// How a process ended that was not killed.
+int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
+
 /// Runs `body` in a process of its own that meets a failpoint; returns its wait status.
 template <class Body>
 int in_child(const std::string& failpoint, Body body) {
@@ -78,6 +84,8 @@ int in_child(const std::string& failpoint, Body body) {
       body();
     } catch (const Error& error) {
       std::_Exit(static_cast<int>(error.code()));
+    } catch (...) {
+      std::_Exit(kForeignException);
     }
     std::_Exit(0);
   }
@@ -323,22 +331,71 @@ TEST(Snapshot, FilesOfAnotherStepAreNotTakenForItsOwn) {
   EXPECT_EQ(load_snapshot(folder.path())->step, 1);
 }
 
+TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
+  const TemporaryFolder folder;
+  save_snapshot(folder.path(), snapshot_of(1));
+  Folder storage{folder.path()};
+  Manifest manifest;
+  manifest.step = 2;
+  std::vector<std::string> reports;
+  for (const std::string rank : {"0", "1"}) {
+    Shard shard{"rank-" + rank, {whole_slice("x." + rank, at::full({3}, std::stoi(rank)))}};
+    shard.write(storage, Snapshots::folder_of(2));
+    reports.push_back(shard.report());
+  }
+  add_reports(manifest, reports);
+  Snapshots{storage}.publish(manifest);
+  EXPECT_EQ(load_snapshot(storage)->step, 2);
+  const auto of_step_2 = folder / "step-00000002";
+  ASSERT_EQ(fs::file_size(of_step_2 / "rank-0"), fs::file_size(of_step_2 / "rank-1")) << "sizes do not tell them apart";
+  fs::rename(of_step_2 / "rank-0", of_step_2 / "between");
+  fs::rename(of_step_2 / "rank-1", of_step_2 / "rank-0");
+  fs::rename(of_step_2 / "between", of_step_2 / "rank-1");
+  EXPECT_EQ(load_snapshot(storage)->step, 1);
+}
+
+TEST(Snapshot, DamagedOnItsWayHereIsReadOnceMore) {
+  MemoryStorage storage;
+  for (const auto step : {1, 2}) save_snapshot(storage, snapshot_of(step));
+  for (const char* file : {"step-00000002/manifest.json", "step-00000002/all.safetensors"}) {
+    const auto size = storage.objects.at(file).size();
+    for (std::uint64_t byte = 0; byte < size; byte += 7) {
+      storage.flip_once[file] = byte;
+      ASSERT_TRUE(same(load_snapshot(storage).value(), snapshot_of(2))) << file << " byte " << byte;
+      ASSERT_TRUE(storage.flip_once.empty()) << "no reply was damaged";
+    }
+  }
+}
+
+TEST(Snapshots, LargerThanAReaderTakesAreNotPublished) {
+  MemoryStorage storage;
+  Manifest manifest;
+  manifest.overrides = std::string(kMostManifestBytes / 6, '\x01');  // six bytes of JSON each
+  try {
+    Snapshots{storage}.publish(manifest);
+    FAIL() << "nobody could read it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("step-00000000/manifest.json would have 268435"));
+  }
+  EXPECT_TRUE(storage.objects.empty());
+}
+
 class KilledSave : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(EveryFailpoint, KilledSave,
-                         testing::Values("file.before_write@1", "file.after_write@1", "file.after_fsync@1",
-                                         "file.after_publish@1", "snapshot.before_publish", "file.before_write@2",
-                                         "file.after_write@2", "file.after_fsync@2", "file.after_publish@2",
-                                         "snapshot.after_publish"));
+                         testing::Values("file.before_write:kill@1", "file.after_write:kill@1",
+                                         "file.after_fsync:kill@1", "file.after_publish:kill@1",
+                                         "snapshot.before_publish:kill", "file.before_write:kill@2",
+                                         "file.after_write:kill@2", "file.after_fsync:kill@2",
+                                         "file.after_publish:kill@2", "snapshot.after_publish:kill"));
 
 TEST_P(KilledSave, LeavesTheOldOneOrTheNewOneWhole) {
   const TemporaryFolder folder;
   save_snapshot(folder.path(), snapshot_of(1));
-  std::string failpoint{GetParam()};
-  failpoint.insert(std::min(failpoint.find('@'), failpoint.size()), ":kill");
-  ASSERT_TRUE(WIFSIGNALED(in_child(failpoint, [&] { save_snapshot(folder.path(), snapshot_of(2)); })))
+  ASSERT_TRUE(WIFSIGNALED(in_child(GetParam(), [&] { save_snapshot(folder.path(), snapshot_of(2)); })))
       << "the failpoint was not met";
-  const auto published =
-      std::string{GetParam()} == "file.after_publish@2" || std::string{GetParam()} == "snapshot.after_publish";
+  const auto published = std::string{GetParam()} == "file.after_publish:kill@2" ||
+                         std::string{GetParam()} == "snapshot.after_publish:kill";
   const auto loaded = load_snapshot(folder.path());
   ASSERT_TRUE(loaded);
   EXPECT_TRUE(same(*loaded, snapshot_of(published ? 2 : 1)));
@@ -346,9 +403,10 @@ TEST_P(KilledSave, LeavesTheOldOneOrTheNewOneWhole) {
 
 class KilledPrune : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(EveryFailpoint, KilledPrune,
-                         testing::Values("snapshot.before_remove", "folder.before_remove@1", "folder.after_remove@1",
-                                         "snapshot.after_remove_manifest", "folder.before_remove@2",
-                                         "folder.after_remove@2", "snapshot.after_remove"));
+                         testing::Values("snapshot.before_remove:kill", "folder.before_remove:kill@1",
+                                         "folder.after_remove:kill@1", "snapshot.after_remove_manifest:kill",
+                                         "folder.before_remove:kill@2", "folder.after_remove:kill@2",
+                                         "snapshot.after_remove:kill"));
 
 TEST_P(KilledPrune, LeavesWhatIsKeptWholeAndTheRestToTheNextPrune) {
   const TemporaryFolder folder;
@@ -357,9 +415,7 @@ TEST_P(KilledPrune, LeavesWhatIsKeptWholeAndTheRestToTheNextPrune) {
     Folder storage{folder.path()};
     Snapshots{storage}.prune({.last = 1}, {.of_the_place = true, .starts = {}});
   };
-  std::string failpoint{GetParam()};
-  failpoint.insert(std::min(failpoint.find('@'), failpoint.size()), ":kill");
-  ASSERT_TRUE(WIFSIGNALED(in_child(failpoint, prune))) << "the failpoint was not met";
+  ASSERT_TRUE(WIFSIGNALED(in_child(GetParam(), prune))) << "the failpoint was not met";
   EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(2)));
   prune();
   EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "a manifest and a file of the newest one";
@@ -375,8 +431,8 @@ TEST_P(FailingDisk, AtAnyOperationOfASaveIsAnErrorAndLosesNothing) {
   for (;; ++operation) {
     const auto order = "io:errno:" + std::to_string(GetParam()) + '@' + std::to_string(operation);
     const auto status = in_child(order, [&] { save_snapshot(folder.path(), snapshot_of(2)); });
-    if (WEXITSTATUS(status) == 0) break;
-    ASSERT_EQ(WEXITSTATUS(status), static_cast<int>(Errc::storage)) << "operation " << operation;
+    if (exit_code(status) == 0) break;
+    ASSERT_EQ(exit_code(status), static_cast<int>(Errc::storage)) << "operation " << operation;
     const auto loaded = load_snapshot(folder.path()).value();
     ASSERT_TRUE(same(loaded, snapshot_of(loaded.step))) << "operation " << operation;
     for (const auto& path : files_in(folder.path()))
@@ -385,6 +441,28 @@ TEST_P(FailingDisk, AtAnyOperationOfASaveIsAnErrorAndLosesNothing) {
   }
   EXPECT_GT(operation, 8) << "two files, each made, written, brought to the disk and published";
   EXPECT_EQ(load_snapshot(folder.path())->step, 2);
+}
+
+TEST(Snapshot, AFileWhoseFsyncFailedIsGivenUp) {
+  const TemporaryFolder folder;
+  int failed = 0;
+  for (int operation = 1; !load_snapshot(folder.path()); ++operation) {
+    ::setenv("DDPXX_FAILPOINT", ("io:errno:" + std::to_string(EIO) + '@' + std::to_string(operation)).c_str(), 1);
+    std::string told;
+    try {
+      save_snapshot(folder.path(), snapshot_of(2));
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    ::unsetenv("DDPXX_FAILPOINT");
+    if (told.find("cannot bring to the disk") == std::string::npos) continue;
+    ++failed;
+    // Asked once more the system would say that all is well, and lie: what was written must not become a snapshot.
+    EXPECT_FALSE(load_snapshot(folder.path())) << told;
+    for (const auto& path : files_in(folder.path()))
+      EXPECT_FALSE(path.filename().string().starts_with('.')) << path << " was left behind";
+  }
+  EXPECT_EQ(failed, 2) << "the tensors, the manifest";
 }
 
 TEST_P(FailingDisk, AtAnyOperationOfALoadIsAnErrorOrTheRightSnapshot) {
@@ -398,8 +476,8 @@ TEST_P(FailingDisk, AtAnyOperationOfALoadIsAnErrorOrTheRightSnapshot) {
       const auto loaded = load_snapshot(folder.path()).value();
       if (!same(loaded, snapshot_of(loaded.step))) std::_Exit(99);
     });
-    ASSERT_THAT(WEXITSTATUS(status), testing::AnyOf(0, static_cast<int>(Errc::storage))) << operation;
-    failures += WEXITSTATUS(status) != 0;
+    ASSERT_THAT(exit_code(status), testing::AnyOf(0, static_cast<int>(Errc::storage))) << operation;
+    failures += exit_code(status) != 0;
   }
   EXPECT_GT(failures, 0);
 }
@@ -413,7 +491,7 @@ TEST(Snapshot, AFullDiskIsAnErrorAndTheOldOneStays) {
     ::setrlimit(RLIMIT_FSIZE, &limit);
     save_snapshot(folder.path(), snapshot_of(2));
   });
-  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Errc::storage));
+  EXPECT_EQ(exit_code(status), static_cast<int>(Errc::storage));
   EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1)));
   EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "nothing half-written is left behind";
 }

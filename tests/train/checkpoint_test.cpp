@@ -114,6 +114,17 @@ TEST_F(Checkpoint, DamagedIsSetAsideAndTheOneBeforeIsTaken) {
   EXPECT_TRUE(fs::exists(place() / "step-00000006" / "manifest.rejected.json"));
 }
 
+TEST_F(Checkpoint, ThatHasLostItsManifestIsNamedAtTheStart) {
+  const RunOptions options{.max_steps = 6, .save_every = 2, .snapshot = {.keep_last = 0}};
+  train<DDP>(1, options);
+  fs::remove(place() / "step-00000006" / "manifest.json");
+  testing::internal::CaptureStderr();
+  train<DDP>(1, options);
+  const auto told = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, testing::HasSubstr("step-00000006/ has no manifest.json and is no snapshot"));
+  EXPECT_THAT(told, testing::HasSubstr("resumed at step 4"));
+}
+
 TEST_F(Checkpoint, OneRankThatCannotWriteIsTheErrorOfAllAndNoSnapshot) {
   const auto run = [&](const char* failpoint) {
     train<DDP>(2, {.max_steps = 4, .save_every = 2, .failpoint = failpoint, .failing_rank = 1});

@@ -112,6 +112,18 @@ TEST_F(LoadAttempts, OfWhatCouldNotBeSetAsideAreNoOtherRunOnceItsStepIsSavedAgai
   EXPECT_EQ(attempts(6), 0);
 }
 
+TEST_F(LoadAttempts, WhatCouldNotBeSetAsideDoesNotCountAmongTheKept) {
+  train<FSDP>(2, after(6));
+  for (int start = 0; start < 2; ++start)
+    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
+  auto options = killed(5, "snapshot.before_set_aside:throw", 0);
+  options.snapshot.keep_last = 1;
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
+  EXPECT_THAT(steps(), testing::ElementsAre(6, 5)) << "5 is the newest one that is relied on";
+}
+
 TEST_F(LoadAttempts, ASnapshotThatWasOutlivedOnceStartsAnew) {
   train<FSDP>(2, after(6));
   for (const std::int64_t max_steps : {7, 8, 9}) {

@@ -24,11 +24,13 @@
 
 namespace ddpxx {
 
-/// What lies under one step's name. Only one with a manifest is a snapshot; another one was begun and not finished.
+/// What lies under one step's name. Only one with a manifest is a snapshot; another one was begun and not finished, has
+/// lost its manifest, or was set aside.
 struct StoredSnapshot {
   std::int64_t step = 0;
   std::string folder;  ///< With a slash at its end.
   bool published = false;
+  bool set_aside = false;                      ///< One was there and was set aside; `published` may be another one.
   std::map<std::string, std::uint64_t> sizes;  ///< Of its files, by their names in the folder.
 };
 
@@ -41,6 +43,7 @@ struct ReadSnapshot {
 
 /// Snapshots in a storage, one folder a step: `step-00000100/` holds a file of each rank and, written last,
 /// `manifest.json`. Whatever is in no manifest is not there.
+/// What was read or published is known from then on: `read`, `publish` and `prune` are for one thread at a time.
 /// Errors  `storage` from every deed.
 class Snapshots {
  public:
@@ -67,6 +70,7 @@ class Snapshots {
       snapshot.folder = folder_of(*step);
       const auto file = name.substr(snapshot.folder.size());
       snapshot.published = snapshot.published || file == kManifest;
+      snapshot.set_aside = snapshot.set_aside || file == kRejected;
       snapshot.sizes.emplace(file, size);
     }
     std::vector<StoredSnapshot> snapshots;
@@ -77,7 +81,7 @@ class Snapshots {
   /// Reads a manifest, and holds the files' sizes against it; their content is proved when it is read.
   ReadSnapshot read(const StoredSnapshot& stored) const {
     ReadSnapshot snapshot{stored, std::nullopt, {}};
-    const auto text = storage_->read_text(stored.folder + kManifest, kMostManifestBytes);
+    const auto text = manifest_text(stored.step);
     try {
       if (!text) throw Error{Errc::storage, "it is gone"};
       auto manifest = parse_manifest(*text);
@@ -89,6 +93,7 @@ class Snapshots {
           throw Error{Errc::storage, "its file " + file.name + " has " + std::to_string(size->second) + " bytes, not " +
                                          std::to_string(file.bytes)};
       }
+      know(manifest);
       snapshot.manifest = std::move(manifest);
     } catch (const Error& error) {
       if (text && is_of_another_version(*text))
@@ -106,11 +111,15 @@ class Snapshots {
   std::optional<std::string> try_publish(const Manifest& manifest) const {
     const auto name = folder_of(manifest.step) + kManifest;
     const auto text = print_manifest(manifest);
+    if (text.size() > kMostManifestBytes)
+      throw Error{Errc::storage, storage_->whole_name(name) + " would have " + std::to_string(text.size()) +
+                                     " bytes, and no reader takes more than " + std::to_string(kMostManifestBytes) +
+                                     ": save from fewer ranks, or a model of fewer tensors"};
     parse_manifest(text);
     check_files(manifest);
     failpoint("snapshot.before_publish");
     for (int round = 1; !storage_->create(name, bytes_of(text)); ++round) {
-      const auto found = storage_->read_text(name, kMostManifestBytes);
+      const auto found = manifest_text(manifest.step);
       if (!found && round < kMostRounds) continue;  // removed in between
       if (!found) throw Error{Errc::storage, storage_->whole_name(name) + " is made and removed all the time"};
       const auto there = understood(*found);
@@ -123,6 +132,7 @@ class Snapshots {
       break;
     }
     failpoint("snapshot.after_publish");
+    know(manifest);
     return std::nullopt;
   }
   /// The same; where another run has that step it is an error.
@@ -145,7 +155,7 @@ class Snapshots {
 
   /// Whether a manifest counts on that file of a step; also where it cannot be understood.
   bool is_in_use(std::int64_t step, std::string_view file) const {
-    const auto text = storage_->read_text(folder_of(step) + kManifest, kMostManifestBytes);
+    const auto text = manifest_text(step);
     if (!text) return false;
     try {
       return std::ranges::any_of(parse_manifest(*text).files, [&](const ShardFile& each) { return each.name == file; });
@@ -154,7 +164,8 @@ class Snapshots {
     }
   }
 
-  /// Takes a damaged snapshot out of the way of the run that saves this step again; its manifest stays to be looked at.
+  /// Takes a damaged snapshot out of the way of the run that saves this step again. Its files stay to be looked at, as
+  /// long as an older snapshot is kept.
   void set_aside(const StoredSnapshot& stored) const {
     const auto name = stored.folder + kManifest;
     failpoint("snapshot.before_set_aside");
@@ -194,45 +205,107 @@ class Snapshots {
 
   /// Whose snapshots `prune` looks at, and whose unfinished ones it removes.
   struct Owner {
-    bool of_the_place = false;            ///< No other program writes here: all are its own.
-    std::span<const std::string> starts;  ///< Otherwise those of these starts are.
+    bool of_the_place = false;             ///< No other program writes here: all are its own.
+    std::span<const std::string> starts;   ///< Otherwise those of these starts are.
+    std::set<std::int64_t> given_up = {};  ///< Steps whose snapshots nobody relies on: neither counted nor removed.
   };
 
-  /// Removes what `retention` does not keep, and what was begun before the newest snapshot and not finished. The newest
-  /// one always stays, and so does what is damaged.
+  /// Removes what `retention` does not keep and, below the newest snapshot, files that belong to none: what these
+  /// starts have begun and not finished, what was left beside a snapshot that is kept, and, once all that is kept is
+  /// newer, what was set aside and what other starts have left. The newest one always stays, and so does what is
+  /// damaged.
   void prune(const Retention& retention, const Owner& owner) const {
-    const auto is_own = [&](std::string_view text) {
-      return owner.of_the_place || std::any_of(owner.starts.begin(), owner.starts.end(), [text](const auto& start) {
-               return text.find(start) != std::string_view::npos;
-             });
+    const auto is_of_starts = [&](std::string_view text) {
+      return std::ranges::any_of(owner.starts,
+                                 [text](const auto& start) { return text.find(start) != std::string_view::npos; });
+    };
+    const auto is_own = [&](std::string_view text) { return owner.of_the_place || is_of_starts(text); };
+    const auto own_facts = [&](const StoredSnapshot& stored, const Facts* facts) {
+      return facts != nullptr && is_own(facts->start) && !owner.given_up.contains(stored.step) ? facts : nullptr;
     };
     const auto all = list();
     std::vector<RetainedSnapshot> sound;
-    for (const auto& stored : all)
-      if (stored.published)
-        if (const auto snapshot = read(stored);
-            snapshot.manifest && is_own(snapshot.manifest->starts.empty() ? "" : snapshot.manifest->starts.back()))
-          sound.push_back(
-              {stored.step, snapshot.manifest->metrics, snapshot.manifest->epoch, snapshot.manifest->written_at});
-    if (sound.empty()) return;
-    const auto kept = retention.keep(sound);
     for (const auto& stored : all) {
-      const bool is_sound =
-          std::any_of(sound.begin(), sound.end(), [&stored](const auto& each) { return each.step == stored.step; });
-      if (is_sound && !kept.contains(stored.step)) remove(stored);
-      if (stored.published || stored.step >= sound.front().step) continue;
-      for (const auto& [file, size] : stored.sizes)
-        if (is_own(file)) storage_->remove(stored.folder + file);
+      if (const auto* facts = own_facts(stored, known_or_read(stored))) sound.push_back(facts->retained);
+      if (retention.last == 0 && !sound.empty()) break;  // all are kept, so that the newest one is all that matters
+    }
+    if (sound.empty()) return;
+    const auto newest = sound.front().step;
+    const auto kept = retention.keep(sound);
+    const auto is_kept = [&](const StoredSnapshot& stored) {
+      return stored.published && (retention.last == 0 || kept.contains(stored.step));
+    };
+    const auto oldest_kept = std::find_if(all.rbegin(), all.rend(), is_kept)->step;
+    for (const auto& stored : all) {
+      if (stored.step >= newest) continue;
+      const auto* facts = own_facts(stored, known(stored));
+      const bool is_past = stored.step < oldest_kept;
+      const auto is_own_or_note = [&](const auto& file) {
+        return is_own(file.first) || file.first == kRejected || file.first == kAttempts;
+      };
+      if (facts != nullptr && !is_kept(stored))
+        remove(stored);
+      else if (facts != nullptr && !stored.set_aside)
+        remove_files(stored, [&](const std::string& file) {
+          return file.starts_with(kShard) && is_own(file) && !facts->files.contains(file);
+        });
+      else if (!stored.published && !stored.set_aside)
+        remove_files(stored, [&](const std::string& file) { return is_of_starts(file) || (is_past && is_own(file)); });
+      else if (!stored.published && is_past && std::ranges::all_of(stored.sizes, is_own_or_note))
+        remove(stored);
     }
   }
 
   Storage& storage() const noexcept { return *storage_; }
 
  private:
+  /// What pruning asks of a snapshot.
+  struct Facts {
+    RetainedSnapshot retained;
+    std::string start;                           ///< That has written it.
+    std::map<std::string, std::uint64_t> files;  ///< With their sizes.
+  };
+
+  void know(const Manifest& manifest) const {
+    auto& facts = known_[manifest.step];
+    facts = {{manifest.step, manifest.metrics, manifest.epoch, manifest.written_at},
+             manifest.starts.empty() ? "" : manifest.starts.back(),
+             {}};
+    for (const auto& file : manifest.files) facts.files.emplace(file.name, file.bytes);
+  }
+  /// None for one that was never read, or is not whole any more.
+  const Facts* known(const StoredSnapshot& stored) const {
+    const auto facts = known_.find(stored.step);
+    if (facts == known_.end() || !stored.published) return nullptr;
+    const auto is_there = [&](const auto& file) {
+      const auto there = stored.sizes.find(file.first);
+      return there != stored.sizes.end() && there->second == file.second;
+    };
+    return std::ranges::all_of(facts->second.files, is_there) ? &facts->second : nullptr;
+  }
+  /// None for one that is damaged.
+  const Facts* known_or_read(const StoredSnapshot& stored) const {
+    if (stored.published && known(stored) == nullptr) read(stored);
+    return known(stored);
+  }
+
+  template <class IsLeft>
+  void remove_files(const StoredSnapshot& stored, const IsLeft& is_left) const {
+    for (const auto& [file, size] : stored.sizes)
+      if (is_left(file)) storage_->remove(stored.folder + file);
+  }
+
   /// None also for one that is damaged.
   std::optional<Manifest> manifest_of(std::int64_t step) const {
-    const auto text = storage_->read_text(folder_of(step) + kManifest, kMostManifestBytes);
+    const auto text = manifest_text(step);
     return text ? understood(*text) : std::nullopt;
+  }
+  /// One that makes no sense is read once more: it may have been damaged on its way here.
+  std::optional<std::string> manifest_text(std::int64_t step) const {
+    const auto read = [&] { return storage_->read_text(folder_of(step) + kManifest, kMostManifestBytes); };
+    auto text = read();
+    if (text && !is_whole_manifest(*text)) text = read();
+    return text;
   }
   static std::optional<Manifest> understood(const std::string& text) {
     try {
@@ -259,6 +332,7 @@ class Snapshots {
   }
 
   static constexpr std::string_view kFront = "step-";
+  static constexpr std::string_view kShard = "rank-";  ///< What a run's own files begin with.
   static constexpr std::uint64_t kMostAttemptsBytes = 100;
   static constexpr int kMostRounds = 10;
 
@@ -275,6 +349,7 @@ class Snapshots {
   }
 
   Storage* storage_;
+  mutable std::map<std::int64_t, Facts> known_;  ///< By their steps: what needs not be read at each save anew.
 };
 
 }  // namespace ddpxx

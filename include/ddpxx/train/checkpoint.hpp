@@ -299,20 +299,21 @@ class Checkpoints {
                                      " was written; older ones are as they were:" + failed};
     writing.publishing.emplace();
     if (group_->rank() != 0) return;
-    *writing.publishing = begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(),
-                                 starts = starts_, given_up = attempt_.given_up(writing.step)] {
-      auto manifest = begun;
-      add_reports(manifest, reports);
-      auto conflict = found_ ? snapshots_.find_later_of_another(manifest, *found_) : std::nullopt;
-      if (!conflict) conflict = publish(manifest, given_up);
-      has_lost_place_ = conflict.has_value();
-      if (conflict) throw Error{Errc::storage, *conflict};
-      try {
-        snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
-      } catch (const Error& error) {
-        log_.warn(std::string{"older snapshots were not removed: "} + error.what());
-      }
-    });
+    *writing.publishing =
+        begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(), starts = starts_,
+               given_up = attempt_.given_up(writing.step), others_given_up = attempt_.given_up_but(writing.step)] {
+          auto manifest = begun;
+          add_reports(manifest, reports);
+          auto conflict = found_ ? snapshots_.find_later_of_another(manifest, *found_) : std::nullopt;
+          if (!conflict) conflict = publish(manifest, given_up);
+          has_lost_place_ = conflict.has_value();
+          if (conflict) throw Error{Errc::storage, *conflict};
+          try {
+            snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts, .given_up = others_given_up});
+          } catch (const Error& error) {
+            log_.warn(std::string{"older snapshots were not removed: "} + error.what());
+          }
+        });
   }
 
   /// Publishes, where a snapshot that this start has given up may still be in the way.
@@ -383,7 +384,11 @@ class Checkpoints {
     std::vector<StoredSnapshot> found;
     on_rank_zero(*group_, Errc::storage, [&] {
       for (auto& stored : snapshots_.list())
-        if (stored.published) found.push_back(std::move(stored));
+        if (stored.published)
+          found.push_back(std::move(stored));
+        else if (!stored.set_aside)
+          log_.warn(storage_->whole_name(stored.folder) + " has no " + Snapshots::kManifest +
+                    " and is no snapshot: its save did not come to its end, or the manifest got lost");
       found_.emplace();
       for (const auto& stored : found) found_->insert(stored.step);
     });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,13 @@ class LoadAttempt {
   std::optional<StoredSnapshot> given_up(std::int64_t step) const {
     const auto stored = std::ranges::find(given_up_, step, &StoredSnapshot::step);
     return stored == given_up_.end() ? std::nullopt : std::optional{*stored};
+  }
+  /// All steps of which that is so, but one.
+  std::set<std::int64_t> given_up_but(std::int64_t step) const {
+    std::set<std::int64_t> steps;
+    for (const auto& stored : given_up_)
+      if (stored.step != step) steps.insert(stored.step);
+    return steps;
   }
 
  private:

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/shard.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/snapshot/state_slice.hpp>
+
+#include "memory_storage.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::ElementsAre;
+
+class Prune : public testing::Test {
+ protected:
+  static std::string shard(const std::string& start) { return "rank-0-of-1." + start + ".safetensors"; }
+
+  void save(std::int64_t step, const std::string& start) {
+    Shard written{shard(start), {whole_slice("x", at::ones({2}))}};
+    written.write(storage_, Snapshots::folder_of(step));
+    Manifest manifest;
+    manifest.step = step;
+    manifest.starts = {start};
+    add_reports(manifest, std::array{written.report()});
+    snapshots_.publish(manifest);
+  }
+  void leave(std::int64_t step, const std::string& file) {
+    storage_.objects[Snapshots::folder_of(step) + file] = "half of it";
+  }
+  void set_aside(std::int64_t step) {
+    for (const auto& stored : snapshots_.list())
+      if (stored.step == step) snapshots_.set_aside(stored);
+  }
+  bool has(std::int64_t step, const std::string& file) const {
+    return storage_.objects.contains(Snapshots::folder_of(step) + file);
+  }
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> published;
+    for (const auto& stored : snapshots_.list())
+      if (stored.published) published.push_back(stored.step);
+    return published;
+  }
+  std::size_t manifests_read() {
+    const auto reads = storage_.reads();
+    storage_.forget_reads();
+    return static_cast<std::size_t>(std::count_if(
+        reads.begin(), reads.end(), [](const ReadRange& read) { return read.name.ends_with(Snapshots::kManifest); }));
+  }
+
+  const std::string kMine = "0123456789ab", kBefore = "111111111111", kYours = "ba9876543210";
+  const std::vector<std::string> starts_{kBefore, kMine};
+  const Snapshots::Owner whole_place_{.of_the_place = true, .starts = starts_};
+  const Snapshots::Owner shared_place_{.of_the_place = false, .starts = starts_};
+  MemoryStorage storage_;
+  Snapshots snapshots_{storage_};
+};
+
+TEST_F(Prune, NeitherCountsNorRemovesWhatWasGivenUp) {
+  for (const auto step : {2, 4, 6}) save(step, kMine);
+  auto owner = whole_place_;
+  owner.given_up = {6};
+  snapshots_.prune({.last = 1}, owner);
+  EXPECT_THAT(steps(), ElementsAre(6, 4)) << "4 is the newest one that anybody would load";
+  snapshots_.prune({.last = 1}, whole_place_);
+  EXPECT_THAT(steps(), ElementsAre(6));
+}
+
+TEST_F(Prune, DoesNotCountWhatHasLostAFileSinceItWasRead) {
+  for (const auto step : {2, 4, 6}) save(step, kMine);
+  storage_.objects.erase(Snapshots::folder_of(6) + shard(kMine));
+  snapshots_.prune({.last = 1}, whole_place_);
+  EXPECT_THAT(steps(), ElementsAre(6, 4));
+}
+
+TEST_F(Prune, LeavesWhatWasSetAsideUntilAllThatIsKeptIsNewer) {
+  for (const auto& owner : {whole_place_, shared_place_}) {
+    storage_.objects.clear();
+    save(2, kMine);
+    save(4, kMine);
+    save(5, kYours);
+    for (const auto step : {4, 5}) {
+      snapshots_.note_attempts(snapshots_.list().front(), 1);
+      set_aside(step);
+    }
+    save(6, kMine);
+    snapshots_.prune({.last = 2}, owner);
+    EXPECT_TRUE(has(4, Snapshots::kRejected)) << "2 is kept";
+    EXPECT_TRUE(has(4, shard(kMine))) << "and it can be looked at";
+    save(8, kMine);
+    snapshots_.prune({.last = 2}, owner);
+    EXPECT_TRUE(storage_.list(Snapshots::folder_of(4)).empty());
+    EXPECT_EQ(storage_.list(Snapshots::folder_of(5)).empty(), owner.of_the_place) << "another run's";
+  }
+}
+
+TEST_F(Prune, RemovesWhatAKilledSaveHasLeftBesideTheOneThatTookItsPlace) {
+  for (const auto& owner : {whole_place_, shared_place_}) {
+    storage_.objects.clear();
+    for (const auto step : {4, 6}) {
+      save(step, kMine);
+      leave(step, shard(kBefore));
+      leave(step, shard(kYours));
+      leave(step, "notes.txt");
+    }
+    snapshots_.prune({.last = 0}, owner);
+    EXPECT_TRUE(has(4, shard(kMine)));
+    EXPECT_TRUE(has(4, "notes.txt")) << "no run's";
+    EXPECT_FALSE(has(4, shard(kBefore)));
+    EXPECT_EQ(has(4, shard(kYours)), !owner.of_the_place);
+    EXPECT_TRUE(has(6, shard(kBefore))) << "of the newest one: may be being written";
+  }
+}
+
+TEST_F(Prune, RemovesWhatItsStartsDidNotFinishAndLaterWhatNobodyKnows) {
+  save(2, kMine);
+  leave(3, shard(kBefore));
+  leave(4, shard(kYours));
+  for (const auto step : {6, 8}) save(step, kMine);
+  leave(10, shard(kMine));
+  snapshots_.prune({.last = 3}, whole_place_);
+  EXPECT_FALSE(has(3, shard(kBefore)));
+  EXPECT_TRUE(has(4, shard(kYours))) << "a snapshot perhaps, that has lost its manifest";
+  EXPECT_TRUE(has(10, shard(kMine)));
+  snapshots_.prune({.last = 1}, shared_place_);
+  EXPECT_TRUE(has(4, shard(kYours)));
+  snapshots_.prune({.last = 1}, whole_place_);
+  EXPECT_FALSE(has(4, shard(kYours)));
+}
+
+TEST_F(Prune, ReadsNoManifestTwice) {
+  constexpr int kSaves = 20;
+  for (const Retention& retention : {Retention{.last = 1, .every_steps = 1}, Retention{.last = 0}}) {
+    storage_.objects.clear();
+    for (int step = 1; step <= kSaves; ++step) save(step, kMine);
+    const Snapshots of_the_next_start{storage_};
+    manifests_read();
+    of_the_next_start.prune(retention, whole_place_);
+    EXPECT_EQ(manifests_read(), retention.last == 0 ? 1U : static_cast<std::size_t>(kSaves));
+    of_the_next_start.prune(retention, whole_place_);
+    EXPECT_EQ(manifests_read(), 0U);
+    EXPECT_THAT(steps(), testing::SizeIs(kSaves));
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
