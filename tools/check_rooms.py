@@ -22,7 +22,7 @@ ROOMS = {
     "core": ([], []),
     "config": (["core"], [r"boost/pfr", r"yaml-cpp/", r"nlohmann/"]),
     "comm": (["core"], [C10D, ATEN]),
-    "data": (["core"], [r"range/v3/", TENSOR, r"ATen/(CPUGeneratorImpl|Parallel)\.h"]),
+    "data": (["core", "storage"], [r"range/v3/", TENSOR, r"ATen/(CPUGeneratorImpl|Parallel)\.h"]),
     "flat": (["core"], [ATEN, AUTOGRAD, MODULE]),
     "nn": (["core", "flat"], [ATEN, AUTOGRAD, MODULE]),
     "optim": (["core", "flat"], [TENSOR]),

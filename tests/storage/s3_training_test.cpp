@@ -1,10 +1,13 @@
 // A training whose snapshots lie behind s3://, as its user starts it.
+#include <array>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <ddpxx/storage/open_storage.hpp>
 
 #include "../launch/started_program.hpp"
 #include "s3_servers.hpp"
@@ -20,7 +23,8 @@ class S3Training : public testing::TestWithParam<const char*> {
   S3Training() {
     const auto server = s3_server(GetParam());
     const auto prefix = s3_place(server, "training").prefix;
-    place_ = "s3://" + server.at("bucket").get<std::string>() + '/' + prefix.substr(0, prefix.size() - 1);
+    bucket_ = server.at("bucket");
+    place_ = "s3://" + bucket_ + '/' + prefix.substr(0, prefix.size() - 1);
     set("AWS_ENDPOINT_URL", server.at("endpoint"));
     set("AWS_REGION", server.at("region"));
     set("AWS_ACCESS_KEY_ID", server.at("access_key"));
@@ -43,6 +47,7 @@ class S3Training : public testing::TestWithParam<const char*> {
     return StartedProgram{{program_folder() + "/ddpxx", "snapshot", command, place_}}.wait();
   }
 
+  std::string bucket_;
   std::string place_;
 
  private:
@@ -61,6 +66,28 @@ TEST_P(S3Training, SavesAndGoesOnAtAnotherWorldSizeWithAnotherStrategy) {
   EXPECT_EQ(list.code, 0) << list.err;
   EXPECT_THAT(list.out, AllOf(HasSubstr(" 6 "), HasSubstr(" 4 ")));
   EXPECT_EQ(tool("verify").code, 0);
+}
+
+TEST_P(S3Training, ReadsItsTextFromABucketAsFromADisk) {
+  const auto texts = open_storage(place_ + "/texts");
+  texts->write("1.txt", std::array{bytes_of(std::string(1000, 'a'))});
+  texts->write("2.txt", std::array{bytes_of(std::string(1000, 'a') + "bcdefgh")});
+  const auto disk = train(2, {"training.max_steps=2", "training.save_dir="});
+  ASSERT_EQ(disk.code, 0) << disk.err;
+  const auto bucket = train(2, {"training.max_steps=2", "training.save_dir=", "data.path=" + place_ + "/texts"});
+  ASSERT_EQ(bucket.code, 0) << bucket.err;
+  EXPECT_THAT(disk.out + disk.err, HasSubstr("Data has 2007 characters, 8 unique."));
+  EXPECT_THAT(bucket.out + bucket.err, HasSubstr("Data has 2007 characters, 8 unique."));
+  remove_all(*texts);
+}
+
+TEST_P(S3Training, EndsWith3WhereItsTextIsNot) {
+  const auto missing = train(2, {"data.path=" + place_ + "/no.txt"});
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_THAT(missing.err, HasSubstr("there is no object " + place_ + "/no.txt"));
+  const auto nowhere = train(2, {"data.path=s3://ddpxx-no-such-bucket/text"});
+  EXPECT_EQ(nowhere.code, 3);
+  EXPECT_THAT(nowhere.err, AllOf(HasSubstr("s3://ddpxx-no-such-bucket"), HasSubstr("make the bucket")));
 }
 
 TEST_P(S3Training, EndsWith4BeforeItsFirstStepForAWrongSecret) {
