@@ -37,7 +37,8 @@ struct DataConfig {
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&DataConfig::path>("Text: a file, a folder with all below it, or a pattern such as 'books/*.txt'"),
+        field<&DataConfig::path>(
+            "Text: a file, a folder with all below it, a pattern such as 'books/*.txt', or s3://bucket/prefix"),
         field<&DataConfig::block_size>("Characters that the model sees at once", at_least(1), Unit::characters,
                                        Resume::must_match),
         field<&DataConfig::train_split>("Share of the samples to train on; the rest validates", above(0.0),
@@ -51,7 +52,8 @@ struct DataConfig {
                                         Unit::threads, Resume::free));
   }
   std::vector<ddpxx::FieldError> check() const {
-    if (path.empty()) return {{"path", "no text to train on: set data.path=FILE, a folder or a pattern"}};
+    if (path.empty())
+      return {{"path", "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"}};
     return {};
   }
 };

@@ -131,6 +131,8 @@ TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
   const auto empty = folder.file("empty", "");
   EXPECT_NE(error_of(Errc::data, {.path = empty}).find("no text in " + empty), std::string::npos);
   error_of(Errc::config, {.path = ""});
+  const auto bucket = error_of(Errc::config, {.path = "s3://bucket/texts"});  // this program is not linked to ddpxx::s3
+  EXPECT_NE(bucket.find("built without S3"), std::string::npos) << bucket;
 }
 
 TEST_F(CharDatasetTest, NamesBothNumbersWhenABlockIsLongerThanTheText) {

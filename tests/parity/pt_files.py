@@ -4,6 +4,7 @@
     python3 pt_files.py describe FILE...  what torch.load, by its defaults, finds in each file
     python3 pt_files.py train FILE        trains a small model, saves it as minGPT-ddp does, prints the next losses
     python3 pt_files.py resume FILE       goes on from such a snapshot, prints the next losses
+    python3 pt_files.py guide FILE NAME   the same from the guide's layout, with torch.optim.NAME
     python3 pt_files.py gpt2 FILE FILE    a small GPT-2: its weights (safetensors), and ids and logits (.pt)
 """
 import collections
@@ -162,6 +163,15 @@ def main():
         model.load_state_dict(snapshot["model_state"])
         optimizer.load_state_dict(snapshot["optimizer_state"])
         print(*losses(model, optimizer, snapshot))
+    elif task == "guide":
+        model = Small()
+        optimizer = getattr(torch.optim, more[0])(model.parameters())
+        checkpoint = torch.load(path)
+        assert list(checkpoint) == ["model_state_dict", "optimizer_state_dict", "epoch"] and checkpoint["epoch"] == 3
+        model.load_state_dict(checkpoint["model_state_dict"])
+        optimizer.load_state_dict(checkpoint["optimizer_state_dict"])
+        data = {"x": torch.arange(48).view(16, 3) / 48, "y": torch.arange(32).view(16, 2) / 32}
+        print(*losses(model, optimizer, data))
     elif task == "gpt2":
         torch.manual_seed(7)
         model, ids = GPT2(), torch.randint(11, (3, 16))

@@ -22,9 +22,11 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/snapshot/checkpoint_file.hpp>
 #include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
+#include <ddpxx/storage/folder.hpp>
 
 #include "../temporary_folder.hpp"
 #include "python.hpp"
@@ -179,6 +181,50 @@ TEST(PtFiles, PythonGoesOnFromOurTrainingAsWeDo) {
   const auto python = numbers(run_python("pt_files.py", {"resume", ours}));
   ASSERT_EQ(python.size(), 3U);
   for (const auto loss : python) EXPECT_NEAR(step(), loss, 1e-6 * loss);
+}
+
+/// The model of pt_files.py, as LibTorch has it.
+struct Small : torch::nn::Module {
+  torch::nn::Linear first = register_module("first", torch::nn::Linear{3, 8});
+  torch::nn::Linear second = register_module("second", torch::nn::Linear{8, 2});
+};
+
+template <class Optimizer, class Options>
+void expect_python_goes_on(const char* name, const Options& options) {
+  const TemporaryFolder place;
+  Folder folder{place.path()};
+  std::ostringstream printed;
+  Small model;
+  Optimizer optimizer{model.parameters(), options};
+  const auto x = at::arange(48, at::kFloat).view({16, 3}) / 48, y = at::arange(32, at::kFloat).view({16, 2}) / 32;
+  const auto step = [&] {
+    optimizer.zero_grad();
+    const auto loss = at::mse_loss(model.second->forward(at::gelu(model.first->forward(x))), y);
+    loss.backward();
+    optimizer.step();
+    return loss.template item<double>();
+  };
+  for (int i = 0; i < 3; ++i) step();
+  CheckpointFiles{folder, printed}.save_checkpoint(3, model, optimizer, "ours.pt");
+  const auto python = numbers(run_python("pt_files.py", {"guide", (place / "ours.pt").string(), name}));
+  ASSERT_EQ(python.size(), 3U);
+  for (const auto loss : python) EXPECT_NEAR(step(), loss, 1e-6 * loss) << name;
+}
+
+TEST(CheckpointFiles, LetPythonGoOnWithEachOptimizerOfLibTorch) {
+  using torch::optim::AdamOptions, torch::optim::AdamWOptions, torch::optim::SGDOptions;
+  expect_python_goes_on<torch::optim::AdamW>("AdamW", AdamWOptions{1e-2}.betas({0.8, 0.95}).weight_decay(0.2));
+  expect_python_goes_on<torch::optim::Adam>("Adam", AdamOptions{1e-2}.weight_decay(0.1).amsgrad(true));
+  expect_python_goes_on<torch::optim::SGD>("SGD", SGDOptions{1e-1}.momentum(0.9).weight_decay(0.1).nesterov(true));
+}
+
+TEST(CheckpointFiles, RefuseAnOptimizerThatTheyDoNotKnow) {
+  const TemporaryFolder place;
+  Folder folder{place.path()};
+  Small model;
+  const torch::optim::Adagrad optimizer{model.parameters()};
+  EXPECT_THROW(CheckpointFiles{folder}.save_checkpoint(3, model, optimizer, "ours.pt"), Error);
+  EXPECT_FALSE(std::filesystem::exists(place / "ours.pt"));
 }
 
 TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {

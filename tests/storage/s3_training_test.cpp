@@ -1,5 +1,6 @@
 // A training whose snapshots lie behind s3://, as its user starts it.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -10,6 +11,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <ddpxx/storage/open_storage.hpp>
 
 #include "../launch/started_program.hpp"
 #include "s3_servers.hpp"
@@ -129,6 +132,28 @@ TEST_P(S3Training, KilledInMidUploadOfItsSecondSnapshotGoesOnFromTheFirstBitForB
   const auto difference = tool("diff", {"other=" + whole}).out;
   EXPECT_THAT(difference, HasSubstr("training.save_dir: "));
   EXPECT_EQ(std::ranges::count(difference, '\n'), 1) << difference;
+}
+
+TEST_P(S3Training, ReadsItsTextFromABucketAsFromADisk) {
+  const auto texts = open_storage(place_ + "/texts");
+  texts->write("1.txt", std::array{bytes_of(std::string(1000, 'a'))});
+  texts->write("2.txt", std::array{bytes_of(std::string(1000, 'a') + "bcdefgh")});
+  const auto disk = train(2, {"training.max_steps=2", "training.save_dir="});
+  ASSERT_EQ(disk.code, 0) << disk.err;
+  const auto bucket = train(2, {"training.max_steps=2", "training.save_dir=", "data.path=" + place_ + "/texts"});
+  ASSERT_EQ(bucket.code, 0) << bucket.err;
+  EXPECT_THAT(disk.out + disk.err, HasSubstr("Data has 2007 characters, 8 unique."));
+  EXPECT_THAT(bucket.out + bucket.err, HasSubstr("Data has 2007 characters, 8 unique."));
+  remove_all(*texts);
+}
+
+TEST_P(S3Training, EndsWith3WhereItsTextIsNot) {
+  const auto missing = train(2, {"data.path=" + place_ + "/no.txt"});
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_THAT(missing.err, HasSubstr("there is no object " + place_ + "/no.txt"));
+  const auto nowhere = train(2, {"data.path=s3://ddpxx-no-such-bucket/text"});
+  EXPECT_EQ(nowhere.code, 3);
+  EXPECT_THAT(nowhere.err, AllOf(HasSubstr("s3://ddpxx-no-such-bucket"), HasSubstr("make the bucket")));
 }
 
 TEST_P(S3Training, EndsWith4BeforeItsFirstStepForAWrongSecret) {

@@ -170,6 +170,19 @@ TEST(TheRunFolder, IsNeverTheWorkingDirectory) {
   EXPECT_TRUE(make_run_folder(".", kRecord, alone).empty());
 }
 
+TEST(TheRunFolder, IsNoneOfABucket) {
+  spawn_ranks(2, [](Group& group) {
+    try {
+      make_run_folder("s3://bucket/%Y", kRecord, group);
+      ADD_FAILURE() << "made";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find("run_folder=s3://bucket/%Y"), std::string::npos) << error.what();
+    }
+  });
+  EXPECT_FALSE(std::filesystem::exists("s3:"));
+}
+
 TEST(TheRunFolder, IsTheOneThatASweepGives) {
   const TemporaryFolder folder;
   const Variable given{"DDPXX_RUN_FOLDER", folder.path().string()};

@@ -19,6 +19,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/data/char_dataset_config.hpp>
 #include <ddpxx/data/concept.hpp>
+#include <ddpxx/data/stored_text.hpp>
 #include <ddpxx/data/text_files.hpp>
 #include <ddpxx/data/utf8.hpp>
 
@@ -28,7 +29,7 @@ namespace ddpxx {
 /// a Unicode code point; its id is its rank among the different characters of the text. One, two or four bytes a
 /// character stay in memory.
 /// Errors  `data` when there is no text at the path, it cannot be read, or it is too short for one sample; `config` for
-///         a setting outside its range.
+///         a setting outside its range, and for s3:// in a program that is not linked to ddpxx::s3.
 /// Source  minGPT-ddp's char_dataset.py.
 class CharDataset {
  public:
@@ -70,14 +71,17 @@ class CharDataset {
 };
 
 inline CharDataset::CharDataset(const Config& config) : config_{config} {
-  if (config.path.empty()) throw Error{Errc::config, "no text to train on: path names no file, folder or pattern"};
+  if (config.path.empty())
+    throw Error{Errc::config, "no text to train on: path names no file, folder, pattern or s3://bucket/prefix"};
   if (config.block_size < 1 || config.max_bytes < 0 || !(config.truncate > 0.0 && config.truncate <= 1.0))
     throw Error{Errc::config, "block_size must be at least 1, truncate in (0, 1], max_bytes at least 0"}
         .with("block_size", config.block_size)
         .with("truncate", config.truncate)
         .with("max_bytes", config.max_bytes);
 
-  const auto memory = read_text(find_text_files(config.path), static_cast<std::size_t>(config.max_bytes));
+  const auto most = static_cast<std::size_t>(config.max_bytes);
+  const auto memory =
+      is_stored(config.path) ? read_stored_text(config.path, most) : read_text(find_text_files(config.path), most);
   std::string_view text = memory;
   if (text.empty()) throw Error{Errc::data, "there is no text in " + config.path};
   if (config.truncate < 1.0) {

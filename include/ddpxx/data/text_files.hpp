@@ -62,13 +62,14 @@ inline std::vector<std::string> find_text_files(const std::string& path) {
   return files;
 }
 
-/// The files' text, one after the other; of all of it the first `max_bytes` (0: all), less a character cut in two.
-/// Errors  `data` for a file that cannot be read.
-inline std::string read_text(const std::vector<std::string>& files, std::size_t max_bytes) {
+/// The texts of files or objects, one after the other; of all of it the first `max_bytes` (0: all), less a character
+/// cut in two. `read_front(file, most)` returns what a file begins with.
+template <class Files, class ReadFront>
+std::string join_texts(const Files& files, std::size_t max_bytes, ReadFront&& read_front) {
   const auto most = max_bytes == 0 ? std::numeric_limits<std::size_t>::max() : max_bytes;
   std::string text;
   for (const auto& file : files) {
-    auto part = read_file(file, Errc::data, most - text.size());
+    auto part = read_front(file, most - text.size());
     if (text.empty())
       text = std::move(part);  // a single file is not copied
     else
@@ -78,6 +79,12 @@ inline std::string read_text(const std::vector<std::string>& files, std::size_t 
     break;
   }
   return text;
+}
+
+/// Errors  `data` for a file that cannot be read.
+inline std::string read_text(const std::vector<std::string>& files, std::size_t max_bytes) {
+  return join_texts(files, max_bytes,
+                    [](const std::string& file, std::size_t most) { return read_file(file, Errc::data, most); });
 }
 
 }  // namespace ddpxx

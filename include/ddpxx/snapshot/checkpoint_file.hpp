@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <iostream>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -12,6 +13,8 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
+#include <ddpxx/snapshot/torch_state.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
@@ -24,8 +27,19 @@ class CheckpointFiles {
   /// `storage` must outlive this.
   explicit CheckpointFiles(Storage& storage, std::ostream& out = std::cout) : storage_{&storage}, out_{&out} {}
 
-  /// Replaces the file and prints where it is. `optimizer` is a state_dict() as optimizer_to_python makes it, or none.
-  /// Errors  `storage`; the old file is then untouched.
+  /// Files s3://bucket/prefix/filename. Errors  `config` where there can be no such place, or no S3 in this program.
+  explicit CheckpointFiles(const std::string& bucket, const std::string& prefix = "checkpoints",
+                           std::ostream& out = std::cout)
+      : own_{open_storage("s3://" + bucket + '/' + prefix)}, storage_{own_.get()}, out_{&out} {}
+
+  /// Replaces the file by the state of a model and its optimizer (AdamW, Adam or SGD), and prints where it is.
+  /// Errors  `storage`; the old file is then untouched. `config` for another optimizer.
+  void save_checkpoint(std::int64_t epoch, const torch::nn::Module& model, const torch::optim::Optimizer& optimizer,
+                       const std::string& filename) {
+    save_checkpoint(epoch, state_dict(model), state_dict(optimizer), filename);
+  }
+
+  /// The same for states at hand: `optimizer` is a state_dict() as optimizer_to_python makes it, or none.
   void save_checkpoint(std::int64_t epoch, NamedTensors model, PickleValue optimizer, const std::string& filename) {
     const auto bytes =
         pack_pt(to_python(TrainingCheckpoint{CheckpointLayout::guide, std::move(model), std::move(optimizer), epoch}));
@@ -50,6 +64,7 @@ class CheckpointFiles {
   }
 
  private:
+  std::unique_ptr<Storage> own_;  // of a bucket
   Storage* storage_;
   std::ostream* out_;
 };

@@ -65,6 +65,7 @@ struct AdamWSettings {
   double epsilon = 1e-8;
   double weight_decay = 0.0;
   PythonAdam optimizer = PythonAdam::adamw;
+  bool amsgrad = false;
 };
 PickleDict to_python(const AdamWSettings& settings);
 
@@ -149,7 +150,7 @@ inline PickleDict to_python(const AdamWSettings& settings) {
       .add("betas", PickleTuple{{settings.beta1, settings.beta2}})
       .add("eps", settings.epsilon)
       .add("weight_decay", settings.weight_decay)
-      .add("amsgrad", false)
+      .add("amsgrad", settings.amsgrad)
       .add("maximize", false)
       .add("foreach", {})
       .add("capturable", false)

@@ -32,7 +32,7 @@ namespace ddpxx {
 /// config_hash). Returns its path; empty when there is neither a pattern nor a sweep, or when the pattern is the
 /// working directory, which is no run's own.
 /// Ranks   Collective: rank 0 makes it, all are told.
-/// Errors  `config` on every rank when it cannot be made.
+/// Errors  `config` on every rank when it cannot be made, or is none of a disk.
 inline std::filesystem::path make_run_folder(const std::string& pattern, const ConfigRecord& record,
                                              const Group& group);
 
@@ -152,6 +152,10 @@ inline std::filesystem::path own_folder(const std::string& pattern) {
 
 inline std::filesystem::path make_folder_and_record(const std::string& pattern, const ConfigRecord& record) {
   const auto given = environment("DDPXX_RUN_FOLDER");
+  if (pattern.find("://") != std::string::npos)
+    throw Error{Errc::config, "run_folder=" + pattern +
+                                  ": a run's folder is one of a disk, since files grow there line by line; "
+                                  "training.save_dir may lie behind s3://"};
   auto own = std::filesystem::path{pattern}.lexically_normal();
   if (!own.has_filename()) own = own.parent_path();  // of outputs/%F/
   if (!given && (own.empty() || own == ".")) return {};

@@ -1,0 +1,62 @@
+// ddpxx/data/stored_text.hpp — the text behind s3://bucket/...: an object, those below a prefix, or those that match a
+// pattern.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <fnmatch.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/text_files.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+
+namespace ddpxx {
+
+/// Whether a path names a place such as s3://bucket/prefix, and no file.
+inline bool is_stored(std::string_view path) { return path.find("://") != std::string_view::npos; }
+
+/// The text of the objects that `place` names, one after the other, sorted by their names: all below it; else the one
+/// of this very name, or those that it matches as find_text_files' patterns do. Of all of it the first `max_bytes`
+/// (0: all), less a character cut in two.
+/// Errors  `data` when there is none, or it cannot be read; `config` for a place that this program cannot reach.
+inline std::string read_stored_text(const std::string& place, std::size_t max_bytes);
+
+namespace detail {
+
+inline std::string read_objects(Storage& storage, const std::vector<StoredObject>& objects, std::size_t max_bytes) {
+  return join_texts(objects, max_bytes, [&storage](const StoredObject& object, std::size_t most) {
+    std::string text(static_cast<std::size_t>(std::min<std::uint64_t>(object.size, most)), '\0');
+    storage.read(object.name, 0, std::as_writable_bytes(std::span{text}));
+    return text;
+  });
+}
+
+}  // namespace detail
+
+inline std::string read_stored_text(const std::string& place, std::size_t max_bytes) {
+  const auto below = open_storage(place);
+  const auto slash = place.find('/', place.find("://") + 3);
+  try {
+    if (const auto objects = below->list(""); !objects.empty()) return detail::read_objects(*below, objects, max_bytes);
+    if (slash != std::string::npos) {
+      const auto bucket = open_storage(place.substr(0, slash));
+      const auto name = place.substr(slash + 1);
+      auto objects = bucket->list(name.substr(0, name.find_first_of("*?[")));
+      std::erase_if(objects, [&name](const StoredObject& object) {
+        constexpr int kAsPaths = FNM_PATHNAME | FNM_PERIOD | FNM_LEADING_DIR;  // what is below a match counts, too
+        return object.name != name && ::fnmatch(name.c_str(), object.name.c_str(), kAsPaths) != 0;
+      });
+      if (!objects.empty()) return detail::read_objects(*bucket, objects, max_bytes);
+    }
+  } catch (const Error& error) {
+    throw Error{Errc::data, error.what()};
+  }
+  throw Error{Errc::data, "there is no object " + place + ", and none below it"};
+}
+
+}  // namespace ddpxx
