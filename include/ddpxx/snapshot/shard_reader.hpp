@@ -38,7 +38,7 @@ struct WantedBytes {
 
 /// What reading holds in memory besides the slices.
 struct ReadSizes {
-  std::uint64_t piece = std::uint64_t{32} << 20;     ///< Bytes of one read; four of them are held.
+  std::uint64_t piece = std::uint64_t{16} << 20;     ///< Bytes of one read; four of them are held.
   std::uint64_t on_host = std::uint64_t{256} << 20;  ///< Bytes on their way to another device.
 };
 
