@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,11 +87,26 @@ inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::st
   return settings;
 }
 
-/// What torch.optim calls it. AdamW and Adam of older versions cannot be told apart.
+/// What torch.optim calls it; empty for AdamW and Adam of older versions, which cannot be told apart.
 inline std::string optimizer_name(const ddpxx::PickleDict& group) {
   if (group.find("momentum") != nullptr) return "SGD";
-  const auto* decoupled = group.find("decoupled_weight_decay");
-  return decoupled != nullptr && decoupled->get_if<bool>() != nullptr && !*decoupled->get_if<bool>() ? "Adam" : "AdamW";
+  const auto* value = group.find("decoupled_weight_decay");
+  const auto* decoupled = value != nullptr ? value->get_if<bool>() : nullptr;
+  if (decoupled == nullptr) return "";
+  return *decoupled ? "AdamW" : "Adam";
+}
+
+/// How many steps the file says were done; none where it does not say so, as with SGD.
+/// Errors  `storage` for what is no count.
+inline std::optional<std::int64_t> steps_in(const std::map<std::string, at::Tensor>& tensors) {
+  const auto found = tensors.find("optimizer.step");
+  if (found == tensors.end()) return std::nullopt;
+  constexpr double kMost = 9007199254740992.0;  // 2^53: from there on not every count is a double
+  const auto steps = found->second.item<double>();
+  if (!(steps >= 0 && steps < kMost) || steps != std::floor(steps))
+    throw ddpxx::Error{ddpxx::Errc::storage,
+                       "the optimizer's step is " + std::to_string(steps) + ", which is no count"};
+  return static_cast<std::int64_t>(steps);
 }
 
 /// What an optimizer steps; of BatchNorm's tensors not those that it counts by itself.
@@ -98,6 +116,9 @@ inline bool is_parameter(std::string_view name, const at::Tensor& tensor) {
 
 /// The model and where the run stood: its epoch begins anew.
 inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
+  if (checkpoint.epoch < 0)
+    throw ddpxx::Error{ddpxx::Errc::storage,
+                       "its epoch is " + std::to_string(checkpoint.epoch) + ", which is no count"};
   ddpxx::Snapshot snapshot;
   snapshot.epoch = checkpoint.epoch;
   ddpxx::remove_masks(checkpoint.model);
@@ -112,13 +133,13 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
 }
 
 /// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, or one in the model's order. Where
-/// the file has no state, Adam's is that before the first step, so that a run can begin with it.
-/// Errors  `storage` where parameters and moments do not fit together.
+/// the file has no state, Adam's is that before the first step, so that a run can begin with it. `steps` is what the
+/// file does not say of SGD; below 1 nobody has said it.
+/// Errors  `storage` where parameters and moments do not fit together, `config` where the number of steps is missing.
 template <class Tell>
 void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
-                   Tell&& tell) {
+                   std::int64_t steps, Tell&& tell) {
   const auto saved = groups_in(checkpoint.optimizer);
-  snapshot.optimizer = "AdamW";
   if (!saved.empty()) {
     const auto& first = saved[0].get<ddpxx::PickleDict>("a group");
     snapshot.settings = settings_in(first, file);
@@ -130,11 +151,12 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
     snapshot.tensors.merge(ddpxx::optimizer_from_python(
         checkpoint.optimizer, python_optimizer::groups(snapshot, layout, ddpxx::AdamWSettings{})));
   }
-  if (const auto step = snapshot.tensors.find("optimizer.step"); step != snapshot.tensors.end())
-    snapshot.step = static_cast<std::int64_t>(step->second.item<double>());
   const bool is_adam = snapshot.optimizer != "SGD";
+  snapshot.step = steps_in(snapshot.tensors).value_or(is_adam ? 0 : std::max<std::int64_t>(steps, 0));
+  if (snapshot.step == 0 && !is_adam)  // with its first step SGD makes its momentum anew
+    throw ddpxx::Error{ddpxx::Errc::config, "SGD's state does not say after how many steps it was saved: set step=N"};
   if (snapshot.step == 0 && is_adam) {
-    tell("the file has no optimizer's state: " + snapshot.optimizer + " begins anew, at step 0");
+    tell("the file has no optimizer's state: it begins anew, at step 0");
     snapshot.tensors.insert_or_assign("optimizer.step", at::zeros({}));
   }
   for (const auto& [name, decays] : snapshot.parameters)

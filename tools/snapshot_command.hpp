@@ -283,7 +283,7 @@ class SnapshotCommands {
     try {
       const auto checkpoint = ddpxx::from_python(value);
       auto snapshot = python_checkpoint::to_snapshot(checkpoint);
-      if (wants_all()) python_checkpoint::add_optimizer(snapshot, checkpoint, place_, print);
+      if (wants_all()) python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments_.step, print);
       return snapshot;
     } catch (const ddpxx::Error& error) {
       throw ddpxx::Error{error.code(), place_ + ": " + error.what()};

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
@@ -40,6 +41,10 @@ class MemoryStorage final : public Storage {
     const std::lock_guard lock{mutex_};
     std::sort(reads_.begin(), reads_.end());
     return reads_;
+  }
+  void put(const std::string& name, std::string content) {
+    const std::lock_guard lock{mutex_};
+    objects[name] = std::move(content);
   }
   void forget_reads() { reads_.clear(); }
   std::size_t most_at_once() const { return most_at_once_; }

@@ -139,6 +139,23 @@ TEST_F(Prune, RemovesWhatItsStartsDidNotFinishAndLaterWhatNobodyKnows) {
   EXPECT_FALSE(has(4, shard(kYours)));
 }
 
+TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
+  for (const auto step : {2, 4}) save(step, kMine);
+  set_aside(4);
+  const Snapshots others{storage_};  // this one does not come to know of it
+  Shard written{shard(kYours), {whole_slice("x", at::zeros({2}))}};
+  written.write(storage_, Snapshots::folder_of(4));
+  Manifest manifest;
+  manifest.step = 4;
+  manifest.starts = {kYours};
+  add_reports(manifest, std::array{written.report()});
+  others.publish(manifest);
+  for (const auto step : {6, 8}) save(step, kMine);
+  snapshots_.prune({.last = 1}, shared_place_);
+  EXPECT_THAT(steps(), ElementsAre(8, 4));
+  EXPECT_TRUE(has(4, shard(kYours)));
+}
+
 TEST_F(Prune, ReadsNoManifestTwice) {
   constexpr int kSaves = 20;
   for (const Retention& retention : {Retention{.last = 1, .every_steps = 1}, Retention{.last = 0}}) {

@@ -292,11 +292,46 @@ TEST_F(SnapshotTool, GivesAFileWithoutAnOptimizerANewOne) {
   ASSERT_EQ(tool("convert", {"to=" + file, "layout=torchrun_tutorial"}).code, 0);
   const auto ended = tool_at(file, "convert", {"to=" + place});
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("no optimizer's state: AdamW begins anew, at step 0"));
+  EXPECT_THAT(ended.out, HasSubstr("no optimizer's state: it begins anew, at step 0"));
   const auto snapshot = load_snapshot(place).value();
   EXPECT_EQ(snapshot.epoch, 2);
   EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg_sq.weight"), at::zeros({3, 4})));
   EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.step"), at::zeros({})));
+}
+
+TEST_F(SnapshotTool, AsksForTheStepThatSGDsFilesDoNotTell) {
+  auto sgd = snapshot_of(300);
+  std::erase_if(sgd.tensors, [](const auto& each) { return each.first.starts_with("optimizer."); });
+  for (const auto& [name, decays] : sgd.parameters)
+    sgd.tensors.emplace("optimizer.momentum_buffer." + name,
+                        at::full_like(sgd.tensors.at("model." + name), static_cast<double>(name[0])));
+  sgd.optimizer = "SGD";
+  save_snapshot(folder_ / "run", sgd);
+  const auto file = (folder_ / "sgd.pt").string(), place = (folder_ / "sgd").string();
+  ASSERT_EQ(tool("convert", {"to=" + file, "layout=guide"}).code, 0);
+  const auto refused = tool_at(file, "convert", {"to=" + place});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("sgd.pt: SGD's state"), HasSubstr("set step=N")));
+  const auto ended = tool_at(file, "convert", {"to=" + place, "step=300"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto snapshot = load_snapshot(place).value();
+  EXPECT_EQ(snapshot.step, 300);
+  EXPECT_EQ(snapshot.optimizer, "SGD");
+  for (const auto& [name, tensor] : sgd.tensors) EXPECT_TRUE(at::equal(snapshot.tensors.at(name), tensor)) << name;
+}
+
+TEST_F(SnapshotTool, RefusesStepsAndEpochsOfAFileThatAreNoCounts) {
+  const auto file = (folder_ / "odd.pt").string(), place = (folder_ / "odd").string();
+  auto odd = snapshot_of(300);
+  odd.tensors.insert_or_assign("optimizer.step", at::full({}, 0.5));
+  save_snapshot(folder_ / "run", odd);
+  ASSERT_EQ(tool("convert", {"to=" + file, "layout=guide"}).code, 0);
+  EXPECT_THAT(tool_at(file, "convert", {"to=" + place}).err, HasSubstr("step is 0.500000, which is no count"));
+  auto checkpoint = from_python(read_pt(file));
+  checkpoint.epoch = -1;
+  write_pt(file, to_python(checkpoint));
+  EXPECT_THAT(tool_at(file, "convert", {"to=" + place}).err, HasSubstr("epoch is -1, which is no count"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "odd"));
 }
 
 TEST_F(SnapshotTool, SaysWhereAFilesOptimizerDoesNotFitItsModel) {

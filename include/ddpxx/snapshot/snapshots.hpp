@@ -243,11 +243,11 @@ class Snapshots {
       const auto is_own_or_note = [&](const auto& file) {
         return is_own(file.first) || file.first == kRejected || file.first == kAttempts;
       };
-      if (facts != nullptr && !is_kept(stored))
-        remove(stored);
-      else if (facts != nullptr && !stored.set_aside)
+      if (facts != nullptr && !is_kept(stored)) {
+        if (is_written_by(facts->start, stored.step)) remove(stored);
+      } else if (facts != nullptr && !stored.set_aside)
         remove_files(stored, [&](const std::string& file) {
-          return file.starts_with(kShard) && is_own(file) && !facts->files.contains(file);
+          return is_shard(file) && is_own(file) && !facts->files.contains(file);
         });
       else if (!stored.published && !stored.set_aside)
         remove_files(stored, [&](const std::string& file) { return is_of_starts(file) || (is_past && is_own(file)); });
@@ -288,6 +288,15 @@ class Snapshots {
     if (stored.published && known(stored) == nullptr) read(stored);
     return known(stored);
   }
+
+  /// Whether the manifest is that start's now: what is known of it may be past.
+  bool is_written_by(const std::string& start, std::int64_t step) const {
+    const auto manifest = manifest_of(step);
+    return manifest && (manifest->starts.empty() ? "" : manifest->starts.back()) == start;
+  }
+
+  /// What ranks write, or `save_snapshot`.
+  static bool is_shard(std::string_view file) { return file.starts_with("rank-") || file.starts_with("all."); }
 
   template <class IsLeft>
   void remove_files(const StoredSnapshot& stored, const IsLeft& is_left) const {
@@ -332,7 +341,6 @@ class Snapshots {
   }
 
   static constexpr std::string_view kFront = "step-";
-  static constexpr std::string_view kShard = "rank-";  ///< What a run's own files begin with.
   static constexpr std::uint64_t kMostAttemptsBytes = 100;
   static constexpr int kMostRounds = 10;
 

@@ -231,8 +231,9 @@ void S3Storage::each_page(S3Client& client, const Deed& deed, const std::string&
 inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
   std::vector<StoredObject> found;
   const auto take = [&](const std::string& page) {
+    const bool is_encoded = has_encoded_keys(page);
     for (const auto entry : xml_elements(page, "Contents")) {
-      const auto key = listed_key(page, entry, "Key");
+      const auto key = listed_key(entry, "Key", is_encoded);
       if (!key.starts_with(place_.prefix)) continue;
       auto name = key.substr(place_.prefix.size());
       // What ends with a '/' is a folder that a browser of buckets made; a dot in front marks a probe.
@@ -272,12 +273,13 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
   const auto oldest = std::chrono::system_clock::now() - age;
   std::vector<Upload> left;
   const auto take = [&](const std::string& page) {
+    const bool is_encoded = has_encoded_keys(page);
     for (const auto entry : xml_elements(page, "Upload")) {
       const auto text = xml_text(entry, "Initiated");
       const auto cursor = s3_cursor(text);
       aws_date_time began{};
       if (aws_date_time_init_from_str_cursor(&began, &cursor, AWS_DATE_FORMAT_ISO_8601) != AWS_OP_SUCCESS) continue;
-      auto key = listed_key(page, entry, "Key");
+      auto key = listed_key(entry, "Key", is_encoded);
       const std::chrono::milliseconds since{aws_date_time_as_millis(&began)};
       if (key.starts_with(place_.prefix) && since <= oldest.time_since_epoch())
         left.push_back({std::move(key), xml_text(entry, "UploadId")});
@@ -287,7 +289,7 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
             "uploads=&encoding-type=url&max-uploads=" + std::to_string(client.config().page_keys) +
                 "&prefix=" + percent_encode(place_.prefix),
             take, [](const std::string& page) {
-              const auto key = listed_key(page, page, "NextKeyMarker");
+              const auto key = listed_key(page, "NextKeyMarker", has_encoded_keys(page));
               const auto id = xml_text(page, "NextUploadIdMarker");
               return key.empty() ? key
                                  : "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);

@@ -102,11 +102,13 @@ inline std::string xml_text(std::string_view xml, const std::string& tag) {
   return found.empty() ? std::string{} : xml_unescape(found.front());
 }
 
-/// A key in a page of a listing, where `xml` is the page or an entry of it: percent-encoded only if the page says so,
-/// since a server may pass over the wish.
-inline std::string listed_key(std::string_view page, std::string_view xml, const std::string& tag) {
+/// Whether the keys in a page of a listing are percent-encoded: a server may pass over the wish.
+inline bool has_encoded_keys(std::string_view page) { return xml_text(page, "EncodingType") == "url"; }
+
+/// A key in such a page, or in an entry of it.
+inline std::string listed_key(std::string_view xml, const std::string& tag, bool is_encoded) {
   auto text = xml_text(xml, tag);
-  return xml_text(page, "EncodingType") == "url" ? percent_decode(text) : text;
+  return is_encoded ? percent_decode(text) : text;
 }
 
 }  // namespace ddpxx

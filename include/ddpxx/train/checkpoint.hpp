@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <system_error>
@@ -41,6 +40,7 @@
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/snapshot/start_name.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/load_attempt.hpp>
 #include <ddpxx/train/run_state.hpp>
@@ -85,7 +85,7 @@ class Checkpoints {
             "cause", error.what());
       }
     });
-    starts_.push_back(broadcast_text(new_name(), group));
+    starts_.push_back(broadcast_text(draw_start_name(), group));
   }
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
@@ -461,14 +461,6 @@ class Checkpoints {
   static std::string host_name() {
     std::array<char, 256> name{};
     return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unknown host";
-  }
-
-  /// Twelve hexadecimal digits.
-  static std::string new_name() {
-    std::random_device random;
-    std::string name;
-    for (int i = 0; i < 12; ++i) name += "0123456789abcdef"[random() & 0xFU];
-    return name;
   }
 
   /// Takes what is under way as far as that goes without waiting; true if nothing is under way any more.
