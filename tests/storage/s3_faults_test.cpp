@@ -220,6 +220,22 @@ TEST_P(S3Faults, AbortsUploadsThatALostReplyLeftBehind) {
   uploads_left_ = 1;  // for TearDown
 }
 
+TEST_P(S3Faults, FindsUploadsOnEveryPageOfTheirList) {
+  for (const auto& [name, lost] : {std::pair{"object+1", 3}, {"object+2", 2}}) {
+    proxy_.rule({{"method", "POST"}, {"path", "uploads"}, {"action", "lost_reply"}, {"times", lost}});
+    write(name, large_);
+  }
+  proxy_.no_rule();
+  auto config = config_;
+  config.page_keys = 2;
+  S3Storage paged{place_, config};
+  EXPECT_EQ(paged.abort_uploads_older_than(std::chrono::seconds{-3600}), 5);
+  std::int64_t pages = 0;
+  for (const auto& request : proxy_.requests())
+    if (request.at("path").get<std::string>().find("max-uploads=2") != std::string::npos) ++pages;
+  EXPECT_GE(pages, 3);
+}
+
 TEST_P(S3Faults, SweepsOldUploadsOfThisPlaceBeforeWork) {
   proxy_.rule({{"method", "POST"}, {"path", "uploads"}, {"action", "lost_reply"}, {"times", 1}});
   write("object", large_);

@@ -1,6 +1,7 @@
 // storage_test.cpp — what every storage promises, on a disk and on real S3 servers.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -254,11 +255,27 @@ TEST_P(StorageContract, NamesPlaceAndObject) {
   EXPECT_THAT(storage().whole_name("a"), testing::StartsWith(storage().whole_name("")));
 }
 
-class S3Pages : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(, S3Pages, testing::Values("ceph", "seaweedfs"),
+class S3Servers : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(, S3Servers, testing::Values("ceph", "seaweedfs"),
                          [](const auto& server) { return server.param; });
 
-TEST_P(S3Pages, GoOnWhereTheLastOneEnded) {
+TEST_P(S3Servers, TakeAnObjectOf300MBInPartsAsLargeAsTrainingSendsThem) {
+  const auto server = s3_server(GetParam());
+  auto config = s3_config(server);
+  config.part_bytes = S3Config{}.part_bytes;
+  config.stall_timeout = std::chrono::seconds{10};
+  S3Storage storage{s3_place(server, "large"), config};
+  const auto content = pattern(300'000'000);
+  const auto all = std::span{content};
+  const std::array<Bytes, 3> parts{all.first(100'000'001), all.subspan(100'000'001, 99), all.subspan(100'000'100)};
+  storage.write("object", parts);
+  std::vector<std::byte> back(content.size());
+  storage.read("object", 0, back);
+  EXPECT_TRUE(same_bytes(back, content));
+  remove_all(storage);
+}
+
+TEST_P(S3Servers, GiveListsPageByPage) {
   const auto server = s3_server(GetParam());
   const FaultProxy proxy{server};
   proxy.no_rule();

@@ -285,15 +285,16 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
         left.push_back({std::move(key), xml_text(entry, "UploadId")});
     }
   };
-  each_page(client, deed, "ListMultipartUploads",
-            "uploads=&encoding-type=url&max-uploads=" + std::to_string(client.config().page_keys) +
-                "&prefix=" + percent_encode(place_.prefix),
-            take, [](const std::string& page) {
-              const auto key = listed_key(page, "NextKeyMarker", has_encoded_keys(page));
-              const auto id = xml_text(page, "NextUploadIdMarker");
-              return key.empty() ? key
-                                 : "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);
-            });
+  // Without encoding-type: Ceph 16 would encode the keys of this list, and not say so.
+  each_page(
+      client, deed, "ListMultipartUploads",
+      "uploads=&max-uploads=" + std::to_string(client.config().page_keys) + "&prefix=" + percent_encode(place_.prefix),
+      take, [](const std::string& page) {
+        const auto key = listed_key(page, "NextKeyMarker", has_encoded_keys(page));
+        const auto id = xml_text(page, "NextUploadIdMarker");
+        if (key.empty() && id.empty()) return std::string{};  // SeaweedFS goes by the id alone
+        return "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);
+      });
   for (const auto& upload : left) {
     const auto reply = client.send({.operation = "AbortMultipartUpload",
                                     .method = "DELETE",
