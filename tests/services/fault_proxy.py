@@ -180,7 +180,8 @@ class Proxy:
                 head = await Head.read(reader)
                 method, path, _ = head.start.split(" ", 2)
                 rule = next((rule for rule in self.rules if rule.hit(method, path)), Rule({}))
-                entry = {"method": method, "path": path, "action": rule.action, "status": None}
+                entry = {"method": method, "path": path, "host": head.fields.get("host", ""),
+                         "action": rule.action, "status": None}
                 self.requests.append(entry)
                 await asyncio.sleep(rule.wanted.get("delay", 0))
                 if not await self.exchange(reader, writer, head, method, rule, entry):

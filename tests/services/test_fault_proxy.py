@@ -128,6 +128,7 @@ class FaultProxy(unittest.TestCase):
         self.assertEqual(self.put(Expect="100-continue")[0], 200)
         self.assertEqual(self.hits(), [0, 0])
         self.assertEqual([r["status"] for r in self.requests()], [200, 200, 200, 404, 200, 200])
+        self.assertEqual({"http://" + r["host"] for r in self.requests()}, {self.proxy["endpoint"]})
 
     def test_an_answer_before_the_body_was_sent_arrives(self):
         for _ in range(20):

@@ -27,12 +27,14 @@ INSTANTIATE_TEST_SUITE_P(, S3Addresses, testing::Values("ceph", "seaweedfs"),
 /// Bucket 127 of the server 0.0.1 is at 127.0.0.1: no names are needed. That server knows no bucket of its name, and
 /// takes the key's first part for it, so that everything but lists works as at Amazon's.
 TEST_P(S3Addresses, CarriesObjectsOfABucketInTheServersName) {
-  const std::string here = "http://127.0.0.1:";
-  const auto endpoint = server_.at("endpoint").get<std::string>();
-  ASSERT_TRUE(endpoint.starts_with(here));
+  const FaultProxy proxy{server_};  // it writes down to which host requests go
+  proxy.no_rule();
+  const std::string scheme = "http://", front = "127.";
+  const auto host = proxy.endpoint().substr(scheme.size());
+  ASSERT_TRUE(host.starts_with(front));
   auto config = config_;
   config.addressing = S3Addressing::virtual_host;
-  config.endpoint = "http://0.0.1:" + endpoint.substr(here.size());
+  config.endpoint = scheme + host.substr(front.size());
   S3Storage storage{{"127", place_.bucket + '/' + place_.prefix}, config};
   storage.prepare();
   const auto large = pattern(12'000'000);  // three parts
@@ -44,6 +46,8 @@ TEST_P(S3Addresses, CarriesObjectsOfABucketInTheServersName) {
   EXPECT_TRUE(back == large);
   EXPECT_EQ(storage.read_text("step-1/manifest.json", 10), "{}");
   EXPECT_EQ(storage.read_text("absent", 10), std::nullopt);
+
+  for (const auto& request : proxy.requests()) EXPECT_EQ(request.at("host"), host) << request.at("path");
 
   S3Storage by_path{place_, config_};
   EXPECT_EQ(by_path.list(""), (std::vector<StoredObject>{{"a large+one", large.size()}, {"step-1/manifest.json", 2}}));
