@@ -40,8 +40,10 @@ class Environment {
   }
 
  private:
-  static constexpr std::array kNames{"AWS_REGION",  "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-                                     "AWS_PROFILE", "AWS_CA_BUNDLE",      "AWS_CONFIG_FILE",  "DDPXX_S3_ADDRESSING"};
+  static constexpr std::array kNames{
+      "AWS_REGION",        "AWS_DEFAULT_REGION",    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+      "AWS_PROFILE",       "AWS_CA_BUNDLE",         "AWS_CONFIG_FILE",  "DDPXX_S3_ADDRESSING",
+      "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"};
 };
 
 template <class Deed>
@@ -191,6 +193,35 @@ TEST(S3Runtime, OfCertificatesThatAreNotThereIsAnErrorEachTime) {
   S3Config config;
   config.ca_bundle = "/no/such/file.pem";
   for (int again = 0; again < 3; ++again) EXPECT_THROW(S3Runtime{config}, Error);
+}
+
+TEST(S3Runtime, ReadsCertificatesOnlyWhereTlsMayBeSpoken) {
+  const Environment none{{}};
+  S3Config config;
+  config.ca_bundle = "/no/such/file.pem";
+  config.endpoint = "http://127.0.0.1:1";
+  EXPECT_THROW(S3Runtime{config}, Error) << "a service may be asked for keys";
+  config.credentials = S3Credentials{"key", "secret", ""};
+  EXPECT_NO_THROW(S3Runtime{config});
+  config.endpoint = "https://127.0.0.1:1";
+  EXPECT_THROW(S3Runtime{config}, Error);
+}
+
+TEST(S3Config, HasKeysAtHandThatStandInTheEnvironment) {
+  S3Config config;
+  {
+    const Environment half{{{"AWS_ACCESS_KEY_ID", "key"}}};
+    EXPECT_FALSE(s3_credentials_at_hand(config));
+  }
+  const Environment whole{
+      {{"AWS_ACCESS_KEY_ID", "key"}, {"AWS_SECRET_ACCESS_KEY", "secret"}, {"AWS_SESSION_TOKEN", "token"}}};
+  const auto found = s3_credentials_at_hand(config);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->access_key, "key");
+  EXPECT_EQ(found->secret_key, "secret");
+  EXPECT_EQ(found->session_token, "token");
+  config.credentials = S3Credentials{"given", "secret", ""};
+  EXPECT_EQ(s3_credentials_at_hand(config)->access_key, "given");
 }
 
 }  // namespace

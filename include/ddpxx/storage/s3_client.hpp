@@ -11,9 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <random>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -103,7 +101,6 @@ namespace detail {
 /// A request under way, as the AWS library's callbacks see it.
 struct S3Call {
   S3Reply reply;
-  std::optional<std::span<std::byte>> room;
   S3Event finished;
   S3Event gone;
 
@@ -123,13 +120,7 @@ struct S3Call {
 
   static int take_body(aws_s3_meta_request*, const aws_byte_cursor* bytes, std::uint64_t, void* self) {
     auto& call = *static_cast<S3Call*>(self);
-    if (!call.room) {
-      call.reply.body.append(reinterpret_cast<const char*>(bytes->ptr), bytes->len);
-      return AWS_OP_SUCCESS;
-    }
-    if (bytes->len > call.room->size() - call.reply.filled) return aws_raise_error(AWS_ERROR_SHORT_BUFFER);
-    std::copy_n(reinterpret_cast<const std::byte*>(bytes->ptr), bytes->len, call.room->data() + call.reply.filled);
-    call.reply.filled += bytes->len;
+    call.reply.body.append(reinterpret_cast<const char*>(bytes->ptr), bytes->len);
     return AWS_OP_SUCCESS;
   }
 
@@ -213,7 +204,6 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   for (const auto& [name, value] : request.headers) detail::add_s3_header(message.get(), name, value);
 
   detail::S3Call call;
-  call.room = request.room;
   aws_s3_meta_request_options options{};
   options.type = AWS_S3_META_REQUEST_TYPE_DEFAULT;
   options.operation_name = s3_cursor(request.operation);
@@ -239,7 +229,7 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   }
 
   aws_byte_buf whole{};
-  if (request.room && request.room->size() > config_.part_bytes) {
+  if (request.room) {
     whole = aws_byte_buf_from_empty_array(request.room->data(), request.room->size());
     options.type = AWS_S3_META_REQUEST_TYPE_GET_OBJECT;
     options.recv_buffer = &whole;

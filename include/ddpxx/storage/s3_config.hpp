@@ -53,6 +53,15 @@ struct S3Config {
 /// Errors  `config` for a DDPXX_S3_ADDRESSING that is neither.
 S3Config s3_config_from_environment();
 
+/// The keys that need no search: the configuration's, else the environment's, where any search begins.
+inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
+  if (config.credentials) return config.credentials;
+  const auto access_key = environment("AWS_ACCESS_KEY_ID");
+  const auto secret_key = environment("AWS_SECRET_ACCESS_KEY");
+  if (!access_key || !secret_key) return std::nullopt;
+  return S3Credentials{*access_key, *secret_key, environment("AWS_SESSION_TOKEN").value_or("")};
+}
+
 namespace detail {
 
 /// What the profile says of region and endpoint_url; a missing file or profile says nothing.

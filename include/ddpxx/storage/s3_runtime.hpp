@@ -27,9 +27,15 @@ class S3Runtime {
  public:
   /// Errors  `storage` when the certificates or the machine's limits do not allow one.
   explicit S3Runtime(const S3Config& config) : S3Runtime{} {  // so that the destructor waits if one of these fails
+    const auto at_hand = s3_credentials_at_hand(config);
+    is_plain_ = config.endpoint.starts_with("http:");
     make_bootstrap();
-    make_tls(config);
-    make_credentials(config);
+    // Reading the system's certificates takes longer than all the rest. A search for keys may speak TLS, too.
+    if (!is_plain_ || !at_hand) make_tls(config);
+    if (at_hand)
+      take_credentials(*at_hand);
+    else
+      search_credentials(config);
     make_client(config);
   }
   S3Runtime(const S3Runtime&) = delete;
@@ -57,7 +63,7 @@ class S3Runtime {
 
   aws_s3_client* client() const noexcept { return client_.get(); }
 
-  /// Why no keys were found, as a number of the AWS library; 0 where they were, or were given.
+  /// Why no keys were found, as a number of the AWS library; 0 where they were, or were at hand.
   int keys_error() const { return keys_ ? keys_->error() : 0; }
 
  private:
@@ -102,24 +108,24 @@ class S3Runtime {
     keep(tls_, made, what.c_str());
   }
 
-  void make_credentials(const S3Config& config) {
-    if (const auto& given = config.credentials) {
-      aws_credentials_provider_static_options options{};
-      options.access_key_id = s3_cursor(given->access_key);
-      options.secret_access_key = s3_cursor(given->secret_key);
-      options.session_token = s3_cursor(given->session_token);
-      keep(credentials_, aws_credentials_provider_new_static(allocator_, &options), "credentials");
-    } else {
-      keys_ = std::make_shared<S3Keys>(bootstrap_.get(), tls_.get(), config);
-      keep(credentials_, S3Keys::provider(keys_).release(), "credentials");
-    }
+  void take_credentials(const S3Credentials& given) {
+    aws_credentials_provider_static_options options{};
+    options.access_key_id = s3_cursor(given.access_key);
+    options.secret_access_key = s3_cursor(given.secret_key);
+    options.session_token = s3_cursor(given.session_token);
+    keep(credentials_, aws_credentials_provider_new_static(allocator_, &options), "credentials");
+  }
+
+  void search_credentials(const S3Config& config) {
+    keys_ = std::make_shared<S3Keys>(bootstrap_.get(), tls_.get(), config);
+    keep(credentials_, S3Keys::provider(keys_).release(), "credentials");
   }
 
   void make_client(const S3Config& config) {
     aws_signing_config_aws signing{};
     aws_s3_init_default_signing_config(&signing, s3_cursor(config.region), credentials_.get());
     aws_tls_connection_options tls{};
-    aws_tls_connection_options_init_from_ctx(&tls, tls_.get());
+    if (!is_plain_) aws_tls_connection_options_init_from_ctx(&tls, tls_.get());
     aws_http_connection_monitoring_options stalls{};
     stalls.minimum_throughput_bytes_per_second = 1;
     stalls.allowable_throughput_failure_interval_seconds = static_cast<std::uint32_t>(config.stall_timeout.count());
@@ -129,8 +135,8 @@ class S3Runtime {
     options.client_bootstrap = bootstrap_.get();
     options.signing_config = &signing;
     // Each request's endpoint says whether it is spoken to under TLS.
-    options.tls_mode = config.endpoint.starts_with("http:") ? AWS_MR_TLS_DISABLED : AWS_MR_TLS_ENABLED;
-    options.tls_connection_options = &tls;
+    options.tls_mode = is_plain_ ? AWS_MR_TLS_DISABLED : AWS_MR_TLS_ENABLED;
+    options.tls_connection_options = is_plain_ ? nullptr : &tls;
     options.part_size = config.part_bytes;
     options.multipart_upload_threshold = config.part_bytes;
     options.max_active_connections_override = config.connections;
@@ -149,13 +155,14 @@ class S3Runtime {
   }
 
   aws_allocator* allocator_ = s3_library();
+  bool is_plain_ = false;  // no TLS on the way to the server
   S3Event loops_ended_;
   S3Event client_ended_;
   S3Owned<aws_event_loop_group, aws_event_loop_group_release> loops_;
   S3Owned<aws_host_resolver, aws_host_resolver_release> resolver_;
   S3Owned<aws_client_bootstrap, aws_client_bootstrap_release> bootstrap_;
   S3Owned<aws_tls_ctx, aws_tls_ctx_release> tls_;
-  std::shared_ptr<S3Keys> keys_;  // none where the configuration gives them
+  std::shared_ptr<S3Keys> keys_;  // none where they are at hand
   S3CredentialsProvider credentials_;
   S3Owned<aws_s3_client, aws_s3_client_release> client_;
 };
