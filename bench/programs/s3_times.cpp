@@ -89,12 +89,28 @@ class File {
   int number_;
 };
 
+/// A file as memory.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path)
+      : size_{std::filesystem::file_size(path)},
+        memory_{::mmap(nullptr, size_, PROT_READ, MAP_SHARED, File{path, O_RDONLY}.number(), 0)} {
+    if (memory_ == MAP_FAILED) throw ddpxx::Error{ddpxx::Errc::memory, "cannot map " + path};
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() { ::munmap(memory_, size_); }
+
+  ddpxx::Bytes bytes() const noexcept { return {static_cast<const std::byte*>(memory_), size_}; }
+
+ private:
+  std::size_t size_;
+  void* memory_;
+};
+
 void put(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
-  const File file{path, O_RDONLY};
-  const auto size = std::filesystem::file_size(path);
-  auto* const memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.number(), 0);
-  if (memory == MAP_FAILED) throw ddpxx::Error{ddpxx::Errc::memory, "cannot map " + path};
-  storage.write(name, std::array{ddpxx::Bytes{static_cast<const std::byte*>(memory), size}});
+  const MappedFile file{path};
+  storage.write(name, std::array{file.bytes()});
 }
 
 /// Writes what it reads from memory that it has used before: a file as memory would be filled page fault by page fault.
@@ -104,13 +120,21 @@ void get(ddpxx::Storage& storage, const std::string& name, const std::string& pa
   const auto size = found.front().size;
   const File file{path, O_WRONLY | O_CREAT | O_TRUNC};
   std::atomic<std::uint64_t> next{0};
+  const auto fetch_piece = [&](std::span<std::byte> room, std::uint64_t from) {
+    const auto piece = room.first(std::min(kPieceBytes, size - from));
+    storage.read(name, from, piece);
+    if (::pwrite(file.number(), piece.data(), piece.size(), static_cast<off_t>(from)) != std::ssize(piece))
+      throw ddpxx::Error{ddpxx::Errc::data, "cannot write " + path};
+  };
   const auto fetch = [&] {
     std::vector<std::byte> memory(kPieceBytes);
     for (auto from = next.fetch_add(kPieceBytes); from < size; from = next.fetch_add(kPieceBytes)) {
-      const auto piece = std::span{memory}.first(std::min(kPieceBytes, size - from));
-      storage.read(name, from, piece);
-      if (::pwrite(file.number(), piece.data(), piece.size(), static_cast<off_t>(from)) != std::ssize(piece))
-        throw ddpxx::Error{ddpxx::Errc::data, "cannot write " + path};
+      try {
+        fetch_piece(memory, from);
+      } catch (...) {
+        next = size;  // nothing is left to do for the others
+        throw;
+      }
     }
   };
   std::vector<std::future<void>> fetches;

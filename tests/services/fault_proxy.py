@@ -21,7 +21,7 @@ POINTS = {"reset": ("headers", "body", "answer", "reply"), "stall": ("headers", 
           "truncate": ("reply",), "corrupt": ("body", "reply"), "lost_reply": ("answer",),
           "pass": ("",), "status": ("",), "error200": ("",)}  # Where an action can strike; the first is the default.
 KEYS = {"method": str, "path": str, "times": int, "skip": int, "delay": (int, float), "action": str, "at": str,
-        "bytes": int, "status": int, "code": str}
+        "bytes": int, "status": int, "code": str, "drop": str}
 
 
 class Strike(Exception):
@@ -75,6 +75,11 @@ class Head:
     @classmethod
     async def read(cls, reader):
         return cls(await reader.readuntil(b"\r\n\r\n"))
+
+    def without(self, name):
+        """The lines as they came, but for this field's."""
+        return b"\r\n".join(line for line in self.raw.split(b"\r\n")
+                            if line.partition(b":")[0].decode("latin-1").lower() != name)
 
     def says(self, name, word):
         return word in self.fields.get(name, "").lower()
@@ -230,7 +235,8 @@ class Proxy:
             if rule.strikes("answer"):
                 raise Strike
             status = int(answer.start.split()[1])
-            writer.write(answer.raw)
+            dropped = rule.wanted.get("drop", "").lower()
+            writer.write(answer.without(dropped) if dropped else answer.raw)
             entry["status"] = status
             empty = method == "HEAD" or status in (204, 304)
             if not empty:
@@ -239,6 +245,7 @@ class Proxy:
             async for _ in blocks:  # what the server did not want to have
                 pass
             ends = empty or "content-length" in answer.fields or answer.says("transfer-encoding", "chunked")
+            ends = ends and dropped not in ("content-length", "transfer-encoding")
             return ends and not answer.says("connection", "close") and not head.says("connection", "close")
         finally:
             server.socket.close()

@@ -191,6 +191,12 @@ class FaultProxy(unittest.TestCase):
             self.get()
         self.assertEqual(caught.exception.partial, CONTENT[:300000])
 
+    def test_an_answer_loses_a_header(self):
+        self.rules({"drop": "Content-Length", "action": "truncate", "bytes": 300000})
+        self.assertEqual(self.get()[1], CONTENT[:300000])  # whoever knows no length takes this for all
+        self.rules({"drop": "content-length"})
+        self.assertEqual(self.get()[1], CONTENT)
+
     def test_corrupt_flips_one_bit(self):
         flipped = CONTENT[:300000] + bytes([CONTENT[300000] ^ 1]) + CONTENT[300001:]
         self.rules({"action": "corrupt", "at": "reply", "bytes": 300000})

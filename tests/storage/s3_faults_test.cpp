@@ -151,6 +151,27 @@ TEST_P(S3Faults, ReadsAllAlthoughRepliesFail) {
   }
 }
 
+TEST_P(S3Faults, TakesNoReplyThatSaysNoLengthForTheWholeRange) {
+  write("object", small_);
+  for (const auto bytes : {0, 50'000}) {
+    SCOPED_TRACE(bytes);
+    proxy_.rule({{"method", "GET"}, {"drop", "content-length"}, {"action", "truncate"}, {"bytes", bytes}});
+    std::vector<std::byte> back(small_.size());
+    EXPECT_THAT(storage_error([&] { storage().read("object", 0, back); }), HasSubstr(place_.text("object")));
+    EXPECT_THAT(storage_error([&] { storage().read_text("object", small_.size()); }), HasSubstr(place_.text("object")));
+  }
+}
+
+TEST_P(S3Faults, RefusesAServerThatTakesNoNoticeOfARange) {
+  config_.retries = 0;  // as before the first step
+  write("object", small_);
+  proxy_.rule({{"method", "GET"}, {"drop", "content-range"}});
+  std::vector<std::byte> back(small_.size());
+  EXPECT_THAT(storage_error([&] { storage().read("object", 0, back); }),
+              AllOf(HasSubstr("cannot read " + place_.text("object")), HasSubstr("which part of the object it sends")));
+  EXPECT_EQ(proxy_.hits(), 1) << "asking again does not help";
+}
+
 TEST_P(S3Faults, KnowsItsOwnObjectWhenTheReplyWasLost) {
   proxy_.rule({{"method", "PUT"}, {"action", "lost_reply"}, {"times", 1}});
   EXPECT_TRUE(storage().create("manifest.json", bytes_of("mine")));

@@ -7,7 +7,6 @@
 #include <aws/io/uri.h>
 #include <charconv>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -124,6 +123,11 @@ struct S3Call {
     return AWS_OP_SUCCESS;
   }
 
+  /// What has come to its place. The AWS library itself counts what the header promised.
+  static void count(aws_s3_meta_request*, const aws_s3_meta_request_progress* progress, void* self) {
+    static_cast<S3Call*>(self)->reply.filled += progress->bytes_transferred;
+  }
+
   static void finish(aws_s3_meta_request*, const aws_s3_meta_request_result* result, void* self) {
     auto& call = *static_cast<S3Call*>(self);
     call.reply.status = result->response_status;
@@ -168,6 +172,7 @@ inline bool S3Client::worth_another_attempt(const S3Reply& reply) const {
       "BadDigest",      "InvalidDigest", "XAmzContentSHA256Mismatch",  "RequestTimeTooSkewed",
       "RequestTimeout", "SlowDown",      "ConditionalRequestConflict", "OperationAborted"};
   if (config_.retries > 0 && (reply.status >= 500 || reply.status < 300)) return false;
+  if (gives_no_ranges(reply)) return false;
   if (reply.status == 0) return reply.error != AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE && !no_credentials(reply);
   return reply.status >= 500 || reply.status == 429 || reply.status == 408 ||
          std::find(kPassing.begin(), kPassing.end(), reply.code) != kPassing.end();
@@ -228,11 +233,12 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
     aws_http_message_set_body_stream(message.get(), stream.get());
   }
 
-  aws_byte_buf whole{};
+  aws_byte_buf room{};
   if (request.room) {
-    whole = aws_byte_buf_from_empty_array(request.room->data(), request.room->size());
+    room = aws_byte_buf_from_empty_array(request.room->data(), request.room->size());
     options.type = AWS_S3_META_REQUEST_TYPE_GET_OBJECT;
-    options.recv_buffer = &whole;
+    options.recv_buffer = &room;
+    options.progress_callback = detail::S3Call::count;
   } else {
     options.body_callback = detail::S3Call::take_body;
   }
@@ -253,7 +259,6 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   call.finished.wait();
   aws_s3_meta_request_release(under_way);
   call.gone.wait();  // until then it may read the body or write into the room
-  if (options.recv_buffer != nullptr) call.reply.filled = whole.len;
   if (no_credentials(call.reply)) call.reply.keys_error = runtime_->keys_error();
   return std::move(call.reply);
 }

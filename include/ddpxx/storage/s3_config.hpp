@@ -54,13 +54,7 @@ struct S3Config {
 S3Config s3_config_from_environment();
 
 /// The keys that need no search: the configuration's, else the environment's, where any search begins.
-inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
-  if (config.credentials) return config.credentials;
-  const auto access_key = environment("AWS_ACCESS_KEY_ID");
-  const auto secret_key = environment("AWS_SECRET_ACCESS_KEY");
-  if (!access_key || !secret_key) return std::nullopt;
-  return S3Credentials{*access_key, *secret_key, environment("AWS_SESSION_TOKEN").value_or("")};
-}
+std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config);
 
 namespace detail {
 
@@ -111,6 +105,14 @@ inline S3Config s3_config_from_environment() {
     throw Error{Errc::config, "DDPXX_S3_ADDRESSING=" + addressing + ": expected path or virtual"};
   config.addressing = addressing == "path" ? S3Addressing::path : S3Addressing::virtual_host;
   return config;
+}
+
+inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
+  if (config.credentials) return config.credentials;
+  const auto access_key = environment("AWS_ACCESS_KEY_ID");
+  const auto secret_key = environment("AWS_SECRET_ACCESS_KEY");
+  if (!access_key || !secret_key) return std::nullopt;
+  return S3Credentials{*access_key, *secret_key, environment("AWS_SESSION_TOKEN").value_or("")};
 }
 
 }  // namespace ddpxx

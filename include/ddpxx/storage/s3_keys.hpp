@@ -1,4 +1,4 @@
-// ddpxx/storage/s3_keys.hpp — the search for keys: in the environment, in profiles, at the machine's metadata service.
+// ddpxx/storage/s3_keys.hpp — the search for keys that are not at hand: in profiles, at the machine's metadata service.
 #pragma once
 
 #include <algorithm>

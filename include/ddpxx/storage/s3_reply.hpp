@@ -41,13 +41,13 @@ struct S3Request {
 };
 
 struct S3Reply {
-  int status = 0;           ///< Of HTTP; 0 where none arrived.
+  int status = 0;           ///< Of HTTP; 0 where none arrived, or one that is not to be understood.
   int error = 0;            ///< The AWS library's number; 0 for a success.
   int keys_error = 0;       ///< Its number for why no credentials were found, where that is the error.
   std::string code{};       ///< The server's word for an error, such as NoSuchBucket.
   std::string operation{};  ///< Which request failed, where the deed took several.
   std::string body{};       ///< Of a success without `room`.
-  std::size_t filled = 0;   ///< Bytes in `room`.
+  std::size_t filled = 0;   ///< Bytes in `room`, of a success.
   std::uint64_t size = 0;   ///< Of the whole object, where a range of it was asked for.
   std::string version{};    ///< The header ETag.
   std::string writer{};     ///< The header kS3WriterHeader.
@@ -72,6 +72,12 @@ inline bool is_aws_error_of(unsigned package, int error) {
 
 /// Whether the request never left, for want of credentials.
 inline bool no_credentials(const S3Reply& reply) { return detail::is_aws_error_of(AWS_C_AUTH_PACKAGE_ID, reply.error); }
+
+/// Whether something between or the server itself took no notice of the range that was asked for.
+inline bool gives_no_ranges(const S3Reply& reply) {
+  return reply.error == AWS_ERROR_S3_MISSING_CONTENT_RANGE_HEADER ||
+         reply.error == AWS_ERROR_S3_INVALID_CONTENT_RANGE_HEADER;
+}
 
 namespace detail {
 
@@ -162,6 +168,9 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
   if (reply.error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE)
     return "no trusted connection to " + endpoint + " came about (" + words +
            "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE";
+  if (gives_no_ranges(reply))
+    return endpoint + " does not say which part of the object it sends (" + words +
+           "); a server of S3 answers a request with Range by Content-Range";
   if (reply.error == AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE)
     return endpoint + " stopped sending and taking bytes for " + std::to_string(config.stall_timeout.count()) + " s";
   if (detail::is_aws_error_of(AWS_C_IO_PACKAGE_ID, reply.error))

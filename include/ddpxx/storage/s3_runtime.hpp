@@ -28,10 +28,9 @@ class S3Runtime {
   /// Errors  `storage` when the certificates or the machine's limits do not allow one.
   explicit S3Runtime(const S3Config& config) : S3Runtime{} {  // so that the destructor waits if one of these fails
     const auto at_hand = s3_credentials_at_hand(config);
-    is_plain_ = config.endpoint.starts_with("http:");
     make_bootstrap();
     // Reading the system's certificates takes longer than all the rest. A search for keys may speak TLS, too.
-    if (!is_plain_ || !at_hand) make_tls(config);
+    if (!is_plain(config) || !at_hand) make_tls(config);
     if (at_hand)
       take_credentials(*at_hand);
     else
@@ -68,6 +67,9 @@ class S3Runtime {
 
  private:
   S3Runtime() = default;
+
+  /// Whether the server is spoken to without TLS.
+  static bool is_plain(const S3Config& config) { return config.endpoint.starts_with("http:"); }
 
   template <class Owner, class Handle>
   static void keep(Owner& owner, Handle* made, const char* what) {
@@ -125,7 +127,7 @@ class S3Runtime {
     aws_signing_config_aws signing{};
     aws_s3_init_default_signing_config(&signing, s3_cursor(config.region), credentials_.get());
     aws_tls_connection_options tls{};
-    if (!is_plain_) aws_tls_connection_options_init_from_ctx(&tls, tls_.get());
+    if (!is_plain(config)) aws_tls_connection_options_init_from_ctx(&tls, tls_.get());
     aws_http_connection_monitoring_options stalls{};
     stalls.minimum_throughput_bytes_per_second = 1;
     stalls.allowable_throughput_failure_interval_seconds = static_cast<std::uint32_t>(config.stall_timeout.count());
@@ -134,9 +136,8 @@ class S3Runtime {
     options.region = s3_cursor(config.region);
     options.client_bootstrap = bootstrap_.get();
     options.signing_config = &signing;
-    // Each request's endpoint says whether it is spoken to under TLS.
-    options.tls_mode = is_plain_ ? AWS_MR_TLS_DISABLED : AWS_MR_TLS_ENABLED;
-    options.tls_connection_options = is_plain_ ? nullptr : &tls;
+    options.tls_mode = is_plain(config) ? AWS_MR_TLS_DISABLED : AWS_MR_TLS_ENABLED;
+    options.tls_connection_options = &tls;
     options.part_size = config.part_bytes;
     options.multipart_upload_threshold = config.part_bytes;
     options.max_active_connections_override = config.connections;
@@ -155,7 +156,6 @@ class S3Runtime {
   }
 
   aws_allocator* allocator_ = s3_library();
-  bool is_plain_ = false;  // no TLS on the way to the server
   S3Event loops_ended_;
   S3Event client_ended_;
   S3Owned<aws_event_loop_group, aws_event_loop_group_release> loops_;

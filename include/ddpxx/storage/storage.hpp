@@ -47,7 +47,7 @@ class Storage {
   /// Makes the object unless one of its name is there: then false. Of many writers exactly one makes it.
   virtual bool create(const std::string& name, Bytes content) = 0;
 
-  /// Fills `room` with the object's bytes from `offset` on.
+  /// Fills `room` with the object's bytes from `offset` on. After an error it holds anything.
   /// Errors  also for an object that is not there or ends before.
   virtual void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) = 0;
 
