@@ -1,5 +1,7 @@
 #include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <sched.h>
 #include <string>
 #include <thread>
@@ -49,6 +51,27 @@ TEST(Address, RefusesWhatIsNoneAndSaysTheForm) {
 TEST(Connect, AWorldOfOneOpensNoPort) {
   const auto group = connect("no address at all", place(0, 1));
   EXPECT_EQ(group.size(), 1);
+}
+
+// Before anything is allocated: a list of so many ranks would take all memory.
+TEST(Connect, RefusesAWorldLargerThanTheStoreCanServe) {
+  for (const int size : {kMaxRanks + 1, std::numeric_limits<int>::max()}) {
+    const auto text = error_of([&] { connect("tcp://127.0.0.1:1", place(0, size)); });
+    EXPECT_EQ(text, "world size is " + std::to_string(size) + "; it must be at most 131072");
+  }
+}
+
+TEST(ConnectOptions, RefusesATimeOutOutsideItsRange) {
+  for (const double seconds : {0.0, 1e-9, 1e18, 1e300, std::nan("")}) {
+    try {
+      const ConnectOptions options{{.collective_timeout = seconds}};
+      ADD_FAILURE() << seconds << " s became " << options.collective_timeout.count() << " ms";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find("comm.collective_timeout is "), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(ConnectOptions{{.join_timeout = 1e7}}.join_timeout, milliseconds{10'000'000'000});
 }
 
 TEST(Connect, NamesTheRankThatNeverCame) {

@@ -29,6 +29,7 @@ TEST(Place, RefusesARankOutsideItsWorld) {
       {.rank = Rank{2}, .world_size = WorldSize{2}},
       {.rank = Rank{-1}, .world_size = WorldSize{2}},
       {.rank = Rank{0}, .world_size = WorldSize{0}},
+      {.rank = Rank{0}, .world_size = WorldSize{kMaxRanks + 1}},
       {.world_size = WorldSize{4}, .local_rank = LocalRank{2}, .local_world_size = LocalWorldSize{2}},
       {.world_size = WorldSize{2}, .local_world_size = LocalWorldSize{4}},
       {.restart = -1},

@@ -101,6 +101,8 @@ TEST(LaunchPlan, RefusesFlagsThatContradictEachOther) {
   EXPECT_NE(error_of({"--nnodes=2", "--master-addr=a", "--max-restarts=1", "train"}).find("--max-restarts"),
             std::string::npos);
   EXPECT_NE(error_of({"--nnodes=2", "train"}).find("--master-addr"), std::string::npos);
+  EXPECT_NE(error_of({"--nnodes=40000", "--nproc-per-node=4", "--master-addr=a", "train"}).find("131072 ranks"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -6,14 +6,18 @@
 namespace ddpxx {
 
 struct ConnectConfig {
+  /// Time-outs in seconds: the backends count in milliseconds, and add a time-out to the time of day.
+  static constexpr double kMinTimeout = 0.001, kMaxTimeout = 1e7;
+
   double join_timeout = 300.0;
   double collective_timeout = 1800.0;
 
   static constexpr auto describe() {
-    return fields(field<&ConnectConfig::join_timeout>("How long a rank waits at the start for the others", above(0.0),
+    constexpr auto range = between(kMinTimeout, kMaxTimeout);
+    return fields(field<&ConnectConfig::join_timeout>("How long a rank waits at the start for the others", range,
                                                       Unit::seconds, Resume::free),
-                  field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step",
-                                                            above(0.0), Unit::seconds, Resume::free));
+                  field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step", range,
+                                                            Unit::seconds, Resume::free));
   }
 };
 

@@ -24,6 +24,10 @@ using WorldSize = Numbered<struct WorldSizeMeaning>;            ///< Number of a
 using LocalRank = Numbered<struct LocalRankMeaning>;            ///< Of the processes on this machine; from 0.
 using LocalWorldSize = Numbered<struct LocalWorldSizeMeaning>;  ///< Number of processes on this machine.
 
+/// The most ranks that a run can have. A rank waits for all others in one request to the store, and LibTorch's TCPStore
+/// takes at most this many keys in a request.
+inline constexpr int kMaxRanks = 128 * 1024;
+
 /// Who serves the store at the address where ranks meet: rank 0, or the launcher's agent.
 enum class StoreHost { rank_zero, agent };
 
@@ -38,11 +42,14 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// Errors  `peer` when a rank lies outside its world, or a world is empty.
+/// Errors  `peer` when a rank lies outside its world, or a world is empty or has more than `kMaxRanks` ranks.
 inline void check(const Place& place) {
   const auto hold = [](const char* what, int rank, const char* world, int size) {
     if (size < 1)
       throw Error{Errc::peer, std::string{world} + " is " + std::to_string(size) + "; it must be at least 1"};
+    if (size > kMaxRanks)
+      throw Error{Errc::peer, std::string{world} + " is " + std::to_string(size) + "; it must be at most " +
+                                  std::to_string(kMaxRanks)};
     if (rank < 0 || rank >= size)
       throw Error{Errc::peer, std::string{what} + ' ' + std::to_string(rank) + " is outside its world: with " + world +
                                   ' ' + std::to_string(size) + " it must be 0 to " + std::to_string(size - 1)};

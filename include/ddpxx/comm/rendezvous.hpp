@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,11 +19,25 @@
 
 namespace ddpxx {
 
+namespace detail {
+
+inline std::chrono::milliseconds timeout_of(const char* name, double seconds) {
+  if (seconds >= ConnectConfig::kMinTimeout && seconds <= ConnectConfig::kMaxTimeout)
+    return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1000)};
+  std::ostringstream text;
+  text << name << " is " << seconds << " s; it must be " << ConnectConfig::kMinTimeout << " to "
+       << ConnectConfig::kMaxTimeout << " s";
+  throw Error{Errc::config, text.str()};
+}
+
+}  // namespace detail
+
 struct ConnectOptions {
   ConnectOptions() = default;
+  /// Errors  `config` for a time-out outside its range.
   explicit ConnectOptions(const ConnectConfig& config, at::Device where = at::kCPU)
-      : join_timeout{static_cast<std::int64_t>(config.join_timeout * 1000)},
-        collective_timeout{static_cast<std::int64_t>(config.collective_timeout * 1000)},
+      : join_timeout{detail::timeout_of("comm.join_timeout", config.join_timeout)},
+        collective_timeout{detail::timeout_of("comm.collective_timeout", config.collective_timeout)},
         device{where} {}
 
   std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Until every rank has come.
@@ -114,6 +130,9 @@ inline Meeting meet(const std::string& host, std::uint16_t port, const Place& pl
       for (int other = 0; other < world_size; ++other)
         if (!store->check({keys[static_cast<std::size_t>(other)]})) missing.push_back(other);
     } catch (const std::exception&) {
+      // Rank 0 has closed the store, but it may not have ended. A launcher takes the first rank that ends for the
+      // cause.
+      std::this_thread::sleep_for(std::chrono::seconds{1});
       throw Error{Errc::peer, "the ranks did not all come to " + where +
                                   ": rank 0, which serves the meeting, gave up or died; its own message says more"}
           .with("rank", rank);

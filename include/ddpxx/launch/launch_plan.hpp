@@ -81,22 +81,23 @@ inline std::chrono::milliseconds seconds(const LaunchFlag& flag, const std::stri
   return std::chrono::milliseconds{std::llround(value * 1000)};
 }
 
-constexpr int kMostRanks = 4096;  // of one machine; far above any, far below what a typing error yields
+constexpr int kMaxRanksPerNode = 4096;  // far more than any machine runs, far fewer than a typing error asks for
+constexpr int kMaxNodes = kMaxRanks;
 
 inline constexpr std::array kLaunchFlags = {
     LaunchFlag{"--standalone", "", "one machine, a free port; overrides --master-addr and --master-port",
                [](LaunchPlan&, const LaunchFlag&, const std::string&) {}},
     LaunchFlag{"--nproc-per-node", "N", "ranks to start on this machine [1]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
-                 plan.ranks_per_node = whole_number(flag, text, 1, kMostRanks);
+                 plan.ranks_per_node = whole_number(flag, text, 1, kMaxRanksPerNode);
                }},
     LaunchFlag{"--nnodes", "M", "machines of the run; each runs ddpxx-run with its own --node-rank [1]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
-                 plan.num_nodes = whole_number(flag, text, 1, 100'000);
+                 plan.num_nodes = whole_number(flag, text, 1, kMaxNodes);
                }},
     LaunchFlag{"--node-rank", "R", "number of this machine; its ranks are R*N to R*N+N-1 [0]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
-                 plan.node_rank = whole_number(flag, text, 0, 100'000);
+                 plan.node_rank = whole_number(flag, text, 0, kMaxNodes - 1);
                }},
     LaunchFlag{"--master-addr", "HOST", "where rank 0 runs: name or IP address [127.0.0.1]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
@@ -142,6 +143,10 @@ inline void settle_launch(LaunchPlan& plan, const std::vector<std::string_view>&
   if (plan.node_rank >= plan.num_nodes)
     throw Error{Errc::config, "--node-rank " + std::to_string(plan.node_rank) + " is outside --nnodes " +
                                   std::to_string(plan.num_nodes) + ": nodes count from 0"};
+  if (plan.num_nodes > kMaxRanks / plan.ranks_per_node)
+    throw Error{Errc::config, "--nnodes " + std::to_string(plan.num_nodes) + " with --nproc-per-node " +
+                                  std::to_string(plan.ranks_per_node) + " is more than the " +
+                                  std::to_string(kMaxRanks) + " ranks that a run can have"};
   if (plan.num_nodes > 1) {
     if (has("--standalone")) throw Error{Errc::config, "--standalone is for one machine, but --nnodes asks for more"};
     if (plan.max_restarts > 0)
