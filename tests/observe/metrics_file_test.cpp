@@ -1,11 +1,13 @@
 #include <cmath>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -184,6 +186,30 @@ TEST(MetricsFile, LeavesNoHalfRowWhereTheRoomEndsInsideOne) {
   ASSERT_GT(steps.size(), 2U);
   EXPECT_LT(steps.size(), 21U);
   EXPECT_EQ(steps.back(), 21);
+}
+
+TEST(MetricsFile, RefusesAFifoThatNoProgramReadsInsteadOfWaiting) {
+  const TemporaryFolder folder;
+  const auto path = folder / "fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  try {
+    const MetricsFile metrics{path};
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_NE(std::string{error.what()}.find("a FIFO that no program reads"), std::string::npos) << error.what();
+  }
+}
+
+TEST(MetricsFile, DropsRowsInsteadOfWaitingForAReaderThatHasStopped) {
+  const TemporaryFolder folder;
+  const auto path = folder / "fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const Descriptor reader{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  std::ostringstream warnings;
+  MetricsFile metrics{path, Log{0, warnings}};
+  write_steps(metrics, 1, 1'000);  // more than the pipe holds
+  EXPECT_NE(warnings.str().find("training goes on without these rows"), std::string::npos) << warnings.str();
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ class MetricsFile {
 
  private:
   static Descriptor open(const std::filesystem::path& path, int flags) {
-    return Descriptor{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666)};
+    // Without O_NONBLOCK this would wait for a reader of a FIFO, and so would a write for a reader that has stopped.
+    return Descriptor{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0666)};
   }
   bool is_regular() const {
     struct stat status {};
@@ -107,6 +108,9 @@ inline MetricsFile::MetricsFile(std::filesystem::path path, Log log) : path_{std
   std::error_code failure;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);
   file_ = open(path_, 0);
+  if (!file_ && errno == ENXIO)
+    throw Error{Errc::config, "cannot open the metrics file " + path_.string() +
+                                  ": it is a FIFO that no program reads; start the reader first, or name a file"};
   if (!file_) throw file_error(Errc::config, "cannot open the metrics file", path_);
   if (is_regular()) path_ = std::filesystem::canonical(path_);  // what is replaced later is the file, not a link to it
 }
