@@ -1,4 +1,5 @@
 // The sample program from outside: what it does with bad input and with ranks that die.
+#include <algorithm>
 #include <arpa/inet.h>
 #include <chrono>
 #include <fstream>
@@ -16,6 +17,7 @@
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 using Words = std::vector<std::string>;
@@ -71,6 +73,17 @@ TEST_F(Mingpt, EndsWith2ForAMistypedKeyAndSaysWhatWasMeant) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("optimzer.learning_rate"), HasSubstr("did you mean optimizer.learning_rate?")));
 }
 
+TEST_F(Mingpt, SaysAMistypedKeyOnceWithSeveralRanksAndDoesNotStartThemAgain) {
+  Words command = launched(4, {"optimzer.learning_rate=1"});
+  command.insert(command.begin() + 1, "--max-restarts=3");
+  const auto start = std::chrono::steady_clock::now();
+  const auto run = StartedProgram{command}.wait();
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("[rank0]"), HasSubstr("did you mean optimizer.learning_rate?")));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{6});
+}
+
 TEST_F(Mingpt, EndsWith2ForAMistypedKeyInAFileWithItsPlace) {
   folder_.file("bad.yaml", "data:\n  batch_sise: 4\n");
   const auto run = alone({"--config-path=" + folder_.path().string(), "--config-name=bad.yaml"});
@@ -100,7 +113,9 @@ TEST_F(Mingpt, EndsWith2ForAGpuThatIsNotThere) {
 TEST_F(Mingpt, EndsWith2ForAMetricsFileThatCannotBe) {
   const auto run = ranks(2, {"training.metrics=/proc/none/metrics.jsonl"});
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, HasSubstr("/proc/none"));
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("/proc/none"), EndsWith("ddpxx-run: rank 0: exit code 2, wrong configuration\n")));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << "said once:\n" << run.err;
 }
 
 TEST_F(Mingpt, EndsWith2ForAPlaceThatIsNoDirectoryAndAnEvaluationOfNothing) {
@@ -262,7 +277,7 @@ TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {
   const auto ended = run.wait();
   EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds{10});
   EXPECT_EQ(ended.code, 128 + SIGKILL);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("Signal 9 (SIGKILL)"), HasSubstr("a rank is gone")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("Signal 9 (SIGKILL)"), HasSubstr("rank      : 1 (local_rank: 1)")));
   const std::regex root{"Root [Cc]ause"};
   EXPECT_EQ(std::distance(std::sregex_iterator{ended.err.begin(), ended.err.end(), root}, {}), 1) << ended.err;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -99,14 +100,94 @@ TEST(DdpxxRun, NumbersTheRanksOfSeveralNodes) {
 
 TEST(DdpxxRun, EndsTheOthersAndReportsOnceWhenARankFails) {
   const auto run = ddpxx_run({"--nproc-per-node=3", "sh", "-c",
-                              "[ $RANK = 1 ] && { echo out of luck >&2; exit 3; }; echo $$; exec sleep 600"});
-  EXPECT_EQ(run.code, 3);
+                              "[ $RANK = 1 ] && { echo out of luck >&2; exit 6; }; echo $$; exec sleep 600"});
+  EXPECT_EQ(run.code, 6);
   EXPECT_EQ(count_of(run.err, "FAILED"), 1U);
   EXPECT_THAT(run.err, HasSubstr("rank      : 1 (local_rank: 1)"));
-  EXPECT_THAT(run.err, HasSubstr("exit code 3"));
+  EXPECT_THAT(run.err, HasSubstr("exit code 6"));
   EXPECT_THAT(run.err, HasSubstr("    out of luck\n"));
   EXPECT_EQ(count_of(run.err, "ended by ddpxx-run with SIGTERM"), 2U);
   for (const auto& line : sorted_lines(run.out)) EXPECT_TRUE(is_gone(line.substr(line.find(": ") + 2))) << line;
+}
+
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Started again it would fail again, and what the rank has written says all.
+TEST(DdpxxRun, EndsAllAtOnceWithoutRestartAndInOneLineForAWrongConfigurationOrWrongData) {
+  for (const int code : {2, 3}) {
+    Ended run;
+    const std::string script =
+        "[ $RANK = 3 ] && { echo it is wrong >&2; exit " + std::to_string(code) + "; }; exec sleep 600";
+    const double seconds = seconds_of([&] {
+      run = ddpxx_run({"--nproc-per-node=4", "--max-restarts=3", "sh", "-c", script});
+    });
+    EXPECT_EQ(run.code, code);
+    EXPECT_EQ(run.err, "[rank3]: it is wrong\nddpxx-run: rank 3: exit code " + std::to_string(code) +
+                           (code == 2 ? ", wrong configuration" : ", wrong data") +
+                           "; not started again, which would end in the same way\n");
+    EXPECT_LT(seconds, 1.5) << "the others sleep, and nothing is left to wait for";
+  }
+}
+
+TEST(DdpxxRun, ReportsInFullWhereAnotherRankFailedOtherwise) {
+  const auto run = ddpxx_run({"--nproc-per-node=2", "--grace=5", "sh", "-c",
+                              "[ $RANK = 1 ] && { sleep 0.2; exit 2; }; trap 'echo mine too >&2; exit 4' TERM; "
+                              "while :; do sleep 0.05; done"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("mine too"));
+  EXPECT_THAT(run.err, HasSubstr("rank 0 (local_rank: 0"));
+  EXPECT_THAT(run.err, HasSubstr("Root Cause"));
+}
+
+TEST(DdpxxRun, ReportsInFullWhereTheWordsOfTheRankAreInAFile) {
+  const TemporaryFolder folder;
+  const auto run = ddpxx_run({"--log-dir", (folder / "logs").string(), "sh", "-c", "echo it is wrong >&2; exit 2"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("    it is wrong\n"));
+}
+
+// What two agents on one machine do is what they do on two: a rank of the second one has an error of its own.
+TEST(DdpxxRun, LeavesAnotherNodeAloneWithItsOwnError) {
+  const auto node = [](int number) {
+    return start_ddpxx_run({"--nnodes=2", "--node-rank=" + std::to_string(number), "--nproc-per-node=2",
+                            "--master-addr=127.0.0.1", "--master-port=4711", "sh", "-c",
+                            "[ $RANK = 3 ] && { echo no such file here >&2; exit 3; }; [ $RANK = 0 ] && sleep 1; "
+                            "[ $RANK = 0 ] && { echo lost a peer >&2; exit 5; }; exec sleep 600"});
+  };
+  auto first = node(0), second = node(1);
+  const auto second_ended = second.wait(), first_ended = first.wait();
+  EXPECT_EQ(second_ended.code, 3);
+  EXPECT_EQ(second_ended.err, "[rank3]: no such file here\nddpxx-run: rank 3: exit code 3, wrong data\n");
+  EXPECT_EQ(first_ended.code, 5);
+  EXPECT_THAT(first_ended.err, HasSubstr("lost a peer"));
+}
+
+TEST(DdpxxRun, EndsTheOthersAtOnceWhenASignalHasEndedARank) {
+  Ended run;
+  const double seconds = seconds_of([&] {
+    run = ddpxx_run({"--nproc-per-node=3", "sh", "-c", "[ $RANK = 1 ] && kill -9 $$; exec sleep 600"});
+  });
+  EXPECT_EQ(run.code, 137);
+  EXPECT_THAT(run.err, HasSubstr("rank      : 1"));
+  EXPECT_EQ(count_of(run.err, "ended by ddpxx-run with SIGTERM"), 2U);
+  EXPECT_LT(seconds, 1.5);
+}
+
+TEST(DdpxxRun, WaitsForTheCauseWhenARankHasLostItsPeersAndNotLonger) {
+  Ended run;
+  const double seconds = seconds_of([&] {
+    run = ddpxx_run(
+        {"--nproc-per-node=3", "sh", "-c",
+         "[ $RANK = 0 ] && exit 5; [ $RANK = 1 ] && { sleep 0.5; echo a bad sector >&2; exit 4; }; exec sleep 600"});
+  });
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("    a bad sector\n"));
+  EXPECT_THAT(run.err, HasSubstr("rank      : 1"));
+  EXPECT_LT(seconds, 1.8);
 }
 
 TEST(DdpxxRun, NamesTheSignalThatKilledARankAndNotItsLostPeers) {

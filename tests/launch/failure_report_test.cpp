@@ -45,5 +45,15 @@ TEST(FailureReport, SaysSoWhenNobodyElseFailed) {
   EXPECT_NE(text.find("exit code 3"), std::string::npos);
 }
 
+TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
+  const auto wrong = ended(1, 2, 200);
+  EXPECT_TRUE(
+      only_repeats(std::vector{ended(0, -SIGTERM, 210, SIGTERM), wrong, ended(2, 5, 190), ended(3, 2, 220)}, 1));
+  EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210), wrong}, 1)) << "another failed otherwise";
+  EXPECT_FALSE(only_repeats(std::vector{ended(0, -SIGSEGV, 210), wrong}, 1));
+  EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210)}, 0));
+  EXPECT_EQ(repeat_line(wrong, false), "rank 1: exit code 2, wrong configuration");
+}
+
 }  // namespace
 }  // namespace ddpxx

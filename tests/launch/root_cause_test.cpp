@@ -40,6 +40,20 @@ TEST(RootCause, IsNotALostPeerWhileAnotherFailedOtherwiseAtAboutThatTime) {
   EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 1, 50)}, {}), 1U);
 }
 
+TEST(RootCause, IsTheEndThatExplainsItselfAmongThoseThatWereSeenAtTheSameMoment) {
+  EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, -SIGKILL, 100)}, {}), 1U);
+  EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, 7, 100)}, {}), 1U);
+  EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, 1, 100)}, {}), 0U);
+  EXPECT_EQ(root_cause(std::vector{ended(0, 4, 100, SIGTERM), ended(1, 1, 100)}, {}), 1U)
+      << "that was why we told rank 0";
+}
+
+TEST(RootCause, KnowsWhichEndsExplainThemselves) {
+  for (const int code : {-SIGKILL, -SIGSEGV, 2, 3, 4, 6, 7}) EXPECT_TRUE(explains_itself(ended(0, code, 1))) << code;
+  for (const int code : {0, 1, 5, 75, 137}) EXPECT_FALSE(explains_itself(ended(0, code, 1))) << code;
+  EXPECT_FALSE(explains_itself(ended(0, -SIGTERM, 1, SIGTERM))) << "we ended it";
+}
+
 TEST(RootCause, IsNotARankThatWeEnded) {
   const std::vector<Exit> exits = {ended(0, -SIGTERM, 2'100, SIGTERM), ended(1, 6, 2'050),
                                    ended(2, 143, 2'060, SIGTERM)};

@@ -9,7 +9,7 @@
 
 namespace ddpxx {
 
-/// Runs `body` on rank 0 only; an error there becomes the same error on every rank.
+/// Runs `body` on rank 0 only; an error there becomes the same error on every rank, a copy on all but rank 0.
 /// Ranks   Collective.
 /// Errors  those of `body`; a foreign exception becomes `otherwise`.
 template <class Body>
@@ -25,7 +25,10 @@ void on_rank_zero(const Group& group, Errc otherwise, Body&& body) {
     }
   }
   verdict = broadcast_text(verdict, group);
-  if (!verdict.empty()) throw Error{static_cast<Errc>(verdict.front()), verdict.substr(1)};
+  if (verdict.empty()) return;
+  Error error{static_cast<Errc>(verdict.front()), verdict.substr(1)};
+  if (group.rank() != 0) error.mark_as_copy();
+  throw error;
 }
 
 }  // namespace ddpxx

@@ -21,12 +21,12 @@ inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
 
 /// Says what is wrong with a configuration, and ends the program with `Errc::config`: as text by an error, as JSON at
 /// once.
-/// Ranks   All find the same problems as a rule, and rank 0 tells them. The others wait: its end makes the launcher end
-///         them too, in silence. One that still lives after its wait has a problem of its own (its variables, the files
-///         of its machine), or a machine of its own, and tells. The first rank of a machine waits less than the others
-///         there, and speaks for them.
+/// Ranks   Usually all find the same problems, and rank 0 tells them. The others wait, and the launcher ends them as
+///         soon as rank 0 has ended. A rank that still runs after its wait tells its problems: they are its own (from
+///         its variables, or from files of its machine), or its launcher is on another machine than rank 0. The first
+///         rank of a machine waits less than the others there, so that it tells the problems for them.
 [[noreturn]] inline void refuse_config(const std::vector<ConfigProblem>& problems, ErrorStyle style) {
-  constexpr std::chrono::seconds kShort{2}, kLong{6};  // a launcher may let 2 s pass before it ends the others
+  constexpr std::chrono::seconds kShort{2}, kLong{3};
   if (!is_first_rank()) std::this_thread::sleep_for(environment("LOCAL_RANK").value_or("0") == "0" ? kShort : kLong);
   if (style == ErrorStyle::text) throw Error{Errc::config, problem_report(problems)};
   std::cerr << problems_as_json(problems) << std::endl;

@@ -23,12 +23,20 @@ class Error final : public std::exception {
     return *this;
   }
 
+  /// Marks the error as a copy of an error on another rank, which reports it there.
+  Error& mark_as_copy() noexcept {
+    is_copy_ = true;
+    return *this;
+  }
+  bool is_copy() const noexcept { return is_copy_; }
+
   Errc code() const noexcept { return code_; }
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
   Errc code_;
   std::string text_;
+  bool is_copy_ = false;
 };
 
 /// The first line of what a foreign exception says; LibTorch appends a stack of addresses.

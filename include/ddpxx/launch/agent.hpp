@@ -29,8 +29,9 @@
 
 namespace ddpxx {
 
-/// After the first failure the other ranks may end by themselves for this long: they notice a lost peer within it, and
-/// their own words say more than our SIGTERM. Longer than `kCollateralWindow`, so that a late cause is still seen.
+/// After a failure that may follow from another one, the other ranks have this long to end by themselves: the cause may
+/// be among them. Longer than `kCollateralWindow`, so that a late cause is still seen. A failure that explains itself
+/// ends the others at once.
 inline constexpr std::chrono::milliseconds kSettle{2'000};
 static_assert(kSettle > kCollateralWindow);
 
@@ -53,6 +54,7 @@ class Agent {
   void hear(int number, std::vector<RankProcess>& ranks);
   void notice_ends(std::vector<RankProcess>& ranks);
   void keep_deadlines(std::vector<RankProcess>& ranks);
+  void report(const std::vector<Exit>& exits, std::size_t cause);
   void deliver_output();
   void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
 
@@ -101,21 +103,25 @@ inline int Agent::run() {
   for (int restart = 0;; ++restart) {
     const std::vector<Exit> exits = attempt(restart);
     const auto cause = root_cause(exits, request_);
-    if (cause && !request_ && restart < plan_.max_restarts) {
+    if (cause && !request_ && !would_repeat(exits[*cause]) && restart < plan_.max_restarts) {
       say("rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]) + "; restart " +
           std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
       continue;
     }
-    if (cause) {
-      std::string report = failure_report(exits, *cause, plan_.program, detail::host_name());
-      report.pop_back();  // the queue ends lines itself
-      output_.push(STDERR_FILENO, "", report);
-    } else if (request_ && exit_code(exits, request_) > 128) {
+    if (cause)
+      report(exits, *cause);
+    else if (request_ && exit_code(exits, request_) > 128)
       say("ended by " + signal_name(*request_));
-    }
     deliver_output();
     return exit_code(exits, request_);
   }
+}
+
+inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause) {
+  if (folder_.empty() && only_repeats(exits, cause)) return say(repeat_line(exits[cause], plan_.max_restarts > 0));
+  std::string text = failure_report(exits, cause, plan_.program, detail::host_name());
+  text.pop_back();  // the queue ends lines itself
+  output_.push(STDERR_FILENO, "", text);
 }
 
 inline std::vector<Exit> Agent::attempt(int restart) {
@@ -190,11 +196,15 @@ inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
 }
 
 inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
+  const auto now = Clock::now();
   for (auto& rank : ranks) {
-    if (!rank.look() || rank.exit()->code == 0 || terminate_ || kill_) continue;
+    if (!rank.look(now) || rank.exit()->code == 0 || kill_) continue;
     // Ranks stop on request at the same step and save together: the others follow, but not within two seconds.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped);
-    terminate_ = Clock::now() + (stopped ? plan_.grace : kSettle);
+    if (explains_itself(*rank.exit()))
+      terminate_ = now;
+    else if (!terminate_)
+      terminate_ = now + (stopped ? plan_.grace : kSettle);
   }
 }
 

@@ -1,6 +1,7 @@
 // ddpxx/launch/failure_report.hpp — the one report of a failed run: who failed first, how, and who went with it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -35,6 +36,17 @@ inline std::string describe(const Exit& exit) {
 inline std::string failure_report(std::span<const Exit> exits, std::size_t cause, const std::string& entry,
                                   const std::string& host);
 
+/// True when nothing but a wrong configuration or wrong data has ended this run, and what the rank itself has written
+/// says all: the other ranks ended well, were ended by us, lost their peers or found the same.
+inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
+
+/// The one line, without its end, on a failure of that kind.
+inline std::string repeat_line(const Exit& cause, bool has_restarts) {
+  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) +
+         (cause.code == static_cast<int>(Errc::config) ? ", wrong configuration" : ", wrong data") +
+         (has_restarts ? "; not started again, which would end in the same way" : "");
+}
+
 namespace detail {
 
 inline std::string iso_time(std::chrono::system_clock::time_point time) {
@@ -59,6 +71,13 @@ inline std::string bystander(const Exit& exit, const Exit& cause) {
 }
 
 }  // namespace detail
+
+inline bool only_repeats(std::span<const Exit> exits, std::size_t cause) {
+  return would_repeat(exits[cause]) && std::all_of(exits.begin(), exits.end(), [&](const Exit& exit) {
+           return detail::is_well(exit) || detail::obeyed(exit) || detail::lost_its_peers(exit) ||
+                  exit.code == exits[cause].code;
+         });
+}
 
 inline std::string failure_report(std::span<const Exit> exits, std::size_t cause, const std::string& entry,
                                   const std::string& host) {

@@ -1,12 +1,14 @@
 // ddpxx/launch/program.hpp — the frame of a main(): errors become one line and an exit code.
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
 #include <string>
+#include <thread>
 #include <type_traits>
 
 #include <ddpxx/core/environment.hpp>
@@ -20,10 +22,16 @@ inline bool tells_of_memory(const std::string& text) {
   return text.find("out of memory") != std::string::npos || text.find("allocate memory") != std::string::npos;
 }
 
+/// Before a rank reports a copy of rank 0's error: time for rank 0 to report it and end, upon which the launcher ends
+/// this rank. The first rank of a machine reports at once: if rank 0 is on another machine, so is its report.
+inline void let_rank_zero_report() {
+  if (environment("LOCAL_RANK").value_or("0") != "0") std::this_thread::sleep_for(std::chrono::seconds{1});
+}
+
 }  // namespace detail
 
 /// Runs a program's body and ends the process: code 0, or the number that the body returns, or the code of the error,
-/// which is printed.
+/// which is printed. A copy of another rank's error is printed late, so that one rank of a machine reports it.
 /// Leaves by std::_Exit: a backend with unfinished work would wait for peers in its destructor.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {
@@ -39,6 +47,7 @@ template <class Body>
     else
       code = body();
   } catch (const Error& error) {
+    if (error.is_copy()) detail::let_rank_zero_report();
     report(error.what());
     code = static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {

@@ -89,19 +89,18 @@ class RankProcess {
     if (!exit_) child_->signal(number);
   }
 
-  /// Looks whether the rank has ended; true when it has just been found so.
-  bool look() {
+  /// Looks whether the rank has ended, at the time `now`; true when it has just been found so.
+  bool look(std::chrono::steady_clock::time_point now) {
     if (exit_) return false;
     const auto code = child_->ended();
     if (!code) return false;
-    exit_ = Exit{
-        .rank = place_.rank.value,
-        .local_rank = place_.local_rank.value,
-        .pid = child_->pid(),
-        .code = *code,
-        .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started_),
-        .time = std::chrono::system_clock::now(),
-        .told = told_};
+    exit_ = Exit{.rank = place_.rank.value,
+                 .local_rank = place_.local_rank.value,
+                 .pid = child_->pid(),
+                 .code = *code,
+                 .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
+                 .time = std::chrono::system_clock::now(),
+                 .told = told_};
     return true;
   }
 

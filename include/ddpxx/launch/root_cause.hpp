@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <sys/types.h>
+#include <tuple>
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
@@ -31,6 +32,15 @@ struct Exit {
 /// cause: who closes a socket by dying is sometimes seen to be dead only after its peers have noticed.
 inline constexpr std::chrono::milliseconds kCollateralWindow{1'000};
 
+/// True when this end needs no other one to explain it: a signal that we did not send, or an error of a known kind. Any
+/// other end, above all that of a rank which lost its peers, may follow from one that is not seen yet.
+inline bool explains_itself(const Exit& exit);
+
+/// True when the rank found its configuration or its data wrong: started again it would end in the same way.
+inline bool would_repeat(const Exit& exit) {
+  return exit.code == static_cast<int>(Errc::config) || exit.code == static_cast<int>(Errc::data);
+}
+
 /// The index of the exit that explains the run's failure; none when nothing failed.
 /// `request` is the signal by which a user or a scheduler asked the run to end: then an end that follows from the
 /// request, this very signal or a lost peer, is no failure.
@@ -52,11 +62,24 @@ inline bool obeyed(const Exit& exit) {
 
 }  // namespace detail
 
+inline bool explains_itself(const Exit& exit) {
+  if (detail::obeyed(exit)) return false;
+  if (exit.code < 0) return true;
+  for (const Errc code : {Errc::config, Errc::data, Errc::storage, Errc::numerics, Errc::memory})
+    if (exit.code == static_cast<int>(code)) return true;
+  return false;
+}
+
 inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::optional<int> request) {
+  // Of ends that were seen at the same moment, one that we had asked for comes last, and one that explains itself
+  // first.
+  const auto order = [](const Exit& exit) {
+    return std::tuple{exit.elapsed, exit.told.has_value(), !explains_itself(exit)};
+  };
   const auto earliest = [&](auto&& counts) {
     std::optional<std::size_t> found;
     for (std::size_t i = 0; i < exits.size(); ++i)
-      if (counts(exits[i]) && (!found || exits[i].elapsed < exits[*found].elapsed)) found = i;
+      if (counts(exits[i]) && (!found || order(exits[i]) < order(exits[*found]))) found = i;
     return found;
   };
   const auto failed = [&](const Exit& exit) {
