@@ -45,9 +45,21 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
   const TemporaryFolder folder;
   const auto path = folder / "runs/7/metrics.jsonl";
   MetricsFile metrics{path};
-  metrics.write(StepDone{1, 0, 2.5, 0.75, 3e-4, 1e5, 12.5, 1 << 20, 4096});
-  metrics.write(Evaluated{1, 0, 2.25, 128});
-  metrics.write(SnapshotSaved{1, "runs/7/snapshot", 0.5, 0.25});
+  const EventTime at{.time = 1'700'000'000.5, .elapsed = 2.5};
+  metrics.write(StepDone{.step = 1,
+                         .epoch = 0,
+                         .loss = 2.5,
+                         .grad_norm = 0.75,
+                         .learning_rate = 3e-4,
+                         .tokens_per_second = 1e5,
+                         .step_ms = 12.5,
+                         .peak_memory_bytes = 1 << 20,
+                         .state_bytes = 4096,
+                         .samples = 16,
+                         .tokens = 1024,
+                         .at = at});
+  metrics.write(Evaluated{.step = 1, .epoch = 0, .val_loss = 2.25, .samples = 128, .at = at});
+  metrics.write(SnapshotSaved{.step = 1, .path = "runs/7/snapshot", .seconds = 0.5, .waited_seconds = 0.25, .at = at});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(nlohmann::json::parse(lines[0]), (nlohmann::json{{"step", 1},
@@ -58,11 +70,23 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
                                                              {"tokens_per_second", 1e5},
                                                              {"step_ms", 12.5},
                                                              {"peak_memory_bytes", 1 << 20},
-                                                             {"state_bytes", 4096}}));
-  EXPECT_EQ(nlohmann::json::parse(lines[1]),
-            (nlohmann::json{{"step", 1}, {"epoch", 0}, {"val_loss", 2.25}, {"samples", 128}}));
-  EXPECT_EQ(nlohmann::json::parse(lines[2]),
-            (nlohmann::json{{"step", 1}, {"snapshot", "runs/7/snapshot"}, {"seconds", 0.5}, {"waited_seconds", 0.25}}));
+                                                             {"state_bytes", 4096},
+                                                             {"samples", 16},
+                                                             {"tokens", 1024},
+                                                             {"time", 1'700'000'000.5},
+                                                             {"elapsed", 2.5}}));
+  EXPECT_EQ(nlohmann::json::parse(lines[1]), (nlohmann::json{{"step", 1},
+                                                             {"epoch", 0},
+                                                             {"val_loss", 2.25},
+                                                             {"samples", 128},
+                                                             {"time", 1'700'000'000.5},
+                                                             {"elapsed", 2.5}}));
+  EXPECT_EQ(nlohmann::json::parse(lines[2]), (nlohmann::json{{"step", 1},
+                                                             {"snapshot", "runs/7/snapshot"},
+                                                             {"seconds", 0.5},
+                                                             {"waited_seconds", 0.25},
+                                                             {"time", 1'700'000'000.5},
+                                                             {"elapsed", 2.5}}));
 }
 
 TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {
@@ -72,22 +96,43 @@ TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {
   EXPECT_TRUE(nlohmann::json::parse(lines_of(folder / "m.jsonl").at(0))["loss"].is_null());
 }
 
-TEST(MetricsFile, StartsEmptyUnlessARunGoesOn) {
+TEST(MetricsFile, MovesTheRowsOfAnEarlierRunAway) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
+  std::ostringstream said;
   {
-    MetricsFile metrics{path};
+    MetricsFile metrics{path, Log{0, said}};
     write_steps(metrics, 1, 5);
   }
+  EXPECT_EQ(said.str(), "");
   {
-    MetricsFile metrics{path};
+    MetricsFile metrics{path, Log{0, said}};
     EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 5})) << "not before it is known whether the run goes on";
     write_steps(metrics, 1, 2);
   }
   EXPECT_EQ(steps_of(path), (Steps{1, 2}));
-  MetricsFile metrics{path};
-  metrics.resume_at(0);
+  EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
+  EXPECT_NE(said.str().find("m.1.jsonl"), std::string::npos) << said.str();
+  MetricsFile metrics{path, Log{0, said}};
+  metrics.start_anew();
   EXPECT_EQ(steps_of(path), Steps{});
+  EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
+  EXPECT_EQ(steps_of(folder / "m.2.jsonl"), (Steps{1, 2}));
+}
+
+TEST(MetricsFile, RefusesAndKeepsAFileOfAnotherKind) {
+  const TemporaryFolder folder;
+  for (const std::string text : {"the training text\n", "{\"stop\": 1}\n", "\n", "{\n"}) {
+    folder.file("text.txt", text);
+    try {
+      MetricsFile metrics{folder / "text.txt"};
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find("text.txt is no metrics file"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ((std::ostringstream{} << std::ifstream{folder / "text.txt"}.rdbuf()).str(), text);
+  }
 }
 
 TEST(MetricsFile, KeepsARunsRowsUpToTheStepItGoesOnFrom) {
@@ -169,7 +214,7 @@ TEST(MetricsFile, LeavesNoHalfRowWhereTheRoomEndsInsideOne) {
   const pid_t child = ::fork();
   if (child == 0) {  // the limit would hold for the rest of the tests
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit room{950, RLIM_INFINITY};
+    const rlimit room{1'400, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &room);
     std::ostringstream warnings;
     MetricsFile metrics{path, Log{0, warnings}};

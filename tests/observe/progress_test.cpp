@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string>
 #include <sys/ioctl.h>
+#include <thread>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -51,8 +52,13 @@ class Terminal {
 
 TEST(ProgressLine, TellsAllWhereThereIsRoom) {
   EXPECT_EQ(progress_line(kStep, 50'000, 11'520.0, 200),
-            "step 1200/50000  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M  eta 3h12m");
+            "step 1200/50000  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  eta 3h12m  mem 161M");
   EXPECT_EQ(progress_line(kStep, 0, {}, 200), "step 1200  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M");
+}
+
+TEST(ProgressLine, DropsTheMemoryAndNotTheTimeLeftAt80Columns) {
+  EXPECT_EQ(progress_line(kStep, 50'000, 11'520.0, 79),
+            "step 1200/50000  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  eta 3h12m");
 }
 
 TEST(ProgressLine, DropsWholeFieldsWhereThereIsNot) {
@@ -68,17 +74,17 @@ TEST(ProgressLine, DropsWholeFieldsWhereThereIsNot) {
 }
 
 TEST(ProgressLine, ShortensNumbers) {
-  const auto tokens = [](double value) { return detail::short_count(value, 1'000, " kMGT"); };
+  const auto tokens = [](double value) { return short_count(value, 1'000, " kMGT"); };
   EXPECT_EQ(tokens(0), "0");
   EXPECT_EQ(tokens(87), "87");
   EXPECT_EQ(tokens(999.4), "999");
   EXPECT_EQ(tokens(999.9), "1.00k");
   EXPECT_EQ(tokens(1'250'000), "1.25M");
   EXPECT_EQ(tokens(12'500), "12.5k");
-  EXPECT_EQ(detail::short_count(1.5 * 1024 * 1024 * 1024, 1'024, " KMGT"), "1.50G");
-  EXPECT_EQ(detail::short_duration(45), "45s");
-  EXPECT_EQ(detail::short_duration(725), "12m05s");
-  EXPECT_EQ(detail::short_duration(2 * 86'400 + 3 * 3'600), "2d03h");
+  EXPECT_EQ(short_count(1.5 * 1024 * 1024 * 1024, 1'024, " KMGT"), "1.50G");
+  EXPECT_EQ(short_duration(45), "45s");
+  EXPECT_EQ(short_duration(725), "12m05s");
+  EXPECT_EQ(short_duration(2 * 86'400 + 3 * 3'600), "2d03h");
 }
 
 TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
@@ -90,10 +96,53 @@ TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
   progress.show(step(3));
   progress.finish();
   EXPECT_EQ(text.str(),
-            "step 1/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M  eta 0s\n"
+            "step 1/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  eta 0s  mem 161M\n"
             "step 2  val_loss 2.3456\n"
             "step 2  snapshot run/\\x1b[2J saved in 3.3s, training waited 0.1s\n"
             "step 3/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  mem 161M\n");
+}
+
+TEST(Progress, SmoothsTheLossAndTheTokensASecond) {
+  std::ostringstream text;
+  Progress progress{text, 0, {.plain_interval = std::chrono::milliseconds{0}}};
+  auto event = step(1);
+  event.loss = 2;
+  event.tokens_per_second = 1'000;
+  event.step_ms = 100;
+  progress.show(event);
+  event.loss = 4;
+  event.tokens_per_second = 200;  // 100 tokens in the first step, 100 in the second
+  event.step_ms = 500;
+  text.str("");
+  progress.show(event);
+  EXPECT_NE(text.str().find("loss 3.0256"), std::string::npos) << text.str();
+  EXPECT_NE(text.str().find("  328 tok/s"), std::string::npos) << text.str();
+}
+
+TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {
+  std::ostringstream text;
+  Progress progress{text, 1'000'000, {.plain_interval = std::chrono::milliseconds{0}, .seconds_allowed = 600}};
+  progress.show(step(1));
+  EXPECT_NE(text.str().find("eta 10m00s"), std::string::npos) << text.str();
+  std::ostringstream endless;
+  Progress only_time{endless, 0, {.plain_interval = std::chrono::milliseconds{0}, .seconds_allowed = 600}};
+  only_time.show(step(1));
+  EXPECT_NE(endless.str().find("step 1  "), std::string::npos) << endless.str();
+  EXPECT_NE(endless.str().find("eta 10m00s"), std::string::npos) << endless.str();
+}
+
+TEST(Progress, TellsHowFarAnEvaluationIs) {
+  const Terminal terminal{80};
+  std::ostringstream text;
+  Progress progress{text, 1, {.descriptor = terminal.descriptor()}};
+  progress.show(Evaluating{.step = 1, .samples = 40, .all_samples = 800});
+  EXPECT_EQ(text.str(), "") << "a short evaluation says nothing";
+  std::this_thread::sleep_for(std::chrono::milliseconds{110});
+  progress.show(Evaluating{.step = 1, .samples = 120, .all_samples = 800});
+  EXPECT_EQ(text.str(), "\rstep 1  evaluating 120/800");
+  text.str("");
+  progress.show(Evaluated{.step = 1, .val_loss = 2});
+  EXPECT_EQ(text.str(), "\rstep 1  val_loss 2.0000   \n") << "it takes the line's place";
 }
 
 TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -5,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/torch.h>
@@ -125,6 +127,101 @@ TEST_F(Run, AccumulationEqualsOneLargeBatch) {
   const auto got = losses();
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]);
+}
+
+TEST_F(Run, RowsCountSamplesAndTokensThroughAResume) {
+  Group alone;
+  auto settings = config<SingleDevice>(3);
+  settings.training.save_dir = (folder / "save").string();
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  settings.training.max_steps = 12;
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  std::vector<nlohmann::json> steps;
+  for (const auto& row : rows())
+    if (row.contains("loss")) steps.push_back(row);
+  ASSERT_EQ(steps.size(), 12u);
+  EXPECT_EQ(steps[1]["samples"], 8);
+  EXPECT_EQ(steps[1]["tokens"], 64);
+  EXPECT_EQ(steps[3]["samples"], 16) << "after the resume";
+  EXPECT_EQ(steps[3]["tokens"], 128);
+  EXPECT_EQ(steps[11]["samples"], 45) << "an epoch of 37 and two steps";
+  EXPECT_EQ(steps[11]["tokens"], 45 * 8);
+}
+
+/// What the ranks print while `body` runs.
+struct Printed {
+  std::string out, err;
+};
+Printed printed_by(const std::function<void()>& body) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  body();
+  const auto out = testing::internal::GetCapturedStdout();
+  return {out, testing::internal::GetCapturedStderr()};
+}
+
+TEST_F(Run, KnowsWhereItEndsAfterAChangeOfWorldAndBatch) {
+  const auto data = std::make_shared<Tokens>(Tokens{40});
+  const auto run = [&](int world_size, std::int64_t batch_size, std::int64_t max_epochs) {
+    return printed_by([&] {
+      spawn_ranks(world_size, [&](Group& group) {
+        auto settings = config(0);
+        settings.batch_size = batch_size;
+        settings.training.max_epochs = max_epochs;
+        settings.training.save_dir = (folder / "save").string();
+        Train<DDP>{group, tiny_gpt(), data, settings}.fit();
+      });
+    });
+  };
+  EXPECT_NE(run(1, 4, 1).out.find("finished at step 10/10: 10 steps in"), std::string::npos);
+  const auto two = run(2, 4, 2);  // 5 steps an epoch
+  EXPECT_NE(two.out.find("step 11/15"), std::string::npos) << two.out;
+  EXPECT_NE(two.out.find("finished at step 15/15: 5 steps in"), std::string::npos) << two.out;
+  EXPECT_NE(two.err.find("warning: resumed with a changed setting: global batch 4 -> 8\n"), std::string::npos)
+      << two.err;
+  const auto one = run(1, 8, 3);  // the batch of all is what it was
+  EXPECT_NE(one.out.find("finished at step 20/20"), std::string::npos) << one.out;
+  EXPECT_EQ(one.err.find("global batch"), std::string::npos) << one.err;
+}
+
+TEST_F(Run, BeginsWithAHeadAndEndsWithWhatWasReached) {
+  const auto said = printed_by([&] {
+    Group alone;
+    auto settings = config<SingleDevice>(3);
+    settings.training.accumulation_steps = 2;
+    settings.training.eval_every = 1;
+    settings.training.save_dir = (folder / "save").string();
+    settings.precision_name = "fp32";
+    Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>(Tokens{10})}
+        .fit();
+  });
+  EXPECT_EQ(said.out.find("model with 7.07k parameters, strategy SingleDevice, 1 rank on cpu, precision fp32\n"
+                          "global batch 8 (1 rank x 4 x 2 accumulated), 37 samples, 5 steps an epoch\n"
+                          "seed 5, snapshots in "),
+            0u)
+      << said.out;
+  EXPECT_NE(said.out.find("\nfinished at step 3/3: 3 steps in 0s, best val_loss "), std::string::npos) << said.out;
+  EXPECT_TRUE(said.out.ends_with(" at step 3, saved in " + (folder / "save/step-00000003/").string() + "\n"))
+      << said.out;
+}
+
+TEST_F(Run, ALongEvaluationSaysHowFarItIs) {
+  struct Slow : Tokens {
+    Batch batch(std::span<const std::int64_t> indices) const {
+      std::this_thread::sleep_for(std::chrono::seconds{samples == 12 ? 3 : 0});
+      return Tokens::batch(indices);
+    }
+  };
+  const auto said = printed_by([&] {
+    Group alone;
+    Trainer<GPT, Slow, AdamW, Float32, SingleDevice>::Config settings;
+    settings.batch_size = 4;
+    settings.training = {.max_steps = 1, .eval_every = 1};
+    auto data = std::make_shared<Slow>(), validation = std::make_shared<Slow>();
+    validation->samples = 12;
+    Trainer<GPT, Slow, AdamW, Float32, SingleDevice>{alone, tiny_gpt(), data, settings, validation}.fit();
+  });
+  EXPECT_NE(said.out.find("\nstep 1  evaluating 8/12\n"), std::string::npos) << said.out;
 }
 
 class Resume_ : public Run, public testing::WithParamInterface<int> {};

@@ -6,6 +6,33 @@
 
 namespace ddpxx {
 
+/// When something happened.
+struct EventTime {
+  double time = 0;     ///< Seconds since the beginning of 1970, UTC.
+  double elapsed = 0;  ///< Seconds since this start of the program began to train.
+};
+
+/// The first step is about to be done.
+struct RunBegan {
+  std::int64_t parameters = 0;  ///< Of the model, trained or frozen.
+  std::string strategy = {};
+  std::string precision = {};
+  std::string device = {};
+  std::int64_t ranks = 1;
+  std::int64_t batch_size = 0;  ///< Samples that a rank takes at once.
+  std::int64_t accumulation_steps = 1;
+  std::int64_t samples = 0;  ///< Of the training set.
+  std::int64_t steps_per_epoch = 0;
+  std::uint64_t seed = 0;
+  std::string save_dir = {};   ///< Empty: nothing is saved.
+  std::int64_t step = 0;       ///< Steps that are done already.
+  bool goes_on = false;        ///< With a run that was saved in save_dir.
+  std::int64_t last_step = 0;  ///< Where the run ends; 0 when that is not known.
+  double seconds_allowed = 0;  ///< After which it ends in any case; 0 is no limit.
+
+  std::int64_t global_batch() const { return batch_size * accumulation_steps * ranks; }
+};
+
 /// One optimizer step is complete.
 struct StepDone {
   std::int64_t step = 0;  ///< From 1.
@@ -17,6 +44,16 @@ struct StepDone {
   double step_ms = 0;
   std::int64_t peak_memory_bytes = 0;  ///< Of this process, since its start.
   std::int64_t state_bytes = 0;        ///< This rank's parameters, gradients and optimizer state.
+  std::int64_t samples = 0;            ///< That all ranks together have trained on since step 0.
+  std::int64_t tokens = 0;             ///< Targets of the loss, of all ranks since step 0.
+  EventTime at = {};
+};
+
+/// An evaluation is under way.
+struct Evaluating {
+  std::int64_t step = 0;
+  std::int64_t samples = 0;  ///< That all ranks together have seen.
+  std::int64_t all_samples = 0;
 };
 
 /// The model was evaluated after this step.
@@ -24,7 +61,8 @@ struct Evaluated {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   double val_loss = 0;
-  std::int64_t samples = 0;
+  std::int64_t samples = 0;  ///< Of the validation set.
+  EventTime at = {};
 };
 
 /// A snapshot of the state after this step can be loaded.
@@ -32,7 +70,8 @@ struct SnapshotSaved {
   std::int64_t step = 0;
   std::string path = {};
   double seconds = 0;         ///< From the begin of saving until then.
-  double waited_seconds = 0;  ///< As long has training stood still for it.
+  double waited_seconds = 0;  ///< Seconds that training was blocked by this save.
+  EventTime at = {};
 };
 
 }  // namespace ddpxx

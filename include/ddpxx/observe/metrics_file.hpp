@@ -1,12 +1,15 @@
 // ddpxx/observe/metrics_file.hpp — the record of a run: a JSONL file with one row per event.
 #pragma once
 
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <limits>
 #include <optional>
 #include <string>
@@ -28,16 +31,22 @@ namespace ddpxx {
 /// Appends rows; each row is one write of one whole line, so that a kill leaves at most a cut last line. Each row
 /// starts with `step`; rows of evaluations and snapshots have no `loss`. A number that is not finite is written as
 /// null. A row that cannot be written later on, for a full disk say, is lost with one warning: training goes on.
+/// A file holds the rows of one run: those of an earlier one are moved to another file and never removed.
 class MetricsFile {
  public:
-  /// Opens the file, and makes it and its folders where they are missing.
-  /// Errors  `config`, naming the path and the reason.
+  /// Opens the file, and makes it and its folders where they are missing. What it holds stays until the run begins.
+  /// Errors  `config`, naming the path and the reason: it cannot be opened, or is no metrics file and holds something.
   explicit MetricsFile(std::filesystem::path path, Log log = Log{0});
 
   /// A run goes on after this step: keeps the rows up to and including it, and cuts later ones and a half-written last
-  /// one. After step 0, and where the first row comes without this call, the file starts empty.
+  /// one.
   /// Errors  `storage`; the file is then as it was.
   void resume_at(std::int64_t step);
+
+  /// A new run begins, also where the first row comes without any call: the rows of an earlier run are moved from
+  /// `metrics.jsonl` to `metrics.1.jsonl`, or the next number that is free.
+  /// Errors  `storage`; the file is then as it was.
+  void start_anew();
 
   void write(const StepDone& event) {
     append(JsonRow{}
@@ -49,21 +58,29 @@ class MetricsFile {
                .add("tokens_per_second", event.tokens_per_second)
                .add("step_ms", event.step_ms)
                .add("peak_memory_bytes", event.peak_memory_bytes)
-               .add("state_bytes", event.state_bytes));
+               .add("state_bytes", event.state_bytes)
+               .add("samples", event.samples)
+               .add("tokens", event.tokens)
+               .add("time", event.at.time)
+               .add("elapsed", event.at.elapsed));
   }
   void write(const Evaluated& event) {
     append(JsonRow{}
                .add("step", event.step)
                .add("epoch", event.epoch)
                .add("val_loss", event.val_loss)
-               .add("samples", event.samples));
+               .add("samples", event.samples)
+               .add("time", event.at.time)
+               .add("elapsed", event.at.elapsed));
   }
   void write(const SnapshotSaved& event) {
     append(JsonRow{}
                .add("step", event.step)
                .add("snapshot", event.path)
                .add("seconds", event.seconds)
-               .add("waited_seconds", event.waited_seconds));
+               .add("waited_seconds", event.waited_seconds)
+               .add("time", event.at.time)
+               .add("elapsed", event.at.elapsed));
   }
 
  private:
@@ -86,10 +103,11 @@ class MetricsFile {
 
 namespace detail {
 
+inline constexpr std::string_view kRowStart = "{\"step\":";
+
 /// The step of a row as `MetricsFile` writes it; none for any other line, a row without its end included.
 inline std::optional<std::int64_t> step_of_row(std::string_view line) {
-  static constexpr std::string_view kStart = "{\"step\":";
-  if (!line.starts_with(kStart) || !line.ends_with('}')) return std::nullopt;
+  if (!line.starts_with(kRowStart) || !line.ends_with('}')) return std::nullopt;
   bool in_text = false;  // a row that was cut inside a text may end with that text's own brace
   for (std::size_t i = 0; i < line.size(); ++i) {
     if (in_text && line[i] == '\\')
@@ -98,8 +116,16 @@ inline std::optional<std::int64_t> step_of_row(std::string_view line) {
       in_text = !in_text;
   }
   std::int64_t step = 0;
-  const auto [end, status] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
+  const auto [end, status] = std::from_chars(line.data() + kRowStart.size(), line.data() + line.size(), step);
   return in_text || status != std::errc{} ? std::nullopt : std::optional{step};
+}
+
+/// Whether a file is empty or begins as a row does; a row that was cut by a kill may be all that it holds.
+inline bool may_be_metrics(const std::filesystem::path& path) {
+  std::array<char, kRowStart.size()> front{};
+  std::ifstream file{path, std::ios::binary};
+  file.read(front.data(), static_cast<std::streamsize>(front.size()));
+  return kRowStart.starts_with(std::string_view{front.data(), static_cast<std::size_t>(file.gcount())});
 }
 
 }  // namespace detail
@@ -112,16 +138,30 @@ inline MetricsFile::MetricsFile(std::filesystem::path path, Log log) : path_{std
     throw Error{Errc::config, "cannot open the metrics file " + path_.string() +
                                   ": it is a FIFO that no program reads; start the reader first, or name a file"};
   if (!file_) throw file_error(Errc::config, "cannot open the metrics file", path_);
-  if (is_regular()) path_ = std::filesystem::canonical(path_);  // what is replaced later is the file, not a link to it
+  if (!is_regular()) return;
+  path_ = std::filesystem::canonical(path_);  // what is replaced later is the file, not a link to it
+  if (!detail::may_be_metrics(path_))
+    throw Error{Errc::config, path_.string() +
+                                  " is no metrics file: it does not begin with a row of metrics, and is left as it is; "
+                                  "name another file, or remove this one"};
+}
+
+inline void MetricsFile::start_anew() {
+  positioned_ = true;
+  if (!is_regular() || std::filesystem::file_size(path_) == 0) return;
+  auto other = path_;
+  std::error_code failure;
+  for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
+    other.replace_filename(path_.stem().string() + '.' + std::to_string(number) + path_.extension().string());
+  std::filesystem::rename(path_, other, failure);
+  if (!failure) file_ = open(path_, 0);
+  if (failure || !file_) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
+  log_.info("the rows of an earlier run in " + path_.string() + " are now in " + other.string());
 }
 
 inline void MetricsFile::resume_at(std::int64_t step) {
   positioned_ = true;
   if (!is_regular()) return;
-  if (step <= 0) {
-    if (::ftruncate(file_.get(), 0) != 0) throw file_error(Errc::storage, "cannot empty", path_);
-    return;
-  }
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
     std::string block;
@@ -142,7 +182,7 @@ inline void MetricsFile::resume_at(std::int64_t step) {
 }
 
 inline void MetricsFile::append(const JsonRow& row) {
-  if (!positioned_) resume_at(0);
+  if (!positioned_) start_anew();
   const std::string line = row.line();
   ssize_t size = 0;
   do size = ::write(file_.get(), line.data(), line.size());

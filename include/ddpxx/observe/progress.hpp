@@ -3,12 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -22,6 +19,8 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/short_text.hpp>
+#include <ddpxx/observe/smoothed.hpp>
 
 namespace ddpxx {
 
@@ -29,11 +28,12 @@ struct ProgressOptions {
   /// Asked whether it is a terminal, and how wide; none: the stream's own where it is a standard stream.
   std::optional<int> descriptor = {};
   std::chrono::milliseconds plain_interval{5'000};  ///< Between two lines where there is no terminal.
+  double seconds_allowed = 0;                       ///< The run ends then in any case; 0 is no limit.
 };
 
 /// Shows steps, evaluations and snapshots of one rank. On a terminal the step line is rewritten in place and is never
 /// wider than the terminal; elsewhere lines end with a line end and hold no control characters: the first step, then at
-/// most one per interval, then the last.
+/// most one per interval, then the last. Loss and tokens per second are moving averages: single steps differ widely.
 class Progress {
  public:
   /// `total_steps` is where the run ends; 0 when that is not known.
@@ -41,10 +41,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() {
-    if (line_width_ > 0) *stream_ << std::endl;  // what the program says next, an error perhaps, gets its own line
+    if (line_width_ > 0) *stream_ << std::endl;  // what the program prints next, an error perhaps, gets its own line
   }
 
   void show(const StepDone& event);
+  void show(const Evaluating& event);
   void show(const Evaluated& event);
   void show(const SnapshotSaved& event);
 
@@ -55,6 +56,10 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   void draw_step();
+  std::optional<double> seconds_left() const;
+  /// Whether the open line may be written again.
+  bool due() const;
+  void draw(const std::string& line, std::size_t width);
   void print(std::string line);
 
   std::ostream* stream_;
@@ -65,38 +70,15 @@ class Progress {
   std::optional<StepDone> last_;
   bool last_shown_ = false;
   std::optional<Clock::time_point> drawn_;
-  double smooth_step_ms_ = 0;
+  Clock::time_point begun_ = Clock::now();
+  Smoothed loss_, tokens_, step_ms_;
 };
 
-/// The step line without what lies behind its `width`-th column, cut between its fields. `seconds_left` may be unknown.
+/// The step line, cut between its fields where it is longer than `width`. `seconds_left` may be unknown.
 inline std::string progress_line(const StepDone& event, std::int64_t total_steps, std::optional<double> seconds_left,
                                  std::size_t width);
 
 namespace detail {
-
-inline std::string formatted(const char* format, auto... values) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
-
-/// Three digits and a letter: 87, 412k, 1.25M.
-inline std::string short_count(double value, double unit, std::string_view letters) {
-  std::size_t letter = 0;
-  for (; value >= unit * 0.9995 && letter + 1 < letters.size(); ++letter) value /= unit;
-  const char* format = letter == 0 || value >= 99.95 ? "%.0f" : value >= 9.995 ? "%.1f" : "%.2f";
-  return formatted(format, value) + (letter == 0 ? "" : std::string{letters[letter]});
-}
-
-/// 45s, 12m05s, 3h12m, 2d03h.
-inline std::string short_duration(double seconds) {
-  if (!(seconds < 1e9)) return "?";
-  const auto whole = static_cast<long long>(std::llround(seconds));
-  if (whole < 60) return formatted("%llds", whole);
-  if (whole < 3'600) return formatted("%lldm%02llds", whole / 60, whole % 60);
-  if (whole < 86'400) return formatted("%lldh%02lldm", whole / 3'600, whole % 3'600 / 60);
-  return formatted("%lldd%02lldh", whole / 86'400, whole % 86'400 / 3'600);
-}
 
 inline int descriptor_of(const std::ostream& stream) {
   if (&stream == &std::cout) return STDOUT_FILENO;
@@ -113,16 +95,16 @@ inline std::size_t terminal_width(int descriptor) {
 
 inline std::string progress_line(const StepDone& event, std::int64_t total_steps, std::optional<double> seconds_left,
                                  std::size_t width) {
-  using detail::formatted;
   std::vector<std::string> fields = {
       "step " + std::to_string(event.step) + (total_steps > 0 ? '/' + std::to_string(total_steps) : ""),
       "loss " + formatted("%.4f", event.loss),
       "gnorm " + formatted("%.2f", event.grad_norm),
       "lr " + formatted("%.2e", event.learning_rate),
-      detail::short_count(event.tokens_per_second, 1'000, " kMGT") + " tok/s",
-      "mem " + detail::short_count(static_cast<double>(event.peak_memory_bytes), 1'024, " KMGT"),
+      short_count(event.tokens_per_second, 1'000, " kMGT") + " tok/s",
   };
-  if (seconds_left) fields.push_back("eta " + detail::short_duration(*seconds_left));
+  if (seconds_left) fields.push_back("eta " + short_duration(*seconds_left));
+  // Last, since what stands last is cut where the line is too long.
+  fields.push_back("mem " + short_count(static_cast<double>(event.peak_memory_bytes), 1'024, " KMGT"));
   std::string line;
   for (const std::string& field : fields) {
     const std::string gap = line.empty() ? "" : "  ";
@@ -140,22 +122,31 @@ inline Progress::Progress(std::ostream& stream, std::int64_t total_steps, Progre
 }
 
 inline void Progress::show(const StepDone& event) {
-  static constexpr std::chrono::milliseconds kRedraw{100};
-  static constexpr double kWeightOfOne = 0.1;
-  smooth_step_ms_ += (last_ ? kWeightOfOne : 1.0) * (event.step_ms - smooth_step_ms_);
   last_ = event;
   last_shown_ = false;
-  const auto interval = terminal_ ? kRedraw : options_.plain_interval;
-  if (!drawn_ || event.step == total_steps_ || Clock::now() - *drawn_ >= interval) draw_step();
+  loss_.add(event.loss);
+  tokens_.add(event.tokens_per_second * event.step_ms / 1'000);
+  step_ms_.add(event.step_ms);
+  if (due() || event.step == total_steps_) draw_step();
+}
+
+inline void Progress::show(const Evaluating& event) {
+  // The first time is the begin of the evaluation: it may be over before a line about it is worth its place.
+  if (!drawn_) drawn_ = Clock::now();
+  if (!due()) return;
+  drawn_ = Clock::now();
+  draw("step " + std::to_string(event.step) + "  evaluating " + std::to_string(event.samples) + '/' +
+           std::to_string(event.all_samples),
+       std::string::npos);
 }
 
 inline void Progress::show(const Evaluated& event) {
-  print("step " + std::to_string(event.step) + "  val_loss " + detail::formatted("%.4f", event.val_loss));
+  print("step " + std::to_string(event.step) + "  val_loss " + formatted("%.4f", event.val_loss));
 }
 
 inline void Progress::show(const SnapshotSaved& event) {
   print("step " + std::to_string(event.step) + "  snapshot " + harmless(event.path) +
-        detail::formatted(" saved in %.1fs, training waited %.1fs", event.seconds, event.waited_seconds));
+        formatted(" saved in %.1fs, training waited %.1fs", event.seconds, event.waited_seconds));
 }
 
 inline void Progress::finish() {
@@ -164,20 +155,41 @@ inline void Progress::finish() {
   line_width_ = 0;
 }
 
+inline bool Progress::due() const {
+  static constexpr std::chrono::milliseconds kRedraw{100};
+  return !drawn_ || Clock::now() - *drawn_ >= (terminal_ ? kRedraw : options_.plain_interval);
+}
+
+/// Until the last step, or until the time is up if that comes first; none where neither is known.
+inline std::optional<double> Progress::seconds_left() const {
+  std::optional<double> seconds;
+  if (total_steps_ > last_->step) seconds = static_cast<double>(total_steps_ - last_->step) * step_ms_.value() / 1'000;
+  if (options_.seconds_allowed > 0 && (seconds || total_steps_ == 0)) {
+    const auto left = options_.seconds_allowed - std::chrono::duration<double>(Clock::now() - begun_).count();
+    seconds = std::min(seconds.value_or(left), std::max(left, 0.0));
+  }
+  return seconds;
+}
+
 inline void Progress::draw_step() {
-  std::optional<double> seconds_left;
-  if (total_steps_ > last_->step)
-    seconds_left = static_cast<double>(total_steps_ - last_->step) * smooth_step_ms_ / 1'000;
   drawn_ = Clock::now();
   last_shown_ = true;
-  if (!terminal_) return print(progress_line(*last_, total_steps_, seconds_left, std::string::npos));
+  auto shown = *last_;
+  shown.loss = loss_.value();
+  if (step_ms_.value() > 0) shown.tokens_per_second = tokens_.value() / step_ms_.value() * 1'000;
   // A line that fills the last column makes some terminals go on to the next.
-  const std::size_t room = detail::terminal_width(*options_.descriptor) - 1;
-  std::string line = progress_line(*last_, total_steps_, seconds_left, room);
-  const std::size_t width = line.size();
-  line.resize(std::max(width, std::min(line_width_, room)), ' ');
-  (*stream_ << '\r' << line).flush();
-  line_width_ = width;
+  const auto width = terminal_ ? detail::terminal_width(*options_.descriptor) - 1 : std::string::npos;
+  draw(progress_line(shown, total_steps_, seconds_left(), width), width);
+}
+
+/// A line that the next one replaces; without a terminal it stays.
+inline void Progress::draw(const std::string& line, std::size_t width) {
+  if (!terminal_) return print(line);
+  auto text = line.substr(0, width);
+  const auto size = text.size();
+  text.resize(std::max(size, std::min(line_width_, width)), ' ');
+  (*stream_ << '\r' << text).flush();
+  line_width_ = size;
 }
 
 /// A line that stays; it takes the place of the open one.

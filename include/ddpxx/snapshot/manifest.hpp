@@ -81,6 +81,7 @@ struct Manifest {
   std::string optimizer = {};    ///< What torch.optim calls it, such as "Adam"; empty where nobody wrote it down.
   std::string overrides = {};    ///< The arguments that set something: a YAML list. Likewise.
   std::string config_hash = {};  ///< A name for the settings, in hexadecimal digits. Likewise.
+  std::int64_t tokens = 0;       ///< That all ranks together have trained on; 0 where it was not written down.
 };
 
 inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
@@ -231,6 +232,7 @@ inline std::string print_manifest(const Manifest& manifest) {
   json["overrides"] = manifest.overrides;
   json["config_hash"] = manifest.config_hash;
   json["optimizer"] = manifest.optimizer;
+  json["tokens"] = manifest.tokens;
   json["files"] = nlohmann::ordered_json::array();
   for (const auto& file : manifest.files)
     json["files"].push_back(
@@ -273,6 +275,7 @@ inline Manifest parse_manifest(std::string_view text) {
     manifest.overrides = json.value("overrides", "");
     manifest.config_hash = json.value("config_hash", "");
     manifest.optimizer = json.value("optimizer", "");
+    if (json.contains("tokens")) manifest.tokens = detail::count_in(json.at("tokens"));
     for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
     for (const auto& [name, tensor] : json.at("tensors").items())
       manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));

@@ -44,6 +44,7 @@ struct Snapshot {
   std::string config_hash = {};                     ///< A name for its settings.
   std::map<std::string, double> metrics = {};       ///< Such as the loss of the last evaluation.
   std::int64_t written_at = 0;                      ///< In seconds since the begin of 1970, UTC; 0 is when it is saved.
+  std::int64_t tokens = 0;                          ///< That all ranks together have trained on, if known.
 };
 
 /// Whether a tensor is wanted, by its name; one without content wants all.
@@ -64,7 +65,8 @@ inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, c
                     .overrides = manifest.overrides,
                     .config_hash = manifest.config_hash,
                     .metrics = manifest.metrics,
-                    .written_at = manifest.written_at};
+                    .written_at = manifest.written_at,
+                    .tokens = manifest.tokens};
   std::vector<StateSlice> slices;
   for (const auto& [name, stored] : manifest.tensors) {
     if (wanted && !wanted(name)) continue;
@@ -133,7 +135,8 @@ inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
                     .parameters = snapshot.parameters,
                     .optimizer = snapshot.optimizer,
                     .overrides = snapshot.overrides,
-                    .config_hash = snapshot.config_hash};
+                    .config_hash = snapshot.config_hash,
+                    .tokens = snapshot.tokens};
   const std::string reports[] = {shard.report()};
   add_reports(manifest, reports);
   const auto conflict = Snapshots{storage}.try_publish(manifest);

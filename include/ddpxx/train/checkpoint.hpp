@@ -56,6 +56,7 @@ struct Progression {
   std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them.
   std::string overrides = {};                       ///< The arguments that set something: a YAML list.
   std::string config_hash = {};                     ///< A name for the configuration.
+  std::int64_t tokens = 0;                          ///< That all ranks together have trained on.
 };
 
 /// A run's snapshots at one place. Each rank writes what it holds; when all have told what they wrote, rank 0 publishes
@@ -115,6 +116,7 @@ class Checkpoints {
     manifest.optimizer = state.optimizer;
     manifest.overrides = run.overrides;
     manifest.config_hash = run.config_hash;
+    manifest.tokens = run.tokens;
     const bool background = config_.writing == SnapshotWriting::background;
     // What fails on one rank is told by `commit`, where all ranks meet.
     std::future<std::string> report;
@@ -426,7 +428,11 @@ class Checkpoints {
           starts_.insert(starts_.begin(), manifest.starts.end() - static_cast<std::ptrdiff_t>(known),
                          manifest.starts.end());
           failpoint("checkpoint.after_load");
-          return Progression{manifest.step, {manifest.epoch, manifest.position}, {}, {}};
+          return Progression{.step = manifest.step,
+                             .cursor = {manifest.epoch, manifest.position},
+                             .settings = {},
+                             .metrics = {},
+                             .tokens = manifest.tokens};
         }
       }
       attempt_.forget();

@@ -22,11 +22,11 @@ struct EvaluationResult {
 
 /// The mean of `loss_of(batch)`, a loss sum, over the targets of the first `limit` samples (0: of all). The ranks share
 /// the samples without padding. All make the same number of calls, since a sharded model gathers in each: a rank that
-/// has run out repeats its first sample, and does not count it.
-/// Ranks   Collective.
-template <MapDataset Dataset, class LossOf>
+/// has run out repeats its first sample, and does not count it. After each call `tell(samples, all_samples)` is told
+/// how many samples all ranks together have begun with. Ranks   Collective.
+template <MapDataset Dataset, class LossOf, class Tell>
 EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64_t batch_size, std::int64_t limit,
-                          LossOf&& loss_of) {
+                          LossOf&& loss_of, Tell&& tell) {
   if (dataset.size() < 1) throw Error{Errc::data, "the validation set is empty: there is nothing to evaluate on"};
   const auto samples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   auto sums = at::zeros({2}, at::TensorOptions{}.dtype(at::kDouble).device(group.device()));
@@ -42,6 +42,7 @@ EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64
     if (!counts) indices.push_back(0);
     const auto batch = dataset.batch(indices);
     const auto loss = loss_of(batch);
+    tell(std::min((call + 1) * batch_size * group.size(), samples), samples);
     if (!counts) continue;
     sums[0].add_(loss);
     targets += static_cast<double>(batch.num_tokens);

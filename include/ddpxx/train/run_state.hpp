@@ -153,11 +153,10 @@ inline std::vector<std::string> compare_settings(const Settings& run, const Mani
   for (const auto& [path, value, resume, origin] : run) {
     const auto found = saved.find(path);
     if (found == saved.end() || found->second == value || resume == Resume::free) continue;
-    const auto line = path + ": " + found->second + " in the snapshot, " + value + " now";
     if (resume == Resume::warn)
-      warnings.push_back("resumed with a changed setting: " + line);
+      warnings.push_back("resumed with a changed setting: " + path + ' ' + found->second + " -> " + value);
     else
-      conflicts += "\n  " + line;
+      conflicts += "\n  " + path + ": " + found->second + " in the snapshot, " + value + " now";
   }
   if (!conflicts.empty())
     throw Error{Errc::storage,

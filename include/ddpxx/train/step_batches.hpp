@@ -68,13 +68,20 @@ class StepBatches {
 
   std::int64_t num_samples() const { return dataset_->size(); }
 
-  std::int64_t steps_per_epoch() const {
-    const auto samples = (dataset_->size() + world_size_ - 1) / world_size_;
-    const auto batches = (samples + options_.batch_size - 1) / options_.batch_size;
-    return (batches + options_.accumulation_steps - 1) / options_.accumulation_steps;
+  std::int64_t steps_per_epoch() const { return steps_for(dataset_->size()); }
+
+  /// Steps from the cursor on until so many epochs are complete.
+  std::int64_t steps_until(std::int64_t epochs) const {
+    if (cursor_.epoch >= epochs) return 0;
+    return steps_for(dataset_->size() - cursor_.position) + (epochs - cursor_.epoch - 1) * steps_per_epoch();
   }
 
  private:
+  std::int64_t steps_for(std::int64_t samples) const {
+    const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+    return up(up(up(samples, world_size_), options_.batch_size), options_.accumulation_steps);
+  }
+
   void start_loader() {
     sampler_.set_epoch(cursor_.epoch);
     sampler_.seek(cursor_.position);

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,14 +27,14 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/type_name.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
-#include <ddpxx/observe/metrics_file.hpp>
-#include <ddpxx/observe/progress.hpp>
+#include <ddpxx/observe/run_report.hpp>
 #include <ddpxx/optim/clip.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/ema.hpp>
@@ -84,6 +83,8 @@ class Trainer {
     typename Strategy::Config strategy = {};
     Settings settings = {};      ///< Recorded in snapshots and compared when a run resumes.
     std::string overrides = {};  ///< The arguments that set something: a YAML list. Recorded in snapshots.
+    std::string strategy_name = type_name<Strategy>();    ///< As the first lines of a run call it.
+    std::string precision_name = type_name<Precision>();  ///< The same.
   };
 
   /// Rules between the settings of several parts, which a program may ask for before it forms a group; a trainer asks
@@ -125,8 +126,8 @@ class Trainer {
     if (!config_.settings.empty()) config_hash_ = config_hash(config_.settings);
     config_.settings.push_back(
         {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
-    if (!config.training.metrics.empty())
-      on_rank_zero(group, Errc::config, [&] { metrics_.emplace(config.training.metrics); });
+    config_.settings.push_back({"global batch", std::to_string(run_began().global_batch())});
+    on_rank_zero(group, Errc::config, [&] { report_.emplace(config.training.metrics); });
     // Weights are the same everywhere; what dropout draws must not be.
     seed_random(device_, config.training.seed + static_cast<std::uint64_t>(group.rank()));
   }
@@ -149,7 +150,7 @@ class Trainer {
     }
     checkpoints_.reset();
     strategy_.settle();
-    if (progress_) progress_->finish();
+    if (report_) report_->end();
   }
 
   std::int64_t steps_done() const noexcept { return step_; }
@@ -193,7 +194,7 @@ class Trainer {
     strategy_.finish_step();
     ++step_;
 
-    record(facts, norm, {.step = step_, .epoch = epoch, .learning_rate = learning_rate});
+    record(facts, norm, {.step = step_, .epoch = epoch, .learning_rate = learning_rate, .samples = samples_done()});
   }
 
  private:
@@ -367,11 +368,38 @@ class Trainer {
     return stop_voted_ || (limits.max_steps > 0 && step_ >= limits.max_steps) ||
            (limits.max_epochs > 0 && batches_.cursor().epoch >= limits.max_epochs);
   }
+  /// Where the run ends, counted from where it stands: epochs that are done may have had steps of another size.
   std::int64_t last_step() const {
     const auto& limits = config_.training;
-    const auto by_epochs = limits.max_epochs * batches_.steps_per_epoch();
-    if (limits.max_steps == 0 || limits.max_epochs == 0) return std::max(limits.max_steps, by_epochs);
-    return std::min(limits.max_steps, by_epochs);
+    if (limits.max_epochs == 0) return limits.max_steps;
+    const auto by_epochs = step_ + batches_.steps_until(limits.max_epochs);
+    return limits.max_steps == 0 ? by_epochs : std::min(limits.max_steps, by_epochs);
+  }
+  /// Samples that all ranks together have trained on.
+  std::int64_t samples_done() const {
+    return batches_.cursor().epoch * batches_.num_samples() + batches_.cursor().position;
+  }
+
+  RunBegan run_began() const {
+    const auto& training = config_.training;
+    std::int64_t parameters = 0;
+    for (const auto* arena : {&strategy_.trainable(), &strategy_.frozen()})
+      for (const auto& entry : arena->entries()) parameters += entry.numel;
+    return {.parameters = parameters,
+            .strategy = config_.strategy_name,
+            .precision = config_.precision_name,
+            .device = device_.str(),
+            .ranks = group_->size(),
+            .batch_size = config_.batch_size,
+            .accumulation_steps = training.accumulation_steps,
+            .samples = batches_.num_samples(),
+            .steps_per_epoch = batches_.steps_per_epoch(),
+            .seed = training.seed,
+            .save_dir = training.save_dir,
+            .step = step_,
+            .goes_on = has_just_loaded_,
+            .last_step = last_step(),
+            .seconds_allowed = training.max_time};
   }
 
   /// Adds the step just launched to the log, and writes down the step before the last.
@@ -397,12 +425,13 @@ class Trainer {
     save_due_ = save_due_ || done.save_due;
     // Told at the begin of that step, so of what was begun before it.
     if (done.snapshot_written && checkpoints_->writing_since() < done.row.step) checkpoints_->advance(step_);
-    if (group_->rank() != 0) return;
+    tokens_ += static_cast<std::int64_t>(done.targets);
+    if (!report_) return;
+    done.row.tokens = tokens_;
     done.row.tokens_per_second = done.targets / (done.row.step_ms / 1000.0);
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = state_bytes();
-    if (metrics_) metrics_->write(done.row);
-    if (progress_) progress_->show(done.row);
+    report_->show(done.row);
   }
 
   /// Bytes of this rank's persistent parameters, gradients and optimizer state.
@@ -418,16 +447,24 @@ class Trainer {
     if (!validation_) return;
     read_all_steps();
     exchange_average();
-    const auto result =
-        evaluate(*validation_, *group_, config_.batch_size, config_.training.eval_samples, [&](const Batch& batch) {
-          const EvaluationMode mode{*model_};
-          return forward(batch);
-        });
+    const auto result = mean_validation_loss();
     exchange_average();
     evaluated_ = {step_, batches_.cursor().epoch, result.mean_loss, result.samples};
-    if (metrics_) metrics_->write(*evaluated_);
-    if (progress_) progress_->show(*evaluated_);
+    if (report_) report_->show(*evaluated_);
     step_started_ = Clock::now();
+  }
+
+  /// Ranks   Collective.
+  EvaluationResult mean_validation_loss() {
+    return evaluate(
+        *validation_, *group_, config_.batch_size, config_.training.eval_samples,
+        [&](const Batch& batch) {
+          const EvaluationMode mode{*model_};
+          return forward(batch);
+        },
+        [&](std::int64_t samples, std::int64_t all_samples) {
+          if (report_) report_->show(Evaluating{step_, samples, all_samples});
+        });
   }
 
   /// Before an evaluation and after it: the model computes with the average of its parameters, and with them again.
@@ -450,7 +487,8 @@ class Trainer {
                           .metrics = metrics_of_snapshot(),
                           .parameters = parameters(),
                           .overrides = config_.overrides,
-                          .config_hash = config_hash_};
+                          .config_hash = config_hash_,
+                          .tokens = tokens_};
     if (checkpoints_->save(run, state(), copies)) saved_at_ = step_;
     save_due_ = false;
     step_started_ = saved_time_ = Clock::now();
@@ -483,20 +521,23 @@ class Trainer {
   void resume() {
     if (config_.training.save_dir.empty()) return start_observing();
     checkpoints_.emplace(config_.training.save_dir, config_.snapshot, *group_, device_, [this](const auto& saved) {
-      if (metrics_) metrics_->write(saved);
-      if (progress_) progress_->show(saved);
+      if (report_) report_->show(saved);
     });
     const auto found = checkpoints_->load(config_.settings, state(), config_.training.seed);
     if (found) {
       strategy_.finish_step();  // what the optimizer holds is what the model computes with
       step_ = found->step;
+      tokens_ = found->tokens;
       batches_.seek(found->cursor);
       optimizer_.resume_at(step_);
       if (average_) average_->resume_at(step_);
       if constexpr (requires { strategy_.resume_at(step_); }) strategy_.resume_at(step_);
       evaluated_at_ = saved_at_ = step_;
       has_just_loaded_ = true;
-      if (finished()) log_.info("already at step " + std::to_string(step_) + ": nothing left to do");
+      if (finished())
+        log_.info("already at step " + std::to_string(step_) +
+                  ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
+                  "begins anew");
     }
     start_observing();
   }
@@ -517,10 +558,7 @@ class Trainer {
   }
 
   void start_observing() {
-    on_rank_zero(*group_, Errc::storage, [&] {
-      if (metrics_) metrics_->resume_at(step_);
-      progress_.emplace(std::cout, last_step());
-    });
+    on_rank_zero(*group_, Errc::storage, [&] { report_->begin(run_began()); });
   }
 
   Group* group_;
@@ -538,12 +576,12 @@ class Trainer {
   StepBatches<Dataset> batches_;
   std::shared_ptr<const Dataset> validation_;
   Log log_;
-  std::optional<MetricsFile> metrics_;
-  std::optional<Progress> progress_;
+  std::optional<RunReport> report_;  ///< On rank 0.
   std::optional<Checkpoints> checkpoints_;
   StepLog steps_;
   at::Tensor last_loss_;
   std::int64_t step_ = 0;
+  std::int64_t tokens_ = 0;  ///< Targets of all ranks in the steps that were read.
   std::int64_t evaluated_at_ = -1;
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;

@@ -42,7 +42,8 @@ struct TrainingConfig {
         field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
         field<&TrainingConfig::grad_value_clip>("Largest size of each gradient's elements; 0 does not clip",
                                                 at_least(0.0)),
-        field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1)),
+        field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1),
+                                                   Resume::free),
         field<&TrainingConfig::ema_decay>(
             "Memory of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
             below(1.0)),

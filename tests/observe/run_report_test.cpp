@@ -1,0 +1,135 @@
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/observe/smoothed.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+const RunBegan kRun{.parameters = 812'345,
+                    .strategy = "ddp",
+                    .precision = "fp32",
+                    .device = "cpu",
+                    .ranks = 2,
+                    .batch_size = 16,
+                    .accumulation_steps = 1,
+                    .samples = 1'799'936,
+                    .steps_per_epoch = 56'248,
+                    .seed = 1337,
+                    .save_dir = "runs/train",
+                    .last_step = 300};
+
+TEST(HeadOfRun, SaysWhatIsTrainedHowAndWhereTo) {
+  EXPECT_EQ(head_of_run(kRun),
+            "model with 812k parameters, strategy ddp, 2 ranks on cpu, precision fp32\n"
+            "global batch 32 (2 ranks x 16), 1799936 samples, 56248 steps an epoch\n"
+            "seed 1337, snapshots in runs/train\n");
+  auto run = kRun;
+  run.ranks = 1;
+  run.accumulation_steps = 4;
+  run.steps_per_epoch = 1;
+  run.save_dir.clear();
+  EXPECT_EQ(head_of_run(run),
+            "model with 812k parameters, strategy ddp, 1 rank on cpu, precision fp32\n"
+            "global batch 64 (1 rank x 16 x 4 accumulated), 1799936 samples, 1 step an epoch\n"
+            "seed 1337, saves nothing\n");
+}
+
+TEST(ClosingLine, SaysWhatWasReached) {
+  EXPECT_EQ(closing_line({.step = 300, .last_step = 300, .steps = 300, .seconds = 65}),
+            "finished at step 300/300: 300 steps in 1m05s, nothing saved");
+  EXPECT_EQ(closing_line({.step = 120,
+                          .last_step = 300,
+                          .steps = 1,
+                          .seconds = 2,
+                          .best = Evaluated{.step = 100, .val_loss = 2.51},
+                          .saved = "runs/a/step-00000120/"}),
+            "stopped at step 120/300: 1 step in 2s, best val_loss 2.5100 at step 100, saved in runs/a/step-00000120/");
+}
+
+TEST(Smoothed, IsTheMeanAtFirstAndForgetsLater) {
+  Smoothed number;
+  EXPECT_EQ(number.value(), 0);
+  number.add(2);
+  EXPECT_DOUBLE_EQ(number.value(), 2);
+  for (int i = 0; i < 400; ++i) number.add(5);
+  EXPECT_NEAR(number.value(), 5, 1e-6);
+}
+
+std::vector<nlohmann::json> rows_of(const std::filesystem::path& path) {
+  std::vector<nlohmann::json> rows;
+  std::ifstream file{path};
+  for (std::string line; std::getline(file, line);) rows.push_back(nlohmann::json::parse(line));
+  return rows;
+}
+
+TEST(RunReport, TellsARunFromItsBeginToItsEnd) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  std::ostringstream screen;
+  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  RunReport report{path.string(), screen};
+  auto run = kRun;
+  run.last_step = 2;
+  report.begin(run);
+  report.show(StepDone{.step = 1, .loss = 3});
+  report.show(StepDone{.step = 2, .loss = 2});
+  report.show(Evaluated{.step = 1, .val_loss = 2.5});
+  report.show(Evaluated{.step = 2, .val_loss = 2.75});
+  report.show(SnapshotSaved{.step = 2, .path = "runs/train/step-00000002/"});
+  report.end();
+  EXPECT_EQ(screen.str().find(head_of_run(run)), 0U);
+  EXPECT_NE(screen.str().find("\nfinished at step 2/2: 2 steps in 0s, best val_loss 2.5000 at step 1, saved in "
+                              "runs/train/step-00000002/\n"),
+            std::string::npos)
+      << screen.str();
+  const auto rows = rows_of(path);
+  ASSERT_EQ(rows.size(), 5U);
+  for (const auto& row : rows) {
+    EXPECT_GE(row["time"].get<double>(), now);
+    EXPECT_LT(row["time"].get<double>(), now + 60);
+    EXPECT_GE(row["elapsed"].get<double>(), 0);
+    EXPECT_LT(row["elapsed"].get<double>(), 60);
+  }
+}
+
+TEST(RunReport, GoesOnInTheFileOnlyWithTheRunThatWroteIt) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  std::ostringstream screen;
+  const auto train = [&](std::int64_t begin, std::int64_t end, bool goes_on) {
+    RunReport report{path.string(), screen};
+    auto run = kRun;
+    run.step = begin;
+    run.goes_on = goes_on;
+    report.begin(run);
+    for (auto step = begin + 1; step <= end; ++step) report.show(StepDone{.step = step});
+    report.end();
+  };
+  train(0, 4, false);
+  train(2, 3, true);
+  EXPECT_EQ(rows_of(path).size(), 3U) << "two that were kept, and a new one";
+  train(2, 3, false);
+  EXPECT_EQ(rows_of(path).size(), 1U) << "another run that began with a snapshot";
+  EXPECT_EQ(rows_of(folder / "m.1.jsonl").size(), 3U);
+}
+
+TEST(RunReport, HasNothingToCloseWhereNothingWasDone) {
+  std::ostringstream screen;
+  RunReport report{"", screen};
+  report.begin(kRun);
+  report.end();
+  EXPECT_EQ(screen.str(), head_of_run(kRun));
+}
+
+}  // namespace
+}  // namespace ddpxx
