@@ -1,34 +1,35 @@
 """Memory: what a rank that has joined its group and built its model keeps resident. W=2, gpt-nano, Gloo."""
+import contextlib
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 
 import protocol
 
 MOST_MB = 170
 SETTINGS = ["data.path=/usr/include/c++", "data.max_bytes=1000000", "training.max_steps=1"]
-STILL_SECONDS = 2.0
-STILL_TICKS = 5  # a rank that waits for another polls its sockets now and then
 
 
 def processes_below(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        children = [int(child) for child in file.read().split()]
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(child) for child in file.read().split()]
+    except FileNotFoundError:  # it has ended meanwhile
+        return []
     return children + [pid for child in children for pid in processes_below(child)]
 
 
-def cpu_ticks(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        user, system = file.read().rpartition(")")[2].split()[11:13]
-    return int(user) + int(system)
-
-
 def is_rank_zero(pid):
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        return b"RANK=0" in file.read().split(b"\0")
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"RANK=0" in file.read().split(b"\0")
+    except FileNotFoundError:
+        return False
 
 
 def resident_megabytes(pid):
@@ -37,27 +38,36 @@ def resident_megabytes(pid):
     return kibibytes * 1024 / 1e6
 
 
-def wait_until_still(launcher):
-    """All processes of the launcher, once none of them has done anything for a while."""
-    before = None
+def wait_for_rank_zero(launcher):
     while launcher.poll() is None:
-        now = {pid: cpu_ticks(pid) for pid in processes_below(launcher.pid)}
-        if now and before and now.keys() == before.keys() and all(now[pid] - before[pid] <= STILL_TICKS for pid in now):
-            return now
-        before = now
-        time.sleep(STILL_SECONDS)
+        for pid in processes_below(launcher.pid):
+            if is_rank_zero(pid):
+                return pid
+        time.sleep(0.01)
     sys.exit(launcher.stdout.read())
 
 
+def release_reader_at_end(launcher, fifo):
+    """Opens the FIFO when the launcher has ended, since its reader would wait for ever if rank 0 never came to it."""
+    launcher.wait()
+    with contextlib.suppress(OSError):
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+
+
 def idle_memory(side):
-    """The metrics file is a pipe that nobody reads: rank 0 stops where it opens it, with everything built."""
+    """The metrics file is a FIFO: its reader learns when rank 0 opens it, with everything built, and stops rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics")
         os.mkfifo(metrics)
         with protocol.start(side([*SETTINGS, f"training.metrics={metrics}"])) as process:
-            rank_zero = next(filter(is_rank_zero, wait_until_still(process)))
-            value = resident_megabytes(rank_zero)
+            rank_zero = wait_for_rank_zero(process)
+            threading.Thread(target=release_reader_at_end, args=(process, metrics), daemon=True).start()
             with open(metrics) as file:
+                if process.poll() is not None:
+                    sys.exit(process.stdout.read())
+                os.kill(rank_zero, signal.SIGSTOP)
+                value = resident_megabytes(rank_zero)
+                os.kill(rank_zero, signal.SIGCONT)
                 rows = [json.loads(line) for line in file]
             process.communicate()
     return protocol.Run(0.0, 0.0, 0.0, [], value, {"state_bytes": rows[0]["state_bytes"]})
