@@ -1,12 +1,17 @@
 // ddpxx/comm/group.hpp — this process's membership of a set of ranks.
 #pragma once
 
+#include <chrono>
+#include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -19,9 +24,9 @@ namespace ddpxx {
 /// A set of ranks that communicate; a value that can be moved, not copied.
 /// A default-constructed group is a world of one: legal everywhere, it communicates nothing.
 ///
-/// The destructor neither communicates nor waits: a rank that unwinds must not hang on its peers, and Gloo's own
-/// destructor would wait for queued work. What is unfinished is let go; the end of the process closes the sockets,
-/// which is how the peers learn of it. `leave()` is the orderly end.
+/// `leave()` is the orderly end, `abandon()` that of a rank which has failed. The destructor neither communicates nor
+/// waits for peers. While an exception unwinds it abandons a group that runs over Gloo. Otherwise it gives up what is
+/// unfinished, and the peers learn of it when the process ends, which closes the connections.
 class Group {
  public:
   Group() = default;
@@ -38,6 +43,7 @@ class Group {
   Group(Group&&) noexcept = default;
   Group& operator=(Group&&) = delete;
   ~Group() {
+    if (std::uncaught_exceptions() > exceptions_ && runs_over_gloo()) abandon();
     backend_.release();
     store_.release();
   }
@@ -64,11 +70,33 @@ class Group {
     std::exchange(store_, {});
   }
 
+  /// Ends the membership of a rank that has failed but whose process lives on: closes the connections of this group and
+  /// of its parts. A peer that waits for this rank, or will, gets an error `peer` at once instead of after its
+  /// time-out; when it abandons its group in turn, those learn of it that wait for that peer. The group is then a world
+  /// of one. Ranks   Local: needs no answer from the others.
+  void abandon() noexcept {
+    if (!backend_) return;
+    const bool over_gloo = runs_over_gloo();
+    disconnect(*parts_);
+    disconnect(*backend_);
+    // Without its connections Gloo's queued work fails at once, which its destructor waits for. Other backends may
+    // wait.
+    if (!over_gloo) backend_.release();
+    std::exchange(backend_, {});
+    std::exchange(store_, {});
+  }
+
   /// The `size` ranks that come with the same `color` as a group of their own, where this one is number `rank`.
   /// Ranks   Collective: all ranks make their parts in the same order, whatever their colors and sizes.
+  /// Errors  `config` when the group was made without a `ConnectPart` or without a store.
   Group part(int color, int rank, int size) {
     const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(color);
     if (size == 1) return Group{{}, {}, device_};
+    if (!connect_part_ || !store_)
+      throw Error{Errc::config,
+                  "a part of the ranks is asked for (HSDP needs two), but this group does not know how to connect one: "
+                  "give Group's constructor a store and, as its fourth argument, a function (store, rank, size) that "
+                  "returns the Group of a part; comm/gloo.hpp has an example"};
     auto part = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
     parts_->push_back({c10::weak_intrusive_ptr<c10d::Backend>{part.backend_}, part.parts_});
     return part;
@@ -91,11 +119,33 @@ class Group {
     parts.clear();
   }
 
+  bool runs_over_gloo() const { return backend_ && backend_->getBackendName() == "gloo"; }
+  static void disconnect(std::vector<Part>& parts) noexcept {
+    for (const auto& part : parts) {
+      disconnect(*part.parts);
+      if (const auto backend = part.backend.lock()) disconnect(*backend);
+    }
+    parts.clear();
+  }
+  /// Gloo has no call that closes its connections, but closes all of them when a message does not come in time: this
+  /// waits a millisecond for one that no rank sends.
+  static void disconnect(c10d::Backend& backend) noexcept {
+    constexpr int kUnusedTag = std::numeric_limits<int>::max();
+    try {
+      if (backend.getBackendName() != "gloo") return backend.abort();
+      std::vector<at::Tensor> message{at::empty({1}, at::kByte)};
+      const int peer = (backend.getRank() + 1) % backend.getSize();
+      backend.recv(message, peer, kUnusedTag)->wait(std::chrono::milliseconds{1});
+    } catch (const std::exception&) {  // the message did not come
+    }
+  }
+
   c10::intrusive_ptr<c10d::Backend> backend_;
   c10::intrusive_ptr<c10d::Store> store_;
   at::Device device_ = at::kCPU;
   ConnectPart connect_part_;
   int parts_made_ = 0;
+  int exceptions_ = std::uncaught_exceptions();  // more of them in the destructor: it runs because of one
   std::shared_ptr<std::vector<Part>> parts_ = std::make_shared<std::vector<Part>>();
 };
 

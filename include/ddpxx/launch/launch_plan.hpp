@@ -210,7 +210,8 @@ inline std::string launch_help() {
          "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 reach all\n"
          "ranks; a second SIGINT kills them.\n"
          "Exit code: 0, 75 when all ranks stopped on request, otherwise that of the rank that failed first\n"
-         "(128+n for signal n); 2 when the command line is wrong or PROGRAM cannot be started.\n";
+         "(128+n for signal n); 2 when the command line is wrong or PROGRAM cannot be started.\n"
+         "A rank that ends with 2 (configuration) or 3 (data) would do so again: it is not restarted.\n";
 }
 
 }  // namespace ddpxx

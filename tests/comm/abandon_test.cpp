@@ -1,0 +1,161 @@
+// A rank that has failed while its process lives on. The ranks are threads here, so that no end of a process closes a
+// connection.
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/recording.hpp>
+#include <ddpxx/testing.hpp>
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kAtOnce{5};
+constexpr std::chrono::minutes kTimeout{30};  // a test that waits for it fails by its own time limit
+
+/// What peers see of `fail`, which rank 1 of three does: each of them an error `peer`, and soon. Rank 1 stays.
+void expect_peers_learn_of(
+    const std::function<void(Group&)>& fail,
+    const std::function<void(Group&)>& collective = [](Group& group) { barrier(group); }) {
+  std::barrier all_done{3};
+  spawn_ranks(
+      3,
+      [&](Group& group) {
+        const auto start = Clock::now();
+        try {
+          if (group.rank() == 1) {
+            fail(group);
+          } else {
+            collective(group);
+            ADD_FAILURE() << "the collective ended well";
+          }
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::peer);
+          EXPECT_THAT(error.what(), HasSubstr("a rank is gone"));
+        }
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        group.abandon();
+        all_done.arrive_and_wait();
+        EXPECT_EQ(group.size(), 1);
+      },
+      Ranks::threads, kTimeout);
+}
+
+TEST(Abandon, TellsThePeersAtOnce) {
+  expect_peers_learn_of([](Group& group) { group.abandon(); });
+}
+
+TEST(Abandon, TellsPeersThatWaitAlready) {
+  expect_peers_learn_of([](Group& group) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    group.abandon();
+  });
+}
+
+TEST(Abandon, HappensWhereAnExceptionUnwindsAGroup) {
+  expect_peers_learn_of([](Group& group) {
+    try {
+      const Group mine{std::move(group)};
+      throw std::runtime_error{"out of ideas"};
+    } catch (const std::runtime_error&) {
+    }
+  });
+}
+
+TEST(Abandon, EndsItsOwnWorkThatIsUnderWay) {
+  expect_peers_learn_of([](Group& group) {
+    auto sum = at::ones({1 << 20});
+    auto first = start_all_reduce(sum, group), second = start_all_reduce(at::ones({3}), group);
+    group.abandon();
+    EXPECT_THROW(first.wait(), Error);
+    EXPECT_THROW(second.wait(), Error);
+  });
+}
+
+TEST(Abandon, TellsPeersThatWaitInAPart) {
+  std::barrier all_done{2};
+  spawn_ranks(
+      2,
+      [&](Group& group) {
+        auto part = group.part(0, group.rank(), 2);
+        const auto start = Clock::now();
+        if (group.rank() == 1)
+          group.abandon();
+        else
+          EXPECT_THROW(barrier(part), Error);
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        group.abandon();
+        all_done.arrive_and_wait();
+      },
+      Ranks::threads, kTimeout);
+}
+
+// The store's port is free again, too.
+TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
+  detail::disable_flight_recorder();
+  const auto [listener, port] = detail::listen_on_loopback();
+  ::close(listener);
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  std::barrier both{2};
+  const auto rank = [&](int number) {
+    const Place place{.rank = Rank{number},
+                      .world_size = WorldSize{2},
+                      .local_rank = LocalRank{number},
+                      .local_world_size = LocalWorldSize{2}};
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      auto group = connect(at, place);
+      auto sum = at::ones({1});
+      all_reduce(sum, group);
+      EXPECT_EQ(sum.item<float>(), 2);
+      both.arrive_and_wait();
+      group.abandon();
+      both.arrive_and_wait();
+    }
+  };
+  std::thread other{[&] { rank(1); }};
+  rank(0);
+  other.join();
+}
+
+TEST(Abandon, IsNothingInAWorldOfOneAndOnASecondCall) {
+  Group alone;
+  alone.abandon();
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        group.abandon();
+        group.abandon();
+        group.leave();
+      },
+      Ranks::threads, kTimeout);
+}
+
+TEST(Part, SaysWhatAGroupOfOnesOwnBackendLacks) {
+  Group group{c10::make_intrusive<detail::RecordingBackend>(0, 4, std::make_shared<Recording>()),
+              c10::make_intrusive<c10d::HashStore>()};
+  EXPECT_EQ(group.part(0, 0, 1).size(), 1);
+  try {
+    group.part(0, 0, 2);
+    ADD_FAILURE() << "made a part";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), HasSubstr("as its fourth argument, a function (store, rank, size)"));
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
