@@ -15,6 +15,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/recording.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -84,6 +85,26 @@ TEST(Abandon, EndsItsOwnWorkThatIsUnderWay) {
     EXPECT_THROW(first.wait(), Error);
     EXPECT_THROW(second.wait(), Error);
   });
+}
+
+// All ranks throw at once: the first to close its connections must not take the verdict away from the others.
+TEST(Abandon, DoesNotReplaceAnErrorThatAllRanksShare) {
+  for (int i = 0; i < 10; ++i)
+    spawn_ranks(
+        4,
+        [](Group& group) {
+          const int rank = group.rank();
+          try {
+            const Group mine{std::move(group)};
+            on_rank_zero(mine, Errc::storage, [] { throw Error{Errc::config, "no such folder"}; });
+            ADD_FAILURE() << "no error";
+          } catch (const Error& error) {
+            EXPECT_STREQ(error.what(), "no such folder");
+            EXPECT_EQ(error.code(), Errc::config);
+            EXPECT_EQ(error.is_copy(), rank != 0);
+          }
+        },
+        Ranks::threads, kTimeout);
 }
 
 TEST(Abandon, TellsPeersThatWaitInAPart) {
