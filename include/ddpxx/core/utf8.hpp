@@ -23,6 +23,10 @@ constexpr std::size_t utf8_length(std::string_view text) {
 /// Byte offset of the first byte that belongs to no well-formed character; `npos` when all is well.
 constexpr std::size_t find_malformed_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0x80U) {
+      ++at;
+      continue;
+    }
     const auto length = utf8_length(text.substr(at));
     if (length == 0) return at;
     at += length;

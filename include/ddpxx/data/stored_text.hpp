@@ -29,11 +29,13 @@ inline std::string read_stored_text(const std::string& place, std::size_t max_by
 namespace detail {
 
 inline std::string read_objects(Storage& storage, const std::vector<StoredObject>& objects, std::size_t max_bytes) {
-  return join_texts(objects, max_bytes, [&storage](const StoredObject& object, std::size_t most) {
-    std::string text(static_cast<std::size_t>(std::min<std::uint64_t>(object.size, most)), '\0');
-    storage.read(object.name, 0, std::as_writable_bytes(std::span{text}));
-    return text;
-  });
+  return join_texts(
+      objects, max_bytes, [&storage](const StoredObject& object) { return storage.whole_name(object.name); },
+      [&storage](const StoredObject& object, std::size_t most) {
+        std::string text(static_cast<std::size_t>(std::min<std::uint64_t>(object.size, most)), '\0');
+        storage.read(object.name, 0, std::as_writable_bytes(std::span{text}));
+        return text;
+      });
 }
 
 }  // namespace detail

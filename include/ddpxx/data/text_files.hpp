@@ -13,6 +13,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/data/plain_text.hpp>
 #include <ddpxx/data/utf8.hpp>
 
 namespace ddpxx {
@@ -63,28 +64,32 @@ inline std::vector<std::string> find_text_files(const std::string& path) {
 }
 
 /// The texts of files or objects, one after the other; of all of it the first `max_bytes` (0: all), less a character
-/// cut in two. `read_front(file, most)` returns what a file begins with.
-template <class Files, class ReadFront>
-std::string join_texts(const Files& files, std::size_t max_bytes, ReadFront&& read_front) {
+/// cut in two. `read_front(file, most)` returns what a file begins with, `name_of(file)` what an error calls it.
+/// Errors  `data` for a file that holds no text.
+template <class Files, class NameOf, class ReadFront>
+std::string join_texts(const Files& files, std::size_t max_bytes, NameOf&& name_of, ReadFront&& read_front) {
   const auto most = max_bytes == 0 ? std::numeric_limits<std::size_t>::max() : max_bytes;
   std::string text;
   for (const auto& file : files) {
-    auto part = read_front(file, most - text.size());
+    const auto left = most - text.size();
+    auto part = read_front(file, left);
+    const bool is_full = part.size() == left;
+    if (is_full) part.resize(without_torn_end(part).size());
+    check_plain_text(part, name_of(file));
     if (text.empty())
       text = std::move(part);  // a single file is not copied
     else
       text += part;
-    if (text.size() < most) continue;
-    text.resize(without_torn_end(text).size());
-    break;
+    if (is_full) break;
   }
   return text;
 }
 
-/// Errors  `data` for a file that cannot be read.
+/// Errors  `data` for a file that cannot be read or holds no text.
 inline std::string read_text(const std::vector<std::string>& files, std::size_t max_bytes) {
-  return join_texts(files, max_bytes,
-                    [](const std::string& file, std::size_t most) { return read_file(file, Errc::data, most); });
+  return join_texts(
+      files, max_bytes, [](const std::string& file) { return file; },
+      [](const std::string& file, std::size_t most) { return read_file(file, Errc::data, most); });
 }
 
 }  // namespace ddpxx

@@ -1,0 +1,68 @@
+// ddpxx/data/plain_text.hpp — refuses files that hold no text.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/utf8.hpp>
+
+namespace ddpxx {
+
+/// Errors  `data` for text that has a NUL byte or is not UTF-8, with the offset of the first such byte; for well-known
+///         endings of `name` the error says what such files hold.
+void check_plain_text(std::string_view text, const std::string& name);
+
+namespace detail {
+
+struct BinaryKind {
+  std::string_view ending;
+  std::string_view advice;
+};
+
+inline constexpr std::string_view kTensorFile = "holds tensors, such as a model's weights: name a text file instead";
+inline constexpr std::string_view kNumPyFile = "holds a NumPy array: name the text that it was made from";
+inline constexpr std::string_view kPacked = "is compressed: unpack it first";
+inline constexpr std::string_view kTable = "holds a table: write its texts to plain files first";
+
+inline constexpr std::array kBinaryKinds{
+    BinaryKind{".bin",
+               "usually holds token ids, as nanoGPT's prepare.py writes them: name the text that they were "
+               "made from"},
+    BinaryKind{".pt", kTensorFile},
+    BinaryKind{".pth", kTensorFile},
+    BinaryKind{".ckpt", kTensorFile},
+    BinaryKind{".safetensors", kTensorFile},
+    BinaryKind{".npy", kNumPyFile},
+    BinaryKind{".npz", kNumPyFile},
+    BinaryKind{".gz", kPacked},
+    BinaryKind{".xz", kPacked},
+    BinaryKind{".bz2", kPacked},
+    BinaryKind{".zst", kPacked},
+    BinaryKind{".zip", kPacked},
+    BinaryKind{".parquet", kTable},
+    BinaryKind{".arrow", kTable}};
+
+}  // namespace detail
+
+inline void check_plain_text(std::string_view text, const std::string& name) {
+  const auto nul = text.find('\0');
+  const auto malformed = find_malformed_utf8(text.substr(0, nul));
+  const auto offset = std::min(nul, malformed);
+  if (offset == std::string_view::npos) return;
+  auto what = name + " is no text: the byte at offset " + std::to_string(offset) +
+              (malformed < nul ? " begins no UTF-8 character" : " is NUL");
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  for (const auto& [ending, advice] : detail::kBinaryKinds)
+    if (lower.ends_with(ending))
+      throw Error{Errc::data, what + ". A file " + std::string{ending} + " " + std::string{advice}};
+  throw Error{Errc::data, what + ". Name UTF-8 text files; iconv converts other encodings"};
+}
+
+}  // namespace ddpxx
