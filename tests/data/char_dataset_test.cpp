@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -42,8 +45,8 @@ class CharDatasetTest : public testing::Test {
     const CharDataset dataset{{.path = path, .block_size = 1, .max_bytes = max_bytes}};
     std::string text;
     for (std::int64_t i = 0; i < dataset.size(); ++i)
-      text += dataset.decode(row(dataset.batch(std::array{i}).inputs, 0));
-    return text + dataset.decode(row(dataset.batch(std::array{dataset.size() - 1}).targets, 0));
+      text += dataset.alphabet().decode(row(dataset.batch(std::array{i}).inputs, 0));
+    return text + dataset.alphabet().decode(row(dataset.batch(std::array{dataset.size() - 1}).targets, 0));
   }
 
   TemporaryFolder folder;
@@ -59,24 +62,24 @@ TEST_F(CharDatasetTest, ShiftsTheTargetsByOneCharacter) {
   EXPECT_EQ(batch.targets.sizes(), (at::IntArrayRef{3, 4}));
   EXPECT_EQ(batch.inputs.scalar_type(), at::kLong);
   EXPECT_EQ(batch.num_tokens, 12);
-  EXPECT_EQ(dataset.decode(row(batch.inputs, 0)), "worl");
-  EXPECT_EQ(dataset.decode(row(batch.targets, 0)), "orld");
-  EXPECT_EQ(dataset.decode(row(batch.inputs, 1)), "hell");
-  EXPECT_EQ(dataset.decode(row(batch.targets, 1)), "ello");
+  EXPECT_EQ(dataset.alphabet().decode(row(batch.inputs, 0)), "worl");
+  EXPECT_EQ(dataset.alphabet().decode(row(batch.targets, 0)), "orld");
+  EXPECT_EQ(dataset.alphabet().decode(row(batch.inputs, 1)), "hell");
+  EXPECT_EQ(dataset.alphabet().decode(row(batch.targets, 1)), "ello");
   EXPECT_EQ(row(batch.targets, 2), row(batch.targets, 0));
 }
 
 TEST_F(CharDatasetTest, NumbersTheCharactersInTheirOrder) {
   const CharDataset dataset{{.path = folder.file("text", "b\na\xC3\xA9 \xE2\x82\xAC"), .block_size = 2}};
   EXPECT_EQ(dataset.num_chars(), 6);
-  EXPECT_EQ(dataset.encode("\n ab\xC3\xA9\xE2\x82\xAC"), (Ids{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(dataset.decode(Ids{5, 0, 4}), "\xE2\x82\xAC\n\xC3\xA9");
+  EXPECT_EQ(dataset.alphabet().encode("\n ab\xC3\xA9\xE2\x82\xAC"), (Ids{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(dataset.alphabet().decode(Ids{5, 0, 4}), "\xE2\x82\xAC\n\xC3\xA9");
 }
 
 TEST_F(CharDatasetTest, KnowsVocabulariesOfEverySize) {
   for (const char32_t count : {0x100U, 0x101U, 0x10000U, 0x10001U}) {
     std::string text;
-    for (char32_t i = 0; i < count; ++i) append_utf8(text, i < 0xD800 ? i : i + 0x800);
+    for (char32_t i = 1; i <= count; ++i) append_utf8(text, i < 0xD800 ? i : i + 0x800);
     const CharDataset dataset{{.path = folder.file("text", text), .block_size = 8}};
     ASSERT_EQ(dataset.vocab_size(), count);
     const std::int64_t last = dataset.size() - 1;
@@ -93,7 +96,7 @@ TEST_F(CharDatasetTest, TruncatesCharactersBeforeItCountsThem) {
                              .truncate = 0.59}};
   EXPECT_EQ(dataset.num_chars(), 5);
   EXPECT_EQ(dataset.vocab_size(), 2);
-  EXPECT_THROW(dataset.encode("e"), Error);
+  EXPECT_THROW(dataset.alphabet().encode("e"), Error);
 }
 
 TEST_F(CharDatasetTest, ReadsFoldersAndPatternsInTheOrderOfTheirPaths) {
@@ -139,6 +142,8 @@ TEST_F(CharDatasetTest, NamesBothNumbersWhenABlockIsLongerThanTheText) {
   const auto path = folder.file("text", std::string(20, 'x'));
   const auto text = error_of(Errc::data, {.path = path, .block_size = 20});
   EXPECT_NE(text.find("block_size=20"), std::string::npos) << text;
+  const auto huge = error_of(Errc::data, {.path = path, .block_size = std::numeric_limits<std::int64_t>::max()});
+  EXPECT_NE(huge.find("block_size=9223372036854775807 needs a longer text"), std::string::npos) << huge;
   EXPECT_NE(text.find("has 20"), std::string::npos) << text;
   EXPECT_EQ((CharDataset{{.path = path, .block_size = 19}}.size()), 1);
   error_of(Errc::data, {.path = path, .block_size = 1, .truncate = 0.01});  // nothing is left
@@ -156,14 +161,75 @@ TEST_F(CharDatasetTest, RefusesIndicesIdsAndCharactersThatItDoesNotHave) {
   const CharDataset dataset{{.path = folder.file("text", "abc"), .block_size = 1}};
   EXPECT_THROW(dataset.batch(std::array<std::int64_t, 1>{2}), Error);
   EXPECT_THROW(dataset.batch(std::array<std::int64_t, 1>{-1}), Error);
-  EXPECT_THROW(dataset.decode(Ids{3}), Error);
-  EXPECT_THROW(dataset.decode(Ids{-1}), Error);
+  EXPECT_THROW(dataset.alphabet().decode(Ids{3}), Error);
+  EXPECT_THROW(dataset.alphabet().decode(Ids{-1}), Error);
   try {
-    dataset.encode("ab\xC3\xA9");
+    dataset.alphabet().encode("ab\xC3\xA9");
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_NE(std::string{error.what()}.find("'\xC3\xA9'"), std::string::npos) << error.what();
   }
+}
+
+TEST_F(CharDatasetTest, RefusesBytesThatAreNoText) {
+  using namespace std::string_literals;
+  const auto nul = folder.file("a/nul.txt", "ab\0c"s), latin = folder.file("a/latin.txt", "caf\xE9 au lait");
+  EXPECT_NE(error_of(Errc::data, {.path = nul}).find(nul + " is no text: the byte at offset 2 is NUL"),
+            std::string::npos);
+  const auto text = error_of(Errc::data, {.path = (folder / "a").string()});  // latin.txt comes first
+  EXPECT_NE(text.find(latin + " is no text: the byte at offset 3 begins no UTF-8 character"), std::string::npos)
+      << text;
+  for (const auto& [name, word] : {std::pair{"train.bin", "token ids"},
+                                   {"w.pt", "tensors"},
+                                   {"w.safetensors", "tensors"},
+                                   {"x.NPY", "NumPy"},
+                                   {"t.txt.gz", "unpack"}}) {
+    const auto said = error_of(Errc::data, {.path = folder.file(name, "\1\0\2"s)});
+    EXPECT_NE(said.find(word), std::string::npos) << said;
+  }
+}
+
+TEST_F(CharDatasetTest, AcceptsTextWhateverItsNameAndACharacterThatMaxBytesCut) {
+  EXPECT_EQ(text_at(folder.file("text.bin", "plain")), "plain");
+  EXPECT_EQ(text_at(folder.file("cut", "ab\xC3\xA9z"), 3), "ab");
+}
+
+TEST_F(CharDatasetTest, EncodesAnotherTextInItsAlphabet) {
+  const CharDataset text{{.path = folder.file("text", "hello world"), .block_size = 2}};
+  const auto path = folder.file("validation", "dole");
+  const CharDataset validation{{.path = path, .block_size = 2}, text.alphabet()};
+  EXPECT_EQ(validation.vocab_size(), 8);
+  EXPECT_EQ(row(validation.batch(std::array<std::int64_t, 1>{0}).inputs, 0), text.alphabet().encode("do"));
+  try {
+    const CharDataset unknown{{.path = folder.file("unknown", "dolz"), .block_size = 2}, text.alphabet()};
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::data);
+    const std::string said = error.what();
+    EXPECT_NE(said.find("the character 'z' does not occur in the training text"), std::string::npos) << said;
+    EXPECT_NE(said.find((folder / "unknown").string()), std::string::npos) << said;
+  }
+}
+
+TEST_F(CharDatasetTest, RecordsItsAlphabetAndAChecksumOfTheTextButNotItsPath) {
+  const auto facts_of = [](const std::string& path) { return CharDataset{{.path = path, .block_size = 2}}.recorded(); };
+  const auto facts = facts_of(folder.file("text", "b a\n"));
+  ASSERT_EQ(facts.size(), 2U);
+  EXPECT_EQ(facts[0].path, "the alphabet");
+  EXPECT_EQ(facts[0].value, "\\n ab");
+  EXPECT_EQ(facts[1].path, "the text");
+  EXPECT_EQ(facts[1].value, "4 characters, CRC-32C " + crc32c_text(crc32c(std::as_bytes(std::span{"b a\n", 4}))));
+  EXPECT_EQ(facts_of(folder.file("copy", "b a\n"))[1].value, facts[1].value);
+  const auto others = facts_of(folder.file("other", "a b\n"));
+  EXPECT_EQ(others[0].value, facts[0].value);
+  EXPECT_NE(others[1].value, facts[1].value);
+}
+
+TEST_F(CharDatasetTest, SaysWhatIsWrongWithASecondFileOfAFolder) {
+  folder.file("b/1.txt", "text");
+  const auto second = folder.file("b/2.txt", "te\xFFxt");
+  EXPECT_NE(error_of(Errc::data, {.path = (folder / "b").string()}).find(second + " is no text: the byte at offset 2"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -42,5 +42,17 @@ TEST(Subset, RefusesSamplesThatAreNotThere) {
   EXPECT_NO_THROW((Subset{smaller, random_split({8}, 0)[0]}));
 }
 
+TEST(Subset, TakesARangeInSteps) {
+  const auto dataset = std::make_shared<const NumbersDataset>(10);
+  const Subset range{dataset, SampleRange{.first = 2, .count = 3, .stride = 3}};
+  EXPECT_EQ(range.size(), 3);
+  EXPECT_EQ(numbers(range.batch(Indices{2, 0, 1})), (Indices{8, 2, 5}));
+  EXPECT_THROW(range.batch(Indices{3}), Error);
+  EXPECT_EQ((Subset{dataset, SampleRange{.first = 10, .count = 0}}.size()), 0);
+  for (const auto& wrong : {SampleRange{.first = 2, .count = 4, .stride = 3}, SampleRange{.first = -1, .count = 1},
+                            SampleRange{.count = -1}, SampleRange{.count = 1, .stride = 0}})
+    EXPECT_THROW((Subset{dataset, wrong}), Error);
+}
+
 }  // namespace
 }  // namespace ddpxx

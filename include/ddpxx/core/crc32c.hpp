@@ -4,8 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <span>
+#include <string>
 
 namespace ddpxx {
 
@@ -50,6 +52,13 @@ inline std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t befo
   if (__builtin_cpu_supports("sse4.2")) return ~detail::crc32c_sse42(~before, bytes);
 #endif
   return ~detail::crc32c_portable(~before, bytes);
+}
+
+/// A checksum as it is shown: eight hexadecimal digits.
+inline std::string crc32c_text(std::uint32_t checksum) {
+  std::array<char, 9> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x", static_cast<unsigned>(checksum));
+  return digits.data();
 }
 
 }  // namespace ddpxx

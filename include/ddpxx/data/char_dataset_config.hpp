@@ -17,7 +17,8 @@ struct CharDatasetConfig {
   static constexpr auto describe() {
     return fields(
         field<&CharDatasetConfig::path>(
-            "Text: a file, a folder with all below it, a pattern such as 'books/*.txt', or s3://bucket/prefix"),
+            "Text: a file, a folder with all below it, a pattern such as 'books/*.txt', or s3://bucket/prefix",
+            Resume::free),
         field<&CharDatasetConfig::block_size>("Characters that the model sees at once", at_least(1), Unit::characters,
                                               Resume::must_match),
         field<&CharDatasetConfig::truncate>("Share of the text that is used, from its beginning", above(0.0),

@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/core/setting.hpp>
+
 namespace ddpxx {
 
 /// What `dataset.batch(indices)` returns.
@@ -33,6 +35,21 @@ concept MovesToDevice = requires(const B& batch, at::Device device) {
 /// A dataset whose samples are numbered from 0 and can be had in any order.
 template <class D>
 concept MapDataset = HasSize<D> && MakesBatches<D> && CountsTokens<BatchOf<D>> && MovesToDevice<BatchOf<D>>;
+
+/// Optional: facts about the data that snapshots keep and a resumed run compares, such as a checksum.
+template <class D>
+concept RecordsFacts = requires(const D& dataset) {
+  { dataset.recorded() } -> std::convertible_to<Settings>;
+};
+
+/// What the dataset wants to be recorded; nothing where it offers nothing.
+template <MapDataset D>
+Settings recorded_facts(const D& dataset) {
+  if constexpr (RecordsFacts<D>)
+    return dataset.recorded();
+  else
+    return {};
+}
 
 template <class D>
 consteval bool explain_dataset() {

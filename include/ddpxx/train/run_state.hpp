@@ -154,9 +154,10 @@ inline std::vector<std::string> compare_settings(const Settings& run, const Mani
     const auto found = saved.find(path);
     if (found == saved.end() || found->second == value || resume == Resume::free) continue;
     if (resume == Resume::warn)
-      warnings.push_back("resumed with a changed setting: " + path + ' ' + found->second + " -> " + value);
+      warnings.push_back("resumed with a changed setting: " + path + ' ' + shortened(found->second) + " -> " +
+                         shortened(value));
     else
-      conflicts += "\n  " + path + ": " + found->second + " in the snapshot, " + value + " now";
+      conflicts += "\n  " + path + ": " + shortened(found->second) + " in the snapshot, " + shortened(value) + " now";
   }
   if (!conflicts.empty())
     throw Error{Errc::storage,

@@ -66,6 +66,7 @@ class StepBatches {
     return batches;
   }
 
+  const Dataset& dataset() const noexcept { return *dataset_; }
   std::int64_t num_samples() const { return dataset_->size(); }
 
   std::int64_t steps_per_epoch() const { return steps_for(dataset_->size()); }

@@ -122,8 +122,9 @@ class Trainer {
         steps_{group.size()} {
     if (config.training.ema_decay > 0)
       average_.emplace(EMAConfig{.decay = config.training.ema_decay}, strategy_.slices());
-    check_same_run(common_settings(), group);
     if (!config_.settings.empty()) config_hash_ = config_hash(config_.settings);
+    record_data();
+    check_same_run(common_settings(), group);
     config_.settings.push_back(
         {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     config_.settings.push_back({"global batch", std::to_string(run_began().global_batch())});
@@ -276,6 +277,24 @@ class Trainer {
     checkpoints_->outlive_attempt();
   }
 
+  /// Adds what the datasets want to be recorded to the settings. Another training text is another run; another
+  /// validation text deserves a warning, since losses before and after are not comparable.
+  void record_data() {
+    auto& settings = config_.settings;
+    const auto facts = recorded_facts(batches_.dataset());
+    settings.insert(settings.end(), facts.begin(), facts.end());
+    if (!validation_) return;
+    for (auto fact : recorded_facts(*validation_)) {
+      const auto is_equal = [&fact](const Setting& other) {
+        return other.path == fact.path && other.value == fact.value;
+      };
+      if (std::any_of(facts.begin(), facts.end(), is_equal)) continue;
+      fact.path = "validation: " + fact.path;
+      fact.resume = Resume::warn;
+      settings.push_back(std::move(fact));
+    }
+  }
+
   /// What the ranks would wait for each other by.
   Settings common_settings() const {
     const auto& training = config_.training;
@@ -298,7 +317,7 @@ class Trainer {
     common.push_back({"save_dir", training.save_dir});
     common.push_back({"whether metrics are written", training.metrics.empty() ? "no" : "yes"});
     for (const auto& setting : config_.settings)
-      if (setting.resume != Resume::free) common.push_back(setting);
+      if (setting.resume != Resume::free) common.push_back({setting.path, shortened(setting.value)});
     return common;
   }
 

@@ -1,0 +1,86 @@
+// ddpxx/data/held_out_text.hpp — which windows of a text a run trains on, and which it evaluates on.
+// Windows that overlap share characters: a model that has memorised one predicts the other. So validation takes text
+// that no training window touches, and its windows stand block_size apart, so that each character is predicted once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+#include <ddpxx/data/random_split.hpp>
+#include <ddpxx/data/subset.hpp>
+
+namespace ddpxx {
+
+struct TextParts {
+  std::shared_ptr<const Subset<CharDataset>> train;
+  std::shared_ptr<const Subset<CharDataset>> validation;  ///< Null: no window is held out.
+};
+
+/// Trains on the windows inside the first `train_share` of the characters, and validates on those behind it. A tail too
+/// short for one window is not evaluated.
+/// Errors  `data` when the training part is too short for one window; `config` for a share outside (0, 1].
+TextParts hold_out_tail(std::shared_ptr<const CharDataset> text, double train_share);
+
+/// Trains on every window of `text` and validates on another text, which has the alphabet of `text`.
+/// Errors  `config` when the alphabets differ.
+TextParts hold_out_text(std::shared_ptr<const CharDataset> text, std::shared_ptr<const CharDataset> validation);
+
+/// Splits the windows at random, as minGPT-ddp does. Training and validation windows overlap, so that the validation
+/// loss also falls for a model that only memorises: for comparison with minGPT-ddp.
+TextParts hold_out_random(std::shared_ptr<const CharDataset> text, double train_share, std::uint64_t seed);
+
+namespace detail {
+
+/// Windows that do not overlap and lie behind the character `first`.
+inline std::shared_ptr<const Subset<CharDataset>> evaluated_windows(std::shared_ptr<const CharDataset> text,
+                                                                    std::int64_t first) {
+  const auto count = (text->num_chars() - first - 1) / text->block_size();
+  if (count < 1) return nullptr;
+  const SampleRange range{.first = first, .count = count, .stride = text->block_size()};
+  return std::make_shared<const Subset<CharDataset>>(std::move(text), range);
+}
+
+inline void check_share(double share) {
+  if (!(share > 0.0 && share <= 1.0))
+    throw Error{Errc::config, "the share of the text to train on is " + std::to_string(share) + ", outside (0, 1]"};
+}
+
+}  // namespace detail
+
+inline TextParts hold_out_tail(std::shared_ptr<const CharDataset> text, double train_share) {
+  detail::check_share(train_share);
+  const auto trained = static_cast<std::int64_t>(static_cast<double>(text->num_chars()) * train_share);
+  const auto count = trained - text->block_size();
+  if (count < 1)
+    throw Error{Errc::data,
+                "the text to train on has " + std::to_string(trained) + " of all " + std::to_string(text->num_chars()) +
+                    " characters, the rest is held out; a sample of block_size=" + std::to_string(text->block_size()) +
+                    " takes one more than block_size: use a longer text, a smaller block_size, or hold out "
+                    "less"};
+  auto train = std::make_shared<const Subset<CharDataset>>(text, SampleRange{.first = 0, .count = count});
+  return {std::move(train), detail::evaluated_windows(std::move(text), trained)};
+}
+
+inline TextParts hold_out_text(std::shared_ptr<const CharDataset> text, std::shared_ptr<const CharDataset> validation) {
+  if (text->alphabet() != validation->alphabet())
+    throw Error{Errc::config, "the validation text must be made with the alphabet of the training text"};
+  const SampleRange all{.first = 0, .count = text->size()};
+  return {std::make_shared<const Subset<CharDataset>>(std::move(text), all),
+          detail::evaluated_windows(std::move(validation), 0)};
+}
+
+inline TextParts hold_out_random(std::shared_ptr<const CharDataset> text, double train_share, std::uint64_t seed) {
+  detail::check_share(train_share);
+  const auto count = static_cast<std::int64_t>(static_cast<double>(text->size()) * train_share);
+  const auto parts = random_split({count, text->size() - count}, seed);
+  auto train = std::make_shared<const Subset<CharDataset>>(text, parts[0]);
+  if (parts[1].numel() == 0) return {std::move(train), nullptr};
+  return {std::move(train), std::make_shared<const Subset<CharDataset>>(std::move(text), parts[1])};
+}
+
+}  // namespace ddpxx
