@@ -14,6 +14,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/distributed_sampler.hpp>
+#include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/data/loader.hpp>
 #include <ddpxx/data/random_split.hpp>
 #include <ddpxx/data/subset.hpp>

@@ -24,6 +24,8 @@
 struct DataConfig {
   std::string path = {};
   std::int64_t block_size = 64;
+  std::string val_path = {};
+  std::string split = "tail";
   double train_split = 0.9;
   double truncate = 1.0;
   std::int64_t max_bytes = 0;
@@ -33,16 +35,24 @@ struct DataConfig {
   ddpxx::CharDatasetConfig text() const {
     return {.path = path, .block_size = block_size, .truncate = truncate, .max_bytes = max_bytes};
   }
+  ddpxx::CharDatasetConfig validation_text() const { return {.path = val_path, .block_size = block_size}; }
 
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
         field<&DataConfig::path>(
-            "Text: a file, a folder with all below it, a pattern such as 'books/*.txt', or s3://bucket/prefix"),
+            "Text: a file, a folder with all below it, a pattern such as 'books/*.txt', or s3://bucket/prefix",
+            Resume::free),
         field<&DataConfig::block_size>("Characters that the model sees at once", at_least(1), Unit::characters,
                                        Resume::must_match),
-        field<&DataConfig::train_split>("Share of the samples to train on; the rest validates", above(0.0),
-                                        at_most(1.0), Resume::must_match),
+        field<&DataConfig::val_path>("Text to validate on, named as path is; all of path is then used for training",
+                                     Resume::free),
+        field<&DataConfig::split>(
+            "What validates without val_path: tail is the end of the text, random are overlapping samples drawn as "
+            "minGPT-ddp draws them, which also measure memorizing",
+            choices("tail", "random"), Resume::must_match),
+        field<&DataConfig::train_split>("Fraction of the text used for training; the rest is used for validation",
+                                        above(0.0), at_most(1.0), Resume::must_match),
         field<&DataConfig::truncate>("Share of the text that is used, from its beginning", above(0.0), at_most(1.0),
                                      Resume::must_match),
         field<&DataConfig::max_bytes>("Most bytes of text that are read; 0 is all", at_least(0), Unit::bytes,
@@ -54,6 +64,10 @@ struct DataConfig {
   std::vector<ddpxx::FieldError> check() const {
     if (path.empty())
       return {{"path", "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"}};
+    if (!val_path.empty() && split == "random")
+      return {{"split",
+               "split=random takes validation samples out of data.path, but data.val_path names a text for "
+               "validation: leave out one of the two"}};
     return {};
   }
 };
@@ -91,9 +105,10 @@ struct RunConfig {
 
   std::vector<ddpxx::FieldError> check() const {
     std::vector<ddpxx::FieldError> errors;
-    if (training.eval_every > 0 && data.train_split == 1.0)
+    if (training.eval_every > 0 && data.train_split == 1.0 && data.val_path.empty())
       errors.push_back(
-          {"training.eval_every", "data.train_split=1 leaves nothing to evaluate on: lower it, or set eval_every=0"});
+          {"training.eval_every",
+           "data.train_split=1 leaves nothing to evaluate on: lower it, set data.val_path, or set eval_every=0"});
     if (!read_recompute(recompute))
       errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});
     if (precision != PrecisionName::fp32 && strategy.name != "ddp" && strategy.name != "fsdp")

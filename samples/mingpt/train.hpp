@@ -12,8 +12,7 @@
 
 #include <ddpxx/config/parsed_config.hpp>
 #include <ddpxx/data/char_dataset.hpp>
-#include <ddpxx/data/random_split.hpp>
-#include <ddpxx/data/subset.hpp>
+#include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
@@ -21,10 +20,11 @@
 
 #include "prompt.hpp"
 #include "run_config.hpp"
+#include "text_parts.hpp"
 
 /// The ids of the prompt; without one, the first character of the alphabet.
 inline at::Tensor encode_prompt(const ddpxx::CharDataset& text, const std::string& prompt) {
-  const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : text.encode(prompt);
+  const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : text.alphabet().encode(prompt);
   return at::tensor(ids, at::kLong).unsqueeze(0);
 }
 
@@ -35,7 +35,8 @@ void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& t
   if (group.rank() != 0) return;
   const at::Tensor ids = ddpxx::generate(model, strategy.runner(), prompt.to(group.device()), config).to(at::kCPU);
   const auto* first = ids.const_data_ptr<std::int64_t>();
-  std::cout << "--- generated text ---\n" << text.decode({first, static_cast<std::size_t>(ids.numel())}) << std::endl;
+  std::cout << "--- generated text ---\n"
+            << text.alphabet().decode({first, static_cast<std::size_t>(ids.numel())}) << std::endl;
 }
 
 template <class Strategy, class Precision>
@@ -55,11 +56,10 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
     std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
                 static_cast<double>(model->num_block_parameters()) / 1e6);
 
-  const auto train_size = static_cast<std::int64_t>(static_cast<double>(text->size()) * config.data.train_split);
-  const auto parts = ddpxx::random_split({train_size, text->size() - train_size}, config.training.seed);
+  const auto parts = text_parts(config, text);
   Train trainer{group,
                 model,
-                std::make_shared<const Data>(text, parts[0]),
+                parts.train,
                 {.batch_size = config.data.batch_size,
                  .num_workers = config.data.num_workers,
                  .training = config.training,
@@ -69,7 +69,7 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
                  .strategy = strategy,
                  .settings = run.record.settings,
                  .overrides = run.record.overrides},
-                parts[1].numel() > 0 ? std::make_shared<const Data>(text, parts[1]) : nullptr};
+                parts.validation};
   trainer.fit();
   print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);
 }

@@ -153,9 +153,45 @@ TEST_F(Mingpt, EndsWith3ForABlockLargerThanTheText) {
 }
 
 TEST_F(Mingpt, EndsWith3ForFewerSamplesThanRanks) {
-  const auto run = ranks(3, {"data.path=" + folder_.file("short.txt", "abcdefghijkl"), "data.block_size=10"});
+  const auto run =
+      ranks(3, {"data.path=" + folder_.file("short.txt", "abcdefghijkl"), "data.block_size=10", "data.train_split=1"});
   EXPECT_EQ(run.code, 3);
-  EXPECT_THAT(run.err, HasSubstr("the training set has 1 samples for 3 ranks"));
+  EXPECT_THAT(run.err, HasSubstr("the training set has 2 samples for 3 ranks"));
+}
+
+TEST_F(Mingpt, EndsWith3ForBytesThatAreNoText) {
+  const auto run = alone({"data.path=" + folder_.file("train.bin", std::string{"\x12\0\x13\0", 4})});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("train.bin is no text: the byte at offset 1 is NUL"), HasSubstr("token ids")));
+}
+
+TEST_F(Mingpt, EndsWith4ForAnotherTextOfTheSameSizeAndGoesOnWithTheSameTextElsewhere) {
+  const auto save = "training.save_dir=" + (folder_ / "save").string();
+  EXPECT_EQ(alone({save}).code, 0);
+  auto text = StartedProgram::text_of(text_);
+  const auto copy = alone({save, "data.path=" + folder_.file("copy.txt", text), "training.max_steps=4"});
+  EXPECT_EQ(copy.code, 0) << copy.err;
+  EXPECT_THAT(copy.err, testing::Not(HasSubstr("data.path")));
+  std::replace(text.begin(), text.end(), 'q', 'a');
+  const auto other = alone({save, "data.path=" + folder_.file("other.txt", text), "training.max_steps=5"});
+  EXPECT_EQ(other.code, 4);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("the alphabet: "), HasSubstr("the text: ")));
+}
+
+TEST_F(Mingpt, ValidatesOnATextOfItsOwnOrNamesItsUnknownCharacter) {
+  const auto text = "data.val_path=" + folder_.file("validation.txt", std::string(100, 'q'));
+  const auto run = alone({text, "training.eval_every=3"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("val_loss"));
+  const auto unknown = alone({"data.val_path=" + folder_.file("unknown.txt", std::string(100, '%'))});
+  EXPECT_EQ(unknown.code, 3);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("the character '%' does not occur"), HasSubstr("unknown.txt")));
+}
+
+TEST_F(Mingpt, EndsWith3WhenTheHeldOutTextIsTooShortToEvaluate) {
+  const auto run = alone({"training.eval_every=1", "data.train_split=0.999"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.err, HasSubstr("shorter than one sample of data.block_size=64"));
 }
 
 TEST_F(Mingpt, EndsWith4ForASnapshotOfAnotherModelAndListsTheDifferences) {

@@ -40,7 +40,7 @@ class MinGPTDdp : public testing::Test {
     Words command{"/usr/bin/env", "OMP_NUM_THREADS=1", program_folder() + "/mingpt"};
     for (const auto& word :
          run({"training.max_epochs=" + std::to_string(epochs), "training.save_dir=" + place, "training.device=cpu",
-              "training.metrics=" + metrics.string(), "generate.tokens=0", "strategy=single"}))
+              "training.metrics=" + metrics.string(), "generate.tokens=0", "strategy=single", "data.split=random"}))
       command.push_back(word);
     const auto ended = StartedProgram{command}.wait();
     EXPECT_EQ(ended.code, 0) << ended.err;

@@ -1,0 +1,31 @@
+// text_parts.hpp — the parts of the text that a run trains on and evaluates on, as its configuration wants them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/char_dataset.hpp>
+#include <ddpxx/data/held_out_text.hpp>
+
+#include "run_config.hpp"
+
+/// Errors  `data` when the run shall evaluate and the held-out text is too short for one sample.
+inline ddpxx::TextParts text_parts(const RunConfig& config, const std::shared_ptr<const ddpxx::CharDataset>& text) {
+  const auto& data = config.data;
+  const auto parts = [&] {
+    if (!data.val_path.empty())
+      return ddpxx::hold_out_text(text,
+                                  std::make_shared<const ddpxx::CharDataset>(data.validation_text(), text->alphabet()));
+    return data.split == "random" ? ddpxx::hold_out_random(text, data.train_split, config.training.seed)
+                                  : ddpxx::hold_out_tail(text, data.train_split);
+  }();
+  if (config.training.eval_every > 0 && !parts.validation)
+    throw ddpxx::Error{ddpxx::Errc::data,
+                       "training.eval_every: the text held out for validation is shorter than one sample of "
+                       "data.block_size=" +
+                           std::to_string(data.block_size) +
+                           " characters: use a longer text, a smaller data.block_size or a smaller data.train_split, "
+                           "or set training.eval_every=0"};
+  return parts;
+}
