@@ -13,6 +13,7 @@
 #include <ddpxx/comm/nccl.hpp>
 #endif
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/thread_share.hpp>
 
 namespace ddpxx {
 
@@ -42,10 +43,13 @@ inline Address parse_address(std::string_view text) {
 }
 
 /// Joins the group of all ranks of `place` that meet at `address`: over NCCL for `options.device` a GPU, else over
-/// Gloo. A world of one needs no address and opens no port. Ranks   Collective. Errors  `peer`: see `meet`,
-/// `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
+/// Gloo. A world of one needs no address and opens no port. Where several ranks share a machine, each computes with its
+/// share of the cores from now on, unless the user has chosen otherwise (`share_cores`).
+/// Ranks   Collective.
+/// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const Place& place, const ConnectOptions& options = {}) {
   check(place);
+  share_cores(place.local_world_size);
   if (place.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
   quiet_backend_log();
