@@ -11,13 +11,16 @@ struct ConnectConfig {
 
   double join_timeout = 300.0;
   double collective_timeout = 1800.0;
+  bool python_ranks = false;
 
   static constexpr auto describe() {
     constexpr auto range = between(kMinTimeout, kMaxTimeout);
     return fields(field<&ConnectConfig::join_timeout>("How long a rank waits at the start for the others", range,
                                                       Unit::seconds, Resume::free),
                   field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step", range,
-                                                            Unit::seconds, Resume::free));
+                                                            Unit::seconds, Resume::free),
+                  field<&ConnectConfig::python_ranks>(
+                      "Some ranks are Python programs: meet them as torch.distributed does, over Gloo", Resume::free));
   }
 };
 

@@ -124,8 +124,9 @@ inline Group connect_gloo(const Meeting& meeting) {
                    return connect_gloo(meeting.part(std::move(store), rank, size));
                  }};
   } catch (const std::exception& cause) {
-    throw Error{Errc::peer, "the ranks met at " + meeting.host +
-                                " but cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
+    throw Error{Errc::peer, (meeting.checked ? "the ranks met at " + meeting.host + " but"
+                                             : "a rank never came to " + meeting.host + ", or the ranks") +
+                                " cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
                                 "them, or GLOO_SOCKET_IFNAME must name the interface to use"}
         .with("rank", meeting.rank)
         .with("cause", first_line(cause));
