@@ -1,4 +1,4 @@
-# DdpxxInstall.cmake — headers, target and find modules, so that find_package(ddpxx CONFIG) works elsewhere.
+# DdpxxInstall.cmake — headers, target and find modules, so that find_package(ddpxx CONFIG) works elsewhere, and the programs.
 
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -6,9 +6,12 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddpxx)
 
 install(TARGETS ddpxx EXPORT ddpxx FILE_SET HEADERS FILE_SET more_headers)
 install(EXPORT ddpxx NAMESPACE ddpxx:: DESTINATION ${package_dir} FILE ddpxxTargets.cmake)
-if(DDPXX_BUILD_PROGRAMS)
-  install(TARGETS ddpxx-run)
-endif()
+# Those that were built: a program that was not must not stop the installation.
+foreach(program ddpxx-run ddpxx_tool)
+  if(TARGET ${program})
+    install(TARGETS ${program} OPTIONAL)
+  endif()
+endforeach()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ddpxxConfig.cmake.in ${PROJECT_BINARY_DIR}/ddpxxConfig.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)

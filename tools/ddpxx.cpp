@@ -9,12 +9,14 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/program.hpp>
+#include <ddpxx/version.hpp>
 
 #include "snapshot_command.hpp"
 
 namespace {
 
 constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=VALUE ...]
+       ddpxx --version
 
 PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
 
@@ -46,6 +48,8 @@ int main(int argc, char** argv) {
   ddpxx::run_program("ddpxx", [&] {
     if (words.empty() || words == std::vector<std::string_view>{"snapshot"} || asks_for_help(words)) {
       std::cout << kHelp;
+    } else if (words[0] == "--version") {
+      std::cout << ddpxx::version_line() << '\n';
     } else {
       if (words[0] != "snapshot")
         throw ddpxx::Error{ddpxx::Errc::config,

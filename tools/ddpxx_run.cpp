@@ -19,12 +19,14 @@
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 #include <ddpxx/launch/sweep_runner.hpp>
+#include <ddpxx/version.hpp>
 
 namespace {
 
 constexpr const char* kSweepHelp =
     "With -m among ARGUMENTS, PROGRAM runs once for each combination of values, as in lr=1e-3,3e-4 'seed=range(3)';\n"
-    "--jobs N, --sweep-dir DIR, --metric NAME, --dry-run and --slurm-array go with it.\n";
+    "--jobs N, --sweep-dir DIR, --metric NAME, --dry-run and --slurm-array go with it.\n"
+    "`ddpxx-run --version` prints the version.\n";
 
 /// Python's own -m names a module; there a sweep is `--multirun`.
 std::optional<ddpxx::Sweep> sweep_of(const ddpxx::LaunchPlan& plan) {
@@ -50,6 +52,10 @@ int main(int argc, char** argv) {
   }
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (!arguments.empty() && arguments.front() == "--version") {
+      std::cout << ddpxx::version_line() << '\n';
+      return 0;
+    }
     // The script for Slurm finds the first host by itself.
     if (ddpxx::asks_for_sweep(arguments) && std::ranges::find(arguments, "--slurm-array") != arguments.end())
       arguments.insert(arguments.begin(), "--master-addr=the-first-host");

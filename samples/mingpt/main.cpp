@@ -1,5 +1,6 @@
 // mingpt — trains a GPT on the characters of any text, on one process or many.
 #include <array>
+#include <iostream>
 #include <memory>
 #include <string_view>
 
@@ -20,6 +21,7 @@
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
 #include <ddpxx/train/run_folder.hpp>
+#include <ddpxx/version.hpp>
 
 #include "plan.hpp"
 #include "run_config.hpp"
@@ -56,6 +58,10 @@ void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpx
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt", [&] {
+    if (argc > 1 && std::string_view{argv[1]} == "--version") {
+      std::cout << "mingpt of " << ddpxx::version_line() << '\n';
+      return 0;
+    }
     if (argc > 1 && std::string_view{argv[1]} == "plan") {
       plan(argc, argv);
       return 0;

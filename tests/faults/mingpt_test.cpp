@@ -67,6 +67,12 @@ TEST_F(Mingpt, TrainsAloneAndOnTwoRanks) {
                              HasSubstr("val_loss"), HasSubstr("--- generated text ---")));
 }
 
+TEST_F(Mingpt, SaysWhichVersionItIs) {
+  const auto run = StartedProgram{{program("mingpt"), "--version"}}.wait();
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.out, testing::MatchesRegex("mingpt of ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
 TEST_F(Mingpt, EndsWith2ForAMistypedKeyAndSaysWhatWasMeant) {
   const auto run = alone({"optimzer.learning_rate=1"});
   EXPECT_EQ(run.code, 2);

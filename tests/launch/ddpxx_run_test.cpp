@@ -320,6 +320,10 @@ TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
   const auto help = ddpxx_run({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("--nproc-per-node N"));
+  const auto version = ddpxx_run({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_THAT(version.out, testing::MatchesRegex("ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $1", "sh", "--version"}).out, "--version\n") << "the program's own";
 }
 
 TEST(DdpxxRun, LivesOnWhenNobodyReadsItsOutput) {
