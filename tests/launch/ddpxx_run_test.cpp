@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -324,6 +326,53 @@ TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
   EXPECT_EQ(version.code, 0);
   EXPECT_THAT(version.out, testing::MatchesRegex("ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
   EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $1", "sh", "--version"}).out, "--version\n") << "the program's own";
+}
+
+/// A terminal whose other end is a test.
+class Terminal {
+ public:
+  Terminal() {
+    ::grantpt(master_);
+    ::unlockpt(master_);
+    slave_ = ::open(name().c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);  // keeps what was written until it is read
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  ~Terminal() {
+    ::close(slave_);
+    ::close(master_);
+  }
+  std::string name() const { return ::ptsname(master_); }
+  std::string read() const {
+    char bytes[4096];
+    const auto size = ::read(master_, bytes, sizeof bytes);
+    return {bytes, size > 0 ? static_cast<std::size_t>(size) : 0};
+  }
+
+ private:
+  int master_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  int slave_ = -1;
+};
+
+TEST(DdpxxRun, GivesItsTerminalToTheFirstRankAndWritesBetweenItsLines) {
+  const Terminal terminal;
+  StartedProgram run{
+      {"/bin/sh", "-c",
+       "TERM=xterm exec " + program_folder() +
+           "/ddpxx-run --nproc-per-node=2 sh -c '[ $RANK = 1 ] && { sleep 0.3; [ -t 1 ] || echo other; exit; };"
+           " [ -t 1 ] && printf \"step 1\"; sleep 0.6; printf \"\\rstep 2\\n\"' >" +
+           terminal.name()}};
+  EXPECT_EQ(run.wait().code, 0);
+  EXPECT_EQ(terminal.read(), "step 1\r\x1b[K[rank1]: other\r\n\rstep 2\r\n");
+}
+
+TEST(DdpxxRun, KeepsThePrefixOnATerminalThatDrawsNothing) {
+  const Terminal terminal;
+  StartedProgram run{{"/bin/sh", "-c",
+                      "TERM=dumb exec " + program_folder() +
+                          "/ddpxx-run --nproc-per-node=2 sh -c '[ $RANK = 0 ] && echo line' >" + terminal.name()}};
+  run.wait();
+  EXPECT_EQ(terminal.read(), "[rank0]: line\r\n");
 }
 
 TEST(DdpxxRun, LivesOnWhenNobodyReadsItsOutput) {

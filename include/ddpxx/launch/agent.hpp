@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/failure_report.hpp>
 #include <ddpxx/launch/free_port.hpp>
@@ -35,10 +36,26 @@ namespace ddpxx {
 inline constexpr std::chrono::milliseconds kSettle{2'000};
 static_assert(kSettle > kCollateralWindow);
 
-/// Runs a plan on this machine.
+namespace detail {
+
+/// Whether a program with this output may draw a line there again and again.
+inline bool draws_on(int descriptor) {
+  const auto kind = environment("TERM");
+  return ::isatty(descriptor) == 1 && kind && *kind != "dumb";
+}
+
+}  // namespace detail
+
+/// Runs a plan on this machine. Where our standard output is a terminal, rank 0 has it for its own, so that a line of
+/// progress is drawn in place; the lines of other ranks come between.
 class Agent {
  public:
-  explicit Agent(LaunchPlan plan) : plan_{std::move(plan)}, program_{find_program(plan_.program)} {}
+  explicit Agent(LaunchPlan plan)
+      : plan_{std::move(plan)}, program_{find_program(plan_.program)}, has_terminal_{detail::draws_on(STDOUT_FILENO)} {
+    if (!has_terminal_) return;
+    output_.clear_drawn_line_on(STDOUT_FILENO);
+    if (detail::draws_on(STDERR_FILENO)) output_.clear_drawn_line_on(STDERR_FILENO);
+  }
 
   /// Starts the ranks, again after a failure while restarts remain, and waits for their end; returns our exit code.
   /// Errors  `config` when the program does not run, `storage` when log files cannot be made, `peer` when the system
@@ -60,6 +77,7 @@ class Agent {
 
   LaunchPlan plan_;
   std::string program_;
+  bool has_terminal_;
   SignalInbox inbox_;
   OutputQueue output_;
   std::string run_id_;
@@ -130,7 +148,8 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   const RankCommon common{.plan = plan_,
                           .path = program_,
                           .inherited = detail::own_environment(),
-                          .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart))};
+                          .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),
+                          .first_rank_has_terminal = has_terminal_};
   const std::uint16_t port = plan_.master_port ? *plan_.master_port : free_port();
   std::vector<RankProcess> ranks;
   ranks.reserve(static_cast<std::size_t>(plan_.ranks_per_node));

@@ -87,6 +87,7 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it died before it could be watched
   for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) ::signal(number, SIG_DFL);
+  ::signal(SIGTTOU, SIG_IGN);  // a terminal takes it for a background job, which must not stop where it writes
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -207,6 +207,7 @@ inline std::string launch_help() {
   return text +
          "\nEvery flag is also understood with underscores and as --flag=value.\n"
          "With several ranks each line of output starts with its rank, `[rank3]: `; OMP_NUM_THREADS is 1 unless set.\n"
+         "On a terminal rank 0 writes its standard output itself, without `[rank0]: `.\n"
          "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 reach all\n"
          "ranks; a second SIGINT kills them.\n"
          "Exit code: 0, 75 when all ranks stopped on request, otherwise that of the rank that failed first\n"

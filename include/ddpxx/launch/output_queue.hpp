@@ -21,12 +21,15 @@ class OutputQueue {
   /// At this size readers stop reading the ranks, which then wait as they would on a slow terminal of their own.
   static constexpr std::size_t kFull = 1 << 20;
 
+  /// Another program draws a line on the terminal `fd` again and again: from now on what is written there first clears
+  /// that line, which is drawn anew behind it.
+  void clear_drawn_line_on(int fd) { drawn_on_.insert(fd); }
+
   void push(int fd, std::string_view prefix, std::string_view line) {
     if (closed_.contains(fd)) return;
     const std::size_t size = prefix.size() + line.size() + 1;
     // Up to PIPE_BUF bytes a pipe takes in one piece and, once it is writable, at once.
-    if (pieces_.empty() || pieces_.back().fd != fd || pieces_.back().text.size() + size > PIPE_BUF)
-      pieces_.push_back({fd, {}});
+    if (pieces_.empty() || pieces_.back().fd != fd || pieces_.back().text.size() + size > PIPE_BUF) start_piece(fd);
     std::string& text = pieces_.back().text;
     text.append(prefix).append(line) += '\n';
     size_ += size;
@@ -58,6 +61,13 @@ class OutputQueue {
     std::string text;
   };
 
+  void start_piece(int fd) {
+    static constexpr std::string_view kClearLine = "\r\x1b[K";
+    const auto start = drawn_on_.contains(fd) ? kClearLine : std::string_view{};
+    pieces_.push_back({fd, std::string{start}});
+    size_ += start.size();
+  }
+
   void drop(int fd) {
     closed_.insert(fd);
     size_ += std::exchange(written_, 0);  // it is the first piece's output that fails
@@ -70,7 +80,7 @@ class OutputQueue {
   std::deque<Piece> pieces_;
   std::size_t size_ = 0;
   std::size_t written_ = 0;  // of the first piece
-  std::set<int> closed_;
+  std::set<int> closed_, drawn_on_;
 };
 
 }  // namespace ddpxx

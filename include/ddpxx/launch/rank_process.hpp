@@ -31,6 +31,7 @@ struct RankCommon {
   std::string path;                    ///< Of the program's file.
   std::vector<std::string> inherited;  ///< Our own environment.
   std::filesystem::path folder;        ///< Holds one folder per rank; empty for none.
+  bool first_rank_has_terminal;        ///< Rank 0 writes to our own standard output, which is a terminal.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
@@ -59,10 +60,11 @@ class RankProcess {
     if (common.plan.log_dir.empty()) {
       const std::string rank = std::to_string(place_.rank.value);
       const std::string prefix = common.plan.ranks_per_node > 1 ? "[rank" + rank + "]: " : "";
-      streams_.emplace_back(STDOUT_FILENO, prefix);
+      const bool has_terminal = common.first_rank_has_terminal && place_.rank == Rank{0};
+      if (!has_terminal) streams_.emplace_back(STDOUT_FILENO, prefix);
+      start.output = has_terminal ? STDOUT_FILENO : streams_.back().write_end().get();
       streams_.emplace_back(STDERR_FILENO, prefix);
-      start.output = streams_[0].write_end().get();
-      start.error = streams_[1].write_end().get();
+      start.error = streams_.back().write_end().get();
     } else {
       out_file = log_file("stdout.log");
       error_file_end = log_file("stderr.log");
@@ -109,7 +111,7 @@ class RankProcess {
     if (!exit_) return;
     child_.reset();
     for (auto& stream : streams_) stream.finish(queue);
-    exit_->last_lines = streams_.empty() ? last_lines_of(folder_ / "stderr.log") : streams_[1].last_lines();
+    exit_->last_lines = streams_.empty() ? last_lines_of(folder_ / "stderr.log") : streams_.back().last_lines();
     std::error_code ignored;
     if (const auto path = folder_ / "error.json"; !folder_.empty() && std::filesystem::exists(path, ignored))
       exit_->error_file = path;
@@ -126,7 +128,7 @@ class RankProcess {
   Place place_;
   std::chrono::steady_clock::time_point started_;
   std::filesystem::path folder_;
-  std::vector<RankStream> streams_;  // standard output and error; none when they go to files
+  std::vector<RankStream> streams_;  // standard output, if we pass it on, and error; none when they go to files
   std::optional<Child> child_;
   std::optional<int> told_;
   std::optional<Exit> exit_;
