@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <malloc.h>
 #include <span>
 #include <string>
 #include <utility>
@@ -223,6 +224,21 @@ TEST_F(CharDatasetTest, RecordsItsAlphabetAndAChecksumOfTheTextButNotItsPath) {
   const auto others = facts_of(folder.file("other", "a b\n"));
   EXPECT_EQ(others[0].value, facts[0].value);
   EXPECT_NE(others[1].value, facts[1].value);
+}
+
+TEST(CharIds, TakeTheMemoryOfTheText) {
+  const auto allocated = [] {
+    const auto info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  const auto before = allocated();
+  std::string text(kBytes, 'a');
+  for (std::size_t i = 0; i < kBytes; i += 7) text[i] = static_cast<char>('b' + i % 20);
+  const Alphabet alphabet{text};
+  const CharIds ids{std::move(text), alphabet};
+  EXPECT_EQ(ids.size(), static_cast<std::int64_t>(kBytes));
+  EXPECT_LT(allocated() - before, kBytes + (std::size_t{1} << 20)) << "one byte a character, and no copy";
 }
 
 TEST_F(CharDatasetTest, SaysWhatIsWrongWithASecondFileOfAFolder) {

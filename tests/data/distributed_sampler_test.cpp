@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -65,6 +66,56 @@ TEST(DistributedSampler, KeepsTheOrderOfTheDataWithoutShuffle) {
   // No memory either: this one would take eight terabytes.
   DistributedSampler sampler{std::int64_t{1} << 40, {.rank = 1, .world_size = 2, .shuffle = false}};
   EXPECT_EQ(*(sampler.begin() + (std::int64_t{1} << 38)), (std::int64_t{1} << 39) + 1);
+}
+
+TEST(ComputedPermutation, HasEachNumberOnceForEverySizeAndSeed) {
+  for (std::int64_t size = 1; size < 300; ++size)
+    for (const std::uint64_t seed : {0U, 1U, 77U}) {
+      const ComputedPermutation order{size, seed};
+      std::vector<int> uses(static_cast<std::size_t>(size));
+      for (std::int64_t place = 0; place < size; ++place) ++uses.at(static_cast<std::size_t>(order[place]));
+      ASSERT_EQ(uses, std::vector<int>(uses.size(), 1)) << size;
+    }
+}
+
+TEST(ComputedPermutation, PutsEachNumberAtEachPlaceAboutEquallyOften) {
+  constexpr std::int64_t kSize = 21, kSeeds = 4200;  // 200 expected, a standard deviation of 14
+  std::map<std::pair<std::int64_t, std::int64_t>, int> counts;
+  int neighbours = 0;  // numbers whose successor comes next: (kSize - 1) / kSize expected in each order
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const ComputedPermutation order{kSize, seed};
+    for (std::int64_t place = 0; place < kSize; ++place) ++counts[{place, order[place]}];
+    for (std::int64_t place = 1; place < kSize; ++place) neighbours += order[place] == order[place - 1] + 1 ? 1 : 0;
+  }
+  EXPECT_EQ(counts.size(), static_cast<std::size_t>(kSize * kSize));
+  for (const auto& [where, count] : counts) EXPECT_NEAR(count, 200, 6 * 14) << where.first << ' ' << where.second;
+  EXPECT_NEAR(neighbours, 4200 * 20 / 21, 400);
+}
+
+TEST(ComputedPermutation, IsTheSameForEver) {
+  Indices order, large;
+  for (std::int64_t place = 0; place < 10; ++place) order.push_back(ComputedPermutation{10, 3}[place]);
+  EXPECT_EQ(order, (Indices{5, 6, 4, 0, 7, 3, 9, 1, 8, 2}));
+  for (std::int64_t place = 0; place < 3; ++place)
+    large.push_back(ComputedPermutation{std::int64_t{1} << 40, 3}[place]);
+  EXPECT_EQ(large, (Indices{671346277150, 399405867433, 846429364475}));
+}
+
+TEST(DistributedSampler, ComputesTheOrderOfALargeDatasetAndTakesNoMemoryForIt) {
+  for (const std::int64_t world_size : {1, 3}) {
+    const DistributedSamplerConfig config{.world_size = world_size, .seed = 9, .max_stored = 100};
+    auto indices = of_all_ranks(102, config, 1, 0);
+    EXPECT_NE(indices, of_all_ranks(102, config, 2, 0)) << "another epoch, another order";
+    EXPECT_EQ(Indices(indices.begin() + 30, indices.end()), of_all_ranks(102, config, 1, 30)) << "resumed";
+    std::sort(indices.begin(), indices.end());
+    Indices all(102);
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(indices, all);
+  }
+  DistributedSampler sampler{std::int64_t{1} << 40, {.rank = 1, .world_size = 2}};  // stored: eight terabytes
+  EXPECT_NE(*(sampler.begin() + (std::int64_t{1} << 38)), *sampler.begin());
+  EXPECT_EQ(sampler.order_name(), "computed, 8 rounds");
+  EXPECT_EQ((DistributedSampler{std::int64_t{1} << 24, {}}.order_name()), "torch.randperm");
 }
 
 TEST(DistributedSampler, CanBeIteratedAgainAndCopied) {

@@ -108,6 +108,7 @@ TEST_P(LoaderTest, KeepsTheDatasetAlive) {
 TEST_P(LoaderTest, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW((NumbersLoader{dataset, first(4), {.batch_size = 0, .num_workers = num_workers()}}), Error);
   EXPECT_THROW((NumbersLoader{dataset, first(4), {.batch_size = 1, .num_workers = -1}}), Error);
+  EXPECT_THROW((NumbersLoader{dataset, first(4), {.batch_size = 1, .num_workers = 1'000'000'000}}), Error);
 }
 
 TEST(Loader, BuildsNothingAheadWithoutWorkers) {

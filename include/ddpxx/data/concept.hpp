@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/data/batch_context.hpp>
 
 namespace ddpxx {
 
@@ -35,6 +36,24 @@ concept MovesToDevice = requires(const B& batch, at::Device device) {
 /// A dataset whose samples are numbered from 0 and can be had in any order.
 template <class D>
 concept MapDataset = HasSize<D> && MakesBatches<D> && CountsTokens<BatchOf<D>> && MovesToDevice<BatchOf<D>>;
+
+/// Optional: training batches that depend on the seed and the epoch, such as augmented ones:
+/// `Batch batch(std::span<const std::int64_t> indices, const BatchContext& context) const`. Evaluations still call
+/// `batch(indices)`, which augments nothing.
+template <class D>
+concept UsesBatchContext =
+    requires(const D& dataset, std::span<const std::int64_t> indices, const BatchContext& context) {
+      { dataset.batch(indices, context) } -> std::same_as<BatchOf<D>>;
+    };
+
+/// A batch to train on.
+template <MapDataset D>
+BatchOf<D> make_batch(const D& dataset, std::span<const std::int64_t> indices, const BatchContext& context) {
+  if constexpr (UsesBatchContext<D>)
+    return dataset.batch(indices, context);
+  else
+    return dataset.batch(indices);
+}
 
 /// Optional: facts about the data that snapshots keep and a resumed run compares, such as a checksum.
 template <class D>

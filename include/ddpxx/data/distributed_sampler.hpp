@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +13,7 @@
 #include <range/v3/range/concepts.hpp>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/data/batch_context.hpp>
 #include <ddpxx/data/permutation.hpp>
 
 namespace ddpxx {
@@ -22,12 +24,16 @@ namespace detail {
 /// A cursor for range-v3, which makes an iterator out of it. (Views of range-v3 count 64-bit numbers in a difference
 /// type that the standard library does not take.)
 struct DealCursor {
-  const std::int64_t* order = nullptr;  ///< Null: the samples in their own order.
+  const std::int64_t* stored = nullptr;           ///< The epoch's order in memory,
+  const ComputedPermutation* computed = nullptr;  ///< or computed; neither: the samples in their own order.
   std::int64_t size = 0;
   std::int64_t place = 0;
   std::int64_t world_size = 1;
 
-  std::int64_t read() const noexcept { return order == nullptr ? place % size : order[place % size]; }
+  std::int64_t read() const noexcept {
+    if (stored != nullptr) return stored[place % size];
+    return computed != nullptr ? (*computed)[place % size] : place % size;
+  }
   bool equal(const DealCursor& other) const noexcept { return place == other.place; }
   void next() noexcept { place += world_size; }
   void prev() noexcept { place -= world_size; }
@@ -43,13 +49,15 @@ struct DistributedSamplerConfig {
   std::uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = false;
+  std::int64_t max_stored = std::int64_t{1} << 24;  ///< Datasets of more samples are shuffled by a computed order.
 };
 
 /// Deals the samples of an epoch out to the ranks in turn: `for (std::int64_t index : sampler)`. All ranks get equally
 /// many: the last round is filled up from the epoch's first samples, or dropped.
 /// Ranks   Local; all ranks give the same size, seed, shuffle, drop_last, epoch and position.
 /// Errors  `config` for a rank outside [0, world_size), a negative size or a negative position.
-/// Source  torch.utils.data.DistributedSampler, bit for bit.
+/// Source  torch.utils.data.DistributedSampler, bit for bit for datasets of up to `max_stored` samples (2^24: 128 MiB
+///         for their order). The order of a larger dataset is computed place by place and takes no memory.
 class DistributedSampler {
  public:
   using Config = DistributedSamplerConfig;
@@ -63,7 +71,10 @@ class DistributedSampler {
 
   /// Begins another epoch: another order, and all samples are left.
   void set_epoch(std::int64_t epoch) {
-    if (epoch != epoch_) order_.reset();
+    if (epoch != epoch_) {
+      stored_.reset();
+      computed_.reset();
+    }
     epoch_ = epoch;
     seek(0);
   }
@@ -83,10 +94,19 @@ class DistributedSampler {
     return rounds + (fill_up ? 1 : 0);
   }
 
-  /// The first call in an epoch makes its permutation, which is why it is not const. Iterators live until `set_epoch`.
+  /// How the order is made, as a run records it: another way would repeat some samples and skip others.
+  std::string order_name() const {
+    if (!config_.shuffle) return "unshuffled";
+    return is_stored() ? "torch.randperm" : "computed, 8 rounds";
+  }
+
+  /// The first call in an epoch makes its permutation, which is why it is not const. Iterators live until `set_epoch`,
+  /// and no longer than the sampler.
   auto begin() {
-    if (config_.shuffle && !order_.defined())
-      order_ = permutation(size_, config_.seed + static_cast<std::uint64_t>(epoch_));
+    const auto seed = config_.seed + static_cast<std::uint64_t>(epoch_);
+    if (config_.shuffle && is_stored() && !stored_.defined()) stored_ = permutation(size_, seed);
+    if (config_.shuffle && !is_stored() && !computed_)
+      computed_.emplace(size_, BatchContext{config_.seed, epoch_}.seed_of(size_));
     return at_round(0);
   }
   auto end() { return at_round(size()); }
@@ -94,17 +114,22 @@ class DistributedSampler {
  private:
   using Iterator = ranges::basic_iterator<detail::DealCursor>;
 
+  bool is_stored() const noexcept { return size_ <= config_.max_stored; }
+
   Iterator at_round(std::int64_t round) const {
-    const auto* order = order_.defined() ? order_.const_data_ptr<std::int64_t>() : nullptr;
-    const auto place = position_ + config_.rank + round * config_.world_size;
-    return Iterator{detail::DealCursor{order, size_, place, config_.world_size}};
+    return Iterator{detail::DealCursor{.stored = stored_.defined() ? stored_.const_data_ptr<std::int64_t>() : nullptr,
+                                       .computed = computed_ ? &*computed_ : nullptr,
+                                       .size = size_,
+                                       .place = position_ + config_.rank + round * config_.world_size,
+                                       .world_size = config_.world_size}};
   }
 
   std::int64_t size_;
   Config config_;
   std::int64_t epoch_ = 0;
   std::int64_t position_ = 0;
-  at::Tensor order_;  ///< int64 [size]; undefined before the first use, and without shuffle.
+  at::Tensor stored_;                            ///< int64 [size]; undefined before the first use, and without shuffle.
+  std::optional<ComputedPermutation> computed_;  ///< Likewise.
 };
 
 static_assert(ranges::random_access_range<DistributedSampler> && ranges::sized_range<DistributedSampler>);

@@ -18,6 +18,7 @@
 #include <range/v3/range/traits.hpp>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/data/batch_context.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/data/worker_threads.hpp>
 
@@ -25,7 +26,10 @@ namespace ddpxx {
 
 struct LoaderOptions {
   std::int64_t batch_size = 8;
-  std::int64_t num_workers = 0;  ///< 0: each batch is built when it is asked for.
+  std::int64_t num_workers = 0;  ///< At most kMaxWorkers. 0: each batch is built when it is asked for.
+  BatchContext context = {};     ///< For datasets whose batches depend on it.
+
+  static constexpr std::int64_t kMaxWorkers = 1024;
 };
 
 namespace detail {
@@ -52,11 +56,13 @@ class IndexSource {
 
 }  // namespace detail
 
-/// Hands out `dataset.batch(indices)` for `batch_size` indices at a time, in their order; the last batch may be
-/// smaller. Each worker keeps up to two batches ready. A sampler passed by name is read as the batches are asked for:
-/// it must outlive the loader and stay in its epoch. Errors  `config` for a batch size below 1 or a negative number of
-/// workers. What the dataset throws for a batch
-///         arrives when that batch is asked for, unchanged; the batches behind it can still be had.
+/// Hands out `dataset.batch(indices)`, or `dataset.batch(indices, context)` where the dataset offers that, for
+/// `batch_size` indices at a time, in their order; the last batch may be smaller. Each worker keeps up to two batches
+/// ready. A sampler passed by name is read as the batches are asked for: it must outlive the loader and stay in its
+/// epoch. Errors  `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the
+/// system has
+///         threads for. What the dataset throws for a batch arrives when that batch is asked for, unchanged; the
+///         batches behind it can still be had.
 template <MapDataset Dataset>
 class Loader {
  public:
@@ -65,7 +71,7 @@ class Loader {
   template <ranges::input_range Indices>
   Loader(std::shared_ptr<const Dataset> dataset, Indices&& indices, const LoaderOptions& options)
       : dataset_{std::move(dataset)},
-        options_{checked(options)},
+        options_{(check(options), options)},
         workers_{static_cast<std::size_t>(options.num_workers)} {
     auto source = std::make_shared<detail::IndexSource<Indices>>(std::forward<Indices>(indices));
     take_indices_ = [source](std::int64_t count) { return source->take(count); };
@@ -77,7 +83,7 @@ class Loader {
     if (workers_.size() == 0) {
       const auto indices = take_indices_(options_.batch_size);
       if (indices.empty()) return std::nullopt;
-      return dataset_->batch(indices);
+      return make_batch(*dataset_, indices, options_.context);
     }
     if (ahead_.empty()) return std::nullopt;
     auto batch = std::move(ahead_.front());
@@ -86,21 +92,27 @@ class Loader {
     return batch.get();
   }
 
- private:
-  static const LoaderOptions& checked(const LoaderOptions& options) {
+  /// Errors  `config` as above.
+  static void check(const LoaderOptions& options) {
     if (options.batch_size < 1)
       throw Error{Errc::config, "loader: batch_size " + std::to_string(options.batch_size) + " is below 1"};
     if (options.num_workers < 0)
       throw Error{Errc::config, "loader: num_workers " + std::to_string(options.num_workers) + " is negative"};
-    return options;
+    if (options.num_workers > LoaderOptions::kMaxWorkers)
+      throw Error{Errc::config, "loader: num_workers " + std::to_string(options.num_workers) + " is above " +
+                                    std::to_string(LoaderOptions::kMaxWorkers) +
+                                    "; more threads than this machine's processors seldom help"};
   }
 
+ private:
   void fill() {
     while (ahead_.size() < 2 * workers_.size()) {
       auto indices = take_indices_(options_.batch_size);
       if (indices.empty()) return;
       const auto task = std::make_shared<std::packaged_task<Batch()>>(
-          [dataset = dataset_, indices = std::move(indices)] { return dataset->batch(indices); });
+          [dataset = dataset_, indices = std::move(indices), context = options_.context] {
+            return make_batch(*dataset, indices, context);
+          });
       ahead_.push_back(task->get_future());
       workers_.add([task] { (*task)(); });
     }

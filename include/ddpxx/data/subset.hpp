@@ -12,6 +12,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/data/batch_context.hpp>
 #include <ddpxx/data/concept.hpp>
 
 namespace ddpxx {
@@ -48,6 +49,13 @@ class Subset {
   const Dataset& dataset() const noexcept { return *dataset_; }
 
   BatchOf<Dataset> batch(std::span<const std::int64_t> indices) const { return dataset_->batch(translate(indices)); }
+
+  /// The context belongs to the dataset's own numbers of the samples.
+  BatchOf<Dataset> batch(std::span<const std::int64_t> indices, const BatchContext& context) const
+    requires UsesBatchContext<Dataset>
+  {
+    return dataset_->batch(translate(indices), context);
+  }
 
   /// What the whole dataset records.
   Settings recorded() const

@@ -8,16 +8,21 @@
 #include <latch>
 #include <mutex>
 #include <stop_token>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 
+#include <ddpxx/core/error.hpp>
+
 namespace ddpxx {
 
 /// Runs jobs in the order in which they were added, each on some thread. The destructor waits for the jobs that have
 /// begun and drops the others. A job must not throw.
+/// Errors  `config` when the system has no more threads.
 class WorkerThreads {
  public:
   explicit WorkerThreads(std::size_t count) {
@@ -26,13 +31,21 @@ class WorkerThreads {
     // is the default of later threads as well, so that it has to be put back.
     const int num_threads = at::get_num_threads();
     std::latch ready{static_cast<std::ptrdiff_t>(count)};
-    for (std::size_t i = 0; i < count; ++i)
-      threads_.emplace_back([this, &ready](const std::stop_token& stop) {
-        at::get_num_threads();  // takes over the default, which would otherwise come later and win
-        at::set_num_threads(1);
-        ready.count_down();
-        run(stop);
-      });
+    try {
+      while (threads_.size() < count)
+        threads_.emplace_back([this, &ready](const std::stop_token& stop) {
+          at::get_num_threads();  // takes over the default, which would otherwise come later and win
+          at::set_num_threads(1);
+          ready.count_down();
+          run(stop);
+        });
+    } catch (const std::system_error& error) {
+      const auto started = threads_.size();
+      threads_.clear();  // waits for them: they use the latch
+      at::set_num_threads(num_threads);
+      throw Error{Errc::config, "cannot start worker " + std::to_string(started + 1) + " of " + std::to_string(count) +
+                                    ": " + error.code().message() + "; lower num_workers"};
+    }
     ready.wait();
     at::set_num_threads(num_threads);
   }

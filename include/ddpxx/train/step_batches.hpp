@@ -21,7 +21,8 @@ namespace ddpxx {
 /// This rank's batches, as many a step as gradients are accumulated; the last step of an epoch may have fewer. Every
 /// rank gets batches of the same number and sizes. The cursor says where the next step begins; a run that starts there
 /// again sees the same batches.
-/// Errors  `data` for a dataset that is smaller than the world.
+/// Errors  `data` for a dataset that is smaller than the world; `config` for a batch larger than what a rank has in an
+///         epoch, for more batches a step than that makes, and for what a loader refuses.
 template <MapDataset Dataset>
 class StepBatches {
  public:
@@ -40,6 +41,7 @@ class StepBatches {
     if (dataset_->size() < world_size_)
       throw Error{Errc::data, "the training set has " + std::to_string(dataset_->size()) + " samples for " +
                                   std::to_string(world_size_) + " ranks: use fewer ranks or more data"};
+    check_sizes();
   }
 
   const Cursor& cursor() const noexcept { return cursor_; }
@@ -68,6 +70,8 @@ class StepBatches {
 
   const Dataset& dataset() const noexcept { return *dataset_; }
   std::int64_t num_samples() const { return dataset_->size(); }
+  /// How the order of the samples is made, as a run records it.
+  std::string order_name() const { return sampler_.order_name(); }
 
   std::int64_t steps_per_epoch() const { return steps_for(dataset_->size()); }
 
@@ -78,6 +82,31 @@ class StepBatches {
   }
 
  private:
+  /// One step never takes more than an epoch: a larger number is a slip, and would end in a lack of memory, or in steps
+  /// that last for hours.
+  void check_sizes() const {
+    Loader<Dataset>::check(loader_options());
+    const auto share = (dataset_->size() + world_size_ - 1) / world_size_;
+    const auto samples = std::to_string(dataset_->size()) + " training samples on " + std::to_string(world_size_) +
+                         (world_size_ == 1 ? " rank" : " ranks");
+    if (options_.batch_size > share)
+      throw Error{Errc::config, "batch_size=" + std::to_string(options_.batch_size) +
+                                    " is more than a rank has in an " + "epoch: " + samples + " allow at most " +
+                                    std::to_string(share)};
+    const auto batches = (share + options_.batch_size - 1) / options_.batch_size;
+    if (options_.accumulation_steps < 1 || options_.accumulation_steps > batches)
+      throw Error{Errc::config, "accumulation_steps=" + std::to_string(options_.accumulation_steps) +
+                                    " is outside [1, " + std::to_string(batches) + "]: " + samples + " make " +
+                                    std::to_string(batches) +
+                                    " batches of batch_size=" + std::to_string(options_.batch_size) + " an epoch"};
+  }
+
+  LoaderOptions loader_options() const {
+    return {.batch_size = options_.batch_size,
+            .num_workers = options_.num_workers,
+            .context = {.seed = options_.seed, .epoch = cursor_.epoch}};
+  }
+
   std::int64_t steps_for(std::int64_t samples) const {
     const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
     return up(up(up(samples, world_size_), options_.batch_size), options_.accumulation_steps);
@@ -87,8 +116,7 @@ class StepBatches {
     sampler_.set_epoch(cursor_.epoch);
     sampler_.seek(cursor_.position);
     left_ = sampler_.size();
-    loader_.emplace(dataset_, sampler_,
-                    LoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers});
+    loader_.emplace(dataset_, sampler_, loader_options());
   }
 
   std::shared_ptr<const Dataset> dataset_;

@@ -1,0 +1,32 @@
+#include <cstdint>
+#include <set>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch_context.hpp>
+
+namespace ddpxx {
+namespace {
+
+TEST(BatchContext, HasOneGeneratorForEachSeedEpochAndSample) {
+  std::set<std::uint64_t> seeds;
+  for (std::uint64_t seed = 0; seed < 10; ++seed)
+    for (std::int64_t epoch = 0; epoch < 10; ++epoch)
+      for (std::int64_t index = 0; index < 10; ++index)
+        seeds.insert(BatchContext{.seed = seed, .epoch = epoch}.seed_of(index));
+  EXPECT_EQ(seeds.size(), 1000U);
+}
+
+TEST(BatchContext, GeneratesTheSameNumbersAgain) {
+  const BatchContext context{.seed = 5, .epoch = 2};
+  const auto numbers = at::rand({4}, context.generator(7));
+  EXPECT_TRUE(at::equal(at::rand({4}, context.generator(7)), numbers));
+  EXPECT_FALSE(at::equal(at::rand({4}, context.generator(8)), numbers));
+  EXPECT_EQ(context.seed_of(7), BatchContext(context).seed_of(7));
+}
+
+}  // namespace
+}  // namespace ddpxx
