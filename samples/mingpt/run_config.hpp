@@ -58,8 +58,8 @@ struct DataConfig {
         field<&DataConfig::max_bytes>("Most bytes of text that are read; 0 is all", at_least(0), Unit::bytes,
                                       Resume::must_match),
         field<&DataConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
-        field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between", at_least(0),
-                                        Unit::threads, Resume::free));
+        field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
+                                        between(0, 1024), Unit::threads, Resume::free));
   }
   std::vector<ddpxx::FieldError> check() const {
     if (path.empty())

@@ -6,6 +6,7 @@
 #include <regex>
 #include <string>
 #include <sys/socket.h>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -156,6 +157,28 @@ TEST_F(Mingpt, EndsWith3ForABlockLargerThanTheText) {
   const auto run = alone({"data.path=" + folder_.file("short.txt", "abc def"), "data.block_size=64"});
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.err, AllOf(HasSubstr("64"), HasSubstr("7")));
+}
+
+TEST_F(Mingpt, EndsAtOnceForSizesThatNoMachineHas) {
+  const std::pair<Words, const char*> cases[] = {
+      {{"data.batch_size=1000000000000"}, "allow at most"},
+      {{"training.accumulation_steps=1000000000"}, "is outside [1,"},
+      {{"data.num_workers=1000000"}, "data.num_workers"},
+      {{"generate.tokens=1e18"}, "generate.tokens"},
+      {{"model.n_layer=1000000000"}, "of memory: choose a smaller model.n_layer"},
+      {{"model.n_layer=9223372036854775807"}, "have weights of more than"},
+      {{"model.n_embd=3000000000"}, "of memory: choose a smaller model.n_layer"},
+  };
+  for (const auto& [words, said] : cases) {
+    const auto begun = std::chrono::steady_clock::now();
+    const auto run = alone(words);
+    EXPECT_EQ(run.code, 2) << words[0];
+    EXPECT_THAT(run.err, HasSubstr(said));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds{5}) << words[0];
+  }
+  const auto block = alone({"data.block_size=9223372036854775807"});
+  EXPECT_EQ(block.code, 3);
+  EXPECT_THAT(block.err, HasSubstr("block_size=9223372036854775807 needs a longer text"));
 }
 
 TEST_F(Mingpt, EndsWith3ForFewerSamplesThanRanks) {

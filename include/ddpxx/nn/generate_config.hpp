@@ -17,8 +17,8 @@ struct GenerateConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&GenerateConfig::tokens>("Tokens to generate after training; 0 is none", at_least(0), Unit::tokens,
-                                       Resume::free),
+        field<&GenerateConfig::tokens>("Tokens to generate after training; 0 is none", between(0, 1'000'000),
+                                       Unit::tokens, Resume::free),
         field<&GenerateConfig::prompt>("Text to continue; empty begins with the first character of the alphabet",
                                        Resume::free),
         field<&GenerateConfig::temperature>("Above 1 more varied, below 1 more certain", above(0.0), Resume::free),

@@ -3,6 +3,7 @@
 // Source  minGPT and minGPT-ddp (structure, initialisation, names of the parameters).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,9 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/machine_memory.hpp>
+#include <ddpxx/core/units.hpp>
 #include <ddpxx/flat/layer.hpp>
 #include <ddpxx/flat/random_state.hpp>
 #include <ddpxx/nn/attention.hpp>
@@ -86,6 +90,7 @@ class GPT : public torch::nn::Module {
   GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size)
       : config_{config}, vocab_size_{vocab_size}, block_size_{block_size} {
     for (const auto& error : config.check()) throw Error{Errc::config, "model." + error.field + ": " + error.text};
+    check_size();
     const auto [layers, heads, width] = config.sizes();
     const bool gpt2 = config.layout == GPTLayout::gpt2;
     auto stem = register_module(gpt2 ? "transformer" : "emb_stem", std::make_shared<torch::nn::Module>());
@@ -143,6 +148,17 @@ class GPT : public torch::nn::Module {
   /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
   bool decays(const std::string& name, const at::Tensor& parameter) const { return decays_in_mingpt(name, parameter); }
 
+  /// Parameters of such a model, before it is made: in floating point, since no integer may be large enough.
+  static double count_parameters(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size) {
+    const auto sizes = config.sizes();
+    const auto layers = static_cast<double>(sizes.n_layer), width = static_cast<double>(sizes.n_embd);
+    // mingpt_ddp has a second projection in each layer.
+    const double in_layer =
+        config.layout == GPTLayout::gpt2 ? 12 * width * width + 13 * width : 13 * width * width + 14 * width;
+    const auto rows = 2 * static_cast<double>(vocab_size) + static_cast<double>(block_size) + 2;
+    return layers * in_layer + rows * width;
+  }
+
   /// Parameters of the blocks, without embeddings and head: the number that minGPT-ddp prints.
   std::int64_t num_block_parameters() const {
     std::int64_t count = 0;
@@ -152,6 +168,20 @@ class GPT : public torch::nn::Module {
   }
 
  private:
+  /// Before anything is allocated.
+  void check_size() const {
+    const auto sizes = config_.sizes();
+    const auto bytes = 4 * count_parameters(config_, vocab_size_, block_size_);
+    const auto there = machine_memory_bytes();
+    if (bytes <= static_cast<double>(there)) return;
+    constexpr double kLargest = 9e18;  // what a text of bytes can show
+    throw Error{Errc::config,
+                "model: " + std::to_string(sizes.n_layer) + " layers of width " + std::to_string(sizes.n_embd) +
+                    " have weights of " + (bytes > kLargest ? "more than " : "") +
+                    bytes_text(static_cast<std::uint64_t>(std::min(bytes, kLargest))) + ", and this machine has " +
+                    bytes_text(there) + " of memory: choose a smaller model.n_layer or model.n_embd"};
+  }
+
   GPTConfig config_;
   std::int64_t vocab_size_;
   std::int64_t block_size_;
