@@ -442,6 +442,32 @@ TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {
   EXPECT_NE(text.find("rank 0: loss or gradient norm is not finite"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1: loss or gradient norm is not finite"), std::string::npos) << "a verdict of all ranks";
   EXPECT_NE(text.find("; step="), std::string::npos) << text;
+  EXPECT_NE(text.find("; snapshots=none, since training.save_dir is empty"), std::string::npos) << text;
+}
+
+TEST_F(Run, ABatchThatCountsNoTargetsEndsItBeforeTheFirstStep) {
+  struct Uncounted : Tokens {
+    Batch batch(std::span<const std::int64_t> indices) const {
+      auto batch = Tokens::batch(indices);
+      return {batch.inputs, batch.targets};
+    }
+  };
+  const auto text = error_of(Errc::data, [&] {
+    spawn_ranks(2, [&](Group& group) {
+      Trainer<GPT, Uncounted, AdamW, Float32, DDP>::Config settings;
+      settings.batch_size = 4;
+      const auto model = tiny_gpt();
+      Trainer<GPT, Uncounted, AdamW, Float32, DDP> trainer{group, model, std::make_shared<Uncounted>(), settings};
+      try {
+        trainer.fit();
+      } catch (const Error&) {
+        for (const auto& parameter : model->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+        throw;
+      }
+    });
+  });
+  EXPECT_NE(text.find("rank 0: the batches of this step count no targets"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1: the batches of this step count no targets"), std::string::npos) << text;
 }
 
 TEST_F(Run, StopsAtMaxTimeOnAllRanksAtTheSameStep) {

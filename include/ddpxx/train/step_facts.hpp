@@ -13,6 +13,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
 
@@ -71,6 +72,19 @@ class StepFacts {
     pending_.wait();
     return at::div(at::scalar_tensor(world_size_, loss.options()), sums_.select(0, kTargets).to(loss.options()));
   }
+  /// Waits for the sum of the targets, on the host too.
+  /// Ranks   Local; every rank comes to the same verdict.
+  /// Errors  `data` when the batches of all ranks together count no targets.
+  void check_targets() {
+    pending_.wait();
+    if (sums_.select(0, kTargets).item<double>() == 0) throw no_targets();
+  }
+  static Error no_targets() {
+    return {Errc::data,
+            "the batches of this step count no targets, so that there is no mean loss: set num_tokens of each batch to "
+            "the number of its targets that enter the loss, for example Batch{inputs, targets, targets.numel()}"};
+  }
+
   const at::Tensor& sums() {
     pending_.wait();
     return sums_;

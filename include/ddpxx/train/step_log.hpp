@@ -55,10 +55,10 @@ class StepLog {
                   "the ranks did not call the same layers in the same order, so that weights of different layers were "
                   "mixed: make the model's forward the same on every rank, and resume from the last snapshot"}
           .with("step", row.step);
+    if (complete.targets == 0) throw StepFacts::no_targets().with("step", row.step);
     if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm))
       throw Error{Errc::numerics,
-                  "loss or gradient norm is not finite: lower the learning rate, or look at the data of "
-                  "this step; the last snapshot is from before it"}
+                  "loss or gradient norm is not finite: lower the learning rate, or look at the data of this step"}
           .with("step", row.step)
           .with("loss", row.loss)
           .with("grad_norm", row.grad_norm);

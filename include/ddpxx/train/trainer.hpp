@@ -127,6 +127,7 @@ class Trainer {
     check_same_run(common_settings(), group);
     config_.settings.push_back(
         {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
+    config_.settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
     config_.settings.push_back({"global batch", std::to_string(run_began().global_batch())});
     on_rank_zero(group, Errc::config, [&] { report_.emplace(config.training.metrics); });
     // Weights are the same everywhere; what dropout draws must not be.
@@ -140,7 +141,8 @@ class Trainer {
       model_->train();
       started_ = step_started_ = saved_time_ = Clock::now();
       run_to_end();
-    } catch (const Error& error) {
+    } catch (Error& error) {
+      if (error.code() == Errc::numerics) error.with("snapshots", snapshots_text());
       if (!checkpoints_) throw;
       if (error.code() != Errc::peer) checkpoints_->forget_attempt();  // it has an author, and that is not the snapshot
       if (error.code() == Errc::numerics) finish_snapshot();
@@ -173,6 +175,7 @@ class Trainer {
                      .last_calls = calls()},
                     std::exchange(last_loss_, {}),
                     *group_};
+    if (!std::exchange(targets_checked_, true)) facts.check_targets();
 
     for (std::size_t i = 0; i < batches.size(); ++i) {
       strategy_.begin_backward(i + 1 == batches.size() ? Sync::now : Sync::defer);
@@ -205,6 +208,13 @@ class Trainer {
   static const Config& checked(const Config& config) {
     check(config);
     return config;
+  }
+
+  /// What there is to go back to when a run ends by its numbers.
+  std::string snapshots_text() const {
+    if (config_.training.save_dir.empty()) return "none, since training.save_dir is empty";
+    if (saved_at_ < 0) return "none so far";
+    return "the last one is of step " + std::to_string(saved_at_);
   }
 
   /// Steps all parameters by the gradients that backward has left; returns the norm of those.
@@ -605,6 +615,7 @@ class Trainer {
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
   bool has_just_loaded_ = false;  ///< And no step was done since.
+  bool targets_checked_ = false;  ///< Once, before the first step: later steps are read by the log.
   bool stop_voted_ = false;
   bool save_due_ = false;
   Clock::time_point started_ = Clock::now();
