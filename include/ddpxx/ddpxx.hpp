@@ -12,6 +12,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/data/batch_context.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/distributed_sampler.hpp>
 #include <ddpxx/data/held_out_text.hpp>
@@ -26,6 +27,7 @@
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
+#include <ddpxx/nn/make_model.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/ema.hpp>
 #include <ddpxx/optim/sgd.hpp>

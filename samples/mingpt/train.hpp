@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <ATen/Context.h>
 #include <ATen/ops/tensor.h>
 
 #include <ddpxx/config/parsed_config.hpp>
@@ -15,6 +14,7 @@
 #include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/make_model.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/train/trainer.hpp>
 
@@ -49,9 +49,8 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
   const RunConfig& config = run.config;
   // A wrong one shows before the training.
   const auto prompt = encode_prompt(*text, prompt_text(config.generate));
-  at::manual_seed(config.training.seed);
-  auto model = std::make_shared<ddpxx::GPT>(config.model, text->vocab_size(), text->block_size());
-  model->to(group.device());
+  auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, text->vocab_size(),
+                                             text->block_size());
   if (group.rank() == 0)
     std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
                 static_cast<double>(model->num_block_parameters()) / 1e6);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/make_model.hpp>
 
 namespace ddpxx {
 namespace {
@@ -158,6 +160,46 @@ TEST(GPT, AWidthThatTheHeadsDoNotDivideIsAConfigError) {
               std::string::npos)
         << error.what();
   }
+}
+
+TEST(GPT, ASizeBeyondThisMachineIsAConfigErrorWithTheBytes) {
+  constexpr auto kHuge = std::numeric_limits<std::int64_t>::max();
+  for (const auto& config : {GPTConfig{.n_layer = 1'000'000'000}, GPTConfig{.n_layer = kHuge},
+                             GPTConfig{.n_head = 1, .n_embd = kHuge}, GPTConfig{.n_head = 1, .n_embd = 1'000'000}})
+    for (const auto layout : {GPTLayout::gpt2, GPTLayout::mingpt_ddp}) {
+      auto sized = config;
+      sized.layout = layout;
+      try {
+        const GPT model{sized, 65, 64};
+        ADD_FAILURE() << "was made";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::config);
+        const std::string text = error.what();
+        EXPECT_NE(text.find("iB, and this machine has "), std::string::npos) << text;
+      }
+    }
+}
+
+TEST(GPT, CountsItsParametersBeforeItIsMade) {
+  for (const auto layout : {GPTLayout::gpt2, GPTLayout::mingpt_ddp}) {
+    const GPTConfig config{.n_layer = 2, .n_head = 2, .n_embd = 12, .layout = layout};
+    std::int64_t count = 0;
+    for (const auto& parameter : GPT{config, 11, 8}.parameters()) count += parameter.numel();
+    EXPECT_EQ(GPT::count_parameters(config, 11, 8), static_cast<double>(count));
+  }
+}
+
+TEST(MakeModel, DrawsWeightsThatDependOnTheSeedAlone) {
+  const GPTConfig config{.n_layer = 1, .n_head = 1, .n_embd = 8};
+  const auto weights = [&](std::uint64_t seed) {
+    return torch::nn::utils::parameters_to_vector(make_model<GPT>(seed, at::kCPU, config, 11, 8)->parameters());
+  };
+  at::manual_seed(1);
+  const auto first = weights(7), next = at::rand({3});
+  EXPECT_TRUE(at::equal(weights(7), first));
+  EXPECT_FALSE(at::equal(weights(8), first));
+  at::manual_seed(1);
+  EXPECT_TRUE(at::equal(at::rand({3}), next)) << "the generator of the program is left as it was";
 }
 
 TEST(GPT, DoesNotSeeTheFuture) {

@@ -3,9 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/comm/device.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
 namespace ddpxx {
@@ -19,6 +22,11 @@ inline Group join(const std::optional<Launch>& launch, ConnectOptions options = 
   const bool ipv6 = launch->address.find(':') != std::string::npos;
   const auto host = ipv6 ? "[" + launch->address + "]" : launch->address;
   return connect("tcp://" + host + ":" + std::to_string(launch->port), launch->place, options);
+}
+
+/// The same on the device that `device` names: auto, cpu or cuda, as `pick_device` reads it.
+inline Group join(const std::optional<Launch>& launch, std::string_view device, const ConnectConfig& config = {}) {
+  return join(launch, ConnectOptions{config, pick_device(device, launch ? launch->place : Place{})});
 }
 
 }  // namespace ddpxx

@@ -1,0 +1,68 @@
+// The first program of the README: what its settings say must hold.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+
+namespace {
+
+using testing::HasSubstr;
+
+using Words = std::vector<std::string>;
+
+class FirstProgram : public testing::Test {
+ protected:
+  Ended run(const Words& more) const {
+    Words command{"/usr/bin/env",
+                  "OMP_NUM_THREADS=1",
+                  program_folder() + "/readme_program",
+                  "data.path=" + folder_.file("text.txt", std::string(50, 'a') + "the quick brown fox jumps over it"),
+                  "data.block_size=8",
+                  "training.max_steps=2"};
+    command.insert(command.end(), more.begin(), more.end());
+    return StartedProgram{command}.wait();
+  }
+  std::vector<double> losses(const std::string& seed) const {
+    const auto metrics = folder_ / "metrics.jsonl";
+    const auto ended = run({"training.max_steps=2", "training.device=cpu", "training.seed=" + seed,
+                            "training.metrics=" + metrics.string()});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    std::vector<double> losses;
+    std::ifstream file{metrics};
+    for (std::string line; std::getline(file, line);)
+      if (const auto row = nlohmann::json::parse(line); row.contains("loss")) losses.push_back(row["loss"]);
+    std::filesystem::remove(metrics);
+    return losses;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(FirstProgram, RepeatsWithItsSeedAndDiffersWithAnother) {
+  const auto first = losses("7");
+  EXPECT_EQ(first.size(), 2U);
+  EXPECT_EQ(losses("7"), first);
+  EXPECT_NE(losses("8"), first);
+}
+
+TEST_F(FirstProgram, ComputesWhereItIsTold) {
+  const auto ended = run({"training.device=cuda"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("device=cuda: this build has no CUDA, or this host no GPU"));
+}
+
+TEST_F(FirstProgram, RecordsItsSettingsForAResumedRun) {
+  const auto save = "training.save_dir=" + (folder_ / "save").string();
+  EXPECT_EQ(run({save, "training.max_steps=2"}).code, 0);
+  const auto resumed = run({save, "training.max_steps=3", "training.seed=9"});
+  EXPECT_EQ(resumed.code, 4);
+  EXPECT_THAT(resumed.err, HasSubstr("training.seed: 1337 in the snapshot, 9 now"));
+}
+
+}  // namespace
