@@ -28,7 +28,9 @@ PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/pr
   convert PLACE to=FILE.safetensors|FILE.pt|PLACE [step=N what=model|all layout=LAYOUT]
                              the tensors in one file, or the snapshot in another place
                              layout, of a .pt file that is written: mingpt_ddp, torchrun_tutorial, guide, state_dict
-  convert FILE.pt to=PLACE   what a program in Python has saved, as a snapshot from which a run goes on
+  convert FILE to=PLACE      what another program has saved, as a snapshot from which a run goes on; FILE is a .pt,
+                             .pth, .bin or .ckpt file (PyTorch, minGPT-ddp, nanoGPT, Lightning) or a .safetensors
+                             file (Hugging Face, or written by convert)
   prune PLACE keep_last=N [keep_best=N keep_every=N keep_every_epochs=N keep_every_time=12h]
                              removes the snapshots that no rule keeps
 

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
+#include <ddpxx/snapshot/model_file.hpp>
 #include <ddpxx/snapshot/pickle_value.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
@@ -122,6 +122,8 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   ddpxx::Snapshot snapshot;
   snapshot.epoch = checkpoint.epoch;
   ddpxx::remove_masks(checkpoint.model);
+  std::erase_if(checkpoint.model,
+                [](const auto& item) { return ddpxx::detail::is_mask(item.first) && item.second.dim() != 1; });
   for (const auto& name : checkpoint.names) {
     const auto found = checkpoint.model.find(name);
     if (found == checkpoint.model.end()) continue;
@@ -129,13 +131,61 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
     if (is_parameter(name, found->second))
       snapshot.parameters.push_back({name, ddpxx::decays_in_mingpt(name, found->second)});
   }
+  snapshot.step = checkpoint.step.value_or(0);
   return snapshot;
 }
 
-/// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, or one in the model's order. Where
-/// the file has no state, Adam's is that before the first step, so that a run can begin with it. `steps` is what the
-/// file does not say of SGD; below 1 nobody has said it.
-/// Errors  `storage` where parameters and moments do not fit together, `config` where the number of steps is missing.
+/// The tensors of a safetensors file: those of a snapshot as `convert` writes them, of which the names tell what they
+/// are; else a model's, with GPT-2's in the names and shapes that a GPT has here.
+inline ddpxx::Snapshot to_snapshot(const ddpxx::NamedTensors& file) {
+  ddpxx::Snapshot snapshot;
+  if (ddpxx::is_of_snapshot(file)) {
+    snapshot.tensors = file;
+    return snapshot;
+  }
+  for (auto& [name, tensor] : ddpxx::gpt2_tensors(file)) snapshot.tensors.emplace(std::string{kModel} + name, tensor);
+  return snapshot;
+}
+
+/// nanoGPT's groups: matrices decay and all else does not, each in the model's order. The head is the table of tokens
+/// there, which counts once.
+inline std::vector<ddpxx::OptimizerGroup> nanogpt_groups(ddpxx::Snapshot& snapshot) {
+  std::vector<ddpxx::OptimizerGroup> groups(2);
+  for (auto& [name, decays] : snapshot.parameters) {
+    const auto& values = snapshot.tensors.at(std::string{kModel} + name);
+    decays = values.dim() >= 2;
+    const auto is_same = [&](const auto& item) {
+      return item.first.starts_with(kModel) && item.first != std::string{kModel} + name &&
+             item.second.const_data_ptr() == values.const_data_ptr();
+    };
+    if (name == "lm_head.weight" && std::ranges::any_of(snapshot.tensors, is_same)) continue;
+    groups[decays ? 0 : 1].parameters.push_back(name);
+  }
+  return groups;
+}
+
+/// Gives the head the state of the table of tokens, with which it was one.
+inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
+  for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
+    const auto tokens = snapshot.tensors.find("optimizer." + moment + "transformer.wte.weight");
+    if (tokens != snapshot.tensors.end() && snapshot.tensors.contains("model.lm_head.weight"))
+      snapshot.tensors.emplace("optimizer." + moment + "lm_head.weight", tokens->second);
+  }
+}
+
+/// A snapshot without an optimizer's state: any optimizer begins anew with it.
+template <class Tell>
+void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
+  tell("the file has no optimizer's state: the optimizer of the run that goes on begins anew, at step " +
+       std::to_string(snapshot.step));
+  std::erase_if(snapshot.tensors, [](const auto& item) { return item.first.starts_with("optimizer."); });
+  snapshot.optimizer.clear();
+}
+
+/// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the
+/// model's order. Where the file has no state the snapshot has none either, and any optimizer begins anew with it.
+/// `steps` is how many were done where the file does not say so; below 1 it is not known. Errors  `storage` where
+/// parameters and moments do not fit together, `config` where SGD's number of steps is missing.
 template <class Tell>
 void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
                    std::int64_t steps, Tell&& tell) {
@@ -148,24 +198,31 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
       for (auto& parameter : snapshot.parameters)
         parameter.decays = python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0;
     const auto layout = saved.size() == 2 ? ddpxx::CheckpointLayout::mingpt_ddp : ddpxx::CheckpointLayout::guide;
+    const bool is_nanogpt = checkpoint.layout == ddpxx::CheckpointLayout::nanogpt && saved.size() == 2;
     snapshot.tensors.merge(ddpxx::optimizer_from_python(
-        checkpoint.optimizer, python_optimizer::groups(snapshot, layout, ddpxx::AdamWSettings{})));
+        checkpoint.optimizer,
+        is_nanogpt ? nanogpt_groups(snapshot) : python_optimizer::groups(snapshot, layout, ddpxx::AdamWSettings{})));
+    if (is_nanogpt) {
+      part_head_from_tokens(snapshot);
+      tell(
+          "nanoGPT trains lm_head.weight and wte.weight as one and decays embeddings; a run that goes on here does "
+          "neither");
+    }
   }
-  const bool is_adam = snapshot.optimizer != "SGD";
-  snapshot.step = steps_in(snapshot.tensors).value_or(is_adam ? 0 : std::max<std::int64_t>(steps, 0));
-  if (snapshot.step == 0 && !is_adam)  // with its first step SGD makes its momentum anew
+  const bool is_sgd = snapshot.optimizer == "SGD";
+  const auto known = steps_in(snapshot.tensors);
+  const bool has_state = known.value_or(0) > 0 || is_sgd;
+  if (known && *known > 0)
+    snapshot.step = *known;
+  else if (!checkpoint.step)
+    snapshot.step = std::max<std::int64_t>(steps, 0);
+  if (snapshot.step == 0 && is_sgd)  // with its first step SGD makes its momentum anew
     throw ddpxx::Error{ddpxx::Errc::config, "SGD's state does not say after how many steps it was saved: set step=N"};
-  if (snapshot.step == 0 && is_adam) {
-    tell("the file has no optimizer's state: it begins anew, at step 0");
-    snapshot.tensors.insert_or_assign("optimizer.step", at::zeros({}));
-  }
+  if (!has_state) begin_optimizer_anew(snapshot, tell);
   for (const auto& [name, decays] : snapshot.parameters)
     for (const char* moment : {"exp_avg", "exp_avg_sq", "momentum_buffer"}) {
       const auto& values = snapshot.tensors.at(std::string{kModel} + name);
-      const auto key = std::string{"optimizer."} + moment + '.' + name;
-      if (snapshot.step == 0 && is_adam && std::string_view{moment}.starts_with("exp"))
-        snapshot.tensors.insert_or_assign(key, at::zeros_like(values));
-      const auto found = snapshot.tensors.find(key);
+      const auto found = snapshot.tensors.find(std::string{"optimizer."} + moment + '.' + name);
       if (found != snapshot.tensors.end() && found->second.sizes() != values.sizes())
         throw ddpxx::Error{ddpxx::Errc::storage,
                            "the optimizer's state does not fit " + name +

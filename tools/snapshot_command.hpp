@@ -56,7 +56,10 @@ struct SnapshotArguments {
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&SnapshotArguments::step>("Which snapshot; -1 is the newest that is whole", at_least(-1)),
+        field<&SnapshotArguments::step>(
+            "Which snapshot, or after how many steps a file was saved that does not say so; -1 "
+            "is the newest that is whole",
+            at_least(-1)),
         field<&SnapshotArguments::other>("Place of the snapshot to compare with"),
         field<&SnapshotArguments::other_step>("Which one there; -1 is the newest that is whole", at_least(-1)),
         field<&SnapshotArguments::to>("Where a conversion goes: FILE.safetensors, FILE.pt or a place"),
@@ -84,6 +87,7 @@ class SnapshotCommands {
     const auto all = snapshots_.list();
     if (all.empty()) throw none_there();
     Unread unread;
+    print("      step        size  written                  val_loss  epoch, ranks");
     for (const auto& stored : all) {
       std::uint64_t bytes = 0;
       for (const auto& [file, size] : stored.sizes) bytes += size;
@@ -92,8 +96,14 @@ class SnapshotCommands {
       if (!stored.published) {
         line << "begun and not finished";
       } else if (const auto snapshot = unread.watch([&] { return snapshots_.read(stored); }); snapshot.manifest) {
-        line << "epoch " << snapshot.manifest->epoch << ", " << snapshot.manifest->world_size << " ranks";
-        for (const auto& [name, value] : snapshot.manifest->metrics) line << ", " << name << ' ' << value;
+        const auto& metrics = snapshot.manifest->metrics;
+        const auto loss = metrics.find("loss");
+        line << std::setw(23) << date_text(snapshot.manifest->written_at) << "  " << std::setw(8);
+        if (loss != metrics.end())
+          line << std::fixed << std::setprecision(4) << loss->second;
+        else
+          line << '-';
+        line << "  epoch " << snapshot.manifest->epoch << ", " << ranks_text(snapshot.manifest->world_size);
       } else {
         line << snapshot.damage;
       }
@@ -105,9 +115,10 @@ class SnapshotCommands {
   void show() const {
     const auto manifest = chosen(*storage_, arguments_.step, [](const ddpxx::Manifest&) { return std::string{}; });
     print("step " + std::to_string(manifest.step) + ", epoch " + std::to_string(manifest.epoch) + ", position " +
-          std::to_string(manifest.position) + ", " + std::to_string(manifest.world_size) + " ranks");
+          std::to_string(manifest.position) + ", " + ranks_text(manifest.world_size));
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
-    for (const auto& [name, value] : manifest.metrics) print(name + ' ' + std::to_string(value));
+    for (const auto& [name, value] : manifest.metrics)
+      print((name == "loss" ? "val_loss" : name) + ' ' + std::to_string(value));
     if (!manifest.optimizer.empty()) print("optimizer " + manifest.optimizer);
     if (!manifest.config_hash.empty()) print("configuration " + manifest.config_hash);
     print("files");
@@ -167,8 +178,8 @@ class SnapshotCommands {
 
   void convert() const {
     if (arguments_.to.empty()) throw needs("to=FILE or to=PLACE");
-    const auto target = TensorFile::named(arguments_.to);
-    const auto source = TensorFile::pt_named(place_);
+    const auto target = TensorFile::writable(arguments_.to);
+    const auto source = TensorFile::readable(place_);
     const auto snapshot = source ? read_checkpoint(*source) : read_snapshot();
     if (!target)
       ddpxx::save_snapshot(*ddpxx::open_storage(arguments_.to), snapshot);
@@ -226,7 +237,9 @@ class SnapshotCommands {
   ddpxx::Error none_there() const {
     return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot at " + storage_->whole_name("")};
   }
+  static std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
   static std::string date_text(std::int64_t seconds_since_1970) {
+    if (seconds_since_1970 <= 0) return "-";
     const std::time_t time = seconds_since_1970;
     std::tm parts{};
     std::array<char, 64> text{};
@@ -277,13 +290,30 @@ class SnapshotCommands {
     return snapshot;
   }
 
+  /// What any program has saved as safetensors.
+  ddpxx::Snapshot read_safetensors(const TensorFile& file) const {
+    auto snapshot = python_checkpoint::to_snapshot(file.read_safetensors());
+    const auto steps = python_checkpoint::steps_in(snapshot.tensors);
+    snapshot.step = steps.value_or(std::max<std::int64_t>(arguments_.step, 0));
+    if (!wants_all())
+      std::erase_if(snapshot.tensors,
+                    [](const auto& item) { return !item.first.starts_with(python_checkpoint::kModel); });
+    else if (!steps)
+      python_checkpoint::begin_optimizer_anew(snapshot, print);
+    return snapshot;
+  }
+
   /// What a program in Python has saved.
   ddpxx::Snapshot read_checkpoint(const TensorFile& file) const {
-    const auto value = file.read();
+    if (file.kind == TensorFile::Kind::safetensors) return read_safetensors(file);
+    const auto value = file.read_pt();
     try {
       const auto checkpoint = ddpxx::from_python(value);
       auto snapshot = python_checkpoint::to_snapshot(checkpoint);
-      if (wants_all()) python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments_.step, print);
+      if (wants_all())
+        python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments_.step, print);
+      else if (!checkpoint.step)
+        snapshot.step = std::max<std::int64_t>(arguments_.step, 0);
       return snapshot;
     } catch (const ddpxx::Error& error) {
       throw ddpxx::Error{error.code(), place_ + ": " + error.what()};
@@ -298,7 +328,12 @@ class SnapshotCommands {
         {"state_dict", ddpxx::CheckpointLayout::state_dict}};
     const auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments_.layout), print);
     if (checkpoint.optimizer.is_none() && wants_all())
-      print("without an optimizer's state: the snapshot has none that such a file could hold, or the file no place");
+      print(
+          arguments_.layout == "mingpt_ddp" || arguments_.layout == "guide"
+              ? "written without an optimizer's state: the snapshot has none of AdamW, Adam or SGD, or does not say in "
+                "which order the parameters come"
+              : "written without an optimizer's state: layout=" + arguments_.layout +
+                    " has no place for it, mingpt_ddp and guide have");
     return ddpxx::to_python(checkpoint);
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
@@ -30,17 +31,20 @@ struct TensorFile {
   std::string name;  ///< As the user has written it.
   Kind kind = Kind::pt;
 
-  /// The .pt file that a word means; none where it means something else.
-  static std::optional<TensorFile> pt_named(const std::string& word) {
-    if (extension_of(word) != ".pt") return std::nullopt;
-    return TensorFile{word, Kind::pt};
+  /// The file to be read that a word means; none where it means a place of snapshots.
+  static std::optional<TensorFile> readable(const std::string& word) {
+    const auto extension = extension_of(word);
+    if (extension == ".safetensors") return TensorFile{word, Kind::safetensors};
+    constexpr std::array kOfTorchSave{".pt", ".pth", ".ckpt", ".bin"};
+    const bool is_pt = std::find(kOfTorchSave.begin(), kOfTorchSave.end(), extension) != kOfTorchSave.end();
+    return is_pt ? std::optional{TensorFile{word, Kind::pt}} : std::nullopt;
   }
 
-  /// The file that a word means; none where it means a place of snapshots.
+  /// The file to be written that a word means; none where it means a place of snapshots.
   /// Errors  `config` for a file that cannot be written.
-  static std::optional<TensorFile> named(const std::string& word) {
-    if (auto file = pt_named(word)) return file;
+  static std::optional<TensorFile> writable(const std::string& word) {
     const auto extension = extension_of(word);
+    if (extension == ".pt") return TensorFile{word, Kind::pt};
     if (extension == ".safetensors") {
       if (word.find("://") != std::string::npos)
         throw ddpxx::Error{ddpxx::Errc::config,
@@ -53,7 +57,13 @@ struct TensorFile {
                                                 extension + " is neither; to name a place so, end it with a slash"};
   }
 
-  ddpxx::PickleValue read() const {
+  std::map<std::string, at::Tensor> read_safetensors() const {
+    if (in_bucket())
+      throw ddpxx::Error{ddpxx::Errc::config,
+                         "\"" + name + "\": a safetensors file is read from a disk only; copy it there"};
+    return ddpxx::read_safetensors(name).tensors;
+  }
+  ddpxx::PickleValue read_pt() const {
     if (!in_bucket()) return ddpxx::read_pt(name);
     constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
     auto bytes = ddpxx::open_storage(folder())->read_text(object(), kMostBytes);

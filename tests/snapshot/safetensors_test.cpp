@@ -93,14 +93,14 @@ TEST_F(SafetensorsTest, WritesWhatTheFormatSays) {
   EXPECT_EQ(file, with_length(json, std::string("\0\0\x80\x3f\0\0\x80\x3f\x03\x03", 10)));
 }
 
-TEST_F(SafetensorsTest, ReadsFilesOfOtherProgramsOnlyWhenAskedTo) {
+TEST_F(SafetensorsTest, ReadsFilesOfOtherProgramsUnlessTheChecksumIsRequired) {
   // Not padded, so that the numbers lie at odd addresses; with an empty tensor between the others.
   const auto path = folder.file(
       "file", with_length(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}, "m":{"shape":[0],"dtype":"I64",)"
                           R"("data_offsets":[1,1]},"f":{"dtype":"BOOL","shape":[1,1],"data_offsets":[0,1]}})",
                           std::string("\1\0\0\x80\x3f", 5)));
-  EXPECT_THROW(read_safetensors(path), Error);
-  const auto content = read_safetensors(path, Checksum::optional);
+  EXPECT_THROW(read_safetensors(path, Checksum::required), Error);
+  const auto content = read_safetensors(path);
   EXPECT_EQ(content.tensors.at("x").item<float>(), 1.0F);
   EXPECT_EQ(content.tensors.at("m").numel(), 0);
   EXPECT_TRUE(content.tensors.at("f").item<bool>());
@@ -128,7 +128,7 @@ TEST_F(SafetensorsTest, RefusesEveryFlippedBitAndEveryLength) {
   ASSERT_GT(sound.size(), 600U);
   const auto is_refused = [&path] {
     try {
-      read_safetensors(path);
+      read_safetensors(path, Checksum::required);
     } catch (const Error& error) {
       return error.code() == Errc::storage;
     }

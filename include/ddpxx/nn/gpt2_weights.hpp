@@ -12,19 +12,25 @@
 #include <torch/nn/module.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/mingpt_state.hpp>
 
 namespace ddpxx {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Loads the tensors of a file (model.safetensors, pytorch_model.bin) into a GPT of layout gpt2 and the same sizes.
+/// Loads the tensors of a file into a GPT of the same layout and sizes: GPT-2's own (model.safetensors,
+/// pytorch_model.bin), nanoGPT's, minGPT's, or those of a GPT of this library.
 /// Errors  as gpt2_from_huggingface; nothing is changed then.
 void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file);
 
-/// The tensors of such a file, under the names of `parameters`, which are a GPT's. Matrices of linear layers lie
-/// transposed in the file; names may lack their `transformer.`; a file without lm_head.weight ties it to wte.weight.
+/// The tensors of such a file, under the names of `parameters`, which are a GPT's. Matrices of linear layers may lie
+/// transposed in the file, as GPT-2's do: the shape of c_attn.weight tells. Names may lack their `transformer.`; in a
+/// file without lm_head.weight it is wte.weight.
 /// Errors  `storage`, listing every name that is missing, superfluous or of another shape.
 NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters);
+
+/// The tensors of a file of GPT-2 in the names and shapes of a GPT of layout gpt2; those of another model as they are.
+NamedTensors gpt2_tensors(const NamedTensors& file);
 
 /// The parameters of a GPT of layout gpt2 as Hugging Face lays them out. It takes lm_head.weight only where the
 /// configuration says tie_word_embeddings=false: a GPT trains its head apart from wte.weight.
@@ -49,19 +55,27 @@ inline bool is_mask(std::string_view name) {
 
 }  // namespace detail
 
-inline NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters) {
-  const std::string front = "transformer.", head = "lm_head.weight";
-  const bool bare =
-      std::none_of(file.begin(), file.end(), [&](const auto& item) { return item.first.starts_with(front); });
+inline NamedTensors gpt2_tensors(const NamedTensors& file) {
+  const std::string front = "transformer.";
+  const auto is_fused = [](const auto& item) { return item.first.ends_with(".attn.c_attn.weight"); };
+  const auto fused = std::find_if(file.begin(), file.end(), is_fused);
+  if (fused == file.end()) return file;
+  const bool transposed = fused->second.dim() == 2 && fused->second.size(0) < fused->second.size(1);
+  const bool bare = fused->first.starts_with("h.");
   NamedTensors tensors;
   for (const auto& [name, tensor] : file) {
     if (detail::is_mask(name)) continue;
-    const bool matrix = detail::is_transposed(name) && tensor.dim() == 2;
-    tensors.emplace(bare && name != head ? front + name : name, matrix ? tensor.t() : tensor);
+    const bool turn = transposed && detail::is_transposed(name) && tensor.dim() == 2;
+    tensors.emplace(bare && name != "lm_head.weight" ? front + name : name, turn ? tensor.t() : tensor);
   }
   if (const auto tokens = tensors.find("transformer.wte.weight"); tokens != tensors.end())
-    tensors.emplace(head, tokens->second);
+    tensors.emplace("lm_head.weight", tokens->second);
+  return tensors;
+}
 
+inline NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters) {
+  auto tensors = gpt2_tensors(file);
+  remove_masks(tensors);
   std::string differences;
   for (const auto& [name, parameter] : parameters) {
     const auto found = tensors.find(name);

@@ -37,8 +37,9 @@ struct Safetensors {
   Metadata metadata;
 };
 
-/// Whether a file without our checksum is taken, as other programs write it. A wrong checksum is never taken.
-enum class Checksum { required, optional };
+/// Whether a file must have the checksum that `write_safetensors` adds; other programs write none. A wrong checksum is
+/// refused in both cases.
+enum class Checksum { optional, required };
 
 /// Replaces the file atomically, tensor after tensor; those of other devices, and strided ones, are copied one at a
 /// time.
@@ -47,7 +48,7 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
 
 /// The file's tensors as private memory, mapped from the file: processes share the pages until they write to them.
 /// Errors  `storage`, naming the file and what is wrong with it.
-Safetensors read_safetensors(const std::filesystem::path& path, Checksum checksum = Checksum::required);
+Safetensors read_safetensors(const std::filesystem::path& path, Checksum checksum = Checksum::optional);
 
 namespace detail {
 
@@ -65,7 +66,7 @@ inline std::string checksum_text(std::uint32_t sum) {
   return digits;
 }
 
-inline Bytes bytes_of(const at::Tensor& tensor) {
+inline Bytes bytes_of_tensor(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
@@ -155,7 +156,7 @@ inline void write_safetensors(const std::filesystem::path& path, const NamedTens
     };
     write(header_bytes);
     write(bytes_of(json));
-    for (const auto& [name, tensor] : in_order) write(detail::bytes_of(tensor.detach().cpu().contiguous()));
+    for (const auto& [name, tensor] : in_order) write(detail::bytes_of_tensor(tensor.detach().cpu().contiguous()));
     file.write_at(digits, bytes_of(detail::checksum_text(sum)));
   });
 }

@@ -28,6 +28,8 @@ enum class CheckpointLayout {
   torchrun_tutorial,  ///< MODEL_STATE, EPOCHS_RUN: epochs count from 0, and the saved one is run again.
   mingpt_ddp,         ///< model_state, optimizer_state, finished_epoch: epochs count from 1, and the next one is run.
   guide,              ///< model_state_dict, optimizer_state_dict, epoch.
+  nanogpt,            ///< model, optimizer, model_args, iter_num, best_val_loss, config. Read, and not written.
+  lightning,          ///< state_dict, optimizer_states, epoch, global_step. Read, and not written.
   state_dict          ///< The model's tensors alone, without keys around them.
 };
 
@@ -39,12 +41,14 @@ struct TrainingCheckpoint {
   /// The model's names in the order of the file, in which Python's module registers them. When it is written, what is
   /// not named comes last.
   std::vector<std::string> names = {};
+  std::optional<std::int64_t> step = {};  ///< Optimizer steps that were done; none where the file does not say so.
 };
 
 /// The checkpoint as torch.save would be given it. The tutorial's layout has no place for an optimizer.
 PickleValue to_python(const TrainingCheckpoint& checkpoint);
 
-/// A checkpoint in any of the layouts. `module.` and `_orig_mod.`, which wrappers put before every name, are taken off.
+/// A checkpoint in any of the layouts. `module.` and `_orig_mod.`, which wrappers put before every name, are taken off,
+/// and so is Lightning's `model.`.
 /// Errors  `storage`, listing the keys that are there instead.
 TrainingCheckpoint from_python(const PickleValue& value);
 
@@ -106,12 +110,15 @@ struct CheckpointKeys {
   CheckpointLayout layout;
   const char* model;
   const char* optimizer;  ///< Null where the layout has none.
-  const char* epoch;
+  const char* epoch;      ///< Null where the layout counts none.
+  const char* step;       ///< The same. What has it is of this layout only if the key is there.
 };
 inline constexpr CheckpointKeys kCheckpointKeys[] = {
-    {CheckpointLayout::torchrun_tutorial, "MODEL_STATE", nullptr, "EPOCHS_RUN"},
-    {CheckpointLayout::mingpt_ddp, "model_state", "optimizer_state", "finished_epoch"},
-    {CheckpointLayout::guide, "model_state_dict", "optimizer_state_dict", "epoch"}};
+    {CheckpointLayout::torchrun_tutorial, "MODEL_STATE", nullptr, "EPOCHS_RUN", nullptr},
+    {CheckpointLayout::mingpt_ddp, "model_state", "optimizer_state", "finished_epoch", nullptr},
+    {CheckpointLayout::guide, "model_state_dict", "optimizer_state_dict", "epoch", nullptr},
+    {CheckpointLayout::nanogpt, "model", "optimizer", nullptr, "iter_num"},
+    {CheckpointLayout::lightning, "state_dict", "optimizer_states", "epoch", "global_step"}};
 
 /// A checkpoint of the model alone.
 inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const PickleDict& dict) {
@@ -123,11 +130,23 @@ inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const Pickl
     names.push_back(key.get<std::string>("a key of the model's state"));
     tensors.push_back(value.get<at::Tensor>(in_quotes(names.back())));
   }
-  for (const std::string_view front : {"module.", "_orig_mod.", "module."})
+  std::vector<std::string_view> fronts{"module.", "_orig_mod.", "module."};
+  if (layout == CheckpointLayout::lightning) fronts = {"model.", "_orig_mod.", "module."};
+  for (const auto front : fronts)
     if (std::ranges::all_of(names, [front](const auto& name) { return name.starts_with(front); }))
       for (auto& name : names) name.erase(0, front.size());
   for (std::size_t i = 0; i < names.size(); ++i) checkpoint.model.emplace(names[i], tensors[i]);
   return checkpoint;
+}
+
+/// Of Lightning's list of optimizers the only one.
+inline PickleValue only_optimizer(const PickleValue& value) {
+  const auto* list = value.get_if<PickleList>();
+  if (list == nullptr) return value;
+  if (list->size() > 1)
+    throw Error{Errc::storage, "the checkpoint has " + std::to_string(list->size()) +
+                                   " optimizers, and a run has one: what=model converts the model alone"};
+  return list->empty() ? PickleValue{} : list->front();
 }
 
 /// A tensor of one number; before PyTorch 1.12 an integer.
@@ -177,6 +196,10 @@ inline PickleValue to_python(const TrainingCheckpoint& checkpoint) {
   for (const auto& [name, tensor] : left) model.add(name, tensor);
   for (const auto& keys : detail::kCheckpointKeys)
     if (keys.layout == checkpoint.layout) {
+      if (keys.step != nullptr)
+        throw Error{Errc::config,
+                    "checkpoints of nanoGPT and Lightning are read and not written: choose mingpt_ddp, "
+                    "torchrun_tutorial, guide or state_dict"};
       PickleDict dict;
       dict.add(keys.model, std::move(model));
       if (keys.optimizer != nullptr) dict.add(keys.optimizer, checkpoint.optimizer);
@@ -188,11 +211,16 @@ inline PickleValue to_python(const TrainingCheckpoint& checkpoint) {
 inline TrainingCheckpoint from_python(const PickleValue& value) {
   const auto& dict = value.get<PickleDict>("the checkpoint");
   for (const auto& keys : detail::kCheckpointKeys)
-    if (const auto* model = dict.find(keys.model)) {
+    if (const auto* model = dict.find(keys.model); model != nullptr && (keys.step == nullptr || dict.find(keys.step))) {
       auto checkpoint = detail::model_from_python(keys.layout, model->get<PickleDict>(keys.model));
       if (const auto* optimizer = keys.optimizer != nullptr ? dict.find(keys.optimizer) : nullptr)
-        checkpoint.optimizer = *optimizer;
-      if (const auto* epoch = dict.find(keys.epoch)) checkpoint.epoch = epoch->get<std::int64_t>(keys.epoch);
+        checkpoint.optimizer = detail::only_optimizer(*optimizer);
+      const auto count = [&](const char* key) {
+        const auto* value = key != nullptr ? dict.find(key) : nullptr;
+        return value != nullptr ? std::optional{value->get<std::int64_t>(key)} : std::nullopt;
+      };
+      checkpoint.epoch = count(keys.epoch).value_or(0);
+      checkpoint.step = count(keys.step);
       return checkpoint;
     }
   std::string names;
@@ -204,7 +232,8 @@ inline TrainingCheckpoint from_python(const PickleValue& value) {
   }
   if (only_tensors) return detail::model_from_python(CheckpointLayout::state_dict, dict);
   throw Error{Errc::storage, "the checkpoint's keys are" + names +
-                                 "; expected MODEL_STATE, model_state or model_state_dict, or a model's tensors alone"};
+                                 "; expected MODEL_STATE, model_state or model_state_dict, nanoGPT's model and "
+                                 "iter_num, Lightning's state_dict and global_step, or a model's tensors alone"};
 }
 
 inline PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<const OptimizerGroup> groups) {

@@ -1,0 +1,104 @@
+"""Writes the files of other programs: foreign_files.py FOLDER. The names, keys and groups are those of the programs."""
+import json
+import struct
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+
+
+class Mlp(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc = nn.Linear(width, 4 * width)
+        self.c_proj = nn.Linear(4 * width, width)
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = Mlp(width)
+
+
+class GPT(nn.Module):
+    """nanoGPT's modules: the head and the table of tokens are one."""
+
+    def __init__(self, layers, width, characters, length):
+        super().__init__()
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(characters, width), "wpe": nn.Embedding(length, width),
+            "h": nn.ModuleList([Block(width) for _ in range(layers)]), "ln_f": nn.LayerNorm(width)})
+        self.lm_head = nn.Linear(width, characters, bias=False)
+        self.transformer.wte.weight = self.lm_head.weight
+
+
+def train(model, optimizer, steps):
+    for _ in range(steps):
+        loss = sum((p ** 2).sum() for p in model.parameters())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def nanogpt(path):
+    model = GPT(2, 16, 11, 8)
+    parameters = [p for _, p in model.named_parameters()]
+    groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95))
+    train(model, optimizer, 3)
+    state = {"_orig_mod." + name: tensor for name, tensor in model.state_dict().items()}
+    arguments = dict(n_layer=2, n_head=2, n_embd=16, block_size=8, bias=True, vocab_size=11, dropout=0.0)
+    torch.save({"model": state, "optimizer": optimizer.state_dict(), "model_args": arguments, "iter_num": 3,
+                "best_val_loss": torch.tensor(2.5), "config": dict(arguments, device="cpu", compile=True)}, path)
+
+
+def lightning(path, optimizer_of, steps):
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    optimizer = optimizer_of(model.parameters())
+    train(model, optimizer, steps)
+    torch.save({"epoch": 2, "global_step": steps, "pytorch-lightning_version": "2.5.0",
+                "state_dict": {"model." + name: tensor for name, tensor in model.state_dict().items()},
+                "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"completed": 2}}}},
+                "callbacks": {}, "optimizer_states": [optimizer.state_dict()], "lr_schedulers": []}, path)
+
+
+def safetensors(path, tensors):
+    """As Hugging Face's library writes it."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, tensor in tensors.items():
+        values = tensor.detach().contiguous().numpy().tobytes()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def gpt2(path):
+    """GPT-2 as Hugging Face publishes it: no front, matrices of linear layers transposed, masks, no head."""
+    state = GPT(2, 16, 11, 8).transformer.state_dict()
+    linear = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+    tensors = {name: tensor.t() if name.endswith(linear) else tensor for name, tensor in state.items()}
+    tensors["h.0.attn.bias"] = torch.ones(1, 1, 8, 8).tril()
+    safetensors(path, tensors)
+    torch.save(state, path.with_suffix(".pt"))
+
+
+folder = Path(sys.argv[1])
+torch.manual_seed(0)
+nanogpt(folder / "ckpt.pt")
+lightning(folder / "last.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5)
+lightning(folder / "sgd.ckpt", lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), 4)
+gpt2(folder / "model.safetensors")
