@@ -51,6 +51,9 @@
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
+#include <ddpxx/snapshot/load_model.hpp>
+#include <ddpxx/snapshot/model_file.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/train/run_folder.hpp>
 #include <ddpxx/train/trainer.hpp>

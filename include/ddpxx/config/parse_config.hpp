@@ -25,6 +25,7 @@
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/print_json.hpp>
+#include <ddpxx/config/recorded_source.hpp>
 #include <ddpxx/config/refusal.hpp>
 #include <ddpxx/config/schema.hpp>
 #include <ddpxx/config/search_path.hpp>
@@ -38,6 +39,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
 
@@ -46,6 +48,10 @@ struct ParseOptions {
   std::string program{};                    ///< As --help names it; by default as it was called.
   /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
   std::string environment_prefix{};
+  /// Settings of an earlier run, which stand beneath files, environment and arguments; `recorded_name` is what messages
+  /// call them. Keys that the config does not have any more, and secrets, are passed over.
+  Settings recorded{};
+  std::string recorded_name{};
 };
 
 /// Defaults, then the files of --config-name, then the environment, then the other arguments. What shows something
@@ -160,6 +166,7 @@ class Parsing {
       said.pop_back();
       std::ranges::move(said, std::back_inserter(included));
     }
+    if (!options_.recorded.empty()) filling_.apply(read_recorded(options_.recorded, options_.recorded_name, table_));
     for (auto& said : included) apply(std::move(said));
     for (auto& said : named) apply(std::move(said));
     if (!options_.environment_prefix.empty())

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/snapshot/retention.hpp>
@@ -28,6 +29,7 @@ constexpr auto enum_names(SnapshotFailure) {
 }
 
 struct SnapshotConfig {
+  std::string name = {};
   SnapshotWriting writing = SnapshotWriting::foreground;
   SnapshotBusy busy = SnapshotBusy::wait;
   SnapshotFailure on_failure = SnapshotFailure::stop;
@@ -49,6 +51,10 @@ struct SnapshotConfig {
 
   static constexpr auto describe() {
     return fields(
+        field<&SnapshotConfig::name>(
+            "Snapshot to begin with, unless save_dir has one: PLACE, PLACE:STEP or PLACE:best; "
+            "snapshot=... says the same",
+            Resume::free),
         field<&SnapshotConfig::writing>("Training waits until a snapshot is written, or only until its state is copied",
                                         Resume::free),
         field<&SnapshotConfig::busy>("A snapshot that is due while the last one is being written waits, or is left out",

@@ -22,9 +22,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
@@ -37,12 +35,12 @@
 #include <ddpxx/flat/random_state.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/snapshot/shard.hpp>
-#include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/start_name.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/load_attempt.hpp>
+#include <ddpxx/train/read_state.hpp>
 #include <ddpxx/train/run_state.hpp>
 
 namespace ddpxx {
@@ -57,6 +55,7 @@ struct Progression {
   std::string overrides = {};                       ///< The arguments that set something: a YAML list.
   std::string config_hash = {};                     ///< A name for the configuration.
   std::int64_t tokens = 0;                          ///< That all ranks together have trained on.
+  bool has_optimizer = true;                        ///< And not the model alone.
 };
 
 /// A run's snapshots at one place. Each rank writes what it holds; when all have told what they wrote, rank 0 publishes
@@ -415,7 +414,7 @@ class Checkpoints {
         for (const auto& warning : compare_settings(settings, manifest))
           if (group_->rank() == 0) log_.warn(warning);
         check_state(state, manifest);
-        damage = read_state(manifest, state, seed);
+        damage = read_state(*storage_, manifest, state, *group_, device_, seed);
         if (damage.empty()) {
           on_rank_zero(*group_, Errc::storage, [&] {
             for (std::size_t newer = 0; newer < i; ++newer)
@@ -432,7 +431,8 @@ class Checkpoints {
                              .cursor = {manifest.epoch, manifest.position},
                              .settings = {},
                              .metrics = {},
-                             .tokens = manifest.tokens};
+                             .tokens = manifest.tokens,
+                             .has_optimizer = !lacks_optimizer(manifest)};
         }
       }
       attempt_.forget();
@@ -482,47 +482,6 @@ class Checkpoints {
     left = left.to(group_->device());
     all_reduce(left, *group_);
     return left.to(at::kCPU).item<std::int64_t>() == 0;
-  }
-
-  /// Reads what this rank will hold; returns the damage that any rank has met.
-  std::string read_state(const Manifest& manifest, const RunState& state, std::uint64_t seed) {
-    failpoint("checkpoint.before_read");
-    auto slices = slices_to_read(state);
-    std::vector<at::Tensor> whole;
-    for (const auto& [name, tensor] : state.whole) {
-      whole.push_back(at::empty_like(tensor, at::kCPU, at::MemoryFormat::Contiguous));
-      slices.push_back(whole_slice(name, whole.back()));
-    }
-    // Another world has other ranks, another device another kind of generator: both go on with fresh random numbers.
-    const auto random = at::empty_like(random_state(device_));
-    const auto random_name = "random." + std::to_string(group_->rank());
-    const auto saved = manifest.tensors.find(random_name);
-    const bool same_random = manifest.world_size == group_->size() && saved != manifest.tensors.end() &&
-                             saved->second.dtype == random.scalar_type() &&
-                             at::IntArrayRef{saved->second.shape} == random.sizes();
-    if (same_random) slices.push_back(whole_slice(random_name, random));
-
-    std::string failed, damage;
-    try {
-      ShardReader reader{*storage_, Snapshots::folder_of(manifest.step), manifest};
-      damage = reader.read(slices).value_or("");
-    } catch (const std::exception& error) {
-      failed = first_line(error);
-    }
-    for (const auto& each : all_gather_text(failed, *group_))
-      if (!each.empty()) throw Error{Errc::storage, each};
-    for (const auto& each : all_gather_text(damage, *group_))
-      if (!each.empty()) return each;
-
-    const c10::NoGradGuard no_grad;
-    for (const auto& part : state.parts) part.arena->publish_masters();
-    for (std::size_t i = 0; i < whole.size(); ++i) at::Tensor{state.whole[i].second}.copy_(whole[i]);
-    if (same_random)
-      set_random_state(device_, random);
-    else
-      seed_random(device_, seed + static_cast<std::uint64_t>(group_->rank()) +
-                               (static_cast<std::uint64_t>(manifest.step) << 20U));
-    return {};
   }
 
   SnapshotConfig config_;

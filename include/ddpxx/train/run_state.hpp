@@ -112,6 +112,18 @@ inline std::vector<StateSlice> slices_to_read(const RunState& run) {
   return slices;
 }
 
+/// Whether a snapshot holds a model and no state of an optimizer, as one that was made of a file with weights alone.
+/// Any optimizer begins anew with such a one, and so does a loss scale or a moving average.
+inline bool lacks_optimizer(const Manifest& snapshot) {
+  const auto first = snapshot.tensors.lower_bound("optimizer.");
+  return snapshot.optimizer.empty() && (first == snapshot.tensors.end() || !first->first.starts_with("optimizer."));
+}
+
+/// Whether a run reads this tensor from the snapshot.
+inline bool is_read(const std::string& name, const Manifest& snapshot) {
+  return !lacks_optimizer(snapshot) || !(name.starts_with("optimizer.") || name.starts_with("scaler."));
+}
+
 /// Holds the tensors of a snapshot against those of a run, and the optimizers: Adam would take AdamW's tensors.
 /// Errors  `storage` listing every tensor that one has and the other has not, or whose shape or type differs.
 inline void check_state(const RunState& run, const Manifest& snapshot) {
@@ -121,6 +133,7 @@ inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     names.insert(name);
+    if (!is_read(name, snapshot)) return;
     const auto found = snapshot.tensors.find(name);
     if (found == snapshot.tensors.end())
       differences += "\n  " + name + ": missing in the snapshot";

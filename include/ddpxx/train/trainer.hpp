@@ -43,6 +43,7 @@
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/checkpoint.hpp>
+#include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/evaluate.hpp>
@@ -154,6 +155,14 @@ class Trainer {
     checkpoints_.reset();
     strategy_.settle();
     if (report_) report_->end();
+  }
+
+  /// The mean loss over the validation set with the parameters as they are. Nothing is trained, loaded or written.
+  /// Ranks   Collective.
+  /// Errors  `config` without a validation set.
+  EvaluationResult evaluate() {
+    if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
+    return mean_validation_loss();
   }
 
   std::int64_t steps_done() const noexcept { return step_; }
@@ -485,7 +494,7 @@ class Trainer {
 
   /// Ranks   Collective.
   EvaluationResult mean_validation_loss() {
-    return evaluate(
+    return ddpxx::evaluate(
         *validation_, *group_, config_.batch_size, config_.training.eval_samples,
         [&](const Batch& batch) {
           const EvaluationMode mode{*model_};
@@ -548,27 +557,54 @@ class Trainer {
   }
 
   void resume() {
-    if (config_.training.save_dir.empty()) return start_observing();
+    if (!config_.training.save_dir.empty()) resume_own();
+    if (!has_just_loaded_ && !config_.snapshot.name.empty()) {
+      const auto from =
+          load_chosen(config_.snapshot.name, config_.settings, state(), *group_, device_, config_.training.seed);
+      stand_at({.step = from.step,
+                .cursor = {from.epoch, from.position},
+                .settings = {},
+                .metrics = {},
+                .tokens = from.tokens,
+                .has_optimizer = !lacks_optimizer(from)});
+    }
+    on_rank_zero(*group_, Errc::storage, [&] { report_->begin(run_began()); });
+  }
+
+  /// Goes on with the newest snapshot in save_dir, if there is one.
+  void resume_own() {
     checkpoints_.emplace(config_.training.save_dir, config_.snapshot, *group_, device_, [this](const auto& saved) {
       if (report_) report_->show(saved);
     });
     const auto found = checkpoints_->load(config_.settings, state(), config_.training.seed);
     if (found) {
-      strategy_.finish_step();  // what the optimizer holds is what the model computes with
-      step_ = found->step;
-      tokens_ = found->tokens;
-      batches_.seek(found->cursor);
-      optimizer_.resume_at(step_);
-      if (average_) average_->resume_at(step_);
-      if constexpr (requires { strategy_.resume_at(step_); }) strategy_.resume_at(step_);
-      evaluated_at_ = saved_at_ = step_;
+      if (!config_.snapshot.name.empty())
+        check_own_instead_of_chosen(config_.snapshot.name, config_.training.save_dir, found->step, log_);
+      stand_at(*found);
+      saved_at_ = step_;
       has_just_loaded_ = true;
       if (finished())
         log_.info("already at step " + std::to_string(step_) +
                   ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
                   "begins anew");
     }
-    start_observing();
+  }
+
+  /// The state is that of a snapshot, and so is the place in the data from now on.
+  void stand_at(const Progression& run) {
+    strategy_.finish_step();  // what the optimizer holds is what the model computes with
+    step_ = evaluated_at_ = run.step;
+    tokens_ = run.tokens;
+    batches_.seek(run.cursor);
+    optimizer_.resume_at(run.has_optimizer ? step_ : 0);
+    if (!run.has_optimizer) {
+      log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew at step " +
+                std::to_string(step_));
+      if (average_) average_.emplace(EMAConfig{.decay = config_.training.ema_decay}, strategy_.slices());
+    } else if (average_) {
+      average_->resume_at(step_);
+    }
+    if constexpr (requires { strategy_.resume_at(step_); }) strategy_.resume_at(step_);
   }
 
   RunState state() const {
@@ -584,10 +620,6 @@ class Trainer {
     if constexpr (scales_loss<Precision>)
       for (const auto& [name, tensor] : scaler_.state()) state.whole.emplace_back("scaler." + name, tensor);
     return state;
-  }
-
-  void start_observing() {
-    on_rank_zero(*group_, Errc::storage, [&] { report_->begin(run_began()); });
   }
 
   Group* group_;

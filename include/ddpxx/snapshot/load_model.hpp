@@ -1,0 +1,54 @@
+// ddpxx/snapshot/load_model.hpp — a snapshot's model in one process, to be used and not trained on.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+/// Copies a snapshot's parameters and buffers into a model. Where the run kept a moving average of its parameters, the
+/// model gets that, as the run's own evaluations did.
+/// Errors  `storage` for what cannot be read, and listing every name that is missing, superfluous or of another shape;
+///         the model is then as it was.
+inline void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
+  constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
+  auto tensors = read_snapshot(storage, manifest, [&](std::string_view name) {
+                   return name.starts_with(kModel) || name.starts_with(kAverage);
+                 }).tensors;
+  std::map<std::string, at::Tensor> targets;
+  for (const auto& item : model.named_parameters()) targets.emplace(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) targets.emplace(item.key(), item.value());
+  std::string differences;
+  for (const auto& [name, target] : targets) {
+    const auto found = tensors.find(std::string{kModel} + name);
+    if (found == tensors.end())
+      differences += "\n  " + name + ": missing in the snapshot";
+    else if (found->second.sizes() != target.sizes())
+      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " +
+                     c10::str(target.sizes()) + " in the model";
+  }
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(kModel) && !targets.contains(name.substr(kModel.size())))
+      differences += "\n  " + name.substr(kModel.size()) + ": only in the snapshot";
+  if (!differences.empty())
+    throw Error{Errc::storage,
+                "the snapshot is of another model:" + differences + "\nchoose the configuration it was saved with"};
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, target] : targets) {
+    const auto average = tensors.find(std::string{kAverage} + name);
+    target.copy_(average != tensors.end() ? average->second : tensors.at(std::string{kModel} + name));
+  }
+}
+
+}  // namespace ddpxx

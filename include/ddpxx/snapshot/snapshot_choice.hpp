@@ -1,0 +1,71 @@
+// ddpxx/snapshot/snapshot_choice.hpp — a snapshot as a user names it: PLACE, PLACE:STEP or PLACE:best.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+struct SnapshotChoice {
+  std::string place;                      ///< A folder, or s3://bucket/prefix.
+  std::optional<std::int64_t> step = {};  ///< None: the newest one that is whole, unless `best` is set.
+  bool best = false;                      ///< The one with the lowest validation loss.
+
+  bool is_newest() const { return !step && !best; }
+};
+
+/// Reads `runs/a`, `runs/a:300` and `runs/a:best`.
+inline SnapshotChoice parse_snapshot_choice(const std::string& text) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos) return {.place = text};
+  const auto choice = std::string_view{text}.substr(colon + 1);
+  if (choice == "best") return {.place = text.substr(0, colon), .best = true};
+  std::int64_t step = 0;
+  const auto [end, status] = std::from_chars(choice.data(), choice.data() + choice.size(), step);
+  if (status != std::errc{} || end != choice.data() + choice.size() || step < 0) return {.place = text};
+  return {.place = text.substr(0, colon), .step = step};
+}
+
+/// The manifest of the chosen snapshot. Looks at manifests and at the sizes of files; nothing is written.
+/// Errors  `storage` where there is none, naming those that are there.
+inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice) {
+  const Snapshots snapshots{storage};
+  std::optional<Manifest> best;
+  std::string others;
+  for (const auto& stored : snapshots.list()) {
+    if (!stored.published) continue;
+    if (choice.step && stored.step != *choice.step) {
+      others += ' ' + std::to_string(stored.step);
+      continue;
+    }
+    auto read = snapshots.read(stored);
+    if (!read.manifest) {
+      others += "\n  " + read.damage;
+      continue;
+    }
+    if (!choice.best) return std::move(*read.manifest);
+    const auto loss = [](const Manifest& manifest) { return manifest.metrics.at("loss"); };
+    if (!read.manifest->metrics.contains("loss"))
+      others += ' ' + std::to_string(stored.step);
+    else if (!best || loss(*read.manifest) < loss(*best))
+      best = std::move(read.manifest);
+  }
+  if (best) return std::move(*best);
+  throw Error{Errc::storage, "there is no snapshot" + (choice.step ? " of step " + std::to_string(*choice.step) : "") +
+                                 (choice.best ? " with a validation loss" : "") + " at " + storage.whole_name("") +
+                                 (others.empty() ? "" : "; there are" + others)};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,191 @@
+// A run that begins with a snapshot that its user has chosen, and one that begins with weights alone.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/load_model.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+TEST(SnapshotChoice, IsAPlaceWithAStepOrTheBestOrTheNewest) {
+  EXPECT_EQ(parse_snapshot_choice("runs/a").place, "runs/a");
+  EXPECT_TRUE(parse_snapshot_choice("runs/a").is_newest());
+  EXPECT_EQ(parse_snapshot_choice("runs/a:300").step, 300);
+  EXPECT_EQ(parse_snapshot_choice("runs/a:300").place, "runs/a");
+  EXPECT_TRUE(parse_snapshot_choice("s3://bucket/a:best").best);
+  EXPECT_EQ(parse_snapshot_choice("s3://bucket/a:best").place, "s3://bucket/a");
+  for (const char* place : {"s3://bucket", "runs/a:b", "runs/12:30:x", "runs/a:"})
+    EXPECT_EQ(parse_snapshot_choice(place).place, place);
+}
+
+/// A place with three snapshots of one run: losses 3, 2 and 2.5.
+class ChosenSnapshot : public testing::Test {
+ protected:
+  using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
+
+  static Train::Config config(std::int64_t max_steps) {
+    Train::Config config;
+    config.batch_size = 4;
+    config.training = {.max_steps = max_steps, .max_epochs = 0, .seed = 5};
+    config.optimizer.learning_rate = 1e-2;
+    return config;
+  }
+  static std::shared_ptr<GPT> model() {
+    at::manual_seed(3);
+    return std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.1}, 11, 8);
+  }
+  static void train(const Train::Config& config, int ranks = 1) {
+    spawn_ranks(ranks, [&](Group& group) { Train{group, model(), std::make_shared<Tokens>(), config}.fit(); });
+  }
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+
+  void SetUp() override {
+    auto first = config(6);
+    first.training.save_dir = path("a");
+    first.training.save_every = 2;
+    first.snapshot.keep_last = 0;
+    train(first);
+    // Losses as evaluations would have found them.
+    for (const auto& [step, loss] : {std::pair{2, 3.0}, std::pair{4, 2.0}, std::pair{6, 2.5}}) {
+      const auto storage = open_storage(path("a"));
+      auto snapshot = read_snapshot(*storage, choose_snapshot(*storage, {.place = path("a"), .step = step}));
+      snapshot.metrics = {{"loss", loss}};
+      save_snapshot(path("rated"), snapshot);
+    }
+  }
+
+  static Snapshot at(const std::string& choice) {
+    const auto wanted = parse_snapshot_choice(choice);
+    const auto storage = open_storage(wanted.place);
+    return read_snapshot(*storage, choose_snapshot(*storage, wanted));
+  }
+  static std::string error_of(Errc code, const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      return error.what();
+    }
+    return "no error";
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ChosenSnapshot, GoesOnAtItsStepAsTheRunDidAndLeavesItsPlaceAlone) {
+  auto other = config(6);
+  other.snapshot.name = path("a") + ":2";
+  other.training.save_dir = path("b");
+  train(other);
+  expect_same_bits(at(path("b")), at(path("a")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/step-00000002/attempts")) << "nothing was written";
+  EXPECT_EQ(at(path("a")).step, 6) << "nothing was pruned";
+  EXPECT_EQ(at(path("a") + ":2").step, 2);
+}
+
+TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) {
+  EXPECT_EQ(at(path("rated") + ":best").step, 4);
+  EXPECT_EQ(at(path("rated")).step, 6);
+  const auto none = error_of(Errc::storage, [&] { at(path("rated") + ":3"); });
+  EXPECT_NE(none.find("no snapshot of step 3 at"), std::string::npos) << none;
+  EXPECT_NE(none.find("there are 6 4 2"), std::string::npos) << none;
+  const auto unrated = error_of(Errc::storage, [&] { at(path("a") + ":best"); });
+  EXPECT_NE(unrated.find("no snapshot with a validation loss"), std::string::npos) << unrated;
+}
+
+TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwn) {
+  auto other = config(4);
+  other.snapshot.name = path("a") + ":2";
+  other.training.save_dir = path("b");
+  train(other);
+  other.training.max_steps = 6;
+  train(other, 2);  // the same command again, on more ranks
+  EXPECT_EQ(at(path("b")).step, 6);
+  other.training.save_dir = path("a");
+  const auto text = error_of(Errc::config, [&] { train(other); });
+  EXPECT_NE(text.find("training.save_dir is the same place and has step 6"), std::string::npos) << text;
+}
+
+TEST_F(ChosenSnapshot, LoadsIntoAModelThatIsNotTrained) {
+  const auto loaded = model();
+  const auto storage = open_storage(path("a"));
+  const auto manifest = choose_snapshot(*storage, {.place = path("a")});
+  load_model(*loaded, *storage, manifest);
+  const auto snapshot = at(path("a"));
+  for (const auto& item : loaded->named_parameters())
+    EXPECT_TRUE(at::equal(item.value(), snapshot.tensors.at("model." + item.key()))) << item.key();
+  GPT other{GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 8}, 11, 8};
+  EXPECT_NE(error_of(Errc::storage, [&] { load_model(other, *storage, manifest); })
+                .find("transformer.wte.weight: [11, 16] in the snapshot, [11, 8] in the model"),
+            std::string::npos);
+}
+
+TEST_F(ChosenSnapshot, OfAModelAloneLetsAnyOptimizerBeginAnewAtItsStep) {
+  auto alone = at(path("a"));
+  std::erase_if(alone.tensors, [](const auto& item) { return !item.first.starts_with("model."); });
+  alone.optimizer.clear();
+  save_snapshot(path("model"), alone);
+  auto adam = config(7);
+  adam.training.save_dir = path("model");
+  adam.training.ema_decay = 0.5;
+  train(adam, 2);
+  const auto after = at(path("model"));
+  EXPECT_EQ(after.step, 7);
+  EXPECT_EQ(after.tensors.at("optimizer.step").item<float>(), 1) << "AdamW counts its own steps";
+  const auto weight = std::string{"transformer.wte.weight"};
+  EXPECT_LT(
+      (after.tensors.at("optimizer.ema." + weight) - after.tensors.at("model." + weight)).abs().max().item<float>(),
+      0.02)
+      << "the average began with the loaded weights";
+
+  using TrainSGD = Trainer<GPT, Tokens, SGD, Float32, DDP>;
+  const auto sgd = [&](Group& group) {
+    TrainSGD::Config settings;
+    settings.batch_size = 4;
+    settings.training = {.max_steps = 7, .max_epochs = 0, .seed = 5, .save_dir = path("sgd")};
+    settings.snapshot.name = path("model") + ":6";
+    settings.optimizer.learning_rate = 0.1;
+    settings.optimizer.momentum = 0.9;
+    TrainSGD{group, model(), std::make_shared<Tokens>(), settings}.fit();
+  };
+  spawn_ranks(2, sgd);
+  EXPECT_EQ(at(path("sgd")).step, 7);
+  EXPECT_TRUE(at(path("sgd")).tensors.contains("optimizer.momentum_buffer." + weight));
+}
+
+TEST_F(ChosenSnapshot, EvaluatesWithoutTraining) {
+  spawn_ranks(2, [&](Group& group) {
+    auto settings = config(3);
+    settings.training.save_dir = path("none");
+    Train trainer{group, model(), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>()};
+    const auto first = trainer.evaluate(), second = trainer.evaluate();
+    EXPECT_EQ(first.mean_loss, second.mean_loss);
+    EXPECT_NEAR(first.mean_loss, 2.4, 0.1) << "log(11)";
+    EXPECT_EQ(first.samples, Tokens{}.size());
+    EXPECT_EQ(trainer.steps_done(), 0);
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "none"));
+}
+
+}  // namespace
+}  // namespace ddpxx
