@@ -9,8 +9,8 @@
 #include "train.hpp"
 
 template <class Strategy>
-void train_in_named_precision(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::Config& strategy,
-                              ddpxx::Group& group, const std::shared_ptr<const ddpxx::CharDataset>& text) {
+void train_in_named_precision(const Run& run, const typename Strategy::Config& strategy, ddpxx::Group& group,
+                              const std::shared_ptr<const ddpxx::CharDataset>& text) {
   switch (run.config.precision) {
     case PrecisionName::fp32:
       return train<Strategy, ddpxx::Float32>(run, strategy, {}, group, text);

@@ -11,6 +11,7 @@
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/data/alphabet.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
@@ -23,8 +24,11 @@
 #include <ddpxx/train/run_folder.hpp>
 #include <ddpxx/version.hpp>
 
+#include "command_line.hpp"
+#include "generate.hpp"
 #include "plan.hpp"
 #include "run_config.hpp"
+#include "snapshot_place.hpp"
 #include "strategies/strategies.hpp"
 
 namespace {
@@ -54,6 +58,32 @@ void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpx
   strategy.shard_size = size.item<std::int64_t>();
 }
 
+/// What an evaluation reads is a run's own: its snapshots and metrics stay as they are.
+void write_nothing(RunConfig& config) {
+  config.training.save_dir.clear();
+  config.training.metrics.clear();
+  config.run_folder.clear();
+}
+
+/// A snapshot is evaluated in its own alphabet, whatever text is taken; an older one records none.
+Text read_text(const Run& run) {
+  const auto& config = run.config;
+  if (run.only_evaluates) {
+    const auto storage = open_snapshot_place(config.snapshot.name, "evaluate");
+    const auto manifest = ddpxx::choose_snapshot(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name));
+    if (const auto alphabet = ddpxx::Alphabet::find(manifest.settings))
+      return std::make_shared<const ddpxx::CharDataset>(config.data.text(), *alphabet);
+  }
+  return std::make_shared<const ddpxx::CharDataset>(config.data.text());
+}
+
+void check_sweep(const CommandLine& line) {
+  if (line.verb != "train" || !line.from.empty())
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "a sweep (-m) trains, and takes no --from: snapshot=PLACE begins each job "
+                       "with a snapshot, init_from=PLACE with its weights"};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -62,20 +92,27 @@ int main(int argc, char** argv) {
       std::cout << "mingpt of " << ddpxx::version_line() << '\n';
       return 0;
     }
-    if (argc > 1 && std::string_view{argv[1]} == "plan") {
-      plan(argc, argv);
+    const auto line = read_command_line(argc, argv);
+    if (line.verb == "plan") {
+      plan(line);
       return 0;
     }
-    if (const auto sweep = ddpxx::read_sweep(argc, argv, ddpxx::table_of<RunConfig>()))
+    if (const auto sweep = ddpxx::read_sweep(line.argc(), line.argv(), ddpxx::table_of<RunConfig>())) {
+      check_sweep(line);
       return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
-    auto run = ddpxx::parse_recorded<RunConfig>(argc, argv,
-                                                {.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"});
+    }
+    Run run{ddpxx::parse_recorded<RunConfig>(line.argc(), line.argv(), parse_options(line)), line.verb == "evaluate"};
     RunConfig& config = run.config;
+    if (line.verb == "generate") {
+      generate(config);
+      return 0;
+    }
+    if (run.only_evaluates) write_nothing(config);
     const auto launch = ddpxx::torchrun_environment();
     const auto place = launch ? launch->place : ddpxx::Place{};
     const auto device = ddpxx::pick_device(config.training.device, place);
     check_precision(config.precision, device);
-    const auto text = std::make_shared<const ddpxx::CharDataset>(config.data.text());
+    const auto text = read_text(run);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
     choose_shard_size(config.strategy, place, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);

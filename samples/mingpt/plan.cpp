@@ -26,6 +26,7 @@
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/train/memory_plan.hpp>
 
+#include "command_line.hpp"
 #include "run_config.hpp"
 
 namespace {
@@ -116,15 +117,15 @@ ddpxx::MemoryPlan plan_named(const RunConfig& config, std::int64_t world_size, c
 
 }  // namespace
 
-void plan(int argc, const char* const* argv) {
-  std::vector<const char*> of_plan{argv[0]}, of_run{argv[0]};
-  for (int i = 2; i < argc; ++i)
-    (std::string_view{argv[i]}.starts_with("world_size=") ? of_plan : of_run).push_back(argv[i]);
+void plan(const CommandLine& line) {
+  std::vector<const char*> of_plan{line.argv()[0]}, of_run{line.argv()[0]};
+  for (int i = 1; i < line.argc(); ++i)
+    (std::string_view{line.argv()[i]}.starts_with("world_size=") ? of_plan : of_run).push_back(line.argv()[i]);
   const auto parse = [&]<class Config>(Config*, const std::vector<const char*>& arguments) {
-    return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(),
-                                       {.config_path = MINGPT_CONFIG_PATH,
-                                        .program = "mingpt plan world_size=N",
-                                        .environment_prefix = std::is_same_v<Config, RunConfig> ? "MINGPT_" : ""});
+    ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH};
+    if constexpr (std::is_same_v<Config, RunConfig>) options = parse_options(line);
+    options.program = "mingpt plan world_size=N";
+    return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(), options);
   };
   const auto world_size = parse(static_cast<PlanConfig*>(nullptr), of_plan).world_size;
   const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);

@@ -1,7 +1,9 @@
 // plan.hpp — `mingpt plan`: what a run would need, without starting it.
 #pragma once
 
-/// Prints a table of the bytes that a rank of the run needs. `argv` is main's: `mingpt plan world_size=N key=value...`,
-/// with the keys of a run. The text is read, since its alphabet is a size of the model.
+struct CommandLine;
+
+/// Prints a table of the bytes that a rank of the run needs. The line is `mingpt plan world_size=N key=value...`, with
+/// the keys of a run. The text is read, since its alphabet is a size of the model.
 /// Errors  `config` for what the run itself would refuse.
-void plan(int argc, const char* const* argv);
+void plan(const CommandLine& line);

@@ -85,6 +85,10 @@ struct RunConfig {
   ddpxx::ConnectConfig comm;
   ddpxx::GenerateConfig generate;
   std::string run_folder = {};
+  std::string init_from = {};
+
+  /// nanoGPT's "scratch" and "resume" say what happens without a file: where save_dir has a snapshot the run goes on.
+  bool has_initial_weights() const { return !init_from.empty() && init_from != "scratch" && init_from != "resume"; }
 
   ddpxx::RecomputeConfig recompute_config() const {
     return read_recompute(recompute).value_or(ddpxx::RecomputeConfig{});
@@ -100,6 +104,10 @@ struct RunConfig {
         field<&RunConfig::run_folder>(
             "Folder of this run's configuration and metrics, with strftime's %Y-%m-%d and %H-%M-%S; empty or . makes "
             "none",
+            Resume::free),
+        field<&RunConfig::init_from>(
+            "Weights to begin with at step 0: FILE.safetensors, FILE.pt, a folder of GPT-2, or a snapshot as in "
+            "snapshot=; empty draws them",
             Resume::free));
   }
 
@@ -111,11 +119,6 @@ struct RunConfig {
            "data.train_split=1 leaves nothing to evaluate on: lower it, set data.val_path, or set eval_every=0"});
     if (!read_recompute(recompute))
       errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});
-    if (precision != PrecisionName::fp32 && strategy.name != "ddp" && strategy.name != "fsdp")
-      errors.push_back({"precision", "strategy=" + strategy.name +
-                                         " is compiled in fp32 only: choose strategy=ddp or fsdp, " +
-                                         "or add precision=" + text_of(precision) + " to samples/mingpt/strategies/" +
-                                         strategy.name + ".cpp"});
     try {
       prompt_text(generate);
     } catch (const ddpxx::Error& error) {
@@ -187,17 +190,10 @@ struct RunConfig {
         Ignored{"hydra", "the working directory is never changed; run_folder makes a folder for each run"},
         Ignored{"hydra.sweep", "--sweep-dir names the folder of a sweep"},
         Ignored{"bias", "all layers and norms of this network have their biases", choices("true")},
-        Ignored{"eval_only",
-                "a run evaluates as it trains: resume it with training.eval_every=1 and training.max_steps one above "
-                "its last step",
-                choices("false")},
+        Ignored{"eval_only", "mingpt evaluate --from PLACE evaluates a snapshot", choices("false")},
         Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
         Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
         Ignored{"decay_lr", "optimizer.schedule says how the learning rate falls"},
-        Ignored{"init_from",
-                "a run goes on from the newest snapshot in training.save_dir; to begin anew, choose another "
-                "training.save_dir",
-                choices("resume")},
         Ignored{"num_samples", "one text is generated"},
         Ignored{"wandb_log", "training.metrics writes rows that any tool reads"},
         Ignored{"wandb_project", "training.metrics writes rows that any tool reads"},

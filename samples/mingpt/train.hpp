@@ -9,7 +9,7 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <ddpxx/config/parsed_config.hpp>
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/nn/generate.hpp>
@@ -18,8 +18,11 @@
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "initial_weights.hpp"
 #include "prompt.hpp"
 #include "run_config.hpp"
+#include "snapshot_place.hpp"
+#include "strategies/strategies.hpp"
 #include "text_parts.hpp"
 
 /// The ids of the prompt; without one, the first character of the alphabet.
@@ -40,9 +43,8 @@ void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& t
 }
 
 template <class Strategy, class Precision>
-void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::Config& strategy,
-           const typename Precision::Config& precision, ddpxx::Group& group,
-           const std::shared_ptr<const ddpxx::CharDataset>& text) {
+void train(const Run& run, const typename Strategy::Config& strategy, const typename Precision::Config& precision,
+           ddpxx::Group& group, const std::shared_ptr<const ddpxx::CharDataset>& text) {
   using Data = ddpxx::Subset<ddpxx::CharDataset>;
   using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, Precision, Strategy>;
 
@@ -51,24 +53,38 @@ void train(const ddpxx::ParsedConfig<RunConfig>& run, const typename Strategy::C
   const auto prompt = encode_prompt(*text, prompt_text(config.generate));
   auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, text->vocab_size(),
                                              text->block_size());
-  if (group.rank() == 0)
+  if (config.has_initial_weights()) load_initial_weights(*model, config.init_from);
+  if (run.only_evaluates) {
+    const auto storage = open_snapshot_place(config.snapshot.name, "evaluate");
+    ddpxx::load_model(*model, *storage,
+                      ddpxx::choose_snapshot(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name)));
+  } else if (group.rank() == 0) {
     std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
                 static_cast<double>(model->num_block_parameters()) / 1e6);
+  }
 
   const auto parts = text_parts(config, text);
-  Train trainer{group,
-                model,
-                parts.train,
-                {.batch_size = config.data.batch_size,
-                 .num_workers = config.data.num_workers,
-                 .training = config.training,
-                 .snapshot = config.snapshot,
-                 .optimizer = config.optimizer,
-                 .precision = precision,
-                 .strategy = strategy,
-                 .settings = run.record.settings,
-                 .overrides = run.record.overrides},
-                parts.validation};
+  Train trainer{
+      group,
+      model,
+      parts.train,
+      {.batch_size = config.data.batch_size,
+       .num_workers = config.data.num_workers,
+       .training = config.training,
+       .snapshot = config.snapshot,
+       .optimizer = config.optimizer,
+       .precision = precision,
+       .strategy = strategy,
+       .settings = run.record.settings,
+       .overrides = run.record.overrides,
+       .strategy_name = config.strategy.name + (config.recompute == "none" ? "" : ", recompute " + config.recompute),
+       .precision_name = text_of(config.precision)},
+      parts.validation};
+  if (run.only_evaluates) {
+    const auto result = trainer.evaluate();
+    if (group.rank() == 0) std::cout << "val_loss " << ddpxx::real_text(result.mean_loss) << std::endl;
+    return;
+  }
   trainer.fit();
   print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);
 }

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <string>
 #include <sys/socket.h>
@@ -237,6 +239,126 @@ TEST_F(Mingpt, ResumesWithAnotherWorldBatchAndLimit) {
   const auto resumed = alone({save, "data.batch_size=3", "training.max_steps=5", "strategy=single"});
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.out + resumed.err, AllOf(HasSubstr("resumed at step 3"), HasSubstr("step 5/5")));
+}
+
+/// A verb of the program, without the settings that a training gets here.
+Ended mingpt(const Words& words) {
+  Words command{"/usr/bin/env", "OMP_NUM_THREADS=1", program("mingpt")};
+  command.insert(command.end(), words.begin(), words.end());
+  return StartedProgram{command}.wait();
+}
+std::string value_behind(const std::string& text, const std::string& word) {
+  const auto at = text.rfind(word + ' ');
+  if (at == std::string::npos) return "nothing";
+  const auto begin = at + word.size() + 1;
+  return text.substr(begin, text.find_first_of(" \n,", begin) - begin);
+}
+/// All files below a folder, with their sizes.
+std::map<std::string, std::uintmax_t> files_in(const std::filesystem::path& folder) {
+  std::map<std::string, std::uintmax_t> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator{folder})
+    if (entry.is_regular_file()) files[entry.path().string()] = entry.file_size();
+  return files;
+}
+
+TEST_F(Mingpt, SamplesAndEvaluatesASnapshotAndLeavesItsPlaceAsItIs) {
+  const auto place = (folder_ / "run").string(), metrics = (folder_ / "run/m.jsonl").string();
+  const auto trained = ranks(
+      2, {"training.save_dir=" + place, "training.metrics=" + metrics, "training.eval_every=1", "training.save_every=1",
+          "snapshot.keep_last=0", "training.max_steps=4", "optimizer.learning_rate=0.01"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto before = files_in(place);
+
+  const auto evaluated = mingpt({"evaluate", "--from", place});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  std::ifstream rows{metrics};
+  std::map<int, double> losses;
+  for (std::string row; std::getline(rows, row);)
+    if (const auto at = row.find("\"val_loss\":"); at != std::string::npos)
+      losses[std::stoi(row.substr(8))] = std::stod(row.substr(at + 11));
+  ASSERT_EQ(losses.size(), 4U);
+  EXPECT_NEAR(std::stod(value_behind(evaluated.out, "val_loss")), losses[4], 1e-6) << evaluated.out;
+  const auto second = mingpt({"evaluate", "--from=" + place + ":2", "strategy=single"});
+  EXPECT_NEAR(std::stod(value_behind(second.out, "val_loss")), losses[2], 1e-6) << second.out << second.err;
+
+  std::filesystem::rename(text_, text_ + ".gone");
+  const auto sampled =
+      mingpt({"generate", "--from", place + ":best", "generate.prompt=the quick", "generate.tokens=30"});
+  EXPECT_EQ(sampled.code, 0) << sampled.err;
+  EXPECT_EQ(sampled.out.find("the quick"), 0U) << sampled.out;
+  EXPECT_EQ(sampled.out.size(), std::string{"the quick"}.size() + 30 + 1) << sampled.out;
+  const auto unknown = mingpt({"generate", "--from", place, "generate.prompt=#"});
+  EXPECT_EQ(unknown.code, 3);
+  EXPECT_THAT(unknown.err, HasSubstr("'#'"));
+  EXPECT_EQ(files_in(place), before);
+  std::filesystem::rename(text_ + ".gone", text_);
+}
+
+TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place, "model.n_embd=24", "model.n_layer=1", "data.batch_size=5"}).code, 0);
+  const auto more = mingpt({"--from", place, "training.max_steps=5"});
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.out, AllOf(HasSubstr("global batch 5"), HasSubstr("finished at step 5/5: 2 steps")));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/step-00000005/manifest.json"));
+  const auto other = mingpt(
+      {"train", "--from", place + ":3", "training.max_steps=4", "training.save_dir=" + (folder_ / "other").string()});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("finished at step 4/4: 1 step "));
+  const auto shown = mingpt({"--from", place, "--blame"});
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:")));
+  const auto none = mingpt({"generate", "--from", (folder_ / "none").string()});
+  EXPECT_EQ(none.code, 4);
+  EXPECT_THAT(none.err, HasSubstr("there is no snapshot at"));
+  const auto neither = mingpt({"evaluate", "data.path=" + text_});
+  EXPECT_EQ(neither.code, 2);
+  EXPECT_THAT(neither.err, HasSubstr("mingpt evaluate needs a snapshot: --from PLACE"));
+}
+
+TEST_F(Mingpt, BeginsWithTheWeightsOfAFileOrASnapshot) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(
+      alone({"training.save_dir=" + place, "model.dropout=0", "optimizer.learning_rate=0.01", "training.max_steps=20"})
+          .code,
+      0);
+  const auto python = (folder_ / "w.pt").string();
+  ASSERT_EQ((StartedProgram{{program("ddpxx"), "snapshot", "convert", place, "to=" + python, "layout=state_dict"}}
+                 .wait()
+                 .code),
+            0);
+  const auto own = (folder_ / "w.safetensors").string();
+  ASSERT_EQ((StartedProgram{{program("ddpxx"), "snapshot", "convert", place, "to=" + own}}.wait().code), 0);
+  for (const auto& from : {place, place + ":20", python, own}) {
+    const auto run = alone({"init_from=" + from, "model.dropout=0", "training.max_steps=1"});
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("step 1/1"));
+    EXPECT_LT(std::stod(value_behind(run.out, "loss")), 3.2) << "of log(33) = 3.5 a trained model is below";
+  }
+  const auto none = alone({"init_from=gpt2"});
+  EXPECT_EQ(none.code, 4);
+  EXPECT_THAT(none.err, HasSubstr("init_from=gpt2: there is no such file or folder"));
+  const auto other = alone({"init_from=" + python, "model.n_layer=1"});
+  EXPECT_EQ(other.code, 4);
+  EXPECT_THAT(other.err, HasSubstr("only in the file"));
+}
+
+TEST_F(Mingpt, TrainsWithEveryStrategyInEveryPrecision) {
+  for (const char* strategy : {"single", "dp", "ddp", "zero1", "zero2", "fsdp", "hsdp"})
+    for (const char* precision : {"bf16", "bf16_params"}) {
+      Words words{std::string{"strategy="} + strategy, std::string{"precision="} + precision, "training.max_steps=1"};
+      if (strategy == std::string{"dp"}) words.push_back("strategy.replicas=2");
+      const auto run = alone(words);
+      EXPECT_EQ(run.code, 0) << strategy << ' ' << precision << run.err;
+      EXPECT_THAT(run.out, HasSubstr(std::string{", precision "} + precision + "\n"));
+    }
+}
+
+TEST_F(Mingpt, EndsWith2ForAMetricsFileThatHoldsTheText) {
+  const auto before = std::filesystem::file_size(text_);
+  const auto run = alone({"training.metrics=" + text_});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("is no metrics file"));
+  EXPECT_EQ(std::filesystem::file_size(text_), before);
 }
 
 TEST_F(Mingpt, EndsWith4ForADamagedSnapshotAndKeepsIt) {

@@ -1,12 +1,11 @@
-// dp.cpp — mingpt with DataParallel, in float32.
+// dp.cpp — mingpt with DataParallel, in every precision.
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/recompute.hpp>
-#include <ddpxx/precision/float32.hpp>
 
-#include "../train.hpp"
+#include "../every_precision.hpp"
 #include "strategies.hpp"
 
 void train_dp(const Run& run, ddpxx::Group& group, const Text& text) {
-  train<ddpxx::Recompute<ddpxx::DataParallel>, ddpxx::Float32>(
-      run, {run.config.strategy.dp(), run.config.recompute_config()}, {}, group, text);
+  train_in_named_precision<ddpxx::Recompute<ddpxx::DataParallel>>(
+      run, {run.config.strategy.dp(), run.config.recompute_config()}, group, text);
 }

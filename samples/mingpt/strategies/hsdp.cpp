@@ -1,12 +1,11 @@
-// hsdp.cpp — mingpt with HSDP, in float32.
+// hsdp.cpp — mingpt with HSDP, in every precision.
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
-#include <ddpxx/precision/float32.hpp>
 
-#include "../train.hpp"
+#include "../every_precision.hpp"
 #include "strategies.hpp"
 
 void train_hsdp(const Run& run, ddpxx::Group& group, const Text& text) {
-  train<ddpxx::Recompute<ddpxx::HSDP>, ddpxx::Float32>(run, {run.config.strategy.hsdp(), run.config.recompute_config()},
-                                                       {}, group, text);
+  train_in_named_precision<ddpxx::Recompute<ddpxx::HSDP>>(
+      run, {run.config.strategy.hsdp(), run.config.recompute_config()}, group, text);
 }

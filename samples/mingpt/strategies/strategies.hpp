@@ -11,7 +11,10 @@ namespace ddpxx {
 class CharDataset;
 }
 
-using Run = ddpxx::ParsedConfig<RunConfig>;
+/// What one start of the program is to do.
+struct Run : ddpxx::ParsedConfig<RunConfig> {
+  bool only_evaluates = false;  ///< The snapshot that snapshot.name chooses; nothing is trained or written.
+};
 
 using Text = std::shared_ptr<const ddpxx::CharDataset>;
 

@@ -1,0 +1,83 @@
+// command_line.hpp — what stands in front of a command line's settings: a verb, and the snapshot whose settings are
+// taken.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/setting.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+
+/// `mingpt [VERB] [--from PLACE[:STEP|best]] [KEY=VALUE ...]`; without a verb it trains.
+struct CommandLine {
+  std::string verb = "train";
+  std::string from = {};
+  std::vector<const char*> arguments;  ///< All others, behind the program's name.
+
+  int argc() const { return static_cast<int>(arguments.size()); }
+  const char* const* argv() const { return arguments.data(); }
+};
+
+inline CommandLine read_command_line(int argc, const char* const* argv) {
+  constexpr std::array<std::string_view, 4> kVerbs{"train", "generate", "evaluate", "plan"};
+  constexpr std::string_view kFrom = "--from";
+  CommandLine command{.arguments = {argv[0]}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word{argv[i]};
+    if (i == 1 && std::ranges::find(kVerbs, word) != kVerbs.end()) {
+      command.verb = word;
+    } else if (word.starts_with(std::string{kFrom} + '=')) {
+      command.from = word.substr(kFrom.size() + 1);
+    } else if (word == kFrom) {
+      if (++i == argc)
+        throw ddpxx::Error{ddpxx::Errc::config, "--from needs a place: --from runs/a, runs/a:300 or runs/a:best"};
+      command.from = argv[i];
+    } else {
+      command.arguments.push_back(argv[i]);
+    }
+  }
+  return command;
+}
+
+/// How the rest of the line is read: over the settings of the snapshot that --from names. A training goes on where that
+/// snapshot lies, and one that was told a step or `best` begins another run with it, which saves nothing unless a
+/// training.save_dir is given. The other verbs read the snapshot, and write nothing.
+/// Errors  `storage` where there is no such snapshot.
+inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
+  ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"};
+  if (command.verb != "train") options.program = "mingpt " + command.verb;
+  if (command.from.empty()) return options;
+  const auto choice = ddpxx::parse_snapshot_choice(command.from);
+  const auto storage = ddpxx::open_storage(choice.place);
+  const auto manifest = ddpxx::choose_snapshot(*storage, choice);
+  options.recorded = manifest.settings;
+  options.recorded_name = storage->whole_name(ddpxx::Snapshots::folder_of(manifest.step)) + ddpxx::Snapshots::kManifest;
+  const auto drop = [&](std::string_view path) {
+    std::erase_if(options.recorded, [&](const auto& setting) { return setting.path == path; });
+  };
+  const auto put = [&](const char* path, const std::string& value) {
+    drop(path);
+    options.recorded.push_back({.path = path, .value = ddpxx::yaml_quoted(value)});
+  };
+  drop("init_from");
+  drop("snapshot.name");
+  if (command.verb == "train" && choice.is_newest()) {
+    put("training.save_dir", choice.place);
+  } else {
+    drop("training.save_dir");
+    drop("training.metrics");
+    put("snapshot.name", command.from);
+  }
+  if (command.verb != "train") drop("run_folder");
+  return options;
+}

@@ -1,0 +1,18 @@
+// snapshot_place.hpp — where a verb that needs a snapshot finds it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+
+/// The place that `choice` (PLACE, PLACE:STEP, PLACE:best) names.
+/// Errors  `config` where it is empty.
+inline std::unique_ptr<ddpxx::Storage> open_snapshot_place(const std::string& choice, const std::string& verb) {
+  if (choice.empty())
+    throw ddpxx::Error{ddpxx::Errc::config, "mingpt " + verb + " needs a snapshot: --from PLACE, PLACE:STEP or " +
+                                                "PLACE:best, where PLACE is the training.save_dir of a run"};
+  return ddpxx::open_storage(ddpxx::parse_snapshot_choice(choice).place);
+}
