@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,8 +32,10 @@ struct TensorFile {
   std::string name;  ///< As the user has written it.
   Kind kind = Kind::pt;
 
-  /// The file to be read that a word means; none where it means a place of snapshots.
+  /// The file to be read that a word means; none where it means a place of snapshots, as a folder does.
   static std::optional<TensorFile> readable(const std::string& word) {
+    std::error_code failure;
+    if (std::filesystem::is_directory(word, failure)) return std::nullopt;
     const auto extension = extension_of(word);
     if (extension == ".safetensors") return TensorFile{word, Kind::safetensors};
     constexpr std::array kOfTorchSave{".pt", ".pth", ".ckpt", ".bin"};

@@ -18,6 +18,8 @@
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 
+#include "snapshot_place.hpp"
+
 /// `mingpt [VERB] [--from PLACE[:STEP|best]] [KEY=VALUE ...]`; without a verb it trains.
 struct CommandLine {
   std::string verb = "train";
@@ -56,7 +58,16 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
 inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"};
   if (command.verb != "train") options.program = "mingpt " + command.verb;
-  if (command.from.empty()) return options;
+  if (command.from.empty()) {
+    // An option may name a file of settings, or ask for help.
+    const auto names_one = [](std::string_view word) {
+      return word.starts_with("snapshot") || word.starts_with('-') || word.ends_with(".yaml");
+    };
+    const bool needs_one = command.verb == "generate" || command.verb == "evaluate";
+    if (needs_one && std::ranges::none_of(command.arguments.begin() + 1, command.arguments.end(), names_one))
+      throw no_snapshot(command.verb);
+    return options;
+  }
   const auto choice = ddpxx::parse_snapshot_choice(command.from);
   const auto storage = ddpxx::open_storage(choice.place);
   const auto manifest = ddpxx::choose_snapshot(*storage, choice);

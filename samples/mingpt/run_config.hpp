@@ -87,8 +87,8 @@ struct RunConfig {
   std::string run_folder = {};
   std::string init_from = {};
 
-  /// nanoGPT's "scratch" and "resume" say what happens without a file: where save_dir has a snapshot the run goes on.
-  bool has_initial_weights() const { return !init_from.empty() && init_from != "scratch" && init_from != "resume"; }
+  /// nanoGPT's "resume" says what happens anyway: where save_dir has a snapshot the run goes on.
+  bool has_initial_weights() const { return !init_from.empty() && init_from != "resume"; }
 
   ddpxx::RecomputeConfig recompute_config() const {
     return read_recompute(recompute).value_or(ddpxx::RecomputeConfig{});
@@ -117,6 +117,11 @@ struct RunConfig {
       errors.push_back(
           {"training.eval_every",
            "data.train_split=1 leaves nothing to evaluate on: lower it, set data.val_path, or set eval_every=0"});
+    if (init_from == "scratch")
+      errors.push_back(
+          {"init_from",
+           "a run begins anew where training.save_dir has no snapshot, and goes on where it has one: leave "
+           "init_from out, and choose another training.save_dir to begin anew"});
     if (!read_recompute(recompute))
       errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});
     try {

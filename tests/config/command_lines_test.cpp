@@ -195,10 +195,9 @@ TEST_P(ARefusedCommandLine, SaysWhatToDoInstead) {
 INSTANTIATE_TEST_SUITE_P(
     NanoGPT, ARefusedCommandLine,
     testing::Values(
-        Refused{
-            {"--eval_only"},
-            "argument 1: \"--eval_only\": \"true\" is not supported (allowed: false): a run evaluates as it trains: "
-            "resume it with training.eval_every=1 and training.max_steps one above its last step"},
+        Refused{{"--eval_only"},
+                "argument 1: \"--eval_only\": \"true\" is not supported (allowed: false): mingpt evaluate "
+                "--from PLACE evaluates a snapshot"},
         Refused{
             {"--bias=False"},
             "argument 1: \"--bias=False\": \"False\" is not supported (allowed: true): all layers and norms of this "
@@ -207,13 +206,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "argument 1: \"--no-bias\": \"false\" is not supported (allowed: true): all layers and norms of this "
                 "network have their biases"},
         Refused{
-            {"--init_from=gpt2-xl"},
-            "argument 1: \"--init_from=gpt2-xl\": \"gpt2-xl\" is not supported (allowed: resume): a run goes on from "
-            "the newest snapshot in training.save_dir; to begin anew, choose another training.save_dir"},
-        Refused{
             {"--init_from=scratch"},
-            "argument 1: \"--init_from=scratch\": \"scratch\" is not supported (allowed: resume): a run goes on from "
-            "the newest snapshot in training.save_dir; to begin anew, choose another training.save_dir"},
+            "argument 1: \"--init_from=scratch\": a run begins anew where training.save_dir has no snapshot, and goes "
+            "on where it has one: leave init_from out, and choose another training.save_dir to begin anew"},
         Refused{{"bias.foo=true"},
                 "argument 1: \"bias.foo=true\": a group is not supported (allowed: true): all layers and norms of this "
                 "network have their biases"},
