@@ -8,6 +8,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/device.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -112,8 +113,8 @@ int main(int argc, char** argv) {
     const auto place = launch ? launch->place : ddpxx::Place{};
     const auto device = ddpxx::pick_device(config.training.device, place);
     check_precision(config.precision, device);
-    const auto text = read_text(run);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
+    const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(run); });
     choose_shard_size(config.strategy, place, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
     if (!folder.empty() && config.training.metrics.empty()) config.training.metrics = folder / "metrics.jsonl";

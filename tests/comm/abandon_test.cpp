@@ -3,6 +3,7 @@
 #include <barrier>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/recording.hpp>
 #include <ddpxx/testing.hpp>
@@ -101,10 +103,33 @@ TEST(Abandon, DoesNotReplaceAnErrorThatAllRanksShare) {
           } catch (const Error& error) {
             EXPECT_STREQ(error.what(), "no such folder");
             EXPECT_EQ(error.code(), Errc::config);
-            EXPECT_EQ(error.is_copy(), rank != 0);
+            EXPECT_EQ(error.origin(), rank == 0 ? std::nullopt : std::optional{0});
           }
         },
         Ranks::threads, kTimeout);
+}
+
+TEST(OnEveryRank, ReturnsWhatEachRankHasOrThrowsTheFirstError) {
+  spawn_ranks(
+      4,
+      [](Group& group) {
+        const int rank = group.rank();
+        EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return 10 * rank; }), 10 * rank);
+        try {
+          on_every_rank(group, Errc::data, [&] {
+            if (rank == 1 || rank == 2) throw Error{Errc::data, "no such file"};
+            if (rank == 3) throw std::runtime_error{"a sector is bad"};
+            return 0;
+          });
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::data);
+          EXPECT_STREQ(error.what(), rank == 3 ? "a sector is bad" : "no such file");
+          EXPECT_EQ(error.origin(), rank == 0 || rank == 2 ? std::optional{1} : std::nullopt);
+        }
+        EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return rank; }), rank) << "the group goes on";
+      },
+      Ranks::threads);
 }
 
 TEST(Abandon, TellsPeersThatWaitInAPart) {

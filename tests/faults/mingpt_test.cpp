@@ -155,6 +155,13 @@ TEST_F(Mingpt, EndsWith3ForMissingAndEmptyData) {
   EXPECT_THAT(empty.err, HasSubstr("empty.txt"));
 }
 
+TEST_F(Mingpt, SaysOnceThatTheDataAreMissing) {
+  const auto run = ranks(4, {"data.path=" + (folder_ / "none.txt").string()});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("[rank0]: mingpt: rank 0: error: cannot open"), HasSubstr("none.txt")));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;
+}
+
 TEST_F(Mingpt, EndsWith3ForABlockLargerThanTheText) {
   const auto run = alone({"data.path=" + folder_.file("short.txt", "abc def"), "data.block_size=64"});
   EXPECT_EQ(run.code, 3);

@@ -27,7 +27,7 @@ void on_rank_zero(const Group& group, Errc otherwise, Body&& body) {
   verdict = broadcast_text(verdict, group);
   if (verdict.empty()) return;
   Error error{static_cast<Errc>(verdict.front()), verdict.substr(1)};
-  if (group.rank() != 0) error.mark_as_copy();
+  if (group.rank() != 0) error.copied_from(0);
   throw error;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -24,11 +25,12 @@ class Error final : public std::exception {
   }
 
   /// Marks the error as a copy of an error on another rank, which reports it there.
-  Error& mark_as_copy() noexcept {
-    is_copy_ = true;
+  Error& copied_from(int rank) noexcept {
+    origin_ = rank;
     return *this;
   }
-  bool is_copy() const noexcept { return is_copy_; }
+  /// The rank that the error was copied from; none when it is no copy.
+  std::optional<int> origin() const noexcept { return origin_; }
 
   Errc code() const noexcept { return code_; }
   const char* what() const noexcept override { return text_.c_str(); }
@@ -36,7 +38,7 @@ class Error final : public std::exception {
  private:
   Errc code_;
   std::string text_;
-  bool is_copy_ = false;
+  std::optional<int> origin_;
 };
 
 /// The first line of what a foreign exception says; LibTorch appends a stack of addresses.

@@ -22,10 +22,15 @@ inline bool tells_of_memory(const std::string& text) {
   return text.find("out of memory") != std::string::npos || text.find("allocate memory") != std::string::npos;
 }
 
-/// Before a rank reports a copy of rank 0's error: time for rank 0 to report it and end, upon which the launcher ends
-/// this rank. The first rank of a machine reports at once: if rank 0 is on another machine, so is its report.
-inline void let_rank_zero_report() {
-  if (environment("LOCAL_RANK").value_or("0") != "0") std::this_thread::sleep_for(std::chrono::seconds{1});
+/// Before a rank reports a copy of another rank's error: time for that rank to report it and end, upon which the
+/// launcher ends this rank. Where the other rank is on another machine, the first rank of this one reports at once.
+inline void let_origin_report(int origin) {
+  const auto number = [](const char* name, const char* otherwise) {
+    return std::atoi(environment(name).value_or(otherwise).c_str());
+  };
+  const int local_rank = number("LOCAL_RANK", "0"), first = number("RANK", "0") - local_rank;
+  const bool is_here = origin >= first && origin < first + number("LOCAL_WORLD_SIZE", "1");
+  if (is_here || local_rank != 0) std::this_thread::sleep_for(std::chrono::seconds{1});
 }
 
 }  // namespace detail
@@ -47,7 +52,7 @@ template <class Body>
     else
       code = body();
   } catch (const Error& error) {
-    if (error.is_copy()) detail::let_rank_zero_report();
+    if (error.origin()) detail::let_origin_report(*error.origin());
     report(error.what());
     code = static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
