@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -157,6 +158,51 @@ TEST(LowPrecision, TakesNumbersAndCountsTheTargetsOfAFloat16LossInFloat32) {
   const auto row = nlohmann::json::parse(file);
   EXPECT_NEAR(row.at("loss"), 8.0 / 100'000, 1e-9);
   EXPECT_NEAR(row.at("grad_norm"), 4.0 / 100'000, 1e-7) << "2 of each of 4 weights, of 100 000";
+}
+
+/// A finite loss whose gradient is no number from some step on: the derivative of a square root at zero, times zero.
+struct Broken : torch::nn::Module {
+  explicit Broken(int first_bad) : good{first_bad} { weight = register_parameter("weight", at::ones({4})); }
+  Loss forward(const Batch& batch) {
+    return {(batch.inputs * weight).sum() + (good-- > 0 ? weight.sum() : (weight * 0).sqrt().sum())};
+  }
+  at::Tensor weight;
+  int good;
+};
+
+template <class Strategy>
+void expect_end_after_a_hundred_skipped_steps() {
+  const TemporaryFolder folder;
+  constexpr int kGood = 3;
+  try {
+    spawn_ranks(2, [&](Group& group) {
+      using Train = Trainer<Broken, Ones, SGD, AutocastFP16, Strategy>;
+      typename Train::Config config;
+      config.batch_size = 2;
+      config.training = {.max_steps = 200, .max_epochs = 0, .metrics = (folder / "metrics.jsonl").string()};
+      Train{group, std::make_shared<Broken>(kGood), std::make_shared<const Ones>(), config}.fit();
+    });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::numerics);
+    for (const char* rank : {"rank 0: ", "rank 1: "})
+      EXPECT_THAT(error.what(), testing::HasSubstr(std::string{rank} + "the last 100 steps were left out"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("step=103"));
+  }
+  std::ifstream file{folder / "metrics.jsonl"};
+  std::vector<nlohmann::json> rows;
+  for (std::string line; std::getline(file, line);) rows.push_back(nlohmann::json::parse(line));
+  ASSERT_GE(rows.size(), 102U);
+  EXPECT_EQ(rows[2].at("skipped_steps"), 0);
+  EXPECT_EQ(rows[2].at("loss_scale"), 65536.0);
+  EXPECT_EQ(rows[3].at("skipped_steps"), 1);
+  EXPECT_EQ(rows[4].at("skipped_steps"), 2);
+  EXPECT_EQ(rows[4].at("loss_scale"), 32768.0);
+}
+
+TEST(LossScale, ARunThatSkipsAHundredStepsEndsOnAllRanks) {
+  expect_end_after_a_hundred_skipped_steps<DDP>();
+  expect_end_after_a_hundred_skipped_steps<FSDP>();
 }
 
 TEST(TF32, IsRefusedOnACpuByEveryRank) {

@@ -61,6 +61,14 @@ TEST(ProgressLine, DropsTheMemoryAndNotTheTimeLeftAt80Columns) {
             "step 1200/50000  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  eta 3h12m");
 }
 
+TEST(ProgressLine, TellsOfSkippedStepsAndTheScaleOfTheLoss) {
+  auto event = kStep;
+  event.loss_scale = 512;
+  EXPECT_EQ(progress_line(event, 0, {}, 200), progress_line(kStep, 0, {}, 200));
+  event.skipped_steps = 3;
+  EXPECT_NE(progress_line(event, 0, {}, 200).find("  scale 512, 3 skipped  "), std::string::npos);
+}
+
 TEST(ProgressLine, DropsWholeFieldsWhereThereIsNot) {
   const std::string whole = progress_line(kStep, 50'000, 11'520.0, 200);
   for (std::size_t width = 0; width <= whole.size(); ++width) {

@@ -33,6 +33,7 @@ struct ArenaEntry {
   std::string name;
   at::Tensor parameter;     ///< The leaf itself; its data is a view of its segment's values.
   at::Tensor gradient;      ///< View of the gradient memory, shaped like the parameter; where that is held whole.
+  at::Tensor gap = {};      ///< The gradient memory from this parameter's end to the next one; undefined if empty.
   std::int64_t offset = 0;  ///< In elements from the arena's begin.
   std::int64_t numel = 0;
   int unit = 0;
@@ -86,8 +87,10 @@ struct ArenaOptions {
 };
 
 /// Contiguous memory that parameters, and gradients in the same layout, live in.
-/// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Gaps hold zeros for good.
-/// Errors  `config` for parameters of different dtypes or devices.
+/// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Gaps between parameters
+/// are parts of slices and buckets. Gradient gaps are zeros from a step's first gradient until its clip, so that norms,
+/// checks for infinite numbers and gradient hooks may read them. Gaps elsewhere may hold any number: nothing reads
+/// them. Errors  `config` for parameters of different dtypes or devices.
 class Arena {
  public:
   static constexpr std::int64_t kAlignBytes = 64;
@@ -211,7 +214,7 @@ class Arena {
         segments_.push_back(std::move(segment));
       }
       entries_.push_back(
-          {name, tensor, {}, size_, tensor.numel(), unit, group, segments_.size() - 1, tensor.sizes().vec()});
+          {name, tensor, {}, {}, size_, tensor.numel(), unit, group, segments_.size() - 1, tensor.sizes().vec()});
       size_ += round_up(tensor.numel(), step);
     }
     close();
@@ -234,7 +237,11 @@ class Arena {
     for (auto i = segment.first; i < segment.last; ++i) {
       auto& entry = entries_[i];
       entry.parameter.set_data(part(segment.values, entry, segment.begin));
-      if (options.gradients == Gradients::whole) entry.gradient = part(gradients_, entry);
+      if (options.gradients != Gradients::whole) continue;
+      entry.gradient = part(gradients_, entry);
+      const auto end = entry.offset + entry.numel;
+      const auto next = i + 1 < segment.last ? entries_[i + 1].offset : segment.end;
+      if (end < next) entry.gap = gradients_.narrow(0, end, next - end);
     }
   }
 

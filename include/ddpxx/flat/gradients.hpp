@@ -62,7 +62,7 @@ class GradientHooks {
 };
 
 /// Collects the gradients of one optimizer step, over one or more backward passes, in the arena: the first write of a
-/// parameter replaces what the last step left there, later ones add.
+/// parameter replaces what the last step left there, and in the gap behind it, later ones add.
 class GradientSum {
  public:
   /// The arena holds its gradients whole.
@@ -73,8 +73,7 @@ class GradientSum {
   /// Adds one backward pass's gradient and scales the sum; an undefined gradient counts as zeros.
   void add(std::size_t i, const at::Tensor& gradient, double scale = 1.0) {
     at::Tensor view = (*arena_)[i].gradient;
-    const bool first = !written_[i];
-    written_[i] = true;
+    const bool first = begin(i);
     if (!gradient.defined()) {
       if (first)
         view.zero_();
@@ -95,7 +94,7 @@ class GradientSum {
 
   /// Takes what somebody else has written into the arena for parameter `i` as its sum, scaled.
   void take(std::size_t i, double scale) {
-    written_[i] = true;
+    begin(i);
     at::Tensor{(*arena_)[i].gradient}.mul_(scale);
   }
 
@@ -103,7 +102,7 @@ class GradientSum {
   void publish() {
     for (std::size_t i = 0; i < arena_->size(); ++i) {
       const auto& entry = (*arena_)[i];
-      if (!written_[i]) entry.gradient.zero_();
+      if (begin(i)) entry.gradient.zero_();
       written_[i] = false;
       if (entry.parameter.scalar_type() == entry.gradient.scalar_type())
         entry.parameter.mutable_grad() = entry.gradient;
@@ -116,6 +115,15 @@ class GradientSum {
   }
 
  private:
+  /// Whether the step has written nothing for parameter `i` yet. Then the gap behind it is set to zero: clipping may
+  /// have left NaN there, which no gradient overwrites.
+  bool begin(std::size_t i) {
+    if (written_[i]) return false;
+    if (const auto& gap = (*arena_)[i].gap; gap.defined()) gap.zero_();
+    written_[i] = true;
+    return true;
+  }
+
   Arena* arena_;
   std::vector<bool> written_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ddpxx {
@@ -40,7 +41,10 @@ struct StepDone {
   double loss = 0;       ///< Mean over the global batch.
   double grad_norm = 0;  ///< Of all ranks, before clipping.
   double learning_rate = 0;
-  double tokens_per_second = 0;  ///< Of all ranks.
+  /// What the loss was multiplied by, on rank 0; none where the precision does not scale the loss.
+  std::optional<double> loss_scale = {};
+  std::int64_t skipped_steps = 0;  ///< Of this run so far: steps left out because scaled gradients were not finite.
+  double tokens_per_second = 0;    ///< Of all ranks.
   double step_ms = 0;
   std::int64_t peak_memory_bytes = 0;  ///< Of this process, since its start.
   std::int64_t state_bytes = 0;        ///< This rank's parameters, gradients and optimizer state.

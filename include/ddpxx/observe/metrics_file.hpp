@@ -49,20 +49,22 @@ class MetricsFile {
   void start_anew();
 
   void write(const StepDone& event) {
-    append(JsonRow{}
-               .add("step", event.step)
-               .add("epoch", event.epoch)
-               .add("loss", event.loss)
-               .add("grad_norm", event.grad_norm)
-               .add("lr", event.learning_rate)
-               .add("tokens_per_second", event.tokens_per_second)
-               .add("step_ms", event.step_ms)
-               .add("peak_memory_bytes", event.peak_memory_bytes)
-               .add("state_bytes", event.state_bytes)
-               .add("samples", event.samples)
-               .add("tokens", event.tokens)
-               .add("time", event.at.time)
-               .add("elapsed", event.at.elapsed));
+    JsonRow row;
+    row.add("step", event.step)
+        .add("epoch", event.epoch)
+        .add("loss", event.loss)
+        .add("grad_norm", event.grad_norm)
+        .add("lr", event.learning_rate)
+        .add("tokens_per_second", event.tokens_per_second)
+        .add("step_ms", event.step_ms)
+        .add("peak_memory_bytes", event.peak_memory_bytes)
+        .add("state_bytes", event.state_bytes)
+        .add("samples", event.samples)
+        .add("tokens", event.tokens)
+        .add("time", event.at.time)
+        .add("elapsed", event.at.elapsed);
+    if (event.loss_scale) row.add("loss_scale", *event.loss_scale).add("skipped_steps", event.skipped_steps);
+    append(row);
   }
   void write(const Evaluated& event) {
     append(JsonRow{}

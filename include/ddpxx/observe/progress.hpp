@@ -102,6 +102,9 @@ inline std::string progress_line(const StepDone& event, std::int64_t total_steps
       "lr " + formatted("%.2e", event.learning_rate),
       short_count(event.tokens_per_second, 1'000, " kMGT") + " tok/s",
   };
+  if (event.skipped_steps > 0)
+    fields.push_back("scale " + formatted("%g", event.loss_scale.value_or(0)) + ", " +
+                     std::to_string(event.skipped_steps) + " skipped");
   if (seconds_left) fields.push_back("eta " + short_duration(*seconds_left));
   // Last, since what stands last is cut where the line is too long.
   fields.push_back("mem " + short_count(static_cast<double>(event.peak_memory_bytes), 1'024, " KMGT"));

@@ -42,7 +42,8 @@ class SteppedSegments {
       for (const auto& slice : arena.slices())
         if (slice.begin >= segment.begin && slice.end <= segment.end) move(slice.gradients);
       for (auto i = segment.first; i < segment.last; ++i)
-        if (arena[i].gradient.defined()) move(arena[i].gradient);
+        for (const auto& view : {arena[i].gradient, arena[i].gap})
+          if (view.defined()) move(view);
       BufferPool::release(memory);
     }
     at::Tensor{arena.gradients()}.set_();  // what they all were views of

@@ -47,12 +47,18 @@ struct RankFacts {
   std::uint16_t last_calls = 0;   ///< A number for the layers that were called in the last step.
 };
 
-/// The sums over all ranks of: what each tells, and the last step's loss. Started before the forward pass, needed first
-/// by the backward pass.
+/// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to tell.
+struct LastStep {
+  at::Tensor loss = {};     ///< The sum over this rank's targets.
+  at::Tensor skipped = {};  ///< 1 if the step was left out, else 0.
+};
+
+/// The sums over all ranks of: what each tells, and what each knows of the last step. Started before the forward pass,
+/// needed first by the backward pass.
 class StepFacts {
  public:
-  /// Ranks   Collective. `last_loss` is the sum over this rank's targets, 0-dim, or undefined.
-  StepFacts(const RankFacts& facts, const at::Tensor& last_loss, const Group& group)
+  /// Ranks   Collective.
+  StepFacts(const RankFacts& facts, const LastStep& last, const Group& group)
       : sums_{at::zeros({kNumbers}, at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))},
         world_size_{group.size()} {
     auto* mine = sums_.mutable_data_ptr<double>();
@@ -63,7 +69,8 @@ class StepFacts {
     mine[kCalls] = facts.last_calls;
     mine[kSquaredCalls] = static_cast<double>(facts.last_calls) * facts.last_calls;
     sums_ = sums_.to(group.device(), /*non_blocking=*/true);
-    if (last_loss.defined()) sums_.select(0, kLastLoss).copy_(last_loss);
+    if (last.loss.defined()) sums_.select(0, kLastLoss).copy_(last.loss);
+    if (last.skipped.defined()) sums_.select(0, kLastSkipped).copy_(last.skipped);
     pending_ = start_all_reduce(sums_, group);
   }
 
@@ -91,7 +98,7 @@ class StepFacts {
   }
 
   static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kWritten = 5,
-                                kSaveDue = 6, kNumbers = 7;
+                                kSaveDue = 6, kLastSkipped = 7, kNumbers = 8;
 
   /// Whether all ranks gave the same number: only then is W times the sum of squares the square of the sum. Every rank
   /// comes to the same verdict. Exact up to 1024 ranks; more are not compared.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -27,24 +28,33 @@ class StepLog {
   };
 
   static constexpr std::size_t kKeptBack = 2;
+  /// So many steps left out one after the other end the run: the loss scale is not what is wrong then.
+  static constexpr std::int64_t kMostSkipped = 100;
 
   explicit StepLog(int world_size) : world_size_{world_size} {}
 
-  /// A step that has been launched: its row lacks the loss and the norm.
-  void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm) {
-    steps_.push_back({std::move(row), HostCopy{facts}, HostCopy{norm}});
+  /// A step that has been launched: its row lacks the loss, the norm and the scale. `scale` is undefined where the loss
+  /// is not scaled, and not written to after this call.
+  void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {}) {
+    UnderWay step{std::move(row), HostCopy{facts}, HostCopy{norm}, std::nullopt};
+    if (scale.defined()) step.scale.emplace(scale);
+    steps_.push_back(std::move(step));
   }
 
   /// The oldest step while more than `kept` are under way.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
   /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
-  /// number.
+  /// number, and when the last kMostSkipped steps were left out.
   std::optional<Complete> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
     step.row.loss = steps_[1].facts[StepFacts::kLastLoss] / step.facts[StepFacts::kTargets];
     step.row.grad_norm = step.norm[0];
+    if (step.scale) step.row.loss_scale = (*step.scale)[0];
     auto& next = steps_[1].facts;
+    const bool skipped = next[StepFacts::kLastSkipped] == world_size_;
+    skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
+    step.row.skipped_steps = skipped_ += skipped ? 1 : 0;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
     Complete complete{step.row, step.facts[StepFacts::kTargets], step.facts[StepFacts::kVotes] > 0,
                       step.facts[StepFacts::kSaveDue] > 0, step.facts[StepFacts::kWritten] == world_size_};
@@ -62,11 +72,19 @@ class StepLog {
           .with("step", row.step)
           .with("loss", row.loss)
           .with("grad_norm", row.grad_norm);
+    if (skipped_in_a_row_ >= kMostSkipped)
+      throw Error{Errc::numerics,
+                  "the last " + std::to_string(kMostSkipped) +
+                      " steps were left out, because gradients of the scaled loss were infinite or no numbers: nothing "
+                      "is learned any more. Look in the model for what gives NaN (a division by zero, a logarithm of "
+                      "zero), begin with a lower scale (initial_scale of the scaler), or train in bfloat16 or float32"}
+          .with("step", row.step)
+          .with("loss_scale", row.loss_scale.value_or(0));
     return complete;
   }
 
   /// Ends the log with the facts that carry the last step's loss; all steps before can be popped then, down to one.
-  void close(const at::Tensor& facts) { steps_.push_back({{}, HostCopy{facts}, HostCopy{facts}}); }
+  void close(const at::Tensor& facts) { push({}, facts, facts); }
   void reopen() { steps_.clear(); }
   bool empty() const noexcept { return steps_.empty(); }
 
@@ -75,8 +93,11 @@ class StepLog {
     StepDone row;
     HostCopy facts;
     HostCopy norm;
+    std::optional<HostCopy> scale;
   };
   int world_size_;
+  std::int64_t skipped_ = 0;
+  std::int64_t skipped_in_a_row_ = 0;
   std::deque<UnderWay> steps_;
 };
 

@@ -182,9 +182,10 @@ class Trainer {
                      .save_due = time_to_save(),
                      .snapshot_written = checkpoints_ && checkpoints_->written(),
                      .last_calls = calls()},
-                    std::exchange(last_loss_, {}),
+                    std::exchange(last_step_, {}),
                     *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();
+    const auto scale = loss_scale();
 
     for (std::size_t i = 0; i < batches.size(); ++i) {
       strategy_.begin_backward(i + 1 == batches.size() ? Sync::now : Sync::defer);
@@ -194,7 +195,7 @@ class Trainer {
       else
         loss.backward(facts.seed(loss));
       strategy_.finish_backward();
-      last_loss_ = last_loss_.defined() ? last_loss_ + loss.detach() : loss.detach();
+      last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.detach() : loss.detach();
     }
     const double learning_rate = learning_rate_at(config_.optimizer, step_);
     const auto norm = [&] {
@@ -207,7 +208,8 @@ class Trainer {
     strategy_.finish_step();
     ++step_;
 
-    record(facts, norm, {.step = step_, .epoch = epoch, .learning_rate = learning_rate, .samples = samples_done()});
+    record(facts, norm, scale,
+           {.step = step_, .epoch = epoch, .learning_rate = learning_rate, .samples = samples_done()});
   }
 
  private:
@@ -237,6 +239,7 @@ class Trainer {
     optimizer_.step(learning_rate, found_inf);
     if constexpr (scales_loss<Precision>) {
       scaler_.update(*found_inf);
+      last_step_.skipped = *found_inf;
       norm = norm.masked_fill(*found_inf > 0, 0.0);  // of a step that was left out
     }
     return norm;
@@ -349,6 +352,14 @@ class Trainer {
       return {};
   }
 
+  /// A copy of what the loss of the next step is multiplied by; undefined where it is not scaled.
+  at::Tensor loss_scale() const {
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state())
+        if (name == "scale") return tensor.clone();
+    return {};
+  }
+
   /// What the optimizer is made of.
   std::conditional_t<steps_in_backward<Strategy>, const Arena&, std::span<const Slice>> attach() {
     Precision::check(device_);
@@ -441,10 +452,10 @@ class Trainer {
   }
 
   /// Adds the step just launched to the log, and writes down the step before the last.
-  void record(StepFacts& facts, const at::Tensor& norm, StepDone row) {
+  void record(StepFacts& facts, const at::Tensor& norm, const at::Tensor& scale, StepDone row) {
     const auto now = Clock::now();
     row.step_ms = std::chrono::duration<double, std::milli>(now - std::exchange(step_started_, now)).count();
-    steps_.push(row, facts.sums(), norm);
+    steps_.push(row, facts.sums(), norm, scale);
     while (const auto done = steps_.pop(StepLog::kKeptBack)) report(*done);
   }
 
@@ -452,7 +463,7 @@ class Trainer {
   /// Ranks   Collective.
   void read_all_steps() {
     if (steps_.empty()) return;
-    StepFacts facts{{.last_calls = calls()}, std::exchange(last_loss_, {}), *group_};
+    StepFacts facts{{.last_calls = calls()}, std::exchange(last_step_, {}), *group_};
     steps_.close(facts.sums());
     while (const auto done = steps_.pop(1)) report(*done);
     steps_.reopen();
@@ -640,7 +651,7 @@ class Trainer {
   std::optional<RunReport> report_;  ///< On rank 0.
   std::optional<Checkpoints> checkpoints_;
   StepLog steps_;
-  at::Tensor last_loss_;
+  LastStep last_step_;  ///< Of the step under way, then of the last one, until the next one's facts are sent.
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;  ///< Targets of all ranks in the steps that were read.
   std::int64_t evaluated_at_ = -1;

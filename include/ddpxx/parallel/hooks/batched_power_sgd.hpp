@@ -140,10 +140,11 @@ class BatchedPowerSGD {
     bucket.q = at::empty({bucket.side, bucket.rank}, options);
   }
 
-  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from.
+  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from. An error
+  /// that is not finite, left by gradients that overflowed, counts as zero.
   static void remember(Bucket& bucket) {
     if (bucket.error.defined())
-      bucket.error.copy_(bucket.square.add_(bucket.error));
+      bucket.error.copy_(bucket.square.add_(bucket.error.nan_to_num_(0, 0, 0)));
     else
       bucket.error = bucket.square.clone();
   }

@@ -6,6 +6,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/norm.h>
 
@@ -29,7 +30,11 @@ inline void orthogonalize(at::Tensor matrix, double epsilon = 0.0) {
   }
 }
 
-/// Columns of zeros become ones: a step of zeros would otherwise be the last one.
-inline void revive(at::Tensor matrix) { matrix.masked_fill_((matrix == 0).all(0, /*keepdim=*/true), 1.0); }
+/// Columns of zeros, and columns with an element that is not finite, become ones: a step of zeros, or a step whose
+/// gradients overflowed, would otherwise be the last one that changes anything.
+inline void revive(at::Tensor matrix) {
+  matrix.masked_fill_(at::isfinite(matrix).all(0, /*keepdim=*/true).logical_not_(), 1.0);
+  matrix.masked_fill_((matrix == 0).all(0, /*keepdim=*/true), 1.0);
+}
 
 }  // namespace ddpxx::detail

@@ -192,10 +192,11 @@ class PowerSGD {
     }
   }
 
-  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from.
+  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from. An error
+  /// that is not finite, left by gradients that overflowed, counts as zero.
   static void remember(Matrix& matrix, at::Tensor gradient) {
     if (matrix.error.defined())
-      matrix.error.copy_(gradient.add_(matrix.error));
+      matrix.error.copy_(gradient.add_(matrix.error.nan_to_num_(0, 0, 0)));
     else
       matrix.error = gradient.clone();
   }
