@@ -18,6 +18,7 @@
 #include <torch/nn/module.h>
 
 #include <ddpxx/flat/autocast_state.hpp>
+#include <ddpxx/flat/buffer_state.hpp>
 #include <ddpxx/flat/layer.hpp>
 #include <ddpxx/flat/random_state.hpp>
 #include <ddpxx/flat/tensors_in.hpp>
@@ -57,6 +58,7 @@ struct RecomputedCall : torch::CustomClassHolder {
   bool again = false;  ///< This is the second run.
   at::Device device = at::kCPU;
   RandomStates random;
+  BufferStates buffers;
   AutocastState autocast;
 };
 
@@ -110,6 +112,8 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     variable_list inputs;
     for (const auto& saved : context->get_saved_variables())
       inputs.push_back(saved.detach().set_requires_grad(saved.requires_grad()));
+    // Until the end of this call's backward, which may read what the second run has saved of a buffer.
+    const BufferScope buffers{call.buffers};
     variable_list results;
     {
       const at::AutoGradMode with_grad{true};
@@ -144,9 +148,10 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
 
 /// Runs layers without keeping their activations: `around` is what a strategy does about a layer's activations, as
 /// PlainCall is what it does not. Arguments are copied; with gradients disabled the call goes straight through.
-/// The random numbers, the autocast state and the kept work of the first run are those of the second, so that dropout
-/// draws the same mask.
-/// Source  Chen et al. 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's.
+/// The second run has the random numbers, the buffers, the autocast state and the kept work of the first, so that
+/// dropout draws the same mask. After it the buffers are as before it, so that a running mean counts each batch once:
+/// each call keeps a copy of its layers' buffers until its backward.
+/// Source  Chen et al. 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, but for changed buffers.
 class RecomputeCall {
  public:
   template <class Next, class... Args>
@@ -168,6 +173,7 @@ class RecomputeCall {
     for (const auto& tensor : tensors)
       if (!tensor.is_cpu()) call->device = tensor.device();
     call->random = random_states(call->device);
+    call->buffers = buffer_states(layers);
     call->autocast = AutocastState::of(call->device.type());
 
     auto shape = std::make_shared<std::optional<Result>>();

@@ -24,7 +24,8 @@ inline constexpr bool recomputes = requires { requires S::kRecomputes; };
 
 /// `Strategy`, with the activations of layers dropped after forward and computed again in backward. The strategy's own
 /// work stays outermost: parameters are gathered once for the second run and its backward.
-/// Results equal the strategy's bit for bit, with dropout too.
+/// Results equal the strategy's bit for bit, with dropout too, and with layers that change their buffers, such as batch
+/// norm's running statistics: after backward these are as after one run.
 template <ParallelStrategy Strategy>
 class Recompute {
   static_assert(!detail::recomputes<Strategy>, "Recompute<Recompute<S>>: once is enough, a layer is run again once");
