@@ -75,7 +75,8 @@ struct DataConfig {
 struct RunConfig {
   DataConfig data;
   ddpxx::GPTConfig model;
-  ddpxx::AdamWConfig optimizer;
+  /// With the values of minGPT, where they are not torch.optim.AdamW's.
+  ddpxx::AdamWConfig optimizer{.learning_rate = 3e-4, .weight_decay = 0.1, .beta2 = 0.95};
   ddpxx::TrainingConfig training;
   ddpxx::SnapshotConfig snapshot;
   StrategyConfig strategy;

@@ -71,7 +71,8 @@ std::vector<at::Tensor> values_after(const NamedTensors& tensors, const typename
   return values;
 }
 
-nlohmann::json options(const AdamWConfig& config) {
+template <WeightDecay kDecay>
+nlohmann::json options(const FusedAdamConfig<kDecay>& config) {
   return {{"lr", config.learning_rate},
           {"weight_decay", config.weight_decay},
           {"betas", {config.beta1, config.beta2}},
@@ -94,6 +95,14 @@ template <class Optimizer>
 Case make_case(const char* name, const char* kind, const typename Optimizer::Config& config) {
   return {{{"name", name}, {"kind", kind}, {"options", options(config)}},
           [config](const NamedTensors& tensors) { return values_after<Optimizer>(tensors, config); }};
+}
+
+/// One whose settings are the defaults of each language.
+template <class Optimizer>
+Case make_default_case(const char* kind) {
+  auto result = make_case<Optimizer>((std::string{kind} + " by default").c_str(), kind, {});
+  result.python["options"] = nlohmann::json::object();
+  return result;
 }
 
 /// The values of every case after the last step.
@@ -121,6 +130,9 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
                      {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .dampening = 0.3}),
       make_case<SGD>("SGD after Nesterov", "SGD",
                      {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true}),
+      make_default_case<AdamW>("AdamW"),
+      make_default_case<Adam>("Adam"),
+      make_default_case<SGD>("SGD"),
   };
   nlohmann::json list;
   for (const auto& one : cases) list.push_back(one.python);

@@ -65,7 +65,7 @@ TEST(FeaturesParity, FSDPInBFloat16CastsThemAsMixedPrecisionPolicyDoes) {
                        .grad_norm_clip = 0,
                        .save_dir = (folder / "run").string(),
                        .metrics = (folder / "metrics.jsonl").string()};
-    config.optimizer.learning_rate = 0.02;
+    config.optimizer = {.learning_rate = 0.02, .weight_decay = 0.1, .beta2 = 0.95};
     Train{group, std::make_shared<Network>(), std::make_shared<const Features>(), config}.fit();
   });
   const auto python = nlohmann::json::parse(run_python("features.py", {}));

@@ -115,7 +115,7 @@ class StrategyParity : public testing::Test {
                                                  .grad_norm_clip = run.clip,
                                                  .save_dir = folder / "run",
                                                  .metrics = folder / "metrics.jsonl"},
-                                    .optimizer = {.learning_rate = kLearningRate}};
+                                    .optimizer = {.learning_rate = kLearningRate, .weight_decay = 0.1, .beta2 = 0.95}};
       set(config, group.rank());
       const auto size = static_cast<std::int64_t>(static_cast<double>(text_->size()) * kTrainSplit);
       const auto samples = random_split({size, text_->size() - size}, kSeed)[0];

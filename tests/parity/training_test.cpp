@@ -52,11 +52,12 @@ class Parity : public testing::Test {
     training.max_epochs = 0;
     training.seed = kSeed;
     const auto samples = random_split({size, text_->size() - size}, kSeed)[0];
-    return Train{
-        group,
-        model(layout),
-        std::make_shared<const Text>(text_, samples),
-        {.batch_size = kGlobalBatch / group.size(), .training = training, .optimizer = {.learning_rate = 1e-3}}};
+    return Train{group,
+                 model(layout),
+                 std::make_shared<const Text>(text_, samples),
+                 {.batch_size = kGlobalBatch / group.size(),
+                  .training = training,
+                  .optimizer = {.learning_rate = 1e-3, .weight_decay = 0.1, .beta2 = 0.95}}};
   }
 
   /// Runs the reference from this model's initial weights.

@@ -19,23 +19,21 @@
 
 namespace ddpxx {
 
-/// Where weight decay acts: on the weight itself (AdamW), or through the gradient (Adam).
-enum class WeightDecay { decoupled, through_gradient };
-
 /// Adam over slices: one fused call per optimizer group, whatever the number of parameters.
+/// Errors  `config` for a slice of another group than `DecayGroup`'s.
 /// Source  Kingma and Ba 2014, arXiv:1412.6980; Loshchilov and Hutter 2017, arXiv:1711.05101. Steps agree with
 ///         torch.optim's fused implementation, which calls the same ATen operation.
 template <WeightDecay kDecay>
 class FusedAdam {
  public:
-  using Config = AdamWConfig;
+  using Config = FusedAdamConfig<kDecay>;
   static constexpr const char* kPythonName = kDecay == WeightDecay::decoupled ? "AdamW" : "Adam";
 
   FusedAdam(const Config& config, std::span<const Slice> slices)
       : config_{config}, moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {
     if (!slices.empty()) steps_ = at::zeros({}, slices.front().values.options().dtype(at::kFloat));
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      auto& group = groups_[static_cast<std::size_t>(slices[i].group)];
+      auto& group = groups_[index_of_group(slices[i])];
       group.values.push_back(slices[i].values);
       group.gradients.push_back(slices[i].gradients);
       group.means.push_back(moments_[0].slices[i]);

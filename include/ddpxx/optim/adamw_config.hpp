@@ -9,12 +9,16 @@
 
 namespace ddpxx {
 
-/// Defaults are minGPT's.
-struct AdamWConfig {
-  double learning_rate = 3e-4;
-  double weight_decay = 0.1;
+/// Where weight decay acts: on the weight itself (AdamW), or through the gradient (Adam).
+enum class WeightDecay { decoupled, through_gradient };
+
+/// Defaults are those of torch.optim.AdamW and torch.optim.Adam.
+template <WeightDecay kDecay>
+struct FusedAdamConfig {
+  double learning_rate = 1e-3;
+  double weight_decay = kDecay == WeightDecay::decoupled ? 0.01 : 0.0;
   double beta1 = 0.9;
-  double beta2 = 0.95;
+  double beta2 = 0.999;
   double epsilon = 1e-8;
   Schedule schedule = Schedule::constant;
   std::int64_t warmup_steps = 0;
@@ -23,20 +27,23 @@ struct AdamWConfig {
   double final_learning_rate = 0.0;
 
   static constexpr auto describe() {
+    using Config = FusedAdamConfig;
     return fields(
-        field<&AdamWConfig::learning_rate>("Peak step size", above(0.0)),
-        field<&AdamWConfig::weight_decay>("Decay of the weights that decay", at_least(0.0)),
-        field<&AdamWConfig::beta1>("Memory of the gradient's mean", between(0.0, 1.0)),
-        field<&AdamWConfig::beta2>("Memory of the gradient's square", between(0.0, 1.0)),
-        field<&AdamWConfig::epsilon>("Added to the denominator", at_least(0.0)),
-        field<&AdamWConfig::schedule>("How the step size goes on after warm-up"),
-        field<&AdamWConfig::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
-        field<&AdamWConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&AdamWConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0),
-                                         at_most(1.0)),
-        field<&AdamWConfig::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
+        field<&Config::learning_rate>("Peak step size", above(0.0)),
+        field<&Config::weight_decay>("Decay of the weights that decay", at_least(0.0)),
+        field<&Config::beta1>("Decay rate of the gradient's running mean", at_least(0.0), below(1.0)),
+        field<&Config::beta2>("Decay rate of the squared gradient's running mean", at_least(0.0), below(1.0)),
+        field<&Config::epsilon>("Added to the denominator", at_least(0.0)),
+        field<&Config::schedule>("How the step size goes on after warm-up"),
+        field<&Config::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
+        field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
+        field<&Config::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
+        field<&Config::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
   }
   std::vector<FieldError> check() const { return check_schedule(*this); }
 };
+
+using AdamWConfig = FusedAdamConfig<WeightDecay::decoupled>;
+using AdamConfig = FusedAdamConfig<WeightDecay::through_gradient>;
 
 }  // namespace ddpxx

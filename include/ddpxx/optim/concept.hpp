@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/schedule.hpp>
 
@@ -18,7 +20,19 @@ namespace ddpxx {
 /// The optimizer groups: weights that decay, and the rest.
 enum class DecayGroup : int { decay = 0, no_decay = 1 };
 
-/// One kind of optimizer state, such as the gradients' mean: a tensor per slice, laid out like the slice.
+/// The index of a slice's group, for an optimizer that has `DecayGroup`'s two.
+/// Errors  `config` for any other group.
+inline std::size_t index_of_group(const Slice& slice) {
+  if (slice.group != static_cast<int>(DecayGroup::decay) && slice.group != static_cast<int>(DecayGroup::no_decay))
+    throw Error{Errc::config, "a parameter was put into optimizer group " + std::to_string(slice.group) +
+                                  ", but this optimizer has the groups 0 (weights that decay) and 1 (the rest) only"};
+  return static_cast<std::size_t>(slice.group);
+}
+
+/// One kind of optimizer state, such as the gradients' mean. There is a tensor for each slice that the optimizer was
+/// built from, in the order of the slices: 1-D, contiguous, with one element for each element of the slice. Tensors of
+/// different slices may lie in different memories. Snapshots save and load state by these places, so that they refuse
+/// any other layout.
 struct Moment {
   std::string name;
   std::vector<at::Tensor> slices;
@@ -57,7 +71,7 @@ consteval bool explain_optimizer() {
       "changes nothing if found_inf is 1");
   static_assert(KeepsState<O>,
                 "optimizer: add `std::int64_t steps_done() const`, `std::span<const Moment> moments() "
-                "const` and `void resume_at(std::int64_t step)`");
+                "const`, each with one contiguous 1-D tensor for each slice, and `void resume_at(std::int64_t step)`");
   return true;
 }
 

@@ -26,7 +26,7 @@ class SGD {
   SGD(const Config& config, std::span<const Slice> slices) : config_{config} {
     if (config.momentum != 0.0) moments_.push_back(make_moment("momentum_buffer", slices));
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      auto& group = groups_[static_cast<std::size_t>(slices[i].group)];
+      auto& group = groups_[index_of_group(slices[i])];
       group.values.push_back(slices[i].values);
       group.gradients.push_back(slices[i].gradients);
       if (!moments_.empty()) group.momentum.push_back(moments_[0].slices[i]);
