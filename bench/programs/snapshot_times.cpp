@@ -74,7 +74,7 @@ class Model {
     for (const auto& segment : arena_.segments()) pieces_.push_back(segment.master);
   }
 
-  ddpxx::RunState state() const { return {{{"model.", &arena_, pieces_}}, {}}; }
+  ddpxx::RunState state() const { return {{ddpxx::values_part(arena_)}, {}}; }
   const std::vector<at::Tensor>& pieces() const noexcept { return pieces_; }
   std::size_t tensors() const noexcept { return arena_.size(); }
   /// Of all ranks.

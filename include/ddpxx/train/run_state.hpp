@@ -1,4 +1,4 @@
-// ddpxx/train/run_state.hpp — a run's state as a snapshot sees it: slices of values and moments, and what must match.
+// ddpxx/train/run_state.hpp — a run's state as a snapshot sees it: ranges of values and moments, and what must match.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
@@ -23,11 +25,20 @@
 
 namespace ddpxx {
 
+/// A range of an arena, or of memory laid out like one: 1-D and contiguous.
+struct StateRange {
+  std::int64_t begin = 0;  ///< In elements from the arena's begin.
+  at::Tensor values;
+
+  std::int64_t end() const { return begin + values.numel(); }
+};
+
 /// One kind of state, such as the values or a moment: where it lies, and what it is called in a snapshot.
 struct StatePart {
   std::string prefix;
   const Arena* arena;
-  std::vector<at::Tensor> pieces;  ///< One a segment: this rank's.
+  at::ScalarType type;             ///< Of its elements.
+  std::vector<StateRange> ranges;  ///< What this rank holds of it, in the arena's order.
 };
 
 /// All that a step changes, but for random numbers and the place in the data.
@@ -38,25 +49,47 @@ struct RunState {
   std::string optimizer = {};  ///< What torch.optim calls it; empty if it has no such one.
 };
 
-/// The state of a model and its optimizer, as pieces.
+/// The values of an arena's parameters, as the optimizer steps them.
+inline StatePart values_part(const Arena& arena) {
+  StatePart part{"model.", &arena, c10::typeMetaToScalarType(arena.options().dtype()), {}};
+  for (const auto& segment : arena.segments())
+    part.ranges.push_back({segment.begin + segment.size() / arena.pieces() * arena.piece(), segment.master});
+  return part;
+}
+
+/// A moment of the optimizer that steps the slices of `arena`.
+/// Errors  `config` for a moment that is not laid out like those slices: other elements would be saved and loaded.
+inline StatePart moment_part(const Arena& arena, const Moment& moment) {
+  const auto& slices = arena.slices();
+  const auto refuse = [&](const std::string& found) {
+    return Error{Errc::config, "the optimizer's state \"" + moment.name + "\" cannot be kept in snapshots: " + found +
+                                   "; a Moment has a tensor for each slice that the optimizer was built from, in the "
+                                   "order of the slices, 1-D, contiguous and with as many elements as the slice"};
+  };
+  if (moment.slices.size() != slices.size())
+    throw refuse(std::to_string(moment.slices.size()) + " tensors for " + std::to_string(slices.size()) + " slices");
+  StatePart part{"optimizer." + moment.name + ".", &arena, c10::typeMetaToScalarType(arena.options().dtype()), {}};
+  if (!slices.empty() && moment.slices.front().defined()) part.type = moment.slices.front().scalar_type();
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const auto& tensor = moment.slices[i];
+    const auto size = slices[i].end - slices[i].begin;
+    const auto name = "tensor " + std::to_string(i);
+    if (!tensor.defined()) throw refuse(name + " is undefined");
+    if (tensor.dim() != 1 || tensor.numel() != size || !tensor.is_contiguous() || tensor.scalar_type() != part.type)
+      throw refuse(name + " is " + c10::toString(tensor.scalar_type()) + " " + c10::str(tensor.sizes()) +
+                   (tensor.is_contiguous() ? "" : ", not contiguous") + ", where " + c10::toString(part.type) + " [" +
+                   std::to_string(size) + "] is needed");
+    part.ranges.push_back({slices[i].begin, tensor});
+  }
+  return part;
+}
+
+/// The state of a model and its optimizer.
+/// Errors  those of `moment_part`.
 inline std::vector<StatePart> state_parts(const Arena& trainable, const Arena& frozen,
                                           std::span<const Moment> moments) {
-  std::vector<StatePart> parts;
-  for (const auto* arena : {&trainable, &frozen}) {
-    parts.push_back({"model.", arena, {}});
-    for (const auto& segment : arena->segments()) parts.back().pieces.push_back(segment.master);
-  }
-  for (const auto& moment : moments) {
-    parts.push_back({"optimizer." + moment.name + ".", &trainable, {}});
-    std::size_t i = 0;
-    for (const auto& segment : trainable.segments()) {
-      // The slices of a segment follow each other in one memory: their whole is a view of it.
-      const auto first = i;
-      std::int64_t size = 0;
-      while (i < moment.slices.size() && size < segment.master.numel()) size += moment.slices[i++].numel();
-      parts.back().pieces.push_back(moment.slices[first].as_strided({size}, {1}));
-    }
-  }
+  std::vector<StatePart> parts{values_part(trainable), values_part(frozen)};
+  for (const auto& moment : moments) parts.push_back(moment_part(trainable, moment));
   return parts;
 }
 
@@ -66,22 +99,27 @@ namespace detail {
 /// with the place of its begin in the piece that holds it, from 0 to below 1.
 template <class Visit>
 void each_slice(const RunState& run, Visit&& visit) {
-  for (const auto& [prefix, arena, pieces] : run.parts)
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const auto& segment = arena->segments()[i];
+  for (const auto& [prefix, arena, type, ranges] : run.parts) {
+    auto first = ranges.begin();
+    for (const auto& entry : arena->entries()) {
+      if (entry.numel == 0) {
+        visit(StateSlice{prefix + entry.name, entry.shape, 0, at::empty({0}, arena->options().dtype(type))}, *arena,
+              0.0);
+        continue;
+      }
+      const auto& segment = arena->segments()[entry.segment];
       const auto size = segment.size() / arena->pieces();
-      const auto first = segment.begin + size * arena->piece();
-      for (auto e = segment.first; e < segment.last; ++e) {
-        const auto& entry = (*arena)[e];
-        const auto begin = std::max(first, entry.offset), end = std::min(first + size, entry.offset + entry.numel);
-        if (entry.numel == 0)
-          visit(StateSlice{prefix + entry.name, entry.shape, 0, pieces[i].narrow(0, 0, 0)}, *arena, 0.0);
-        else if (begin < end)
-          visit(StateSlice{prefix + entry.name, entry.shape, begin - entry.offset,
-                           pieces[i].narrow(0, begin - first, end - begin)},
-                *arena, static_cast<double>(begin - first) / static_cast<double>(size));
+      const auto piece = segment.begin + size * arena->piece();
+      while (first != ranges.end() && first->end() <= entry.offset) ++first;
+      for (auto range = first; range != ranges.end() && range->begin < entry.offset + entry.numel; ++range) {
+        const auto begin = std::max(range->begin, entry.offset);
+        const auto end = std::min(range->end(), entry.offset + entry.numel);
+        visit(StateSlice{prefix + entry.name, entry.shape, begin - entry.offset,
+                         range->values.narrow(0, begin - range->begin, end - begin)},
+              *arena, static_cast<double>(begin - piece) / static_cast<double>(size));
       }
     }
+  }
 }
 
 }  // namespace detail
@@ -144,9 +182,8 @@ inline void check_state(const RunState& run, const Manifest& snapshot) {
       differences += "\n  " + name + ": " + c10::toString(found->second.dtype) + " in the snapshot, " +
                      c10::toString(type) + " in the model";
   };
-  for (const auto& [prefix, arena, pieces] : run.parts)
-    for (const auto& entry : arena->entries())
-      check(prefix + entry.name, entry.shape, pieces[entry.segment].scalar_type());
+  for (const auto& part : run.parts)
+    for (const auto& entry : part.arena->entries()) check(part.prefix + entry.name, entry.shape, part.type);
   for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
   for (const auto& [name, tensor] : snapshot.tensors)
     if (!name.starts_with("random.") && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";

@@ -620,10 +620,7 @@ class Trainer {
 
   RunState state() const {
     RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), optimizer_.moments()), {}, name_in_python()};
-    if (average_) {
-      const std::span<const Moment> average{&average_->average(), 1};
-      state.parts.push_back(state_parts(strategy_.trainable(), Arena{}, average).back());
-    }
+    if (average_) state.parts.push_back(moment_part(strategy_.trainable(), average_->average()));
     for (const auto& buffer : model_->named_buffers())
       state.whole.emplace_back("model." + buffer.key(), buffer.value());
     if constexpr (requires { optimizer_.step_count(); })

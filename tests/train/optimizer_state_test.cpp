@@ -1,0 +1,174 @@
+// Which optimizer states snapshots keep: one tensor for each slice, wherever it lies; any other layout is refused.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/run_state.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kWidth = 6;
+
+/// Sample i is a row of numbers that depends on i only.
+struct Rows {
+  std::int64_t size() const { return 32; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto rows = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
+    const auto inputs = ((rows * 5 + at::arange(kWidth) * 3) % 13 - 6).to(at::kFloat) / 13;
+    return {inputs, inputs.square().sum(1), rows.size(0)};
+  }
+};
+
+struct Block : torch::nn::Module, Layer {
+  Block() {
+    weight = register_parameter("weight", at::randn({kWidth, kWidth}) / 3);
+    bias = register_parameter("bias", at::zeros({kWidth}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight, bias).tanh(); }
+  at::Tensor weight, bias;
+};
+struct Network : torch::nn::Module {
+  Network() {
+    for (int i = 0; i < 3; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>()));
+    out = register_parameter("out", at::randn({1, kWidth}) / 3);
+  }
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    const auto x = run(blocks, batch.inputs);
+    return {(at::linear(x, out).squeeze(1) - batch.targets).square().sum()};
+  }
+  std::vector<std::shared_ptr<Block>> blocks;
+  at::Tensor out;
+};
+
+/// Two optimizers in one: each steps every other slice, with a memory of its own for its moments.
+class Composed {
+ public:
+  using Config = SGDConfig;
+
+  Composed(const Config& config, std::span<const Slice> slices) {
+    for (std::size_t i = 0; i < slices.size(); ++i) own_[i % 2].push_back(slices[i]);
+    for (std::size_t k = 0; k < 2; ++k) parts_[k].emplace(momentum(config, k), own_[k]);
+    moments_.push_back({"momentum_buffer", {}});
+    for (std::size_t i = 0; i < slices.size(); ++i)
+      moments_[0].slices.push_back(parts_[i % 2]->moments()[0].slices[i / 2]);
+  }
+  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
+    for (auto& part : parts_) part->step(learning_rate, found_inf);
+  }
+  std::int64_t steps_done() const { return parts_[0]->steps_done(); }
+  std::span<const Moment> moments() const { return moments_; }
+  void resume_at(std::int64_t step) {
+    for (auto& part : parts_) part->resume_at(step);
+  }
+
+ private:
+  static Config momentum(Config config, std::size_t k) {
+    config.momentum = k == 0 ? 0.9 : 0.5;
+    return config;
+  }
+  std::vector<Slice> own_[2];
+  std::optional<SGD> parts_[2];
+  std::vector<Moment> moments_;
+};
+
+template <class S>
+class OptimizerState : public testing::Test {};
+using Strategies = testing::Types<FSDP, ZeRO1>;
+TYPED_TEST_SUITE(OptimizerState, Strategies);
+
+TYPED_TEST(OptimizerState, OfTwoOptimizersInOneComesBackBitForBit) {
+  const TemporaryFolder folder;
+  const auto train = [&](const char* place, std::int64_t steps) {
+    spawn_ranks(2, [&](Group& group) {
+      using Train = Trainer<Network, Rows, Composed, Float32, TypeParam>;
+      typename Train::Config config;
+      config.batch_size = 4;
+      config.training = {.max_steps = steps, .max_epochs = 0, .seed = 5, .save_dir = (folder / place).string()};
+      config.optimizer.learning_rate = 1e-2;
+      if constexpr (requires { config.strategy.unit_bytes; }) config.strategy.unit_bytes = 0;
+      if constexpr (requires { config.strategy.bucket_bytes; })
+        config.strategy.first_bucket_bytes = config.strategy.bucket_bytes = 128;
+      at::manual_seed(3);
+      Train{group, std::make_shared<Network>(), std::make_shared<const Rows>(), config}.fit();
+    });
+    return load_snapshot(folder / place).value();
+  };
+  const auto whole = train("whole", 10);
+  train("parts", 5);
+  const auto resumed = train("parts", 10);
+  ASSERT_EQ(resumed.tensors.size(), whole.tensors.size());
+  for (const auto& [name, tensor] : whole.tensors) EXPECT_TRUE(at::equal(resumed.tensors.at(name), tensor)) << name;
+}
+
+Arena two_slices() {
+  const auto leaf = [](std::int64_t size) { return at::ones({size}).requires_grad_(); };
+  return Arena{{{"a", leaf(16), 0, 0}, {"b", leaf(32), 0, 1}}};
+}
+std::string refusal(const std::function<std::vector<at::Tensor>(const Arena&)>& tensors) {
+  const auto arena = two_slices();
+  try {
+    moment_part(arena, {"rows", tensors(arena)});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(OptimizerStates, OfAnotherLayoutThanTheSlicesIsRefused) {
+  const auto options = at::TensorOptions{at::kFloat};
+  EXPECT_THAT(
+      refusal([&](const Arena&) { return std::vector{at::zeros({48}, options)}; }),
+      testing::AllOf(testing::StartsWith("the optimizer's state \"rows\" cannot be kept in snapshots: 1 tensors "
+                                         "for 2 slices; a Moment has a tensor for each slice"),
+                     HasSubstr("with as many elements as the slice")));
+  EXPECT_THAT(refusal([&](const Arena&) {
+                return std::vector{at::zeros({16}, options), at::zeros({8}, options)};
+              }),
+              HasSubstr("tensor 1 is Float [8], where Float [32] is needed"));
+  EXPECT_THAT(refusal([&](const Arena&) {
+                return std::vector{at::zeros({4, 4}, options), at::zeros({32}, options)};
+              }),
+              HasSubstr("tensor 0 is Float [4, 4], where Float [16] is needed"));
+  EXPECT_THAT(refusal([&](const Arena&) {
+                return std::vector{at::zeros({16}, options), at::zeros({64}, options).slice(0, 0, 64, 2)};
+              }),
+              HasSubstr("tensor 1 is Float [32], not contiguous, where Float [32] is needed"));
+  EXPECT_THAT(refusal([&](const Arena&) {
+                return std::vector{at::zeros({16}, options), at::Tensor{}};
+              }),
+              HasSubstr("tensor 1 is undefined"));
+  EXPECT_THAT(refusal([&](const Arena&) {
+                return std::vector{at::zeros({16}, options), at::zeros({32}, at::kDouble)};
+              }),
+              HasSubstr("tensor 1 is Double [32], where Float [32] is needed"));
+}
+
+}  // namespace
+}  // namespace ddpxx
