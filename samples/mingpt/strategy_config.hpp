@@ -73,8 +73,10 @@ struct StrategyConfig {
         field<&StrategyConfig::check_calls>("fsdp, hsdp: compare layers with the other ranks before each gather",
                                             Resume::free),
         field<&StrategyConfig::shard_size>("hsdp: ranks that share a copy of the model; 0 takes those of a node",
-                                           at_least(0), Unit::ranks, Resume::free),
-        field<&StrategyConfig::replicas>("dp: copies of the model; 0 takes all GPUs", at_least(0), Resume::free));
+                                           at_least(0), at_most(ddpxx::HSDPConfig::kMaxShardSize), Unit::ranks,
+                                           Resume::free),
+        field<&StrategyConfig::replicas>("dp: copies of the model; 0 takes all GPUs", at_least(0),
+                                         at_most(ddpxx::DataParallelConfig::kMaxReplicas), Resume::free));
   }
   std::vector<ddpxx::FieldError> check() const {
     auto errors = fsdp().check();

@@ -89,7 +89,6 @@ struct Offloaded : Way<2, FSDP> {
   static void set(Train::Config& config) { config.strategy.offload = Offload::cpu; }
 };
 struct InOneProcess : Way<1, DataParallel> {
-  static constexpr double kDropout = 0;  // its replicas draw from one generator, in any order
   static void set(Train::Config& config) { config.strategy.replicas = 2; }
 };
 struct InSixteenBits : Way<2, ZeRO2, AdamW, LowPrecision<>> {};

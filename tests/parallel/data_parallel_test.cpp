@@ -1,5 +1,6 @@
 // What the replicas of one process share with the model they are copies of.
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -99,20 +100,54 @@ TEST(DataParallel, ReplicasComputeInTheTypeThatAutocastHasBeenGiven) {
   }
 }
 
-TEST(DataParallel, OnACpuRefusesToRunALayerOfAReplicaAgain) {
-  Group alone;
-  Net net;
-  FlatModel flat{net};
-  const RecomputeConfig every_other{.policy = RecomputeConfig::Policy::every, .count = 2};
-  Recompute<DataParallel> strategy{{.strategy = {.replicas = 2}, .recompute = every_other}, alone};
-  strategy.attach(flat);
-  try {
-    backward(strategy, net);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_THAT(error.what(), testing::StartsWith("the replicas of DataParallel draw from one generator on a CPU"));
+/// Drops out, and keeps what it has dropped.
+struct Dropping : torch::nn::Cloneable<Dropping>, Layer {
+  Dropping() { reset(); }
+  void reset() override { weight = register_parameter("weight", at::full({64, 64}, 0.1)); }
+  at::Tensor forward(const at::Tensor& x) { return at::dropout(at::matmul(x, weight), 0.5, is_training()); }
+  at::Tensor weight;
+};
+struct DroppingNet : torch::nn::Cloneable<DroppingNet> {
+  DroppingNet() { reset(); }
+  void reset() override { layer = register_module("layer", std::make_shared<Dropping>()); }
+  template <class Run>
+  at::Tensor forward(Run& run, const Batch& batch) {
+    return run(*layer, run(*layer, batch.inputs)).square().sum();
   }
+  std::shared_ptr<Dropping> layer;
+};
+
+template <class Strategy>
+at::Tensor gradient_of_dropping(const typename Strategy::Config& config) {
+  Group alone;
+  DroppingNet net;
+  FlatModel flat{net};
+  Strategy strategy{config, alone};
+  strategy.attach(flat);
+  at::manual_seed(3);
+  strategy.begin_backward(Sync::now);
+  const Batch batch{at::ones({64, 64}), at::zeros({64}), 64};
+  strategy.forward(net, batch, [](auto& model, auto& run, const auto& part) { return model.forward(run, part); })
+      .backward();
+  strategy.finish_backward();
+  return strategy.trainable()[0].gradient.clone();
+}
+
+TEST(DataParallel, DropoutOnACpuRepeatsAndIsTheSameInALayerThatIsRunAgain) {
+  const auto first = gradient_of_dropping<DataParallel>({.replicas = 4});
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(at::equal(gradient_of_dropping<DataParallel>({.replicas = 4}), first)) << i;
+  EXPECT_TRUE(at::equal(gradient_of_dropping<Recompute<DataParallel>>({.strategy = {.replicas = 4}}), first));
+}
+
+TEST(DataParallel, RefusesReplicasWithoutNumberBeforeItMakesOne) {
+  for (const std::int64_t replicas : {std::int64_t{-1}, std::int64_t{257}, std::int64_t{1} << 40}) try {
+      Group alone;
+      const DataParallel strategy{{.replicas = replicas}, alone};
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_EQ(error.what(), "strategy dp: replicas=" + std::to_string(replicas) + " is not between 0 and 256");
+    }
 }
 
 }  // namespace

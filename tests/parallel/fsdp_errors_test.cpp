@@ -130,7 +130,7 @@ Error error_of_attach(int world_size, const typename Strategy::Config& config) {
 }
 
 TEST(ShardSize, MustDivideTheWorld) {
-  for (const int size : {2, 4}) {
+  for (const std::int64_t size : {std::int64_t{2}, std::int64_t{4}, std::int64_t{1} << 40}) {
     const auto error = error_of_attach<HSDP>(3, {.shard_size = size, .fsdp = {}});
     EXPECT_EQ(error.code(), Errc::config);
     for (const char* rank : {"rank 0: ", "rank 1: ", "rank 2: "})

@@ -29,19 +29,28 @@ namespace ddpxx {
 
 /// One process drives several devices: the model is copied to each, every batch is cut into as many parts, threads run
 /// them forward at the same time, and the gradients are added up on the first. On a CPU the replicas are copies beside
-/// each other. DDP is faster: it has no copy of all parameters every step, no thread that waits for another, and it
-/// leaves the machine; this is for scripts that must stay one process. Random numbers on a CPU are drawn from one
-/// generator by all replicas, so dropout is not repeatable there.
-/// Errors  `config` in a group of more than one rank, and for a model that cannot be cloned.
+/// each other and run one after the other: all draw random numbers from the CPU's one generator, and only a fixed order
+/// makes dropout repeat. DDP is faster: it has no copy of all parameters every step, no thread that waits for another,
+/// and it leaves the machine; this is for scripts that must stay one process.
+/// Errors  `config` in a group of more than one rank, for a model that cannot be cloned, and for more replicas than
+///         kMaxReplicas or than there are GPUs.
 class DataParallel {
  public:
   using Config = DataParallelConfig;
 
   DataParallel(const Config& config, Group& group) : config_{config} {
+    check(config);
     if (group.size() > 1)
       throw Error{Errc::config, "strategy dp runs one process on all devices, but this group has " +
                                     std::to_string(group.size()) + "; choose ddp, or start one process"};
   }
+  /// What the constructor refuses of a config, for whoever asks before there is a group.
+  static void check(const Config& config) {
+    if (config.replicas < 0 || config.replicas > Config::kMaxReplicas)
+      throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config.replicas) + " is not between 0 and " +
+                                    std::to_string(Config::kMaxReplicas)};
+  }
+
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
@@ -80,31 +89,21 @@ class DataParallel {
     if (parts.size() == 1) return compute(model, run, batch);
 
     std::vector<at::Tensor> losses(parts.size());
-    std::vector<std::exception_ptr> failures(parts.size());
-    const at::ThreadLocalState state;
-    std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < parts.size(); ++i)
-      threads.emplace_back([&, i] {
-        try {
-          const at::ThreadLocalStateGuard same_state{state};
-          at::set_num_threads(1);
-          auto& replica = *replicas_[i - 1];
-          auto& copy = dynamic_cast<Model&>(*replica.model);
-          copy.train(model.is_training());
-          auto own_run = runner();
-          losses[i] = compute(copy, own_run, parts[i].to(replica.trainable.options().device()));
-        } catch (...) {
-          failures[i] = std::current_exception();
-        }
-      });
-    try {
-      losses[0] = compute(model, run, parts[0]);
-    } catch (...) {
-      failures[0] = std::current_exception();
-    }
-    for (auto& thread : threads) thread.join();
-    for (const auto& failure : failures)
-      if (failure) std::rethrow_exception(failure);
+    const auto compute_part = [&](std::size_t i) {
+      if (i == 0) {
+        losses[0] = compute(model, run, parts[0]);
+        return;
+      }
+      auto& replica = *replicas_[i - 1];
+      auto& copy = dynamic_cast<Model&>(*replica.model);
+      copy.train(model.is_training());
+      auto own_run = runner();
+      losses[i] = compute(copy, own_run, parts[i].to(replica.trainable.options().device()));
+    };
+    if (trainable_.options().device().is_cpu())
+      for (std::size_t i = 0; i < parts.size(); ++i) compute_part(i);
+    else
+      run_at_once(parts.size(), compute_part);
     auto loss = losses[0];
     for (std::size_t i = 1; i < losses.size(); ++i) loss = loss + losses[i].to(loss.device());
     return loss;
@@ -135,9 +134,6 @@ class DataParallel {
   }
   void settle() {}
 
-  /// Whether replicas take random numbers from each other.
-  bool draws_from_one_generator() const { return !replicas_.empty() && trainable_.options().device().is_cpu(); }
-
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
@@ -161,10 +157,38 @@ class DataParallel {
     GradientHooks hooks;
   };
 
+  /// Calls `body(i)` for every i below `count`: the first on this thread, each other on a thread of its own.
+  template <class Body>
+  static void run_at_once(std::size_t count, const Body& body) {
+    std::vector<std::exception_ptr> failures(count);
+    const auto run = [&](std::size_t i) {
+      try {
+        body(i);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    };
+    const at::ThreadLocalState state;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < count; ++i)
+      threads.emplace_back([&, i] {
+        const at::ThreadLocalStateGuard same_state{state};
+        at::set_num_threads(1);
+        run(i);
+      });
+    run(0);
+    for (auto& thread : threads) thread.join();
+    for (const auto& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+  }
+
   std::vector<at::Device> other_devices(at::Device first) const {
+    const std::int64_t gpus = first.is_cuda() ? at::detail::getCUDAHooks().deviceCount() : 0;
+    if (first.is_cuda() && config_.replicas > gpus)
+      throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config_.replicas) + ", but there are " +
+                                    std::to_string(gpus) + " GPUs"};
     std::vector<at::Device> devices;
-    const auto count = first.is_cuda() && config_.replicas == 0 ? at::detail::getCUDAHooks().deviceCount()
-                                                                : static_cast<int>(config_.replicas);
+    const auto count = first.is_cuda() && config_.replicas == 0 ? gpus : config_.replicas;
     for (int i = 0; std::ssize(devices) + 1 < count; ++i)
       if (!first.is_cuda() || i != first.index())
         devices.push_back(first.is_cuda() ? at::Device{at::kCUDA, static_cast<c10::DeviceIndex>(i)} : first);

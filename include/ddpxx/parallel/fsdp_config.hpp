@@ -71,12 +71,14 @@ inline std::int64_t shard_size_for(std::int64_t ranks_of_a_node, std::int64_t wo
 }
 
 struct HSDPConfig {
+  static constexpr std::int64_t kMaxShardSize = std::int64_t{1} << 20;
+
   std::int64_t shard_size = 0;
   FSDPConfig fsdp;
 
   static constexpr auto describe() {
-    return fields(
-        field<&HSDPConfig::shard_size>("Ranks that share one copy of the model; 0 takes all of them", at_least(0)));
+    return fields(field<&HSDPConfig::shard_size>("Ranks that share one copy of the model; 0 takes all of them",
+                                                 at_least(0), at_most(kMaxShardSize)));
   }
 };
 

@@ -14,17 +14,21 @@ namespace detail {
 class ShardGrid {
  public:
   ShardGrid(std::int64_t shard_size, Group& group)
-      : size_{shard_size == 0 ? group.size() : static_cast<int>(shard_size)},
+      : size_{checked(shard_size, group)},
         row_{make(group, size_, Axis::row)},
         column_{make(group, size_, Axis::column)} {}
 
  protected:
   enum class Axis { row, column };
 
-  static Group make(Group& group, int size, Axis axis) {
-    if (size > group.size() || group.size() % size != 0)
-      throw Error{Errc::config, "shard_size=" + std::to_string(size) + " does not divide the world of " +
+  static int checked(std::int64_t shard_size, const Group& group) {
+    if (shard_size == 0) return group.size();
+    if (shard_size < 0 || shard_size > group.size() || group.size() % shard_size != 0)
+      throw Error{Errc::config, "shard_size=" + std::to_string(shard_size) + " does not divide the world of " +
                                     std::to_string(group.size()) + " ranks: choose a divisor"};
+    return static_cast<int>(shard_size);
+  }
+  static Group make(Group& group, int size, Axis axis) {
     const int row = group.rank() / size, column = group.rank() % size;
     return axis == Axis::row ? group.part(row, column, size) : group.part(column, row, group.size() / size);
   }

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/recompute.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/recompute_config.hpp>
@@ -62,11 +61,6 @@ class Recompute {
   template <class Next, class... Args>
   auto around(Layers layers, Next&& next, Args&&... args) {
     if (!chosen(layers)) return strategy_.around(layers, std::forward<Next>(next), std::forward<Args>(args)...);
-    if constexpr (requires { strategy_.draws_from_one_generator(); })
-      if (at::GradMode::is_enabled() && strategy_.draws_from_one_generator())
-        throw Error{Errc::config,
-                    "the replicas of DataParallel draw from one generator on a CPU, so that a layer that is run again "
-                    "could not draw the same: set recompute=none, or choose ddp"};
     return strategy_.around(
         layers,
         [this, layers, next = std::forward<Next>(next)](auto&&... inputs) mutable {
