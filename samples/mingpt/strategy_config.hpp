@@ -46,6 +46,7 @@ struct StrategyConfig {
             .reshard_after_forward = reshard_after_forward,
             .reduce_each_backward = reduce_each_backward,
             .offload = offload,
+            .whole_at_end = false,  // text is generated from gathered parameters, then the program ends
             .check_calls = check_calls};
   }
   ddpxx::HSDPConfig hsdp() const { return {.shard_size = shard_size, .fsdp = fsdp()}; }

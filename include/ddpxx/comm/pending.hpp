@@ -42,6 +42,9 @@ class [[nodiscard]] Pending {
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
+  /// Whether it was started and not yet waited for.
+  bool under_way() const noexcept { return static_cast<bool>(work_); }
+
   /// Waits until the result may be used (on a GPU: orders the current stream after it). A second call does nothing.
   /// Errors  `peer`, naming op, bytes and rank.
   void wait() {

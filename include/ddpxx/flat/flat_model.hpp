@@ -15,6 +15,7 @@
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/formats.hpp>
+#include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/flat/layer.hpp>
 
 namespace ddpxx {
@@ -27,7 +28,8 @@ using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 /// Inside a unit its formats, inside a format its groups,
 /// inside a group the parameters, last registered first. Gradients arrive in about this order.
 /// Frozen parameters (requires_grad false) are listed apart. A strategy decides what of this it holds in which memory.
-/// Errors  `config` if nothing can be trained, a layer lies inside a layer, or another trainer holds the model already.
+/// Errors  `config` if nothing can be trained, a layer lies inside a layer, another trainer holds the model already, or
+///         a trainer has ended without making the model whole.
 class FlatModel {
  public:
   /// The unit of all that belongs to no layer; layers count from 1 in order of registration.
@@ -49,6 +51,9 @@ class FlatModel {
     for (const auto& parameter : trainable_)
       if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) != nullptr)
         throw Error{Errc::config, "a trainer holds this model already: end that one first, or train a copy"};
+    for (const auto* list : {&trainable_, &frozen_})
+      for (const auto& parameter : *list)
+        if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
     for (auto* list : {&trainable_, &frozen_}) {
       std::reverse(list->begin(), list->end());
       // What the root registers behind its layers, such as a head, it uses behind them: those gradients come first.

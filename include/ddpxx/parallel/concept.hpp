@@ -60,7 +60,10 @@ concept SumsOverShards = requires(const S& s, at::Tensor value) {
 template <class S>
 concept AssemblesPieces = requires(const S& s, at::Tensor whole, const at::Tensor& piece) { s.assemble(whole, piece); };
 template <class S>
-concept GathersParameters = requires(S s) { s.gathered(); };
+concept GathersParameters = requires(S s) {
+  s.gathered();
+  s.make_whole();
+};
 
 /// What steps the slices of a segment of `trainable()`.
 using StepSegment = std::function<void(std::size_t segment)>;
@@ -102,7 +105,9 @@ consteval bool explain_strategy() {
   static_assert(AssemblesPieces<S>,
                 "strategy: add `void assemble(at::Tensor whole, const at::Tensor& piece) const`, which fills a segment "
                 "from all ranks' pieces of it");
-  static_assert(GathersParameters<S>, "strategy: add `auto gathered()`, a scope in which all parameters are whole");
+  static_assert(GathersParameters<S>,
+                "strategy: add `auto gathered()`, a scope in which all parameters are whole, and `void make_whole()`, "
+                "after which they stay so, on every rank the same, until the next step");
   return true;
 }
 

@@ -137,6 +137,7 @@ class DataParallel {
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
+  void make_whole() {}
   /// The layers of each replica but the first, in the order of the model's own.
   std::vector<std::vector<const Layer*>> layers_of_replicas() const {
     std::vector<std::vector<const Layer*>> all;

@@ -124,6 +124,11 @@ class DDPWith {
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
+  /// Where the hook lets the ranks' models differ for a time, all get rank 0's, which snapshots hold as well.
+  /// Ranks   Collective then.
+  void make_whole() {
+    if constexpr (requires { Hook::kRanksDrift; }) give_model(0);
+  }
 
   Hook& hook() noexcept { return hook_; }
   /// There where the hook lets the ranks' models differ for a time.

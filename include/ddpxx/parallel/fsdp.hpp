@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
 #include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/flat/tensors_in.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/call_order.hpp>
@@ -47,6 +49,22 @@ class FSDP {
       : config_{config}, shards_{&shards}, replicas_{replicas} {}
   FSDP(const FSDP&) = delete;
   FSDP& operator=(const FSDP&) = delete;
+  /// Does not communicate. Parameters that are in shards then lose their values, and say so when they are used; where
+  /// this rank holds the only shard, they are made whole.
+  ~FSDP() {
+    for (auto* arena : {&trainable_, &frozen_})
+      for (const auto& segment : arena->segments()) {
+        const auto& unit = units_[static_cast<std::size_t>(segment.unit)];
+        if (segment.values.storage().nbytes() > 0 && !unit.pending()) continue;
+        try {
+          if (arena->pieces() == 1)
+            restore(segment);
+          else
+            make_hollow(*arena, segment);
+        } catch (...) {  // no memory: the parameters' storage is empty then
+        }
+      }
+  }
 
   /// Before attach(), instead of a step after backward: see StepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
@@ -165,7 +183,10 @@ class FSDP {
     let_go();
     in_backward_ = false;
   }
-  void finish_step() {}
+  /// What was whole before the step is not up to date any more.
+  void finish_step() {
+    for (auto& unit : units_) unit.release();
+  }
   /// Frees what was gathered ahead and not used.
   void settle() {
     for (auto& unit : units_)
@@ -188,6 +209,14 @@ class FSDP {
   /// Everything whole, for generation and export; what it has gathered is released with the scope.
   /// Ranks   Collective.
   auto gathered() { return Gathered{*this}; }
+
+  /// Everything whole until the next step, unless whole_at_end says otherwise.
+  /// Ranks   Collective.
+  void make_whole() {
+    settle();
+    if (!config_.whole_at_end) return;
+    for (auto& unit : units_) unit.gather();
+  }
 
   /// How many layers of so many bytes one unit has.
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes) {
@@ -222,6 +251,13 @@ class FSDP {
     FSDP* fsdp_;
     std::vector<std::size_t> here_;
   };
+
+  /// Fills a segment's values from this rank's piece, which is all of it.
+  void restore(const Segment& segment) {
+    const c10::NoGradGuard no_grad;
+    pool_.lend(segment.values);
+    segment.values.copy_(segment.master);
+  }
 
   void make_small_group() {
     const auto ranks = config_.ranks_after_forward();

@@ -25,6 +25,7 @@ struct FSDPConfig {
   bool reduce_each_backward = true;
   Offload offload = Offload::none;
   bool broadcast_buffers = true;
+  bool whole_at_end = true;
   bool check_calls = false;
 
   /// Over how many ranks a layer is sharded between forward and backward: 0 over all of them, 1 not at all.
@@ -53,6 +54,10 @@ struct FSDPConfig {
         field<&FSDPConfig::offload>("Keep shards and optimizer state in the memory of the CPU, and step there",
                                     Resume::free),
         field<&FSDPConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free),
+        field<&FSDPConfig::whole_at_end>(
+            "Give every rank the whole model when training ends; false leaves it in shards, for a model that does not "
+            "fit one device",
+            Resume::free),
         field<&FSDPConfig::check_calls>("Before each gather, compare with the other ranks which layer it is for: slow",
                                         Resume::free));
   }

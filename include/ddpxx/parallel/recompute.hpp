@@ -101,6 +101,7 @@ class Recompute {
   at::Tensor sum_over_shards(at::Tensor value) const { return strategy_.sum_over_shards(std::move(value)); }
   void assemble(at::Tensor whole, const at::Tensor& piece) const { strategy_.assemble(std::move(whole), piece); }
   auto gathered() { return strategy_.gathered(); }
+  void make_whole() { strategy_.make_whole(); }
   /// What is recomputed around; for Join, which must be told of it.
   Strategy& strategy() noexcept { return strategy_; }
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes)

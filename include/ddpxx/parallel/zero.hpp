@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <optional>
 #include <span>
@@ -16,6 +17,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
 #include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
@@ -42,6 +44,23 @@ class ZeRO {
   ZeRO(const Config& config, Group& group) : config_{config}, group_{&group} {}
   ZeRO(const ZeRO&) = delete;
   ZeRO& operator=(const ZeRO&) = delete;
+  /// Starts no collective. Waits for the parameters that the last step has sent, unless an exception is ending the
+  /// scope: then parameters that have not arrived lose their values, and say so when they are used.
+  ~ZeRO() {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
+    for (std::size_t i = 0; i < gathers_.size(); ++i) {
+      if (!gathers_[i].under_way()) continue;
+      if (unwinding) {
+        lose(i);
+        continue;
+      }
+      try {
+        gathers_[i].wait();
+      } catch (...) {
+        lose(i);
+      }
+    }
+  }
 
   /// Before attach(), instead of a step after backward: see StepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
@@ -149,12 +168,22 @@ class ZeRO {
     settle();
     return std::monostate{};
   }
+  void make_whole() { settle(); }
   /// Waits until the parameters that the last step has sent are there.
   void settle() {
     for (auto& gather : gathers_) gather.wait();
   }
 
  private:
+  /// The values of a segment cannot be had any more.
+  void lose(std::size_t segment) noexcept {
+    try {
+      make_hollow(trainable_, trainable_.segments()[segment]);
+    } catch (...) {  // no memory for the sentence: the storage is empty then
+      BufferPool::release(trainable_.segments()[segment].values);
+    }
+  }
+
   SteppedSegments* stepped() { return stepped_ ? &*stepped_ : nullptr; }
 
   /// Under the null layer stands what belongs to none.
@@ -244,6 +273,7 @@ class ZeRO {
   std::vector<Arriving> arriving_;
   std::vector<bool> arrived_;  ///< In this backward pass,
   std::vector<bool> used_;     ///< and in any of this step.
+  int exceptions_ = std::uncaught_exceptions();
   bool in_backward_ = false;
   bool refused_ = false;  ///< This step ends in an error: nothing more is stepped.
   std::size_t next_ = 0;

@@ -153,7 +153,7 @@ class Trainer {
       throw;
     }
     checkpoints_.reset();
-    strategy_.settle();
+    finish();
     if (report_) report_->end();
   }
 
@@ -164,6 +164,11 @@ class Trainer {
     if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
     return mean_validation_loss();
   }
+
+  /// Ends a loop of step(): every rank's model is whole then, with the values of the last step. fit() does so itself.
+  /// A trainer that keeps parameters in shards and ends without this leaves a model that throws where it is used.
+  /// Ranks   Collective.
+  void finish() { strategy_.make_whole(); }
 
   std::int64_t steps_done() const noexcept { return step_; }
   Model& model() noexcept { return *model_; }

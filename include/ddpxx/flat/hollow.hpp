@@ -1,0 +1,52 @@
+// ddpxx/flat/hollow.hpp — parameters without values, which say so when they are used.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <ddpxx/flat/arena.hpp>
+
+namespace ddpxx {
+
+/// Whether a tensor has elements, but no memory for them.
+inline bool is_hollow(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return false;
+  if (tensor.storage().nbytes() == 0) return true;
+  try {
+    static_cast<void>(tensor.const_data_ptr());
+    return false;
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+/// What to do about a parameter without values, for an error about it.
+inline std::string hollow_sentence(const std::string& name) {
+  return "parameter \"" + name +
+         "\" has no values on this rank: the trainer that held it ended before it made the model whole. Call "
+         "Trainer::finish() on every rank before the trainer ends, or build the model anew and load a snapshot";
+}
+
+/// Takes the values of a segment's parameters away for good: whatever reads or writes one of them throws a c10::Error
+/// with `hollow_sentence`.
+inline void make_hollow(const Arena& arena, const Segment& segment) {
+  const c10::NoGradGuard no_grad;
+  for (auto i = segment.first; i < segment.last; ++i) {
+    const auto& entry = arena[i];
+    auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), entry.parameter.nbytes(),
+                                                         at::DataPtr{nullptr, entry.parameter.device()},
+                                                         /*allocator=*/nullptr, /*resizable=*/false);
+    auto hollow = at::empty({0}, entry.parameter.options().requires_grad(false));
+    hollow.set_(c10::Storage{storage}, 0, entry.shape);
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(hollow_sentence(entry.name));
+    at::Tensor{entry.parameter}.set_data(hollow);
+  }
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,303 @@
+// A model after its trainer: whole and the same on every rank, or a sentence for each use.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/post_local_sgd.hpp>
+#include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kWidth = 8;
+
+/// Sample i is a row of numbers that depends on i only.
+struct Rows {
+  std::int64_t size() const { return 64; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto rows = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
+    const auto inputs = ((rows * 5 + at::arange(kWidth) * 3) % 13 - 6).to(at::kFloat) / 13;
+    return {inputs, inputs.square().sum(1), rows.size(0)};
+  }
+};
+
+struct Block : torch::nn::Cloneable<Block>, Layer {
+  Block() { reset(); }
+  void reset() override { weight = register_parameter("weight", at::randn({kWidth, kWidth}) / 3); }
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight).tanh(); }
+  at::Tensor weight;
+};
+struct Network : torch::nn::Cloneable<Network> {
+  Network() { reset(); }
+  void reset() override {
+    blocks.clear();
+    for (int i = 0; i < 2; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>()));
+    frozen = register_parameter("frozen", at::randn({kWidth, kWidth}), /*requires_grad=*/false);
+    out = register_parameter("out", at::randn({1, kWidth}) / 3);
+  }
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    if (forwards_left-- == 0) throw std::runtime_error{"forward fails"};
+    auto x = at::linear(batch.inputs, frozen);
+    for (const auto& block : blocks) x = run(*block, x);
+    return {(at::linear(x, out).squeeze(1) - batch.targets).square().sum()};
+  }
+  std::vector<std::shared_ptr<Block>> blocks;
+  at::Tensor frozen, out;
+  int forwards_left = -1;
+};
+
+std::shared_ptr<Network> make_model() {
+  at::manual_seed(3);
+  return std::make_shared<Network>();
+}
+
+template <class S>
+using Train = Trainer<Network, Rows, AdamW, Float32, S>;
+
+template <class S>
+typename Train<S>::Config make_config(const Group& group, std::int64_t steps) {
+  typename Train<S>::Config config;
+  config.batch_size = 8 / group.size();
+  config.training = {.max_steps = steps, .max_epochs = 0, .seed = 5, .grad_norm_clip = 0};
+  config.optimizer.learning_rate = 1e-2;
+  if constexpr (requires { config.strategy.replicas; }) config.strategy.replicas = 2;
+  if constexpr (requires { config.strategy.unit_bytes; }) config.strategy.unit_bytes = 0;
+  if constexpr (requires { config.strategy.hook.period; }) config.strategy.hook = {.start_step = 1, .period = 4};
+  return config;
+}
+
+using Values = std::map<std::string, at::Tensor>;
+Values values_of(const torch::nn::Module& model) {
+  Values values;
+  for (const auto& item : model.named_parameters()) values.emplace(item.key(), item.value().detach().clone());
+  return values;
+}
+void expect_equal(const Values& got, const Values& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
+}
+/// Every rank has rank 0's values.
+void expect_same_on_all_ranks(const Values& values, const Group& group) {
+  for (const auto& [name, tensor] : values) {
+    auto first = tensor.clone();
+    broadcast(first, group);
+    EXPECT_TRUE(at::equal(first, tensor)) << name << " on rank " << group.rank();
+  }
+}
+/// What another trainer makes of the model in a step.
+void expect_trainable(const std::shared_ptr<Network>& model, Group& group) {
+  const auto before = values_of(*model);
+  {
+    Train<DDP> next{group, model, std::make_shared<const Rows>(), make_config<DDP>(group, 1)};
+    next.step();
+  }
+  EXPECT_FALSE(at::equal(model->out, before.at("out")));
+}
+
+template <class S>
+class EndOfTrainer : public testing::Test {
+ protected:
+  static constexpr bool kAlone = std::is_same_v<S, SingleDevice> || std::is_same_v<S, DataParallel>;
+  static constexpr int kRanks = kAlone ? 1 : 2;
+  /// Between averages the ranks have different models, as they should.
+  static constexpr bool kDrifts = std::is_same_v<S, DDPWith<PostLocalSGD>>;
+  static constexpr bool kSharded = requires(S& strategy) { strategy.take_call_hash(); };
+};
+using Strategies = testing::Types<SingleDevice, DataParallel, DDP, ZeRO1, ZeRO2, FSDP, HSDP, Recompute<FSDP>,
+                                  StepInBackward<ZeRO1>, StepInBackward<FSDP>, DDPWith<PostLocalSGD>>;
+TYPED_TEST_SUITE(EndOfTrainer, Strategies);
+
+TYPED_TEST(EndOfTrainer, AfterFitEveryRankHasTheModelOfTheSnapshot) {
+  const TemporaryFolder folder;
+  spawn_ranks(this->kRanks, [&](Group& group) {
+    const auto model = make_model();
+    {
+      auto config = make_config<TypeParam>(group, 4);
+      config.training.save_dir = (folder / "run").string();
+      config.training.ema_decay = 0.9;
+      config.training.eval_every = 2;
+      Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), config, std::make_shared<const Rows>()};
+      trainer.fit();
+      trainer.fit();  // nothing is left to do
+    }
+    const auto values = values_of(*model);
+    const auto snapshot = load_snapshot(folder / "run").value();
+    for (const auto& [name, tensor] : values)
+      EXPECT_TRUE(at::equal(tensor, snapshot.tensors.at("model." + name))) << name << " on rank " << group.rank();
+    std::stringstream file;
+    torch::save(model, file);
+    auto loaded = std::make_shared<Network>();
+    torch::load(loaded, file);
+    expect_equal(values_of(*loaded), values);
+    expect_trainable(model, group);
+  });
+}
+
+TYPED_TEST(EndOfTrainer, FinishEndsALoopOfStepsAndMayBeFollowedByMore) {
+  spawn_ranks(this->kRanks, [&](Group& group) {
+    const auto run = [&](bool finish_between) {
+      const auto model = make_model();
+      Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
+      for (int step = 0; step < 4; ++step) {
+        trainer.step();
+        if (!finish_between) continue;
+        trainer.finish();
+        expect_same_on_all_ranks(values_of(*model), group);
+      }
+      trainer.finish();
+      return values_of(*model);
+    };
+    const auto values = run(false);
+    expect_same_on_all_ranks(values, group);
+    const auto finished = run(true);
+    if (!this->kDrifts) expect_equal(finished, values);
+  });
+}
+
+/// What `use` throws: the sentence about a parameter, of one that has no values.
+void expect_sentence(const std::function<void()>& use, const std::string& parameter) {
+  try {
+    use();
+    ADD_FAILURE() << "a parameter without values was used: " << parameter;
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("parameter \"" + parameter + "\" has no values on this rank"));
+  }
+}
+
+/// Every use of a model whose shards are gone.
+void expect_sentences(const std::shared_ptr<Network>& model, Group& group) {
+  for (const auto& item : model->named_parameters()) {
+    const at::Tensor parameter = item.value().detach();
+    expect_sentence([&] { static_cast<void>(parameter.sum()); }, item.key());
+    expect_sentence([&] { static_cast<void>(parameter.t() + 1); }, item.key());
+    expect_sentence([&] { parameter.zero_(); }, item.key());
+    expect_sentence([&] { static_cast<void>(parameter.clone()); }, item.key());
+    expect_sentence([&] { static_cast<void>(parameter.to(at::kDouble)); }, item.key());
+  }
+  const auto first = model->named_parameters()[0].key();
+  expect_sentence([&] { static_cast<void>(model->clone()); }, first);
+  PlainCall plain;
+  LayerRunner run{plain};
+  const std::vector<std::int64_t> rows{0, 1};
+  model->forwards_left = -1;
+  expect_sentence([&] { static_cast<void>(model->forward(run, Rows{}.batch(rows))); }, "frozen");
+  std::stringstream file;
+  EXPECT_ANY_THROW(torch::save(model, file)) << "a file without weights";
+  try {
+    const Train<DDP> next{group, model, std::make_shared<const Rows>(), make_config<DDP>(group, 1)};
+    ADD_FAILURE() << "it was trained";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), HasSubstr("has no values on this rank: the trainer that held it ended before"));
+  }
+}
+
+TYPED_TEST(EndOfTrainer, WithoutFinishTheModelIsTrueOrSaysThatItIsNot) {
+  spawn_ranks(this->kRanks, [&](Group& group) {
+    const auto steps = [&](bool finish) {
+      const auto model = make_model();
+      Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
+      for (int step = 0; step < 3; ++step) trainer.step();
+      if (finish) trainer.finish();
+      return model;
+    };
+    const auto model = steps(false);
+    if (this->kSharded) return expect_sentences(model, group);
+    const auto values = values_of(*model);
+    if (this->kDrifts) return;
+    expect_same_on_all_ranks(values, group);
+    expect_equal(values, values_of(*steps(true)));
+    expect_trainable(model, group);
+  });
+}
+
+TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelIsTrueOrSaysThatItIsNot) {
+  spawn_ranks(this->kRanks, [&](Group& group) {
+    const auto model = make_model();
+    std::optional<Values> values;
+    try {
+      Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
+      trainer.step();
+      trainer.step();
+      trainer.finish();
+      values = values_of(*model);
+      trainer.step();
+      model->forwards_left = 0;
+      trainer.step();
+      ADD_FAILURE() << "no error";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "forward fails");
+    }
+    for (const auto& item : model->named_parameters()) {
+      const at::Tensor parameter = item.value().detach();
+      try {
+        const bool stale = at::equal(parameter.clone(), values.value().at(item.key()));
+        EXPECT_EQ(stale, item.key() == "frozen") << item.key() << " is of an older step";
+      } catch (const c10::Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("parameter \"" + item.key() + "\" has no values on this rank"));
+        EXPECT_FALSE(this->kAlone);
+      }
+    }
+  });
+}
+
+TEST(EndOfShards, OfTheOnlyShardLeavesTheModelWhole) {
+  Group alone;
+  const auto model = make_model(), reference = make_model();
+  const auto train = [&]<class S>(const auto& network, S*) {
+    Train<S> trainer{alone, network, std::make_shared<const Rows>(), make_config<S>(alone, 9)};
+    for (int step = 0; step < 3; ++step) trainer.step();
+  };
+  train(model, static_cast<FSDP*>(nullptr));
+  train(reference, static_cast<SingleDevice*>(nullptr));
+  expect_equal(values_of(*model), values_of(*reference));
+}
+
+TEST(EndOfShards, MayLeaveTheModelInShards) {
+  spawn_ranks(2, [](Group& group) {
+    const auto model = make_model();
+    {
+      auto config = make_config<FSDP>(group, 2);
+      config.strategy.whole_at_end = false;
+      Train<FSDP>{group, model, std::make_shared<const Rows>(), config}.fit();
+    }
+    expect_sentences(model, group);
+  });
+}
+
+}  // namespace
+}  // namespace ddpxx
