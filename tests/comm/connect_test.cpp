@@ -85,6 +85,29 @@ TEST(Connect, NamesTheRankThatNeverCame) {
   EXPECT_NE(text.find("within 1 s"), std::string::npos) << text;
 }
 
+// A launcher takes the first rank that ends for the cause, and rank 0 alone can tell who is missing once it has left.
+TEST(Connect, LetsRankZeroEndFirstWhereItGaveUp) {
+  detail::disable_flight_recorder();
+  const auto [listener, port] = detail::listen_on_loopback();
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  using Clock = std::chrono::steady_clock;
+  std::string first, second;
+  Clock::time_point first_ended, second_ended;
+  std::thread other{[&] {
+    second = error_of([&] { connect(at, place(1, 3)); });
+    second_ended = Clock::now();
+  }};
+  ConnectOptions options;
+  options.join_timeout = milliseconds{1000};
+  options.listening_socket = listener;
+  first = error_of([&] { connect(at, place(0, 3), options); });
+  first_ended = Clock::now();
+  other.join();
+  EXPECT_NE(first.find("never came to " + at), std::string::npos) << first;
+  EXPECT_NE(second.find("rank 0, which serves the meeting, gave up or died"), std::string::npos) << second;
+  EXPECT_GT(second_ended - first_ended, milliseconds{500});
+}
+
 TEST(Connect, SaysThatThePortIsInUse) {
   const auto [listener, port] = detail::listen_on_loopback();
   const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 2)); });
