@@ -177,7 +177,7 @@ TEST_F(LoadAttempts, ARefusalWithAReasonIsNone) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
 }
 
-/// Its loss is no number.
+/// It counts no targets.
 struct Blank : Tokens {
   Batch batch(std::span<const std::int64_t> indices) const {
     auto batch = Tokens::batch(indices);
@@ -186,14 +186,14 @@ struct Blank : Tokens {
   }
 };
 
-TEST_F(LoadAttempts, ALossThatIsNoNumberIsNone) {
+TEST_F(LoadAttempts, ABatchWithoutTargetsIsNone) {
   train<FSDP>(2, after(4));
   for (int start = 0; start < 3; ++start) {
     try {
       train<FSDP, Blank>(2, after(6));
       ADD_FAILURE() << "trained on nothing";
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::numerics) << error.what();
+      EXPECT_EQ(error.code(), Errc::data) << error.what();
     }
     EXPECT_EQ(attempts(4), 0);
   }

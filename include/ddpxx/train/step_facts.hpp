@@ -84,10 +84,10 @@ class StepFacts {
   /// Errors  `data` when the batches of all ranks together count no targets.
   void check_targets() {
     pending_.wait();
-    if (sums_.select(0, kTargets).item<double>() == 0) throw no_targets();
+    if (sums_.select(0, kTargets).item<double>() == 0) throw no_targets(Errc::data);
   }
-  static Error no_targets() {
-    return {Errc::data,
+  static Error no_targets(Errc code) {
+    return {code,
             "the batches of this step count no targets, so that there is no mean loss: set num_tokens of each batch to "
             "the number of its targets that enter the loss, for example Batch{inputs, targets, targets.numel()}"};
   }

@@ -44,7 +44,7 @@ class StepLog {
   /// The oldest step while more than `kept` are under way.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
   /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
-  /// number, and when the last kMostSkipped steps were left out.
+  /// number, when a step had no targets, and when the last kMostSkipped steps were left out.
   std::optional<Complete> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
@@ -65,7 +65,7 @@ class StepLog {
                   "the ranks did not call the same layers in the same order, so that weights of different layers were "
                   "mixed: make the model's forward the same on every rank, and resume from the last snapshot"}
           .with("step", row.step);
-    if (complete.targets == 0) throw StepFacts::no_targets().with("step", row.step);
+    if (complete.targets == 0) throw StepFacts::no_targets(Errc::numerics).with("step", row.step);
     if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm))
       throw Error{Errc::numerics,
                   "loss or gradient norm is not finite: lower the learning rate, or look at the data of this step"}
