@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CommandLine{"nanoGPT, where it does what is done anyway",
                                 {"--eval_only=False", "--bias=True", "--bias", "--init_from=resume",
                                  "--always_save_checkpoint", "--wandb_log=False", "--num_samples=10", "--backend=nccl"},
-                                {}},
+                                Fields{{"init_from", "\"resume\""}}},
                     CommandLine{"nanoGPT's sample.py",
                                 {"--start=\"What is the answer\"", "--max_new_tokens=100", "--temperature=0.8",
                                  "--top_k=200", "--seed=1338"},
