@@ -5,6 +5,8 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/text.hpp>
+#include <ddpxx/config/check_sweep.hpp>
+#include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/sweep.hpp>

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/arguments.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/error.hpp>
@@ -30,13 +30,20 @@ struct CommandLine {
   const char* const* argv() const { return arguments.data(); }
 };
 
+inline const std::vector<ddpxx::Command>& verbs() {
+  static const std::vector<ddpxx::Command> all{{"train", "trains; so does no command"},
+                                               {"generate", "generates text with a snapshot: generate --from PLACE"},
+                                               {"evaluate", "evaluates a snapshot: evaluate --from PLACE"},
+                                               {"plan", "prints the bytes that a rank would need: plan world_size=8"}};
+  return all;
+}
+
 inline CommandLine read_command_line(int argc, const char* const* argv) {
-  constexpr std::array<std::string_view, 4> kVerbs{"train", "generate", "evaluate", "plan"};
   constexpr std::string_view kFrom = "--from";
   CommandLine command{.arguments = {argv[0]}};
   for (int i = 1; i < argc; ++i) {
     const std::string_view word{argv[i]};
-    if (i == 1 && std::ranges::find(kVerbs, word) != kVerbs.end()) {
+    if (i == 1 && std::ranges::find(verbs(), word, &ddpxx::Command::name) != verbs().end()) {
       command.verb = word;
     } else if (word.starts_with(std::string{kFrom} + '=')) {
       command.from = word.substr(kFrom.size() + 1);
@@ -56,7 +63,7 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
 /// training.save_dir is given. The other verbs read the snapshot, and write nothing.
 /// Errors  `storage` where there is no such snapshot.
 inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
-  ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"};
+  ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_", .commands = verbs()};
   if (command.verb != "train") options.program = "mingpt " + command.verb;
   if (command.from.empty()) {
     // An option may name a file of settings, or ask for help.
@@ -85,8 +92,8 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   if (command.verb == "train" && choice.is_newest()) {
     put("training.save_dir", choice.place);
   } else {
-    drop("training.save_dir");
-    drop("training.metrics");
+    for (const char* written : {"save_dir", "save_every", "save_every_epochs", "save_every_time", "metrics"})
+      drop(std::string{"training."} + written);
     put("snapshot.name", command.from);
   }
   if (command.verb != "train") drop("run_folder");

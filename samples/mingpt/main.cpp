@@ -9,6 +9,8 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/on_every_rank.hpp>
+#include <ddpxx/config/check_sweep.hpp>
+#include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -62,6 +64,8 @@ void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpx
 /// What an evaluation reads is a run's own: its snapshots and metrics stay as they are.
 void write_nothing(RunConfig& config) {
   config.training.save_dir.clear();
+  config.training.save_every = config.training.save_every_epochs = 0;
+  config.training.save_every_time = 0;
   config.training.metrics.clear();
   config.run_folder.clear();
 }
@@ -100,6 +104,7 @@ int main(int argc, char** argv) {
     }
     if (const auto sweep = ddpxx::read_sweep(line.argc(), line.argv(), ddpxx::table_of<RunConfig>())) {
       check_sweep(line);
+      ddpxx::check_sweep<RunConfig>(*sweep, parse_options(line));
       return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
     }
     Run run{ddpxx::parse_recorded<RunConfig>(line.argc(), line.argv(), parse_options(line)), line.verb == "evaluate"};
@@ -117,7 +122,8 @@ int main(int argc, char** argv) {
     const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(run); });
     choose_shard_size(config.strategy, place, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
-    if (!folder.empty() && config.training.metrics.empty()) config.training.metrics = folder / "metrics.jsonl";
+    ddpxx::name_run_folder(config, folder);
+    config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);
     for (const auto& [name, train] : kStrategies)
       if (name == config.strategy.name) train(run, group, text);
     group.leave();

@@ -3,15 +3,17 @@
 
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include <ATen/ops/zeros.h>
+
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/units.hpp>
+#include <ddpxx/data/batch.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
@@ -63,9 +65,22 @@ class NamedPrecision {
   PrecisionName name_;
 };
 
+/// What memory depends on of a text.
+struct TextSizes {
+  static constexpr std::int64_t kAssumedAlphabet = 65;  ///< That of tiny Shakespeare.
+
+  std::int64_t vocab_size = kAssumedAlphabet;
+  std::int64_t block_size = 1;
+
+  ddpxx::Batch batch(std::int64_t samples) const {
+    const auto ids = at::zeros({samples, block_size}, at::kLong);
+    return {ids, ids, ids.numel()};
+  }
+};
+
 template <class Strategy>
 ddpxx::MemoryPlan plan_with(const RunConfig& config, const typename Strategy::Config& strategy, std::int64_t world_size,
-                            const ddpxx::CharDataset& text) {
+                            const TextSizes& text) {
   using Policy = ddpxx::RecomputeConfig::Policy;
   constexpr std::int64_t kProbeTokens = 2048;
   const auto recompute = config.recompute_config();
@@ -81,27 +96,22 @@ ddpxx::MemoryPlan plan_with(const RunConfig& config, const typename Strategy::Co
       .precision = {config.precision},
       .strategy = {strategy, recompute},
       .period = repeats ? static_cast<std::int64_t>(recompute.count) : 1,
-      .probe_samples = kProbeTokens / text.block_size()};
+      .probe_samples = kProbeTokens / text.block_size};
   auto plan = ddpxx::plan_memory(
       run,
       [&](std::int64_t layers) {
         auto sizes = config.model;
         sizes.n_layer = layers;
-        auto model = std::make_shared<ddpxx::GPT>(sizes, text.vocab_size(), text.block_size());
+        auto model = std::make_shared<ddpxx::GPT>(sizes, text.vocab_size, text.block_size);
         model->to(device);
         return model;
       },
-      [&](std::int64_t samples) {
-        std::vector<std::int64_t> indices(static_cast<std::size_t>(samples));
-        std::iota(indices.begin(), indices.end(), 0);
-        for (auto& index : indices) index %= text.size();
-        return text.batch(indices);
-      });
+      [&](std::int64_t samples) { return text.batch(samples); });
   plan.inputs += plan.inputs / config.training.accumulation_steps * 2 * config.data.num_workers;  // built ahead
   return plan;
 }
 
-ddpxx::MemoryPlan plan_named(const RunConfig& config, std::int64_t world_size, const ddpxx::CharDataset& text) {
+ddpxx::MemoryPlan plan_named(const RunConfig& config, std::int64_t world_size, const TextSizes& text) {
   const auto& strategy = config.strategy;
   if (strategy.name == "single") return plan_with<ddpxx::SingleDevice>(config, {}, world_size, text);
   if (strategy.name == "dp") return plan_with<ddpxx::DataParallel>(config, strategy.dp(), world_size, text);
@@ -124,19 +134,25 @@ void plan(const CommandLine& line) {
   const auto parse = [&]<class Config>(Config*, const std::vector<const char*>& arguments) {
     ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH};
     if constexpr (std::is_same_v<Config, RunConfig>) options = parse_options(line);
+    options.only_looks = true;
     options.program = "mingpt plan world_size=N";
     return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(), options);
   };
   const auto world_size = parse(static_cast<PlanConfig*>(nullptr), of_plan).world_size;
   const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);
-  const ddpxx::CharDataset text{config.data.text()};
+  TextSizes text{.block_size = config.data.block_size};
+  if (config.data.path.empty())
+    std::printf("no text is given: assumed is one of %lld different characters\n",
+                static_cast<long long>(text.vocab_size));
+  else
+    text.vocab_size = ddpxx::CharDataset{config.data.text()}.vocab_size();
   const auto plan = plan_named(config, world_size, text);
 
   const auto sizes = config.model.sizes();
   std::printf("%s in %s on %lld ranks: %lld layers of width %lld, %lld characters by %lld samples a rank\n",
               config.strategy.name.c_str(), text_of(config.precision).c_str(), static_cast<long long>(world_size),
               static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
-              static_cast<long long>(text.block_size()), static_cast<long long>(config.data.batch_size));
+              static_cast<long long>(text.block_size), static_cast<long long>(config.data.batch_size));
   const auto row = [](const char* what, std::int64_t bytes) {
     std::printf("%-12s %15lld bytes  %s\n", what, static_cast<long long>(bytes),
                 ddpxx::bytes_text(static_cast<std::uint64_t>(bytes)).c_str());

@@ -19,6 +19,7 @@
 
 #include "precision_name.hpp"
 #include "prompt.hpp"
+#include "spellings.hpp"
 #include "strategy_config.hpp"
 
 struct DataConfig {
@@ -105,7 +106,7 @@ struct RunConfig {
         field<&RunConfig::run_folder>(
             "Folder of this run's configuration and metrics, with strftime's %Y-%m-%d and %H-%M-%S; empty or . makes "
             "none",
-            Resume::free),
+            Output::run_folder, Resume::free),
         field<&RunConfig::init_from>(
             "Weights to begin with at step 0: FILE.safetensors, FILE.pt, a folder of GPT-2, or a snapshot as in "
             "snapshot=; empty draws them",
@@ -125,6 +126,17 @@ struct RunConfig {
            "init_from out, and choose another training.save_dir to begin anew"});
     if (!read_recompute(recompute))
       errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});
+    const auto does_nothing = [&](const char* field, const char* why) {
+      errors.push_back({field, why, ddpxx::Severity::warning});
+    };
+    if (training.save_dir.empty() && (snapshot.keep_best > 0 || snapshot.keep_every > 0))
+      does_nothing("snapshot", "keep_best and keep_every do nothing without training.save_dir: nothing is saved");
+    else if (snapshot.keep_best > 0 && training.eval_every == 0)
+      does_nothing("snapshot.keep_best", "does nothing without training.eval_every: no loss says which are the best");
+    if (training.max_steps > 0 && optimizer.warmup_steps > training.max_steps)
+      does_nothing("optimizer.warmup_steps", "is above training.max_steps: the run ends before its peak learning rate");
+    if (precision != PrecisionName::fp16 && !(scaler == ddpxx::LossScalerConfig{}))
+      does_nothing("scaler", "does nothing unless precision=fp16: no other one scales the loss");
     try {
       prompt_text(generate);
     } catch (const ddpxx::Error& error) {
@@ -141,7 +153,7 @@ struct RunConfig {
     using ddpxx::Alias;
     return std::array{
         Alias{"ddp", "strategy"},
-        Alias{"data.dataset", "data.path"},
+        Alias{"data.dataset", "data.path", path_of_dataset},
         Alias{"training.batch_size", "data.batch_size"},
         Alias{"training.learning_rate", "optimizer.learning_rate"},
         Alias{"training.weight_decay", "optimizer.weight_decay"},
@@ -152,6 +164,7 @@ struct RunConfig {
         Alias{"trainer_config.data_loader_workers", "data.num_workers"},
         Alias{"trainer_config.snapshot_path", "training.save_dir"},  // a place of several snapshots
         Alias{"trainer_config.save_every", "training.save_every_epochs"},
+        Alias{"trainer_config.use_amp", "precision", precision_of_use_amp},
         Alias{"trainer", "training"},
         Alias{"trainer.num_workers", "data.num_workers"},
         Alias{"trainer.max_iters", "training.max_steps"},
@@ -164,7 +177,7 @@ struct RunConfig {
         Alias{"save_every", "training.save_every_epochs"},
         Alias{"batch_size", "data.batch_size"},
         Alias{"block_size", "data.block_size"},
-        Alias{"dataset", "data.path"},
+        Alias{"dataset", "data.path", path_of_dataset},
         Alias{"n_layer", "model.n_layer"},
         Alias{"n_head", "model.n_head"},
         Alias{"n_embd", "model.n_embd"},
@@ -179,7 +192,8 @@ struct RunConfig {
         Alias{"grad_clip", "training.grad_norm_clip"},
         Alias{"max_iters", "training.max_steps"},
         Alias{"eval_interval", "training.eval_every"},
-        Alias{"gradient_accumulation_steps", "training.accumulation_steps"},
+        Alias{"gradient_accumulation_steps", "training.accumulation_steps", accumulation_of_a_rank},
+        Alias{"decay_lr", "optimizer.schedule", schedule_of_decay_lr},
         Alias{"out_dir", "training.save_dir"},
         Alias{"device", "training.device"},
         Alias{"seed", "training.seed"},
@@ -190,6 +204,7 @@ struct RunConfig {
         Alias{"top_k", "generate.top_k"},
     };
   }
+  static constexpr ddpxx::FileDefaults python_defaults() { return kDefaultsOfNanoGPT; }
   static constexpr auto ignored() {
     using ddpxx::choices, ddpxx::Ignored;
     return std::array{
@@ -199,7 +214,6 @@ struct RunConfig {
         Ignored{"eval_only", "mingpt evaluate --from PLACE evaluates a snapshot", choices("false")},
         Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
         Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
-        Ignored{"decay_lr", "optimizer.schedule says how the learning rate falls"},
         Ignored{"num_samples", "one text is generated"},
         Ignored{"wandb_log", "training.metrics writes rows that any tool reads"},
         Ignored{"wandb_project", "training.metrics writes rows that any tool reads"},
@@ -207,7 +221,6 @@ struct RunConfig {
         Ignored{"compile", "there is nothing to compile at run time"},
         Ignored{"eval_iters", "training.eval_samples says how many samples an evaluation uses"},
         Ignored{"log_interval", "the progress line keeps itself short"},
-        Ignored{"trainer_config.use_amp", "precision= chooses the number format, bf16 or fp16 for what use_amp means"},
     };
   }
 };

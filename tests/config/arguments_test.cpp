@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--no-batch_size"}, "argument 1: \"--no-batch_size\": unknown key; did you mean batch_size?"},
         Mistake{{"batch_size"},
                 "argument 1: \"batch_size\": is no setting; settings are written key=value, --help lists them"},
-        Mistake{{"=3"}, "argument 1: \"=3\": is no setting; settings are written key=value, --help lists them"},
+        Mistake{{"=3"}, "argument 1: \"=3\": is no setting; write key=value, without spaces around the ="},
         Mistake{{""}, "argument 1: \"\": is no setting; settings are written key=value, --help lists them"},
         Mistake{{"-m"}, "argument 1: \"-m\": is no option; settings are written key=value, --help lists them"},
         Mistake{{"--"}, "argument 1: \"--\": is no option; settings are written key=value, --help lists them"},

@@ -1,5 +1,6 @@
 // The command lines of the guides, and of minGPT, nanoGPT and Hydra, to minGPT as it is built here.
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -53,9 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         CommandLine{
             "A: the central configuration",
-            {},
-            Fields{{"data.path", "\"shakespeare\""},
-                   {"data.batch_size", "64"},
+            {"data.path=input.txt"},
+            Fields{{"data.batch_size", "64"},
                    {"model.n_layer", "12"},
                    {"model.n_head", "12"},
                    {"model.n_embd", "768"},
@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
                            {"optimizer.weight_decay", "0.1"},
                            {"training.save_dir", "\"gpt_snapshot.pt\""},
                            {"training.save_every_epochs", "3"},
+                           {"precision", "\"fp16\""},
                            {"run_folder", "\"./\""}},
                     "gpt_config: {n_layer: 8, n_head: 8, n_embd: 512}\n"
                     "data_config: {path: data/input.txt, block_size: 128, train_split: 0.9, truncate: 1.0}\n"
@@ -217,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "directory (errno 2)"},
         Refused{{"--max_iters=1.5", "--nlayer=3"},
                 "argument 1: \"--max_iters=1.5\": \"1.5\" is not a whole number (allowed: at least 0)\n"
-                "argument 2: \"--nlayer=3\": unknown key; did you mean n_layer?"}));
+                "argument 2: \"--nlayer=3\": unknown key; did you mean model.n_layer?"}));
 
 INSTANTIATE_TEST_SUITE_P(
     MinGPT, ARefusedCommandLine,
@@ -236,6 +237,60 @@ INSTANTIATE_TEST_SUITE_P(
                 "argument 2: \"-1\": is no option; settings are written key=value, --help lists them"},
         Refused{{"5", "10", "15"},
                 "argument 3: \"15\": is no setting; settings are written key=value, --help lists them"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Suggestions, ARefusedCommandLine,
+    testing::Values(
+        Refused{{"max_step=5"}, "argument 1: \"max_step=5\": unknown key; did you mean training.max_steps?"},
+        Refused{{"max_steps=5"}, "argument 1: \"max_steps=5\": unknown key; did you mean training.max_steps?"},
+        Refused{{"epochs=3"}, "argument 1: \"epochs=3\": unknown key; did you mean training.max_epochs?"},
+        Refused{{"lr=1"}, "argument 1: \"lr=1\": unknown key; did you mean optimizer.learning_rate?"},
+        Refused{{"optimizer.lr=1"},
+                "argument 1: \"optimizer.lr=1\": unknown key; did you mean optimizer.learning_rate?"},
+        Refused{{"ema=.99"}, "argument 1: \"ema=.99\": unknown key; did you mean training.ema_decay?"},
+        Refused{{"gradient_clip_val=1"},
+                "argument 1: \"gradient_clip_val=1\": unknown key; did you mean training.grad_norm_clip?"},
+        Refused{{"accumulate_grad_batches=2"},
+                "argument 1: \"accumulate_grad_batches=2\": unknown key; did you mean training.accumulation_steps?"},
+        Refused{{"checkpoint_dir=x"}, "argument 1: \"checkpoint_dir=x\": unknown key; did you mean training.save_dir?"},
+        Refused{{"model_n_layer=3"},
+                "argument 1: \"model_n_layer=3\": unknown key; did you mean model.n_layer? (in an environment variable "
+                "__ stands for the dot)"},
+        Refused{{"training.device=gpu"},
+                "argument 1: \"training.device=gpu\": \"gpu\" is not known (allowed: auto, cpu or cuda); did you mean "
+                "cuda?"},
+        Refused{
+            {"optimizer.schedule=cos"},
+            "argument 1: \"optimizer.schedule=cos\": \"cos\" is not known (allowed: constant, linear, cosine, wsd or "
+            "one_cycle); did you mean cosine?"},
+        Refused{{"precision=bf16-mixed"},
+                "argument 1: \"precision=bf16-mixed\": \"bf16-mixed\" is not known (allowed: fp32, tf32, bf16, fp16, "
+                "bf16_params, float32, bfloat16 or float16); did you mean bf16?"}));
+
+TEST(ASettingThatDoesNothing, GetsAWarning) {
+  const auto notices = [](std::vector<const char*> arguments) { return fill<RunConfig>(kText, arguments).notices; };
+  EXPECT_EQ(notices({"optimizer.schedule=cosine", "optimizer.decay_steps=10"}), "");
+  EXPECT_EQ(notices({"optimizer.decay_steps=10"}),
+            "argument 1: \"optimizer.decay_steps=10\": optimizer.decay_steps: warning: does nothing with "
+            "schedule=constant: choose linear, cosine, wsd or one_cycle\n");
+  const auto has = [&](std::vector<const char*> arguments, const char* text) {
+    EXPECT_NE(notices(arguments).find(text), std::string::npos) << arguments.front() << ": " << notices(arguments);
+  };
+  has({"optimizer.final_learning_rate=1e-5"}, "final_learning_rate: warning: does nothing with schedule=constant");
+  has({"training.eval_samples=10"}, "warning: does nothing without eval_every");
+  has({"generate.prompt=x"}, "warning: does nothing without tokens");
+  has({"training.max_steps=5", "optimizer.warmup_steps=6"}, "warning: is above training.max_steps");
+  has({"snapshot.keep_best=3", "training.save_dir=s"}, "warning: does nothing without training.eval_every");
+  has({"snapshot.keep_every=3"}, "warning: keep_best and keep_every do nothing without training.save_dir");
+  has({"scaler.growth_interval=3"}, "warning: does nothing unless precision=fp16");
+  has({"training.save_every_epochs=3"}, "warning: nothing is saved: set save_dir");
+  EXPECT_EQ(notices({"precision=fp16", "scaler.growth_interval=3"}), "");
+}
+
+TEST(ASettingThatDoesNothing, IsRefusedWhereWorkWouldBeLost) {
+  for (const char* every : {"training.save_every=10", "training.save_every_time=5m"})
+    EXPECT_NE(fill<RunConfig>(kText, {every}).problems.find("nothing would be saved: set save_dir"), std::string::npos);
+}
 
 INSTANTIATE_TEST_SUITE_P(Hydra, ARefusedCommandLine,
                          testing::Values(Refused{
@@ -293,6 +348,71 @@ TEST_F(AFileOfNanoGPT, IsReadBeforeTheArguments) {
   EXPECT_EQ(config.optimizer.beta2, 0.99);
 }
 
+/// Sets the world of a launched rank for as long as it lives.
+struct OfEightRanks {
+  OfEightRanks() { ::setenv("WORLD_SIZE", "8", 1); }
+  ~OfEightRanks() { ::unsetenv("WORLD_SIZE"); }
+  OfEightRanks(const OfEightRanks&) = delete;
+  OfEightRanks& operator=(const OfEightRanks&) = delete;
+};
+
+TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
+  folder_.file("train_gpt2.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\nmax_iters = 1000\n");
+  const OfEightRanks ranks;
+  const auto config = parse({"train_gpt2.py", "data.path=x"});
+  EXPECT_EQ(config.model.sizes().n_layer, 12) << "nanoGPT's default, not this program's";
+  EXPECT_EQ(config.model.sizes().n_embd, 768);
+  EXPECT_EQ(config.model.dropout, 0.0);
+  EXPECT_EQ(config.data.block_size, 1024);
+  EXPECT_EQ(config.training.accumulation_steps, 5) << "40 over all ranks";
+  EXPECT_EQ(config.training.max_steps, 1000);
+  EXPECT_EQ(config.training.max_epochs, 0);
+  EXPECT_EQ(config.optimizer.schedule, Schedule::cosine);
+  EXPECT_EQ(config.optimizer.decay_steps, 600000);
+  EXPECT_EQ(config.optimizer.final_learning_rate, 6e-5);
+  EXPECT_EQ(config.training.save_dir, "out");
+  EXPECT_EQ(config.training.save_every, 2000) << "with each evaluation";
+  EXPECT_EQ(parse({"train_gpt2.py", "data.path=x", "--decay_lr=False"}).optimizer.schedule, Schedule::constant);
+}
+
+TEST_F(AFileOfNanoGPT, LiesBeneathOtherFilesAndIsBlamed) {
+  folder_.file("small.py", "n_layer = 6\n");
+  folder_.file("more.yaml", "model: {n_layer: 4}\n");
+  EXPECT_EQ(parse({"more.yaml", "small.py", "data.path=x"}).model.n_layer, 6);
+  EXPECT_EQ(parse({"small.py", "more.yaml", "data.path=x"}).model.n_layer, 4);
+  EXPECT_EQ(parse({"more.yaml", "data.path=x"}).training.max_steps, 0) << "no file of nanoGPT's, none of its defaults";
+  const std::vector<const char*> line{"mingpt", "small.py", "data.path=x"};
+  testing::internal::CaptureStderr();
+  const auto record = parse_recorded<RunConfig>(3, line.data()).record;
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("small.py:1:1: is read as one of nanoGPT's"),
+            std::string::npos);
+  EXPECT_NE(record.yaml.find("# small.py:1:11; overrides nanoGPT's train.py:2:18 (12); default null"),
+            std::string::npos)
+      << record.yaml;
+}
+
+TEST_F(AFileOfNanoGPT, IsRefusedWhereItsValuesHaveNoPlace) {
+  folder_.file("odd.py", "gradient_accumulation_steps = 5\ndecay_lr = 3\n");
+  const OfEightRanks ranks;
+  const auto text = refusal({"odd.py", "data.path=x"});
+  EXPECT_NE(text.find("odd.py:1:31: gradient_accumulation_steps: 5 micro-batches, which nanoGPT counts over all ranks, "
+                      "do not divide among 8 ranks"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("odd.py:2:12: decay_lr: is neither true nor false"), std::string::npos) << text;
+  folder_.file("char.py", "dataset = 'shakespeare_char'\n");
+  EXPECT_NE(refusal({"char.py"}).find("data.path: no text to train on: set data.path=FILE"), std::string::npos);
+  EXPECT_EQ(parse({"char.py", "data.path=x"}).data.path, "x");
+}
+
+TEST_F(AFileOfNanoGPT, ThatEvaluatesOrFinetunesGPT2IsRefusedWithTheDifference) {
+  folder_.file("eval_gpt2.py",
+               "batch_size = 8\neval_iters = 500\neval_only = True\nwandb_log = False\ninit_from = 'gpt2'\n");
+  const auto text = refusal({"eval_gpt2.py", "data.path=x"});
+  EXPECT_NE(text.find("eval_only: \"True\" is not supported"), std::string::npos) << text;
+  EXPECT_NE(text.find("init_from: \"gpt2\" is not supported"), std::string::npos) << text;
+}
+
 TEST_F(AFileOfNanoGPT, IsNotRun) {
   folder_.file("tune.py", "import time\nmax_iters = 20\nwandb_run_name = 'ft-' + str(time.time())\nn_layers = 4\n");
   EXPECT_EQ(refusal({"tune.py", "data.path=x"}),
@@ -301,9 +421,9 @@ TEST_F(AFileOfNanoGPT, IsNotRun) {
             "tune.py:3:18: wandb_run_name: \"'ft-' + str(time.time())\" is no number, text, True, False, None, tuple "
             "or list; a configuration in Python is read and not run: write what comes out\n"
             "    wandb_run_name = 'ft-' + str(time.time())\n                     ^\n"
-            "tune.py:4:1: n_layers: unknown key; did you mean n_layer?\n    n_layers = 4\n    ^");
+            "tune.py:4:1: n_layers: unknown key; did you mean model.n_layer?\n    n_layers = 4\n    ^");
   EXPECT_EQ(refusal({"none.py", "data.path=x"}),
-            "argument 1: \"none.py\": cannot open none.py: No such file or directory (errno 2)");
+            "argument 1: \"none.py\": there is no file \"none.py\" in the current folder or in /nowhere");
 }
 
 TEST_F(AFileOfNanoGPT, MayHoldThePrompt) {
@@ -327,12 +447,14 @@ TEST_F(AFileOfNanoGPT, HoldsNoPromptThatWouldBeCutOrWaitedFor) {
   EXPECT_EQ(with("--start=FILE:pipe"), "argument 1: \"--start=FILE:pipe\": cannot read pipe: it is no regular file");
 }
 
-TEST_F(AFileOfNanoGPT, IsLookedForWhereItIsAConfigName) {
+TEST_F(AFileOfNanoGPT, IsLookedForWhereTheUserStandsFirst) {
   folder_.file("train.py", "seed = 1\n");
   folder_.file("conf/train.py", "seed = 2\n");
+  folder_.file("conf/there.py", "seed = 4\n");
   folder_.file("more/other.py", "seed = 3\n");
   EXPECT_EQ(parse({"train.py", "--config-path=conf", "data.path=x"}).training.seed, 1);
-  EXPECT_EQ(parse({"--config-path=conf", "-cn", "train.py", "data.path=x"}).training.seed, 2);
+  EXPECT_EQ(parse({"--config-path=conf", "-cn", "train.py", "data.path=x"}).training.seed, 1);
+  EXPECT_EQ(parse({"--config-path=conf", "there.py", "data.path=x"}).training.seed, 4);
   EXPECT_EQ(parse({"--config-path=conf", "--config-dir=more", "-cn", "other.py", "data.path=x"}).training.seed, 3);
 }
 

@@ -54,6 +54,8 @@ TEST(ADuration, HasFiniteBounds) {
 }
 
 TEST(ADuration, IsReadExactly) {
+  EXPECT_EQ(fill<Config>("limit: 48:00:00\n").config.limit, fill<Config>("limit: 2880min\n").config.limit);
+  EXPECT_EQ(fill<Config>("limit: 48:00:00\n").problems, "");
   const auto filled = fill<Config>("timeout: 1h30m\npause: 1.5s\nlimit: 2d\nexact: 0.000001ms\n");
   EXPECT_EQ(filled.problems, "");
   EXPECT_EQ(filled.config.timeout, 90min);

@@ -126,7 +126,7 @@ TEST(Aliases, LeadOnToOtherAliases) {
 
 TEST(Aliases, MatchWholeSegmentsOnly) {
   EXPECT_EQ(fill<Config>("", {"gpt_configs.n_layer=2"}).problems,
-            "argument 1: \"gpt_configs.n_layer=2\": unknown key; did you mean gpt_config?");
+            "argument 1: \"gpt_configs.n_layer=2\": unknown key; did you mean model.n_layer?");
 }
 
 TEST(Aliases, AndTheirFieldAreNotBothGivenInOneSource) {
@@ -184,10 +184,11 @@ INSTANTIATE_TEST_SUITE_P(
         Unknown{"optimzer:\n  learning_rate: 1\n  weight_decay: 1\n",
                 {},
                 "t.yaml:1:1: optimzer: unknown key; did you mean optimizer?\n    optimzer:\n    ^"},
-        Unknown{"learning_rate: 1\n",
-                {},
-                "t.yaml:1:1: learning_rate: unknown key; `learning_rate` lives in `optimizer`\n    learning_rate: 1\n  "
-                "  ^"},
+        Unknown{
+            "learning_rate: 1\n",
+            {},
+            "t.yaml:1:1: learning_rate: unknown key; did you mean optimizer.learning_rate?\n    learning_rate: 1\n  "
+            "  ^"},
         Unknown{"optimizer: {strategy: x}\n",
                 {},
                 "t.yaml:1:13: optimizer.strategy: unknown key; `strategy` lives in the top level\n"
@@ -217,10 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         Unknown{"",
                 {"optimizer.wd=1"},
                 "argument 1: \"optimizer.wd=1\": unknown key; did you mean optimizer.weight_decay?"},
-        Unknown{"",
-                {"steps=1"},
-                "argument 1: \"steps=1\": unknown key; the top level has model, optimizer, training or "
-                "strategy"},
+        Unknown{"", {"steps=1"}, "argument 1: \"steps=1\": unknown key; did you mean training.max_steps?"},
         Unknown{"",
                 {"a..b=1"},
                 "argument 1: \"a..b=1\": unknown key; the top level has model, optimizer, training or "

@@ -1,7 +1,11 @@
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -34,14 +38,21 @@ struct Config {
     return fields(field<&Config::optimizer>("How the weights are moved"),
                   field<&Config::bucket_bytes>("Size of a bucket", Unit::bytes, at_least(1)));
   }
+  static constexpr auto positionals() { return std::array{"layout"}; }
+  static constexpr auto aliases() { return std::array{Alias{"lr", "optimizer.learning_rate"}}; }
 };
 
 TEST(Help, NamesEveryKeyWithItsDefaultMeaningAndRange) {
-  const auto text = help_text(table_of<Config>(), "mingpt", "samples/mingpt");
-  EXPECT_TRUE(text.starts_with("usage: mingpt [--config-name FILE] [KEY=VALUE]...\n"));
+  const std::vector<Command> commands{{"plan", "tells what it takes"}};
+  const auto text = help_text(table_of<Config>(), "mingpt", "samples/mingpt", commands);
+  EXPECT_TRUE(text.starts_with("usage: mingpt [COMMAND] [FILE] [KEY=VALUE]... [layout]\n"));
   EXPECT_NE(text.find("default: samples/mingpt\n"), std::string::npos);
+  EXPECT_NE(text.find("\n  plan                tells what it takes\n  init [FILE]         writes"), std::string::npos);
+  EXPECT_NE(text.find("\nNumbers alone are, in this order: layout.\n"), std::string::npos);
+  EXPECT_EQ(text.substr(text.find("\nother names:")), "\nother names:\n  lr is optimizer.learning_rate\n");
+  const auto keys = text.find("\n\n  layout=");
   EXPECT_EQ(
-      text.substr(text.find("\n\n  layout")),
+      text.substr(keys, text.find("\nother names:") - keys),
       "\n\n  layout=\"gpt2\"                             (gpt2 or mingpt_ddp)\n"
       "\n"
       "optimizer: How the weights are moved\n"
@@ -51,6 +62,19 @@ TEST(Help, NamesEveryKeyWithItsDefaultMeaningAndRange) {
       "  bucket_bytes=null                         Size of a bucket (a whole number or null, at least 1, in bytes, or "
       "as 64kB, 25MiB, 2GB)\n"
       "  a_key_whose_name_is_far_too_long_for_the_column=\"x\"  (a text)\n");
+}
+
+TEST(Help, IsBrokenToTheTerminalsWidth) {
+  const std::string text =
+      "  key=1     word word word word\n  a_long_key_of_its_own=1  word word word word word\nplain\n";
+  EXPECT_EQ(wrapped_help(text, 0), text);
+  EXPECT_EQ(wrapped_help(text, 24),
+            "  key=1     word word\n            word word\n"
+            "  a_long_key_of_its_own=1\n      word word word\n      word word\nplain\n");
+  std::size_t longest = 0;
+  std::istringstream lines{wrapped_help(help_text(table_of<Config>(), "mingpt", "conf"), 60)};
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  EXPECT_LE(longest, 60U);
 }
 
 }  // namespace

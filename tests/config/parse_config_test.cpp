@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/synonyms.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
@@ -82,6 +83,32 @@ TEST_F(ParseConfig, FindsTheFileByEverySpelling) {
   EXPECT_EQ(parse({"-cn", absolute.c_str()}, {.config_path = "elsewhere"}).seed, 7);
 }
 
+TEST_F(ParseConfig, LooksForTheFileWhereTheUserStandsFirst) {
+  std::filesystem::create_directory("conf");
+  write("conf/run.yaml", "seed: 5\n");
+  EXPECT_EQ(parse({"-cn", "run.yaml"}, {.config_path = "conf"}).seed, 5);
+  write("run.yaml", "seed: 6\n");
+  EXPECT_EQ(parse({"-cn", "run.yaml"}, {.config_path = "conf"}).seed, 6);
+  EXPECT_EQ(parse({"-cn", "./run.yaml"}, {.config_path = "conf"}).seed, 6);
+  EXPECT_EQ(parse({"run.yaml"}, {.config_path = "conf"}).seed, 6) << "a word that ends so is a file";
+  write("more.json", "{\"seed\": 7}");
+  EXPECT_EQ(parse({"run.yaml", "more.json"}).seed, 7);
+  EXPECT_EQ(refusal({"none.yaml"}, {.config_path = "conf"}),
+            "argument 1: \"none.yaml\": there is no file \"none.yaml\" in the current folder or in conf (did you mean "
+            "run.yaml?)");
+}
+
+TEST_F(ParseConfig, TellsAWordThatIsNoCommandWhichThereAre) {
+  const ParseOptions options{.commands = {{"plan", "tells what it takes"}}};
+  EXPECT_EQ(
+      refusal({"sample"}, options),
+      "argument 1: \"sample\": is no command (init or plan) and no setting; settings are written key=value, --help "
+      "lists them");
+  EXPECT_EQ(refusal({"seed=1", "plan"}, options),
+            "argument 2: \"plan\": is a command, which comes before all other arguments");
+  EXPECT_EQ(parse({"plan", "seed=4"}, options).seed, 4) << "the program carries it out";
+}
+
 TEST_F(ParseConfig, ReadsSeveralFilesFromLeftToRight) {
   write("a.yaml", "seed: 5\noptimizer: {learning_rate: 1}\n");
   write("b.yaml", "seed: 6\n");
@@ -111,7 +138,7 @@ TEST_F(ParseConfig, ReportsAllProblemsOfAllSourcesSortedByPlace) {
 TEST_F(ParseConfig, NamesAFileThatCannotBeRead) {
   EXPECT_EQ(refusal({"seed=x", "-cn", "none"}),
             "argument 1: \"seed=x\": \"x\" is not a whole number\n"
-            "argument 2: \"-cn none\": cannot open none: No such file or directory (errno 2)");
+            "argument 2: \"-cn none\": there is no file \"none\" in the current folder");
   std::filesystem::create_directory("folder.yaml");
   EXPECT_EQ(refusal({"--config-name=folder"}),
             "argument 1: \"--config-name=folder\": cannot read folder.yaml: Is a directory");
@@ -126,11 +153,11 @@ TEST_F(ParseConfig, SuggestsAFileOfTheFolder) {
   std::filesystem::create_directory("conf");
   write("conf/gpt2_train_cfg.yaml", "");
   EXPECT_EQ(refusal({"-cn", "gpt2_trian_cfg"}, {.config_path = "conf"}),
-            "argument 1: \"-cn gpt2_trian_cfg\": cannot open conf/gpt2_trian_cfg: No such file or directory (errno 2) "
+            "argument 1: \"-cn gpt2_trian_cfg\": there is no file \"gpt2_trian_cfg\" in the current folder or in conf "
             "(did you mean gpt2_train_cfg?)");
   EXPECT_EQ(
       refusal({"-cn", "gpt2_train.yaml", "-cp", "conf"}),
-      "argument 1: \"-cn gpt2_train.yaml\": cannot open conf/gpt2_train.yaml: No such file or directory (errno 2) "
+      "argument 1: \"-cn gpt2_train.yaml\": there is no file \"gpt2_train.yaml\" in the current folder or in conf "
       "(did you mean gpt2_train_cfg.yaml?)");
 }
 
@@ -154,6 +181,80 @@ TEST_F(ParseConfig, PrintsNoticesOnRankZeroOnly) {
   parse({"-cn", "train"});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   ASSERT_EQ(::unsetenv("RANK"), 0);
+}
+
+struct Strict {
+  std::string path;
+  double rate = 1;
+  static constexpr auto describe() { return fields(field<&Strict::rate>("A rate", above(0.0))); }
+  std::vector<FieldError> check() const {
+    if (path.empty()) return {{"path", "no text to train on: set path=FILE"}};
+    return {{"rate", "does nothing", Severity::warning}};
+  }
+};
+
+/// What is printed on both streams before the program ends.
+void look(std::vector<const char*> arguments, const ParseOptions& options = {}) {
+  ::dup2(2, 1);  // a death test looks at stderr
+  arguments.insert(arguments.begin(), "program");
+  parse_config<Strict>(static_cast<int>(arguments.size()), arguments.data(), options);
+  std::exit(9);
+}
+
+TEST_F(ParseConfig, ShowsAConfigurationThatIsNotReady) {
+  const std::string open = "warning: not ready to run: path: no text to train on: set path=FILE\n$";
+  EXPECT_EXIT(look({"rate=2", "--cfg", "job"}), testing::ExitedWithCode(0), "^path: \"\"\nrate: 2.0\n" + open);
+  EXPECT_EXIT(look({"--cfg=json"}), testing::ExitedWithCode(0), "^\\{(.|\n)*\\}\n+" + open);
+  EXPECT_EXIT(look({"--blame"}), testing::ExitedWithCode(0), "# default\n(.|\n)*" + open);
+  EXPECT_EXIT(look({"--info"}), testing::ExitedWithCode(0), "overrides:\n  none\n" + open);
+  EXPECT_EXIT(look({}, {.only_looks = true}), testing::ExitedWithCode(9), "^" + open);
+  EXPECT_THROW(look({"--cfg", "job", "rate=0"}), Error) << "what cannot be read is not shown";
+  EXPECT_THROW(look({}), Error);
+}
+
+TEST_F(ParseConfig, PrintsWarningsOfRulesOnce) {
+  const auto parse_strict = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "program");
+    testing::internal::CaptureStderr();
+    parse_config<Strict>(static_cast<int>(arguments.size()), arguments.data());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(parse_strict({"path=x"}), "rate: warning: does nothing\n");
+  EXPECT_EQ(parse_strict({"path=x", "rate=2"}), "argument 2: \"rate=2\": warning: does nothing\n");
+}
+
+TEST_F(ParseConfig, TellsOfAnArgumentThatIsGivenTwice) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(parse({"seed=1", "seed=2"}).seed, 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "argument 2: \"seed=2\": is given before, by argument 1: \"seed=1\"; the last one counts\n");
+}
+
+TEST_F(ParseConfig, SaysHowOtherProgramsWaysAreWritten) {
+  const auto without_place = [](const std::string& text) { return text.substr(text.find("\": ") + 3); };
+  EXPECT_EQ(without_place(refusal({"--config", "run.yaml"})),
+            "a config file is named alone, or by --config-name (-cn)");
+  EXPECT_EQ(without_place(refusal({"-c", "run.yaml"})), "a config file is named alone, or by --config-name (-cn)");
+  EXPECT_EQ(refusal({"seed", "=", "3"}), "argument 1: \"seed = 3\": write key=value, without spaces around the =");
+  EXPECT_EQ(refusal({"optimizer.learning_rate = 1e-3"}),
+            "argument 1: \"optimizer.learning_rate = 1e-3\": write key=value, without spaces around the =");
+  write("hydra.yaml", "defaults: [base]\n");
+  EXPECT_NE(refusal({"hydra.yaml"}).find("by `include: [base.yaml, other.yaml]`"), std::string::npos);
+}
+
+struct Spoken {
+  double temperature = 1;
+  static constexpr auto synonyms() { return std::array{Synonym{"heat", "temperature"}}; }
+};
+
+TEST_F(ParseConfig, SuggestsByTheProgramsOwnSynonyms) {
+  const std::vector<const char*> arguments{"program", "heat=2"};
+  try {
+    parse_config<Spoken>(2, arguments.data());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "argument 1: \"heat=2\": unknown key; did you mean temperature?");
+  }
 }
 
 TEST_F(ParseConfig, PrintsHelpAndEndsBeforeAnythingElse) {

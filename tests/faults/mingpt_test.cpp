@@ -76,6 +76,33 @@ TEST_F(Mingpt, SaysWhichVersionItIs) {
   EXPECT_THAT(run.out, testing::MatchesRegex("mingpt of ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
 }
 
+TEST_F(Mingpt, JobsOfASweepShareNoPlace) {
+  const auto sweep = folder_ / "sweep";
+  const auto run = alone(
+      {"training.save_dir=sv", "training.metrics=rows", "-m", "training.seed=1,2", "--sweep-dir=" + sweep.string()});
+  EXPECT_EQ(run.code, 0) << run.err << run.out;
+  for (const char* job : {"0", "1"}) {
+    EXPECT_TRUE(std::filesystem::exists(sweep / job / "sv" / "step-00000003")) << job;
+    EXPECT_TRUE(std::filesystem::exists(sweep / job / "metrics.jsonl")) << job;
+    EXPECT_THAT(StartedProgram::text_of(sweep / job / "log"), testing::Not(HasSubstr("nothing left to do"))) << job;
+  }
+}
+
+TEST_F(Mingpt, EndsWith2BeforeAnyJobOfASweepWhoseLastOneCannotRun) {
+  const auto sweep = folder_ / "sweep";
+  const auto run = alone({"-m", "optimizer.learning_rate=1e-3,-1", "--sweep-dir=" + sweep.string()});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("job 1: argument 5: \"optimizer.learning_rate=-1\": \"-1\" is out of range"));
+  EXPECT_FALSE(std::filesystem::exists(sweep));
+}
+
+TEST_F(Mingpt, PlansWithoutAText) {
+  const auto plan = StartedProgram{{program("mingpt"), "plan", "world_size=8"}}.wait();
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("no text is given"), HasSubstr("ddp in fp32 on 8 ranks"), HasSubstr("a rank")));
+  EXPECT_THAT(plan.err, HasSubstr("not ready to run"));
+}
+
 TEST_F(Mingpt, EndsWith2ForAMistypedKeyAndSaysWhatWasMeant) {
   const auto run = alone({"optimzer.learning_rate=1"});
   EXPECT_EQ(run.code, 2);

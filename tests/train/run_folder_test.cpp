@@ -192,6 +192,18 @@ TEST(TheRunFolder, IsTheOneThatASweepGives) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "overrides.yaml")) << "that one is the sweep's";
 }
 
+TEST(TheRunFolder, LeadsToTheMetrics) {
+  const TemporaryFolder folder;
+  Group alone;
+  EXPECT_EQ(metrics_file("", "", alone), "");
+  EXPECT_EQ(metrics_file("", "rows", alone), "rows");
+  EXPECT_EQ(metrics_file(folder.path(), "", alone), (folder / "metrics.jsonl").string());
+  EXPECT_FALSE(std::filesystem::is_symlink(folder / "metrics.jsonl"));
+  const auto rows = folder.file("rows", "{}\n");
+  for (int start = 0; start < 2; ++start) EXPECT_EQ(metrics_file(folder.path(), rows, alone), rows);
+  EXPECT_EQ(read(folder / "metrics.jsonl"), "{}\n");
+}
+
 TEST(TheRunFolder, IsNotMadeUnlessItIsWanted) {
   Group alone;
   EXPECT_TRUE(make_run_folder("", kRecord, alone).empty());

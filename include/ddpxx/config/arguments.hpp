@@ -1,5 +1,5 @@
 // ddpxx/config/arguments.hpp — the command line: `key=value`, `--key=value`, `--key value`, `--flag`, `--no-flag`,
-// `+map.key=value`, `~map.key`, a nanoGPT configuration `FILE.py`, and the options that are no settings: where files
+// `+map.key=value`, `~map.key`, a config file `run.yaml`, and the options that are no settings: where files
 // lie, and what is shown instead of run.
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include <ddpxx/config/ignored_key.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/shape.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
@@ -27,7 +28,13 @@ namespace ddpxx {
 struct OptionValue {
   std::string text;
   Position place;
-  bool is_path = false;  ///< Of a file that stands where the user does, and is not looked for.
+};
+
+/// A command of a program, its first argument: `plan` in `mingpt plan world_size=8`. The program itself carries it out;
+/// it names its commands so that messages and --help can, and so that its name is no setting.
+struct Command {
+  std::string name;
+  std::string help;  ///< One line.
 };
 
 /// What a program does with its configuration: run, or show something about it and end.
@@ -46,14 +53,18 @@ struct ConfigArguments {
   ErrorStyle errors = ErrorStyle::text;
 };
 
-/// Reads the arguments that follow the program's name. The table tells which keys are switches and which are lists.
-inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table);
+/// Reads the arguments that follow the program's name. The table tells which keys are switches and which are lists;
+/// `commands` are those of the program, without `init`.
+inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
+                                      std::span<const Command> commands = {});
 
 namespace detail {
 
 class ArgumentsReader {
  public:
-  ArgumentsReader(std::span<const char* const> arguments, const ConfigTable& table) : table_{table} {
+  ArgumentsReader(std::span<const char* const> arguments, const ConfigTable& table, std::span<const Command> commands)
+      : table_{table}, commands_{"init"} {
+    for (const auto& command : commands) commands_.push_back(command.name);
     source_->kind = ConfigSource::Kind::arguments;
     for (const char* argument : arguments) source_->lines.emplace_back(argument);
     line_.said.source = source_;
@@ -76,6 +87,8 @@ class ArgumentsReader {
       show(ConfigDeed::help);
     } else if (at_ == 0 && argument == "init") {
       show(ConfigDeed::init);
+    } else if (at_ == 0 && std::ranges::find(commands_, argument) != commands_.end()) {
+      return;  // the program itself carries it out
     } else if (argument == "--blame") {
       line_.deed = ConfigDeed::blame;
     } else if (argument == "--info" || argument == "-i") {
@@ -85,12 +98,12 @@ class ArgumentsReader {
     } else if (argument == "--resolve") {
       line_.resolve = true;
     } else if (const auto what = option(argument, "--cfg", "-c")) {
-      read_word(*what, {"job", "all", "yaml", "json"},
-                [&](std::size_t i) { line_.deed = i < 3 ? ConfigDeed::print : ConfigDeed::print_json; });
+      read_choice(*what, {"job", "all", "yaml", "json"},
+                  [&](std::size_t i) { line_.deed = i < 3 ? ConfigDeed::print : ConfigDeed::print_json; });
     } else if (const auto style = option(argument, "--errors", "--errors")) {
-      read_word(*style, {"text", "json"}, [&](std::size_t i) { line_.errors = static_cast<ErrorStyle>(i); });
+      read_choice(*style, {"text", "json"}, [&](std::size_t i) { line_.errors = static_cast<ErrorStyle>(i); });
     } else if (const auto shell = option(argument, "--completion", "--completion")) {
-      read_word(*shell, {"bash", "zsh", "fish"}, [&](std::size_t) {
+      read_choice(*shell, {"bash", "zsh", "fish"}, [&](std::size_t) {
         line_.deed = ConfigDeed::completion;
         line_.subject = *shell;
       });
@@ -117,10 +130,13 @@ class ArgumentsReader {
   }
 
   template <class Deed>
-  void read_word(const OptionValue& option, const std::vector<std::string>& words, Deed deed) {
+  void read_choice(const OptionValue& option, const std::vector<std::string>& words, Deed deed) {
     const auto found = std::ranges::find(words, option.text);
     if (option.text.empty()) return;  // told already
-    if (found == words.end()) return complain(option.place.line - 1, not_a_choice(option.text, words));
+    if (found == words.end())
+      return complain(option.place.line - 1, names_config_file(option.text)
+                                                 ? "a config file is named alone, or by --config-name (-cn)"
+                                                 : not_a_choice(option.text, words));
     deed(static_cast<std::size_t>(found - words.begin()));
   }
 
@@ -158,16 +174,21 @@ class ArgumentsReader {
     const auto equals = argument.find('=');
     auto key = argument.substr(0, equals);
     if (table_.meaning_of(key).kind == KeyMeaning::Kind::unknown) std::ranges::replace(key, '-', '_');
-    if (equals != std::string::npos) return say(start, key, argument.substr(equals + 1));
+    if (equals != std::string::npos && !is_config(key)) return say(start, key, argument.substr(equals + 1));
     if (is_switch(key)) return say(start, key, next_is_bool() ? *take_next() : "true");
     const auto meaning = table_.meaning_of(key);
     if (meaning.kind == KeyMeaning::Kind::unknown && key.starts_with("no_") && is_switch(key.substr(3)))
       return say(start, key.substr(3), "false");
     const auto value = meaning.row != nullptr || !next_has_equals() ? take_next() : std::nullopt;
     if (meaning.row != nullptr && !value) return complain(start, "needs a value");
+    if (is_config(key)) return complain(start, "a config file is named alone, or by --config-name (-cn)");
     say(start, key, value.value_or(""));
   }
 
+  /// `--config FILE`, as other programs have it.
+  bool is_config(const std::string& key) const {
+    return key == "config" && table_.meaning_of(key).kind == KeyMeaning::Kind::unknown;
+  }
   bool next_is_bool() const { return at_ + 1 < source_->lines.size() && read_bool(source_->lines[at_ + 1]); }
   bool next_has_equals() const {
     return at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].find('=') != std::string::npos;
@@ -188,15 +209,49 @@ class ArgumentsReader {
     }
     if (argument.starts_with('-'))
       return complain(at_, "is no option; settings are written key=value, --help lists them");
-    // nanoGPT's `train.py config/train_gpt2.py`: a file and no setting.
-    if (equals == std::string::npos && argument.ends_with(".py"))
-      return line_.config_names.push_back({.text = argument, .place = place(at_), .is_path = true});
-    const bool is_key = table_.meaning_of(argument).kind != KeyMeaning::Kind::unknown;
-    if (equals == std::string::npos && !is_key && positional_ < table_.positionals.size())
-      return say(at_, std::string{table_.positionals[positional_++]}, argument);
-    if (equals == std::string::npos || equals == 0)
-      return complain(at_, "is no setting; settings are written key=value, --help lists them");
+    if (equals == std::string::npos) return read_word(argument);
+    if (equals == 0) return complain(at_, "is no setting; write key=value, without spaces around the =");
+    if (argument[equals - 1] == ' ' && table_.meaning_of(argument.substr(0, argument.find(' '))).row != nullptr)
+      return complain(at_, "write key=value, without spaces around the =");
     say(at_, argument.substr(0, equals), argument.substr(equals + 1));
+  }
+
+  /// A word alone: the value of a positional, a config file, or a mistake.
+  void read_word(const std::string& word) {
+    const auto* positional =
+        positional_ < table_.positionals.size() ? table_.find(table_.positionals[positional_]) : nullptr;
+    const bool takes_number = positional != nullptr && is_number(positional->type->shape(positional->facts));
+    const auto meaning = table_.meaning_of(word);
+    if (meaning.row == nullptr && names_config_file(word) && (positional == nullptr || takes_number))
+      return line_.config_names.push_back({.text = word, .place = place(at_)});
+    if (meaning.kind != KeyMeaning::Kind::unknown) {
+      const bool is_apart = at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].starts_with('=');
+      if (!is_apart) return complain(at_, "is no setting; settings are written key=value, --help lists them");
+      const auto start = at_;
+      const bool has_value = source_->lines[at_ + 1] == "=" && at_ + 2 < source_->lines.size();
+      source_->lines[start] += ' ' + source_->lines[++at_];
+      if (has_value) source_->lines[start] += ' ' + source_->lines[++at_];
+      return complain(start, "write key=value, without spaces around the =");
+    }
+    const bool is_numeric = word.find_first_of("0123456789") < 2;  // perhaps behind a sign or a point
+    if (positional != nullptr && (!takes_number || is_numeric)) {
+      ++positional_;
+      return say(at_, positional->path, word);
+    }
+    std::string why = "is no setting; settings are written key=value, --help lists them";
+    if (std::ranges::find(commands_, word) != commands_.end())
+      why = "is a command, which comes before all other arguments";
+    else if (!is_numeric)
+      why =
+          "is no command (" + one_of(commands_) + ") and no setting; settings are written key=value, --help lists them";
+    complain(at_, why);
+  }
+
+  static bool is_number(const ValueShape& shape) {
+    return shape.kind == ValueShape::Kind::whole || shape.kind == ValueShape::Kind::real;
+  }
+  static bool names_config_file(std::string_view word) {
+    return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json") || word.ends_with(".py");
   }
 
   void remove(const std::string& key) {
@@ -214,6 +269,7 @@ class ArgumentsReader {
   }
 
   const ConfigTable& table_;
+  std::vector<std::string> commands_;
   std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
   std::size_t at_ = 0;
   std::size_t positional_ = 0;
@@ -222,8 +278,9 @@ class ArgumentsReader {
 
 }  // namespace detail
 
-inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table) {
-  return detail::ArgumentsReader{arguments, table}.read();
+inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
+                                      std::span<const Command> commands) {
+  return detail::ArgumentsReader{arguments, table, commands}.read();
 }
 
 }  // namespace ddpxx

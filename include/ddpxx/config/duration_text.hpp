@@ -41,7 +41,9 @@ inline const DurationUnit* duration_unit(std::string_view name) {
 
 }  // namespace detail
 
-inline std::optional<std::int64_t> parse_nanoseconds(std::string_view text) {
+inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
+  const auto with_units = detail::with_time_units(written);
+  std::string_view text = with_units;
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const bool negative = text.starts_with('-');
   text.remove_prefix(negative ? 1 : 0);

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 
 #include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/interpolation.hpp>
+#include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/references.hpp>
 #include <ddpxx/config/source.hpp>
@@ -22,6 +25,7 @@
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/written_values.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/sweep.hpp>
 
 namespace ddpxx {
 
@@ -35,12 +39,14 @@ struct SetValue {
 /// then the values that name others, at last the rules between fields.
 class Filling {
  public:
-  /// `config` is a struct of the type that `table` describes.
-  Filling(const ConfigTable& table, void* config)
+  /// `config` is a struct of the type that `table` describes; `job_folder` the folder of the sweep's job that it is
+  /// for.
+  Filling(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {})
       : table_{table},
         config_{config},
+        job_folder_{job_folder},
         history_(table.rows.size()),
-        references_{table, config, findings_, [this](std::size_t index) { resolve(index); }} {}
+        references_{table, config, findings_, job_folder, [this](std::size_t index) { resolve(index); }} {}
   Filling(const Filling&) = delete;  // the references look back
   Filling& operator=(const Filling&) = delete;
 
@@ -51,6 +57,9 @@ class Filling {
   void finish();
 
   const std::vector<ConfigProblem>& problems() const noexcept { return findings_.problems; }
+
+  /// True where all problems are rules between fields: each value could be read, and may be shown.
+  bool has_only_open_rules() const noexcept { return findings_.problems.size() == open_rules_; }
 
   /// What was accepted, and should be known all the same.
   const std::vector<ConfigProblem>& notices() const noexcept { return findings_.notices; }
@@ -79,16 +88,19 @@ class Filling {
   void set(const ConfigRow& row, const MapKey& entry, const Given& given);
   void decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value);
   void resolve(std::size_t index);
+  void place_outputs();
   void check_rules();
 
   const ConfigTable& table_;
   void* config_;
+  std::optional<std::filesystem::path> job_folder_;
   std::deque<Statements> sources_;  // a deque, for they cannot move
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source that did
   std::map<std::size_t, std::vector<Waiting>> waiting_;
   WrittenValues written_;
   Findings findings_;
+  std::size_t open_rules_ = 0;
   References references_;
 };
 
@@ -97,7 +109,28 @@ inline void Filling::finish() {
     if (row.chooses) choose_alternative(row);
   for (std::size_t i = 0; i < sources_.size(); ++i) set_values(i);
   while (!waiting_.empty()) resolve(waiting_.begin()->first);
+  if (job_folder_) place_outputs();
   check_rules();
+}
+
+/// Gives the job of a sweep places of output of its own.
+inline void Filling::place_outputs() {
+  const auto source = std::make_shared<const ConfigSource>(
+      ConfigSource{.lines = {std::string{kRunFolderVariable} + '=' + job_folder_->string()},
+                   .kind = ConfigSource::Kind::environment});
+  for (const auto& row : table_.rows) {
+    if (!detail::is_place_of_output(row) || !table_.is_active(row, config_)) continue;
+    const auto written = row.type->text(table_.field(row, std::as_const(config_)));
+    if (written.empty()) continue;
+    auto& history = history_[table_.index_of(row)];
+    auto [place, problem] = output_place_of_job(written, row.facts.output, *job_folder_);
+    if (!problem.empty())
+      findings_.complain({history.empty() ? Position{} : history.back().place, row.path, std::move(problem)}, row.path);
+    if (place.empty() || place == written) continue;
+    row.type->decode(table_.field(row, config_),
+                     {.kind = GivenValue::Kind::text, .text = std::move(place), .quoted = true}, row.facts);
+    history.push_back({table_.print(row, config_), {source, 1, 1}});
+  }
 }
 
 /// Of all that sources say about an alternative, the last one holds; it may be overridden as any value.
@@ -233,7 +266,11 @@ inline void Filling::check_rules() {
       const auto path = error.field.empty() ? group.path : path_in(group.path, error.field);
       const ConfigRow* row = table_.find_active(path, config_);
       const bool is_set = row != nullptr && !history(*row).empty();
-      findings_.problems.push_back({is_set ? history(*row).back().place : Position{}, path, std::move(error.text)});
+      const bool is_error = error.severity == Severity::error;
+      auto& found = is_error ? findings_.problems : findings_.notices;
+      found.push_back({is_set ? history(*row).back().place : Position{}, path,
+                       (is_error ? "" : "warning: ") + std::move(error.text)});
+      open_rules_ += is_error ? 1 : 0;
     }
   }
 }

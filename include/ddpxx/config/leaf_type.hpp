@@ -5,6 +5,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
+#include <ddpxx/config/value_fault.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx::detail {
@@ -49,6 +51,16 @@ constexpr auto entry_remover() -> decltype(LeafType::remove_entry) {
   return nullptr;
 }
 
+template <class T>
+constexpr auto text_reader() -> decltype(LeafType::text) {
+  if constexpr (std::same_as<T, std::string>)
+    return [](const void* field) { return *static_cast<const T*>(field); };
+  else if constexpr (std::same_as<T, std::filesystem::path>)
+    return [](const void* field) { return static_cast<const T*>(field)->string(); };
+  else
+    return nullptr;
+}
+
 template <ConfigLeaf T>
 inline constexpr LeafType kLeafType{
     .decode = [](void* field, const GivenValue& value,
@@ -56,8 +68,11 @@ inline constexpr LeafType kLeafType{
     .print = [](const void* field) { return ConfigCodec<T>::print(*static_cast<const T*>(field)); },
     .shape = [](const FieldFacts& facts) { return ConfigCodec<T>::shape(facts); },
     .assign = [](void* field, const void* from) { *static_cast<T*>(field) = *static_cast<const T*>(from); },
+    .fault = [](const void* field,
+                const FieldFacts& facts) { return value_fault(*static_cast<const T*>(field), facts); },
     .is_switch = std::same_as<T, bool> || std::same_as<T, std::optional<bool>>,
     .takes_list = kIsList<T>,
+    .text = text_reader<T>(),
     .decode_entry = entry_decoder<T>(),
     .remove_entry = entry_remover<T>()};
 

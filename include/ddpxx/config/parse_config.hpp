@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -17,6 +19,7 @@
 #include <ddpxx/config/arguments.hpp>
 #include <ddpxx/config/blame.hpp>
 #include <ddpxx/config/completion.hpp>
+#include <ddpxx/config/config_struct.hpp>
 #include <ddpxx/config/environment_source.hpp>
 #include <ddpxx/config/filling.hpp>
 #include <ddpxx/config/help.hpp>
@@ -35,34 +38,44 @@
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/unknown_key.hpp>
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/config/yaml.hpp>
 #include <ddpxx/core/config_record.hpp>
+#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/sweep.hpp>
 
 namespace ddpxx {
 
 struct ParseOptions {
-  std::filesystem::path config_path = ".";  ///< Where --config-name looks, unless --config-path says otherwise.
-  std::string program{};                    ///< As --help names it; by default as it was called.
+  /// Where config files are looked for behind the current folder, unless --config-path says otherwise.
+  std::filesystem::path config_path = ".";
+  std::string program{};  ///< As --help names it; by default as it was called.
   /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
   std::string environment_prefix{};
   /// Settings of an earlier run, which stand beneath files, environment and arguments; `recorded_name` is what messages
   /// call them. Keys that the config does not have any more, and secrets, are passed over.
   Settings recorded{};
   std::string recorded_name{};
+  std::vector<Command> commands{};  ///< Of the program itself, for messages and --help; `init` is there anyway.
+  /// For a program that looks at a configuration and does not run it: a broken rule between settings (there is no text
+  /// to train on, say) is a warning then.
+  bool only_looks = false;
 };
 
-/// Defaults, then the files of --config-name, then the environment, then the other arguments. What shows something
-/// (--help, --cfg, --blame, --info, --schema, --completion, init) ends the program.
+/// Defaults, then the config files, then the environment, then the other arguments. What shows something (--help,
+/// --cfg,
+/// --blame, --info, --schema, --completion, init) ends the program; a configuration that breaks rules between settings
+/// is shown all the same, with warnings behind it.
 /// A launched rank other than 0 leaves notices to rank 0, and problems too (refusal.hpp).
 /// Errors  `config`, with every problem and its place, one after the other.
-template <ConfigStruct Config>
+template <class Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options = {});
 
 /// The same, with the record that a run folder and snapshots keep.
-template <ConfigStruct Config>
+template <class Config>
 ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const ParseOptions& options = {});
 
 namespace detail {
@@ -70,10 +83,18 @@ namespace detail {
 inline void print_notices(const std::vector<ConfigProblem>& notices) {
   if (!is_first_rank()) return;
   for (const auto& notice : notices)
+    Log{0}.info((notice.place.source ? ddpxx::to_text(notice.place) + ": " : "") +
+                (leaves_key_open(notice.place) && !notice.path.empty() ? notice.path + ": " : "") + notice.text);
+}
+
+/// What would keep the program from running with a configuration that it shows.
+inline void print_open_rules(const std::vector<ConfigProblem>& problems) {
+  if (!is_first_rank()) return;
+  std::cout.flush();
+  for (const auto& problem : sorted(problems))
     Log{0}.info(
-        to_text(notice.place) + ": " +
-        (notice.place.source && leaves_key_open(notice.place) && !notice.path.empty() ? notice.path + ": " : "") +
-        notice.text);
+        "warning: not ready to run: " + (problem.place.source ? ddpxx::to_text(problem.place) + ": " : std::string{}) +
+        (leaves_key_open(problem.place) && !problem.path.empty() ? problem.path + ": " : "") + problem.text);
 }
 
 /// Prints, and ends the program.
@@ -82,16 +103,23 @@ inline void print_notices(const std::vector<ConfigProblem>& notices) {
   std::exit(0);
 }
 
+/// The folder of the sweep's job that this process is; none outside of a sweep.
+inline std::optional<std::filesystem::path> folder_of_this_job() {
+  const auto folder = environment(kRunFolderVariable).value_or("");
+  return folder.empty() ? std::nullopt : std::optional<std::filesystem::path>{folder};
+}
+
 /// One parse of a command line.
 class Parsing {
  public:
-  /// `config` holds its defaults.
-  Parsing(const ConfigTable& table, void* config, std::span<const char* const> arguments, const ParseOptions& options)
+  /// `config` holds its defaults; `job_folder` is that of a sweep's job.
+  Parsing(const ConfigTable& table, void* config, std::span<const char* const> arguments, const ParseOptions& options,
+          const std::optional<std::filesystem::path>& job_folder)
       : table_{table},
         config_{config},
         options_{options},
-        line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table)},
-        filling_{table, config} {
+        line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands)},
+        filling_{table, config, job_folder} {
     if (!options.program.empty())
       program_ = options.program;
     else if (!arguments.empty())
@@ -102,13 +130,25 @@ class Parsing {
     show_what_needs_no_values();
     read_sources();
     filling_.finish();
-    if (!filling_.problems().empty()) refuse_config(filling_.problems(), line_.errors);
+    const bool is_run = line_.deed == ConfigDeed::run && !options_.only_looks;
+    if (!filling_.problems().empty() && (is_run || !filling_.has_only_open_rules())) {
+      if (line_.errors == ErrorStyle::text) print_notices(filling_.notices());
+      refuse_config(filling_.problems(), line_.errors);
+    }
     show_values();
     print_notices(filling_.notices());
+    print_open_rules(filling_.problems());
     std::string said;
     for (const auto& argument : overrides()) said += "- " + yaml_quoted(argument) + '\n';
     return {settings_with_origins(table_, config_, filling_), blame_yaml(table_, config_, filling_),
             said.empty() ? "[]\n" : said};
+  }
+
+  /// What is wrong with the configuration, all else aside.
+  std::vector<ConfigProblem> problems() {
+    read_sources();
+    filling_.finish();
+    return sorted(filling_.problems());
   }
 
  private:
@@ -117,10 +157,12 @@ class Parsing {
     if (line_.deed == ConfigDeed::schema) show(json_schema(table_, program_));
     if (line_.deed == ConfigDeed::init) write_starter();
     if (line_.deed != ConfigDeed::help) return;
-    if (line_.subject.text.empty()) show(help_text(table_, program_, options_.config_path.string()));
+    if (line_.subject.text.empty())
+      show(wrapped_help(help_text(table_, program_, options_.config_path.string(), options_.commands),
+                        terminal_columns()));
     auto text = help_text(table_, line_.subject.text);
     if (text.empty()) refuse_subject(explain_unknown_path(line_.subject.text));
-    show(text);
+    show(wrapped_help(text, terminal_columns()));
   }
 
   /// Says what is wrong with the word behind --help or init.
@@ -167,11 +209,25 @@ class Parsing {
       std::ranges::move(said, std::back_inserter(included));
     }
     if (!options_.recorded.empty()) filling_.apply(read_recorded(options_.recorded, options_.recorded_name, table_));
+    apply_python_defaults(included, named);
     for (auto& said : included) apply(std::move(said));
     for (auto& said : named) apply(std::move(said));
     if (!options_.environment_prefix.empty())
       apply(read_environment(options_.environment_prefix, environment_variables(), table_));
     apply(line_.said);
+  }
+
+  void apply_python_defaults(const std::vector<Said>& included, std::vector<Said>& named) {
+    const auto& defaults = table_.python_defaults;
+    bool is_needed = false;
+    for (auto& said : named) {
+      if (defaults.yaml.empty() || !said.source || !said.source->name.ends_with(".py")) continue;
+      said.notices.push_back({{said.source, 1, 1}, "", std::string{defaults.notice}});
+      is_needed = true;
+    }
+    if (!is_needed) return;
+    auto said = read_yaml_text(defaults.yaml, std::string{defaults.name}, included.size() + named.size());
+    filling_.apply(std::move(said));
   }
 
   void apply(Said said) {
@@ -180,14 +236,20 @@ class Parsing {
   }
 
   void show_values() const {
-    if (line_.deed == ConfigDeed::blame) show(blame_yaml(table_, config_, filling_));
-    if (line_.deed == ConfigDeed::info) show(info());
-    if (line_.deed == ConfigDeed::print_json) show(print_json(table_, config_) + '\n');
+    if (line_.deed == ConfigDeed::blame) show_with_rules(blame_yaml(table_, config_, filling_));
+    if (line_.deed == ConfigDeed::info) show_with_rules(info());
+    if (line_.deed == ConfigDeed::print_json) show_with_rules(print_json(table_, config_) + '\n');
     if (line_.deed == ConfigDeed::print)
-      show(print_yaml(table_, config_, [&](const ConfigRow& row) {
+      show_with_rules(print_yaml(table_, config_, [&](const ConfigRow& row) {
         const auto written = filling_.as_written(row);
         return written && !line_.resolve ? *written : table_.print(row, config_);
       }));
+  }
+
+  [[noreturn]] void show_with_rules(const std::string& text) const {
+    if (is_first_rank()) std::cout << text;
+    print_open_rules(filling_.problems());
+    show("");
   }
 
   std::string info() const {
@@ -226,17 +288,25 @@ class Parsing {
 
 }  // namespace detail
 
-template <ConfigStruct Config>
+template <class Config>
 ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const ParseOptions& options) {
-  ParsedConfig<Config> parsed;
-  parsed.record =
-      detail::Parsing{table_of<Config>(), &parsed.config, {argv, static_cast<std::size_t>(argc)}, options}.run();
-  return parsed;
+  if constexpr (detail::explain_config_struct<Config>()) {
+    ParsedConfig<Config> parsed;
+    const std::span<const char* const> arguments{argv, static_cast<std::size_t>(argc)};
+    parsed.record =
+        detail::Parsing{table_of<Config>(), &parsed.config, arguments, options, detail::folder_of_this_job()}.run();
+    return parsed;
+  } else {
+    std::terminate();  // which never compiles
+  }
 }
 
-template <ConfigStruct Config>
+template <class Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options) {
-  return parse_recorded<Config>(argc, argv, options).config;
+  if constexpr (detail::explain_config_struct<Config>())
+    return parse_recorded<Config>(argc, argv, options).config;
+  else
+    std::terminate();  // which never compiles
 }
 
 }  // namespace ddpxx

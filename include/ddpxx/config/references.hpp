@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,12 +13,15 @@
 #include <vector>
 
 #include <ddpxx/config/interpolation.hpp>
+#include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/source.hpp>
 #include <ddpxx/config/statements.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/unknown_key.hpp>
 #include <ddpxx/config/yaml.hpp>
+#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
 
 namespace ddpxx {
@@ -29,8 +33,14 @@ class References {
   /// Gives a value that is named, by its place in the table, what it waits for itself.
   using Settle = std::function<void(std::size_t index)>;
 
-  References(const ConfigTable& table, const void* config, Findings& findings, Settle settle)
-      : table_{table}, config_{config}, findings_{findings}, settle_{std::move(settle)} {}
+  /// `job_folder` is what the run folder is in a job of a sweep.
+  References(const ConfigTable& table, const void* config, Findings& findings,
+             std::optional<std::filesystem::path> job_folder, Settle settle)
+      : table_{table},
+        config_{config},
+        findings_{findings},
+        job_folder_{std::move(job_folder)},
+        settle_{std::move(settle)} {}
 
   void begin(std::size_t index) { resolving_.push_back(index); }
   void end() { resolving_.pop_back(); }
@@ -48,6 +58,7 @@ class References {
   std::optional<GivenValue> value_of(const TextPiece& piece, const ConfigRow& row, const Given& given);
   std::optional<GivenValue> variable(const TextPiece& piece, const ConfigRow& row, const Given& given);
   std::optional<GivenValue> setting(const TextPiece& piece, const ConfigRow& row, const Given& given);
+  std::optional<GivenValue> run_folder(const ConfigRow& folder, const ConfigRow& row, const Given& given);
 
   /// `a -> b -> end`, along what is being resolved.
   std::string chain_to(std::string_view end) const {
@@ -59,6 +70,7 @@ class References {
   const ConfigTable& table_;
   const void* config_;
   Findings& findings_;
+  std::optional<std::filesystem::path> job_folder_;
   Settle settle_;
   std::vector<std::size_t> resolving_;  // from the first asked for to the one at work
 };
@@ -120,11 +132,32 @@ inline std::optional<GivenValue> References::setting(const TextPiece& piece, con
   if (std::ranges::find(resolving_, index) != resolving_.end())
     return fail(chain_to(other->path) + ": these name each other in a circle");
   settle_(index);
+  if (other->facts.output == Output::run_folder) return run_folder(*other, row, given);
   const auto said = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
   if (said.given.size() != 1 || said.given.front().path != "value") return fail(named + "this is no single value");
   auto found = said.given.front().value;
   unescape_references(found);
   return found;
+}
+
+/// The folder in use. It has its name once the run has made it, so that before only places of output can name it: they
+/// keep the reference (name_run_folder).
+inline std::optional<GivenValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
+                                                        const Given& given) {
+  const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
+  const auto reference = detail::run_folder_reference(folder);
+  const auto pattern = std::filesystem::path{folder.type->text(table_.field(folder, config_))}.lexically_normal();
+  const auto text = [](std::string value) { return GivenValue{.kind = GivenValue::Kind::text, .text = value}; };
+  if (job_folder_) return text(job_folder_->string());
+  if (pattern.empty() || pattern == "." || pattern == "./")
+    return fail(reference + ": this run has no folder: set " + folder.path + "=outputs/%Y-%m-%d/%H-%M-%S, or leave " +
+                reference + " out");
+  if (detail::is_place_of_output(row)) return text(reference);
+  std::vector<std::string> places;
+  for (const auto& other : table_.rows)
+    if (detail::is_place_of_output(other)) places.push_back(other.path);
+  return fail(reference +
+              ": the folder gets its name when the run starts; settings that can name it: " + one_of(places));
 }
 
 }  // namespace ddpxx

@@ -29,6 +29,7 @@ inline nlohmann::ordered_json schema_of(const ValueShape& shape, const FieldFact
 namespace detail {
 
 inline constexpr const char* kReference = R"(\$\{)";
+inline constexpr const char* kClock = "[0-9]+(?::[0-9]+){2,3}";  // hours, minutes, seconds; days in front
 
 /// Regular expressions that mean the same to JavaScript and Python; texts as core/units.hpp reads them.
 struct NumberPatterns {
@@ -46,7 +47,8 @@ struct NumberPatterns {
   }
 
   std::string of_number(const ValueShape& shape, Unit unit) const {
-    if (unit == Unit::seconds) return "[-+]?(?:" + number + exponent + "? *|" + parts("d|h|ms|m|s", "\\+?") + ')';
+    if (unit == Unit::seconds)
+      return "[-+]?(?:" + number + exponent + "? *|" + parts("d|h|ms|min|m|s", "\\+?") + '|' + kClock + ')';
     const auto& suffix = unit == Unit::bytes ? bytes : count;
     if (shape.kind == ValueShape::Kind::real) return "[-+]?" + number + exponent + "? *" + suffix + '?';
     // A fraction is a whole number only by grace of what follows: 1.5k.
@@ -55,7 +57,7 @@ struct NumberPatterns {
     return unit == Unit::bytes ? decimal : decimal + "|0[xX][0-9a-fA-F]{1,16}";
   }
 
-  std::string of_duration() const { return "-?\\+?" + parts("d|h|ms|m|s|us|ns", ""); }
+  std::string of_duration() const { return "-?\\+?(?:" + parts("d|h|ms|min|m|s|us|ns", "") + '|' + kClock + ')'; }
 };
 
 /// A text that one of `patterns` matches whole, or that names other values.

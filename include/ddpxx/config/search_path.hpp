@@ -1,4 +1,4 @@
-// ddpxx/config/search_path.hpp — the folders in which --config-name looks for its file.
+// ddpxx/config/search_path.hpp — the folders in which a config file is looked for: first the one where the user stands.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <ddpxx/config/arguments.hpp>
 #include <ddpxx/config/config_file.hpp>
 #include <ddpxx/config/source.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/suggest.hpp>
 
@@ -21,25 +22,35 @@ namespace ddpxx {
 
 class SearchPath {
  public:
-  /// The first folder, then those of --config-dir.
-  SearchPath(std::filesystem::path first, const std::vector<OptionValue>& more) : folders_{std::move(first)} {
-    for (const auto& folder : more) folders_.emplace_back(folder.text);
+  /// The current folder, then that of --config-path, then those of --config-dir.
+  SearchPath(const std::filesystem::path& config_path, const std::vector<OptionValue>& more) {
+    add(".");
+    add(config_path);
+    for (const auto& folder : more) add(folder.text);
   }
 
   /// What the file and all that it includes say, in the order in which they are applied. A file that cannot be read is
   /// a problem at the option that names it.
   std::vector<Said> read(const OptionValue& name, std::size_t order) const {
-    const auto found = name.is_path ? std::optional{std::filesystem::path{name.text}} : find(name.text);
+    const auto complain = [&](const std::string& why) {
+      return std::vector<Said>{{.source = name.place.source, .problems = {{name.place, "", why}}}};
+    };
+    const auto found = find(name.text);
+    if (!found) return complain(not_found(name.text));
     try {
-      return read_config_files(found.value_or((folders_.front() / name.text).lexically_normal()), order);
+      return read_config_files(*found, order);
     } catch (const Error& error) {
-      const auto text = error.what() + (found ? "" : similar(name.text));
-      return {{.source = name.place.source, .problems = {{name.place, "", text}}}};
+      return complain(error.what());
     }
   }
 
  private:
   static constexpr std::array kEndings{".yaml", ".yml", ".json"};
+
+  void add(const std::filesystem::path& folder) {
+    const auto path = folder.lexically_normal();
+    if (std::ranges::find(folders_, path) == folders_.end()) folders_.push_back(path);
+  }
 
   /// `FILE`, or with one of the endings; no folder, if possible. None when none is there.
   std::optional<std::filesystem::path> find(const std::string& name) const {
@@ -54,6 +65,16 @@ class SearchPath {
         if (is_folder && !directory) directory = path;
       }
     return directory;
+  }
+
+  /// `there is no file run.yaml in the current folder or in conf (did you mean run2.yaml?)`
+  std::string not_found(const std::string& name) const {
+    if (name.empty()) return "names no file";
+    if (std::filesystem::path{name}.is_absolute()) return "there is no file " + shown(name) + similar(name);
+    std::vector<std::string> places;
+    for (const auto& folder : folders_)
+      places.push_back(folder == "." ? "in the current folder" : "in " + folder.string());
+    return "there is no file " + shown(name) + ' ' + one_of(places) + similar(name);
   }
 
   /// ` (did you mean gpt2.yaml?)`, of what lies in the folders.

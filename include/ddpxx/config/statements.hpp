@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <ddpxx/config/ignored_key.hpp>
+#include <ddpxx/config/interpolation.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/secret_key.hpp>
 #include <ddpxx/config/several.hpp>
@@ -67,6 +68,7 @@ class Statements {
   void hide_lines(const std::set<std::size_t>& lines);
   void choose(const Given& given);
   void choose_row(const Given& given, const KeyMeaning& meaning);
+  void choose_translated(const Given& given, const KeyMeaning& meaning);
   void choose_parts(const Given& given, const std::string& canonical, std::size_t count);
   void ignore(const Given& given, const KeyMeaning& meaning);
   void refuse(const Given& given, const std::string& canonical);
@@ -75,7 +77,7 @@ class Statements {
   const ConfigTable& table_;
   Findings& findings_;
   Chosen chosen_;
-  std::deque<Given> parts_;  // of what is said of several settings at once; a deque, for they are pointed to
+  std::deque<Given> parts_;  // what is said of several settings at once, or translated; a deque: they are pointed to
 };
 
 namespace detail {
@@ -143,6 +145,8 @@ inline void Statements::choose(const Given& given) {
     const auto several = given.removes ? 0 : count_of_several(table_, given.path);
     return several > 0 ? choose_parts(given, meaning.path, several) : refuse(given, meaning.path);
   }
+  if (meaning.translate != nullptr && given.value.kind == GivenValue::Kind::text && !is_interpolated(given.value))
+    return choose_translated(given, meaning);
   if (meaning.kind == KeyMeaning::Kind::value) return choose_row(given, meaning);
   const bool says_nothing = is_null(given.value) || given.value.kind == GivenValue::Kind::group;
   if (says_nothing && !given.removes) return;
@@ -170,11 +174,23 @@ inline void Statements::choose_row(const Given& given, const KeyMeaning& meaning
   const auto [place, is_new] = chosen_.try_emplace({table_.index_of(*meaning.row), meaning.entry}, &given);
   const Given& first = *place->second;
   if (is_new || first.path == given.path) {
-    place->second = &given;  // of a repeated argument the last one counts
+    if (!is_new && said_.source && said_.source->is_command_line())
+      findings_.notices.push_back({given.keys.back(), given.path,
+                                   "is given before, by " + to_text(first.keys.back()) + "; the last one counts"});
+    place->second = &given;
   } else {
     auto text = "is also given as " + first.path + " at " + to_text(first.keys.back()) + "; keep one of the two";
     findings_.complain({given.keys.back(), given.path, std::move(text)}, meaning.path);
   }
+}
+
+inline void Statements::choose_translated(const Given& given, const KeyMeaning& meaning) {
+  auto [value, problem, notice] = meaning.translate(given.value.text);
+  if (!problem.empty()) return findings_.complain({given.value.place, given.path, std::move(problem)}, meaning.path);
+  if (!notice.empty()) findings_.notices.push_back({given.value.place, given.path, std::move(notice)});
+  auto& translated = parts_.emplace_back(given);
+  translated.value.text = std::move(value);
+  choose_row(translated, meaning);
 }
 
 inline void Statements::choose_parts(const Given& given, const std::string& canonical, std::size_t count) {

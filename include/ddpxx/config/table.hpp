@@ -16,6 +16,7 @@
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/shape.hpp>
 #include <ddpxx/config/source.hpp>
+#include <ddpxx/config/synonyms.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
@@ -29,8 +30,11 @@ struct LeafType {
   std::string (*print)(const void* field);  ///< None of a variant, whose alternatives have their names in the row.
   ValueShape (*shape)(const FieldFacts& facts);
   void (*assign)(void* field, const void* from);
-  bool is_switch = false;   ///< `--flag` and `--no-flag` set it.
-  bool takes_list = false;  ///< An argument in brackets is a list to it, and a text to others.
+  /// Why the field may not have the value that it has; empty where it may. None of a variant.
+  std::string (*fault)(const void* field, const FieldFacts& facts) = nullptr;
+  bool is_switch = false;                            ///< `--flag` and `--no-flag` set it.
+  bool takes_list = false;                           ///< An argument in brackets is a list to it, and a text to others.
+  std::string (*text)(const void* field) = nullptr;  ///< Of a text or a path only: the value itself.
 
   /// Of a map only.
   Decoded (*decode_entry)(void* field, const std::string& key, const GivenValue& value,
@@ -89,6 +93,7 @@ struct KeyMeaning {
   std::string_view reason{};           ///< Why a key is ignored.
   std::optional<std::string> entry{};  ///< Of a map: the key in it; none for the map itself.
   bool lies_below = false;             ///< Of an ignored key: it is written as a group, and this is a key in it.
+  Translation (*translate)(std::string_view value) = nullptr;  ///< Of an alias whose values mean something else.
 };
 
 /// A former path, of a value or a group, and the present one.
@@ -104,8 +109,10 @@ struct ConfigTable {
   std::vector<Moved> moved;
   std::vector<Alias> aliases;
   std::vector<Ignored> ignored;
+  std::vector<Synonym> synonyms;              ///< What other programs call keys, for suggestions.
   std::vector<std::string_view> positionals;  ///< Paths of the arguments that name no key, in their order.
-  const void* defaults = nullptr;             ///< A default-constructed config.
+  FileDefaults python_defaults{};
+  const void* defaults = nullptr;  ///< A default-constructed config.
 
   const ConfigRow* find(std::string_view path) const {
     for (const auto& row : rows)
@@ -116,6 +123,12 @@ struct ConfigTable {
   const ConfigRow* find_map(std::string_view path) const {
     for (const auto& row : rows)
       if (row.type->is_map() && path.size() > row.path.size() && lies_in(path, row.path)) return &row;
+    return nullptr;
+  }
+  /// The setting that names the folder of a run.
+  const ConfigRow* run_folder() const {
+    for (const auto& row : rows)
+      if (row.facts.output == Output::run_folder) return &row;
     return nullptr;
   }
   const ConfigGroup* find_group(std::string_view path) const {
@@ -181,18 +194,25 @@ struct ConfigTable {
   void reset(const ConfigRow& row, void* config) const { row.type->assign(field(row, config), default_of(row)); }
 
  private:
-  static std::string print_field(const ConfigRow& row, const void* field) {
+  std::string print_field(const ConfigRow& row, const void* field) const {
     if (row.facts.is_secret) return "\"***\"";
     if (row.chooses) return yaml_quoted(row.facts.choices.names[row.type->index(field)]);
-    return row.type->print(field);
+    auto text = row.type->print(field);
+    // A place of output may name the run folder until the run has made it, and reads back so.
+    const auto* folder = row.facts.output == Output::none ? nullptr : run_folder();
+    if (const auto at = folder == nullptr ? text.npos : text.find("\\\\${" + folder->path + '}'); at != text.npos)
+      text.erase(at, 2);
+    return text;
   }
 };
 
 /// A value wins over an alias, a longer alias over a shorter one. The targets of aliases are looked up in turn.
 inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
   std::string path{written};
+  decltype(KeyMeaning::translate) translate = nullptr;
   for (std::size_t turn = 0; turn <= aliases.size(); ++turn) {
-    if (const ConfigRow* row = find(path)) return {.kind = KeyMeaning::Kind::value, .path = path, .row = row};
+    if (const ConfigRow* row = find(path))
+      return {.kind = KeyMeaning::Kind::value, .path = path, .row = row, .translate = translate};
     if (const ConfigRow* map = find_map(path))
       return {.kind = KeyMeaning::Kind::value, .path = path, .row = map, .entry = path.substr(map->path.size() + 1)};
     const Alias* alias = most_specific(aliases, path);
@@ -203,6 +223,7 @@ inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
               .reason = skipped->reason,
               .lies_below = path.size() > skipped->key.size()};
     if (alias == nullptr) break;
+    if (path == alias->key && alias->translate != nullptr) translate = alias->translate;
     path.replace(0, alias->key.size(), alias->leads_to);
   }
   return {.kind = find_group(path) != nullptr ? KeyMeaning::Kind::group : KeyMeaning::Kind::unknown, .path = path};

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <ddpxx/config/source.hpp>
+#include <ddpxx/config/synonyms.hpp>
 #include <ddpxx/core/describe.hpp>
-#include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx {
@@ -59,7 +59,7 @@ inline std::vector<std::string> choices_of(const FieldFacts& facts) {
 }
 
 inline std::string not_a_choice(const std::string& text, const std::vector<std::string>& names) {
-  const auto meant = nearest(text, names);
+  const auto meant = meant_value(text, names);
   return shown(text) + " is not known (allowed: " + one_of(names) + ')' +
          (meant ? "; did you mean " + *meant + '?' : "");
 }

@@ -16,6 +16,7 @@
 #include <ddpxx/config/config_struct.hpp>
 #include <ddpxx/config/leaf_type.hpp>
 #include <ddpxx/config/path.hpp>
+#include <ddpxx/config/synonyms.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -75,6 +76,9 @@ inline void add_former_name(ConfigTable& table, const OpenGroup& group, const st
 inline void add_row(ConfigTable& table, OpenGroup& group, std::string_view name, const void* field,
                     const LeafType& type) {
   auto facts = group.facts_of(field);
+  if (facts.output != Output::none && type.text == nullptr)
+    throw Error{Errc::config, "describe(): `" + path_in(group.path, name) +
+                                  "` is a place of output, and therefore a std::string or a std::filesystem::path"};
   group.paths.emplace_back(field, path_in(group.path, name));
   add_former_name(table, group, group.paths.back().second, facts);
   table.rows.push_back({.path = group.paths.back().second,
@@ -167,12 +171,7 @@ void walk_field(ConfigTable& table, OpenGroup& group, std::string_view name, con
                    .base_object = group.base_object,
                    .described = described(field)});
   } else {
-    static_assert(
-        ConfigLeaf<Field>,
-        "config: a field is a bool, an integer, a double or float, a std::string, a std::filesystem::path, a "
-        "std::chrono duration, an enum with enum_names, a std::optional, std::vector, std::array or std::map by "
-        "std::string of those, a struct with defaults, or a std::variant of such structs");
-    if constexpr (ConfigLeaf<Field>) add_row(table, group, name, &field, kLeafType<Field>);
+    add_row(table, group, name, &field, kLeafType<Field>);
   }
 }
 
@@ -213,6 +212,10 @@ const ConfigTable& table_of() {
       for (const Ignored& ignored : Config::ignored()) result.ignored.push_back(ignored);
     if constexpr (requires { Config::positionals(); })
       for (const std::string_view path : Config::positionals()) result.positionals.push_back(path);
+    result.synonyms.assign(kKeySynonyms.begin(), kKeySynonyms.end());
+    if constexpr (requires { Config::synonyms(); })
+      for (const Synonym& synonym : Config::synonyms()) result.synonyms.push_back(synonym);
+    if constexpr (requires { Config::python_defaults(); }) result.python_defaults = Config::python_defaults();
     check_aliases(result);
     return result;
   }();

@@ -29,6 +29,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -118,17 +119,43 @@ struct Was {
 };
 constexpr Was was(std::string_view name) { return {name}; }
 
-/// One error of a rule between fields, as `check()` returns it. `field` is the path below the struct that checks.
+/// Marks a setting that names a place to which a run writes, or the run's own folder. Each job of a sweep gets its own
+/// places; see config/output_place.hpp.
+enum class Output { none, folder, file, run_folder };
+
+/// Whether a configuration is refused, or taken with a warning.
+enum class Severity { error, warning };
+
+/// What a rule between fields found, as `check()` returns it. `field` is the path below the struct that checks.
 struct FieldError {
   std::string field;
   std::string text;
+  Severity severity = Severity::error;
+};
+
+/// What a value that is written for an alias is where the alias leads, or why it has no place there; `notice` is said
+/// where it is taken.
+struct Translation {
+  std::string value{};
+  std::string problem{};
+  std::string notice{};
 };
 
 /// Another spelling of a key or of a whole group: `Alias{"gpt_config", "model"}`; a root config lists them in
-/// `static constexpr auto aliases()`. The most specific one wins; what it leads to may be an alias again.
+/// `static constexpr auto aliases()`. The most specific one wins; what it leads to may be an alias again. `translate`
+/// is for a value that means something else: `Alias{"decay_lr", "optimizer.schedule", schedule_of}`.
 struct Alias {
   std::string_view key;
   std::string_view leads_to;
+  Translation (*translate)(std::string_view value) = nullptr;
+};
+
+/// What another program sets where a config file of its own says nothing: lies beneath all files as soon as one of them
+/// is a Python file. A root config gives it as `static constexpr FileDefaults python_defaults()`.
+struct FileDefaults {
+  std::string_view name;    ///< As messages show it.
+  std::string_view yaml;    ///< In the keys of the config, or in aliases.
+  std::string_view notice;  ///< What is said of each Python file.
 };
 
 /// A key or group that is accepted and not applied, with one notice that says why; a root config lists them in
@@ -156,6 +183,7 @@ struct FieldFacts {
   Choices choices{};
   Unit unit = Unit::none;
   bool is_secret = false;
+  Output output = Output::none;
   std::string_view was{};          ///< Its former name.
   std::optional<Resume> resume{};  ///< None: as the group around it, in the end `warn`.
   std::vector<const void*> (*resets)(const void* owner) = nullptr;  ///< Addresses of the fields that are reset.
@@ -240,6 +268,12 @@ template <class Owner, class Value>
 constexpr void add_fact(FieldFacts& facts, Resume resume) {
   facts.resume = resume;
 }
+template <class Owner, class Value>
+constexpr void add_fact(FieldFacts& facts, Output output) {
+  static_assert(std::same_as<Value, std::string> || std::same_as<Value, std::filesystem::path>,
+                "field: a place of output is a std::string or a std::filesystem::path");
+  facts.output = output;
+}
 template <class Owner, class Value, class ResetOwner>
 constexpr void add_fact(FieldFacts& facts, const Resets<ResetOwner>& resets) {
   static_assert(std::same_as<Owner, ResetOwner>, "field: resets<...>() names siblings, fields of the same struct");
@@ -248,8 +282,8 @@ constexpr void add_fact(FieldFacts& facts, const Resets<ResetOwner>& resets) {
 
 }  // namespace detail
 
-/// What `Member` means, followed by facts in any order: a range, choices(...), a Unit, a Resume policy, resets<...>(),
-/// secret(), was("...").
+/// What `Member` means, followed by facts in any order: a range, choices(...), a Unit, a Resume policy, an Output,
+/// resets<...>(), secret(), was("...").
 ///
 /// consteval, as nothing of it may reach the linker: g++ gives it one name for all members of one name that structs of
 /// one name have in the unnamed namespaces of different files.

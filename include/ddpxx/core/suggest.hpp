@@ -59,7 +59,7 @@ inline std::string folded(std::string_view name) {
 }  // namespace detail
 
 /// The candidate that is nearest to `word`: by few edits (case, `-` and `_` count as equal), then as an abbreviation by
-/// initials, then as a word of it. None when nothing is near; of equally near ones, the first.
+/// initials, then as a word of it, then by its beginning. None when nothing is near; of equally near ones, the first.
 inline std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
   const auto wanted = detail::folded(word);
   const std::size_t tolerance = std::max<std::size_t>(1, wanted.size() / 3);
@@ -79,6 +79,9 @@ inline std::optional<std::string> nearest(std::string_view word, std::span<const
   };
   if (wanted.size() > 1) first_that([&](const std::string& name) { return detail::initials(name) == wanted; });
   first_that([&](const std::string& name) { return detail::is_word_of(wanted, detail::folded(name)); });
+  constexpr std::size_t kShortest = 3;
+  const auto begins = [&](const std::string& name) { return detail::folded(name).starts_with(wanted); };
+  if (wanted.size() >= kShortest) first_that(begins);
   if (best == nullptr) return std::nullopt;
   return *best;
 }

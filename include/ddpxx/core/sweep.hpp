@@ -10,6 +10,9 @@
 
 namespace ddpxx {
 
+/// The variable that tells a job's program the folder of its job.
+inline constexpr const char* kRunFolderVariable = "DDPXX_RUN_FOLDER";
+
 /// One run of the program.
 struct SweepJob {
   std::size_t number = 0;                ///< From 0.

@@ -50,7 +50,8 @@ inline std::optional<int> count_exponent(std::string_view suffix);
 /// matter.
 inline std::optional<std::uint64_t> byte_factor(std::string_view suffix);
 
-/// `500ms`, `30s`, `10m`, `1h30m`, `2d`, or a plain number of seconds. None for anything else.
+/// `500ms`, `30s`, `10m`, `5min`, `1h30m`, `2d`, `1:30:00` (hours, minutes, seconds; perhaps days in front), or a plain
+/// number of seconds. None for anything else.
 inline std::optional<double> parse_seconds(std::string_view text);
 
 /// A size for the reader: `25 MiB`, `1.5 GiB`, `512 B`.
@@ -183,7 +184,32 @@ inline std::optional<std::uint64_t> byte_factor(std::string_view suffix) {
   return factor;
 }
 
-inline std::optional<double> parse_seconds(std::string_view text) {
+namespace detail {
+
+/// `1:30:00` as `1h30m0s` and `2:12:00:00` as `2d12h0m0s`, `5min` as `5m`; any other text as it is.
+inline std::string with_time_units(std::string_view text) {
+  std::string result{text};
+  const auto colons = std::ranges::count(text, ':');
+  if (colons == 2 || colons == 3) {
+    std::string_view units = colons == 3 ? "dhm" : "hm";
+    for (char& c : result)
+      if (c == ':') {
+        c = units.front();
+        units.remove_prefix(1);
+      }
+    for (std::size_t i = 0; i + 1 < result.size(); ++i)  // `05` is five
+      if (result[i] == '0' && is_digit(result[i + 1]) && (i == 0 || !is_digit(result[i - 1]))) result.erase(i, 1);
+    result += 's';
+  }
+  for (auto at = result.find("min"); at != std::string::npos; at = result.find("min", at)) result.erase(at + 1, 2);
+  return result;
+}
+
+}  // namespace detail
+
+inline std::optional<double> parse_seconds(std::string_view written) {
+  const auto with_units = detail::with_time_units(written);
+  std::string_view text = with_units;
   double total = 0;
   for (bool first = true; first || !text.empty(); first = false) {
     const auto end = std::min(text.find_first_of("dhms"), text.size());

@@ -34,9 +34,6 @@ struct JobStatus {
   double seconds = 0;
 };
 
-/// The variable that tells a job's program where its run belongs.
-inline constexpr const char* kRunFolderVariable = "DDPXX_RUN_FOLDER";
-
 /// `multirun/<date>_<time>`, of the local time.
 inline std::filesystem::path new_sweep_name();
 

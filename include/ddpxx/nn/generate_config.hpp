@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <ddpxx/core/describe.hpp>
 
@@ -24,6 +25,10 @@ struct GenerateConfig {
         field<&GenerateConfig::temperature>("Above 1 more varied, below 1 more certain", above(0.0), Resume::free),
         field<&GenerateConfig::top_k>("Sample from the k likeliest tokens only; 0 is all", at_least(0), Resume::free),
         field<&GenerateConfig::sample>("Draw tokens at random; otherwise always the likeliest", Resume::free));
+  }
+  std::vector<FieldError> check() const {
+    if (tokens > 0 || prompt.empty()) return {};
+    return {{"prompt", "does nothing without tokens: no text is generated", Severity::warning}};
   }
 };
 

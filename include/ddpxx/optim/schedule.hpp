@@ -113,6 +113,13 @@ std::vector<FieldError> check_schedule(const Config& config) {
                                            " lie between warmup_steps (" + number(config.warmup_steps) +
                                            ") and decay_steps (" + number(config.decay_steps) + ")"});
   }
+  const auto does_nothing = [&](const char* field, const char* why) {
+    errors.push_back({field, why, Severity::warning});
+  };
+  if (config.schedule == Schedule::constant && config.decay_steps > 0)
+    does_nothing("decay_steps", "does nothing with schedule=constant: choose linear, cosine, wsd or one_cycle");
+  if (config.schedule == Schedule::constant && config.final_learning_rate > 0)
+    does_nothing("final_learning_rate", "does nothing with schedule=constant: choose linear, cosine, wsd or one_cycle");
   const bool peaks = config.schedule == Schedule::wsd || config.schedule == Schedule::one_cycle;
   if (peaks && config.final_learning_rate > config.learning_rate)
     errors.push_back(

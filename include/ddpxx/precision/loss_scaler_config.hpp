@@ -14,6 +14,8 @@ struct LossScalerConfig {
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;
 
+  bool operator==(const LossScalerConfig&) const = default;
+
   static constexpr auto describe() {
     return fields(
         field<&LossScalerConfig::initial_scale>("What the loss is multiplied by at the start", above(0.0),

@@ -21,6 +21,7 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/core/sweep.hpp>
 #include <ddpxx/train/config_hash.hpp>
 
 namespace ddpxx {
@@ -35,6 +36,11 @@ namespace ddpxx {
 /// Errors  `config` on every rank when it cannot be made, or is none of a disk.
 inline std::filesystem::path make_run_folder(const std::string& pattern, const ConfigRecord& record,
                                              const Group& group);
+
+/// The file of a run's metrics: `metrics`, or metrics.jsonl in the run's folder where that is empty. A file elsewhere
+/// gets a link metrics.jsonl in the folder, where the table of a sweep looks for it.
+/// Ranks   Rank 0 makes the link.
+inline std::string metrics_file(const std::filesystem::path& folder, const std::string& metrics, const Group& group);
 
 namespace detail {
 
@@ -151,7 +157,7 @@ inline std::filesystem::path own_folder(const std::string& pattern) {
 }
 
 inline std::filesystem::path make_folder_and_record(const std::string& pattern, const ConfigRecord& record) {
-  const auto given = environment("DDPXX_RUN_FOLDER");
+  const auto given = environment(kRunFolderVariable);
   if (pattern.find("://") != std::string::npos)
     throw Error{Errc::config, "run_folder=" + pattern +
                                   ": a run's folder is one of a disk, since files grow there line by line; "
@@ -173,6 +179,17 @@ inline std::filesystem::path make_run_folder(const std::string& pattern, const C
   std::filesystem::path folder;
   on_rank_zero(group, Errc::config, [&] { folder = detail::make_folder_and_record(pattern, record); });
   return broadcast_text(folder.string(), group);
+}
+
+inline std::string metrics_file(const std::filesystem::path& folder, const std::string& metrics, const Group& group) {
+  if (folder.empty()) return metrics;
+  const auto usual = folder / "metrics.jsonl";
+  if (metrics.empty()) return usual.string();
+  const auto target = std::filesystem::absolute(metrics).lexically_normal();
+  std::error_code exists;  // or it cannot be made: then the table of a sweep says that the rows are missing
+  if (group.rank() == 0 && target != std::filesystem::absolute(usual).lexically_normal())
+    std::filesystem::create_symlink(target, usual, exists);
+  return metrics;
 }
 
 }  // namespace ddpxx

@@ -49,7 +49,7 @@ struct TrainingConfig {
             below(1.0)),
         field<&TrainingConfig::save_dir>(
             "Place of the snapshots, a folder or s3://bucket/prefix; a run resumes from the newest there",
-            Resume::free),
+            Output::folder, Resume::free),
         field<&TrainingConfig::save_every>("Save every so many optimizer steps; 0 only at the end", at_least(0),
                                            Unit::steps, Resume::free),
         field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
@@ -60,20 +60,35 @@ struct TrainingConfig {
                                            at_least(0), Unit::steps, Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
-        field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Resume::free),
+        field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::device>(
             "Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
             choices("auto", "cpu", "cuda"), Resume::free));
   }
   std::vector<FieldError> check() const {
+    std::vector<FieldError> errors;
     if (!save_dir.empty()) try {
         open_storage(save_dir);
       } catch (const Error& error) {
-        return {{"save_dir", error.what()}};
+        errors.push_back({"save_dir", error.what()});
       }
     if (max_steps == 0 && max_epochs == 0 && max_time == 0.0)
-      return {{"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"}};
-    return {};
+      errors.push_back(
+          {"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"});
+    const auto needs_place = [&](const char* field, double every) {
+      if (every > 0 && save_dir.empty())
+        errors.push_back({field, "nothing would be saved: set save_dir, the place of the snapshots"});
+    };
+    needs_place("save_every", static_cast<double>(save_every));
+    needs_place("save_every_time", save_every_time);
+    // A warning: the tutorials' `PROGRAM 50 10` says so by position, and has no place to name.
+    if (save_every_epochs > 0 && save_dir.empty())
+      errors.push_back(
+          {"save_every_epochs", "nothing is saved: set save_dir, the place of the snapshots", Severity::warning});
+    if (eval_samples > 0 && eval_every == 0)
+      errors.push_back(
+          {"eval_samples", "does nothing without eval_every: the run does not evaluate", Severity::warning});
+    return errors;
   }
 };
 
