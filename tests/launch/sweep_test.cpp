@@ -234,6 +234,19 @@ TEST_F(SweepRun, PutsTheBestMetricFirst) {
   EXPECT_THAT(rows_of(run(job, {"a=1,2,3", "--metric=loss"}).out)[1], testing::EndsWith(" 0 best"));
 }
 
+TEST_F(SweepRun, TakesAnEmptyRowForAFailure) {
+  const auto job = program("job", "test $1 = a=2 || echo '{\"step\":1,\"loss\":2}' >$DDPXX_RUN_FOLDER/metrics.jsonl");
+  const auto ended = run(job, {"a=1,2"});
+  EXPECT_EQ(ended.code, 4) << ended.out;
+  EXPECT_THAT(ended.err,
+              HasSubstr("job 1 ended with 0, but its metric is in no row of " + (sweep_ / "1/metrics.jsonl").string()));
+  EXPECT_THAT(ended.err, Not(HasSubstr("job 0 ended with 0, but")));
+  EXPECT_EQ(run(job, {"a=1,2"}).code, 4) << "a second look changes nothing";
+  EXPECT_EQ(run(program("other", "true"), {"b=1,2", "--sweep-dir=" + (folder_ / "b").string(), "--metric=loss"}).code,
+            4)
+      << "a metric that is named has to be there";
+}
+
 TEST(SweepMetric, IsTheLastWholeRowsNumber) {
   const TemporaryFolder folder;
   const auto of = [&](const std::string& rows) {

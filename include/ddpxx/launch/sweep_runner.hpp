@@ -32,8 +32,9 @@
 namespace ddpxx {
 
 /// Does what the sweep's options say: runs the jobs, prints them, or prints a script for Slurm. Returns our exit code:
-/// that of the failed job with the lowest number; without one 0, or 75 when jobs were stopped on request or not
-/// started any more, or 128+n when the request's signal n ended one.
+/// that of the failed job with the lowest number; without one 4 when a job that ended with 0 has written nothing of
+/// what the table compares, else 0, or 75 when jobs were stopped on request or not started any more, or 128+n when the
+/// request's signal n ended one.
 /// Errors  `config`, `storage`, `peer`: of the folder, and of starting a process; no job is left behind.
 inline int run_sweep(const Sweep& sweep, const SweepCommand& command);
 
@@ -61,6 +62,7 @@ class SweepRunner {
   void hear(int number);
   void notice_ends();
   int exit_code() const;
+  bool miss_metrics() const;
   void say(const SweepJob& job, const std::string& text) const {
     Log{0}.info("sweep: job " + std::to_string(job.number) + ' ' + text);
   }
@@ -92,7 +94,19 @@ inline int SweepRunner::run() {
     ::poll(&wait, 1, -1);
   }
   std::cout << sweep_table(sweep_.jobs, statuses_, folder_, sweep_.options.metric) << std::flush;
-  return exit_code();
+  const int code = exit_code();
+  return code == 0 && miss_metrics() ? static_cast<int>(Errc::storage) : code;
+}
+
+/// True where a job that ended with 0 has an empty cell in the table; says which one.
+inline bool SweepRunner::miss_metrics() const {
+  const auto missing = jobs_without_metric(sweep_.jobs, statuses_, folder_, sweep_.options.metric);
+  for (const auto index : missing) {
+    const auto& job = sweep_.jobs[index];
+    say(job, "ended with 0, but its metric is in no row of " + (folder_.path(job) / "metrics.jsonl").string() +
+                 ": it did nothing, or wrote no metrics; see " + (folder_.path(job) / "log").string());
+  }
+  return !missing.empty();
 }
 
 inline void SweepRunner::start_jobs() {

@@ -31,6 +31,12 @@ inline std::optional<double> last_metric(const std::filesystem::path& rows, std:
 inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const std::optional<JobStatus>> statuses,
                                const SweepFolder& folder, const std::string& metric);
 
+/// The jobs that ended with 0 and have written no row with the metric, though `metric` names it or another job has it:
+/// they have not done what the sweep compares. `metric` as above.
+inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
+                                                    std::span<const std::optional<JobStatus>> statuses,
+                                                    const SweepFolder& folder, const std::string& metric);
+
 namespace detail {
 
 /// The text behind `"key":` of a flat row, up to the next comma or brace; none when the row is cut or has no such key.
@@ -70,6 +76,16 @@ inline std::vector<SweepRow> metric_rows(std::span<const SweepJob> jobs, const S
   return rows;
 }
 
+/// What the table compares: the metric that is named, else val_loss where a job has one, else loss.
+inline std::vector<SweepRow> compared_rows(std::span<const SweepJob> jobs, const SweepFolder& folder,
+                                           const std::string& metric, std::string& name) {
+  const auto has_metric = [](const SweepRow& row) { return row.metric.has_value(); };
+  name = metric.empty() ? "val_loss" : metric_name(metric);
+  auto rows = metric_rows(jobs, folder, name);
+  if (metric.empty() && std::ranges::none_of(rows, has_metric)) rows = metric_rows(jobs, folder, name = "loss");
+  return rows;
+}
+
 /// Columns as wide as their widest cell; the last one as it is.
 inline std::string aligned(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::size_t> widths(cells.front().size());
@@ -101,13 +117,24 @@ inline std::optional<double> last_metric(const std::filesystem::path& rows, std:
   return last;
 }
 
+inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
+                                                    std::span<const std::optional<JobStatus>> statuses,
+                                                    const SweepFolder& folder, const std::string& metric) {
+  std::string name;
+  const auto rows = detail::compared_rows(jobs, folder, metric, name);
+  const bool is_expected =
+      !metric.empty() || std::ranges::any_of(rows, [](const auto& row) { return row.metric.has_value(); });
+  std::vector<std::size_t> missing;
+  for (const auto& row : rows)
+    if (is_expected && !row.metric && statuses[row.job] && statuses[row.job]->code == 0) missing.push_back(row.job);
+  return missing;
+}
+
 inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const std::optional<JobStatus>> statuses,
                                const SweepFolder& folder, const std::string& metric) {
   const double sign = metric.starts_with('-') ? -1 : 1;
-  const auto has_metric = [](const detail::SweepRow& row) { return row.metric.has_value(); };
-  auto name = metric.empty() ? "val_loss" : detail::metric_name(metric);
-  auto rows = detail::metric_rows(jobs, folder, name);
-  if (metric.empty() && std::ranges::none_of(rows, has_metric)) rows = detail::metric_rows(jobs, folder, name = "loss");
+  std::string name;
+  auto rows = detail::compared_rows(jobs, folder, metric, name);
   const auto compares = [&](const detail::SweepRow& row) {
     return row.metric && statuses[row.job] && statuses[row.job]->code == 0;
   };
