@@ -32,7 +32,7 @@ ROOMS = {
     "snapshot": (["core", "storage", "flat", "comm"],
                  [ATEN, MODULE, r"torch/optim/\w+\.h", r"nlohmann/", r"caffe2/serialize/"]),
     "observe": (["core"], [r"nlohmann/", r"torch/csrc/profiler/"]),
-    "train": (["core", "comm", "flat", "data", "nn", "optim", "precision", "parallel", "storage", "snapshot", "observe"],
+    "train": (["core", "config", "comm", "flat", "data", "nn", "optim", "precision", "parallel", "storage", "snapshot", "observe"],
               [ATEN, MODULE]),
     "launch": (["core", "comm"], []),
 }

@@ -405,12 +405,12 @@ TEST_F(AFileOfNanoGPT, IsRefusedWhereItsValuesHaveNoPlace) {
   EXPECT_EQ(parse({"char.py", "data.path=x"}).data.path, "x");
 }
 
-TEST_F(AFileOfNanoGPT, ThatEvaluatesOrFinetunesGPT2IsRefusedWithTheDifference) {
-  folder_.file("eval_gpt2.py",
-               "batch_size = 8\neval_iters = 500\neval_only = True\nwandb_log = False\ninit_from = 'gpt2'\n");
+TEST_F(AFileOfNanoGPT, ThatEvaluatesIsRefusedWithTheCommandThatDoes) {
+  folder_.file("eval_gpt2.py", "batch_size = 8\neval_iters = 500\neval_only = True\nwandb_log = False\n");
   const auto text = refusal({"eval_gpt2.py", "data.path=x"});
-  EXPECT_NE(text.find("eval_only: \"True\" is not supported"), std::string::npos) << text;
-  EXPECT_NE(text.find("init_from: \"gpt2\" is not supported"), std::string::npos) << text;
+  EXPECT_NE(text.find("eval_only: \"True\" is not supported (allowed: false): mingpt evaluate --from PLACE"),
+            std::string::npos)
+      << text;
 }
 
 TEST_F(AFileOfNanoGPT, IsNotRun) {

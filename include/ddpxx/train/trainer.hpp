@@ -24,6 +24,8 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/config/check_config.hpp>
+#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
@@ -66,9 +68,10 @@ namespace ddpxx {
 ///         number any more.
 template <class Model, class Dataset, class Optimizer, class Precision, class Strategy>
 class Trainer {
+  static_assert(explain_dataset<Dataset>());  // before Batch is asked for
   using Batch = BatchOf<Dataset>;
-  static_assert(explain_dataset<Dataset>() && explain_model<Model, Batch>() && explain_optimizer<Optimizer>() &&
-                explain_precision<Precision>() && explain_strategy<Strategy>());
+  static_assert(explain_model<Model, Batch>() && explain_optimizer<Optimizer>() && explain_precision<Precision>() &&
+                explain_strategy<Strategy>());
   static_assert(!steps_in_backward<Strategy> || !scales_loss<Precision>,
                 "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
                 "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
@@ -88,10 +91,25 @@ class Trainer {
     std::string precision_name = type_name<Precision>();  ///< The same.
   };
 
-  /// Rules between the settings of several parts, which a program may ask for before it forms a group; a trainer asks
-  /// before it sends anything.
-  /// Errors  `config` for grad_norm_clip where parameters are stepped in backward, and for what the strategy refuses.
+  /// The rules of all parts' settings, as parse_config has them, and those between the parts. A program may ask for
+  /// them before it forms a group; a trainer asks before it sends anything. Errors  `config`, with all that is wrong;
+  /// for grad_norm_clip where parameters are stepped in backward; for what the
+  ///         strategy refuses.
   static void check(const Config& config) {
+    std::vector<FieldError> errors;
+    const auto add = [&](const char* path, const auto& part) {
+      for (auto& error : config_errors(part, path)) errors.push_back(std::move(error));
+    };
+    if (config.batch_size < 1)
+      errors.push_back({"batch_size", std::to_string(config.batch_size) + " is out of range (allowed: at least 1)"});
+    if (config.num_workers < 0)
+      errors.push_back({"num_workers", std::to_string(config.num_workers) + " is out of range (allowed: at least 0)"});
+    add("training", config.training);
+    add("snapshot", config.snapshot);
+    add("optimizer", config.optimizer);
+    add("precision", config.precision);
+    add("strategy", config.strategy);
+    throw_config_errors(errors);
     if (steps_in_backward<Strategy> && config.training.grad_norm_clip > 0)
       throw Error{Errc::config,
                   "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
@@ -100,11 +118,11 @@ class Trainer {
     if constexpr (requires { Strategy::check(config.strategy); }) Strategy::check(config.strategy);
   }
 
-  /// `validation` may be null: nothing is evaluated then.
+  /// `validation` may be null where training.eval_every is 0: nothing is evaluated then.
   Trainer(Group& group, std::shared_ptr<Model> model, std::shared_ptr<const Dataset> dataset, const Config& config,
           std::shared_ptr<const Dataset> validation = {})
       : group_{&group},
-        config_{checked(config)},
+        config_{checked(config, model != nullptr && dataset != nullptr, validation != nullptr)},
         model_{std::move(model)},
         precision_{config.precision},
         flat_{*model_, decay_rule(*model_), precision_.formats()},
@@ -221,8 +239,13 @@ class Trainer {
   using Clock = std::chrono::steady_clock;
   using Stepper = std::conditional_t<steps_in_backward<Strategy>, OptimizerInParts<Optimizer>, Optimizer>;
 
-  static const Config& checked(const Config& config) {
+  static const Config& checked(const Config& config, bool has_parts, bool has_validation) {
     check(config);
+    if (!has_parts) throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
+    if (config.training.eval_every > 0 && !has_validation)
+      throw Error{Errc::config,
+                  "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
+                  "eval_every=0"};
     return config;
   }
 

@@ -1,0 +1,105 @@
+// A trainer whose configuration was set in code refuses what parse_config would refuse.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/concept.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+namespace ddpxx {
+namespace {
+
+struct Ones {
+  std::int64_t size() const { return 4; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto rows = static_cast<std::int64_t>(indices.size());
+    return {torch::ones({rows, 2}), torch::ones({rows, 1}), rows};
+  }
+};
+struct Line : torch::nn::Module {
+  torch::nn::Linear line{register_module("line", torch::nn::Linear{2, 1})};
+  Loss forward(const Batch& batch) { return {torch::mse_loss(line(batch.inputs), batch.targets, at::Reduction::Sum)}; }
+};
+using Plain = Trainer<Line, Ones, AdamW, Float32, SingleDevice>;
+
+template <class T>
+std::string refusal(const typename T::Config& config) {
+  try {
+    T::check(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(TheConfigOfATrainer, IsRefusedInTheWordsOfParseConfig) {
+  Plain::Config config;
+  EXPECT_EQ(refusal<Plain>(config), "none");
+  config.batch_size = 0;
+  config.num_workers = -1;
+  config.training.accumulation_steps = 0;
+  config.optimizer.learning_rate = -1;
+  config.snapshot.keep_last = -1;
+  EXPECT_EQ(refusal<Plain>(config),
+            "batch_size: 0 is out of range (allowed: at least 1)\n"
+            "num_workers: -1 is out of range (allowed: at least 0)\n"
+            "training.accumulation_steps: \"0\" is out of range (allowed: at least 1)\n"
+            "snapshot.keep_last: \"-1\" is out of range (allowed: at least 0)\n"
+            "optimizer.learning_rate: \"-1.0\" is out of range (allowed: above 0)");
+}
+
+TEST(TheConfigOfATrainer, IsRefusedForRulesBetweenSettings) {
+  Plain::Config config;
+  config.optimizer.schedule = Schedule::cosine;
+  config.training.save_every = 10;
+  EXPECT_EQ(refusal<Plain>(config),
+            "training.save_every: nothing would be saved: set save_dir, the place of the snapshots\n"
+            "optimizer.decay_steps: must be greater than warmup_steps (0) unless schedule=constant");
+}
+
+TEST(TheConfigOfATrainer, IsRefusedInEveryPart) {
+  using Composed = Trainer<Line, Ones, AdamW, AutocastFP16, FSDP>;
+  Composed::Config config;
+  config.precision.scaler.growth_factor = 1;
+  config.strategy.unit_bytes = -1;
+  EXPECT_EQ(refusal<Composed>(config),
+            "precision.scaler.growth_factor: \"1.0\" is out of range (allowed: above 1)\n"
+            "strategy.unit_bytes: \"-1\" is out of range (allowed: at least 0, in bytes, or as 64kB, 25MiB, 2GB)");
+}
+
+std::string refusal_of_making(const Plain::Config& config, const std::shared_ptr<Line>& model) {
+  Group alone;
+  try {
+    const Plain trainer{alone, model, std::make_shared<Ones>(), config};
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(TheConfigOfATrainer, IsRefusedWhereThereIsNothingToEvaluateOn) {
+  EXPECT_EQ(refusal_of_making({}, std::make_shared<Line>()), "none");
+  EXPECT_EQ(
+      refusal_of_making({.training = {.eval_every = 1}}, std::make_shared<Line>()),
+      "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set eval_every=0");
+  EXPECT_EQ(refusal_of_making({}, nullptr), "a trainer needs a model and a dataset: one of them is null");
+}
+
+}  // namespace
+}  // namespace ddpxx
