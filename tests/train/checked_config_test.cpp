@@ -94,9 +94,9 @@ std::string refusal_of_making(const Plain::Config& config, const std::shared_ptr
 }
 
 TEST(TheConfigOfATrainer, IsRefusedWhereThereIsNothingToEvaluateOn) {
-  EXPECT_EQ(refusal_of_making({}, std::make_shared<Line>()), "none");
+  EXPECT_EQ(refusal_of_making({.batch_size = 2}, std::make_shared<Line>()), "none");
   EXPECT_EQ(
-      refusal_of_making({.training = {.eval_every = 1}}, std::make_shared<Line>()),
+      refusal_of_making({.batch_size = 2, .training = {.eval_every = 1}}, std::make_shared<Line>()),
       "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set eval_every=0");
   EXPECT_EQ(refusal_of_making({}, nullptr), "a trainer needs a model and a dataset: one of them is null");
 }

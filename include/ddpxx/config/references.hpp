@@ -147,7 +147,7 @@ inline std::optional<GivenValue> References::run_folder(const ConfigRow& folder,
   const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
   const auto reference = detail::run_folder_reference(folder);
   const auto pattern = std::filesystem::path{folder.type->text(table_.field(folder, config_))}.lexically_normal();
-  const auto text = [](std::string value) { return GivenValue{.kind = GivenValue::Kind::text, .text = value}; };
+  const auto text = [](const std::string& value) { return GivenValue{.kind = GivenValue::Kind::text, .text = value}; };
   if (job_folder_) return text(job_folder_->string());
   if (pattern.empty() || pattern == "." || pattern == "./")
     return fail(reference + ": this run has no folder: set " + folder.path + "=outputs/%Y-%m-%d/%H-%M-%S, or leave " +

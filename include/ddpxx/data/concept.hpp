@@ -24,6 +24,9 @@ concept HasSize = requires(const D& dataset) {
 /// Worker threads call it at the same time: const means that they may.
 template <class D>
 concept MakesBatches = requires { typename BatchOf<D>; };
+template <class D>
+concept ChangesInBatch =
+    !MakesBatches<D> && requires(D& dataset, std::span<const std::int64_t> indices) { dataset.batch(indices); };
 template <class B>
 concept CountsTokens = requires(const B& batch) {
   { batch.num_tokens } -> std::convertible_to<std::int64_t>;
@@ -73,7 +76,9 @@ Settings recorded_facts(const D& dataset) {
 template <class D>
 consteval bool explain_dataset() {
   static_assert(HasSize<D>, "dataset: add `std::int64_t size() const`, the number of samples");
-  static_assert(MakesBatches<D>, "dataset: add `Batch batch(std::span<const std::int64_t> indices) const`");
+  static_assert(!ChangesInBatch<D>, "dataset: make batch(indices) const: worker threads call it at the same time");
+  static_assert(MakesBatches<D> || ChangesInBatch<D>,
+                "dataset: add `Batch batch(std::span<const std::int64_t> indices) const`");
   if constexpr (MakesBatches<D>) {
     static_assert(CountsTokens<BatchOf<D>>, "batch: add `std::int64_t num_tokens`, the targets that count in the loss");
     static_assert(MovesToDevice<BatchOf<D>>, "batch: add `Batch to(at::Device) const`, the same batch on that device");

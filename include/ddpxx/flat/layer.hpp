@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,13 @@ template <class L, class Run, class... Args>
 concept CallableLayer =
     std::derived_from<L, Layer> && (CallableWithRunner<L, Run, Args...> ||
                                     requires(L& layer, Args&&... args) { layer.forward(std::forward<Args>(args)...); });
+
+namespace detail {
+template <class L>
+inline constexpr bool kIsRow = false;
+template <class L>
+inline constexpr bool kIsRow<std::vector<std::shared_ptr<L>>> = std::derived_from<L, Layer>;
+}  // namespace detail
 
 /// What a model's `forward(run, batch)` is given: `x = run(*block, x)` for every layer that repeats, or
 /// `x = run(blocks, x)` for a row of them.
@@ -76,6 +84,17 @@ class LayerRunner {
       for (const auto& layer : layers) x = (*this)(*layer, x);
     }
     return x;
+  }
+
+  /// Says what is wrong with a call of anything else.
+  template <class L, class... Args>
+    requires(!CallableLayer<L, LayerRunner, Args...> && !detail::kIsRow<std::remove_const_t<L>>)
+  at::Tensor operator()(L&, Args&&...) {
+    static_assert(std::derived_from<L, Layer>,
+                  "run(layer, x): this is no layer: derive it from ddpxx::Layer beside torch::nn::Module; for layers "
+                  "in a row pass a std::vector of std::shared_ptr to such layers, not a torch::nn::Sequential");
+    static_assert(!std::derived_from<L, Layer>, "run(layer, x): this layer has no forward for these arguments");
+    return {};
   }
 
   /// Inside a layer: calls `work(inputs...)`, whose result is worth its memory. Where the layer is run again, the

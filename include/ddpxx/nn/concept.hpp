@@ -35,9 +35,17 @@ concept ComputesLoss = LayeredModel<M, LayerRunner<PlainCall>, Batch> || Ordinar
 template <class M, class Batch>
 concept TrainableModel = IsModule<M> && ComputesLoss<M, Batch>;
 
+/// What TORCH_MODULE(Net) makes of NetImpl: a pointer, and no module.
+template <class M>
+concept IsModuleHolder = !IsModule<M> && requires(const M& holder) { holder.ptr(); };
+
 template <class M, class Batch>
 consteval bool explain_model() {
-  static_assert(IsModule<M>, "model: derive it from torch::nn::Module");
+  static_assert(
+      !IsModuleHolder<M>,
+      "model: this is a holder that TORCH_MODULE(Net) made: name the module, as in Trainer<NetImpl, ...>, and "
+      "pass net.ptr()");
+  static_assert(IsModule<M> || IsModuleHolder<M>, "model: derive it from torch::nn::Module");
   static_assert(ComputesLoss<M, Batch>,
                 "model: add `template <class Run> Loss forward(Run& run, const Batch& batch)`, "
                 "or an ordinary `Loss forward(const Batch& batch)`");

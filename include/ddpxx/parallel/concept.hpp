@@ -22,6 +22,11 @@ namespace detail {
 struct ProbeCall {
   at::Tensor operator()(const at::Tensor& x) const { return x; }
 };
+struct ProbeModel {};
+struct ProbeBatch {};
+struct ProbeCompute {
+  at::Tensor operator()(auto& /*model*/, auto& /*run*/, const auto& /*batch*/) const { return {}; }
+};
 }  // namespace detail
 
 template <class S>
@@ -43,6 +48,11 @@ concept WrapsLayers = requires(S s, Layers layers, detail::ProbeCall call, const
   { s.around(layers, call, x) } -> std::convertible_to<at::Tensor>;
   s.runner();
 };
+template <class S>
+concept CallsModel =
+    requires(S s, detail::ProbeModel& model, const detail::ProbeBatch& batch, detail::ProbeCompute compute) {
+      { s.forward(model, batch, compute) } -> std::same_as<at::Tensor>;
+    };
 template <class S>
 concept BracketsBackward = requires(S s, Sync sync) {
   s.begin_backward(sync);
@@ -79,9 +89,9 @@ inline constexpr bool steps_in_backward = requires { requires S::kStepsInBackwar
 
 /// A strategy is built from its own config and a group; it is handed the flat model, never a list of tensors.
 template <class S>
-concept ParallelStrategy =
-    BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && HoldsArenas<S> && WrapsLayers<S> &&
-    BracketsBackward<S> && FinishesStep<S> && SumsOverShards<S> && AssemblesPieces<S> && GathersParameters<S>;
+concept ParallelStrategy = BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && HoldsArenas<S> &&
+                           WrapsLayers<S> && CallsModel<S> && BracketsBackward<S> && FinishesStep<S> &&
+                           SumsOverShards<S> && AssemblesPieces<S> && GathersParameters<S>;
 
 template <class S>
 consteval bool explain_strategy() {
@@ -96,6 +106,9 @@ consteval bool explain_strategy() {
   static_assert(WrapsLayers<S>,
                 "strategy: add `auto around(Layers, Next, Args...)`, what happens about a call of layers, and "
                 "`auto runner()`, the LayerRunner that the model's forward is given");
+  static_assert(CallsModel<S>,
+                "strategy: add `template <class Model, class Batch, class Compute> at::Tensor forward(Model& model, "
+                "const Batch& batch, Compute&& compute)`, which returns compute(model, run, batch) with its runner");
   static_assert(BracketsBackward<S>, "strategy: add `void begin_backward(Sync)` and `void finish_backward()`");
   static_assert(
       FinishesStep<S>,
