@@ -68,8 +68,7 @@ TEST(Fault15, ASettingThatMustMatchIsAnErrorWithTheDifference) {
 TEST(Fault15, OthersAreWarnedOfOrFree) {
   const auto warnings = compare_settings(
       kRun, snapshot_of({{"model.n_layer", "4"}, {"optimizer.learning_rate", "0.2"}, {"training.max_steps", "5"}}));
-  EXPECT_EQ(warnings,
-            (std::vector<std::string>{"resumed with a changed setting: optimizer.learning_rate 0.2 -> 0.1"}));
+  EXPECT_EQ(warnings, (std::vector<std::string>{"resumed with a changed setting: optimizer.learning_rate 0.2 -> 0.1"}));
 }
 
 TEST(Fault16, SettingsOfAnOlderVersionThatAreGoneOrNewAreNoConflict) {
