@@ -4,10 +4,10 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
 #include <ddpxx/core/error.hpp>

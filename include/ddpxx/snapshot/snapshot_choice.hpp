@@ -1,9 +1,7 @@
 // ddpxx/snapshot/snapshot_choice.hpp — a snapshot as a user names it: PLACE, PLACE:STEP or PLACE:best.
 #pragma once
 
-#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
