@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"--trainer.betas=(0.9,)"}, "argument 1: \"--trainer.betas=(0.9,)\": needs 2 items, and has 1"},
         Refused{{"--trainer.betas=0.9"}, "argument 1: \"--trainer.betas=0.9\": \"0.9\" is not a list; write [a, b, c]"},
         Refused{{"--trainer.betas=(0.9, 2)"},
-                "argument 1: \"--trainer.betas=(0.9, 2)\": \"2\" is out of range (allowed: 0 to 1)"}));
+                "argument 1: \"--trainer.betas=(0.9, 2)\": \"2\" is out of range (allowed: at least 0 and below 1)"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Guides, ARefusedCommandLine,
