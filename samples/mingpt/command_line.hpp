@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,9 @@ struct CommandLine {
   int argc() const { return static_cast<int>(arguments.size()); }
   const char* const* argv() const { return arguments.data(); }
 };
+
+/// What `generate` makes where neither the run nor the line says how much.
+inline constexpr std::int64_t kUsualTokens = 200;
 
 inline const std::vector<ddpxx::Command>& verbs() {
   static const std::vector<ddpxx::Command> all{{"train", "trains; so does no command"},
@@ -97,5 +101,10 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
     put("snapshot.name", command.from);
   }
   if (command.verb != "train") drop("run_folder");
+  const auto is_none = [](const auto& setting) { return setting.path == "generate.tokens" && setting.value == "0"; };
+  if (command.verb == "generate" && std::ranges::any_of(options.recorded, is_none)) {
+    drop("generate.tokens");
+    options.recorded.push_back({.path = "generate.tokens", .value = std::to_string(kUsualTokens)});
+  }
   return options;
 }

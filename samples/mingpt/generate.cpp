@@ -19,12 +19,12 @@
 #include <ddpxx/snapshot/load_model.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 
+#include "command_line.hpp"
 #include "prompt.hpp"
 #include "run_config.hpp"
 #include "snapshot_place.hpp"
 
 void generate(const RunConfig& config) {
-  constexpr std::int64_t kUsualTokens = 200;
   if (ddpxx::environment("RANK").value_or("0") != "0") return;
   const auto storage = open_snapshot_place(config.snapshot.name, "generate");
   const auto manifest = ddpxx::choose_snapshot(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name));
