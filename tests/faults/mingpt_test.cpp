@@ -236,7 +236,7 @@ TEST_F(Mingpt, EndsWith4ForAnotherTextOfTheSameSizeAndGoesOnWithTheSameTextElsew
   auto text = StartedProgram::text_of(text_);
   const auto copy = alone({save, "data.path=" + folder_.file("copy.txt", text), "training.max_steps=4"});
   EXPECT_EQ(copy.code, 0) << copy.err;
-  EXPECT_THAT(copy.err, testing::Not(HasSubstr("data.path")));
+  EXPECT_THAT(copy.err, testing::Not(HasSubstr("changed setting: data.path")));
   std::replace(text.begin(), text.end(), 'q', 'a');
   const auto other = alone({save, "data.path=" + folder_.file("other.txt", text), "training.max_steps=5"});
   EXPECT_EQ(other.code, 4);
