@@ -172,10 +172,15 @@ TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
 
 using Texts = std::vector<std::pair<std::string, std::string>>;
 template <class Config>
-Texts errors_of(const Config& config) {
+Texts found_in(const Config& config, Severity severity) {
   Texts texts;
-  for (const auto& error : config.check()) texts.emplace_back(error.field, error.text);
+  for (const auto& found : config.check())
+    if (found.severity == severity) texts.emplace_back(found.field, found.text);
   return texts;
+}
+template <class Config>
+Texts errors_of(const Config& config) {
+  return found_in(config, Severity::error);
 }
 
 TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
@@ -195,13 +200,15 @@ TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
   EXPECT_EQ(errors_of(config), no_end);
   config.schedule = Schedule::constant;
   EXPECT_EQ(errors_of(config), Texts{});
+  EXPECT_EQ(found_in(config, Severity::warning),
+            (Texts{{"decay_steps", "does nothing with schedule=constant: choose linear, cosine, wsd or one_cycle"}}));
 }
 
 TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstWsdAndOneCycleOnly) {
   for (const auto& [schedule, name] : enum_names(Schedule{})) {
     const SGDConfig config{.learning_rate = 0.1, .schedule = schedule, .decay_steps = 100, .final_learning_rate = 0.2};
     const bool has_peak = schedule == Schedule::wsd || schedule == Schedule::one_cycle;
-    EXPECT_EQ(config.check().size(), has_peak ? 1U : 0U) << name;
+    EXPECT_EQ(errors_of(config).size(), has_peak ? 1U : 0U) << name;
   }
 }
 
