@@ -1,6 +1,7 @@
 // train.hpp — one training run, for any strategy and precision.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -64,13 +65,19 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
   }
 
   const auto parts = text_parts(config, text);
+  auto training = config.training;
+  auto batch_size = config.data.batch_size;
+  if (run.only_evaluates) {  // the limits of a step are those of the training text, which may be another one here
+    training.accumulation_steps = 1;
+    batch_size = std::min(batch_size, (parts.train->size() + group.size() - 1) / group.size());
+  }
   Train trainer{
       group,
       model,
       parts.train,
-      {.batch_size = config.data.batch_size,
+      {.batch_size = batch_size,
        .num_workers = config.data.num_workers,
-       .training = config.training,
+       .training = training,
        .snapshot = config.snapshot,
        .optimizer = config.optimizer,
        .precision = precision,

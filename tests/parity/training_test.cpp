@@ -50,6 +50,8 @@ class Parity : public testing::Test {
   Train trainer(Group& group, GPTLayout layout, TrainingConfig training) const {
     const auto size = static_cast<std::int64_t>(static_cast<double>(text_->size()) * kTrainSplit);
     training.max_epochs = 0;
+    if (training.max_steps == 0)
+      training.max_steps = 1;  // a run without an end is refused, also where step() drives it
     training.seed = kSeed;
     const auto samples = random_split({size, text_->size() - size}, kSeed)[0];
     return Train{group,

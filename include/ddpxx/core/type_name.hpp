@@ -7,14 +7,16 @@
 
 namespace ddpxx {
 
-/// As the compiler prints it, without the namespace of this library: `Recompute<FSDP>`.
+/// As the compiler prints it, without the namespace of this library: `Recompute<FSDP>`. A template `NameWith<>` whose
+/// arguments are all defaults is shown as its alias `Name`, which the compiler does not print: `DDP` for `DDPWith<>`.
 template <class T>
 std::string type_name() {
   constexpr std::string_view function = __PRETTY_FUNCTION__;  // ... [T = ddpxx::FSDP], or with ddpxx::FSDP; ...
-  constexpr std::string_view front = "T = ", space = "ddpxx::";
+  constexpr std::string_view front = "T = ";
   const auto begin = function.find(front) + front.size();
   std::string name{function.substr(begin, function.find_first_of(";]", begin) - begin)};
-  for (auto at = name.find(space); at != std::string::npos; at = name.find(space)) name.erase(at, space.size());
+  for (const std::string_view part : {"ddpxx::", "With<>"})
+    for (auto at = name.find(part); at != std::string::npos; at = name.find(part)) name.erase(at, part.size());
   return name;
 }
 

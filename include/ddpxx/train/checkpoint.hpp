@@ -54,8 +54,8 @@ struct Progression {
   std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them.
   std::string overrides = {};                       ///< The arguments that set something: a YAML list.
   std::string config_hash = {};                     ///< A name for the configuration.
-  std::int64_t tokens = 0;                          ///< That all ranks together have trained on.
-  bool has_optimizer = true;                        ///< And not the model alone.
+  std::int64_t tokens = 0;                          ///< Targets that all ranks together have trained on.
+  bool has_optimizer = true;                        ///< False for a snapshot that holds a model alone.
 };
 
 /// A run's snapshots at one place. Each rank writes what it holds; when all have told what they wrote, rank 0 publishes

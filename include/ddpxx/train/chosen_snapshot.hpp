@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,20 +45,38 @@ inline Manifest load_chosen(const std::string& choice, const Settings& settings,
   return manifest;
 }
 
-/// A run that was told to begin with a chosen snapshot has found a snapshot in its own save_dir, and goes on with that,
-/// as a restart of the same command must.
-/// Errors  `config` where both lie in one place and are of different steps: what is saved next would follow another
-/// one.
-inline void check_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
-                                        const Log& log) {
+namespace detail {
+
+inline bool is_one_place(const std::string& a, const std::string& b) {
+  const auto is_folder = [](const std::string& place) { return place.find("://") == std::string::npos; };
+  if (!is_folder(a) || !is_folder(b)) return open_storage(a)->whole_name("") == open_storage(b)->whole_name("");
+  const auto path = [](const std::string& place) {
+    auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(place)).lexically_normal();
+    return whole.has_filename() ? whole : whole.parent_path();  // with or without a slash at the end
+  };
+  return path(a) == path(b);
+}
+
+}  // namespace detail
+
+/// Refuses a step or `best` of the place in which the run saves: its newer snapshots would follow another one, and a
+/// restart of the same command could not tell its own from them.
+/// Errors  `config`.
+inline void check_chosen_place(const std::string& choice, const std::string& save_dir) {
   const auto wanted = parse_snapshot_choice(choice);
-  if (open_storage(wanted.place)->whole_name("") != open_storage(save_dir)->whole_name("")) {
+  if (!wanted.is_newest() && detail::is_one_place(wanted.place, save_dir))
+    throw Error{Errc::config, "snapshot=" + choice +
+                                  ": training.save_dir is the same place; choose another training.save_dir, or leave "
+                                  "the step out to go on with the newest"};
+}
+
+/// Says that a run which was told to begin with a chosen snapshot has found one in its own save_dir, and goes on with
+/// that, as a restart of the same command must.
+inline void tell_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
+                                       const Log& log) {
+  if (!detail::is_one_place(parse_snapshot_choice(choice).place, save_dir))
     log.info("training.save_dir=" + save_dir + " has a snapshot already: the run goes on with its step " +
              std::to_string(step) + " and not with snapshot=" + choice);
-  } else if (wanted.best || (wanted.step && *wanted.step != step)) {
-    throw Error{Errc::config, "snapshot=" + choice + ": training.save_dir is the same place and has step " +
-                                  std::to_string(step) + "; choose another training.save_dir"};
-  }
 }
 
 }  // namespace ddpxx

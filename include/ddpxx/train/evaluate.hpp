@@ -23,7 +23,10 @@ struct EvaluationResult {
 /// The mean of `loss_of(batch)`, a loss sum, over the targets of the first `limit` samples (0: of all). The ranks share
 /// the samples without padding. All make the same number of calls, since a sharded model gathers in each: a rank that
 /// has run out repeats its first sample, and does not count it. After each call `tell(samples, all_samples)` is told
-/// how many samples all ranks together have begun with. Ranks   Collective.
+/// how many samples all ranks together have begun with.
+///
+/// Ranks   Collective.
+/// Errors  `data` on every rank where there are no samples, or the batches count no targets.
 template <MapDataset Dataset, class LossOf, class Tell>
 EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64_t batch_size, std::int64_t limit,
                           LossOf&& loss_of, Tell&& tell) {
@@ -49,6 +52,11 @@ EvaluationResult evaluate(const Dataset& dataset, const Group& group, std::int64
   }
   sums[1].fill_(targets);
   all_reduce(sums, group);
+  if (sums[1].template item<double>() == 0)
+    throw Error{
+        Errc::data,
+        "the validation batches count no targets, so that there is no mean loss: set num_tokens of each batch to "
+        "the number of its targets that enter the loss"};
   return {(sums[0] / sums[1]).template item<double>(), samples};
 }
 

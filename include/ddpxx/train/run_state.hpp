@@ -150,11 +150,13 @@ inline std::vector<StateSlice> slices_to_read(const RunState& run) {
   return slices;
 }
 
-/// Whether a snapshot holds a model and no state of an optimizer, as one that was made of a file with weights alone.
-/// Any optimizer begins anew with such a one, and so does a loss scale or a moving average.
+/// True for a snapshot that was made of a file with weights alone, and not by a run: it holds a model and no state of
+/// an optimizer. Any optimizer begins anew with it, and so does a loss scale or a moving average.
 inline bool lacks_optimizer(const Manifest& snapshot) {
-  const auto first = snapshot.tensors.lower_bound("optimizer.");
-  return snapshot.optimizer.empty() && (first == snapshot.tensors.end() || !first->first.starts_with("optimizer."));
+  // A run's own snapshot has the state of its random numbers at least, also where its optimizer has none.
+  return snapshot.optimizer.empty() &&
+         std::all_of(snapshot.tensors.begin(), snapshot.tensors.end(),
+                     [](const auto& tensor) { return tensor.first.starts_with("model."); });
 }
 
 /// Whether a run reads this tensor from the snapshot.

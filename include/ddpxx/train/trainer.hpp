@@ -92,9 +92,10 @@ class Trainer {
   };
 
   /// The rules of all parts' settings, as parse_config has them, and those between the parts. A program may ask for
-  /// them before it forms a group; a trainer asks before it sends anything. Errors  `config`, with all that is wrong;
-  /// for grad_norm_clip where parameters are stepped in backward; for what the
-  ///         strategy refuses.
+  /// them before it forms a group; a trainer asks before it sends anything.
+  ///
+  /// Errors  `config`, with all that is wrong; for grad_norm_clip where parameters are stepped in backward; for what
+  ///         the strategy refuses.
   static void check(const Config& config) {
     std::vector<FieldError> errors;
     const auto add = [&](const char* path, const auto& part) {
@@ -163,10 +164,11 @@ class Trainer {
     } catch (Error& error) {
       if (error.code() == Errc::numerics) error.with("snapshots", snapshots_text());
       if (!checkpoints_) throw;
-      if (error.code() != Errc::peer) checkpoints_->forget_attempt();  // it has an author, and that is not the snapshot
+      // The error has a known cause on this rank, so it does not count against the snapshot.
+      if (error.code() != Errc::peer) checkpoints_->forget_attempt();
       if (error.code() == Errc::numerics) finish_snapshot();
       throw;
-    } catch (...) {  // likewise: memory, or the model's own
+    } catch (...) {  // out of memory, or an exception of the model: it does not count against the snapshot either
       if (checkpoints_) checkpoints_->forget_attempt();
       throw;
     }
@@ -230,6 +232,7 @@ class Trainer {
     if (average_) average_->update();
     strategy_.finish_step();
     ++step_;
+    has_stepped_ = true;
 
     record(facts, norm, scale,
            {.step = step_, .epoch = epoch, .learning_rate = learning_rate, .samples = samples_done()});
@@ -345,7 +348,7 @@ class Trainer {
     }
   }
 
-  /// What the ranks would wait for each other by.
+  /// Settings that must be equal on all ranks; otherwise a collective would hang.
   Settings common_settings() const {
     const auto& training = config_.training;
     Settings common;
@@ -474,7 +477,7 @@ class Trainer {
             .seed = training.seed,
             .save_dir = training.save_dir,
             .step = step_,
-            .goes_on = has_just_loaded_,
+            .goes_on = has_just_loaded_ || has_stepped_,
             .last_step = last_step(),
             .seconds_allowed = training.max_time};
   }
@@ -548,7 +551,7 @@ class Trainer {
   /// Ranks   Collective.
   void exchange_average() {
     if (!average_) return;
-    strategy_.settle();  // nobody is being sent what is now written
+    strategy_.settle();  // pending all-gathers read the memory that swap() overwrites
     average_->swap();
     strategy_.finish_step();
   }
@@ -597,7 +600,7 @@ class Trainer {
 
   void resume() {
     if (!config_.training.save_dir.empty()) resume_own();
-    if (!has_just_loaded_ && !config_.snapshot.name.empty()) {
+    if (!has_just_loaded_ && !has_stepped_ && !config_.snapshot.name.empty()) {
       const auto from =
           load_chosen(config_.snapshot.name, config_.settings, state(), *group_, device_, config_.training.seed);
       stand_at({.step = from.step,
@@ -612,13 +615,15 @@ class Trainer {
 
   /// Goes on with the newest snapshot in save_dir, if there is one.
   void resume_own() {
-    checkpoints_.emplace(config_.training.save_dir, config_.snapshot, *group_, device_, [this](const auto& saved) {
+    const auto& chosen = config_.snapshot.name;
+    const auto& save_dir = config_.training.save_dir;
+    if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir); });
+    checkpoints_.emplace(save_dir, config_.snapshot, *group_, device_, [this](const auto& saved) {
       if (report_) report_->show(saved);
     });
     const auto found = checkpoints_->load(config_.settings, state(), config_.training.seed);
     if (found) {
-      if (!config_.snapshot.name.empty())
-        check_own_instead_of_chosen(config_.snapshot.name, config_.training.save_dir, found->step, log_);
+      if (!chosen.empty()) tell_own_instead_of_chosen(chosen, save_dir, found->step, log_);
       stand_at(*found);
       saved_at_ = step_;
       has_just_loaded_ = true;
@@ -676,13 +681,14 @@ class Trainer {
   std::optional<RunReport> report_;  ///< On rank 0.
   std::optional<Checkpoints> checkpoints_;
   StepLog steps_;
-  LastStep last_step_;  ///< Of the step under way, then of the last one, until the next one's facts are sent.
+  LastStep last_step_;  ///< Facts of the current step, sent with those of the next one.
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;  ///< Targets of all ranks in the steps that were read.
   std::int64_t evaluated_at_ = -1;
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
-  bool has_just_loaded_ = false;  ///< And no step was done since.
+  bool has_just_loaded_ = false;  ///< No step was done since a snapshot of this run was loaded.
+  bool has_stepped_ = false;      ///< This trainer has done a step: its state and its metrics are in use.
   bool targets_checked_ = false;  ///< Once, before the first step: later steps are read by the log.
   bool stop_voted_ = false;
   bool save_due_ = false;

@@ -87,7 +87,7 @@ struct TrainingConfig {
           {"save_every_epochs", "nothing is saved: set save_dir, the place of the snapshots", Severity::warning});
     if (eval_samples > 0 && eval_every == 0)
       errors.push_back(
-          {"eval_samples", "does nothing without eval_every: the run does not evaluate", Severity::warning});
+          {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});
     return errors;
   }
 };
