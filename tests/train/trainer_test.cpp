@@ -148,6 +148,16 @@ TEST_F(Run, RowsCountSamplesAndTokensThroughAResume) {
   EXPECT_EQ(steps[11]["tokens"], 45 * 8);
 }
 
+TEST_F(Run, KeepsTheRowsOfStepsThatWereDoneBeforeFit) {
+  Group alone;
+  Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), config<SingleDevice>(6)};
+  for (int i = 0; i < 4; ++i) trainer.step();
+  trainer.fit();
+  const auto all = rows();
+  ASSERT_EQ(all.size(), 6u);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["step"], i + 1);
+}
+
 /// What the ranks print while `body` runs.
 struct Printed {
   std::string out, err;
@@ -443,6 +453,25 @@ TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {
   EXPECT_NE(text.find("rank 1: loss or gradient norm is not finite"), std::string::npos) << "a verdict of all ranks";
   EXPECT_NE(text.find("; step="), std::string::npos) << text;
   EXPECT_NE(text.find("; snapshots=none, since training.save_dir is empty"), std::string::npos) << text;
+}
+
+TEST_F(Run, AnEvaluationWhoseBatchesCountNoTargetsIsAnError) {
+  struct Uncounted : Tokens {
+    Batch batch(std::span<const std::int64_t> indices) const {
+      auto batch = Tokens::batch(indices);
+      return {batch.inputs, batch.targets};
+    }
+  };
+  const auto text = error_of(Errc::data, [&] {
+    spawn_ranks(2, [&](Group& group) {
+      const auto data = std::make_shared<Uncounted>();
+      Trainer<GPT, Uncounted, AdamW, Float32, DDP>::Config settings;
+      settings.batch_size = 4;
+      Trainer<GPT, Uncounted, AdamW, Float32, DDP>{group, tiny_gpt(), data, settings, data}.evaluate();
+    });
+  });
+  EXPECT_NE(text.find("rank 0: the validation batches count no targets"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1: the validation batches count no targets"), std::string::npos) << text;
 }
 
 TEST_F(Run, ABatchThatCountsNoTargetsEndsItBeforeTheFirstStep) {
