@@ -52,7 +52,9 @@ TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
   EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210), wrong}, 1)) << "another failed otherwise";
   EXPECT_FALSE(only_repeats(std::vector{ended(0, -SIGSEGV, 210), wrong}, 1));
   EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210)}, 0));
-  EXPECT_EQ(repeat_line(wrong, false), "rank 1: exit code 2, wrong configuration");
+  EXPECT_EQ(repeat_line(wrong, false), "rank 1: exit code 2, by which programs of ddpxx refuse their configuration");
+  EXPECT_EQ(repeat_line(ended(0, 3, 0), true),
+            "rank 0: exit code 3, by which programs of ddpxx refuse their data; not started again");
 }
 
 }  // namespace

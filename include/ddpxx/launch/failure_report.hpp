@@ -36,15 +36,16 @@ inline std::string describe(const Exit& exit) {
 inline std::string failure_report(std::span<const Exit> exits, std::size_t cause, const std::string& entry,
                                   const std::string& host);
 
-/// True when nothing but a wrong configuration or wrong data has ended this run, and what the rank itself has written
-/// says all: the other ranks ended well, were ended by us, lost their peers or found the same.
+/// True when an exit code as of a wrong configuration or wrong data has ended this run, and what the rank itself has
+/// written says all: the other ranks ended well, were ended by us, lost their peers or have the same exit code.
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
 
-/// The one line, without its end, on a failure of that kind.
+/// The one line, without its end, on a failure of that kind. Other programs may mean something else by the exit code,
+/// so the line says whose meaning it is.
 inline std::string repeat_line(const Exit& cause, bool has_restarts) {
-  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) +
-         (cause.code == static_cast<int>(Errc::config) ? ", wrong configuration" : ", wrong data") +
-         (has_restarts ? "; not started again, which would end in the same way" : "");
+  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) + ", by which programs of ddpxx refuse their " +
+         (cause.code == static_cast<int>(Errc::config) ? "configuration" : "data") +
+         (has_restarts ? "; not started again" : "");
 }
 
 namespace detail {

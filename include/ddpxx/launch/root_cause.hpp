@@ -36,7 +36,8 @@ inline constexpr std::chrono::milliseconds kCollateralWindow{1'000};
 /// other end, above all that of a rank which lost its peers, may follow from one that is not seen yet.
 inline bool explains_itself(const Exit& exit);
 
-/// True when the rank found its configuration or its data wrong: started again it would end in the same way.
+/// True for the exit codes by which programs of ddpxx refuse their configuration or their data: started again they
+/// would end in the same way. Python's argparse and many other programs end with 2 for a wrong command line, too.
 inline bool would_repeat(const Exit& exit) {
   return exit.code == static_cast<int>(Errc::config) || exit.code == static_cast<int>(Errc::data);
 }
