@@ -155,6 +155,17 @@ TEST_F(Shown, IsAWrongConfigurationByARankThatIsNotEnded) {
   EXPECT_EXIT(refuse_as_rank_1(), testing::ExitedWithCode(2), "\"path\":\"seed\"");
 }
 
+// A slow machine may need seconds until its launcher sees the end of rank 0.
+TEST_F(Shown, IsAWrongConfigurationStillNotAfterFourSecondsByALaterRankOfItsMachine) {
+  const auto be_ended_late = [] {
+    ::setenv("RANK", "1", 1);
+    ::setenv("LOCAL_RANK", "1", 1);
+    ::alarm(4);
+    show({"seed=1", "--errors=json"});
+  };
+  EXPECT_EXIT(be_ended_late(), testing::KilledBySignal(SIGALRM), "^$");
+}
+
 TEST_F(Shown, ByOtherRanksIsNothing) {
   const auto show_as_rank_1 = [] {
     ::setenv("RANK", "1", 1);

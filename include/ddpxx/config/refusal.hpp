@@ -26,7 +26,7 @@ inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
 ///         its variables, or from files of its machine), or its launcher is on another machine than rank 0. The first
 ///         rank of a machine waits less than the others there, so that it tells the problems for them.
 [[noreturn]] inline void refuse_config(const std::vector<ConfigProblem>& problems, ErrorStyle style) {
-  constexpr std::chrono::seconds kShort{2}, kLong{3};
+  constexpr std::chrono::seconds kShort{2}, kLong{6};
   if (!is_first_rank()) std::this_thread::sleep_for(environment("LOCAL_RANK").value_or("0") == "0" ? kShort : kLong);
   if (style == ErrorStyle::text) throw Error{Errc::config, problem_report(problems)};
   std::cerr << problems_as_json(problems) << std::endl;
