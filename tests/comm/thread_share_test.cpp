@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <sched.h>
 #include <string>
 #include <thread>
 
@@ -15,15 +16,46 @@
 namespace ddpxx {
 namespace {
 
-TEST(ThreadShare, IsAnEvenShareOfTheMachine) {
-  EXPECT_EQ(thread_share({.machine = 64, .allowed = 64}, LocalWorldSize{8}), 8);
-  EXPECT_EQ(thread_share({.machine = 64, .allowed = 64}, LocalWorldSize{3}), 21);
-  EXPECT_EQ(thread_share({.machine = 2, .allowed = 2}, LocalWorldSize{4}), 1) << "at least one";
+TEST(ThreadShare, IsAnEvenShareOfTheJobsCoresWithinThoseOfTheRank) {
+  const struct {
+    const char* what;
+    Cores cores;
+    int ranks, share;
+  } cases[] = {
+      {"nothing is bound", {.machine = 64, .job = 64, .own = 64}, 8, 8},
+      {"a rest stays", {.machine = 64, .job = 64, .own = 64}, 3, 21},
+      {"at least one", {.machine = 2, .job = 2, .own = 2}, 4, 1},
+      {"as many ranks as cores", {.machine = 8, .job = 8, .own = 8}, 8, 1},
+      {"a core is bound to each rank", {.machine = 8, .job = 8, .own = 1}, 8, 1},
+      {"all share a part of the machine", {.machine = 128, .job = 8, .own = 8}, 8, 1},
+      {"each is bound to its share", {.machine = 128, .job = 128, .own = 16}, 8, 16},
+      {"each is bound to less", {.machine = 64, .job = 64, .own = 4}, 8, 4},
+      {"each is bound to its share of a part", {.machine = 128, .job = 64, .own = 16}, 4, 16},
+      {"four are bound to each half", {.machine = 128, .job = 128, .own = 64}, 8, 16},
+      {"the job has a limit of time alone", {.machine = 128, .job = 8, .own = 128}, 8, 1},
+  };
+  for (const auto& [what, cores, ranks, share] : cases)
+    EXPECT_EQ(thread_share(cores, LocalWorldSize{ranks}), share) << what;
 }
 
-TEST(ThreadShare, IsNotDividedAgainWhereTheLauncherHasBoundTheRank) {
-  EXPECT_EQ(thread_share({.machine = 64, .allowed = 8}, LocalWorldSize{8}), 8);
-  EXPECT_EQ(thread_share({.machine = 64, .allowed = 4}, LocalWorldSize{8}), 4);
+TEST(ThreadShare, ReadsAControlGroupsLimitOfTime) {
+  EXPECT_EQ(detail::cores_of_quota("800000 100000\n", 128), 8);
+  EXPECT_EQ(detail::cores_of_quota("150000 100000\n", 128), 1);
+  EXPECT_EQ(detail::cores_of_quota("5000 100000\n", 128), 1);
+  EXPECT_EQ(detail::cores_of_quota("25600000 100000\n", 128), 128);
+  for (const char* none : {"max 100000\n", "", "8\n"}) EXPECT_EQ(detail::cores_of_quota(none, 128), 128) << none;
+}
+
+TEST(ThreadShare, TellsTheCoresOfTheRankFromThoseOfItsLauncher) {
+  const auto before = detail::count_cores();
+  std::thread{[&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(detail::count_cores().own, 1);
+    EXPECT_EQ(detail::count_cores().job, before.job);
+  }}.join();
 }
 
 /// The environment without, or with, a choice of threads; as it was afterwards.
@@ -79,7 +111,7 @@ TEST(ThreadShare, IsTakenByARankThatConnects) {
   const Choice none{nullptr};
   const int all = at::intraop_default_num_threads();
   EXPECT_EQ(threads_of_rank(4096, all), 1);
-  EXPECT_EQ(threads_of_rank(2, all), std::max(1, all / 2));
+  EXPECT_EQ(threads_of_rank(2, all), std::min(all, thread_share(detail::count_cores(), LocalWorldSize{2})));
 }
 
 TEST(ThreadShare, LeavesAChoiceOfTheUsersAlone) {
