@@ -128,15 +128,18 @@ class Group {
     parts.clear();
   }
   /// Gloo has no call that closes its connections, but closes all of them when a message does not come in time: this
-  /// waits a millisecond for one that no rank sends.
+  /// waits a millisecond for one that no rank sends. Where the connection to a peer is closed already, nothing is
+  /// waited for and the others stay open, so each peer is tried.
   static void disconnect(c10d::Backend& backend) noexcept {
     constexpr int kUnusedTag = std::numeric_limits<int>::max();
-    try {
-      if (backend.getBackendName() != "gloo") return backend.abort();
-      std::vector<at::Tensor> message{at::empty({1}, at::kByte)};
-      const int peer = (backend.getRank() + 1) % backend.getSize();
-      backend.recv(message, peer, kUnusedTag)->wait(std::chrono::milliseconds{1});
-    } catch (const std::exception&) {  // the message did not come
+    const int size = backend.getSize();
+    for (int next = 1; next < size; ++next) {
+      try {
+        if (backend.getBackendName() != "gloo") return backend.abort();
+        std::vector<at::Tensor> message{at::empty({1}, at::kByte)};
+        backend.recv(message, (backend.getRank() + next) % size, kUnusedTag)->wait(std::chrono::milliseconds{1});
+      } catch (const std::exception&) {  // the message did not come
+      }
     }
   }
 
