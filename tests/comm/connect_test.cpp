@@ -92,20 +92,23 @@ TEST(Connect, LetsRankZeroEndFirstWhereItGaveUp) {
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   using Clock = std::chrono::steady_clock;
   std::string first, second;
-  Clock::time_point first_ended, second_ended;
+  Clock::time_point second_ended;
   std::thread other{[&] {
-    second = error_of([&] { connect(at, place(1, 3)); });
+    ConnectOptions options;
+    options.join_timeout = std::chrono::seconds{60};
+    second = error_of([&] { connect(at, place(1, 3), options); });
     second_ended = Clock::now();
   }};
+  const auto start = Clock::now();
   ConnectOptions options;
   options.join_timeout = milliseconds{1000};
   options.listening_socket = listener;
   first = error_of([&] { connect(at, place(0, 3), options); });
-  first_ended = Clock::now();
   other.join();
   EXPECT_NE(first.find("never came to " + at), std::string::npos) << first;
   EXPECT_NE(second.find("rank 0, which serves the meeting, gave up or died"), std::string::npos) << second;
-  EXPECT_GT(second_ended - first_ended, milliseconds{500});
+  // After a second rank 0 gives up and closes the store. A slow machine makes the time only longer.
+  EXPECT_GT(second_ended - start, milliseconds{1900});
 }
 
 TEST(Connect, SaysThatThePortIsInUse) {
