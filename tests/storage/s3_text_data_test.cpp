@@ -48,11 +48,11 @@ class S3TextData : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(, S3TextData, testing::Values("ceph", "seaweedfs"),
                          [](const auto& server) { return server.param; });
 
-std::string data_error(const std::string& place) {
+std::string error_of(const std::string& place, Errc code) {
   try {
     read_stored_text(place, 0);
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::data) << error.what();
+    EXPECT_EQ(error.code(), code) << error.what();
     return error.what();
   }
   ADD_FAILURE() << place << " was read";
@@ -75,10 +75,10 @@ TEST_P(S3TextData, EndsAfterTheMostBytesAndBeforeATornCharacter) {
 }
 
 TEST_P(S3TextData, SaysWhatIsNotThere) {
-  EXPECT_THAT(data_error(at("absent.txt")), HasSubstr("there is no object " + at("absent.txt")));
-  EXPECT_THAT(data_error(at("book")), HasSubstr("there is no object")) << "a front of names is no name";
-  EXPECT_THAT(data_error(at("books/*.pdf")), HasSubstr("there is no object"));
-  EXPECT_THAT(data_error("s3://ddpxx-no-such-bucket/text"),
+  EXPECT_THAT(error_of(at("absent.txt"), Errc::data), HasSubstr("there is no object " + at("absent.txt")));
+  EXPECT_THAT(error_of(at("book"), Errc::data), HasSubstr("there is no object")) << "a front of names is no name";
+  EXPECT_THAT(error_of(at("books/*.pdf"), Errc::data), HasSubstr("there is no object"));
+  EXPECT_THAT(error_of("s3://ddpxx-no-such-bucket/text", Errc::storage),
               AllOf(HasSubstr("NoSuchBucket"), HasSubstr("make the bucket")));
 }
 

@@ -23,7 +23,9 @@ inline bool is_stored(std::string_view path) { return path.find("://") != std::s
 /// The text of the objects that `place` names, one after the other, sorted by their names: all below it; else the one
 /// of this very name, or those that it matches as find_text_files' patterns do. Of all of it the first `max_bytes`
 /// (0: all), less a character cut in two.
-/// Errors  `data` when there is none, or it cannot be read; `config` for a place that this program cannot reach.
+/// Errors  `data` when there is none, or it is no text; `storage` when the storage does not answer or refuses, which
+/// may
+///         pass; `config` for a place that this program cannot reach.
 inline std::string read_stored_text(const std::string& place, std::size_t max_bytes);
 
 namespace detail {
@@ -43,20 +45,16 @@ inline std::string read_objects(Storage& storage, const std::vector<StoredObject
 inline std::string read_stored_text(const std::string& place, std::size_t max_bytes) {
   const auto below = open_storage(place);
   const auto slash = place.find('/', place.find("://") + 3);
-  try {
-    if (const auto objects = below->list(""); !objects.empty()) return detail::read_objects(*below, objects, max_bytes);
-    if (slash != std::string::npos) {
-      const auto bucket = open_storage(place.substr(0, slash));
-      const auto name = place.substr(slash + 1);
-      auto objects = bucket->list(name.substr(0, name.find_first_of("*?[")));
-      std::erase_if(objects, [&name](const StoredObject& object) {
-        constexpr int kAsPaths = FNM_PATHNAME | FNM_PERIOD | FNM_LEADING_DIR;  // what is below a match counts, too
-        return object.name != name && ::fnmatch(name.c_str(), object.name.c_str(), kAsPaths) != 0;
-      });
-      if (!objects.empty()) return detail::read_objects(*bucket, objects, max_bytes);
-    }
-  } catch (const Error& error) {
-    throw Error{Errc::data, error.what()};
+  if (const auto objects = below->list(""); !objects.empty()) return detail::read_objects(*below, objects, max_bytes);
+  if (slash != std::string::npos) {
+    const auto bucket = open_storage(place.substr(0, slash));
+    const auto name = place.substr(slash + 1);
+    auto objects = bucket->list(name.substr(0, name.find_first_of("*?[")));
+    std::erase_if(objects, [&name](const StoredObject& object) {
+      constexpr int kAsPaths = FNM_PATHNAME | FNM_PERIOD | FNM_LEADING_DIR;  // what is below a match counts, too
+      return object.name != name && ::fnmatch(name.c_str(), object.name.c_str(), kAsPaths) != 0;
+    });
+    if (!objects.empty()) return detail::read_objects(*bucket, objects, max_bytes);
   }
   throw Error{Errc::data, "there is no object " + place + ", and none below it"};
 }
