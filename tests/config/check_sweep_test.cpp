@@ -46,7 +46,7 @@ TEST(TheJobsOfASweep, AreAllChecked) {
 
 TEST(TheJobsOfASweep, AreCheckedInTheirFolders) {
   EXPECT_EQ(refusal({"rate=1,2", "log=rows"}), "none");
-  EXPECT_THAT(refusal({"rate=1,2", "log=/tmp/rows"}), testing::HasSubstr("all jobs of the sweep would write"));
+  EXPECT_THAT(refusal({"rate=1,2", "log=/tmp/rows"}), testing::HasSubstr("writes no file outside of its own folder"));
 }
 
 TEST(TheJobsOfASweep, AreToldUpToTwenty) {

@@ -65,8 +65,18 @@ TEST(OutputPlaces, ElsewhereGetTheNamesOfTheSweepAndTheJob) {
   EXPECT_EQ(place({"training.save_dir=/sweeps/of_today/3/a"}, kJob).config.training.save_dir, "/sweeps/of_today/3/a");
   EXPECT_EQ(
       place({"training.metrics=/data/m.jsonl"}, kJob).problems,
-      "argument 1: \"training.metrics=/data/m.jsonl\": all jobs of the sweep would write to this file: a relative "
-      "name, as \"m.jsonl\", is a file in the folder of each job");
+      "argument 1: \"training.metrics=/data/m.jsonl\": a job of a sweep writes no file outside of its own folder: "
+      "write \"m.jsonl\", which is a file in the folder of each job");
+}
+
+TEST(OutputPlaces, ThatDotsLeadOutOfTheFolderOfTheJobAreElsewhere) {
+  EXPECT_EQ(place({"training.save_dir=../runs/a"}, kJob).config.training.save_dir, "../runs/a/of_today/3");
+  EXPECT_EQ(place({"training.save_dir=a/../../b"}, kJob).config.training.save_dir, "a/../../b/of_today/3");
+  EXPECT_EQ(place({"training.save_dir=/sweeps/of_today/3/../a"}, kJob).config.training.save_dir,
+            "/sweeps/of_today/3/../a/of_today/3");
+  EXPECT_EQ(place({"training.save_dir=a/../b"}, kJob).config.training.save_dir, "/sweeps/of_today/3/b");
+  EXPECT_EQ(place({"training.save_dir=../a"}, "multirun/today/3").config.training.save_dir, "../a/today/3");
+  EXPECT_THAT(place({"training.metrics=../m.jsonl"}, kJob).problems, HasSubstr("write \"m.jsonl\", which is a file"));
 }
 
 TEST(OutputPlaces, AreLeftAloneWithoutASweep) {

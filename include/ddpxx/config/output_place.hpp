@@ -7,6 +7,8 @@
 //   a relative place               below the job's folder: `runs/a` is `DIR/3/runs/a`
 //   a folder elsewhere, s3://      below the given one: `/data/a` is `/data/a/<name of DIR>/3`
 //   a file elsewhere               an error: a relative one lies in the job's folder
+//
+// A relative place that `..` leads out of the job's folder, as `../runs/a`, is elsewhere.
 #pragma once
 
 #include <filesystem>
@@ -64,14 +66,16 @@ inline void name_run_folder(const ConfigTable& table, void* config, const std::f
 
 inline OutputPlace output_place_of_job(const std::string& written, Output output,
                                        const std::filesystem::path& job_folder) {
-  const bool is_elsewhere = written.find("://") != std::string::npos || std::filesystem::path{written}.is_absolute();
-  if (!is_elsewhere) return {.place = (job_folder / written).lexically_normal().string()};
-  const auto below = std::filesystem::path{written}.lexically_relative(job_folder);
-  if (!below.empty() && *below.begin() != "..") return {.place = written};
+  if (written.find("://") == std::string::npos) {
+    const auto folder = job_folder.lexically_normal();
+    const auto place = (folder / written).lexically_normal();  // an absolute place stays as it is
+    const auto below = place.lexically_relative(folder);
+    if (!below.empty() && *below.begin() != "..") return {.place = place.string()};
+  }
   if (output == Output::file)
-    return {.problem = "all jobs of the sweep would write to this file: a relative name, as " +
+    return {.problem = "a job of a sweep writes no file outside of its own folder: write " +
                        shown(std::filesystem::path{written}.filename().string()) +
-                       ", is a file in the folder of each job"};
+                       ", which is a file in the folder of each job"};
   auto place = written;
   while (place.size() > 1 && place.ends_with('/') && !place.ends_with("://")) place.pop_back();
   const auto sweep = job_folder.parent_path().filename().string(), job = job_folder.filename().string();
