@@ -133,7 +133,8 @@ struct RunConfig {
       does_nothing("snapshot", "keep_best and keep_every do nothing without training.save_dir: nothing is saved");
     else if (snapshot.keep_best > 0 && training.eval_every == 0)
       does_nothing("snapshot.keep_best", "does nothing without training.eval_every: no loss says which are the best");
-    if (training.max_steps > 0 && optimizer.warmup_steps > training.max_steps)
+    if (optimizer.schedule != ddpxx::Schedule::none && training.max_steps > 0 &&
+        optimizer.warmup_steps > training.max_steps)
       does_nothing("optimizer.warmup_steps", "is above training.max_steps: the run ends before its peak learning rate");
     if (precision != PrecisionName::fp16 && !(scaler == ddpxx::LossScalerConfig{}))
       does_nothing("scaler", "does nothing unless precision=fp16: no other one scales the loss");

@@ -13,11 +13,11 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
 
-/// nanoGPT's decay_lr: after warm-up a cosine, or the same rate to the end.
+/// nanoGPT's decay_lr: warm-up and a cosine, or the same rate from the first step to the last.
 inline ddpxx::Translation schedule_of_decay_lr(std::string_view value) {
   const auto decays = ddpxx::read_bool(value);
   if (!decays) return {.problem = "is neither true nor false"};
-  return {.value = *decays ? "cosine" : "constant"};
+  return {.value = *decays ? "cosine" : "none"};
 }
 
 /// minGPT-ddp's use_amp: autocast to float16 with a scaled loss.

@@ -12,6 +12,7 @@
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/optim/schedule.hpp>
 
 #include "../../samples/mingpt/prompt.hpp"
 #include "../../samples/mingpt/run_config.hpp"
@@ -261,8 +262,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "cuda?"},
         Refused{
             {"optimizer.schedule=cos"},
-            "argument 1: \"optimizer.schedule=cos\": \"cos\" is not known (allowed: constant, linear, cosine, wsd or "
-            "one_cycle); did you mean cosine?"},
+            "argument 1: \"optimizer.schedule=cos\": \"cos\" is not known (allowed: none, constant, linear, cosine, "
+            "wsd or one_cycle); did you mean cosine?"},
         Refused{{"precision=bf16-mixed"},
                 "argument 1: \"precision=bf16-mixed\": \"bf16-mixed\" is not known (allowed: fp32, tf32, bf16, fp16, "
                 "bf16_params, float32, bfloat16 or float16); did you mean bf16?"}));
@@ -349,16 +350,16 @@ TEST_F(AFileOfNanoGPT, IsReadBeforeTheArguments) {
 }
 
 /// Sets the world of a launched rank for as long as it lives.
-struct OfEightRanks {
-  OfEightRanks() { ::setenv("WORLD_SIZE", "8", 1); }
-  ~OfEightRanks() { ::unsetenv("WORLD_SIZE"); }
-  OfEightRanks(const OfEightRanks&) = delete;
-  OfEightRanks& operator=(const OfEightRanks&) = delete;
+struct OfRanks {
+  explicit OfRanks(const char* count) { ::setenv("WORLD_SIZE", count, 1); }
+  ~OfRanks() { ::unsetenv("WORLD_SIZE"); }
+  OfRanks(const OfRanks&) = delete;
+  OfRanks& operator=(const OfRanks&) = delete;
 };
 
 TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   folder_.file("train_gpt2.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\nmax_iters = 1000\n");
-  const OfEightRanks ranks;
+  const OfRanks ranks{"8"};
   const auto config = parse({"train_gpt2.py", "data.path=x"});
   EXPECT_EQ(config.model.sizes().n_layer, 12) << "nanoGPT's default, not this program's";
   EXPECT_EQ(config.model.sizes().n_embd, 768);
@@ -372,7 +373,26 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   EXPECT_EQ(config.optimizer.final_learning_rate, 6e-5);
   EXPECT_EQ(config.training.save_dir, "out");
   EXPECT_EQ(config.training.save_every, 2000) << "with each evaluation";
-  EXPECT_EQ(parse({"train_gpt2.py", "data.path=x", "--decay_lr=False"}).optimizer.schedule, Schedule::constant);
+  const auto flat = parse({"train_gpt2.py", "data.path=x", "--decay_lr=False"}).optimizer;
+  EXPECT_EQ(learning_rate_at(flat, 0), 6e-4) << "without warm-up";
+  EXPECT_EQ(learning_rate_at(flat, 600000), 6e-4);
+}
+
+TEST_F(AFileOfNanoGPT, IsHeldToADefaultOnlyWhereNothingReplacesIt) {
+  folder_.file("small.py", "n_layer = 6\n");
+  folder_.file("steps.py", "gradient_accumulation_steps = 32\n");
+  const OfRanks ranks{"16"};
+  EXPECT_EQ(parse({"steps.py", "data.path=x"}).training.accumulation_steps, 2);
+  EXPECT_EQ(parse({"small.py", "data.path=x", "--gradient_accumulation_steps=48"}).training.accumulation_steps, 3);
+  EXPECT_EQ(parse({"small.py", "data.path=x", "training.accumulation_steps=5"}).training.accumulation_steps, 5);
+  const auto text = refusal({"small.py", "data.path=x"});
+  EXPECT_NE(text.find("nanoGPT's train.py:3:30: gradient_accumulation_steps: 40 micro-batches"), std::string::npos)
+      << text;
+  const std::vector<const char*> line{"mingpt", "steps.py", "data.path=x", "training.accumulation_steps=5"};
+  testing::internal::CaptureStderr();
+  parse_config<RunConfig>(4, line.data());
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("counts the micro-batches"), std::string::npos)
+      << "what was replaced is not told";
 }
 
 TEST_F(AFileOfNanoGPT, LiesBeneathOtherFilesAndIsBlamed) {
@@ -393,7 +413,7 @@ TEST_F(AFileOfNanoGPT, LiesBeneathOtherFilesAndIsBlamed) {
 
 TEST_F(AFileOfNanoGPT, IsRefusedWhereItsValuesHaveNoPlace) {
   folder_.file("odd.py", "gradient_accumulation_steps = 5\ndecay_lr = 3\n");
-  const OfEightRanks ranks;
+  const OfRanks ranks{"8"};
   const auto text = refusal({"odd.py", "data.path=x"});
   EXPECT_NE(text.find("odd.py:1:31: gradient_accumulation_steps: 5 micro-batches, which nanoGPT counts over all ranks, "
                       "do not divide among 8 ranks"),

@@ -133,7 +133,8 @@ TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndEndsAtItsLastRateForGood) {
       ASSERT_TRUE(rate >= 0 && rate <= kPeak + kRounding) << rate << " at step " << step;
     }
     const bool one_cycle = config.schedule == Schedule::one_cycle;
-    const double end = config.schedule == Schedule::constant            ? kPeak
+    const bool stays = config.schedule == Schedule::none || config.schedule == Schedule::constant;
+    const double end = stays                                            ? kPeak
                        : one_cycle && config.final_learning_rate == 0.0 ? kPeak / 25 / 1e4
                                                                         : config.final_learning_rate;
     const auto last = std::max(config.decay_steps, config.warmup_steps) - (one_cycle ? 1 : 0);
@@ -147,6 +148,9 @@ TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
     double slope = kPeak / (warmup + 1);
     const double steepest = std::numbers::pi / 2;  // of half a cosine, in units of the straight line's
     switch (config.schedule) {
+      case Schedule::none:
+        slope = 0;
+        break;
       case Schedule::constant:
         break;
       case Schedule::linear:

@@ -88,6 +88,7 @@ class Filling {
   void set(const ConfigRow& row, const MapKey& entry, const Given& given);
   void decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value);
   void resolve(std::size_t index);
+  void tell_translations();
   void place_outputs();
   void check_rules();
 
@@ -98,6 +99,7 @@ class Filling {
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source that did
   std::map<std::size_t, std::vector<Waiting>> waiting_;
+  std::map<std::pair<std::size_t, MapKey>, const Given*> translated_;  // of the values in force: what there is to tell
   WrittenValues written_;
   Findings findings_;
   std::size_t open_rules_ = 0;
@@ -109,8 +111,20 @@ inline void Filling::finish() {
     if (row.chooses) choose_alternative(row);
   for (std::size_t i = 0; i < sources_.size(); ++i) set_values(i);
   while (!waiting_.empty()) resolve(waiting_.begin()->first);
+  tell_translations();
   if (job_folder_) place_outputs();
   check_rules();
+}
+
+/// What is to be said of a translated value waits until all sources are read: a later one may replace the value.
+inline void Filling::tell_translations() {
+  for (const auto& [key, given] : translated_) {
+    const auto& [value, problem, notice] = given->translation;
+    if (!problem.empty())
+      findings_.complain({given->value.place, given->path, problem}, table_.rows[key.first].path);
+    else
+      findings_.notices.push_back({given->value.place, given->path, notice});
+  }
 }
 
 /// Gives the job of a sweep places of output of its own.
@@ -175,6 +189,7 @@ inline void Filling::take_back_siblings(const ConfigRow& row) {
       table_.reset(sibling, config_);
       history_[i].clear();
       waiting_.erase(i);
+      std::erase_if(translated_, [&](const auto& entry) { return entry.first.first == i; });
     }
 }
 
@@ -222,6 +237,10 @@ inline void Filling::set(const ConfigRow& row, const MapKey& entry, const Given&
 }
 
 inline void Filling::decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value) {
+  const auto& translation = given.translation;
+  translated_.erase({table_.index_of(row), entry});
+  if (!translation.problem.empty() || !translation.notice.empty()) translated_[{table_.index_of(row), entry}] = &given;
+  if (!translation.problem.empty()) return;
   void* field = table_.field(row, config_);
   const auto decoded =
       entry ? row.type->decode_entry(field, *entry, value, row.facts) : row.type->decode(field, value, row.facts);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/utf8.hpp>
 
@@ -85,7 +86,8 @@ struct Given {
   std::string path;            ///< As written: `training.learning_rate`.
   std::vector<Position> keys;  ///< The place of each segment of the path.
   GivenValue value;
-  bool removes = false;  ///< Said as `~path`: takes an entry out of a map.
+  bool removes = false;       ///< Said as `~path`: takes an entry out of a map.
+  Translation translation{};  ///< What the alias made of the value: told if no later source says something else.
 };
 
 /// Something that a person has to put right, and where.

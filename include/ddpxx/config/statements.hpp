@@ -185,11 +185,9 @@ inline void Statements::choose_row(const Given& given, const KeyMeaning& meaning
 }
 
 inline void Statements::choose_translated(const Given& given, const KeyMeaning& meaning) {
-  auto [value, problem, notice] = meaning.translate(given.value.text);
-  if (!problem.empty()) return findings_.complain({given.value.place, given.path, std::move(problem)}, meaning.path);
-  if (!notice.empty()) findings_.notices.push_back({given.value.place, given.path, std::move(notice)});
   auto& translated = parts_.emplace_back(given);
-  translated.value.text = std::move(value);
+  translated.translation = meaning.translate(given.value.text);
+  translated.value.text = translated.translation.value;
   choose_row(translated, meaning);
 }
 

@@ -34,7 +34,7 @@ struct FusedAdamConfig {
         field<&Config::beta1>("Decay rate of the gradient's running mean", at_least(0.0), below(1.0)),
         field<&Config::beta2>("Decay rate of the squared gradient's running mean", at_least(0.0), below(1.0)),
         field<&Config::epsilon>("Added to the denominator", at_least(0.0)),
-        field<&Config::schedule>("How the step size goes on after warm-up"),
+        field<&Config::schedule>("How the step size goes on after warm-up; none has no warm-up either"),
         field<&Config::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
         field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
         field<&Config::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),

@@ -13,12 +13,12 @@
 
 namespace ddpxx {
 
-enum class Schedule { constant, linear, cosine, wsd, one_cycle };
+enum class Schedule { none, constant, linear, cosine, wsd, one_cycle };
 
 constexpr auto enum_names(Schedule) {
-  return std::array{Named{Schedule::constant, "constant"}, Named{Schedule::linear, "linear"},
-                    Named{Schedule::cosine, "cosine"}, Named{Schedule::wsd, "wsd"},
-                    Named{Schedule::one_cycle, "one_cycle"}};
+  return std::array{Named{Schedule::none, "none"},     Named{Schedule::constant, "constant"},
+                    Named{Schedule::linear, "linear"}, Named{Schedule::cosine, "cosine"},
+                    Named{Schedule::wsd, "wsd"},       Named{Schedule::one_cycle, "one_cycle"}};
 }
 
 /// What an optimizer's config says about its learning rate.
@@ -33,7 +33,8 @@ concept Scheduled = requires(const C& config) {
 };
 
 /// The learning rate of optimizer step `step`, counted from 0. When a run stops plays no part.
-/// Warm-up climbs linearly over the first `warmup_steps` to `learning_rate`, the peak. From there
+/// With `none` it is `learning_rate` at every step. With the others warm-up climbs linearly over the first
+/// `warmup_steps` to `learning_rate`, the peak. From there
 /// - constant stays;
 /// - linear and cosine fall to `final_learning_rate`, which they reach at `decay_steps` and keep;
 /// - wsd (warm-up, stable, decay) stays at the peak and falls linearly over the last `decay_ratio` of `decay_steps`.
@@ -83,6 +84,7 @@ template <Scheduled Config>
 double learning_rate_at(const Config& config, std::int64_t step) {
   if (config.schedule == Schedule::one_cycle) return detail::one_cycle_at(config, step);
   const double peak = config.learning_rate;
+  if (config.schedule == Schedule::none) return peak;
   if (step < config.warmup_steps)
     return peak * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps + 1);
   if (config.schedule == Schedule::constant) return peak;
@@ -101,7 +103,8 @@ std::vector<FieldError> check_schedule(const Config& config) {
   std::vector<FieldError> errors;
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   const bool has_end = config.decay_steps > config.warmup_steps;
-  if (config.schedule != Schedule::constant && !has_end)
+  const bool stays = config.schedule == Schedule::none || config.schedule == Schedule::constant;
+  if (!stays && !has_end)
     errors.push_back({"decay_steps", "must be greater than warmup_steps (" + number(config.warmup_steps) +
                                          ") unless schedule=constant"});
   if (config.schedule == Schedule::wsd && has_end) {
@@ -113,13 +116,13 @@ std::vector<FieldError> check_schedule(const Config& config) {
                                            " lie between warmup_steps (" + number(config.warmup_steps) +
                                            ") and decay_steps (" + number(config.decay_steps) + ")"});
   }
-  const auto does_nothing = [&](const char* field, const char* why) {
-    errors.push_back({field, why, Severity::warning});
+  const auto does_nothing = [&](const char* field, const char* otherwise) {
+    const std::string name = config.schedule == Schedule::none ? "none" : "constant";
+    errors.push_back({field, "does nothing with schedule=" + name + ": choose " + otherwise, Severity::warning});
   };
-  if (config.schedule == Schedule::constant && config.decay_steps > 0)
-    does_nothing("decay_steps", "does nothing with schedule=constant: choose linear, cosine, wsd or one_cycle");
-  if (config.schedule == Schedule::constant && config.final_learning_rate > 0)
-    does_nothing("final_learning_rate", "does nothing with schedule=constant: choose linear, cosine, wsd or one_cycle");
+  if (stays && config.decay_steps > 0) does_nothing("decay_steps", "linear, cosine, wsd or one_cycle");
+  if (stays && config.final_learning_rate > 0) does_nothing("final_learning_rate", "linear, cosine, wsd or one_cycle");
+  if (config.schedule == Schedule::none && config.warmup_steps > 0) does_nothing("warmup_steps", "another schedule");
   const bool peaks = config.schedule == Schedule::wsd || config.schedule == Schedule::one_cycle;
   if (peaks && config.final_learning_rate > config.learning_rate)
     errors.push_back(

@@ -28,7 +28,7 @@ struct SGDConfig {
         field<&SGDConfig::momentum>("Memory of past steps", between(0.0, 1.0)),
         field<&SGDConfig::dampening>("Share of a gradient that momentum leaves out", between(0.0, 1.0)),
         field<&SGDConfig::nesterov>("Look ahead along the momentum"),
-        field<&SGDConfig::schedule>("How the step size goes on after warm-up"),
+        field<&SGDConfig::schedule>("How the step size goes on after warm-up; none has no warm-up either"),
         field<&SGDConfig::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
         field<&SGDConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
         field<&SGDConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
