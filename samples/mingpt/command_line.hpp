@@ -13,8 +13,10 @@
 #include <ddpxx/config/arguments.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/text.hpp>
+#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/sweep.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/open_storage.hpp>
@@ -63,19 +65,24 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
 }
 
 /// How the rest of the line is read: over the settings of the snapshot that --from names. A training goes on where that
-/// snapshot lies, and one that was told a step or `best` begins another run with it, which saves nothing unless a
-/// training.save_dir is given. The other verbs read the snapshot, and write nothing.
+/// snapshot lies. One that was told a step or `best` begins another run with the snapshot, and so does a job of a
+/// sweep: such a run saves nothing unless a training.save_dir is given. The other verbs read the snapshot, and write
+/// nothing.
+///
 /// Errors  `storage` where there is no such snapshot.
 inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_", .commands = verbs()};
   if (command.verb != "train") options.program = "mingpt " + command.verb;
   if (command.from.empty()) {
-    // An option may name a file of settings, or ask for help.
-    const auto names_one = [](std::string_view word) {
-      return word.starts_with("snapshot") || word.starts_with('-') || word.ends_with(".yaml");
+    // Said before the line is read, which would ask for a text first. A file of settings may name a snapshot, and so
+    // may an option, which may also ask for help: then it is said behind the reading (open_snapshot_place).
+    const auto may_name_one = [](std::string_view word) {
+      return word.starts_with("snapshot") || word.starts_with('-') || word.ends_with(".yaml") ||
+             word.ends_with(".yml") || word.ends_with(".json") || word.ends_with(".py");
     };
-    const bool needs_one = command.verb == "generate" || command.verb == "evaluate";
-    if (needs_one && std::ranges::none_of(command.arguments.begin() + 1, command.arguments.end(), names_one))
+    const bool needs_one = (command.verb == "generate" || command.verb == "evaluate") &&
+                           !ddpxx::environment((options.environment_prefix + "SNAPSHOT__NAME").c_str());
+    if (needs_one && std::ranges::none_of(command.arguments.begin() + 1, command.arguments.end(), may_name_one))
       throw no_snapshot(command.verb);
     return options;
   }
@@ -93,7 +100,8 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   };
   drop("init_from");
   drop("snapshot.name");
-  if (command.verb == "train" && choice.is_newest()) {
+  const bool is_job = !ddpxx::environment(ddpxx::kRunFolderVariable).value_or("").empty();
+  if (command.verb == "train" && choice.is_newest() && !is_job) {
     put("training.save_dir", choice.place);
   } else {
     for (const char* written : {"save_dir", "save_every", "save_every_epochs", "save_every_time", "metrics"})

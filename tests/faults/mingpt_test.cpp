@@ -340,6 +340,14 @@ TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
       {"train", "--from", place + ":3", "training.max_steps=4", "training.save_dir=" + (folder_ / "other").string()});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr("finished at step 4/4: 1 step "));
+  const auto job = (folder_ / "sweep/0").string();
+  std::filesystem::create_directories(job);
+  const auto of_sweep = StartedProgram{{"/usr/bin/env", "OMP_NUM_THREADS=1", "DDPXX_RUN_FOLDER=" + job,
+                                        program("mingpt"), "--from", place, "training.max_steps=6"}}
+                            .wait();
+  EXPECT_EQ(of_sweep.code, 0) << of_sweep.err;
+  EXPECT_THAT(of_sweep.out, HasSubstr("finished at step 6/6: 1 step ")) << "a job begins with the snapshot";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/step-00000006")) << "and leaves its place alone";
   const auto shown = mingpt({"--from", place, "--blame"});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:")));
   const auto none = mingpt({"generate", "--from", (folder_ / "none").string()});
@@ -348,6 +356,12 @@ TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
   const auto neither = mingpt({"evaluate", "data.path=" + text_});
   EXPECT_EQ(neither.code, 2);
   EXPECT_THAT(neither.err, HasSubstr("mingpt evaluate needs a snapshot: --from PLACE"));
+  const auto nowhere = (folder_ / "none").string();
+  const auto by_file = folder_.file("run.json", R"({"snapshot": {"name": ")" + nowhere + R"("}})");
+  for (const Words& names_one :
+       {Words{program("mingpt"), "generate", by_file, "data.path=" + text_},
+        Words{"/usr/bin/env", "MINGPT_SNAPSHOT__NAME=" + nowhere, program("mingpt"), "generate", "data.path=" + text_}})
+    EXPECT_THAT(StartedProgram{names_one}.wait().err, HasSubstr("there is no snapshot at"));
 }
 
 TEST_F(Mingpt, BeginsWithTheWeightsOfAFileOrASnapshot) {
