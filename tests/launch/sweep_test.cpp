@@ -238,13 +238,25 @@ TEST_F(SweepRun, TakesAnEmptyRowForAFailure) {
   const auto job = program("job", "test $1 = a=2 || echo '{\"step\":1,\"loss\":2}' >$DDPXX_RUN_FOLDER/metrics.jsonl");
   const auto ended = run(job, {"a=1,2"});
   EXPECT_EQ(ended.code, 4) << ended.out;
-  EXPECT_THAT(ended.err,
-              HasSubstr("job 1 ended with 0, but its metric is in no row of " + (sweep_ / "1/metrics.jsonl").string()));
+  EXPECT_THAT(ended.err, HasSubstr("job 1 ended with 0, but there is no val_loss and no loss in " +
+                                   (sweep_ / "1/metrics.jsonl").string() + ", or the last one is no number"));
   EXPECT_THAT(ended.err, Not(HasSubstr("job 0 ended with 0, but")));
   EXPECT_EQ(run(job, {"a=1,2"}).code, 4) << "a second look changes nothing";
   EXPECT_EQ(run(program("other", "true"), {"b=1,2", "--sweep-dir=" + (folder_ / "b").string(), "--metric=loss"}).code,
             4)
       << "a metric that is named has to be there";
+}
+
+TEST_F(SweepRun, TakesALossForEnoughWhereAnotherJobHasAValLoss) {
+  const auto job = program("job",
+                           "case $1 in a=1) echo '{\"loss\":2}';; *) echo '{\"loss\":2,\"val_loss\":1}';; esac "
+                           ">$DDPXX_RUN_FOLDER/metrics.jsonl");
+  const auto ended = run(job, {"a=1,2"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(rows_of(ended.out)[2], testing::MatchesRegex("0 a=1 0 [0-9.]+ -"));
+  const auto named = run(job, {"a=1,2", "--metric=val_loss"});
+  EXPECT_EQ(named.code, 4);
+  EXPECT_THAT(named.err, HasSubstr("job 0 ended with 0, but there is no val_loss in "));
 }
 
 TEST(SweepMetric, IsTheLastWholeRowsNumber) {

@@ -32,8 +32,8 @@
 namespace ddpxx {
 
 /// Does what the sweep's options say: runs the jobs, prints them, or prints a script for Slurm. Returns our exit code:
-/// that of the failed job with the lowest number; without one 4 when a job that ended with 0 has written nothing of
-/// what the table compares, else 0, or 75 when jobs were stopped on request or not started any more, or 128+n when the
+/// that of the failed job with the lowest number; without one 4 when a job that ended with 0 has no metric
+/// (jobs_without_metric), else 0, or 75 when jobs were stopped on request or not started any more, or 128+n when the
 /// request's signal n ended one.
 /// Errors  `config`, `storage`, `peer`: of the folder, and of starting a process; no job is left behind.
 inline int run_sweep(const Sweep& sweep, const SweepCommand& command);
@@ -98,13 +98,16 @@ inline int SweepRunner::run() {
   return code == 0 && miss_metrics() ? static_cast<int>(Errc::storage) : code;
 }
 
-/// True where a job that ended with 0 has an empty cell in the table; says which one.
+/// True where a job that ended with 0 has no metric, though it should have one; says which one.
 inline bool SweepRunner::miss_metrics() const {
   const auto missing = jobs_without_metric(sweep_.jobs, statuses_, folder_, sweep_.options.metric);
+  std::string names;
+  for (const auto& name : metric_names(sweep_.options.metric)) names += (names.empty() ? "no " : " and no ") + name;
   for (const auto index : missing) {
     const auto& job = sweep_.jobs[index];
-    say(job, "ended with 0, but its metric is in no row of " + (folder_.path(job) / "metrics.jsonl").string() +
-                 ": it did nothing, or wrote no metrics; see " + (folder_.path(job) / "log").string());
+    say(job, "ended with 0, but there is " + names + " in " + (folder_.path(job) / "metrics.jsonl").string() +
+                 ", or the last one is no number: the job did nothing, wrote no metrics, or diverged; see " +
+                 (folder_.path(job) / "log").string());
   }
   return !missing.empty();
 }

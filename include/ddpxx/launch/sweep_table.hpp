@@ -31,8 +31,10 @@ inline std::optional<double> last_metric(const std::filesystem::path& rows, std:
 inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const std::optional<JobStatus>> statuses,
                                const SweepFolder& folder, const std::string& metric);
 
-/// The jobs that ended with 0 and have written no row with the metric, though `metric` names it or another job has it:
-/// they have not done what the sweep compares. `metric` as above.
+/// What counts as a job's metric, for `metric` as above: the one that is named, else val_loss and loss.
+inline std::vector<std::string> metric_names(const std::string& metric);
+
+/// The jobs that ended with 0 and have none of `metric_names`, though `metric` names one or another job has one.
 inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
                                                     std::span<const std::optional<JobStatus>> statuses,
                                                     const SweepFolder& folder, const std::string& metric);
@@ -61,6 +63,12 @@ inline std::optional<std::string_view> row_entry(std::string_view row, std::stri
 
 inline std::string metric_name(std::string_view metric) {
   return std::string{metric.substr(metric.starts_with('-') ? 1 : 0)};
+}
+
+/// True where the job has one of the metrics.
+inline bool has_one_of(const std::vector<std::string>& names, const SweepJob& job, const SweepFolder& folder) {
+  return std::ranges::any_of(
+      names, [&](const auto& name) { return last_metric(folder.path(job) / "metrics.jsonl", name).has_value(); });
 }
 
 struct SweepRow {
@@ -117,16 +125,23 @@ inline std::optional<double> last_metric(const std::filesystem::path& rows, std:
   return last;
 }
 
+inline std::vector<std::string> metric_names(const std::string& metric) {
+  if (metric.empty()) return {"val_loss", "loss"};
+  return {detail::metric_name(metric)};
+}
+
 inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
                                                     std::span<const std::optional<JobStatus>> statuses,
                                                     const SweepFolder& folder, const std::string& metric) {
-  std::string name;
-  const auto rows = detail::compared_rows(jobs, folder, metric, name);
-  const bool is_expected =
-      !metric.empty() || std::ranges::any_of(rows, [](const auto& row) { return row.metric.has_value(); });
+  const auto names = metric_names(metric);
   std::vector<std::size_t> missing;
-  for (const auto& row : rows)
-    if (is_expected && !row.metric && statuses[row.job] && statuses[row.job]->code == 0) missing.push_back(row.job);
+  bool is_expected = !metric.empty();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const bool has_one = detail::has_one_of(names, jobs[i], folder);
+    is_expected = is_expected || has_one;
+    if (!has_one && statuses[i] && statuses[i]->code == 0) missing.push_back(i);
+  }
+  if (!is_expected) missing.clear();
   return missing;
 }
 
