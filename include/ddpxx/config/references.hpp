@@ -140,8 +140,9 @@ inline std::optional<GivenValue> References::setting(const TextPiece& piece, con
   return found;
 }
 
-/// The folder in use. It has its name once the run has made it, so that before only places of output can name it: they
-/// keep the reference (name_run_folder).
+/// What `${run_folder}` stands for. In a job of a sweep this is the job's folder. In another run the folder gets its
+/// name after the configuration was read, when the run makes it. A place of output therefore keeps the reference, which
+/// name_run_folder replaces later; any other setting that names the folder is an error.
 inline std::optional<GivenValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
                                                         const Given& given) {
   const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
