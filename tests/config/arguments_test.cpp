@@ -96,7 +96,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "argument 1: \"batch_size\": is no setting; settings are written key=value, --help lists them"},
         Mistake{{"=3"}, "argument 1: \"=3\": is no setting; write key=value, without spaces around the ="},
         Mistake{{""}, "argument 1: \"\": is no setting; settings are written key=value, --help lists them"},
-        Mistake{{"-m"}, "argument 1: \"-m\": is no option; settings are written key=value, --help lists them"},
+        Mistake{{"-m"},
+                "argument 1: \"-m\": is for sweeps, which this program does not run by itself, or not without key=a,b: "
+                "write ddpxx-run PROGRAM -m key=a,b"},
         Mistake{{"--"}, "argument 1: \"--\": is no option; settings are written key=value, --help lists them"},
         Mistake{{"+x=1"}, "argument 1: \"+x=1\": settings cannot be added; write key=value without the +"},
         Mistake{{"~path"}, "argument 1: \"~path\": settings cannot be removed; leave it out, or write key=null"},

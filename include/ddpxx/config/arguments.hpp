@@ -207,6 +207,10 @@ class ArgumentsReader {
       if (equals != std::string::npos)
         return say(at_, argument.substr(bare, equals - bare), argument.substr(equals + 1));
     }
+    if (argument == "-m" || argument == "--multirun")
+      return complain(at_,
+                      "is for sweeps, which this program does not run by itself, or not without key=a,b: write "
+                      "ddpxx-run PROGRAM -m key=a,b");
     if (argument.starts_with('-'))
       return complain(at_, "is no option; settings are written key=value, --help lists them");
     if (equals == std::string::npos) return read_word(argument);

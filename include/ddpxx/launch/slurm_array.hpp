@@ -62,8 +62,8 @@ inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& co
   std::ostringstream text;
   text << "#!/bin/bash\n"
        << "# A sweep of " << sweep.jobs.size()
-       << " jobs. Resources go in front: sbatch --gpus-per-node=2 --time=4:00:00 "
-       << "SCRIPT\n"
+       << " jobs. Resources go in front: sbatch --gpus-per-node=" << command.ranks_per_node
+       << " --time=4:00:00 SCRIPT\n"
        << "#SBATCH --job-name=sweep\n"
        << "#SBATCH --array=0-" << sweep.jobs.size() - 1;
   if (options.jobs_at_once) text << '%' << *options.jobs_at_once;
