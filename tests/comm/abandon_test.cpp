@@ -151,23 +151,25 @@ TEST(Abandon, TellsPeersThatWaitInAPart) {
       Ranks::threads, kTimeout);
 }
 
-// Rank 1's connection to rank 2, the next one, is closed by then, and it has to close that to rank 0 all the same.
+// Rank 1's connection to rank 2, the next one, is closed by then, and it has to close that to rank 0 all the same. The
+// part stays in the test's hands, so that no destructor closes it.
 TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
   std::barrier next_has_gone{2}, all_done{3};
   spawn_ranks(
       3,
       [&](Group& group) {
         const int rank = group.rank();
+        const auto part = group.part(0, rank, 3);
         if (rank == 2) group.abandon();
         if (rank != 0) next_has_gone.arrive_and_wait();
         if (rank == 0) {
           std::vector<at::Tensor> message{at::empty({1})};
           const auto start = Clock::now();
-          EXPECT_ANY_THROW(group.backend()->recv(message, 1, 0)->wait(kAtOnce));
+          EXPECT_ANY_THROW(part.backend()->recv(message, 1, 0)->wait(kAtOnce));
           EXPECT_LT(Clock::now() - start, kAtOnce);
         } else if (rank == 1) {
           std::vector<at::Tensor> message{at::empty({1})};
-          EXPECT_ANY_THROW(group.backend()->recv(message, 2, 0)->wait(kTimeout));  // has seen that rank 2 is gone
+          EXPECT_ANY_THROW(part.backend()->recv(message, 2, 0)->wait(kTimeout));  // has seen that rank 2 is gone
           group.abandon();
         }
         group.abandon();
