@@ -126,6 +126,39 @@ TEST_F(CharDatasetTest, ReadsTheFirstBytesOfAllFilesTogether) {
             "f");
 }
 
+TEST_F(CharDatasetTest, JoinsCharactersThatTheBordersOfFilesCut) {
+  const std::string text =
+      "ab\xC3\xA9\xF0\x9F\x98\x80"
+      "cd";
+  const auto path = folder.path().string();
+  for (std::size_t first = 0; first <= text.size(); ++first)
+    for (std::size_t second = first; second <= text.size(); ++second) {
+      folder.file("part.aa", text.substr(0, first));
+      folder.file("part.ab", text.substr(first, second - first));
+      folder.file("part.ac", text.substr(second));
+      EXPECT_EQ(text_at(path), text) << first << ' ' << second;
+      EXPECT_EQ(text_at(path, 6), "ab\xC3\xA9") << first << ' ' << second;
+      EXPECT_EQ(text_at(path, 8), text.substr(0, 8)) << first << ' ' << second;
+    }
+}
+
+TEST_F(CharDatasetTest, NamesTheFileInWhichACharacterBeginsThatDoesNotEnd) {
+  const auto path = folder.path().string();
+  const auto first = folder.file("part.aa", "abc\xF0");
+  folder.file("part.ab", "");
+  const auto third = folder.file("part.ac", "\x9F");
+  const auto torn = first + " is no text: the byte at offset 3 begins no UTF-8 character";
+  EXPECT_NE(error_of(Errc::data, {.path = path}).find(torn), std::string::npos);
+  const auto last = folder.file("part.ad", "\x98z");
+  EXPECT_NE(error_of(Errc::data, {.path = path}).find(torn), std::string::npos);
+  folder.file("part.ad", "\x98\x80z\xFF");
+  const auto wrong = error_of(Errc::data, {.path = path});
+  EXPECT_NE(wrong.find(last + " is no text: the byte at offset 3 begins"), std::string::npos) << wrong;
+  folder.file("part.ac", std::string{"\x9F\x98\x80x\0", 5});
+  const auto nul = error_of(Errc::data, {.path = path});
+  EXPECT_NE(nul.find(third + " is no text: the byte at offset 4 is NUL"), std::string::npos) << nul;
+}
+
 TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
   const auto absent = (folder / "absent").string();
   EXPECT_NE(error_of(Errc::data, {.path = absent}).find(absent + ": No such file"), std::string::npos);

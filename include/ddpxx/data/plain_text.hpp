@@ -13,9 +13,15 @@
 
 namespace ddpxx {
 
-/// Errors  `data` for text that has a NUL byte or is not UTF-8, with the offset of the first such byte; for well-known
-///         endings of `name` the error says what such files hold.
-void check_plain_text(std::string_view text, const std::string& name);
+/// The offset of the first byte that is NUL or begins no UTF-8 character; npos in a text.
+inline std::size_t find_non_text(std::string_view text) {
+  const auto nul = text.find('\0');
+  return std::min(nul, find_malformed_utf8(text.substr(0, nul)));
+}
+
+/// The error `data` for a file that holds no text, with the offset of the first byte that tells so; for well-known
+/// endings of `name` it says what such files hold.
+Error non_text_error(const std::string& name, std::size_t offset, char byte);
 
 namespace detail {
 
@@ -49,20 +55,16 @@ inline constexpr std::array kBinaryKinds{
 
 }  // namespace detail
 
-inline void check_plain_text(std::string_view text, const std::string& name) {
-  const auto nul = text.find('\0');
-  const auto malformed = find_malformed_utf8(text.substr(0, nul));
-  const auto offset = std::min(nul, malformed);
-  if (offset == std::string_view::npos) return;
-  auto what = name + " is no text: the byte at offset " + std::to_string(offset) +
-              (malformed < nul ? " begins no UTF-8 character" : " is NUL");
+inline Error non_text_error(const std::string& name, std::size_t offset, char byte) {
+  const auto what = name + " is no text: the byte at offset " + std::to_string(offset) +
+                    (byte == '\0' ? " is NUL" : " begins no UTF-8 character");
   std::string lower = name;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   for (const auto& [ending, advice] : detail::kBinaryKinds)
     if (lower.ends_with(ending))
-      throw Error{Errc::data, what + ". A file " + std::string{ending} + " " + std::string{advice}};
-  throw Error{Errc::data, what + ". Name UTF-8 text files; iconv converts other encodings"};
+      return Error{Errc::data, what + ". A file " + std::string{ending} + " " + std::string{advice}};
+  return Error{Errc::data, what + ". Name UTF-8 text files; iconv converts other encodings"};
 }
 
 }  // namespace ddpxx

@@ -7,6 +7,7 @@
 #include <glob.h>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -64,24 +65,40 @@ inline std::vector<std::string> find_text_files(const std::string& path) {
 }
 
 /// The texts of files or objects, one after the other; of all of it the first `max_bytes` (0: all), less a character
-/// cut in two. `read_front(file, most)` returns what a file begins with, `name_of(file)` what an error calls it.
+/// cut in two. A character may begin in one file and end in the next, as `split -b` cuts texts.
+/// `read_front(file, most)` returns what a file begins with, `name_of(file)` what an error calls it.
 /// Errors  `data` for a file that holds no text.
-template <class Files, class NameOf, class ReadFront>
-std::string join_texts(const Files& files, std::size_t max_bytes, NameOf&& name_of, ReadFront&& read_front) {
+template <class Entry, class NameOf, class ReadFront>
+std::string join_texts(const std::vector<Entry>& files, std::size_t max_bytes, NameOf&& name_of,
+                       ReadFront&& read_front) {
   const auto most = max_bytes == 0 ? std::numeric_limits<std::size_t>::max() : max_bytes;
   std::string text;
+  std::vector<std::size_t> begins;  // of the files, in the text
+  std::size_t checked = 0;
+  const auto check_up_to = [&](std::size_t end) {
+    const auto offset = find_non_text(std::string_view{text}.substr(checked, end - checked));
+    if (offset != std::string_view::npos) {
+      const auto bad = checked + offset;
+      const auto file = static_cast<std::size_t>(std::ranges::upper_bound(begins, bad) - begins.begin()) - 1;
+      throw non_text_error(name_of(files[file]), bad - begins[file], text[bad]);
+    }
+    checked = end;
+  };
   for (const auto& file : files) {
     const auto left = most - text.size();
     auto part = read_front(file, left);
     const bool is_full = part.size() == left;
-    if (is_full) part.resize(without_torn_end(part).size());
-    check_plain_text(part, name_of(file));
+    begins.push_back(text.size());
     if (text.empty())
       text = std::move(part);  // a single file is not copied
     else
       text += part;
-    if (is_full) break;
+    check_up_to(without_torn_end(text).size());  // the next file may have the rest of a torn character
+    if (!is_full) continue;
+    text.resize(checked);
+    return text;
   }
+  check_up_to(text.size());
   return text;
 }
 
