@@ -3,9 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fcntl.h>
 #include <filesystem>
-#include <poll.h>
 #include <set>
 #include <sstream>
 #include <string>
@@ -17,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "../temporary_folder.hpp"
+#include "../terminal.hpp"
 #include "started_program.hpp"
 
 namespace {
@@ -345,39 +344,6 @@ TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
   EXPECT_THAT(version.out, testing::MatchesRegex("ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
   EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $1", "sh", "--version"}).out, "--version\n") << "the program's own";
 }
-
-/// A terminal whose other end is a test.
-class Terminal {
- public:
-  Terminal() {
-    ::grantpt(master_);
-    ::unlockpt(master_);
-    slave_ = ::open(name().c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);  // keeps what was written until it is read
-  }
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
-  ~Terminal() {
-    ::close(slave_);
-    ::close(master_);
-  }
-  std::string name() const { return ::ptsname(master_); }
-  /// What was written, until it ends like this; what there is where nothing more comes for a minute.
-  std::string read_until(const std::string& end) const {
-    std::string text;
-    pollfd reader{.fd = master_, .events = POLLIN, .revents = 0};
-    while (!text.ends_with(end) && ::poll(&reader, 1, 60'000) > 0) {
-      char bytes[4096];
-      const auto size = ::read(master_, bytes, sizeof bytes);
-      if (size <= 0) break;
-      text.append(bytes, static_cast<std::size_t>(size));
-    }
-    return text;
-  }
-
- private:
-  int master_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  int slave_ = -1;
-};
 
 TEST(DdpxxRun, GivesItsTerminalToTheFirstRankAndWritesBetweenItsLines) {
   const Terminal terminal;

@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <fcntl.h>
 #include <sstream>
 #include <stdlib.h>
 #include <string>
-#include <sys/ioctl.h>
 #include <thread>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/observe/progress.hpp>
+
+#include "../terminal.hpp"
 
 namespace ddpxx {
 namespace {
@@ -29,26 +27,6 @@ StepDone step(std::int64_t number) {
   event.step = number;
   return event;
 }
-
-/// A terminal of our own making.
-class Terminal {
- public:
-  explicit Terminal(unsigned short columns) : master_{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)} {
-    ::grantpt(master_.get());
-    ::unlockpt(master_.get());
-    slave_ = Descriptor{::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC)};
-    resize(columns);
-    ::setenv("TERM", "xterm", 1);
-  }
-  void resize(unsigned short columns) const {
-    const winsize size{24, columns, 0, 0};
-    ::ioctl(slave_.get(), TIOCSWINSZ, &size);
-  }
-  int descriptor() const { return slave_.get(); }
-
- private:
-  Descriptor master_, slave_;
-};
 
 TEST(ProgressLine, TellsAllWhereThereIsRoom) {
   EXPECT_EQ(progress_line(kStep, 50'000, 11'520.0, 200),
@@ -151,6 +129,18 @@ TEST(Progress, TellsHowFarAnEvaluationIs) {
   text.str("");
   progress.show(Evaluated{.step = 1, .val_loss = 2});
   EXPECT_EQ(text.str(), "\rstep 1  val_loss 2.0000   \n") << "it takes the line's place";
+}
+
+TEST(Progress, TellsHowFarAnEvaluationIsWhereThereIsNoTerminal) {
+  std::ostringstream text, rarely;
+  Progress progress{text, 1, {.plain_interval = std::chrono::milliseconds{0}}};
+  Progress rare{rarely, 1, {.plain_interval = std::chrono::hours{1}}};
+  for (const std::int64_t samples : {8, 12}) {
+    progress.show(Evaluating{.step = 1, .samples = samples, .all_samples = 12});
+    rare.show(Evaluating{.step = 1, .samples = samples, .all_samples = 12});
+  }
+  EXPECT_EQ(text.str(), "step 1  evaluating 8/12\nstep 1  evaluating 12/12\n");
+  EXPECT_EQ(rarely.str(), "");
 }
 
 TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
