@@ -1,8 +1,9 @@
 """A Python rank in a group with a rank of ddpxx: first as rank 1, then as rank 0, which hosts the store.
 
-    python_ranks.py PORT_OF_CXX PORT_OF_PYTHON
+    python_ranks.py PORT_OF_CXX
 
-Prints what each collective has left here, a line for each group.
+The first group tells C++ at which port the store of the second one listens; the system has chosen it. Prints what each
+collective has left here, a line for each group.
 """
 
 import os
@@ -12,9 +13,8 @@ import torch
 import torch.distributed as dist
 
 
-def take_part(rank, port):
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    dist.init_process_group("gloo")
+def take_part(rank, told):
+    """Tells C++ the number `told`."""
     total = torch.arange(3.0) + 10 * rank
     dist.all_reduce(total)
     from_each = []
@@ -22,11 +22,17 @@ def take_part(rank, port):
         value = torch.full((2,), 100.0 + rank)
         dist.broadcast(value, src=root)
         from_each += value.tolist()
+    dist.broadcast(torch.tensor([told]), src=rank)
     dist.barrier()
     print(rank, total.tolist(), from_each, flush=True)
     dist.barrier()  # what a group of ddpxx does when it leaves
     dist.destroy_process_group()
 
 
-take_part(1, sys.argv[1])
-take_part(0, sys.argv[2])
+os.environ.update(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
+store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+dist.init_process_group("gloo")
+take_part(1, store.port)
+# init_process_group() puts this prefix before the names of a store that it makes itself.
+dist.init_process_group("gloo", store=dist.PrefixStore("default_pg", store), rank=0, world_size=2)
+take_part(0, 0)

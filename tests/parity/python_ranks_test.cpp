@@ -1,7 +1,7 @@
 // A rank of ddpxx and a rank of Python in one group.
+#include <cstdint>
 #include <future>
 #include <string>
-#include <unistd.h>
 
 #include <torch/torch.h>
 
@@ -16,8 +16,8 @@
 namespace ddpxx {
 namespace {
 
-/// What python_ranks.py does, on this side.
-void take_part(int rank, std::uint16_t port, int listener) {
+/// What python_ranks.py does, on this side. Returns the number that Python's rank tells.
+std::int64_t take_part(int rank, std::uint16_t port, int listener) {
   ConnectOptions options{{.join_timeout = 60, .python_ranks = true}};
   options.listening_socket = listener;
   auto group = connect("tcp://127.0.0.1:" + std::to_string(port),
@@ -34,19 +34,19 @@ void take_part(int rank, std::uint16_t port, int listener) {
     broadcast(value, group, root);
     EXPECT_TRUE(at::equal(value, at::full({2}, 100.0F + static_cast<float>(root)))) << value;
   }
+  auto told = at::zeros({1}, at::kLong);
+  broadcast(told, group, 1 - rank);
   barrier(group);
   group.leave();
+  return told.item<std::int64_t>();
 }
 
 TEST(PythonRanks, MeetRanksOfOursInOneGroup) {
   const auto [listener, our_port] = detail::listen_on_loopback();
-  const auto [reserved, their_port] = detail::listen_on_loopback();
-  ::close(reserved);
-  auto python = std::async(std::launch::async, [ours = our_port, theirs = their_port] {
-    return run_python("python_ranks.py", {std::to_string(ours), std::to_string(theirs)});
-  });
-  take_part(0, our_port, listener);
-  take_part(1, their_port, -1);
+  auto python = std::async(std::launch::async,
+                           [port = our_port] { return run_python("python_ranks.py", {std::to_string(port)}); });
+  const auto their_port = take_part(0, our_port, listener);
+  take_part(1, static_cast<std::uint16_t>(their_port), -1);
   EXPECT_EQ(python.get(),
             "1 [10.0, 12.0, 14.0] [100.0, 100.0, 101.0, 101.0]\n"
             "0 [10.0, 12.0, 14.0] [100.0, 100.0, 101.0, 101.0]\n");
