@@ -25,7 +25,11 @@ TEST(BatchContext, GeneratesTheSameNumbersAgain) {
   const auto numbers = at::rand({4}, context.generator(7));
   EXPECT_TRUE(at::equal(at::rand({4}, context.generator(7)), numbers));
   EXPECT_FALSE(at::equal(at::rand({4}, context.generator(8)), numbers));
-  EXPECT_EQ(context.seed_of(7), BatchContext(context).seed_of(7));
+}
+
+TEST(BatchContext, KeepsItsSeedsSinceResumedRunsRelyOnThem) {
+  EXPECT_EQ(BatchContext{}.seed_of(0), 0x238275BC38FCBE91U);
+  EXPECT_EQ((BatchContext{.seed = 5, .epoch = 2}.seed_of(7)), 0x86962F1CA0C50760U);
 }
 
 }  // namespace
