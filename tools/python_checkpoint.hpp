@@ -14,6 +14,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones_like.h>
 
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/core/error.hpp>
@@ -114,6 +116,20 @@ inline bool is_parameter(std::string_view name, const at::Tensor& tensor) {
   return tensor.is_floating_point() && !name.ends_with("running_mean") && !name.ends_with("running_var");
 }
 
+/// Whether a tensor is one that GPT-2's attention in Python keeps beside its weights: `bias` is its causal mask, and
+/// `masked_bias` the number that stands for minus infinity.
+inline bool is_attention_buffer(const ddpxx::NamedTensors& model, std::string_view name, const at::Tensor& tensor) {
+  constexpr std::string_view kMask = ".attn.bias", kMasked = ".attn.masked_bias";
+  const auto is_named = [&](std::string_view ending) {
+    return name.ends_with(ending) &&
+           model.contains(std::string{name.substr(0, name.size() - ending.size())} + ".attn.c_attn.weight");
+  };
+  if (is_named(kMasked)) return tensor.dim() == 0;
+  if (!is_named(kMask) || tensor.dim() < 2) return false;
+  const auto values = tensor.to(at::kFloat);
+  return at::equal(values, at::ones_like(values).tril_());
+}
+
 /// The model and where the run stood: its epoch begins anew.
 inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   if (checkpoint.epoch < 0)
@@ -122,8 +138,9 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   ddpxx::Snapshot snapshot;
   snapshot.epoch = checkpoint.epoch;
   ddpxx::remove_masks(checkpoint.model);
-  std::erase_if(checkpoint.model,
-                [](const auto& item) { return ddpxx::detail::is_mask(item.first) && item.second.dim() != 1; });
+  std::erase_if(checkpoint.model, [&model = checkpoint.model](const auto& item) {
+    return is_attention_buffer(model, item.first, item.second);
+  });
   for (const auto& name : checkpoint.names) {
     const auto found = checkpoint.model.find(name);
     if (found == checkpoint.model.end()) continue;

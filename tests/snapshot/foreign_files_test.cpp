@@ -15,6 +15,7 @@
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
 
+#include "../../tools/python_checkpoint.hpp"
 #include "../launch/started_program.hpp"
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
@@ -119,6 +120,29 @@ TEST_F(ForeignFiles, OwnSafetensorsComeBackWhole) {
   EXPECT_EQ(after.step, 3);
   ASSERT_EQ(after.tensors.size(), before.tensors.size());
   for (const auto& [name, tensor] : before.tensors) EXPECT_TRUE(at::equal(after.tensors.at(name), tensor)) << name;
+}
+
+TEST(PythonCheckpoint, LeavesOutTheBuffersOfGPT2sAttentionAndNoOtherTensorOfTheirNames) {
+  const auto mask = at::ones({1, 1, 4, 4}).tril();
+  TrainingCheckpoint checkpoint;
+  checkpoint.model = {{"h.0.attn.bias", mask},
+                      {"h.0.attn.c_attn.weight", at::ones({4, 12})},
+                      {"h.0.attn.c_attn.bias", at::ones({12})},
+                      {"h.0.attn.masked_bias", at::scalar_tensor(-1e4)},
+                      {"h.1.attn.bias", mask.to(at::kBool)},
+                      {"h.1.attn.c_attn.weight", at::ones({4, 12})},
+                      {"h.2.attn.bias", at::ones({4, 4})},
+                      {"h.2.attn.c_attn.weight", at::ones({4, 12})},
+                      {"h.2.attn.masked_bias", at::ones({4, 4})},
+                      {"encoder.attn.bias", mask},
+                      {"encoder.attn.masked_bias", at::scalar_tensor(-1e4)}};
+  for (const auto& [name, tensor] : checkpoint.model) checkpoint.names.push_back(name);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : python_checkpoint::to_snapshot(checkpoint).tensors) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("model.encoder.attn.bias", "model.encoder.attn.masked_bias",
+                                          "model.h.0.attn.c_attn.bias", "model.h.0.attn.c_attn.weight",
+                                          "model.h.1.attn.c_attn.weight", "model.h.2.attn.bias",
+                                          "model.h.2.attn.c_attn.weight", "model.h.2.attn.masked_bias"));
 }
 
 }  // namespace
