@@ -21,6 +21,7 @@ class FirstProgram : public testing::Test {
   Ended run(const Words& more) const {
     Words command{"/usr/bin/env",
                   "OMP_NUM_THREADS=1",
+                  "CUDA_VISIBLE_DEVICES=",
                   program_folder() + "/readme_program",
                   "data.path=" + folder_.file("text.txt", std::string(50, 'a') + "the quick brown fox jumps over it"),
                   "data.block_size=8",

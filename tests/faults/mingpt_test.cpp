@@ -140,7 +140,7 @@ TEST_F(Mingpt, EndsWith2ForAWidthThatTheHeadsDoNotDivide) {
 }
 
 TEST_F(Mingpt, EndsWith2ForAGpuThatIsNotThere) {
-  const auto run = alone({"training.device=cuda"});
+  const auto run = alone({"training.device=cuda"}, {"CUDA_VISIBLE_DEVICES="});
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("device=cuda: this build has no CUDA, or this host no GPU"));
 }
