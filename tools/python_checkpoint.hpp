@@ -201,8 +201,8 @@ void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
 
 /// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the
 /// model's order. Where the file has no state the snapshot has none either, and any optimizer begins anew with it.
-/// `steps` is how many were done where the file does not say so; below 1 it is not known. Errors  `storage` where
-/// parameters and moments do not fit together, `config` where SGD's number of steps is missing.
+/// `steps` is how many were done where the file does not say so; below 1 it is not known.
+/// Errors  `storage` where parameters and moments do not fit together, `config` where SGD's number of steps is missing.
 template <class Tell>
 void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
                    std::int64_t steps, Tell&& tell) {

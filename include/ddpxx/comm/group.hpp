@@ -73,7 +73,8 @@ class Group {
   /// Ends the membership of a rank that has failed but whose process lives on: closes the connections of this group and
   /// of its parts. A peer that waits for this rank, or will, gets an error `peer` at once instead of after its
   /// time-out; when it abandons its group in turn, those learn of it that wait for that peer. The group is then a world
-  /// of one. Ranks   Local: needs no answer from the others.
+  /// of one.
+  /// Ranks   Local: needs no answer from the others.
   void abandon() noexcept {
     if (!backend_) return;
     const bool over_gloo = runs_over_gloo();

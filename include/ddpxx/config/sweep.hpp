@@ -34,7 +34,8 @@ inline bool asks_for_sweep(std::span<const std::string> arguments) {
 
 /// The sweep that the arguments (those behind the program's name) ask for; none when they ask for none. What a job has
 /// to show of its secrets is `***`: the config's, if its table is there, and else what sounds like one and has one
-/// value. Errors  `config`, with every problem and its argument.
+/// value.
+/// Errors  `config`, with every problem and its argument.
 inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table = nullptr);
 
 /// The same for a main() of ours, to which -m alone says enough: `read_sweep(argc, argv, table_of<MyConfig>())`.

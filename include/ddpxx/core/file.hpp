@@ -107,7 +107,8 @@ inline void write_file_atomic(const std::filesystem::path& path, std::string_vie
 }
 
 /// Makes the file with this content unless one of its name is there: then false. Of many writers exactly one makes it,
-/// and nobody sees a part of it. Errors  `storage`.
+/// and nobody sees a part of it.
+/// Errors  `storage`.
 bool create_file_atomic(const std::filesystem::path& path, Bytes content);
 
 inline File File::open(const std::filesystem::path& path, Errc code) {

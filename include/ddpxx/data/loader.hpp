@@ -59,8 +59,8 @@ class IndexSource {
 /// Hands out `dataset.batch(indices)`, or `dataset.batch(indices, context)` where the dataset offers that, for
 /// `batch_size` indices at a time, in their order; the last batch may be smaller. Each worker keeps up to two batches
 /// ready. A sampler passed by name is read as the batches are asked for: it must outlive the loader and stay in its
-/// epoch. Errors  `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the
-/// system has
+/// epoch.
+/// Errors  `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the system has
 ///         threads for. What the dataset throws for a batch arrives when that batch is asked for, unchanged; the
 ///         batches behind it can still be had.
 template <MapDataset Dataset>

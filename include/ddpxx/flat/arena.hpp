@@ -90,7 +90,8 @@ struct ArenaOptions {
 /// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Gaps between parameters
 /// are parts of slices and buckets. Gradient gaps are zeros from a step's first gradient until its clip, so that norms,
 /// checks for infinite numbers and gradient hooks may read them. Gaps elsewhere may hold any number: nothing reads
-/// them. Errors  `config` for parameters of different dtypes or devices.
+/// them.
+/// Errors  `config` for parameters of different dtypes or devices.
 class Arena {
  public:
   static constexpr std::int64_t kAlignBytes = 64;

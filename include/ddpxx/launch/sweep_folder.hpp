@@ -58,7 +58,8 @@ class SweepFolder {
   /// Errors  `storage`.
   Descriptor begin(const SweepJob& job) const;
 
-  /// Notes the job's end. Errors  `storage`.
+  /// Notes the job's end.
+  /// Errors  `storage`.
   void end(const SweepJob& job, const JobStatus& status) const;
 
  private:

@@ -37,7 +37,8 @@ namespace ddpxx {
 /// is gathered ahead, in the order that the step before has shown. Small layers that follow each other share one
 /// gather. What belongs to no layer is one more unit, kept from forward to the end of backward. A model with an
 /// ordinary forward is whole for that time. A parameter that gets no gradient counts as one with zeros. A weight used
-/// outside of its layer's call is an error. Errors  `peer` naming the first parameter that differs between ranks.
+/// outside of its layer's call is an error.
+/// Errors  `peer` naming the first parameter that differs between ranks.
 /// Source  Zhao et al. 2023, arXiv:2304.11277; equal to DDP bit for bit at two ranks, without clipping.
 class FSDP {
  public:

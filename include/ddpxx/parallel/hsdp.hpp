@@ -41,8 +41,8 @@ class ShardGrid {
 }  // namespace detail
 
 /// FSDP inside groups of `shard_size` neighbouring ranks; gradients are averaged across the groups as well. Gathers
-/// stay inside a node where the groups are the nodes. Errors  `config` for a size that does not divide the world; those
-/// of FSDP.
+/// stay inside a node where the groups are the nodes.
+/// Errors  `config` for a size that does not divide the world; those of FSDP.
 class HSDP : private detail::ShardGrid, public FSDP {
  public:
   using Config = HSDPConfig;

@@ -27,7 +27,8 @@ class CheckpointFiles {
   /// `storage` must outlive this.
   explicit CheckpointFiles(Storage& storage, std::ostream& out = std::cout) : storage_{&storage}, out_{&out} {}
 
-  /// Files s3://bucket/prefix/filename. Errors  `config` where there can be no such place, or no S3 in this program.
+  /// Files s3://bucket/prefix/filename.
+  /// Errors  `config` where there can be no such place, or no S3 in this program.
   explicit CheckpointFiles(const std::string& bucket, const std::string& prefix = "checkpoints",
                            std::ostream& out = std::cout)
       : own_{open_storage("s3://" + bucket + '/' + prefix)}, storage_{own_.get()}, out_{&out} {}

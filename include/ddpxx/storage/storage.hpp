@@ -37,8 +37,8 @@ class Storage {
   virtual void prepare() = 0;
 
   /// Keeps other programs from writing here until this object is gone, where the place has locks: then true, and what
-  /// an earlier writer left half-done is removed. `owner` is what the others are told. Errors  also where another
-  /// program has the place.
+  /// an earlier writer left half-done is removed. `owner` is what the others are told.
+  /// Errors  also where another program has the place.
   virtual bool claim([[maybe_unused]] const std::string& owner) { return false; }
 
   /// Makes the object, or replaces it, out of the parts one after the other. On return it will outlast a loss of power.
