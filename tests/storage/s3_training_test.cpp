@@ -147,12 +147,12 @@ TEST_P(S3Training, ReadsItsTextFromABucketAsFromADisk) {
   remove_all(*texts);
 }
 
-TEST_P(S3Training, EndsWith3WhereItsTextIsNot) {
+TEST_P(S3Training, EndsWith3WhereItsTextIsNotAndWith4WhereItsBucketIsNot) {
   const auto missing = train(2, {"data.path=" + place_ + "/no.txt"});
   EXPECT_EQ(missing.code, 3);
   EXPECT_THAT(missing.err, HasSubstr("there is no object " + place_ + "/no.txt"));
   const auto nowhere = train(2, {"data.path=s3://ddpxx-no-such-bucket/text"});
-  EXPECT_EQ(nowhere.code, 3);
+  EXPECT_EQ(nowhere.code, 4);
   EXPECT_THAT(nowhere.err, AllOf(HasSubstr("s3://ddpxx-no-such-bucket"), HasSubstr("make the bucket")));
 }
 

@@ -23,9 +23,9 @@ inline bool is_stored(std::string_view path) { return path.find("://") != std::s
 /// The text of the objects that `place` names, one after the other, sorted by their names: all below it; else the one
 /// of this very name, or those that it matches as find_text_files' patterns do. Of all of it the first `max_bytes`
 /// (0: all), less a character cut in two.
-/// Errors  `data` when there is none, or it is no text; `storage` when the storage does not answer or refuses, which
-/// may
-///         pass; `config` for a place that this program cannot reach.
+///
+/// Errors  `data` when there is none, or it is no text; `storage` when the storage does not answer or refuses;
+///         `config` for a place that this program cannot reach.
 inline std::string read_stored_text(const std::string& place, std::size_t max_bytes);
 
 namespace detail {
