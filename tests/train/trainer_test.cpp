@@ -483,13 +483,15 @@ TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {
   EXPECT_NE(text.find("; snapshots=none, since training.save_dir is empty"), std::string::npos) << text;
 }
 
+/// Batches that leave num_tokens out.
+struct Uncounted : Tokens {
+  Batch batch(std::span<const std::int64_t> indices) const {
+    auto batch = Tokens::batch(indices);
+    return {batch.inputs, batch.targets};
+  }
+};
+
 TEST_F(Run, AnEvaluationWhoseBatchesCountNoTargetsIsAnError) {
-  struct Uncounted : Tokens {
-    Batch batch(std::span<const std::int64_t> indices) const {
-      auto batch = Tokens::batch(indices);
-      return {batch.inputs, batch.targets};
-    }
-  };
   const auto text = error_of(Errc::data, [&] {
     spawn_ranks(2, [&](Group& group) {
       const auto data = std::make_shared<Uncounted>();
@@ -503,12 +505,6 @@ TEST_F(Run, AnEvaluationWhoseBatchesCountNoTargetsIsAnError) {
 }
 
 TEST_F(Run, ABatchThatCountsNoTargetsEndsItBeforeTheFirstStep) {
-  struct Uncounted : Tokens {
-    Batch batch(std::span<const std::int64_t> indices) const {
-      auto batch = Tokens::batch(indices);
-      return {batch.inputs, batch.targets};
-    }
-  };
   const auto text = error_of(Errc::data, [&] {
     spawn_ranks(2, [&](Group& group) {
       Trainer<GPT, Uncounted, AdamW, Float32, DDP>::Config settings;
