@@ -67,16 +67,6 @@ class Prune : public testing::Test {
   Snapshots snapshots_{storage_};
 };
 
-TEST_F(Prune, NeitherCountsNorRemovesWhatWasGivenUp) {
-  for (const auto step : {2, 4, 6}) save(step, kMine);
-  auto owner = whole_place_;
-  owner.given_up = {6};
-  snapshots_.prune({.last = 1}, owner);
-  EXPECT_THAT(steps(), ElementsAre(6, 4)) << "4 is the newest one that anybody would load";
-  snapshots_.prune({.last = 1}, whole_place_);
-  EXPECT_THAT(steps(), ElementsAre(6));
-}
-
 TEST_F(Prune, DoesNotCountWhatHasLostAFileSinceItWasRead) {
   for (const auto step : {2, 4, 6}) save(step, kMine);
   storage_.objects.erase(Snapshots::folder_of(6) + shard(kMine));

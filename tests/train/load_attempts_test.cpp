@@ -1,6 +1,8 @@
 // Starts that are killed while they load, and what the next start makes of it.
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -71,26 +73,21 @@ TEST_P(KilledLoad, AtAnyOperationLeavesSnapshotsThatLoad) {
   ASSERT_THAT(steps(), testing::ElementsAre(4, 2));
 }
 
-class CrashingLoad : public LoadAttempts, public testing::WithParamInterface<std::pair<const char*, int>> {};
-INSTANTIATE_TEST_SUITE_P(PlacesAndRanks, CrashingLoad,
-                         testing::Values(std::pair{"checkpoint.before_read:kill", 0},
-                                         std::pair{"checkpoint.before_read:kill", 1},
-                                         std::pair{"checkpoint.after_load:kill", 0},
-                                         std::pair{"checkpoint.after_load:kill", 1}));
+class CrashingLoad : public LoadAttempts, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, CrashingLoad, testing::Values(0, 1));
 
 TEST_P(CrashingLoad, ASecondTimeMakesTheNextStartTakeTheSnapshotBefore) {
-  const auto [place_in_code, rank] = GetParam();
   train<FSDP>(2, after(6));
   const auto expected = snapshot();
   for (const std::int64_t attempt : {1, 2}) {
-    EXPECT_THROW(train<FSDP>(2, killed(6, place_in_code, rank)), Error);
+    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", GetParam())), Error);
     EXPECT_EQ(attempts(6), attempt);
     EXPECT_EQ(steps().front(), 6);
   }
   testing::internal::CaptureStderr();
   train<FSDP>(2, after(6));
   const auto told = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, HasSubstr("was loaded by 2 starts that ended before their first step was done"));
+  EXPECT_THAT(told, HasSubstr("2 starts were killed while reading it"));
   EXPECT_THAT(told, HasSubstr("resumed at step 4"));
   EXPECT_TRUE(has(6, Snapshots::kRejected));
   expect_same_bits(snapshot(), expected);
@@ -98,39 +95,27 @@ TEST_P(CrashingLoad, ASecondTimeMakesTheNextStartTakeTheSnapshotBefore) {
   EXPECT_EQ(attempts(4), 0);
 }
 
-TEST_F(LoadAttempts, OfWhatCouldNotBeSetAsideAreNoOtherRunOnceItsStepIsSavedAgain) {
-  train<FSDP>(2, after(6));
-  const auto expected = snapshot();
-  for (int start = 0; start < 2; ++start)
-    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
+TEST_P(CrashingLoad, IsNotCountedOnceAllRanksHaveReadTheSnapshot) {
+  train<FSDP>(2, after(4));
+  for (const char* failpoint : {"checkpoint.after_load:kill", "test.batch:kill@1"})
+    for (int start = 0; start < 3; ++start) {
+      EXPECT_THROW(train_watched<FSDP>(2, killed(6, failpoint, GetParam()), [] { ddpxx::failpoint("test.batch"); }),
+                   Error);
+      EXPECT_EQ(attempts(4), 0) << failpoint;
+    }
   testing::internal::CaptureStderr();
-  train<FSDP>(2, killed(6, "snapshot.before_set_aside:throw@1", 0));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("snapshot.before_set_aside was told to throw"));
-  EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2));
-  EXPECT_TRUE(has(6, Snapshots::kRejected));
-  expect_same_bits(snapshot(), expected);
-  EXPECT_EQ(attempts(6), 0);
+  train<FSDP>(2, after(6));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(HasSubstr("resumed at step 4"), testing::Not(HasSubstr("killed"))));
 }
 
-TEST_F(LoadAttempts, WhatCouldNotBeSetAsideDoesNotCountAmongTheKept) {
-  train<FSDP>(2, after(6));
-  for (int start = 0; start < 2; ++start)
-    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
-  auto options = killed(5, "snapshot.before_set_aside:throw", 0);
-  options.snapshot.keep_last = 1;
-  testing::internal::CaptureStderr();
-  train<FSDP>(2, options);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
-  EXPECT_THAT(steps(), testing::ElementsAre(6, 5)) << "5 is the newest one that is relied on";
-}
-
-TEST_F(LoadAttempts, ASnapshotThatWasOutlivedOnceStartsAnew) {
+TEST_F(LoadAttempts, BeginAnewOnceASnapshotWasRead) {
   train<FSDP>(2, after(6));
   for (const std::int64_t max_steps : {7, 8, 9}) {
-    EXPECT_THROW(train<FSDP>(2, killed(max_steps, "checkpoint.after_load:kill", 1)), Error);
+    EXPECT_THROW(train<FSDP>(2, killed(max_steps, "checkpoint.before_read:kill", 1)), Error);
     testing::internal::CaptureStderr();
     train<FSDP>(2, after(max_steps));
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the last start that loaded it ended before"));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("1 start was killed while reading it"));
     for (const auto step : steps()) {
       EXPECT_EQ(attempts(step), 0) << step;
       EXPECT_FALSE(has(step, Snapshots::kRejected)) << step;
@@ -138,32 +123,49 @@ TEST_F(LoadAttempts, ASnapshotThatWasOutlivedOnceStartsAnew) {
   }
 }
 
-TEST_F(LoadAttempts, IsForgottenOnceTheFirstStepIsDone) {
-  train<FSDP>(2, after(2));
-  for (int start = 0; start < 3; ++start) {
-    EXPECT_THROW(train_watched<FSDP>(2, killed(6, "test.batch:kill@2", 0), [] { failpoint("test.batch"); }), Error);
-    EXPECT_EQ(attempts(2), 0) << "it was killed in its second step";
-  }
+TEST_F(LoadAttempts, OnAllSnapshotsMakeTheNextStartBeginWithTheNewestAgain) {
+  train<FSDP>(2, after(4));
+  for (int start = 0; start < 4; ++start)
+    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
+  EXPECT_EQ(attempts(4), 2);
+  EXPECT_EQ(attempts(2), 2);
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no other snapshot is left to try"));
+  EXPECT_EQ(attempts(4), 1);
+  EXPECT_EQ(attempts(2), 0);
   testing::internal::CaptureStderr();
   train<FSDP>(2, after(6));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 2"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
+  EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2));
 }
 
-TEST_F(LoadAttempts, ThatCannotBeForgottenAreTriedAgainBySavesAndNotByEachStep) {
-  train<FSDP>(1, after(2));
-  auto options = after(14);
-  options.save_every = 10;
+TEST_F(LoadAttempts, DoNotKeepASnapshotFromBeingReadWhereAllOthersAreDamaged) {
+  train<FSDP>(2, after(4));
+  for (int start = 0; start < 2; ++start)
+    EXPECT_THROW(train<FSDP>(2, killed(6, "checkpoint.before_read:kill", 1)), Error);
+  const auto manifest = place() / Snapshots::folder_of(2) / Snapshots::kManifest;
+  std::filesystem::resize_file(manifest, 100);
   testing::internal::CaptureStderr();
-  train_watched<FSDP>(1, options, [this, batches = 0]() mutable {
-    const auto note = place() / Snapshots::folder_of(2) / Snapshots::kAttempts;
-    if (++batches > 1) return;
-    std::filesystem::remove(note);
-    std::filesystem::create_directories(note / "in the way");
-  });
-  const auto told = testing::internal::GetCapturedStderr();
-  std::size_t warnings = 0;
-  for (auto at = told.find("cannot remove"); at != told.npos; at = told.find("cannot remove", at + 1)) ++warnings;
-  EXPECT_EQ(warnings, 4U) << "after a step, in both saves, and at the end\n" << told;
+  train<FSDP>(2, after(6));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
+  EXPECT_FALSE(has(4, Snapshots::kRejected));
+}
+
+TEST_F(LoadAttempts, ThatAreDamagedCountAsNone) {
+  train<FSDP>(2, after(4));
+  const auto note = place() / Snapshots::folder_of(4) / Snapshots::kAttempts;
+  const std::pair<const char*, std::function<void()>> damages[] = {
+      {"too large", [&] { std::ofstream{note} << std::string(500, '2'); }},
+      {"a number that no start has written", [&] { std::ofstream{note} << "999\n"; }},
+      {"a folder", [&] { std::filesystem::create_directories(note / "in the way"); }}};
+  for (const auto& [name, damage] : damages) {
+    damage();
+    testing::internal::CaptureStderr();
+    train<FSDP>(2, after(4));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4")) << name;
+    EXPECT_THAT(steps(), testing::ElementsAre(4, 2)) << name;
+  }
 }
 
 TEST_F(LoadAttempts, ARefusalWithAReasonIsNone) {
@@ -200,24 +202,6 @@ TEST_F(LoadAttempts, ABatchWithoutTargetsIsNone) {
   testing::internal::CaptureStderr();
   train<FSDP>(2, after(6));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
-}
-
-TEST_F(LoadAttempts, WhereNoneIsLeftItIsAnErrorThatSaysHowToLoadItAllTheSame) {
-  train<FSDP>(2, after(2));
-  for (int start = 0; start < 2; ++start)
-    EXPECT_THROW(train<FSDP>(2, killed(4, "checkpoint.before_read:kill", 1)), Error);
-  try {
-    train<FSDP>(2, after(4));
-    FAIL() << "it was taken for a fresh start";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::storage);
-    EXPECT_THAT(error.what(), HasSubstr("snapshot.load_attempts=0 loads it all the same"));
-  }
-  EXPECT_THAT(steps(), testing::ElementsAre(2)) << "nothing is lost";
-  auto all_the_same = after(4);
-  all_the_same.snapshot.load_attempts = 0;
-  train<FSDP>(2, all_the_same);
-  EXPECT_EQ(steps().front(), 4);
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ struct SnapshotConfig {
         field<&SnapshotConfig::on_failure>(
             "When a snapshot cannot be written the run stops, or goes on with a warning; the last one of a run must be",
             Resume::free),
-        field<&SnapshotConfig::load_attempts>("Starts that may end before their first step is done, however they end, "
-                                              "until their snapshot is set aside; 0 never sets it aside",
+        field<&SnapshotConfig::load_attempts>("Starts that may be killed while they read a snapshot until the other "
+                                              "snapshots are tried before it; 0 counts none",
                                               at_least(0), Resume::free),
         field<&SnapshotConfig::keep_last>("Newest snapshots that are kept; 0 keeps all", at_least(0), Resume::free),
         field<&SnapshotConfig::keep_best>("Kept as well: the snapshots with the lowest loss on the validation data",

@@ -177,7 +177,7 @@ class Snapshots {
     storage_->remove(name);
   }
 
-  /// How many starts have begun to load this snapshot and did not come to the end of their first step.
+  /// How many starts were killed while they read this snapshot.
   std::int64_t attempts(const StoredSnapshot& stored) const {
     if (!stored.sizes.contains(kAttempts)) return 0;
     const auto text = storage_->read_text(stored.folder + kAttempts, kMostAttemptsBytes).value_or("");
@@ -185,7 +185,7 @@ class Snapshots {
     std::from_chars(text.data(), text.data() + text.size(), count);
     return std::max<std::int64_t>(count, 0);  // of what is no number nobody knows anything
   }
-  /// Writes that number down, before the snapshot is touched.
+  /// Writes that number down, before the snapshot is read.
   void note_attempts(const StoredSnapshot& stored, std::int64_t count) const {
     const auto text = std::to_string(count) + '\n';
     const Bytes parts[] = {bytes_of(text)};
@@ -205,9 +205,8 @@ class Snapshots {
 
   /// Whose snapshots `prune` looks at, and whose unfinished ones it removes.
   struct Owner {
-    bool of_the_place = false;             ///< No other program writes here: all are its own.
-    std::span<const std::string> starts;   ///< Otherwise those of these starts are.
-    std::set<std::int64_t> given_up = {};  ///< Steps whose snapshots nobody relies on: neither counted nor removed.
+    bool of_the_place = false;            ///< No other program writes here: all are its own.
+    std::span<const std::string> starts;  ///< Otherwise those of these starts are.
   };
 
   /// Removes what `retention` does not keep and, below the newest snapshot, files that belong to none: what these
@@ -220,13 +219,13 @@ class Snapshots {
                                  [text](const auto& start) { return text.find(start) != std::string_view::npos; });
     };
     const auto is_own = [&](std::string_view text) { return owner.of_the_place || is_of_starts(text); };
-    const auto own_facts = [&](const StoredSnapshot& stored, const Facts* facts) {
-      return facts != nullptr && is_own(facts->start) && !owner.given_up.contains(stored.step) ? facts : nullptr;
+    const auto own_facts = [&](const Facts* facts) {
+      return facts != nullptr && is_own(facts->start) ? facts : nullptr;
     };
     const auto all = list();
     std::vector<RetainedSnapshot> sound;
     for (const auto& stored : all) {
-      if (const auto* facts = own_facts(stored, known_or_read(stored))) sound.push_back(facts->retained);
+      if (const auto* facts = own_facts(known_or_read(stored))) sound.push_back(facts->retained);
       if (retention.last == 0 && !sound.empty()) break;  // all are kept, so that the newest one is all that matters
     }
     if (sound.empty()) return;
@@ -238,7 +237,7 @@ class Snapshots {
     const auto oldest_kept = std::find_if(all.rbegin(), all.rend(), is_kept)->step;
     for (const auto& stored : all) {
       if (stored.step >= newest) continue;
-      const auto* facts = own_facts(stored, known(stored));
+      const auto* facts = own_facts(known(stored));
       const bool is_past = stored.step < oldest_kept;
       const auto is_own_or_note = [&](const auto& file) {
         return is_own(file.first) || file.first == kRejected || file.first == kAttempts;

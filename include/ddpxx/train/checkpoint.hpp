@@ -174,31 +174,21 @@ class Checkpoints {
   void stop_on_failure() noexcept { config_.on_failure = SnapshotFailure::stop; }
 
   /// Loads the newest snapshot that is whole into the run's state; none where there is no snapshot.
-  /// A damaged one is reported, set aside, and the one before is taken; so is one that several starts have tried to
-  /// load and none has outlived. At another world size the ranks draw new random numbers, from seed, rank and step.
-  /// Errors  also when there are snapshots and none of them is whole, or one is of another model or run.
+  /// A damaged one is reported, set aside, and the one before is taken; one that several starts were killed on while
+  /// they read it is tried after all others. At another world size the ranks draw new random numbers, from seed, rank
+  /// and step. Errors  also when there are snapshots and none of them is whole, or one is of another model or run.
   std::optional<Progression> load(const Settings& settings, const RunState& state, std::uint64_t seed) {
-    attempt_.forget();  // of an earlier call
     try {
       return load_newest(settings, state, seed);
     } catch (const Error& error) {
-      // A peer that is gone may have been killed by what it read; whatever else is known is not such an end.
+      // A lost peer may have been killed by what it read. Any other error has a known cause and does not count.
       if (error.code() != Errc::peer) attempt_.forget();
+      throw;
+    } catch (...) {
+      attempt_.forget();
       throw;
     }
   }
-
-  /// Says that what was loaded has been outlived: nobody will hold this start against the snapshot.
-  /// Ranks   Local.
-  void outlive_attempt() {
-    if (group_->rank() == 0)
-      attempt_.outlive();
-    else
-      attempt_.leave();
-  }
-  /// Says that this start ends for a reason of this rank's own, and not by what was loaded.
-  /// Ranks   Local; one rank's word is enough.
-  void forget_attempt() { attempt_.forget(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -301,39 +291,30 @@ class Checkpoints {
     writing.publishing.emplace();
     if (group_->rank() != 0) return;
     *writing.publishing =
-        begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(), starts = starts_,
-               given_up = attempt_.given_up(writing.step), others_given_up = attempt_.given_up_but(writing.step)] {
+        begin([this, begun = std::move(writing.manifest), reports, retention = config_.retention(), starts = starts_] {
           auto manifest = begun;
           add_reports(manifest, reports);
           auto conflict = found_ ? snapshots_.find_later_of_another(manifest, *found_) : std::nullopt;
-          if (!conflict) conflict = publish(manifest, given_up);
+          if (!conflict) conflict = publish(manifest);
           has_lost_place_ = conflict.has_value();
           if (conflict) throw Error{Errc::storage, *conflict};
           try {
-            snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts, .given_up = others_given_up});
+            snapshots_.prune(retention, {.of_the_place = has_place_, .starts = starts});
           } catch (const Error& error) {
             log_.warn(std::string{"older snapshots were not removed: "} + error.what());
           }
         });
   }
 
-  /// Publishes, where a snapshot that this start has given up may still be in the way.
   /// Ranks   Rank 0, which knows from now on whether the manifest may be there.
-  std::optional<std::string> publish(const Manifest& manifest, const std::optional<StoredSnapshot>& given_up) {
+  std::optional<std::string> publish(const Manifest& manifest) {
     const auto step = manifest.step;
-    const auto try_to_publish = [&] {
+    try {
       in_doubt_.insert(step);
       auto conflict = snapshots_.try_publish(manifest);
       published_at_ = Clock::now();
       if (conflict) in_doubt_.erase(step);
       return conflict;
-    };
-    try {
-      auto conflict = try_to_publish();
-      if (!conflict || !given_up || freed_.contains(step)) return conflict;
-      snapshots_.set_aside(*given_up);
-      freed_.insert(step);
-      return try_to_publish();
     } catch (const std::exception&) {
       // A request to a server may arrive after its answer was given up; what a disk refused is not done later.
       if (has_place_ && is_absent(step)) in_doubt_.erase(step);
@@ -392,6 +373,7 @@ class Checkpoints {
                     " and is no snapshot: its save did not come to its end, or the manifest got lost");
       found_.emplace();
       for (const auto& stored : found) found_->insert(stored.step);
+      attempt_.put_last(found);
     });
     std::vector<std::string> damages;
     for (std::size_t i = 0;; ++i) {
@@ -400,8 +382,7 @@ class Checkpoints {
       on_rank_zero(*group_, Errc::storage, [&] {
         if (i == found.size()) return;
         text = " ";
-        damage = attempt_.begin(found[i]);
-        if (!damage.empty()) return;
+        attempt_.begin(found[i], found);
         const auto snapshot = snapshots_.read(found[i]);
         damage = snapshot.damage;
         if (snapshot.manifest) text = print_manifest(*snapshot.manifest);
@@ -417,10 +398,11 @@ class Checkpoints {
         damage = read_state(*storage_, manifest, state, *group_, device_, seed);
         if (damage.empty()) {
           on_rank_zero(*group_, Errc::storage, [&] {
-            for (std::size_t newer = 0; newer < i; ++newer)
-              if (!attempt_.given_up(found[newer].step)) snapshots_.set_aside(found[newer]);
+            attempt_.forget();  // the ranks have shared that all of them have read it
+            // Newer ones are damaged, or starts were killed on them: this run saves their steps again.
+            for (const auto& stored : found)
+              if (stored.step > manifest.step) snapshots_.set_aside(stored);
           });
-          if (group_->rank() != 0) attempt_.join(Snapshots::folder_of(manifest.step));
           log_.info("resumed at step " + std::to_string(manifest.step) + " from " +
                     storage_->whole_name(Snapshots::folder_of(manifest.step)));
           const auto known = std::min<std::size_t>(manifest.starts.size(), kMostStarts);
@@ -436,7 +418,9 @@ class Checkpoints {
         }
       }
       attempt_.forget();
-      if (group_->rank() == 0) log_.warn(damage + "; trying the snapshot before it");
+      if (group_->rank() == 0)
+        log_.warn(damage +
+                  (i + 1 < found.size() ? "; trying the one of step " + std::to_string(found[i + 1].step) : ""));
       damages.push_back(damage);
     }
     if (damages.empty()) return std::nullopt;
@@ -498,7 +482,6 @@ class Checkpoints {
   std::optional<std::set<std::int64_t>> found_;  ///< On rank 0: the snapshots that were there when this run began.
   std::set<std::int64_t> in_doubt_;              ///< On rank 0: the steps whose manifest of this start may be there.
   Clock::time_point published_at_;               ///< On rank 0: when the last manifest was there.
-  std::set<std::int64_t> freed_;  ///< On rank 0: the steps whose given-up snapshot publishing has set aside.
   std::int64_t failures_ = 0;
   at::Tensor buffer_;  ///< Of the background's copy, reused. Outlives `writing_`.
   std::optional<Writing> writing_;

@@ -1,10 +1,9 @@
-// ddpxx/train/load_attempt.hpp — starts that did not outlive what they loaded, counted beside the snapshot.
+// ddpxx/train/load_attempt.hpp — starts that were killed while they read a snapshot, counted beside it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,93 +14,77 @@
 
 namespace ddpxx {
 
-/// A start's attempt to load a snapshot: written down before it is read, forgotten once a step was done with it. What
-/// several starts have tried and none has outlived is not tried again.
-/// Ranks   Rank 0 counts; the others know the snapshot, so that each can say that an error is its own.
+/// Counts the starts that were killed while they read a snapshot. The count is raised before the reading and removed
+/// once all ranks have read the snapshot, or failed with an error that they could report. When it reaches the limit,
+/// the other snapshots are tried before this one.
+/// A count that cannot be read, written or removed is a warning: no run depends on it.
+/// Ranks   Rank 0 alone counts.
 class LoadAttempt {
  public:
-  /// `limit` starts may fail; 0 counts none. `snapshots` must outlive this.
+  /// A `limit` of 0 counts nothing. `snapshots` must outlive this.
   LoadAttempt(const Snapshots& snapshots, std::int64_t limit, Log log)
       : snapshots_{&snapshots}, limit_{limit}, log_{log} {}
 
-  /// Writes down that the snapshot is about to be loaded, or says why it is not any more.
-  /// Errors  `storage`.
-  std::string begin(const StoredSnapshot& stored) {
-    const auto before = snapshots_->attempts(stored);
-    if (limit_ == 0) {
-      if (before > 0) loading_ = stored;  // what was counted before is forgotten when this start outlives it
-      return {};
-    }
-    const auto name = snapshots_->storage().whole_name(stored.folder);
-    if (before >= limit_) {
-      given_up_.push_back(stored);
-      has_outlived_ = false;
-      return name + " was loaded by " + std::to_string(before) +
-             " starts that ended before their first step was done (snapshot.load_attempts=0 loads it all the same)";
-    }
-    if (before > 0)
-      log_.warn(name + ": the last start that loaded it ended before its first step was done; once " +
-                std::to_string(limit_) + " have, it is set aside");
-    snapshots_->note_attempts(stored, before + 1);
-    loading_ = stored;
-    return {};
+  /// Moves the snapshots whose count has reached the limit behind the others, and warns of each of these.
+  void put_last(std::vector<StoredSnapshot>& found) const {
+    const auto last = std::ranges::stable_partition(found, [&](const auto& stored) { return !is_at_limit(stored); });
+    if (last.size() == found.size()) return;
+    for (const auto& stored : last)
+      log_.warn(killed_text(stored, limit_) + "; the other snapshots are tried before it");
   }
 
-  /// On a rank that does not count: the snapshot that is loaded.
-  void join(const std::string& folder) { loading_.emplace().folder = folder; }
+  /// Counts this start, just before it reads `stored`. If the count has reached the limit, all other snapshots have
+  /// been tried in vain or have reached it as well: then all counts begin again.
+  void begin(const StoredSnapshot& stored, const std::vector<StoredSnapshot>& found) {
+    if (limit_ == 0) return;
+    auto before = count(stored);
+    if (before == limit_) {
+      log_.warn(killed_text(stored, before) + ", and no other snapshot is left to try: it is tried again");
+      for (const auto& each : found)
+        if (each.sizes.contains(Snapshots::kAttempts)) warn_of_failure([&] { snapshots_->forget_attempts(each); });
+      before = 0;
+    } else if (before > 0) {
+      log_.warn(killed_text(stored, before) + "; after " + std::to_string(limit_) +
+                " such starts the other snapshots are tried before it");
+    }
+    reading_ = stored;
+    warn_of_failure([&] { snapshots_->note_attempts(stored, before + 1); });
+  }
 
-  /// Nobody will hold this start against the snapshot. A store that does not answer is asked again by the next call.
+  /// Removes the count of the snapshot that `begin` named last. On a rank that counts nothing it does nothing.
   void forget() {
-    if (!loading_) return;
-    quietly([&] {
-      snapshots_->forget_attempts(*loading_);
-      loading_.reset();
-    });
-  }
-
-  /// The same on the rank that counts, once a step was done; what was given up for it is set aside then, and not
-  /// before: a start that fails for another reason would use up one snapshot after the other. What cannot be set aside
-  /// stays given up.
-  void outlive() {
-    forget();
-    if (std::exchange(has_outlived_, true)) return;
-    std::erase_if(given_up_, [&](const auto& stored) { return quietly([&] { snapshots_->set_aside(stored); }); });
-  }
-
-  /// On a rank that does not count.
-  void leave() noexcept { loading_.reset(); }
-
-  /// What was given up of a step and not set aside.
-  std::optional<StoredSnapshot> given_up(std::int64_t step) const {
-    const auto stored = std::ranges::find(given_up_, step, &StoredSnapshot::step);
-    return stored == given_up_.end() ? std::nullopt : std::optional{*stored};
-  }
-  /// All steps of which that is so, but one.
-  std::set<std::int64_t> given_up_but(std::int64_t step) const {
-    std::set<std::int64_t> steps;
-    for (const auto& stored : given_up_)
-      if (stored.step != step) steps.insert(stored.step);
-    return steps;
+    if (const auto stored = std::exchange(reading_, std::nullopt))
+      warn_of_failure([&] { snapshots_->forget_attempts(*stored); });
   }
 
  private:
-  template <class Deed>
-  bool quietly(Deed&& deed) {
+  /// A number above the limit was not written by this class and counts as 0, and so does one that cannot be read.
+  std::int64_t count(const StoredSnapshot& stored) const {
+    std::int64_t count = 0;
+    warn_of_failure([&] { count = snapshots_->attempts(stored); });
+    return count > limit_ ? 0 : count;
+  }
+  bool is_at_limit(const StoredSnapshot& stored) const { return limit_ > 0 && count(stored) == limit_; }
+
+  std::string killed_text(const StoredSnapshot& stored, std::int64_t starts) const {
+    return snapshots_->storage().whole_name(stored.folder) + ": " + std::to_string(starts) +
+           (starts == 1 ? " start was" : " starts were") +
+           " killed while reading it (snapshot.load_attempts=0 does not count them)";
+  }
+
+  template <class Operation>
+  void warn_of_failure(Operation&& operation) const {
     try {
-      std::forward<Deed>(deed)();
-      return true;
+      std::forward<Operation>(operation)();
     } catch (const Error& error) {
       log_.warn(error.what());
-      return false;
     }
   }
 
   const Snapshots* snapshots_;
   std::int64_t limit_;
   Log log_;
-  std::optional<StoredSnapshot> loading_;  ///< What was loaded and is not yet known to be outlived.
-  std::vector<StoredSnapshot> given_up_;   ///< What was not loaded, since starts before this one had tried.
-  bool has_outlived_ = false;              ///< It was tried once to set these aside.
+  std::optional<StoredSnapshot> reading_;
 };
 
 }  // namespace ddpxx

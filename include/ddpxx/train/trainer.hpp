@@ -163,13 +163,7 @@ class Trainer {
       run_to_end();
     } catch (Error& error) {
       if (error.code() == Errc::numerics) error.with("snapshots", snapshots_text());
-      if (!checkpoints_) throw;
-      // The error has a known cause on this rank, so it does not count against the snapshot.
-      if (error.code() != Errc::peer) checkpoints_->forget_attempt();
-      if (error.code() == Errc::numerics) finish_snapshot();
-      throw;
-    } catch (...) {  // out of memory, or an exception of the model: it does not count against the snapshot either
-      if (checkpoints_) checkpoints_->forget_attempt();
+      if (error.code() == Errc::numerics && checkpoints_) finish_snapshot();
       throw;
     }
     checkpoints_.reset();
@@ -293,7 +287,6 @@ class Trainer {
     while (!finished()) {
       const auto epoch = batches_.cursor().epoch;
       step();
-      if (std::exchange(has_just_loaded_, false)) outlive_attempt();
       const bool epoch_ended = batches_.cursor().epoch != epoch;
       if (due(config_.training.eval_every)) evaluate_now();
       if (save_due_ || due(config_.training.save_every) ||
@@ -303,7 +296,6 @@ class Trainer {
     read_all_steps();
     if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
     if (checkpoints_) {
-      checkpoints_->outlive_attempt();  // of a run that had nothing left to do
       if (!checkpoints_->commit()) saved_at_ = -1;
       checkpoints_->stop_on_failure();  // nobody trains on from here
     }
@@ -320,14 +312,6 @@ class Trainer {
     } catch (const std::exception& error) {
       if (group_->rank() == 0) log_.warn(error.what());
     }
-  }
-
-  /// A whole step was done with what was loaded: whoever is killed from now on, in steps that may take minutes, was not
-  /// killed by that.
-  /// Ranks   Collective.
-  void outlive_attempt() {
-    read_all_steps();
-    checkpoints_->outlive_attempt();
   }
 
   /// Adds what the datasets want to be recorded to the settings. Another training text is another run; another
@@ -477,7 +461,7 @@ class Trainer {
             .seed = training.seed,
             .save_dir = training.save_dir,
             .step = step_,
-            .goes_on = has_just_loaded_ || has_stepped_,
+            .goes_on = has_loaded_ || has_stepped_,
             .last_step = last_step(),
             .seconds_allowed = training.max_time};
   }
@@ -558,7 +542,7 @@ class Trainer {
 
   void save() {
     if (!checkpoints_) return;
-    outlive_attempt();  // again, if the store did not answer before
+    read_all_steps();
     auto copies = Copies::equal;
     if constexpr (requires { strategy_.ranks_drift(); }) copies = Copies::drifting;
     const Progression run{.step = step_,
@@ -600,7 +584,7 @@ class Trainer {
 
   void resume() {
     if (!config_.training.save_dir.empty()) resume_own();
-    if (!has_just_loaded_ && !has_stepped_ && !config_.snapshot.name.empty()) {
+    if (!has_loaded_ && !has_stepped_ && !config_.snapshot.name.empty()) {
       const auto from =
           load_chosen(config_.snapshot.name, config_.settings, state(), *group_, device_, config_.training.seed);
       stand_at({.step = from.step,
@@ -626,7 +610,7 @@ class Trainer {
       if (!chosen.empty()) tell_own_instead_of_chosen(chosen, save_dir, found->step, log_);
       stand_at(*found);
       saved_at_ = step_;
-      has_just_loaded_ = true;
+      has_loaded_ = true;
       if (finished())
         log_.info("already at step " + std::to_string(step_) +
                   ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
@@ -687,7 +671,7 @@ class Trainer {
   std::int64_t evaluated_at_ = -1;
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
-  bool has_just_loaded_ = false;  ///< No step was done since a snapshot of this run was loaded.
+  bool has_loaded_ = false;       ///< A snapshot of this run.
   bool has_stepped_ = false;      ///< This trainer has done a step: its state and its metrics are in use.
   bool targets_checked_ = false;  ///< Once, before the first step: later steps are read by the log.
   bool stop_voted_ = false;
