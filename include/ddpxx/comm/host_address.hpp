@@ -1,0 +1,240 @@
+// ddpxx/comm/host_address.hpp — names of hosts, the addresses of this one, and sockets that listen at them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <optional>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/within.hpp>
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+
+namespace ddpxx {
+
+/// One IPv4 or IPv6 address with a port.
+class SocketAddress {
+ public:
+  SocketAddress() = default;
+  SocketAddress(const sockaddr* address, socklen_t length) : length_{length} {
+    std::memcpy(&storage_, address, length);
+  }
+
+  /// The address of this end of a socket.
+  static SocketAddress of_socket(int fd) { return from(fd, ::getsockname); }
+  /// The address of the other end.
+  static SocketAddress of_peer(int fd) { return from(fd, ::getpeername); }
+
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t length() const noexcept { return length_; }
+  int family() const noexcept { return storage_.ss_family; }
+
+  std::uint16_t port() const noexcept {
+    return ntohs(family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_port
+                                      : reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
+  }
+  SocketAddress with_port(std::uint16_t port) const {
+    auto result = *this;
+    if (family() == AF_INET6)
+      reinterpret_cast<sockaddr_in6*>(&result.storage_)->sin6_port = htons(port);
+    else
+      reinterpret_cast<sockaddr_in*>(&result.storage_)->sin_port = htons(port);
+    return result;
+  }
+
+  /// In figures, without the port; empty for no address.
+  std::string text() const {
+    std::array<char, NI_MAXHOST> name{};
+    if (length_ == 0 || ::getnameinfo(get(), length_, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+      return {};
+    return name.data();
+  }
+
+  friend bool operator==(const SocketAddress& left, const SocketAddress& right) {
+    return left.port() == right.port() && left.text() == right.text();
+  }
+
+ private:
+  template <class Ask>
+  static SocketAddress from(int fd, Ask ask) {
+    SocketAddress result;
+    socklen_t length = sizeof result.storage_;
+    if (ask(fd, reinterpret_cast<sockaddr*>(&result.storage_), &length) == 0) result.length_ = length;
+    return result;
+  }
+
+  sockaddr_storage storage_{};
+  socklen_t length_ = 0;
+};
+
+inline bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+/// The addresses that `host` resolves to. A name server that fails for a moment is asked again.
+/// Errors  `peer` when the name does not resolve, after seconds, or at `deadline`.
+std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
+                                   std::chrono::steady_clock::time_point deadline);
+
+/// This host's address on the way to `peer`: what peers there must be told to connect to; empty if no way leads there.
+/// No packet is sent: connecting a datagram socket only looks up the route.
+inline std::string local_address_towards(const SocketAddress& peer) {
+  const Descriptor socket{::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  if (!socket || ::connect(socket.get(), peer.get(), peer.length()) != 0) return {};
+  return SocketAddress::of_socket(socket.get()).text();
+}
+
+/// The addresses of this host that other hosts can reach: of interfaces that are up, no loopback, and none that is
+/// valid on one link only.
+std::vector<SocketAddress> outward_addresses();
+
+/// Sockets that listen at `port` for processes that are told to connect to `host`: at those of its addresses that are
+/// this host's, and where `other_hosts` are to come although they all are loopback ones (Debian's "127.0.1.1 name"),
+/// also at the outward addresses. Where none is this host's (a forwarded port), at all interfaces.
+/// Errors  `peer` when the name does not resolve, or the port is taken ("port in use").
+std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
+                                   std::chrono::steady_clock::time_point deadline);
+
+/// A socket that listens at 127.0.0.1, at a port that the system chooses.
+/// Errors  `peer`.
+Descriptor listen_on_loopback();
+
+namespace detail {
+
+/// What getaddrinfo says, and its error code.
+struct Resolved {
+  std::vector<SocketAddress> addresses;
+  int error = 0;
+};
+
+inline Resolved look_up(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* first = nullptr;
+  Resolved result;
+  result.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+  if (result.error != 0) return result;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{first, &freeaddrinfo};
+  for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
+    if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6)
+      result.addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  return result;
+}
+
+/// A socket that listens at one address; errno says why there is none.
+inline Descriptor listen_at(const SocketAddress& address) {
+  Descriptor socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket) return {};
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // not held up by connections that have ended
+  if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  constexpr int kQueue = 4096;  // the system may allow less; who finds it full tries again
+  if (::bind(socket.get(), address.get(), address.length()) != 0 || ::listen(socket.get(), kQueue) != 0) return {};
+  return socket;
+}
+
+inline SocketAddress ipv4_address(in_addr_t address, std::uint16_t port) {
+  sockaddr_in ipv4{};
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_addr.s_addr = htonl(address);
+  ipv4.sin_port = htons(port);
+  return {reinterpret_cast<const sockaddr*>(&ipv4), sizeof ipv4};
+}
+
+inline SocketAddress ipv6_any(std::uint16_t port) {
+  sockaddr_in6 ipv6{};
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_addr = in6addr_any;
+  ipv6.sin6_port = htons(port);
+  return {reinterpret_cast<const sockaddr*>(&ipv6), sizeof ipv6};
+}
+
+}  // namespace detail
+
+inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
+                                          std::chrono::steady_clock::time_point deadline) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = std::min(deadline, Clock::now() + std::chrono::seconds{5});
+  std::string reason = "the name server does not answer";
+  do {
+    const auto resolved = within(until, [host, port] { return detail::look_up(host, port); });
+    if (!resolved) break;
+    if (!resolved->addresses.empty()) return resolved->addresses;
+    reason = resolved->error == 0 ? "it has no IPv4 or IPv6 address" : ::gai_strerror(resolved->error);
+    if (resolved->error != EAI_AGAIN) break;
+    std::this_thread::sleep_until(std::min(until, Clock::now() + std::chrono::milliseconds{500}));
+  } while (Clock::now() < until);
+  throw Error{Errc::peer, "the host name \"" + harmless(host) + "\" does not resolve: " + reason +
+                              "; check MASTER_ADDR, or give the IP address"};
+}
+
+inline std::vector<SocketAddress> outward_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner{first, &freeifaddrs};
+  std::vector<SocketAddress> result;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family == AF_INET) result.emplace_back(entry->ifa_addr, sizeof(sockaddr_in));
+    if (family != AF_INET6) continue;
+    const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+    if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) result.emplace_back(entry->ifa_addr, sizeof(sockaddr_in6));
+  }
+  return result;
+}
+
+inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
+                                          std::chrono::steady_clock::time_point deadline) {
+  auto addresses = resolve(host, port, deadline);
+  const bool all_loopback = std::all_of(addresses.begin(), addresses.end(),
+                                        [](const SocketAddress& address) { return is_loopback(address.text()); });
+  if (other_hosts && all_loopback)
+    for (const auto& address : outward_addresses()) addresses.push_back(address.with_port(port));
+
+  std::vector<Descriptor> listeners;
+  const auto listen = [&](const SocketAddress& address) {
+    if (auto listener = detail::listen_at(address))
+      listeners.push_back(std::move(listener));
+    else if (errno == EADDRINUSE)
+      throw Error{Errc::peer, "port in use: port " + std::to_string(port) + " of " + address.text() +
+                                  " is taken by another program; choose another port"};
+    else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
+      throw Error{Errc::peer, "cannot listen at port " + std::to_string(port) + " of " + address.text() + ": " +
+                                  std::strerror(errno)};
+  };
+  std::vector<std::string> tried;  // getaddrinfo may give an address twice
+  for (const auto& address : addresses) {
+    const auto text = address.text();
+    if (std::find(tried.begin(), tried.end(), text) == tried.end()) listen(address);
+    tried.push_back(text);
+  }
+  if (listeners.empty()) {
+    listen(detail::ipv6_any(port));
+    listen(detail::ipv4_address(INADDR_ANY, port));
+  }
+  return listeners;
+}
+
+inline Descriptor listen_on_loopback() {
+  auto listener = detail::listen_at(detail::ipv4_address(INADDR_LOOPBACK, 0));
+  if (!listener)
+    throw Error{Errc::peer, "cannot listen on the loopback interface: " + std::string{std::strerror(errno)}};
+  return listener;
+}
+
+}  // namespace ddpxx

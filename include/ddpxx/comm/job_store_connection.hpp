@@ -1,0 +1,346 @@
+// ddpxx/comm/job_store_connection.hpp — one client's connection to the store of its job.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <optional>
+#include <poll.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/job_store_protocol.hpp>
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// How a wait for keys has ended.
+struct WaitResult {
+  std::vector<std::size_t> missing = {};         ///< The keys that did not come in time, as indices.
+  std::optional<std::string> interruption = {};  ///< The value of the key that ended the wait early.
+};
+
+/// A connection to a `JobStoreServer`. No call waits beyond its deadline. One thread at a time.
+/// Errors  `peer` from every call: the store is gone, it did not answer by the deadline, or it refused the request.
+///         After the first two the connection is closed, and so is every later call's answer.
+class JobStoreConnection {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+
+  /// The longest silence of the server that is not the client's wish: an answer may come so much later than the end of
+  /// the wait that it answers.
+  static constexpr std::chrono::milliseconds kAnswerTime{2'000};
+
+  struct Options {
+    StoreCredentials credentials = {};
+    /// A descriptor that ends every wait when it becomes readable, with an error `stopped`; -1 for none.
+    int interrupt = -1;
+    /// Called now and then while nobody listens, with the reason.
+    std::function<void(const std::string& reason)> still_trying = {};
+  };
+
+  /// Connects to the first of `addresses` that answers, trying again until `deadline`: the server may start later.
+  /// `where` names the store in errors.
+  /// Errors  also `peer` at once for a wrong token or another run's store.
+  static JobStoreConnection open(std::span<const SocketAddress> addresses, std::string where, Options options,
+                                 Time deadline);
+
+  /// The same for a host by name.
+  static JobStoreConnection open(const std::string& host, std::uint16_t port, Options options, Time deadline);
+
+  /// Another connection to the same server.
+  JobStoreConnection another(Time deadline) const {
+    if (!socket_) throw loss();
+    return open(std::array{SocketAddress::of_peer(socket_.get())}, where_, options_, deadline);
+  }
+
+  const std::string& where() const noexcept { return where_; }
+  /// This host's address towards the server: one that the server's host has answered to.
+  SocketAddress local_address() const { return SocketAddress::of_socket(socket_.get()); }
+
+  void set(std::string_view key, std::string_view value, Time until) {
+    request(message(Operation::set).text(key).text(value), until);
+  }
+  /// The value of `key`, as soon as it is there; none when it is not by `hold_until`.
+  std::optional<std::string> get(std::string_view key, Time hold_until) {
+    auto answer = request(message(Operation::get).number(from_now(hold_until)).text(key), hold_until + kAnswerTime);
+    if (answer.status == Status::late) return std::nullopt;
+    return std::string{answer.reader().text()};
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Time until) {
+    return request(message(Operation::add).text(key).number(amount), until).reader().number();
+  }
+  void append(std::string_view key, std::string_view value, Time until) {
+    request(message(Operation::append).text(key).text(value), until);
+  }
+  /// Sets `key` to `desired` if it is `expected`, or if it is missing and `expected` is empty. Returns the value that
+  /// the key then has, or `expected` where it is missing.
+  std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Time until) {
+    return std::string{
+        request(message(Operation::compare_set).text(key).text(expected).text(desired), until).reader().text()};
+  }
+  /// Whether all keys are there.
+  bool check(std::span<const std::string> keys, Time until) {
+    return request(with_keys(message(Operation::check), keys), until).reader().number() != 0;
+  }
+  /// Waits until all keys are there, or until `hold_until`; ends early when the key `unless` is there (empty: none).
+  WaitResult wait(std::span<const std::string> keys, std::string_view unless, Time hold_until) {
+    const auto answer = request(with_keys(message(Operation::wait).number(from_now(hold_until)).text(unless), keys),
+                                hold_until + kAnswerTime);
+    auto reader = answer.reader();
+    WaitResult result;
+    if (answer.status == Status::interrupted) result.interruption = std::string{reader.text()};
+    while (answer.status == Status::late && !reader.at_end())
+      result.missing.push_back(static_cast<std::size_t>(reader.number()));
+    return result;
+  }
+  /// The values of keys that are all there.
+  std::vector<std::string> multi_get(std::span<const std::string> keys, Time until) {
+    const auto answer = request(with_keys(message(Operation::multi_get), keys), until);
+    auto reader = answer.reader();
+    std::vector<std::string> values;
+    while (!reader.at_end()) values.emplace_back(reader.text());
+    return values;
+  }
+  void multi_set(std::span<const std::string> keys, std::span<const std::string> values, Time until) {
+    auto all = message(Operation::multi_set);
+    for (std::size_t i = 0; i < keys.size(); ++i) all.text(keys[i]).text(values[i]);
+    request(std::move(all), until);
+  }
+  /// Removes a key; false when there was none.
+  bool remove(std::string_view key, Time until) {
+    return request(message(Operation::remove).text(key), until).reader().number() != 0;
+  }
+  std::int64_t count_keys(Time until) { return request(message(Operation::count_keys), until).reader().number(); }
+  /// When this connection ends, the server sets `key` to `value` unless the key is there.
+  void leave_will(std::string_view key, std::string_view value, Time until) {
+    request(message(Operation::leave_will).text(key).text(value), until);
+  }
+
+ private:
+  using Operation = detail::StoreOperation;
+  using Status = detail::StoreStatus;
+  struct Answer {
+    Status status;
+    std::string bytes;
+    detail::StoreMessageReader reader() const { return detail::StoreMessageReader{bytes}; }
+  };
+
+  JobStoreConnection(Descriptor socket, std::string where, Options options)
+      : socket_{std::move(socket)}, where_{std::move(where)}, options_{std::move(options)} {}
+
+  static detail::StoreMessage message(Operation operation) { return detail::StoreMessage{operation}; }
+  static detail::StoreMessage with_keys(detail::StoreMessage message, std::span<const std::string> keys) {
+    for (const auto& key : keys) message.text(key);
+    return message;
+  }
+  static std::int64_t from_now(Time time) {
+    return std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count(), 0);
+  }
+
+  /// Waits until the socket can be read (POLLIN) or written; false at `until`.
+  static bool wait_for(int socket, short events, int interrupt, Time until);
+  /// A connection to one address; none when nobody answers, and then errno says why.
+  static Descriptor connect_to(const SocketAddress& address, int interrupt, Time until);
+  /// Says hello; false when the server has closed the connection without an answer.
+  bool introduce(Time deadline);
+
+  Answer request(detail::StoreMessage message, Time until);
+  Answer exchange(detail::StoreMessage message, Time until);
+  void send_all(std::string_view bytes, Time until);
+  /// Fills `bytes`; false when the server has closed the connection.
+  bool receive_all(std::span<char> bytes, Time until);
+  Error silence() const {
+    return Error{Errc::peer, "the store at " + where_ +
+                                 " accepts the connection but does not answer: its process "
+                                 "hangs or is stopped, or another program listens there"};
+  }
+  Error loss() const { return Error{Errc::peer, "the store at " + where_ + " has closed the connection"}; }
+
+  Descriptor socket_;
+  std::string where_;
+  Options options_;
+};
+
+namespace detail {
+
+/// How an address is written in errors.
+inline std::string store_name(const std::string& host, std::uint16_t port) {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return "tcp://" + harmless(ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+inline Error nobody_listens(const std::string& where, const std::string& reason) {
+  return Error{Errc::peer, "no answer at " + where +
+                               ": rank 0 never came there, or the address is wrong or not reachable from this host"}
+      .with("cause", reason);
+}
+
+}  // namespace detail
+
+inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress> addresses, std::string where,
+                                                   Options options, Time deadline) {
+  ddpxx::check(options.credentials);
+  constexpr std::chrono::seconds kOneAddress{5};  // an address whose packets get lost must not hide the next one
+  std::chrono::milliseconds pause{20};
+  std::string reason = "the time is over";
+  do {
+    for (const auto& address : addresses) {
+      auto socket = connect_to(address, options.interrupt, std::min(deadline, Clock::now() + kOneAddress));
+      if (!socket) {
+        reason = std::strerror(errno);
+        continue;
+      }
+      JobStoreConnection connection{std::move(socket), where, options};
+      if (connection.introduce(deadline)) return connection;
+      reason = "the connection was closed without an answer";
+    }
+    if (options.still_trying) options.still_trying(reason);
+    const auto again = std::min(deadline, Clock::now() + pause);
+    wait_for(-1, 0, options.interrupt, again);
+    pause = std::min<std::chrono::milliseconds>(pause * 2, std::chrono::milliseconds{500});
+  } while (Clock::now() < deadline);
+  throw detail::nobody_listens(where, reason);
+}
+
+inline JobStoreConnection JobStoreConnection::open(const std::string& host, std::uint16_t port, Options options,
+                                                   Time deadline) {
+  return open(resolve(host, port, deadline), detail::store_name(host, port), std::move(options), deadline);
+}
+
+inline bool JobStoreConnection::wait_for(int socket, short events, int interrupt, Time until) {
+  while (true) {
+    const auto left = std::min<std::int64_t>(from_now(until), 1'000'000);
+    std::array<pollfd, 2> waits{{{socket, events, 0}, {interrupt, POLLIN, 0}}};  // poll ignores a descriptor of -1
+    ::poll(waits.data(), waits.size(), static_cast<int>(left));
+    if (waits[1].revents != 0) throw Error{Errc::stopped, "interrupted while waiting for the store"};
+    if (waits[0].revents != 0) return true;
+    if (Clock::now() >= until) return false;
+  }
+}
+
+inline Descriptor JobStoreConnection::connect_to(const SocketAddress& address, int interrupt, Time until) {
+  const auto failed = [](int reason) {
+    errno = reason;
+    return Descriptor{};
+  };
+  Descriptor socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket) return failed(errno);
+  int reason = ::connect(socket.get(), address.get(), address.length()) == 0 ? 0 : errno;
+  if (reason == EINPROGRESS) {
+    if (!wait_for(socket.get(), POLLOUT, interrupt, until)) return failed(ETIMEDOUT);
+    socklen_t length = sizeof reason;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &reason, &length);
+  }
+  if (reason != 0) return failed(reason);
+  // On one host a socket that looks for a free port of its own may hit the one that it connects to: then it has
+  // reached itself, and would keep the port from the server.
+  if (SocketAddress::of_socket(socket.get()) == SocketAddress::of_peer(socket.get())) return failed(ECONNREFUSED);
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return socket;
+}
+
+inline bool JobStoreConnection::introduce(Time deadline) {
+  std::array<char, 1> answer{};
+  try {
+    send_all(detail::hello_message(options_.credentials), deadline);
+    if (!receive_all(answer, deadline)) return false;
+  } catch (const Error& error) {
+    if (!socket_ && error.code() == Errc::peer && Clock::now() < deadline) return false;
+    throw;
+  }
+  switch (static_cast<detail::HelloAnswer>(answer[0])) {
+    case detail::HelloAnswer::accepted:
+      return true;
+    case detail::HelloAnswer::wrong_token:
+      throw Error{Errc::peer, "the store at " + where_ +
+                                  " refuses this process: its DDPXX_TOKEN differs from the store's. Give all processes "
+                                  "of a run the same token, and another run another port"};
+    case detail::HelloAnswer::other_run:
+      throw Error{Errc::peer, "the store at " + where_ + " belongs to another run: this one's id is \"" +
+                                  harmless(options_.credentials.run_id) +
+                                  "\" (TORCHELASTIC_RUN_ID, --rdzv-id). Give all processes of a run the same id, and "
+                                  "another run another port"};
+    case detail::HelloAnswer::full:
+      throw Error{Errc::peer, "the store at " + where_ + " serves as many connections as it can"};
+  }
+  throw Error{Errc::peer, "another program listens at " + where_ + ": choose another port"};
+}
+
+inline JobStoreConnection::Answer JobStoreConnection::request(detail::StoreMessage message, Time until) {
+  try {
+    auto answer = exchange(std::move(message), until);
+    if (answer.status == Status::refused)
+      throw Error{Errc::peer, "the store at " + where_ + " refuses a request: " + harmless(answer.reader().text())};
+    return answer;
+  } catch (const detail::MalformedMessage&) {
+    socket_.close();
+    throw Error{Errc::peer, "the store at " + where_ + " gives an answer that this version does not understand"};
+  }
+}
+
+inline JobStoreConnection::Answer JobStoreConnection::exchange(detail::StoreMessage message, Time until) {
+  constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
+  constexpr std::size_t kMaxAnswer = std::size_t{256} << 20U;  // more than any server grants
+  send_all(std::move(message).finish(), until);
+  std::array<char, kLength> length{};
+  if (!receive_all(length, until)) throw loss();
+  const std::size_t size = detail::read_number<std::uint32_t>({length.data(), kLength});
+  if (size == 0 || size > kMaxAnswer) throw detail::MalformedMessage{};
+  Answer answer{Status::done, std::string(size, '\0')};
+  if (!receive_all(answer.bytes, until)) throw loss();
+  answer.status = static_cast<Status>(answer.bytes[0]);
+  answer.bytes.erase(0, 1);
+  return answer;
+}
+
+inline void JobStoreConnection::send_all(std::string_view bytes, Time until) {
+  while (!bytes.empty()) {
+    const auto count = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (wait_for(socket_.get(), POLLOUT, options_.interrupt, until)) continue;
+      socket_.close();
+      throw silence();
+    } else if (errno != EINTR) {
+      socket_.close();
+      throw loss();
+    }
+  }
+}
+
+inline bool JobStoreConnection::receive_all(std::span<char> bytes, Time until) {
+  while (!bytes.empty()) {
+    const auto count = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
+    if (count > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (wait_for(socket_.get(), POLLIN, options_.interrupt, until)) continue;
+      socket_.close();
+      throw silence();
+    } else if (count == 0 || errno != EINTR) {
+      socket_.close();
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,589 @@
+// ddpxx/comm/job_store_server.hpp — the key-value store where the processes of one job meet, and nobody else.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <fcntl.h>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/job_store_protocol.hpp>
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// What the server grants. A client beyond a limit loses its connection or gets its request refused; the others notice
+/// nothing.
+struct StoreLimits {
+  std::chrono::milliseconds hello_time{5'000};  ///< From the connection to its hello.
+  std::size_t newcomers = 256;                  ///< Connections without a hello; the oldest goes when there are more.
+  std::size_t clients = 65'536;                 ///< Connections after their hello.
+  std::size_t key_bytes = 4U << 10U;
+  std::size_t value_bytes = 16U << 20U;
+  std::size_t message_bytes = 64U << 20U;  ///< One request, or one answer.
+  std::size_t total_bytes = 1U << 30U;     ///< All keys and values.
+};
+
+/// Serves the store on one thread for as long as it lives. The thread has the signal mask of the thread that makes the
+/// server. Nothing that a client sends is printed.
+class JobStoreServer {
+ public:
+  /// Serves on `listeners`, sockets that listen already.
+  /// Errors  `config` for a token or a run id that is too long; `peer` when the system gives no thread or descriptor.
+  JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials, StoreLimits limits = {});
+  JobStoreServer(const JobStoreServer&) = delete;
+  JobStoreServer& operator=(const JobStoreServer&) = delete;
+  ~JobStoreServer() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Id = std::uint64_t;
+
+  /// A request that is answered later: when its keys are there, when `unless` is there, or when its time is over.
+  struct Held {
+    std::vector<std::string> keys = {};
+    std::size_t next = 0;     ///< The first key that may be missing.
+    std::string unless = {};  ///< Empty for none.
+    Clock::time_point until = {};
+    bool wants_value = false;  ///< Answers with the value of the only key.
+  };
+  struct Client {
+    Descriptor socket;
+    bool accepted = false;
+    Clock::time_point connected = {};
+    std::string input = {};
+    std::string output = {};
+    std::size_t sent = 0;
+    std::uint32_t events = EPOLLIN;
+    std::optional<Held> held = {};
+    std::string will_key = {}, will_value = {};
+  };
+
+  static constexpr Id kStop = 0, kFirstListener = 1;
+  static constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+  static constexpr std::size_t kBytesPerKey = 64;  // what a key costs beside its bytes
+
+  void serve();
+  void watch(int fd, Id id, std::uint32_t events, int operation) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    ::epoll_ctl(epoll_.get(), operation, fd, &event);
+  }
+  int next_timeout() const;
+  void keep_deadlines();
+  void accept_from(std::size_t listener);
+  void drop_oldest_newcomer();
+  void pause_accepting();
+  void handle(Id id, std::uint32_t events);
+  /// Reads what has come, up to `most` bytes; false when the connection is to be closed.
+  bool receive(Client& client, std::size_t most) const;
+  /// Reads the hello of a newcomer; false when the connection is to be closed.
+  bool greet(Client& client);
+  void answer_requests(Id id, Client& client);
+  void answer(Id id, Client& client, std::string_view request);
+  void reply(Id id, Client& client, detail::StoreMessage message);
+  /// Sends what waits; false when the connection is to be closed.
+  bool send(Id id, Client& client) const;
+  void close(Id id);
+
+  void hold(Id id, Client& client, Held held);
+  /// Answers a held request if it can be answered now; false if it has to wait on.
+  bool settle(Id id, Client& client);
+  void register_held(Id id, const Held& held);
+  void release_held(Id id, Client& client);
+  void reply_late(Id id, Client& client);
+  void key_came(const std::string& key);
+
+  void put(const std::string& key, std::string value);
+  const std::string* find(const std::string& key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? nullptr : &found->second;
+  }
+
+  std::vector<Descriptor> listeners_;
+  StoreCredentials credentials_;
+  StoreLimits limits_;
+  Descriptor epoll_, stop_;
+  std::unordered_map<Id, Client> clients_;
+  std::deque<Id> newcomers_;  // oldest first; may hold numbers of connections that have gone or said hello
+  std::size_t num_newcomers_ = 0;
+  Id next_id_ = 0;
+  std::optional<Clock::time_point> accept_again_;
+  std::unordered_map<std::string, std::string> values_;
+  std::size_t total_bytes_ = 0;
+  std::unordered_map<std::string, std::unordered_set<Id>> waiting_;  // by the key that each waits for
+  std::set<std::pair<Clock::time_point, Id>> held_until_;
+  std::thread thread_;
+};
+
+namespace detail {
+
+/// A request that a limit of the store forbids; the reason goes to the client.
+struct RefusedRequest : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Whether two secrets are equal, in a time that depends on their lengths alone.
+inline bool equal_secrets(std::string_view left, std::string_view right) {
+  if (left.size() != right.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]));
+  return difference == 0;
+}
+
+/// Strangers may take a quarter of the process's descriptors at most: the rest is for the job.
+inline std::size_t newcomers_that_fit(std::size_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, wanted);
+}
+
+}  // namespace detail
+
+inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials,
+                                      StoreLimits limits)
+    : listeners_{std::move(listeners)},
+      credentials_{std::move(credentials)},
+      limits_{limits},
+      epoll_{::epoll_create1(EPOLL_CLOEXEC)},
+      stop_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
+      next_id_{kFirstListener + listeners_.size()} {
+  check(credentials_);
+  if (!epoll_ || !stop_)
+    throw Error{Errc::peer,
+                "cannot serve the job's store: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
+  limits_.newcomers = detail::newcomers_that_fit(limits_.newcomers);
+  watch(stop_.get(), kStop, EPOLLIN, EPOLL_CTL_ADD);
+  for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    const int fd = listeners_[i].get();
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+    watch(fd, kFirstListener + i, EPOLLIN, EPOLL_CTL_ADD);
+  }
+  try {
+    thread_ = std::thread{[this] { serve(); }};
+  } catch (const std::exception& cause) {
+    throw Error{Errc::peer, "cannot serve the job's store: no thread (limit: ulimit -u)"}.with("cause", cause.what());
+  }
+}
+
+inline void JobStoreServer::serve() {
+  std::array<epoll_event, 64> events{};
+  while (true) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), next_timeout());
+    for (int i = 0; i < count; ++i) {
+      const auto& event = events[static_cast<std::size_t>(i)];
+      const Id id = event.data.u64;
+      if (id == kStop) return;
+      try {
+        if (id < kFirstListener + listeners_.size())
+          accept_from(id - kFirstListener);
+        else
+          handle(id, event.events);
+      } catch (const std::exception&) {  // a malformed message, or no memory: this connection's problem alone
+        close(id);
+      }
+    }
+    try {
+      keep_deadlines();
+    } catch (const std::exception&) {  // no memory for an answer: the client has its own time limit
+    }
+  }
+}
+
+inline int JobStoreServer::next_timeout() const {
+  std::optional<Clock::time_point> next = accept_again_;
+  const auto consider = [&](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
+  if (!newcomers_.empty()) {
+    const auto oldest = clients_.find(newcomers_.front());
+    consider(oldest == clients_.end() ? Clock::now() : oldest->second.connected + limits_.hello_time);
+  }
+  if (!held_until_.empty()) consider(held_until_.begin()->first);
+  if (!next) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+  return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
+}
+
+inline void JobStoreServer::keep_deadlines() {
+  const auto now = Clock::now();
+  if (accept_again_ && *accept_again_ <= now) {
+    accept_again_.reset();
+    for (std::size_t i = 0; i < listeners_.size(); ++i)
+      watch(listeners_[i].get(), kFirstListener + i, EPOLLIN, EPOLL_CTL_MOD);
+  }
+  while (!newcomers_.empty()) {
+    const auto oldest = clients_.find(newcomers_.front());
+    const bool settled = oldest == clients_.end() || oldest->second.accepted;
+    if (!settled && now < oldest->second.connected + limits_.hello_time) break;
+    const Id id = newcomers_.front();
+    newcomers_.pop_front();
+    if (!settled) close(id);
+  }
+  while (!held_until_.empty() && held_until_.begin()->first <= now) {
+    const Id id = held_until_.begin()->second;
+    reply_late(id, clients_.at(id));
+  }
+}
+
+inline void JobStoreServer::accept_from(std::size_t listener) {
+  constexpr int kAtOnce = 64;  // the clients that are there have their turn in between
+  for (int i = 0; i < kAtOnce; ++i) {
+    Descriptor socket{::accept4(listeners_[listener].get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (!socket) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      // Out of descriptors or memory: the connection stays in the queue, and `epoll_wait` would report it at once.
+      if (num_newcomers_ == 0) return pause_accepting();
+      drop_oldest_newcomer();
+      continue;
+    }
+    if (num_newcomers_ >= limits_.newcomers) drop_oldest_newcomer();
+    const Id id = next_id_++;
+    watch(socket.get(), id, EPOLLIN, EPOLL_CTL_ADD);
+    clients_.emplace(id, Client{.socket = std::move(socket), .connected = Clock::now()});
+    newcomers_.push_back(id);
+    ++num_newcomers_;
+  }
+}
+
+inline void JobStoreServer::drop_oldest_newcomer() {
+  while (!newcomers_.empty()) {
+    const Id id = newcomers_.front();
+    newcomers_.pop_front();
+    const auto found = clients_.find(id);
+    if (found == clients_.end() || found->second.accepted) continue;
+    return close(id);
+  }
+}
+
+inline void JobStoreServer::pause_accepting() {
+  accept_again_ = Clock::now() + kPauseWithoutDescriptors;
+  for (std::size_t i = 0; i < listeners_.size(); ++i) watch(listeners_[i].get(), kFirstListener + i, 0, EPOLL_CTL_MOD);
+}
+
+inline void JobStoreServer::handle(Id id, std::uint32_t events) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;  // closed by an event before this one
+  Client& client = found->second;
+  if (!client.accepted) {
+    if (!greet(client)) close(id);
+    return;
+  }
+  if ((events & EPOLLOUT) != 0 && !send(id, client)) return close(id);
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 &&
+      !receive(client, limits_.message_bytes + detail::StoreMessage::kLengthBytes))
+    return close(id);
+  answer_requests(id, client);
+}
+
+inline bool JobStoreServer::receive(Client& client, std::size_t most) const {
+  constexpr std::size_t kPiece = 64U << 10U;
+  if (client.input.size() >= most) return false;
+  std::array<char, kPiece> piece;
+  const auto count = ::recv(client.socket.get(), piece.data(), std::min(most - client.input.size(), kPiece), 0);
+  if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  client.input.append(piece.data(), static_cast<std::size_t>(count));
+  return count > 0;
+}
+
+inline bool JobStoreServer::greet(Client& client) {
+  const auto length = [&](std::size_t place) {
+    return std::size_t{detail::read_number<std::uint16_t>(std::string_view{client.input}.substr(place, 2))};
+  };
+  const std::size_t header = detail::kHelloHeaderBytes, magic = detail::kHelloMagic.size();
+  std::size_t wanted = header;
+  if (client.input.size() >= header) wanted += length(magic) + length(magic + 2);
+  // No byte beyond the hello is read.
+  if (!receive(client, wanted)) return false;
+  const std::string_view input{client.input};
+  if (input.substr(0, magic) != detail::kHelloMagic.substr(0, input.size())) return false;
+  if (input.size() < header) return true;
+  const std::size_t token_bytes = length(magic), run_id_bytes = length(magic + 2);
+  if (token_bytes > kMaxCredentialBytes || run_id_bytes > kMaxCredentialBytes) return false;
+  if (input.size() < header + token_bytes + run_id_bytes) return true;
+
+  auto verdict = detail::HelloAnswer::accepted;
+  if (!detail::equal_secrets(input.substr(header, token_bytes), credentials_.token))
+    verdict = detail::HelloAnswer::wrong_token;
+  else if (input.substr(header + token_bytes) != credentials_.run_id)
+    verdict = detail::HelloAnswer::other_run;
+  else if (clients_.size() - num_newcomers_ >= limits_.clients)
+    verdict = detail::HelloAnswer::full;
+  const char byte = static_cast<char>(verdict);
+  if (::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) return false;
+  if (verdict != detail::HelloAnswer::accepted) return false;
+  client.accepted = true;
+  client.input.clear();
+  --num_newcomers_;
+  return true;
+}
+
+inline void JobStoreServer::answer_requests(Id id, Client& client) {
+  constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
+  // One at a time: what is not taken is not answered, so a client cannot make answers pile up here.
+  while (!client.held && client.output.empty() && client.input.size() >= kLength) {
+    const std::size_t size = detail::read_number<std::uint32_t>(std::string_view{client.input}.substr(0, kLength));
+    if (size > limits_.message_bytes) throw detail::MalformedMessage{};
+    if (client.input.size() < kLength + size) return;
+    const auto request = client.input.substr(kLength, size);
+    client.input.erase(0, kLength + size);
+    try {
+      answer(id, client, request);
+    } catch (const detail::RefusedRequest& refused) {
+      reply(id, client, detail::StoreMessage{detail::StoreStatus::refused}.text(refused.what()));
+    }
+  }
+}
+
+inline void JobStoreServer::answer(Id id, Client& client, std::string_view request) {
+  using detail::StoreMessage, detail::StoreOperation, detail::StoreStatus;
+  detail::StoreMessageReader reader{request};
+  const auto operation = static_cast<StoreOperation>(reader.code());
+  const auto key = [&] { return std::string{reader.text()}; };
+  const auto until = [&] {
+    constexpr std::int64_t kLongest = 10'000'000'000;  // milliseconds; more could overflow the clock
+    return Clock::now() + std::chrono::milliseconds{std::clamp<std::int64_t>(reader.number(), 0, kLongest)};
+  };
+  StoreMessage done{StoreStatus::done};
+  switch (operation) {
+    case StoreOperation::set: {
+      const auto name = key();
+      put(name, std::string{reader.text()});
+      break;
+    }
+    case StoreOperation::get: {
+      Held held{.until = until(), .wants_value = true};
+      held.keys.push_back(key());
+      return hold(id, client, std::move(held));
+    }
+    case StoreOperation::add: {
+      const auto name = key();
+      const auto amount = reader.number();
+      std::int64_t value = 0;
+      if (const auto* old = find(name)) {
+        const auto [end, status] = std::from_chars(old->data(), old->data() + old->size(), value);
+        if (status != std::errc{} || end != old->data() + old->size())
+          throw detail::RefusedRequest{"the value to add to is not a number"};
+      }
+      if (__builtin_add_overflow(value, amount, &value)) throw detail::RefusedRequest{"the sum is too large"};
+      put(name, std::to_string(value));
+      done.number(value);
+      break;
+    }
+    case StoreOperation::append: {
+      const auto name = key();
+      const auto* old = find(name);
+      auto value = old ? *old : std::string{};
+      put(name, value.append(reader.text()));
+      break;
+    }
+    case StoreOperation::compare_set: {
+      const auto name = key();
+      const auto expected = reader.text(), desired = reader.text();
+      const auto* old = find(name);
+      // A key that is not there equals an empty text, as in c10d's stores.
+      if (old ? *old == expected : expected.empty()) {
+        put(name, std::string{desired});
+        done.text(desired);
+      } else {
+        done.text(old ? std::string_view{*old} : expected);
+      }
+      break;
+    }
+    case StoreOperation::check: {
+      bool all = true;
+      while (!reader.at_end()) all = find(key()) != nullptr && all;
+      done.number(all ? 1 : 0);
+      break;
+    }
+    case StoreOperation::wait: {
+      Held held{.until = until()};
+      held.unless = key();
+      while (!reader.at_end()) held.keys.push_back(key());
+      return hold(id, client, std::move(held));
+    }
+    case StoreOperation::multi_get: {
+      while (!reader.at_end()) {
+        const auto* value = find(key());
+        if (value == nullptr) throw detail::RefusedRequest{"a key is missing"};
+        if (done.size() + value->size() > limits_.message_bytes)
+          throw detail::RefusedRequest{"the values are too large for one answer"};
+        done.text(*value);
+      }
+      break;
+    }
+    case StoreOperation::multi_set: {
+      while (!reader.at_end()) {
+        const auto name = key();
+        put(name, std::string{reader.text()});
+      }
+      break;
+    }
+    case StoreOperation::remove: {
+      const auto found = values_.find(key());
+      done.number(found == values_.end() ? 0 : 1);
+      if (found == values_.end()) break;
+      total_bytes_ -= found->first.size() + found->second.size() + kBytesPerKey;
+      values_.erase(found);
+      break;
+    }
+    case StoreOperation::count_keys:
+      done.number(static_cast<std::int64_t>(values_.size()));
+      break;
+    case StoreOperation::leave_will:
+      client.will_key = key();
+      client.will_value = std::string{reader.text()};
+      break;
+    default:
+      throw detail::MalformedMessage{};
+  }
+  reply(id, client, std::move(done));
+}
+
+inline void JobStoreServer::reply(Id id, Client& client, detail::StoreMessage message) {
+  client.output += std::move(message).finish();
+  // A connection that is gone shows as an event of its own: it is not closed here, in the midst of others' requests.
+  send(id, client);
+}
+
+inline bool JobStoreServer::send(Id id, Client& client) const {
+  bool open = true;
+  while (client.sent < client.output.size()) {
+    const auto count = ::send(client.socket.get(), client.output.data() + client.sent,
+                              client.output.size() - client.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      open = errno == EAGAIN || errno == EWOULDBLOCK;
+      break;
+    }
+    client.sent += static_cast<std::size_t>(count);
+  }
+  if (client.sent == client.output.size()) {
+    client.output.clear();
+    client.sent = 0;
+  }
+  const std::uint32_t wanted = client.output.empty() ? EPOLLIN : EPOLLOUT;
+  if (wanted != std::exchange(client.events, wanted)) watch(client.socket.get(), id, wanted, EPOLL_CTL_MOD);
+  return open;
+}
+
+inline void JobStoreServer::close(Id id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  if (client.held) release_held(id, client);
+  if (!client.accepted) --num_newcomers_;
+  const auto key = std::move(client.will_key);
+  auto value = std::move(client.will_value);
+  clients_.erase(found);
+  if (key.empty() || find(key) != nullptr) return;
+  try {
+    put(key, std::move(value));
+  } catch (const std::exception&) {  // there is no room for it: the others wait for their time-out
+  }
+}
+
+inline void JobStoreServer::hold(Id id, Client& client, Held held) {
+  client.held = std::move(held);
+  if (settle(id, client)) return;
+  held_until_.emplace(client.held->until, id);
+  register_held(id, *client.held);
+}
+
+inline bool JobStoreServer::settle(Id id, Client& client) {
+  using detail::StoreMessage, detail::StoreStatus;
+  Held& held = *client.held;
+  while (held.next < held.keys.size() && find(held.keys[held.next]) != nullptr) ++held.next;
+  StoreMessage message{StoreStatus::done};
+  if (held.next == held.keys.size()) {
+    if (held.wants_value) message.text(*find(held.keys.front()));
+  } else if (const auto* value = held.unless.empty() ? nullptr : find(held.unless)) {
+    message = StoreMessage{StoreStatus::interrupted}.text(*value);
+  } else {
+    return false;
+  }
+  client.held.reset();
+  reply(id, client, std::move(message));
+  return true;
+}
+
+inline void JobStoreServer::register_held(Id id, const Held& held) {
+  waiting_[held.keys[held.next]].insert(id);
+  if (!held.unless.empty()) waiting_[held.unless].insert(id);
+}
+
+inline void JobStoreServer::release_held(Id id, Client& client) {
+  const auto forget = [&](const std::string& key) {
+    const auto found = waiting_.find(key);
+    if (found == waiting_.end()) return;
+    found->second.erase(id);
+    if (found->second.empty()) waiting_.erase(found);
+  };
+  const Held& held = *client.held;
+  held_until_.erase({held.until, id});
+  forget(held.keys[held.next]);
+  if (!held.unless.empty()) forget(held.unless);
+}
+
+inline void JobStoreServer::reply_late(Id id, Client& client) {
+  release_held(id, client);
+  const Held held = *std::exchange(client.held, std::nullopt);
+  detail::StoreMessage message{detail::StoreStatus::late};
+  for (std::size_t i = held.next; i < held.keys.size(); ++i)
+    if (find(held.keys[i]) == nullptr) message.number(static_cast<std::int64_t>(i));
+  reply(id, client, std::move(message));
+}
+
+inline void JobStoreServer::key_came(const std::string& key) {
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end()) return;
+  const std::vector<Id> ids{found->second.begin(), found->second.end()};
+  for (const Id id : ids) {
+    Client& client = clients_.at(id);
+    release_held(id, client);
+    if (settle(id, client)) continue;
+    held_until_.emplace(client.held->until, id);
+    register_held(id, *client.held);
+  }
+}
+
+inline void JobStoreServer::put(const std::string& key, std::string value) {
+  if (key.empty() || key.size() > limits_.key_bytes) throw detail::RefusedRequest{"the key is empty or too long"};
+  if (value.size() > limits_.value_bytes) throw detail::RefusedRequest{"the value is too large"};
+  const auto found = values_.find(key);
+  const std::size_t freed = found == values_.end() ? 0 : key.size() + found->second.size() + kBytesPerKey;
+  const std::size_t needed = key.size() + value.size() + kBytesPerKey;
+  if (total_bytes_ - freed + needed > limits_.total_bytes) throw detail::RefusedRequest{"the store is full"};
+  values_.insert_or_assign(key, std::move(value));
+  total_bytes_ = total_bytes_ - freed + needed;
+  if (freed == 0) key_came(key);
+}
+
+}  // namespace ddpxx

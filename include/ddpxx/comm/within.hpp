@@ -1,0 +1,26 @@
+// ddpxx/comm/within.hpp — a time limit for calls that have none of their own.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <future>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace ddpxx {
+
+/// Runs `work()` on a thread of its own and waits for its result until `deadline`; none when it has not ended by then.
+/// The thread then goes on by itself: `work` owns everything that it uses. What `work` throws is thrown here.
+/// Errors  std::system_error when the system gives no thread.
+template <std::invocable Work>
+std::optional<std::invoke_result_t<Work>> within(std::chrono::steady_clock::time_point deadline, Work work) {
+  std::packaged_task<std::invoke_result_t<Work>()> task{std::move(work)};
+  auto result = task.get_future();
+  std::thread{std::move(task)}.detach();
+  if (result.wait_until(deadline) == std::future_status::timeout) return std::nullopt;
+  return result.get();
+}
+
+}  // namespace ddpxx

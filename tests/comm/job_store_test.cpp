@@ -1,0 +1,272 @@
+// What c10d's backends expect of a store, held against the store of a job and against c10d's own.
+#include <chrono>
+#include <functional>
+#include <future>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/job_store.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+JobStoreConnection::Time in(milliseconds time) { return JobStoreConnection::Clock::now() + time; }
+
+/// A server on a free port of the loopback interface.
+struct Served {
+  explicit Served(StoreCredentials of = {}, StoreLimits limits = {}) : credentials{std::move(of)} {
+    std::vector<Descriptor> listeners;
+    listeners.push_back(listen_on_loopback());
+    port = SocketAddress::of_socket(listeners[0].get()).port();
+    server = std::make_shared<JobStoreServer>(std::move(listeners), credentials, limits);
+  }
+  JobStoreConnection connect() const { return connect(credentials); }
+  JobStoreConnection connect(StoreCredentials with) const {
+    return JobStoreConnection::open("127.0.0.1", port, {.credentials = std::move(with)}, in(milliseconds{10'000}));
+  }
+
+  StoreCredentials credentials;
+  std::uint16_t port = 0;
+  std::shared_ptr<JobStoreServer> server;
+};
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+c10::intrusive_ptr<c10d::Store> job_store() {
+  const Served served{{.token = "secret", .run_id = "run"}};
+  return c10::make_intrusive<JobStore>(served.connect(), milliseconds{10'000}, served.server);
+}
+
+c10::intrusive_ptr<c10d::Store> tcp_store() {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.timeout = milliseconds{10'000};
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+struct Kind {
+  const char* name;
+  c10::intrusive_ptr<c10d::Store> (*make)();
+};
+
+class StoreContract : public testing::TestWithParam<Kind> {
+ protected:
+  c10::intrusive_ptr<c10d::Store> store_ = GetParam().make();
+};
+
+INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,
+                         testing::Values(Kind{"JobStore", job_store}, Kind{"TCPStore", tcp_store}),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST_P(StoreContract, KeepsBytesOfEveryKind) {
+  const std::string all{"\0\x01\xFF\n", 4};
+  store_->set("key", all);
+  EXPECT_EQ(store_->get("key"), bytes(all));
+  store_->set("key", "");
+  EXPECT_EQ(store_->get_to_str("key"), "");
+  const std::string large(3'000'000, 'x');
+  store_->set("key", large);
+  EXPECT_EQ(store_->get_to_str("key"), large);
+}
+
+TEST_P(StoreContract, AddsToNumbersThatGetReads) {
+  EXPECT_EQ(store_->add("n", 5), 5);
+  EXPECT_EQ(store_->add("n", -7), -2);
+  EXPECT_EQ(store_->get_to_str("n"), "-2");
+  store_->set("n", "40");
+  EXPECT_EQ(store_->add("n", 2), 42);
+}
+
+TEST_P(StoreContract, SetsOnlyWhatIsAsExpected) {
+  EXPECT_EQ(store_->compareSet("key", "", "first"), "first");
+  EXPECT_EQ(store_->compareSet("key", "", "second"), "first");
+  EXPECT_EQ(store_->compareSet("key", "first", "third"), "third");
+  EXPECT_EQ(store_->compareSet("other", "expected", "new"), "expected");
+  EXPECT_FALSE(store_->check({"other"}));
+}
+
+TEST_P(StoreContract, ChecksCountsAndDeletesKeys) {
+  const auto before = store_->getNumKeys();
+  store_->set("a", "1");
+  store_->set("b", "2");
+  EXPECT_TRUE(store_->check({"a", "b"}));
+  EXPECT_FALSE(store_->check({"a", "c"}));
+  EXPECT_EQ(store_->getNumKeys(), before + 2);
+  EXPECT_TRUE(store_->deleteKey("a"));
+  EXPECT_FALSE(store_->deleteKey("a"));
+  EXPECT_EQ(store_->getNumKeys(), before + 1);
+}
+
+TEST_P(StoreContract, HasTheExtendedOperationsOfGloo) {
+  ASSERT_TRUE(store_->hasExtendedApi());
+  store_->append("a", bytes("one"));
+  store_->append("a", bytes(" two"));
+  store_->multiSet({"b", "c"}, {bytes("3"), bytes("4")});
+  EXPECT_EQ(store_->multiGet({"a", "c", "b"}), (std::vector{bytes("one two"), bytes("4"), bytes("3")}));
+}
+
+TEST_P(StoreContract, GetAndWaitReturnWhenAnotherClientSetsTheKeys) {
+  const auto other = store_->clone();
+  auto got = std::async(std::launch::async, [&] { return store_->get_to_str("late"); });
+  other->set("late", "value");
+  EXPECT_EQ(got.get(), "value");
+  auto waited = std::async(std::launch::async, [&] { store_->wait({"late", "x", "y"}); });
+  other->set("y", "1");
+  other->set("x", "1");
+  waited.get();
+}
+
+TEST_P(StoreContract, AWaitInVainIsAnErrorAndTheStoreWorksOn) {
+  EXPECT_THROW(store_->wait({"never"}, milliseconds{50}), c10::DistStoreError);
+  store_->setTimeout(milliseconds{50});
+  EXPECT_ANY_THROW(store_->get("never"));
+  store_->setTimeout(milliseconds{10'000});
+  store_->set("key", "value");
+  EXPECT_EQ(store_->get_to_str("key"), "value");
+}
+
+TEST_P(StoreContract, ServesUnderPrefixesAndFromTwoThreads) {
+  const auto left = c10::make_intrusive<c10d::PrefixStore>("left", store_);
+  const auto right = c10::make_intrusive<c10d::PrefixStore>("right", store_);
+  const auto count = [](c10d::Store& store) {
+    for (int i = 0; i < 200; ++i) store.add("n", 1);
+  };
+  std::thread thread{[&] { count(*left); }};
+  count(*left);
+  count(*right);
+  thread.join();
+  EXPECT_EQ(left->add("n", 0), 400);
+  EXPECT_EQ(right->add("n", 0), 200);
+  EXPECT_TRUE(store_->check({"left/n", "right/n"}));
+}
+
+TEST(JobStore, AdmitsOnlyItsTokenAndItsRun) {
+  const Served served{{.token = "secret", .run_id = "a"}};
+  EXPECT_THAT(error_of([&] { served.connect({.token = "secret2", .run_id = "a"}); }),
+              HasSubstr("DDPXX_TOKEN differs from the store's"));
+  EXPECT_THAT(error_of([&] { served.connect({.token = "", .run_id = "a"}); }), HasSubstr("DDPXX_TOKEN"));
+  const auto other = error_of([&] { served.connect({.token = "secret", .run_id = "\x1b[31mb"}); });
+  EXPECT_THAT(other, HasSubstr("belongs to another run: this one's id is \"\\x1b[31mb\""));
+  EXPECT_EQ(served.connect().count_keys(in(milliseconds{10'000})), 0);
+  EXPECT_THAT(error_of([&] { served.connect({.token = std::string(257, 'x')}); }), HasSubstr("longer than 256 bytes"));
+}
+
+TEST(JobStore, EndsAWaitAtAKeyThatSaysItIsInVain) {
+  const Served served;
+  auto waiting = served.connect(), other = served.connect();
+  auto result = std::async(std::launch::async, [&] {
+    return waiting.wait(std::vector<std::string>{"a", "b"}, "gone", in(milliseconds{60'000}));
+  });
+  other.set("a", "1", in(milliseconds{10'000}));
+  other.set("gone", "rank 3", in(milliseconds{10'000}));
+  EXPECT_EQ(result.get().interruption, "rank 3");
+}
+
+TEST(JobStore, NamesTheKeysThatDidNotCome) {
+  const Served served;
+  auto store = served.connect();
+  store.set("b", "1", in(milliseconds{10'000}));
+  const auto result = store.wait(std::vector<std::string>{"a", "b", "c"}, "", in(milliseconds{20}));
+  EXPECT_EQ(result.missing, (std::vector<std::size_t>{0, 2}));
+}
+
+TEST(JobStore, SetsTheWillOfAClientThatIsGone) {
+  const Served served;
+  auto store = served.connect();
+  std::optional<JobStoreConnection> dying{served.connect()};
+  dying->leave_will("gone", "rank 3", in(milliseconds{10'000}));
+  EXPECT_FALSE(store.check(std::vector<std::string>{"gone"}, in(milliseconds{10'000})));
+  dying.reset();
+  EXPECT_EQ(store.get("gone", in(milliseconds{10'000})), "rank 3");
+}
+
+TEST(JobStore, RefusesWhatIsTooLargeAndServesTheSameClientOn) {
+  const Served served{{}, {.key_bytes = 8, .value_bytes = 20, .message_bytes = 300, .total_bytes = 1'000}};
+  auto store = served.connect();
+  const auto until = in(milliseconds{10'000});
+  EXPECT_THAT(error_of([&] { store.set("key", std::string(21, 'x'), until); }), HasSubstr("the value is too large"));
+  EXPECT_THAT(error_of([&] { store.set("long name", "", until); }), HasSubstr("the key is empty or too long"));
+  store.set("word", "one", until);
+  EXPECT_THAT(error_of([&] { store.add("word", 1, until); }), HasSubstr("not a number"));
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(store.add("n", kMax, until), kMax);
+  EXPECT_THAT(error_of([&] { store.add("n", 1, until); }), HasSubstr("the sum is too large"));
+  EXPECT_THAT(error_of([&] {
+                for (int i = 0; i < 100; ++i) store.set("key" + std::to_string(i), "0123456789", until);
+              }),
+              HasSubstr("the store is full"));
+  store.set("key0", "other", until);
+  EXPECT_EQ(store.get("key0", until), "other");
+}
+
+TEST(JobStore, ASilentServerIsAnErrorAtTheDeadline) {
+  // A listener that nobody serves: the system accepts connections, and nothing answers.
+  const auto silent = listen_on_loopback();
+  const auto port = SocketAddress::of_socket(silent.get()).port();
+  EXPECT_THAT(error_of([&] { JobStoreConnection::open("127.0.0.1", port, {}, in(milliseconds{100})); }),
+              HasSubstr("does not answer: its process hangs or is stopped, or another program listens there"));
+}
+
+TEST(JobStore, ConnectsToAServerThatStartsLater) {
+  auto listener = listen_on_loopback();
+  const auto address = SocketAddress::of_socket(listener.get());
+  listener.close();
+  std::promise<void> tried;
+  bool told = false;
+  auto connection = std::async(std::launch::async, [&] {
+    return JobStoreConnection::open("127.0.0.1", address.port(),
+                                    {.still_trying =
+                                         [&](const std::string&) {
+                                           if (!std::exchange(told, true)) tried.set_value();
+                                         }},
+                                    in(milliseconds{20'000}));
+  });
+  tried.get_future().wait();
+  const JobStoreServer server{listen_for("127.0.0.1", address.port(), false, in(milliseconds{1'000})), {}};
+  EXPECT_EQ(connection.get().count_keys(in(milliseconds{10'000})), 0);
+}
+
+TEST(JobStore, SaysThatANameDoesNotResolve) {
+  const auto start = JobStoreConnection::Clock::now();
+  const auto text = error_of([] { JobStoreConnection::open("no-such\x1b.invalid", 1, {}, in(std::chrono::hours{1})); });
+  EXPECT_THAT(text, HasSubstr("the host name \"no-such\\x1b.invalid\" does not resolve: "));
+  EXPECT_LT(JobStoreConnection::Clock::now() - start, std::chrono::minutes{1}) << "and not after the whole hour";
+}
+
+TEST(JobStore, OutlivesItsServerWithAnErrorOnly) {
+  auto served = std::make_unique<Served>();
+  const auto store = c10::make_intrusive<JobStore>(served->connect(), milliseconds{10'000});
+  served.reset();
+  EXPECT_THROW(store->set("key", "value"), c10::DistNetworkError);
+  EXPECT_THROW(store->get("key"), c10::DistNetworkError);
+  EXPECT_ANY_THROW(store->clone());
+}
+
+}  // namespace
+}  // namespace ddpxx

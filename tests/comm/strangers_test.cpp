@@ -1,0 +1,226 @@
+// Programs that do not belong to the job, at the port of its store.
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/comm/job_store_server.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+
+JobStoreConnection::Time in(milliseconds time) { return JobStoreConnection::Clock::now() + time; }
+
+/// A store with a token, its port, and a member of the job that uses it.
+class Strangers : public testing::Test {
+ protected:
+  static constexpr milliseconds kHelloTime{300};
+
+  Strangers() {
+    std::vector<Descriptor> listeners;
+    listeners.push_back(listen_on_loopback());
+    address_ = SocketAddress::of_socket(listeners[0].get());
+    server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_,
+                                               StoreLimits{.hello_time = kHelloTime, .newcomers = 64});
+    member_ = join();
+  }
+
+  JobStoreConnection join() const {
+    return JobStoreConnection::open("127.0.0.1", address_.port(), {.credentials = credentials_},
+                                    in(milliseconds{20'000}));
+  }
+
+  /// A connection that has said nothing yet.
+  Descriptor connect() const {
+    Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    EXPECT_EQ(::connect(socket.get(), address_.get(), address_.length()), 0);
+    return socket;
+  }
+  Descriptor send(const std::string& bytes) const {
+    auto socket = connect();
+    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    return socket;
+  }
+  /// What comes back until the server closes the connection.
+  static std::string answer(const Descriptor& socket) {
+    std::string all;
+    std::array<char, 256> piece{};
+    while (true) {
+      const auto count = ::recv(socket.get(), piece.data(), piece.size(), 0);
+      if (count <= 0) return all;
+      all.append(piece.data(), static_cast<std::size_t>(count));
+    }
+  }
+
+  /// The job works as if nobody else were there: a member that is connected, and one that comes now.
+  void expect_unharmed() {
+    const auto until = in(milliseconds{20'000});
+    EXPECT_EQ(member_->add("n", 1, until), ++count_);
+    auto another = join();
+    EXPECT_EQ(another.get("n", until), std::to_string(count_));
+    EXPECT_EQ(another.count_keys(until), 1) << "somebody has stored something";
+  }
+
+  static std::size_t resident_bytes() {
+    std::ifstream file{"/proc/self/statm"};
+    std::size_t size = 0, resident = 0;
+    file >> size >> resident;
+    return resident * 4096;
+  }
+
+  StoreCredentials credentials_{.token = "secret", .run_id = "run"};
+  SocketAddress address_;
+  std::unique_ptr<JobStoreServer> server_;
+  std::optional<JobStoreConnection> member_;
+  std::int64_t count_ = 0;
+};
+
+TEST_F(Strangers, GetNoAnswerToWhatIsNoHello) {
+  for (const std::string& bytes :
+       {std::string{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"}, std::string(100'000, '\xA5'), std::string(64, '\0'),
+        std::string{"ddpxx\0\0\2\0\0\0\0", 12}}) {
+    auto socket = connect();
+    // Not all of it may be sent: the server closes after the first bytes.
+    [[maybe_unused]] const auto sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(answer(socket), "");
+  }
+  expect_unharmed();
+}
+
+TEST_F(Strangers, GetOneByteForAWrongTokenAndStoreNothing) {
+  const auto hello = detail::hello_message({.token = "guess", .run_id = "run"});
+  auto set = detail::StoreMessage{detail::StoreOperation::set}.text("stolen").text("value");
+  EXPECT_EQ(answer(send(hello)), "t");
+  auto socket = send(hello + std::move(set).finish());
+  EXPECT_LE(answer(socket).size(), 1U);
+  EXPECT_EQ(answer(send(detail::hello_message({.token = "secret", .run_id = "other"}))), "r");
+  expect_unharmed();
+}
+
+TEST_F(Strangers, CannotMakeTheStoreKeepTheirBytes) {
+  const auto before = resident_bytes();
+  const std::string four_mebibytes(4U << 20U, 'x');
+  for (int i = 0; i < 100; ++i) {
+    auto socket = connect();
+    const auto bytes = std::string{"ddpxx\0\0\1\xFF\xFF\xFF\xFF", 12} + four_mebibytes;
+    [[maybe_unused]] const auto sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  expect_unharmed();
+  EXPECT_LT(resident_bytes(), before + (100U << 20U));
+}
+
+TEST_F(Strangers, AreClosedWhenTheyStaySilentOrSlow) {
+  const auto silent = connect(), partial = send("ddpxx");
+  std::thread slow{[&] {
+    const auto socket = connect();
+    for (const char byte : detail::hello_message(credentials_)) {
+      if (::send(socket.get(), &byte, 1, MSG_NOSIGNAL) != 1) return;
+      std::this_thread::sleep_for(milliseconds{50});
+    }
+  }};
+  EXPECT_EQ(answer(silent), "");
+  EXPECT_EQ(answer(partial), "");
+  slow.join();
+  expect_unharmed();
+}
+
+TEST_F(Strangers, MayResetTheirConnections) {
+  for (int i = 0; i < 200; ++i) {
+    const auto socket = connect();
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+  expect_unharmed();
+}
+
+TEST_F(Strangers, GiveWayToTheJobHoweverManyTheyAre) {
+  std::vector<Descriptor> held;
+  for (int i = 0; i < 500; ++i) held.push_back(connect());
+  expect_unharmed();
+  EXPECT_EQ(answer(held.front()), "") << "the oldest has gone";
+}
+
+// The server's process has no descriptor left: it must neither spin nor lose the job.
+TEST_F(Strangers, DoNotHarmAProcessThatIsOutOfDescriptors) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // A parent's threads are not in the child, so it serves anew; its strangers are of its own process too.
+    std::vector<Descriptor> listeners;
+    listeners.push_back(listen_on_loopback());
+    const auto address = SocketAddress::of_socket(listeners[0].get());
+    const JobStoreServer server{
+        std::move(listeners), credentials_, {.hello_time = milliseconds{60'000}, .newcomers = 64}};
+    auto member =
+        JobStoreConnection::open("127.0.0.1", address.port(), {.credentials = credentials_}, in(milliseconds{20'000}));
+    std::vector<Descriptor> held;
+    const rlimit few{100, 100};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    while (true) {
+      Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+      if (!socket) break;
+      ::connect(socket.get(), address.get(), address.length());
+      held.push_back(std::move(socket));
+    }
+    const auto used_before = std::clock();
+    bool works = true;
+    for (int i = 1; works && i <= 20; ++i) {
+      works = member.add("n", 1, in(milliseconds{20'000})) == i;
+      std::this_thread::sleep_for(milliseconds{20});
+    }
+    const bool spins = std::clock() - used_before > CLOCKS_PER_SEC / 4;
+    held.clear();
+    auto late =
+        JobStoreConnection::open("127.0.0.1", address.port(), {.credentials = credentials_}, in(milliseconds{20'000}));
+    works = works && late.get("n", in(milliseconds{20'000})) == "20";
+    ::_exit(works ? (spins ? 2 : 0) : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "code 1: the job was disturbed; code 2: the server was busy with nothing";
+}
+
+// These know the token: what they break is their own connection.
+TEST_F(Strangers, WhoSpeakNonsenseAfterTheHelloLoseTheirConnectionAlone) {
+  const auto hello = detail::hello_message(credentials_);
+  const auto request = [](std::string bytes) {
+    std::string length;
+    detail::append_number(length, static_cast<std::uint32_t>(bytes.size()));
+    return length + bytes;
+  };
+  const auto text_of = [](std::uint32_t length) {
+    std::string bytes;
+    detail::append_number(bytes, length);
+    return bytes;
+  };
+  for (const std::string& bytes :
+       {std::string{"\xFF\xFF\xFF\xFF", 4}, request("\x63"), request(""), request("\1" + text_of(0xFFFFFFFFU)),
+        request("\1" + text_of(3) + "ab"), request(std::string{"\3"} + text_of(1) + "k")})
+    EXPECT_EQ(answer(send(hello + bytes)), "a");
+  expect_unharmed();
+}
+
+}  // namespace
+}  // namespace ddpxx
