@@ -187,5 +187,75 @@ TEST(WriteFileAtomic, SweepsNeitherOtherFilesNorALivingWritersOne) {
   EXPECT_EQ(entries(folder.path()), 3);
 }
 
+TEST(FileToAppend, GrowsAndIsMadeWhereItIsMissing) {
+  const TemporaryFolder folder;
+  for (const auto* text : {"one,", "two"}) File::open_to_append(folder / "log", Errc::storage).write(bytes_of(text));
+  EXPECT_EQ(read_file(folder / "log", Errc::data), "one,two");
+}
+
+TEST(FileToAppend, RefusesWhatLeadsToAnotherFile) {
+  const TemporaryFolder folder;
+  const auto victim = folder.file("victim", "important");
+  std::filesystem::create_symlink("victim", folder / "link");
+  std::filesystem::create_symlink("absent", folder / "dangling");
+  std::filesystem::create_hard_link(victim, folder / "second name");
+  std::filesystem::create_directory(folder / "folder");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const auto before = entries(folder.path());
+  for (const auto* name : {"link", "dangling", "second name", "folder", "pipe"}) {
+    const auto text = error_of(Errc::config, [&] { File::open_to_append(folder / name, Errc::config); });
+    EXPECT_NE(text.find((folder / name).string()), std::string::npos) << text;
+  }
+  EXPECT_EQ(read_file(victim, Errc::data), "important");
+  EXPECT_EQ(entries(folder.path()), before);
+}
+
+TEST(MakeSubfolder, MakesAFolderOnceAndFollowsNoLink) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(make_subfolder(folder / "new"));
+  EXPECT_FALSE(make_subfolder(folder / "new"));
+  std::filesystem::create_directory_symlink("new", folder / "link");
+  std::filesystem::create_directory_symlink("absent", folder / "dangling");
+  folder.file("file", "");
+  for (const auto* name : {"link", "dangling", "file", "absent/new"}) {
+    const auto text = error_of(Errc::storage, [&] { make_subfolder(folder / name); });
+    EXPECT_NE(text.find((folder / name).string()), std::string::npos) << text;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "absent"));
+}
+
+/// The environment's order to fail, until the end of the test.
+class Failing {
+ public:
+  explicit Failing(const char* order) { ::setenv("DDPXX_FAILPOINT", order, 1); }
+  Failing(const Failing&) = delete;
+  Failing& operator=(const Failing&) = delete;
+  ~Failing() { ::unsetenv("DDPXX_FAILPOINT"); }
+};
+
+TEST(CreateFileAtomic, MakesAFileOnceOnAFileSystemWithoutHardLinks) {
+  for (const int error : {EPERM, EOPNOTSUPP, ENOSYS}) {
+    const TemporaryFolder folder;
+    const auto no_links = "file.take_name:errno:" + std::to_string(error) + "@1";
+    for (const auto* text : {"first", "second"}) {
+      ::setenv("DDPXX_FAILPOINT", (no_links + (text[0] == 'f' ? "" : ",rank=0")).c_str(), 1);  // another count
+      EXPECT_EQ(create_file_atomic(folder / "file", bytes_of(text)), text[0] == 'f');
+    }
+    ::unsetenv("DDPXX_FAILPOINT");
+    EXPECT_EQ(read_file(folder / "file", Errc::data), "first");
+    EXPECT_EQ(entries(folder.path()), 1);
+  }
+}
+
+TEST(CreateFileAtomic, SaysWhatAFileSystemLacks) {
+  const TemporaryFolder folder;
+  ::setenv("DDPXX_FAILPOINT", ("file.take_name:errno:" + std::to_string(ENOSYS)).c_str(), 1);
+  const auto text = error_of(Errc::storage, [&] { create_file_atomic(folder / "file", bytes_of("text")); });
+  ::unsetenv("DDPXX_FAILPOINT");
+  EXPECT_NE(text.find("supports neither hard links nor"), std::string::npos) << text;
+  EXPECT_NE(text.find("choose a folder on another file system"), std::string::npos) << text;
+  EXPECT_EQ(entries(folder.path()), 0);
+}
+
 }  // namespace
 }  // namespace ddpxx

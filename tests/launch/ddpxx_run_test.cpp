@@ -320,6 +320,28 @@ TEST(DdpxxRun, SplitsTheLogsIntoFiles) {
   }
 }
 
+TEST(DdpxxRun, WritesLogsThroughNoLinkThatLiesInItsFolder) {
+  const TemporaryFolder folder;
+  const auto victim = folder.file("victim", "important\n");
+  const auto logs = folder / "logs/none_node0/attempt_0/0";
+  const auto run = [&] {
+    return ddpxx_run({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=4711", "--log-dir",
+                      (folder / "logs").string(), "sh", "-c", "echo ran"});
+  };
+  EXPECT_EQ(run().code, 0);
+  std::filesystem::remove(logs / "stdout.log");
+  std::filesystem::create_symlink(victim, logs / "stdout.log");
+  const auto ended = run();
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err, HasSubstr("refusing to write to " + (logs / "stdout.log").string()));
+  std::filesystem::remove_all(folder / "logs/none_node0");
+  std::filesystem::create_directory(folder / "elsewhere");
+  std::filesystem::create_directory_symlink(folder / "elsewhere", folder / "logs/none_node0");
+  EXPECT_EQ(run().code, 4);
+  EXPECT_EQ(StartedProgram::text_of(victim), "important\n");
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "elsewhere"));
+}
+
 TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
   const TemporaryFolder folder;
   const auto plain = folder.file("plain", "echo no\n"), shapeless = folder.file("shapeless", "echo no\n");

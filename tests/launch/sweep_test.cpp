@@ -297,6 +297,24 @@ TEST_F(SweepRun, LeavesTheMOfOtherProgramsAlone) {
   EXPECT_EQ(ddpxx_run({program("python3", "echo $*"), "-m", "module", "a=1,2"}).out, "-m module a=1,2\n");
 }
 
+TEST_F(SweepRun, WritesThroughNoLinkThatLiesInItsFolder) {
+  const auto job = program("job", "echo ran");
+  const auto victim = folder_.file("victim", "important\n");
+  std::filesystem::create_directories(sweep_ / "0");
+  for (const char* link : {".lock", "0/log"}) {
+    std::filesystem::create_symlink(victim, sweep_ / link);
+    const auto ended = run(job, {"a=1"});
+    EXPECT_EQ(ended.code, 4) << link;
+    EXPECT_THAT(ended.err, HasSubstr("refusing to write to " + (sweep_ / link).string()));
+    std::filesystem::remove(sweep_ / link);
+  }
+  std::filesystem::create_directory(folder_ / "elsewhere");
+  std::filesystem::create_directory_symlink(folder_ / "elsewhere", sweep_ / "1");
+  EXPECT_EQ(run(job, {"a=1,2"}).code, 4);
+  EXPECT_EQ(StartedProgram::text_of(victim), "important\n");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "elsewhere"));
+}
+
 /// Slurm's commands as far as the script uses them.
 class SlurmArray : public SweepRun {
  protected:
@@ -341,6 +359,20 @@ TEST_F(SlurmArray, RunsOneJobAnElementAndKeepsItsExitCode) {
   EXPECT_EQ(element(script.out, 7).code, 2);
   folder_.file("sweep/0/overrides.yaml", "- 'other'\n");
   EXPECT_EQ(element(script.out, 0).code, 2);
+}
+
+TEST_F(SlurmArray, WritesThroughNoLinkThatLiesInItsFolder) {
+  const auto script = ddpxx_run(words(program("job", "echo ran"), {"a=1,2", "--slurm-array"})).out;
+  const auto victim = folder_.file("victim", "important\n");
+  std::filesystem::create_directories(sweep_ / "0");
+  for (const char* link : {"0/overrides.yaml", "0/log"}) {
+    std::filesystem::create_symlink(victim, sweep_ / link);
+    const auto ended = element(script, 0);
+    EXPECT_EQ(ended.code, 4) << link;
+    EXPECT_THAT(ended.err, HasSubstr("refusing to write to " + (sweep_ / link).string()));
+    std::filesystem::remove(sweep_ / link);
+  }
+  EXPECT_EQ(StartedProgram::text_of(victim), "important\n");
 }
 
 TEST_F(SlurmArray, WritesNoSecretsIntoTheJobsFolders) {

@@ -99,6 +99,56 @@ TEST(Folder, LivesBesideAFolderThatItsUserMayNotRead) {
   std::filesystem::permissions(place / "lost+found", std::filesystem::perms::all);
 }
 
+TEST(Folder, WritesThroughNoLinkThatLiesInIt) {
+  const TemporaryFolder place, elsewhere;
+  const auto victim = elsewhere.file("victim", "important\n");
+  for (const char* target : {"victim", "absent"}) {
+    std::filesystem::create_symlink(elsewhere / target, place / ".owner");
+    EXPECT_THROW(Folder{place.path()}.claim("this test"), Error) << target;
+    std::filesystem::remove(place / ".owner");
+  }
+  std::filesystem::create_hard_link(victim, place / ".owner");
+  EXPECT_THROW(Folder{place.path()}.claim("this test"), Error);
+  std::filesystem::create_directory_symlink(elsewhere.path(), place / "step-1");
+  Folder folder{place.path()};
+  EXPECT_THROW(folder.write("step-1/part", std::array{bytes_of("one")}), Error);
+  EXPECT_THROW(folder.create("step-1/manifest.json", bytes_of("{}")), Error);
+  std::filesystem::create_symlink(victim, place / "object");
+  folder.write("object", std::array{bytes_of("one")});
+  EXPECT_EQ(folder.read_text("object", 10), "one") << "the link is replaced";
+  EXPECT_EQ(read_file(victim, Errc::storage), "important\n");
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator{elsewhere.path()})
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names, ElementsAre("victim"));
+}
+
+TEST(Folder, MayBeALinkItself) {
+  const TemporaryFolder place;
+  std::filesystem::create_directory(place / "real");
+  std::filesystem::create_directory_symlink("real", place / "link");
+  Folder folder{place / "link"};
+  folder.prepare();
+  EXPECT_TRUE(folder.claim("this test"));
+  folder.write("step-1/part", std::array{bytes_of("one")});
+  EXPECT_TRUE(std::filesystem::exists(place / "real/step-1/part"));
+}
+
+TEST(Folder, WarnsWhereEveryUserMayReplaceItsFiles) {
+  using std::filesystem::perms;
+  const TemporaryFolder place;
+  const auto said = [&](perms others) {
+    std::filesystem::permissions(place.path(), perms::owner_all | others);
+    testing::internal::CaptureStderr();
+    Folder{place.path()}.prepare();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(perms::others_all),
+              HasSubstr("every user of this machine may replace and remove the files in " + place.path().string()));
+  EXPECT_EQ(said(perms::others_all | perms::sticky_bit), "") << "a folder of one's own in which others make theirs";
+  EXPECT_EQ(said(perms::group_all), "");
+}
+
 TEST(OpenStorage, SaysWhyAProgramWithoutS3CannotReachABucket) {
   try {
     open_storage("s3://bucket/prefix");

@@ -44,8 +44,13 @@ class File {
   /// Opens for reading. A pipe is refused: it could make the reader wait for ever.
   static File open(const std::filesystem::path& path, Errc code);
 
-  /// Makes a new file, for writing; none where the path is taken.
+  /// Makes a new file, for writing; none where the path is taken, be it by a symbolic link.
   static std::optional<File> create(const std::filesystem::path& path, Errc code);
+
+  /// Opens a file that outlives a program, such as a log, to write at its end; makes it where it is missing. Other
+  /// users may have write access to its folder, so that a symbolic link, a second name of a file that lies elsewhere,
+  /// and everything but a regular file is refused: the bytes would go to another file.
+  static File open_to_append(const std::filesystem::path& path, Errc code);
 
   int descriptor() const noexcept { return descriptor_.get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -111,6 +116,12 @@ inline void write_file_atomic(const std::filesystem::path& path, std::string_vie
 /// Errors  `storage`.
 bool create_file_atomic(const std::filesystem::path& path, Bytes content);
 
+/// Makes the folder where it is missing; the one above it must be there. A symbolic link in its place is refused: other
+/// users may have write access to the folder above, and the link would lead what is written here to another folder.
+/// Returns whether the folder is new.
+/// Errors  `storage`.
+bool make_subfolder(const std::filesystem::path& folder);
+
 inline File File::open(const std::filesystem::path& path, Errc code) {
   File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, code};
   if (failpoint_fails("io") || !file.descriptor_) throw file_error(code, "cannot open", path);
@@ -123,6 +134,21 @@ inline std::optional<File> File::create(const std::filesystem::path& path, Errc 
   File file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), path, code};
   if (!file.descriptor_ && errno == EEXIST) return std::nullopt;
   if (!file.descriptor_) throw file_error(code, "cannot create", path);
+  return file;
+}
+
+inline File File::open_to_append(const std::filesystem::path& path, Errc code) {
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  File file{::open(path.c_str(), kFlags, 0666), path, code};
+  const auto refuse = [&](const std::string& what) {
+    return Error{code, "refusing to write to " + path.string() + ": it is " + what +
+                           ", and the text would go to another file; remove it"};
+  };
+  if (!file.descriptor_ && errno == ELOOP) throw refuse("a symbolic link");
+  if (!file.descriptor_) throw file_error(code, "cannot write to", path);
+  const auto status = file.status();
+  if (!S_ISREG(status.st_mode)) throw Error{code, "cannot write to " + path.string() + ": it is no regular file"};
+  if (status.st_nlink > 1) throw refuse("a hard link to a file that has other names");
   return file;
 }
 
@@ -194,6 +220,22 @@ inline std::string read_file(const std::filesystem::path& path, Errc code, std::
   return text;
 }
 
+inline bool make_subfolder(const std::filesystem::path& folder) {
+  struct ::stat there {};
+  if (::lstat(folder.c_str(), &there) != 0) {
+    if (failpoint_fails("io") || (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST))
+      throw file_error(Errc::storage, "cannot make the folder", folder);
+    if (::lstat(folder.c_str(), &there) != 0) throw file_error(Errc::storage, "cannot examine", folder);
+    if (S_ISDIR(there.st_mode)) return true;
+  }
+  if (S_ISLNK(there.st_mode))
+    throw Error{Errc::storage, "refusing to write below " + folder.string() +
+                                   ": it is a symbolic link to another folder; remove the link"};
+  if (!S_ISDIR(there.st_mode))
+    throw Error{Errc::storage, "cannot make the folder " + folder.string() + ": a file of that name is there"};
+  return false;
+}
+
 namespace detail {
 
 /// A file under a temporary name, which goes with it unless it was published.
@@ -216,16 +258,18 @@ class TemporaryFile {
 
   /// The same, unless the name is taken: then false.
   bool publish_new(const std::filesystem::path& target) {
-    if (!failpoint_fails("io") && ::link(file_.path().c_str(), target.c_str()) == 0)
+    if (!failpoint_fails("io") && !failpoint_fails("file.take_name") &&
+        ::link(file_.path().c_str(), target.c_str()) == 0)
       return true;                                // the temporary name goes with this object
     if (errno == EEXIST) return is_this(target);  // over a network, the answer to a link that was made may get lost
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) return rename_to_new(target);
     throw file_error(Errc::storage, "cannot link " + file_.path().string() + " to", target);
   }
 
   bool is_this(const std::filesystem::path& target) {
     struct ::stat other {};
     const auto mine = file_.status();
-    return ::stat(target.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
+    return ::lstat(target.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
   }
 
   /// Unlinks what no living process holds locked: a killed writer's lock went with it.
@@ -253,6 +297,22 @@ class TemporaryFile {
   static bool is_temporary_of(const std::filesystem::path& target, std::string_view name) {
     const auto front = prefix(target);
     return is_temporary(name) && name.starts_with(front) && name.find('.', front.size()) == name.rfind('.');
+  }
+
+  /// For file systems without hard links, such as FAT and many of FUSE.
+  bool rename_to_new(const std::filesystem::path& target) {
+    if (!failpoint_fails("file.take_name") &&
+        ::renameat2(AT_FDCWD, file_.path().c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
+      published_ = true;
+      return true;
+    }
+    if (errno == EEXIST) return false;
+    if (errno == EINVAL || errno == ENOSYS)
+      throw Error{Errc::storage, "cannot create " + target.string() +
+                                     ": its file system supports neither hard links nor renameat2(2) with "
+                                     "RENAME_NOREPLACE, so that two programs could replace each other's files; choose "
+                                     "a folder on another file system"};
+    throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
   }
 
   static std::string prefix(const std::filesystem::path& target) { return '.' + target.filename().string() + '.'; }

@@ -1,10 +1,8 @@
 // ddpxx/launch/rank_process.hpp — one running rank: its program, its outputs, and how it ended.
 #pragma once
 
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
@@ -16,6 +14,7 @@
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/output_queue.hpp>
@@ -44,9 +43,7 @@ class RankProcess {
     std::string error_file;
     if (!common.folder.empty()) {
       folder_ = common.folder / std::to_string(place_.local_rank.value);
-      std::error_code failure;
-      std::filesystem::create_directories(folder_, failure);
-      if (failure) throw Error{Errc::storage, "cannot make " + folder_.string() + ": " + failure.message()};
+      make_folders();
       error_file = folder_ / "error.json";
     }
     ChildStart start{.path = common.path,
@@ -56,7 +53,7 @@ class RankProcess {
 
     const Descriptor nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
     start.input = nothing.get();
-    Descriptor out_file, error_file_end;
+    std::optional<File> out_file, err_file;
     if (common.plan.log_dir.empty()) {
       const std::string rank = std::to_string(place_.rank.value);
       const std::string prefix = common.plan.ranks_per_node > 1 ? "[rank" + rank + "]: " : "";
@@ -66,10 +63,10 @@ class RankProcess {
       streams_.emplace_back(STDERR_FILENO, prefix);
       start.error = streams_.back().write_end().get();
     } else {
-      out_file = log_file("stdout.log");
-      error_file_end = log_file("stderr.log");
-      start.output = out_file.get();
-      start.error = error_file_end.get();
+      out_file = File::open_to_append(folder_ / "stdout.log", Errc::storage);
+      err_file = File::open_to_append(folder_ / "stderr.log", Errc::storage);
+      start.output = out_file->descriptor();
+      start.error = err_file->descriptor();
     }
     child_.emplace(start);
     for (auto& stream : streams_) stream.write_end().close();
@@ -118,11 +115,13 @@ class RankProcess {
   }
 
  private:
-  Descriptor log_file(const char* name) const {
-    const std::string path = folder_ / name;
-    Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
-    if (!file) throw Error{Errc::storage, "cannot write " + path + ": " + std::strerror(errno)};
-    return file;
+  /// LOG_DIR/RUN/attempt_N/RANK: LOG_DIR is the user's, the others are made here.
+  void make_folders() const {
+    const auto attempt = folder_.parent_path(), run = attempt.parent_path();
+    std::error_code failure;
+    std::filesystem::create_directories(run.parent_path(), failure);
+    if (failure) throw Error{Errc::storage, "cannot make " + run.parent_path().string() + ": " + failure.message()};
+    for (const auto& folder : {run, attempt, folder_}) make_subfolder(folder);
   }
 
   Place place_;

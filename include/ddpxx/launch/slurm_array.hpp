@@ -19,7 +19,14 @@ namespace detail {
 
 /// The part that every element runs; the number of the job is in `job`, its arguments in `arguments`, and in `shown` as
 /// they may be written down, unless that is the same.
-inline constexpr const char* kSlurmFrame = R"(mkdir -p "$folder" || exit 4
+inline constexpr const char* kSlurmFrame =
+    R"(for each in "$folder" "$folder"/{overrides.yaml,log,".status.$SLURM_JOB_ID"}; do
+  if [[ -L $each ]]; then
+    echo "refusing to write to $each: it is a symbolic link; remove it" >&2
+    exit 4
+  fi
+done
+mkdir -p "$folder" || exit 4
 q="'"
 overrides='[]'
 if ((${#shown[@]} == 0)); then shown=("${arguments[@]}"); fi

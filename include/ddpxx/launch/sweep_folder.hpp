@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
-#include <fcntl.h>
 #include <filesystem>
 #include <iomanip>
 #include <optional>
@@ -21,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/sweep.hpp>
@@ -56,7 +54,7 @@ class SweepFolder {
 
   /// Makes the job's folder as it is before the job runs, and returns its open log.
   /// Errors  `storage`.
-  Descriptor begin(const SweepJob& job) const;
+  File begin(const SweepJob& job) const;
 
   /// Notes the job's end.
   /// Errors  `storage`.
@@ -64,7 +62,7 @@ class SweepFolder {
 
  private:
   std::filesystem::path path_;
-  Descriptor lock_;
+  std::optional<File> lock_;
 };
 
 namespace detail {
@@ -116,9 +114,8 @@ inline SweepFolder::SweepFolder(const std::filesystem::path& wanted, std::span<c
   if (failure)
     throw Error{Errc::storage, "cannot make the sweep's folder " + wanted.string() + ": " + failure.message()};
   path_ = std::filesystem::absolute(wanted.empty() ? detail::make_new_sweep_folder() : wanted).lexically_normal();
-  lock_ = Descriptor{::open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)};
-  if (!lock_) throw file_error(Errc::storage, "cannot write", path_ / ".lock");
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  lock_ = File::open_to_append(path_ / ".lock", Errc::storage);
+  if (::flock(lock_->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw Error{Errc::config, "a sweep runs in " + path_.string() + " already; choose another --sweep-dir"};
   for (const auto& job : jobs) {
     const auto overrides = path(job) / "overrides.yaml";
@@ -142,17 +139,14 @@ inline std::optional<JobStatus> SweepFolder::status(const SweepJob& job) const {
   return is_status ? std::optional{status} : std::nullopt;
 }
 
-inline Descriptor SweepFolder::begin(const SweepJob& job) const {
+inline File SweepFolder::begin(const SweepJob& job) const {
   const auto folder = path(job);
+  make_subfolder(folder);
   std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) throw Error{Errc::storage, "cannot make " + folder.string() + ": " + failure.message()};
   std::filesystem::remove(folder / "status", failure);
   if (failure) throw Error{Errc::storage, "cannot remove " + (folder / "status").string() + ": " + failure.message()};
   write_file_atomic(folder / "overrides.yaml", overrides_text(job.for_the_record()));
-  Descriptor log{::open((folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
-  if (!log) throw file_error(Errc::storage, "cannot write", folder / "log");
-  return log;
+  return File::open_to_append(folder / "log", Errc::storage);
 }
 
 inline void SweepFolder::end(const SweepJob& job, const JobStatus& status) const {

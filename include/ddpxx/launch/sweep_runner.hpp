@@ -130,8 +130,8 @@ inline void SweepRunner::start(std::size_t index) {
                    .arguments = command_.words,
                    .environment = {},
                    .input = nothing.get(),
-                   .output = log.get(),
-                   .error = log.get()};
+                   .output = log.descriptor(),
+                   .error = log.descriptor()};
   start.arguments.insert(start.arguments.end(), job.arguments.begin(), job.arguments.end());
   const std::string variable = kRunFolderVariable;
   for (auto& entry : detail::own_environment())

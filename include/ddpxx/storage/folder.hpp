@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <fcntl.h>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -19,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
@@ -36,6 +35,7 @@ class Folder final : public Storage {
 
   void prepare() override {
     make_folder(path_);
+    warn_of_strangers();
     const auto probe = path_ / (".probe-" + std::to_string(::getpid()));
     std::error_code ignored;
     std::filesystem::remove(probe, ignored);
@@ -47,10 +47,9 @@ class Folder final : public Storage {
   /// By a lock on `.owner`, which the system gives free when its holder ends, however it ends.
   bool claim(const std::string& owner) override {
     const auto path = path_ / ".owner";
-    owner_ = Descriptor{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)};
-    if (!owner_) throw file_error(Errc::storage, "cannot open", path);
+    owner_ = File::open_to_append(path, Errc::storage);
     // One that was killed may still be ending.
-    for (int tries = 0; ::flock(owner_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+    for (int tries = 0; ::flock(owner_->descriptor(), LOCK_EX | LOCK_NB) != 0; ++tries) {
       if (errno != EWOULDBLOCK) return false;  // a file system without locks
       if (tries == kTriesToClaim)
         throw Error{Errc::storage, path_.string() + " is in use by " +
@@ -58,22 +57,21 @@ class Folder final : public Storage {
                                        ": wait for it to end, or choose another place"};
       std::this_thread::sleep_for(std::chrono::milliseconds{100});
     }
-    const auto text = owner + '\n';
-    if (::ftruncate(owner_.get(), 0) != 0 || ::pwrite(owner_.get(), text.data(), text.size(), 0) < 0)
-      throw file_error(Errc::storage, "cannot write", path);
+    if (::ftruncate(owner_->descriptor(), 0) != 0) throw file_error(Errc::storage, "cannot write", path);
+    owner_->write(bytes_of(owner + '\n'));
     sweep();
     return true;
   }
 
   void write(const std::string& name, std::span<const Bytes> parts) override {
     const auto path = path_of(name);
-    make_folder(path.parent_path());
+    make_folder_for(path);
     write_file_atomic(path, parts);
   }
 
   bool create(const std::string& name, Bytes content) override {
     const auto path = path_of(name);
-    make_folder(path.parent_path());
+    make_folder_for(path);
     const bool made = create_file_atomic(path, content);
     // Of a folder that a killed writer had made nobody knows whether it would last.
     if (path.parent_path() != path_) detail::sync_folder(path.parent_path().parent_path(), path);
@@ -189,8 +187,30 @@ class Folder final : public Storage {
     detail::sync_folder(above, folder);
   }
 
+  /// Makes the folders of an object. The folder of this storage may be a symbolic link, those below it may not.
+  void make_folder_for(const std::filesystem::path& object) const {
+    const auto folder = object.parent_path();
+    if (folder == path_) return make_folder(folder);
+    make_folder_for(folder);
+    if (make_subfolder(folder)) detail::sync_folder(folder.parent_path(), folder);
+  }
+
+  /// Other users who may write to the folder can replace and remove its files.
+  void warn_of_strangers() const {
+    struct ::stat folder {};
+    if (::stat(path_.c_str(), &folder) != 0 || (folder.st_mode & S_IWOTH) == 0) return;
+    const bool is_of_stranger = folder.st_uid != ::geteuid() && folder.st_uid != 0;
+    if ((folder.st_mode & S_ISVTX) == 0)
+      Log{0}.warn("every user of this machine may replace and remove the files in " + path_.string() +
+                  ": take the right to write from others (chmod o-w), or choose another folder");
+    else if (is_of_stranger)
+      Log{0}.warn(path_.string() +
+                  " belongs to another user, who may replace and remove its files, and all users may "
+                  "write to it: choose a folder of your own");
+  }
+
   std::filesystem::path path_;
-  Descriptor owner_;
+  std::optional<File> owner_;
 };
 
 }  // namespace ddpxx
