@@ -257,5 +257,49 @@ TEST(MetricsFile, DropsRowsInsteadOfWaitingForAReaderThatHasStopped) {
   EXPECT_NE(warnings.str().find("training goes on without these rows"), std::string::npos) << warnings.str();
 }
 
+TEST(MetricsFile, IsNotMadeThroughALinkToNowhere) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("victim", folder / "m.jsonl");
+  try {
+    const MetricsFile metrics{folder / "m.jsonl"};
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_NE(std::string{error.what()}.find("a symbolic link to a file that is not there"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "victim"));
+}
+
+TEST(MetricsFile, IsMadeAnewWithOneWarningWhereItWasRemovedOrMovedInMidRun) {
+  const TemporaryFolder folder;
+  const auto path = folder / "runs/m.jsonl";
+  std::ostringstream warnings;
+  MetricsFile metrics{path, Log{0, warnings}};
+  write_steps(metrics, 1, 2);
+  std::filesystem::rename(path, folder / "moved.jsonl");
+  write_steps(metrics, 3, 4);
+  EXPECT_EQ(steps_of(folder / "moved.jsonl"), (Steps{1, 2}));
+  EXPECT_EQ(steps_of(path), (Steps{3, 4}));
+  std::filesystem::remove_all(folder / "runs");
+  write_steps(metrics, 5, 6);
+  EXPECT_EQ(steps_of(path), (Steps{5, 6}));
+  EXPECT_NE(warnings.str().find("m.jsonl was removed or replaced while the run goes on"), std::string::npos)
+      << warnings.str();
+  EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "one line";
+}
+
+TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  std::ostringstream warnings;
+  MetricsFile metrics{path, Log{0, warnings}};
+  write_steps(metrics, 1, 1);
+  std::filesystem::rename(folder.file("notes", "notes\n"), path);
+  write_steps(metrics, 2, 3);
+  EXPECT_EQ(lines_of(path), std::vector<std::string>{"notes"});
+  EXPECT_NE(warnings.str().find("is no metrics file and is left as it is"), std::string::npos) << warnings.str();
+}
+
 }  // namespace
 }  // namespace ddpxx

@@ -31,7 +31,8 @@ namespace ddpxx {
 /// Appends rows; each row is one write of one whole line, so that a kill leaves at most a cut last line. Each row
 /// starts with `step`; rows of evaluations and snapshots have no `loss`. A number that is not finite is written as
 /// null. A row that cannot be written later on, for a full disk say, is lost with one warning: training goes on.
-/// A file holds the rows of one run: those of an earlier one are moved to another file and never removed.
+/// A file holds the rows of one run: those of an earlier one are moved to another file and never removed. A file that
+/// was removed or replaced while the run goes on is made anew for the next row, with one warning.
 class MetricsFile {
  public:
   /// Opens the file, and makes it and its folders where they are missing. What it holds stays until the run begins.
@@ -86,14 +87,27 @@ class MetricsFile {
   }
 
  private:
-  static Descriptor open(const std::filesystem::path& path, int flags) {
+  /// A link to a device or a pipe, such as /dev/stdout, is followed; a file is opened by its own path, and not made
+  /// through a link that another user may have put there.
+  static Descriptor open(const std::filesystem::path& path) {
+    std::error_code failure;
+    const auto status = std::filesystem::status(path, failure);
+    const bool is_other = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
     // Without O_NONBLOCK this would wait for a reader of a FIFO, and so would a write for a reader that has stopped.
-    return Descriptor{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0666)};
+    return Descriptor{::open(
+        path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | (is_other ? 0 : O_NOFOLLOW), 0666)};
   }
   bool is_regular() const {
     struct stat status {};
     return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
   }
+  bool is_in_place() const {
+    struct stat mine {
+    }, there{};
+    return ::fstat(file_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+           mine.st_ino == there.st_ino;
+  }
+  void make_anew();
   void append(const JsonRow& row);
 
   std::filesystem::path path_;
@@ -101,6 +115,7 @@ class MetricsFile {
   Descriptor file_;
   bool positioned_ = false;
   bool warned_ = false;
+  bool warned_of_loss_ = false;
 };
 
 namespace detail {
@@ -135,13 +150,18 @@ inline bool may_be_metrics(const std::filesystem::path& path) {
 inline MetricsFile::MetricsFile(std::filesystem::path path, Log log) : path_{std::move(path)}, log_{log} {
   std::error_code failure;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);
-  file_ = open(path_, 0);
+  // What is replaced later is the file, not a link to it.
+  if (std::filesystem::is_regular_file(path_, failure)) path_ = std::filesystem::canonical(path_);
+  file_ = open(path_);
+  if (!file_ && errno == ELOOP)
+    throw Error{Errc::config, "cannot open the metrics file " + path_.string() +
+                                  ": it is a symbolic link to a file that is not there; remove the link"};
   if (!file_ && errno == ENXIO)
     throw Error{Errc::config, "cannot open the metrics file " + path_.string() +
                                   ": it is a FIFO that no program reads; start the reader first, or name a file"};
   if (!file_) throw file_error(Errc::config, "cannot open the metrics file", path_);
   if (!is_regular()) return;
-  path_ = std::filesystem::canonical(path_);  // what is replaced later is the file, not a link to it
+  path_ = std::filesystem::canonical(path_);  // the working folder may change
   if (!detail::may_be_metrics(path_))
     throw Error{Errc::config, path_.string() +
                                   " is no metrics file: it does not begin with a row of metrics, and is left as it is; "
@@ -156,7 +176,7 @@ inline void MetricsFile::start_anew() {
   for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
     other.replace_filename(path_.stem().string() + '.' + std::to_string(number) + path_.extension().string());
   std::filesystem::rename(path_, other, failure);
-  if (!failure) file_ = open(path_, 0);
+  if (!failure) file_ = open(path_);
   if (failure || !file_) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
   log_.info("the rows of an earlier run in " + path_.string() + " are now in " + other.string());
 }
@@ -179,12 +199,30 @@ inline void MetricsFile::resume_at(std::int64_t step) {
     if (rows.bad()) throw file_error(Errc::storage, "cannot read", path_);
     pass_on(1);
   });
-  file_ = open(path_, 0);
+  file_ = open(path_);
   if (!file_) throw file_error(Errc::storage, "cannot open the metrics file", path_);
+}
+
+/// Somebody has removed the file, or put another one in its place.
+inline void MetricsFile::make_anew() {
+  std::error_code failure;
+  std::filesystem::create_directories(path_.parent_path(), failure);
+  auto file = open(path_);
+  std::string hindrance;
+  if (!file)
+    hindrance = file_error(Errc::storage, "cannot open", path_).what();
+  else if (!detail::may_be_metrics(path_))
+    hindrance = "what lies there now is no metrics file and is left as it is";
+  else
+    file_ = std::move(file);
+  if (!std::exchange(warned_of_loss_, true))
+    log_.warn(path_.string() + " was removed or replaced while the run goes on; " +
+              (hindrance.empty() ? "from now on the rows go to a new file" : "the rows are lost: " + hindrance));
 }
 
 inline void MetricsFile::append(const JsonRow& row) {
   if (!positioned_) start_anew();
+  if (is_regular() && !is_in_place()) make_anew();
   const std::string line = row.line();
   ssize_t size = 0;
   do size = ::write(file_.get(), line.data(), line.size());
