@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -86,6 +87,24 @@ concept OffersStepInBackward = requires(S s, StepSegment step) { s.step_in_backw
 /// Whether a trainer is to leave the steps to `S`.
 template <class S>
 inline constexpr bool steps_in_backward = requires { requires S::kStepsInBackward; };
+
+/// Optional: `static void check(const Config&)`, which throws what the strategy refuses. A trainer calls it before it
+/// sends anything.
+template <class S>
+concept ChecksItsConfig = requires(const typename S::Config& config) { S::check(config); };
+/// Optional: `void ranks_drift() const`, which does nothing, of a strategy after whose steps the ranks hold different
+/// parameters. Snapshots then hold those of rank 0; without it they take parts of the model from each rank.
+template <class S>
+concept RanksDrift = requires(const S& s) { s.ranks_drift(); };
+/// Optional: `void resume_at(std::int64_t step)`, of a strategy that counts steps. It goes on as after that step.
+template <class S>
+concept ResumesAtStep = requires(S s, std::int64_t step) { s.resume_at(step); };
+/// Optional: `std::uint32_t take_call_hash()`, a number for the layers that this rank has called since the last time.
+/// A trainer compares it over the ranks, which must call the same layers in the same order.
+template <class S>
+concept HashesCalls = requires(S s) {
+  { s.take_call_hash() } -> std::convertible_to<std::uint32_t>;
+};
 
 /// A strategy is built from its own config and a group; it is handed the flat model, never a list of tensors.
 template <class S>

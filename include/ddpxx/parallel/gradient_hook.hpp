@@ -36,7 +36,8 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
 /// bucket order on every rank, so it may communicate again: when backward is over, but under StepInBackward while it
 /// runs, for a bucket as soon as the next one has been started, and only for the last when backward is over. `attach`,
 /// to learn what lies in the buckets. `scale`, what gradients are multiplied by instead of 1/W. `finish_step`, after
-/// the optimizer's step. `resume_at(step)`, where it counts steps.
+/// the optimizer's step. `resume_at(step)`, where it counts steps. `static constexpr bool kRanksDrift = true`, where
+/// the ranks' parameters differ after some steps: snapshots then hold those of rank 0.
 ///
 /// Only DDP takes a hook, as a template argument: the other strategies reduce-scatter, or send nothing.
 /// What a hook remembers is in no snapshot: after a resume it begins anew, but for the count of steps that it is told.

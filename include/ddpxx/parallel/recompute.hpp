@@ -116,7 +116,7 @@ class Recompute {
   }
   /// What the strategy refuses, for whoever asks before there is a group.
   static void check(const Config& config)
-    requires requires { Strategy::check(config.strategy); }
+    requires ChecksItsConfig<Strategy>
   {
     Strategy::check(config.strategy);
   }
@@ -126,15 +126,15 @@ class Recompute {
     Strategy::check_step_in_backward(config.strategy);
   }
   void ranks_drift() const
-    requires requires(const Strategy& s) { s.ranks_drift(); }
+    requires RanksDrift<Strategy>
   {}
   void resume_at(std::int64_t step)
-    requires requires(Strategy& s) { s.resume_at(step); }
+    requires ResumesAtStep<Strategy>
   {
     strategy_.resume_at(step);
   }
   auto take_call_hash()
-    requires requires(Strategy& s) { s.take_call_hash(); }
+    requires HashesCalls<Strategy>
   {
     return strategy_.take_call_hash();
   }

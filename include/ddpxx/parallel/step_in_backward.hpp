@@ -39,7 +39,7 @@ class StepInBackward : public Strategy {
 
   /// What the strategy refuses then, for whoever asks before there is a group.
   static void check(const Config& config) {
-    if constexpr (requires { Strategy::check(config); }) Strategy::check(config);
+    if constexpr (ChecksItsConfig<Strategy>) Strategy::check(config);
     if constexpr (requires { Strategy::check_step_in_backward(config); }) Strategy::check_step_in_backward(config);
   }
 
