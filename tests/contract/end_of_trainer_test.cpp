@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/no_hook.hpp>
 #include <ddpxx/parallel/hooks/post_local_sgd.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
@@ -134,11 +136,11 @@ class EndOfTrainer : public testing::Test {
   static constexpr bool kAlone = std::is_same_v<S, SingleDevice> || std::is_same_v<S, DataParallel>;
   static constexpr int kRanks = kAlone ? 1 : 2;
   /// Between averages the ranks have different models, as they should.
-  static constexpr bool kDrifts = std::is_same_v<S, DDPWith<PostLocalSGD>>;
+  static constexpr bool kDrifts = RanksDrift<S>;
   static constexpr bool kSharded = requires(S& strategy) { strategy.take_call_hash(); };
 };
 using Strategies = testing::Types<SingleDevice, DataParallel, DDP, ZeRO1, ZeRO2, FSDP, HSDP, Recompute<FSDP>,
-                                  StepInBackward<ZeRO1>, StepInBackward<FSDP>, DDPWith<PostLocalSGD>>;
+                                  StepInBackward<ZeRO1>, StepInBackward<FSDP>, DDPWith<PostLocalSGD>, DDPWith<NoSync>>;
 TYPED_TEST_SUITE(EndOfTrainer, Strategies);
 
 TYPED_TEST(EndOfTrainer, AfterFitEveryRankHasTheModelOfTheSnapshot) {
@@ -296,6 +298,78 @@ TEST(EndOfShards, MayLeaveTheModelInShards) {
       Train<FSDP>{group, model, std::make_shared<const Rows>(), config}.fit();
     }
     expect_sentences(model, group);
+  });
+}
+
+/// The values of those parameters that can be read now; every other one says that it cannot.
+Values readable_of(const torch::nn::Module& model) {
+  Values values;
+  for (const auto& item : model.named_parameters()) {
+    const at::Tensor parameter = item.value().detach();
+    try {
+      values.emplace(item.key(), parameter.clone());
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("parameter \"" + item.key() +
+                                          "\" has no values on this rank between the calls of its layer"));
+    }
+  }
+  return values;
+}
+
+TYPED_TEST(EndOfTrainer, BetweenStepsAParameterIsTrueOrSaysThatItIsNot) {
+  spawn_ranks(this->kRanks, [&](Group& group) {
+    const auto model = make_model();
+    Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
+    for (int step = 0; step < 3; ++step) {
+      const auto readable = readable_of(*model);
+      std::stringstream file;
+      if (this->kSharded) {
+        EXPECT_TRUE(readable.empty());
+        PlainCall plain;
+        LayerRunner run{plain};
+        const std::vector<std::int64_t> rows{0, 1};
+        EXPECT_THROW(static_cast<void>(model->forward(run, Rows{}.batch(rows))), c10::Error);
+        EXPECT_THROW(model->out.detach().zero_(), c10::Error);
+        EXPECT_THROW(static_cast<void>(model->clone()), c10::Error);
+        EXPECT_ANY_THROW(torch::save(model, file)) << "a file without weights";
+      }
+      [[maybe_unused]] const auto whole = trainer.strategy().gathered();
+      const auto values = values_of(*model);
+      for (const auto& [name, tensor] : readable) EXPECT_TRUE(at::equal(tensor, values.at(name))) << name;
+      trainer.step();
+    }
+  });
+}
+
+/// A recurrent layer keeps a list of its parameters, which it hands to LibTorch as it is.
+struct Recurrent : torch::nn::LSTMImpl, Layer {
+  Recurrent() : LSTMImpl{torch::nn::LSTMOptions{kWidth, kWidth}.batch_first(true)} {}
+};
+struct RecurrentNetwork : torch::nn::Module {
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    const auto [outputs, state] = run(*layer, batch.inputs.unsqueeze(1));
+    return {(outputs.sum({1, 2}) - batch.targets).square().sum()};
+  }
+  std::shared_ptr<Recurrent> layer = register_module("layer", std::make_shared<Recurrent>());
+};
+
+TEST(BesideTheRunner, ALayerInShardsNamesItsParameter) {
+  spawn_ranks(2, [](Group& group) {
+    at::manual_seed(3);
+    const auto model = std::make_shared<RecurrentNetwork>();
+    Trainer<RecurrentNetwork, Rows, AdamW, Float32, FSDP> trainer{group, model, std::make_shared<const Rows>(), {}};
+    trainer.step();
+    try {
+      model->layer->forward(at::ones({2, 1, kWidth}));
+      ADD_FAILURE() << "no error";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("parameter \"layer.bias_ih_l0\" has no values on this rank"));
+      EXPECT_THAT(error.what(), HasSubstr("call the layer as run(layer, x)"));
+    }
+    trainer.step();
+    trainer.finish();
+    EXPECT_TRUE(std::get<0>(model->layer->forward(at::ones({2, 1, kWidth}))).isfinite().all().item<bool>());
   });
 }
 

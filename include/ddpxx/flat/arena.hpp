@@ -14,8 +14,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/Storage.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/hollow_storage.hpp>
 
 namespace ddpxx {
 
@@ -40,6 +42,7 @@ struct ArenaEntry {
   int group = 0;
   std::size_t segment = 0;
   std::vector<std::int64_t> shape = {};
+  c10::Storage hollow = {};  ///< The parameter's storage while it is hidden.
 };
 
 /// A part of an arena with a memory of its own: parameters of one format, cut into equal pieces, one a rank.
@@ -160,12 +163,36 @@ class Arena {
         piece_of(segment.values).copy_(segment.master);
   }
 
+  /// Takes the values of a segment's parameters from whoever uses the model, while these are not up to date or have no
+  /// memory: what reads or writes one of the parameters then throws a c10::Error that names it. Views that were made of
+  /// the parameters before keep the values.
+  void hide(const Segment& segment) {
+    for (auto i = segment.first; i < segment.last; ++i) {
+      auto& entry = entries_[i];
+      if (!entry.hollow)
+        entry.hollow =
+            hollow_storage(segment.values.nbytes(), segment.values.device(),
+                           "parameter \"" + entry.name +
+                               "\" has no values on this rank between the calls of its layer: call the layer as "
+                               "run(layer, x), or read the parameter while you hold what gathered() of the trainer's "
+                               "strategy returns, or after Trainer::finish()");
+      entry.parameter.unsafeGetTensorImpl()->set_storage_keep_dtype(entry.hollow);
+    }
+  }
+  /// The parameters have their values again.
+  void show(const Segment& segment) const {
+    for (auto i = segment.first; i < segment.last; ++i)
+      entries_[i].parameter.unsafeGetTensorImpl()->set_storage_keep_dtype(segment.values.storage());
+  }
+
   /// False once a parameter's data lies elsewhere or has another shape: loading or converting a module does that
   /// silently.
   bool owns(std::size_t i) const {
     const auto& entry = entries_[i];
     const auto& segment = segments_[entry.segment];
-    return entry.parameter.storage().is_alias_of(segment.values.storage()) &&
+    const auto* storage = entry.parameter.storage().unsafeGetStorageImpl();
+    return (storage == segment.values.storage().unsafeGetStorageImpl() ||
+            storage == entry.hollow.unsafeGetStorageImpl()) &&
            entry.parameter.storage_offset() == entry.offset - segment.begin &&
            entry.parameter.sizes() == at::IntArrayRef{entry.shape} && entry.parameter.is_contiguous();
   }

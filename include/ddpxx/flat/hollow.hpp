@@ -6,11 +6,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/StorageImpl.h>
 #include <c10/util/Exception.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/hollow_storage.hpp>
 
 namespace ddpxx {
 
@@ -39,12 +38,10 @@ inline void make_hollow(const Arena& arena, const Segment& segment) {
   const c10::NoGradGuard no_grad;
   for (auto i = segment.first; i < segment.last; ++i) {
     const auto& entry = arena[i];
-    auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), entry.parameter.nbytes(),
-                                                         at::DataPtr{nullptr, entry.parameter.device()},
-                                                         /*allocator=*/nullptr, /*resizable=*/false);
+    const auto storage =
+        hollow_storage(entry.parameter.nbytes(), entry.parameter.device(), hollow_sentence(entry.name));
     auto hollow = at::empty({0}, entry.parameter.options().requires_grad(false));
-    hollow.set_(c10::Storage{storage}, 0, entry.shape);
-    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(hollow_sentence(entry.name));
+    hollow.set_(storage, 0, entry.shape);
     at::Tensor{entry.parameter}.set_data(hollow);
   }
 }

@@ -59,7 +59,7 @@ class FSDP {
         if (segment.values.storage().nbytes() > 0 && !unit.pending()) continue;
         try {
           if (arena->pieces() == 1)
-            restore(segment);
+            restore(*arena, segment);
           else
             make_hollow(*arena, segment);
         } catch (...) {  // no memory: the parameters' storage is empty then
@@ -254,10 +254,11 @@ class FSDP {
   };
 
   /// Fills a segment's values from this rank's piece, which is all of it.
-  void restore(const Segment& segment) {
+  void restore(const Arena& arena, const Segment& segment) {
     const c10::NoGradGuard no_grad;
     pool_.lend(segment.values);
     segment.values.copy_(segment.master);
+    arena.show(segment);
   }
 
   void make_small_group() {

@@ -19,9 +19,9 @@
 
 namespace ddpxx {
 
-/// Parameters whose memory exists only while they are used. At rest each rank holds its pieces; `gather` makes them
-/// whole, `release` frees them. The storage stays the same object all its life, so that tensors which backward has
-/// saved, and views of them, are good again after the next gather.
+/// Parameters whose memory exists only while they are used. At rest each rank holds its pieces, and the parameters are
+/// hidden; `gather` makes them whole, `release` frees them. The storage stays the same object all its life, so that
+/// tensors which backward has saved, and views of them, are good again after the next gather.
 /// Ranks   Gathers are collective.
 class FSDPUnit {
  public:
@@ -30,11 +30,12 @@ class FSDPUnit {
 
   FSDPUnit(const Group& group, BufferPool& pool) : group_{&group}, pool_{&pool} {}
 
-  /// Takes a segment over; its values are hollow from now on, until gathered.
+  /// Takes a segment over, which stays where it is; its values are hollow from now on, until gathered.
   void add(Arena& arena, std::size_t segment, Gradients gradients) {
-    auto& added = arena.segments()[segment];
+    const auto& added = arena.segments()[segment];
+    arena.hide(added);
     BufferPool::release(added.values);
-    segments_.push_back(&added);
+    segments_.push_back({&arena, &added});
     if (gradients == Gradients::none) return;
     for (auto i = added.first; i < added.last; ++i) trainable_.push_back(arena[i].parameter);
   }
@@ -52,7 +53,7 @@ class FSDPUnit {
     if (whole_ || !pending_.empty()) return;
     const c10::NoGradGuard no_grad;
     for (std::size_t i = 0; i < segments_.size(); ++i) {
-      const auto& segment = *segments_[i];
+      const auto& segment = *segments_[i].segment;
       pool_->lend(segment.values);
       if (small_pieces_.empty())
         pending_.push_back(start_all_gather(segment.values, segment.master.to(segment.values.options()), *group_));
@@ -65,19 +66,23 @@ class FSDPUnit {
     start_gather();
     for (auto& pending : pending_) pending.wait();
     pending_.clear();
+    for (const auto& [arena, segment] : segments_) arena->show(*segment);
     whole_ = true;
   }
 
   void release() {
     if (!pending_.empty()) gather();  // bytes are still on their way into this memory
     if (!whole_) return;
-    for (const auto* segment : segments_) pool_->take_back(segment->values);
+    for (const auto& [arena, segment] : segments_) {
+      arena->hide(*segment);
+      pool_->take_back(segment->values);
+    }
     whole_ = false;
   }
   /// After forward: releases, but keeps what the small group needs to gather again.
   void release_after_forward() {
     if (small_group_ != nullptr && whole_ && small_pieces_.empty())
-      for (const auto* segment : segments_) {
+      for (const auto& [arena, segment] : segments_) {
         const auto size = segment->size() / small_group_->size();
         auto piece = pool_->tensor(size, segment->values.options());
         piece.copy_(segment->values.narrow(0, size * small_group_->rank(), size));
@@ -121,9 +126,14 @@ class FSDPUnit {
     std::shared_ptr<OnGradients> receive_;
   };
 
+  struct Held {
+    Arena* arena;
+    const Segment* segment;
+  };
+
   const Group* group_;
   BufferPool* pool_;
-  std::vector<Segment*> segments_;
+  std::vector<Held> segments_;
   std::vector<at::Tensor> trainable_;
   std::shared_ptr<OnGradients> receive_;
   std::vector<Pending> pending_;

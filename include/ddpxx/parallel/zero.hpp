@@ -55,7 +55,7 @@ class ZeRO {
         continue;
       }
       try {
-        gathers_[i].wait();
+        wait_for(i);
       } catch (...) {
         lose(i);
       }
@@ -84,7 +84,7 @@ class ZeRO {
                              config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
     if (step_)
       stepped_.emplace(trainable_, [this](std::size_t segment) {
-        gathers_[segment].wait();  // a layer that was not called has not waited
+        wait_for(segment);  // a layer that was not called has not waited
         step_(segment);
       });
     find_segments_of_layers(model);
@@ -117,7 +117,7 @@ class ZeRO {
   decltype(auto) around(Layers layers, Next&& next, Args&&... args) {
     for (const auto* layer : layers)
       if (const auto found = segments_of_.find(layer); found != segments_of_.end())
-        for (const auto segment : found->second) gathers_[segment].wait();
+        for (const auto segment : found->second) wait_for(segment);
     return std::forward<Next>(next)(std::forward<Args>(args)...);
   }
   auto runner() { return LayerRunner{*this}; }
@@ -125,7 +125,7 @@ class ZeRO {
   at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
     auto run = runner();
     if constexpr (requires { model.forward(run, batch); })
-      for (const auto segment : segments_of_[nullptr]) gathers_[segment].wait();
+      for (const auto segment : segments_of_[nullptr]) wait_for(segment);
     else
       settle();
     return compute(model, run, batch);
@@ -149,13 +149,15 @@ class ZeRO {
     }
   }
 
-  /// Starts to give every rank what the others have stepped; those that forward needs first go first.
+  /// Starts to give every rank what the others have stepped; those that forward needs first go first. Until they have
+  /// arrived the parameters are hidden: they hold values of this step and of the last one.
   void finish_step() {
     const c10::NoGradGuard no_grad;
     trainable_.publish_masters();
     for (auto i = trainable_.segments().size(); i-- > 0;) {
-      const auto& values = trainable_.segments()[i].values;
-      gathers_[i] = start_all_gather(values, trainable_.piece_of(values), *group_);
+      const auto& segment = trainable_.segments()[i];
+      gathers_[i] = start_all_gather(segment.values, trainable_.piece_of(segment.values), *group_);
+      if (gathers_[i].under_way()) trainable_.hide(segment);
     }
   }
 
@@ -171,10 +173,16 @@ class ZeRO {
   void make_whole() { settle(); }
   /// Waits until the parameters that the last step has sent are there.
   void settle() {
-    for (auto& gather : gathers_) gather.wait();
+    for (std::size_t i = 0; i < gathers_.size(); ++i) wait_for(i);
   }
 
  private:
+  void wait_for(std::size_t segment) {
+    if (!gathers_[segment].under_way()) return;
+    gathers_[segment].wait();
+    trainable_.show(trainable_.segments()[segment]);
+  }
+
   /// The values of a segment cannot be had any more.
   void lose(std::size_t segment) noexcept {
     try {
