@@ -52,13 +52,13 @@ void check_precision(PrecisionName precision, at::Device device) {
   if (precision == PrecisionName::bf16_params) ddpxx::LowPrecision<>::check(device);
 }
 
-/// Rank 0 decides for all: nodes may differ in size.
+/// Rank 0 decides for all: nodes may differ in size. A rank with a size of its own takes part, so that the trainer can
+/// say that the ranks differ.
 void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpxx::Group& group) {
-  if (strategy.shard_size > 0) return;
   auto size = at::full({1}, ddpxx::shard_size_for(place.local_world_size.value, group.size()), at::kLong);
   size = size.to(group.device());
   ddpxx::broadcast(size, group);
-  strategy.shard_size = size.item<std::int64_t>();
+  if (strategy.shard_size == 0) strategy.shard_size = size.item<std::int64_t>();
 }
 
 /// What an evaluation reads is a run's own: its snapshots and metrics stay as they are.

@@ -373,5 +373,45 @@ TEST(BesideTheRunner, ALayerInShardsNamesItsParameter) {
   });
 }
 
+/// What a rank says that makes a trainer of these types and settings beside others that do not.
+template <class S, class O = AdamW>
+std::string refusal(Group& group, const typename S::Config& strategy = {}, double learning_rate = 1e-2) {
+  using Made = Trainer<Network, Rows, O, Float32, S>;
+  typename Made::Config config;
+  config.batch_size = 4;
+  config.optimizer.learning_rate = learning_rate;
+  config.strategy = strategy;
+  try {
+    const Made trainer{group, make_model(), std::make_shared<const Rows>(), config};
+    return "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::peer);
+    return error.what();
+  }
+}
+
+/// None of these starts a collective that the others do not: without a comparison before it they would wait, or end by
+/// an exception of the backend.
+TEST(RanksThatDiffer, AreToldByNameHoweverTheyWereSet) {
+  spawn_ranks(2, [](Group& group) {
+    const bool first = group.rank() == 0;
+    const auto expect = [&](const std::string& refused, const char* sentence) {
+      EXPECT_EQ(refused, std::string{"the ranks were started with different settings:\n  "} + sentence +
+                             "\nstart all of them with one configuration and one text");
+    };
+    expect(first ? refusal<DDP>(group) : refusal<FSDP>(group), "strategy: DDP on rank 0, FSDP on rank 1");
+    expect(first ? refusal<ZeRO1>(group) : refusal<ZeRO2>(group),
+           "strategy: ZeRO<ZeROStage::optimizer> on rank 0, ZeRO<ZeROStage::gradients> on rank 1");
+    expect(first ? refusal<HSDP>(group, {.shard_size = 1}) : refusal<HSDP>(group),
+           "strategy.shard_size: 1 on rank 0, 0 on rank 1");
+    expect(refusal<FSDP>(group, {.reshard_after_forward = first ? "true" : "false"}),
+           "strategy.reshard_after_forward: \"true\" on rank 0, \"false\" on rank 1");
+    expect(refusal<Recompute<FSDP>>(
+               group, {.recompute = {.policy = first ? RecomputeConfig::Policy::all : RecomputeConfig::Policy::none}}),
+           "strategy.recompute.policy: \"all\" on rank 0, \"none\" on rank 1");
+    expect(refusal<DDP>(group, {}, first ? 0.1 : 0.2), "optimizer.learning_rate: 0.1 on rank 0, 0.2 on rank 1");
+  });
+}
+
 }  // namespace
 }  // namespace ddpxx

@@ -38,6 +38,23 @@ TEST(Fault13, RanksWithOtherSettingsAreNamedWithTheirValues) {
   });
 }
 
+TEST(Fault13, APartThatDiffersIsNamedAsAWhole) {
+  spawn_ranks(2, [](Group& group) {
+    Settings settings{{"strategy", group.rank() == 0 ? "DDP" : "FSDP"}, {"strategies", std::to_string(group.rank())}};
+    settings.push_back({group.rank() == 0 ? "strategy.bucket_bytes" : "strategy.unit.bytes", "1MiB"});
+    try {
+      check_same_run(settings, group);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "the ranks were started with different settings:"
+                   "\n  strategy: DDP on rank 0, FSDP on rank 1"
+                   "\n  strategies: 0 on rank 0, 1 on rank 1"
+                   "\nstart all of them with one configuration and one text");
+    }
+  });
+}
+
 TEST(Fault13, TheVersionsAreCompared) {
   const auto text = detail::versions_text();
   EXPECT_NE(text.find(" on LibTorch 2."), std::string::npos) << text;

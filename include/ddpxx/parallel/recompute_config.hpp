@@ -1,8 +1,11 @@
 // ddpxx/parallel/recompute_config.hpp — which layers are run again in backward.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
+
+#include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {
 
@@ -14,5 +17,11 @@ struct RecomputeConfig {
   std::size_t count = 1;                               ///< The k of every, the n of segments; at least 1.
   std::function<bool(std::size_t layer)> chosen = {};  ///< If given: which layers, counted from 0.
 };
+
+constexpr auto enum_names(RecomputeConfig::Policy) {
+  using enum RecomputeConfig::Policy;
+  return std::array{Named{none, "none"}, Named{all, "all"}, Named{every, "every"}, Named{segments, "segments"},
+                    Named{selective, "selective"}};
+}
 
 }  // namespace ddpxx

@@ -21,7 +21,8 @@ namespace ddpxx {
 /// Compares the settings by which ranks must act alike, and the versions they are built with; one that differs would
 /// leave some waiting for the others.
 /// Ranks   Collective; every rank comes to the same verdict.
-/// Errors  `peer` naming each setting that differs, with its values and the ranks that have them.
+/// Errors  `peer` naming each setting that differs, with its values and the ranks that have them. Where ranks differ in
+///         a part such as `strategy`, the settings below it are not named one by one.
 inline void check_same_run(const Settings& settings, const Group& group);
 
 namespace detail {
@@ -70,10 +71,19 @@ inline void check_same_run(const Settings& settings, const Group& group) {
       seen = seen == "nothing" || seen == value ? value : seen + " and " + value;  // a path may be met twice
     }
   }
+  const auto differs = [&](const std::string& path) {
+    const auto found = values.find(path);
+    return found != values.end() &&
+           std::ranges::any_of(found->second, [&](const auto& value) { return value != found->second.front(); });
+  };
+  const auto lies_in_another = [&](const std::string& path) {
+    for (auto dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1))
+      if (differs(path.substr(0, dot))) return true;
+    return false;
+  };
   std::string differences;
   for (const auto& path : paths)
-    if (const auto& each = values[path]; each != std::vector<std::string>(all.size(), each.front()))
-      differences += "\n  " + path + ": " + detail::by_value(each);
+    if (differs(path) && !lies_in_another(path)) differences += "\n  " + path + ": " + detail::by_value(values[path]);
   if (!differences.empty())
     throw Error{Errc::peer, "the ranks were started with different settings:" + differences +
                                 "\nstart all of them with one configuration and one text"};

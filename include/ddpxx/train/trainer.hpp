@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -25,6 +26,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/config/check_config.hpp>
+#include <ddpxx/config/part_settings.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
@@ -63,8 +65,11 @@ namespace ddpxx {
 ///     Trainer<GPT, CharDataset, AdamW, Float32, DDP> trainer{group, std::make_shared<GPT>(...), dataset, config};
 ///     trainer.fit();
 ///
+/// A trainer draws the random numbers of the process: its constructor seeds LibTorch's default generators, with
+/// `training.seed` and the rank.
 /// Ranks   Collective: every rank makes one, of the same configuration, and calls fit().
-/// Errors  those of its parts; `data` for a dataset smaller than the world; `numerics` when loss or gradient norm is no
+/// Errors  those of its parts; `peer` naming the settings in which the ranks differ; `data` for a dataset smaller than
+/// the world; `numerics` when loss or gradient norm is no
 ///         number any more.
 template <class Model, class Dataset, class Optimizer, class Precision, class Strategy>
 class Trainer {
@@ -116,14 +121,14 @@ class Trainer {
                   "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
                   "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                   "strategy alone"};
-    if constexpr (requires { Strategy::check(config.strategy); }) Strategy::check(config.strategy);
+    if constexpr (ChecksItsConfig<Strategy>) Strategy::check(config.strategy);
   }
 
   /// `validation` may be null where training.eval_every is 0: nothing is evaluated then.
   Trainer(Group& group, std::shared_ptr<Model> model, std::shared_ptr<const Dataset> dataset, const Config& config,
           std::shared_ptr<const Dataset> validation = {})
       : group_{&group},
-        config_{checked(config, model != nullptr && dataset != nullptr, validation != nullptr)},
+        config_{checked(config, group, model.get(), dataset.get(), validation.get())},
         model_{std::move(model)},
         precision_{config.precision},
         flat_{*model_, decay_rule(*model_), precision_.formats()},
@@ -143,8 +148,7 @@ class Trainer {
     if (config.training.ema_decay > 0)
       average_.emplace(EMAConfig{.decay = config.training.ema_decay}, strategy_.slices());
     if (!config_.settings.empty()) config_hash_ = config_hash(config_.settings);
-    record_data();
-    check_same_run(common_settings(), group);
+    for (auto& fact : data_settings(batches_.dataset(), validation_.get())) config_.settings.push_back(std::move(fact));
     config_.settings.push_back(
         {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     config_.settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
@@ -189,7 +193,8 @@ class Trainer {
   Strategy& strategy() noexcept { return strategy_; }
 
   /// One optimizer step: all micro-batches forward and backward, then unscale, clip, step. Nobody else writes this
-  /// order.
+  /// order. Limits, evaluations, snapshots and the metrics of the last two belong to fit(): max_steps, max_epochs,
+  /// max_time, save_dir, save_every and eval_every do nothing in a loop of step(), which ends with finish().
   void step() {
     norms_.clear();  // of a step that an exception has ended
     const auto epoch = batches_.cursor().epoch;
@@ -236,13 +241,18 @@ class Trainer {
   using Clock = std::chrono::steady_clock;
   using Stepper = std::conditional_t<steps_in_backward<Strategy>, OptimizerInParts<Optimizer>, Optimizer>;
 
-  static const Config& checked(const Config& config, bool has_parts, bool has_validation) {
+  /// Before anything is sent: a strategy may begin with collectives that another one does not know.
+  /// Ranks   Collective.
+  static const Config& checked(const Config& config, const Group& group, const Model* model, const Dataset* dataset,
+                               const Dataset* validation) {
     check(config);
-    if (!has_parts) throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
-    if (config.training.eval_every > 0 && !has_validation)
+    if (model == nullptr || dataset == nullptr)
+      throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
+    if (config.training.eval_every > 0 && validation == nullptr)
       throw Error{Errc::config,
                   "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
                   "eval_every=0"};
+    check_same_run(common_settings(config, *dataset, validation), group);
     return config;
   }
 
@@ -314,14 +324,13 @@ class Trainer {
     }
   }
 
-  /// Adds what the datasets want to be recorded to the settings. Another training text is another run; another
-  /// validation text deserves a warning, since losses before and after are not comparable.
-  void record_data() {
-    auto& settings = config_.settings;
-    const auto facts = recorded_facts(batches_.dataset());
-    settings.insert(settings.end(), facts.begin(), facts.end());
-    if (!validation_) return;
-    for (auto fact : recorded_facts(*validation_)) {
+  /// What the datasets want to be recorded. Another training text is another run; another validation text deserves a
+  /// warning, since losses before and after are not comparable.
+  static Settings data_settings(const Dataset& dataset, const Dataset* validation) {
+    auto settings = recorded_facts(dataset);
+    if (validation == nullptr) return settings;
+    const auto facts = settings;
+    for (auto fact : recorded_facts(*validation)) {
       const auto is_equal = [&fact](const Setting& other) {
         return other.path == fact.path && other.value == fact.value;
       };
@@ -330,31 +339,43 @@ class Trainer {
       fact.resume = Resume::warn;
       settings.push_back(std::move(fact));
     }
+    return settings;
   }
 
-  /// Settings that must be equal on all ranks; otherwise a collective would hang.
-  Settings common_settings() const {
-    const auto& training = config_.training;
+  /// Settings that must be equal on all ranks; otherwise a collective would hang, or they would train different models.
+  /// A resumed run may change some of them. Devices, worker threads and the path of the metrics may differ.
+  static Settings common_settings(const Config& config, const Dataset& dataset, const Dataset* validation) {
     Settings common;
-    const auto add = [&](const char* path, auto value) { common.push_back({path, std::to_string(value)}); };
-    add("the number of training samples", batches_.num_samples());
-    add("the number of validation samples", validation_ ? validation_->size() : 0);
-    add("batch_size", config_.batch_size);
-    add("accumulation_steps", training.accumulation_steps);
-    add("seed", training.seed);
-    add("max_steps", training.max_steps);
-    add("max_epochs", training.max_epochs);
-    add("save_every", training.save_every);
-    add("save_every_epochs", training.save_every_epochs);
-    add("eval_every", training.eval_every);
-    add("eval_samples", training.eval_samples);
-    add("snapshot.writing", static_cast<int>(config_.snapshot.writing));
-    add("snapshot.busy", static_cast<int>(config_.snapshot.busy));
-    add("snapshot.on_failure", static_cast<int>(config_.snapshot.on_failure));
-    common.push_back({"save_dir", training.save_dir});
-    common.push_back({"whether metrics are written", training.metrics.empty() ? "no" : "yes"});
-    for (const auto& setting : config_.settings)
-      if (setting.resume != Resume::free) common.push_back({setting.path, shortened(setting.value)});
+    const auto name_of = [](const std::string& type, const std::string& name) {
+      return name == type ? type : name + " (" + type + ")";
+    };
+    common.push_back({"optimizer", type_name<Optimizer>()});
+    common.push_back({"precision", name_of(type_name<Precision>(), config.precision_name)});
+    common.push_back({"strategy", name_of(type_name<Strategy>(), config.strategy_name)});
+    common.push_back({"the number of training samples", std::to_string(dataset.size())});
+    common.push_back({"the number of validation samples", std::to_string(validation ? validation->size() : 0)});
+    common.push_back({"batch_size", std::to_string(config.batch_size)});
+    common.push_back({"whether metrics are written", config.training.metrics.empty() ? "no" : "yes"});
+    const auto add = [&](const Settings& settings) {
+      for (const auto& setting : settings) common.push_back({setting.path, shortened(setting.value)});
+    };
+    add(part_settings(config.training, "training"));
+    add(part_settings(config.snapshot, "snapshot"));
+    add(part_settings(config.optimizer, "optimizer"));
+    add(part_settings(config.precision, "precision"));
+    auto strategy = part_settings(config.strategy, "strategy");
+    for (auto& setting : strategy)  // the settings of a strategy in another one: see Recompute
+      while (setting.path.starts_with("strategy.strategy."))
+        setting.path.erase(0, std::string_view{"strategy."}.size());
+    add(strategy);
+    std::erase_if(common, [](const Setting& setting) {
+      return setting.path == "training.metrics" || setting.path == "training.device";
+    });
+    Settings others = data_settings(dataset, validation);
+    for (const auto& setting : config.settings)
+      if (setting.resume != Resume::free && std::ranges::find(common, setting.path, &Setting::path) == common.end())
+        others.push_back(setting);
+    add(others);
     return common;
   }
 
@@ -407,7 +428,7 @@ class Trainer {
 
   /// A number for the layers that this rank has called since the last time, from strategies that must agree on them.
   std::uint16_t calls() {
-    if constexpr (requires { strategy_.take_call_hash(); }) {
+    if constexpr (HashesCalls<Strategy>) {
       const auto hash = strategy_.take_call_hash();
       return static_cast<std::uint16_t>(hash ^ (hash >> 16U));
     }
@@ -543,8 +564,7 @@ class Trainer {
   void save() {
     if (!checkpoints_) return;
     read_all_steps();
-    auto copies = Copies::equal;
-    if constexpr (requires { strategy_.ranks_drift(); }) copies = Copies::drifting;
+    constexpr auto copies = RanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const Progression run{.step = step_,
                           .cursor = batches_.cursor(),
                           .settings = config_.settings,
@@ -632,7 +652,7 @@ class Trainer {
     } else if (average_) {
       average_->resume_at(step_);
     }
-    if constexpr (requires { strategy_.resume_at(step_); }) strategy_.resume_at(step_);
+    if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step_);
   }
 
   RunState state() const {

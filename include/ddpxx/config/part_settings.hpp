@@ -1,0 +1,39 @@
+// ddpxx/config/part_settings.hpp — the values of a config that was set in code, as settings that can be compared.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <boost/pfr/core_name.hpp>
+
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/config_struct.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/core/setting.hpp>
+
+namespace ddpxx {
+
+/// Every value of a struct, as its config prints it; `path` stands before the name of each field. Of a struct that is
+/// no config, as one with a field of a type that no file could give, the fields that a text can stand for.
+template <class Part>
+Settings part_settings(const Part& part, std::string_view path) {
+  Settings settings;
+  if constexpr (detail::is_config_tree<Part>()) {
+    settings = settings_of(part);
+    for (auto& setting : settings) setting.path = path_in(path, setting.path);
+  } else if constexpr (detail::is_reflected<Part>()) {
+    boost::pfr::for_each_field_with_name(part, [&](std::string_view name, const auto& field) {
+      using Field = std::remove_cvref_t<decltype(field)>;
+      if constexpr (ConfigLeaf<Field>)
+        settings.push_back({path_in(path, name), ConfigCodec<Field>::print(field)});
+      else if constexpr (std::is_class_v<Field>)
+        for (auto& setting : part_settings(field, path_in(path, name))) settings.push_back(std::move(setting));
+    });
+  }
+  return settings;
+}
+
+}  // namespace ddpxx
