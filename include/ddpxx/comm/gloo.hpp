@@ -20,6 +20,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/thread_limit.hpp>
 
 namespace ddpxx {
 
@@ -112,9 +113,11 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
 
 /// Connects the ranks that have met in `meeting` over Gloo. From now on the process ignores SIGPIPE.
 /// Ranks   Collective.
-/// Errors  `peer` if they cannot reach each other; GLOO_SOCKET_IFNAME overrides the interface that is chosen.
+/// Errors  `peer` if they cannot reach each other, where GLOO_SOCKET_IFNAME overrides the interface that is chosen, or
+///         if the system has no more threads.
 inline Group connect_gloo(const Meeting& meeting) {
   detail::survive_broken_pipes();
+  check_threads(3, "a group over Gloo");  // one of its device, two that work
   try {
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
                                                                detail::gloo_options(meeting));

@@ -44,7 +44,7 @@ class WorkerThreads {
       threads_.clear();  // waits for them: they use the latch
       at::set_num_threads(num_threads);
       throw Error{Errc::config, "cannot start worker " + std::to_string(started + 1) + " of " + std::to_string(count) +
-                                    ": " + error.code().message() + "; lower num_workers"};
+                                    ": " + error.code().message() + " (limit: ulimit -u); lower num_workers"};
     }
     ready.wait();
     at::set_num_threads(num_threads);

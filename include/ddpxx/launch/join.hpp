@@ -13,7 +13,8 @@
 
 namespace ddpxx {
 
-/// Joins the ranks that a launcher has started; without one, a world of one.
+/// Joins the ranks that a launcher has started; without one, a world of one. A process joins once; further groups, also
+/// of all its ranks, are parts of this one: Group::part().
 /// Ranks   Collective.
 /// Errors  those of `connect`.
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 
@@ -58,6 +59,10 @@ template <class Body>
   } catch (const std::bad_alloc&) {
     report("out of memory: use a smaller batch or model");
     code = static_cast<int>(Errc::memory);
+  } catch (const std::system_error& error) {
+    const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
+    report(is_limit ? first_line(error) + ": the system has no more threads (limit: ulimit -u)" : first_line(error));
+    code = is_limit ? static_cast<int>(Errc::peer) : 1;
   } catch (const std::exception& error) {
     const auto text = first_line(error);
     report(text);
