@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,19 @@ struct JoinOptions {
   /// All ranks throw as soon as one of them has run out while others have not.
   bool throw_on_early_termination = false;
 };
+
+namespace detail {
+
+template <class Hook>
+void stand_in_for(DDPWith<Hook>&);
+template <class Hook>
+void stand_in_for(Recompute<DDPWith<Hook>>&);
+
+/// In the place of the hook of a strategy that has none.
+template <class Strategy>
+struct NoHookOf;
+
+}  // namespace detail
 
 /// Lets ranks with fewer batches stand in for themselves, with zeros, until all are done.
 ///
@@ -112,5 +126,22 @@ class Join {
   int last_ = -1;  ///< The highest rank that had a batch in the last step; none yet.
   bool done_ = false;
 };
+
+/// Says what is wrong with a strategy that Join does not know.
+template <class Strategy>
+class Join<detail::NoHookOf<Strategy>> {
+  static_assert(!std::same_as<Strategy, Strategy>,
+                "Join: this strategy is not DDP: choose DDP, alone or in Recompute or StepInBackward, or give all "
+                "ranks as many batches");
+
+ public:
+  explicit Join(Strategy&, const JoinOptions& = {}) {}
+};
+template <class Strategy>
+  requires(!requires(Strategy& strategy) { detail::stand_in_for(strategy); })
+Join(Strategy&) -> Join<detail::NoHookOf<Strategy>>;
+template <class Strategy>
+  requires(!requires(Strategy& strategy) { detail::stand_in_for(strategy); })
+Join(Strategy&, const JoinOptions&) -> Join<detail::NoHookOf<Strategy>>;
 
 }  // namespace ddpxx
