@@ -262,6 +262,62 @@ TEST(DdpxxRun, EndsWithTheSignalWhenTheRanksDo) {
   EXPECT_EQ(ended.err, "ddpxx-run: ended by SIGTERM\n");
 }
 
+// To programs that do not handle it the early warning of a scheduler is an end like any other.
+TEST(DdpxxRun, BlamesNoRankThatAnEarlyWarningHasEnded) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run(
+      {"--nproc-per-node=2", "--max-restarts=1", "sh", "-c", "echo >> " + ready.string() + "; exec sleep 600"});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGUSR1);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 128 + SIGUSR1);
+  EXPECT_EQ(ended.err, "ddpxx-run: ended by SIGUSR1\n");
+}
+
+TEST(DdpxxRun, RestartsAfterAFailureThatFollowsAnEarlyWarning) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"--max-restarts=1", "sh", "-c",
+                              "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; trap 'exit 1' USR1; echo >> " +
+                                  ready.string() + "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGUSR1);
+  EXPECT_EQ(run.wait().code, 0);
+}
+
+/// A shell that the signal ends at once, with a program behind it that takes its time.
+std::string behind_a_shell(const std::string& ready, const std::string& on_signal) {
+  return "sh -c 'trap \"" + on_signal + "\" TERM USR1; echo $$ >> " + ready +
+         "; while :; do sleep 0.05; done'; echo never";
+}
+
+TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAShell) {
+  for (const int number : {SIGTERM, SIGUSR1}) {
+    const TemporaryFolder folder;
+    const auto ready = folder / "ready";
+    auto run = start_ddpxx_run(
+        {"--nproc-per-node=2", "/bin/bash", "-c", behind_a_shell(ready.string(), "sleep 0.5; echo saved; exit 75")});
+    StartedProgram::wait_for_lines(ready, 2);
+    run.signal(number);
+    const auto ended = run.wait();
+    EXPECT_EQ(ended.code, 128 + number) << "what the shell has ended with";
+    EXPECT_EQ(count_of(ended.out, "saved"), 2U) << ended.out;
+    EXPECT_THAT(ended.err, Not(HasSubstr("FAILED")));
+  }
+}
+
+TEST(DdpxxRun, GivesNoMoreThanItsTimeToWhatRunsBehindAShell) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run =
+      start_ddpxx_run({"--nproc-per-node=2", "--grace=0.2", "/bin/bash", "-c", behind_a_shell(ready.string(), ":")});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
+}
+
 TEST(DdpxxRun, KillsAtOnceAtTheSecondSigint) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready", heard = folder / "heard";

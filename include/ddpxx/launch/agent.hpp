@@ -71,6 +71,7 @@ class Agent {
   void hear(int number, std::vector<RankProcess>& ranks);
   void notice_ends(std::vector<RankProcess>& ranks);
   void keep_deadlines(std::vector<RankProcess>& ranks);
+  std::optional<int> request(const std::vector<Exit>& exits) const;
   void report(const std::vector<Exit>& exits, std::size_t cause);
   void deliver_output();
   void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
@@ -83,6 +84,7 @@ class Agent {
   std::string run_id_;
   std::filesystem::path folder_;                // of all attempts
   std::optional<int> request_;                  // the signal that asked us to end
+  std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
   std::optional<Clock::time_point> kill_;       // when to send SIGKILL
 };
@@ -120,19 +122,30 @@ inline int Agent::run() {
   }
   for (int restart = 0;; ++restart) {
     const std::vector<Exit> exits = attempt(restart);
-    const auto cause = root_cause(exits, request_);
-    if (cause && !request_ && !would_repeat(exits[*cause]) && restart < plan_.max_restarts) {
+    const auto asked = request(exits);
+    const auto cause = root_cause(exits, asked);
+    if (cause && !asked && !would_repeat(exits[*cause]) && restart < plan_.max_restarts) {
       say("rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]) + "; restart " +
           std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
       continue;
     }
     if (cause)
       report(exits, *cause);
-    else if (request_ && exit_code(exits, request_) > 128)
-      say("ended by " + signal_name(*request_));
+    else if (asked && exit_code(exits, asked) > 128)
+      say("ended by " + signal_name(*asked));
     deliver_output();
-    return exit_code(exits, request_);
+    return exit_code(exits, asked);
   }
+}
+
+/// The signal by which the run was asked to end. SIGUSR1 and SIGUSR2 mean that only to some programs; there the ranks
+/// show it by their ends.
+inline std::optional<int> Agent::request(const std::vector<Exit>& exits) const {
+  if (request_ || !vote_) return request_;
+  const bool have_followed = std::any_of(exits.begin(), exits.end(), [&](const Exit& exit) {
+    return exit.code == static_cast<int>(Errc::stopped) || detail::is_end_by(*vote_, exit.code);
+  });
+  return have_followed ? vote_ : std::nullopt;
 }
 
 inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause) {
@@ -182,6 +195,8 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
         waits.push_back({stream.descriptor(), POLLIN, 0});
         streams.push_back(&stream);
       }
+  for (const auto& rank : ranks)
+    if (rank.milestones() >= 0) waits.push_back({rank.milestones(), POLLIN, 0});  // read by `notice_ends`
   int timeout = -1;
   for (const auto& deadline : {terminate_, kill_}) {
     if (!deadline) continue;
@@ -202,7 +217,8 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
 inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
   if (number == SIGCHLD) return;  // `notice_ends` looks at all of them anyway
   if (number == SIGUSR1 || number == SIGUSR2) {
-    for (auto& rank : ranks) rank.pass_on(number);
+    vote_ = number;
+    for (auto& rank : ranks) rank.ask(number);
     return;
   }
   if (request_ && number == SIGINT) {
@@ -211,15 +227,17 @@ inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
   }
   if (!request_) kill_ = Clock::now() + plan_.grace;
   request_ = number;
-  for (auto& rank : ranks) rank.tell(number);
+  for (auto& rank : ranks) rank.ask(number);
 }
 
 inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
   const auto now = Clock::now();
   for (auto& rank : ranks) {
-    if (!rank.look(now) || rank.exit()->code == 0 || kill_) continue;
+    const bool has_just_ended = rank.look(now);
+    if (rank.lingers() && !terminate_ && !kill_) terminate_ = now + plan_.grace;
+    if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
     // Ranks stop on request at the same step and save together: the others follow, but not within two seconds.
-    const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped);
+    const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || detail::obeyed(*rank.exit());
     if (explains_itself(*rank.exit()))
       terminate_ = now;
     else if (!terminate_)
@@ -234,10 +252,10 @@ inline void Agent::keep_deadlines(std::vector<RankProcess>& ranks) {
     return true;
   };
   if (passed(kill_)) {
-    for (auto& rank : ranks) rank.tell(SIGKILL);
+    for (auto& rank : ranks) rank.end(SIGKILL);
     terminate_.reset();
   } else if (passed(terminate_)) {
-    for (auto& rank : ranks) rank.tell(SIGTERM);
+    for (auto& rank : ranks) rank.end(SIGTERM);
     kill_ = Clock::now() + plan_.grace;
   }
 }

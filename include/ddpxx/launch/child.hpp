@@ -20,6 +20,7 @@
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 
 namespace ddpxx {
 
@@ -31,6 +32,7 @@ struct ChildStart {
   int input = -1;
   int output = -1;
   int error = -1;
+  int kept = -1;  ///< Stays open in the program, under its own number; -1 is none.
 };
 
 /// The file that `program` names, searched in PATH as a shell does.
@@ -66,6 +68,12 @@ class Child {
   /// To the program and its own children.
   void signal(int number) const noexcept { ::kill(-pid_, number); }
 
+  /// As `signal`, but a program of ddpxx, which stops in its own time on a signal, ends at once on this one.
+  void end(int number) const noexcept {
+    ::sigqueue(pid_, number, sigval{.sival_int = kEndAtOnce});
+    signal(number);
+  }
+
  private:
   pid_t pid_ = 0;
 };
@@ -91,6 +99,7 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (start.kept >= 0) ::fcntl(start.kept, F_SETFD, 0);
   if (::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
     ::execve(start.path.c_str(), arguments, environment);
   const int why = errno;

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <ctime>
 #include <iomanip>
 #include <span>
@@ -14,15 +13,10 @@
 #include <vector>
 
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/root_cause.hpp>
 
 namespace ddpxx {
-
-/// `SIGKILL` for 9.
-inline std::string signal_name(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return name != nullptr ? "SIG" + std::string{name} : "signal " + std::to_string(number);
-}
 
 /// How a rank ended, in words.
 inline std::string describe(const Exit& exit) {

@@ -209,8 +209,9 @@ inline std::string launch_help() {
          "With several ranks each line of output starts with its rank, `[rank3]: `; OMP_NUM_THREADS is 1 unless set.\n"
          "On a terminal rank 0 writes its standard output itself, without `[rank0]: `.\n"
          "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 reach all\n"
-         "ranks; a second SIGINT kills them.\n"
-         "Exit code: 0, 75 when all ranks stopped on request, otherwise that of the rank that failed first\n"
+         "ranks; a second SIGINT kills them. Training programs of ddpxx with a save_dir stop on such a signal (but\n"
+         "SIGQUIT) after a step, save, and end with 75; SIGUSR1 and SIGUSR2 set no time for that, the others --grace.\n"
+         "Exit code: 0; 75 when the ranks stopped by a signal and saved; otherwise that of the rank that failed first\n"
          "(128+n for signal n); 2 when the command line is wrong or PROGRAM cannot be started.\n"
          "A rank that ends with 2 (configuration) or 3 (data) would do so again: it is not restarted.\n";
 }

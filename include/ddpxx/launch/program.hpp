@@ -37,14 +37,18 @@ inline void let_origin_report(int origin) {
 }  // namespace detail
 
 /// Runs a program's body and ends the process: code 0, or the number that the body returns, or the code of the error,
-/// which is printed. A copy of another rank's error is printed late, so that one rank of a machine reports it.
+/// which is printed. A copy of another rank's error is printed late, so that one rank of a machine reports it. The end
+/// of a run that was asked to stop (`Errc::stopped`) is no error, and the first rank of a machine says it.
 /// Leaves by std::_Exit: a backend with unfinished work would wait for peers in its destructor.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {
   const auto rank = environment("RANK");
-  const auto report = [&](const std::string& text) {
+  const auto say = [&](const std::string& text) {
     std::cout.flush();
-    std::cerr << name + (rank ? ": rank " + *rank : std::string{}) + ": error: " + text + "\n";
+    std::cerr << name + text + "\n";
+  };
+  const auto report = [&](const std::string& text) {
+    say((rank ? ": rank " + *rank : std::string{}) + ": error: " + text);
   };
   int code = 0;
   try {
@@ -53,9 +57,13 @@ template <class Body>
     else
       code = body();
   } catch (const Error& error) {
-    if (error.origin()) detail::let_origin_report(*error.origin());
-    report(error.what());
     code = static_cast<int>(error.code());
+    if (error.code() == Errc::stopped) {
+      if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
+    } else {
+      if (error.origin()) detail::let_origin_report(*error.origin());
+      report(error.what());
+    }
   } catch (const std::bad_alloc&) {
     report("out of memory: use a smaller batch or model");
     code = static_cast<int>(Errc::memory);

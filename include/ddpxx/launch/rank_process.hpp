@@ -1,6 +1,7 @@
 // ddpxx/launch/rank_process.hpp — one running rank: its program, its outputs, and how it ended.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
@@ -15,8 +16,11 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/core/milestone.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/milestone_inbox.hpp>
 #include <ddpxx/launch/output_queue.hpp>
 #include <ddpxx/launch/rank_environment.hpp>
 #include <ddpxx/launch/rank_stream.hpp>
@@ -68,31 +72,54 @@ class RankProcess {
       start.output = out_file->descriptor();
       start.error = err_file->descriptor();
     }
+    std::erase_if(start.environment, [](const auto& entry) {
+      return entry.starts_with(std::string{kMilestonesVariable} + '=');  // of a launcher that has started us
+    });
+    start.environment.push_back(milestones_.variable());
+    start.kept = milestones_.write_end().get();
     child_.emplace(start);
+    milestones_.write_end().close();
     for (auto& stream : streams_) stream.write_end().close();
   }
 
   const std::optional<Exit>& exit() const noexcept { return exit_; }
   std::vector<RankStream>& streams() noexcept { return streams_; }
+  /// Readable when one of the rank's processes has told something, or the last one has ended; -1 after that.
+  int milestones() const noexcept { return exit_ ? -1 : milestones_.descriptor(); }
 
-  /// Asks the rank to end; remembered, because an end that we caused is no failure. One that has ended hears nothing.
-  void tell(int number) {
+  /// Asks the rank to stop in its own time; remembered, because an end that we caused is no failure. One that has ended
+  /// hears nothing.
+  void ask(int number) {
     if (exit_) return;
     told_ = number;
     child_->signal(number);
     child_->signal(SIGCONT);  // a stopped process would hear it only when it goes on
   }
 
-  /// Passes a signal on that asks for nothing in particular.
-  void pass_on(int number) const {
-    if (!exit_) child_->signal(number);
+  /// Ends the rank, because the run has failed or its time is over.
+  void end(int number) {
+    if (exit_) return;
+    told_ = number;
+    is_to_end_ = true;
+    child_->end(number);
+    child_->signal(SIGCONT);
   }
+
+  /// True when a signal to stop has ended the rank's first process, a shell perhaps, but not yet those that it started.
+  bool lingers() const { return !exit_ && lingers_; }
 
   /// Looks whether the rank has ended, at the time `now`; true when it has just been found so.
   bool look(std::chrono::steady_clock::time_point now) {
     if (exit_) return false;
-    const auto code = child_->ended();
+    milestones_.read_some();
+    auto code = child_->ended();
     if (!code) return false;
+    const bool has_stopped = std::any_of(kStopSignals.begin(), kStopSignals.end(),
+                                         [&](int number) { return detail::is_end_by(number, *code); });
+    lingers_ = has_stopped && milestones_.descriptor() >= 0 && !is_to_end_;
+    if (lingers_) return false;
+    // What the rank itself has told counts, not that the signal has ended the shell before it.
+    if (has_stopped && milestones_.has(Milestone::stopped)) code = static_cast<int>(Errc::stopped);
     exit_ = Exit{.rank = place_.rank.value,
                  .local_rank = place_.local_rank.value,
                  .pid = child_->pid(),
@@ -128,8 +155,11 @@ class RankProcess {
   std::chrono::steady_clock::time_point started_;
   std::filesystem::path folder_;
   std::vector<RankStream> streams_;  // standard output, if we pass it on, and error; none when they go to files
+  MilestoneInbox milestones_;
   std::optional<Child> child_;
   std::optional<int> told_;
+  bool is_to_end_ = false;
+  bool lingers_ = false;
   std::optional<Exit> exit_;
 };
 

@@ -56,10 +56,11 @@ namespace detail {
 inline bool is_well(const Exit& exit) { return exit.code == 0 || exit.code == static_cast<int>(Errc::stopped); }
 inline bool lost_its_peers(const Exit& exit) { return exit.code == static_cast<int>(Errc::peer); }
 
-/// True when the rank ended as we told it to, by the signal itself or by a shell's or Python's 128+n for it.
-inline bool obeyed(const Exit& exit) {
-  return exit.told && (exit.code == -*exit.told || exit.code == 128 + *exit.told);
-}
+/// True for an exit code of this signal: the signal itself, or a shell's or Python's 128+n for it.
+inline bool is_end_by(int signal, int code) { return code == -signal || code == 128 + signal; }
+
+/// True when the rank ended as we told it to.
+inline bool obeyed(const Exit& exit) { return exit.told && is_end_by(*exit.told, exit.code); }
 
 }  // namespace detail
 

@@ -74,9 +74,9 @@ class SweepRunner {
   std::vector<std::optional<JobStatus>> statuses_;
   std::size_t next_ = 0;
   std::list<Running> running_;
-  std::optional<int> request_;  // the signal that asked us to end
-  bool passed_on_ = false;      // a signal that may ask for an end: jobs that stop by it say so with 75
-  bool stopping_ = false;       // no job is started any more
+  std::optional<int> request_;    // the signal that asked us to end
+  std::optional<int> passed_on_;  // the last signal that may ask for an end: a job ends by it, or with 75
+  bool stopping_ = false;         // no job is started any more
 };
 
 inline int SweepRunner::run() {
@@ -148,7 +148,7 @@ inline void SweepRunner::hear(int number) {
     job.child.signal(kills ? SIGKILL : number);
     job.child.signal(SIGCONT);  // a stopped process would hear it only when it goes on
   }
-  passed_on_ = true;
+  passed_on_ = number;
   if (number == SIGUSR1 || number == SIGUSR2) return;
   request_ = number;
   stopping_ = true;
@@ -167,7 +167,7 @@ inline void SweepRunner::notice_ends() {
     statuses_[at->job] = status;
     at = running_.erase(at);  // ends what it has left behind
     folder_.end(job, status);
-    stopping_ |= passed_on_ && status.code == static_cast<int>(Errc::stopped);
+    stopping_ |= passed_on_ && (status.code == static_cast<int>(Errc::stopped) || status.code == 128 + *passed_on_);
     std::ostringstream text;
     text << "ended with " << status.code << " after " << std::fixed << std::setprecision(1) << status.seconds << " s";
     if (status.code != 0) text << "; see " << (folder_.path(job) / "log").string();
@@ -177,16 +177,17 @@ inline void SweepRunner::notice_ends() {
 
 inline int SweepRunner::exit_code() const {
   constexpr int kStopped = static_cast<int>(Errc::stopped);
+  const auto request = request_ ? request_ : passed_on_;
   bool stopped = false, obeyed = false;
   for (const auto& status : statuses_) {
     if (!status || status->code == kStopped)
       stopped = true;
-    else if (request_ && (status->code == 128 + *request_ || status->code == 128 + SIGKILL))
+    else if ((request && status->code == 128 + *request) || (request_ && status->code == 128 + SIGKILL))
       obeyed = true;
     else if (status->code != 0)
       return status->code;
   }
-  return obeyed ? 128 + *request_ : stopped ? kStopped : 0;
+  return obeyed ? 128 + *request : stopped ? kStopped : 0;
 }
 
 inline int run_sweep(const Sweep& sweep, const SweepCommand& command) {

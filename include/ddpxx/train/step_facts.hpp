@@ -40,8 +40,9 @@ class HostCopy {
 
 /// What one rank tells the others in a step.
 struct RankFacts {
-  std::int64_t targets = 0;  ///< In this step's batches.
-  bool votes_to_stop = false;
+  std::int64_t targets = 0;       ///< In this step's batches.
+  bool votes_to_stop = false;     ///< Its time is over.
+  bool asked_to_stop = false;     ///< By a signal, or by the program that it is part of.
   bool save_due = false;          ///< By the clock; rank 0's word.
   bool snapshot_written = false;  ///< Its part of the snapshot that is being written in the background.
   std::uint16_t last_calls = 0;   ///< A number for the layers that were called in the last step.
@@ -64,6 +65,7 @@ class StepFacts {
     auto* mine = sums_.mutable_data_ptr<double>();
     mine[kTargets] = static_cast<double>(facts.targets);
     mine[kVotes] = facts.votes_to_stop ? 1.0 : 0.0;
+    mine[kAsked] = facts.asked_to_stop ? 1.0 : 0.0;
     mine[kSaveDue] = facts.save_due ? 1.0 : 0.0;
     mine[kWritten] = facts.snapshot_written ? 1.0 : 0.0;
     mine[kCalls] = facts.last_calls;
@@ -98,7 +100,7 @@ class StepFacts {
   }
 
   static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kWritten = 5,
-                                kSaveDue = 6, kLastSkipped = 7, kNumbers = 8;
+                                kSaveDue = 6, kLastSkipped = 7, kAsked = 8, kNumbers = 9;
 
   /// Whether all ranks gave the same number: only then is W times the sum of squares the square of the sum. Every rank
   /// comes to the same verdict. Exact up to 1024 ranks; more are not compared.

@@ -23,6 +23,7 @@ class StepLog {
     StepDone row;
     double targets = 0;  ///< Of all ranks.
     bool stop_voted = false;
+    bool stop_asked = false;  ///< Of at least one rank.
     bool save_due = false;
     bool snapshot_written = false;  ///< By every rank.
   };
@@ -56,8 +57,12 @@ class StepLog {
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
     step.row.skipped_steps = skipped_ += skipped ? 1 : 0;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
-    Complete complete{step.row, step.facts[StepFacts::kTargets], step.facts[StepFacts::kVotes] > 0,
-                      step.facts[StepFacts::kSaveDue] > 0, step.facts[StepFacts::kWritten] == world_size_};
+    Complete complete{step.row,
+                      step.facts[StepFacts::kTargets],
+                      step.facts[StepFacts::kVotes] > 0,
+                      step.facts[StepFacts::kAsked] > 0,
+                      step.facts[StepFacts::kSaveDue] > 0,
+                      step.facts[StepFacts::kWritten] == world_size_};
     steps_.pop_front();
     const auto& row = complete.row;
     if (!same_calls)

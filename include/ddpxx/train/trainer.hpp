@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -30,7 +31,10 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/milestone.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/signal_name.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/core/type_name.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/flat/flat_model.hpp>
@@ -55,6 +59,7 @@
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
+#include <ddpxx/train/stop_reason.hpp>
 #include <ddpxx/train/training_config.hpp>
 
 namespace ddpxx {
@@ -156,24 +161,46 @@ class Trainer {
     on_rank_zero(group, Errc::config, [&] { report_.emplace(config.training.metrics); });
     // Weights are the same everywhere; what dropout draws must not be.
     seed_random(device_, config.training.seed + static_cast<std::uint64_t>(group.rank()));
+    tell_launcher(Milestone::trains);
   }
 
   /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
+  ///
+  /// With a save_dir, a signal of kStopSignals to any rank asks all of them to stop: they end after the same step, at
+  /// most three steps later, and save a snapshot. Without a save_dir, and outside of the loop, signals keep their
+  /// meaning.
+  /// Errors  `stopped` when a signal or request_stop() has ended the training before its end.
   void fit() {
     try {
       resume();
       model_->train();
       started_ = step_started_ = saved_time_ = Clock::now();
+      if (checkpoints_) signals_.emplace();
       run_to_end();
     } catch (Error& error) {
+      signals_.reset();
       if (error.code() == Errc::numerics) error.with("snapshots", snapshots_text());
       if (error.code() == Errc::numerics && checkpoints_) finish_snapshot();
+      throw;
+    } catch (...) {
+      signals_.reset();
       throw;
     }
     checkpoints_.reset();
     finish();
     if (report_) report_->end();
+    if (!is_asked_to_stop_ && signals_) signals_->raise_again();  // one that came after the last step
+    signals_.reset();
+    requests_stop_ = false;
+    if (!std::exchange(is_asked_to_stop_, false)) return;
+    tell_launcher(Milestone::stopped);
+    throw stopped();
   }
+
+  /// Asks all ranks to stop, as a signal to this process does: fit() ends with Error `stopped`, after a step that all
+  /// ranks agree on, and has saved a snapshot if there is a save_dir.
+  /// Ranks   Local; one rank is enough. May be called in any thread, and in a signal handler.
+  void request_stop() noexcept { requests_stop_ = true; }
 
   /// The mean loss over the validation set with the parameters as they are. Nothing is trained, loaded or written.
   /// Ranks   Collective.
@@ -203,6 +230,7 @@ class Trainer {
     for (const auto& batch : batches) targets += batch.num_tokens;
     StepFacts facts{{.targets = targets,
                      .votes_to_stop = out_of_time(),
+                     .asked_to_stop = !what_asks_to_stop().empty(),
                      .save_due = time_to_save(),
                      .snapshot_written = checkpoints_ && checkpoints_->written(),
                      .last_calls = calls()},
@@ -304,7 +332,10 @@ class Trainer {
         save();
     }
     read_all_steps();
-    if (config_.training.eval_every > 0 && evaluated_at_ != step_) evaluate_now();
+    if (is_asked_to_stop_)
+      stop_reason_ = stop_reason(what_asks_to_stop(), *group_);
+    else if (config_.training.eval_every > 0 && evaluated_at_ != step_)
+      evaluate_now();
     if (checkpoints_) {
       if (!checkpoints_->commit()) saved_at_ = -1;
       checkpoints_->stop_on_failure();  // nobody trains on from here
@@ -442,6 +473,21 @@ class Trainer {
     return config_.training.max_time > 0 &&
            std::chrono::duration<double>(Clock::now() - started_).count() >= config_.training.max_time;
   }
+  /// What asks this rank to stop: the name of a signal, or of the function that a program has called; empty for
+  /// nothing.
+  std::string what_asks_to_stop() const {
+    if (requests_stop_) return "request_stop()";
+    const auto signal = signals_ ? signals_->heard() : std::nullopt;
+    return signal ? signal_name(*signal) : "";
+  }
+  Error stopped() const {
+    const auto step = std::to_string(step_);
+    return {Errc::stopped, "stopped by " + stop_reason_ + " after step " + step +
+                               (config_.training.save_dir.empty()
+                                    ? "; nothing was saved, since training.save_dir is empty"
+                                    : "; the snapshot of step " + step + " is in " +
+                                          harmless(config_.training.save_dir) + ": the same command goes on there")};
+  }
   /// One clock decides for all: the ranks read the verdict in the same step.
   bool time_to_save() const {
     const auto every = config_.training.save_every_time;
@@ -450,7 +496,7 @@ class Trainer {
   }
   bool finished() const {
     const auto& limits = config_.training;
-    return stop_voted_ || (limits.max_steps > 0 && step_ >= limits.max_steps) ||
+    return stop_voted_ || is_asked_to_stop_ || (limits.max_steps > 0 && step_ >= limits.max_steps) ||
            (limits.max_epochs > 0 && batches_.cursor().epoch >= limits.max_epochs);
   }
   /// Where the run ends, counted from where it stands: epochs that are done may have had steps of another size.
@@ -506,7 +552,9 @@ class Trainer {
   }
 
   void report(StepLog::Complete done) {
+    if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);
     stop_voted_ = stop_voted_ || done.stop_voted;
+    is_asked_to_stop_ = is_asked_to_stop_ || done.stop_asked;
     save_due_ = save_due_ || done.save_due;
     // Told at the begin of that step, so of what was begun before it.
     if (done.snapshot_written && checkpoints_->writing_since() < done.row.step) checkpoints_->advance(step_);
@@ -691,10 +739,15 @@ class Trainer {
   std::int64_t evaluated_at_ = -1;
   std::optional<Evaluated> evaluated_;  ///< The last one.
   std::int64_t saved_at_ = -1;
-  bool has_loaded_ = false;       ///< A snapshot of this run.
-  bool has_stepped_ = false;      ///< This trainer has done a step: its state and its metrics are in use.
-  bool targets_checked_ = false;  ///< Once, before the first step: later steps are read by the log.
-  bool stop_voted_ = false;
+  bool has_loaded_ = false;        ///< A snapshot of this run.
+  bool has_stepped_ = false;       ///< This trainer has done a step: its state and its metrics are in use.
+  bool has_told_step_ = false;     ///< The launcher knows that a step is done.
+  bool targets_checked_ = false;   ///< Once, before the first step: later steps are read by the log.
+  bool stop_voted_ = false;        ///< By a rank whose time is over.
+  bool is_asked_to_stop_ = false;  ///< All ranks know that one of them was asked.
+  std::string stop_reason_;
+  std::atomic<bool> requests_stop_ = false;
+  std::optional<StopSignals> signals_;  ///< While fit() runs, where it can save.
   bool save_due_ = false;
   Clock::time_point started_ = Clock::now();
   Clock::time_point step_started_ = started_;

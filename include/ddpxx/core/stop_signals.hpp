@@ -1,0 +1,104 @@
+// ddpxx/core/stop_signals.hpp — signals that ask a process to end, kept for a loop that ends in its own time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <signal.h>
+#include <utility>
+
+namespace ddpxx {
+
+/// The signals by which people and schedulers ask a program to end.
+inline constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
+
+/// A launcher sends this value with a signal (`sigqueue`) when the run has failed and the process is to end at once.
+inline constexpr int kEndAtOnce = 0x64647078;
+
+namespace detail {
+
+/// Signal dispositions belong to the process, and so does what its handler has heard.
+struct StopSignalState {
+  std::atomic<int> first = 0;       // the number of the first signal; 0 is none
+  std::atomic<int> interrupts = 0;  // how often SIGINT came
+  std::mutex mutex;                 // guards what follows
+  int users = 0;
+  std::array<bool, kStopSignals.size()> is_taken = {};
+};
+inline StopSignalState stop_signal_state;
+static_assert(std::atomic<int>::is_always_lock_free);  // as a signal handler needs it
+
+inline void hear_stop_signal(int number, siginfo_t* info, void*) {
+  const int saved_errno = errno;
+  int none = 0;
+  stop_signal_state.first.compare_exchange_strong(none, number);
+  const bool again = number == SIGINT && stop_signal_state.interrupts.fetch_add(1) > 0;
+  const bool at_once = info->si_code == SI_QUEUE && info->si_value.sival_int == kEndAtOnce;
+  if (again || at_once) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);  // takes effect when this handler returns
+  }
+  errno = saved_errno;
+}
+
+}  // namespace detail
+
+/// While one lives, `kStopSignals` no longer end the process; the first one is remembered. Only signals with their
+/// default meaning are taken: a handler that the program has installed, and a signal that is ignored, stay as they are.
+/// A second SIGINT ends the process. There may be several of these at a time, in one thread or in many: they share what
+/// is heard, and the last one that ends gives the signals their meaning back.
+class StopSignals {
+ public:
+  StopSignals() {
+    auto& state = detail::stop_signal_state;
+    const std::lock_guard lock{state.mutex};
+    if (state.users++ > 0) return;
+    state.first = state.interrupts = 0;
+    struct sigaction ours {};
+    ours.sa_sigaction = detail::hear_stop_signal;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART;
+    ::sigemptyset(&ours.sa_mask);
+    for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+      struct sigaction present {};
+      ::sigaction(kStopSignals[i], nullptr, &present);
+      state.is_taken[i] = present.sa_handler == SIG_DFL && ::sigaction(kStopSignals[i], &ours, nullptr) == 0;
+    }
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  ~StopSignals() { release(); }
+
+  /// The first signal that came; none when none came.
+  std::optional<int> heard() const noexcept {
+    const int number = detail::stop_signal_state.first;
+    return number == 0 ? std::nullopt : std::optional{number};
+  }
+
+  /// Gives the signals their meaning back. A signal that came takes effect now, unless another of these still lives.
+  void raise_again() {
+    if (const int number = release()) ::raise(number);
+  }
+
+ private:
+  /// The signal that came, if this is the last one.
+  int release() {
+    if (!std::exchange(holds_, false)) return 0;
+    auto& state = detail::stop_signal_state;
+    const std::lock_guard lock{state.mutex};
+    if (--state.users > 0) return 0;
+    for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+      struct sigaction present {};
+      ::sigaction(kStopSignals[i], nullptr, &present);
+      const bool is_ours = (present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == detail::hear_stop_signal;
+      if (state.is_taken[i] && is_ours) ::signal(kStopSignals[i], SIG_DFL);
+    }
+    return state.first;
+  }
+
+  bool holds_ = true;
+};
+
+}  // namespace ddpxx

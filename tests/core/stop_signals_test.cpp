@@ -1,0 +1,127 @@
+// What signals do to a process that keeps them; each case is a process of its own.
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/stop_signals.hpp>
+
+namespace ddpxx {
+namespace {
+
+/// Runs `body` in a process of its own; returns the number that `body` returns, or minus the signal that ended it.
+int in_a_process(const std::function<int()>& body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (const int number : kStopSignals) ::signal(number, SIG_DFL);
+    ::_exit(body());
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(StopSignals, AreKeptAndTheFirstOneIsRemembered) {
+  for (const int number : kStopSignals)
+    EXPECT_EQ(in_a_process([&] {
+                const StopSignals signals;
+                if (signals.heard()) return 99;
+                ::raise(number);
+                ::raise(number == SIGTERM ? SIGUSR1 : SIGTERM);
+                return signals.heard().value_or(98);
+              }),
+              number);
+}
+
+TEST(StopSignals, EndTheProcessAgainAfterwards) {
+  EXPECT_EQ(in_a_process([] {
+              { const StopSignals signals; }
+              ::raise(SIGTERM);
+              return 0;
+            }),
+            -SIGTERM);
+}
+
+TEST(StopSignals, EndTheProcessAtTheSecondInterrupt) {
+  EXPECT_EQ(in_a_process([] {
+              const StopSignals signals;
+              ::raise(SIGTERM);
+              ::raise(SIGINT);
+              ::raise(SIGTERM);
+              if (signals.heard() != SIGTERM) return 99;
+              ::raise(SIGINT);
+              return 0;
+            }),
+            -SIGINT);
+}
+
+TEST(StopSignals, EndTheProcessAtOnceWhereTheSenderSaysSo) {
+  EXPECT_EQ(in_a_process([] {
+              const StopSignals signals;
+              ::sigqueue(::getpid(), SIGTERM, sigval{.sival_int = 0});
+              if (signals.heard() != SIGTERM) return 99;
+              ::sigqueue(::getpid(), SIGTERM, sigval{.sival_int = kEndAtOnce});
+              return 0;
+            }),
+            -SIGTERM);
+}
+
+TEST(StopSignals, TakeEffectLateWhereTheyAreRaisedAgain) {
+  EXPECT_EQ(in_a_process([] {
+              StopSignals signals;
+              signals.raise_again();
+              ::raise(SIGUSR1);
+              return 0;
+            }),
+            -SIGUSR1)
+      << "nothing was heard, and the signal has its meaning back";
+  EXPECT_EQ(in_a_process([] {
+              StopSignals signals;
+              ::raise(SIGHUP);
+              signals.raise_again();
+              return 0;
+            }),
+            -SIGHUP);
+}
+
+TEST(StopSignals, LeaveTheProgramsOwnHandlersAndIgnoredSignalsAlone) {
+  static volatile std::sig_atomic_t times = 0;
+  EXPECT_EQ(in_a_process([] {
+              ::signal(SIGUSR1, [](int) { times = times + 1; });
+              ::signal(SIGHUP, SIG_IGN);
+              {
+                StopSignals signals;
+                ::raise(SIGUSR1);
+                ::raise(SIGHUP);
+                if (signals.heard()) return 99;
+                ::signal(SIGUSR2, SIG_IGN);  // while they are kept
+                signals.raise_again();
+              }
+              ::raise(SIGUSR1);
+              ::raise(SIGHUP);
+              ::raise(SIGUSR2);
+              return static_cast<int>(times);
+            }),
+            2);
+}
+
+TEST(StopSignals, AreSharedByAllWhoKeepThem) {
+  EXPECT_EQ(in_a_process([] {
+              std::optional<StopSignals> first{std::in_place}, second{std::in_place};
+              first.reset();
+              ::raise(SIGTERM);
+              first.emplace();
+              if (first->heard() != SIGTERM || second->heard() != SIGTERM) return 99;
+              second->raise_again();  // the first one still keeps it
+              first.reset();
+              const StopSignals later;
+              return later.heard().value_or(0);
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,129 @@
+// A training that is asked to stop: when it ends, what it leaves, and how it goes on.
+#include <csignal>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+class Stop : public TrainingRun {
+ protected:
+  /// How a training of two ranks ends in which `deed` happens before each batch.
+  std::optional<Error> end_of(const RunOptions& options, std::function<void()> deed) {
+    try {
+      train_watched<DDP>(2, options, std::move(deed));
+    } catch (const Error& error) {
+      return error;
+    }
+    return std::nullopt;
+  }
+  static std::string text_of(const std::optional<Error>& error) { return error ? error->what() : ""; }
+  /// Signals one of the ranks, the first one that comes here, before its third batch.
+  std::function<void()> signal_one_rank(
+      int number, std::function<void()> before = [] {}) {
+    return [this, number, before, batches = std::make_shared<int>(0)] {
+      if (++*batches != 3) return;
+      const int file = ::open((place().string() + ".signalled").c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      if (file < 0) return;
+      ::close(file);
+      before();
+      ::raise(number);
+    };
+  }
+};
+
+TEST_F(Stop, EndsAllRanksAfterTheSameStepAndGoesOnWithEqualBits) {
+  const RunOptions options{.max_steps = 9, .dropout = 0.2};
+  EXPECT_EQ(text_of(end_of(options, [] {})), "");
+  const auto expected = snapshot();
+  const auto expected_losses = losses();
+  forget();
+
+  const auto stopped = end_of(options, signal_one_rank(SIGTERM));
+  ASSERT_TRUE(stopped);
+  EXPECT_EQ(stopped->code(), Errc::stopped);
+  const std::string said = "stopped by SIGTERM on rank [01] after step 5; the snapshot of step 5 is in " +
+                           place().string() + ": the same command goes on there";
+  EXPECT_THAT(stopped->what(), MatchesRegex("rank [01]: " + said + "\nrank [01]: " + said));
+  EXPECT_EQ(steps(), std::vector<std::int64_t>{5});
+
+  EXPECT_EQ(text_of(end_of(options, [] {})), "");
+  expect_same_bits(snapshot(), expected);
+  EXPECT_EQ(losses(), expected_losses);
+}
+
+TEST_F(Stop, EndsWithTheErrorOfASaveThatFails) {
+  const auto stopped = end_of({.max_steps = 1'000}, signal_one_rank(SIGUSR1, [this] {
+                                std::filesystem::rename(place(), place().string() + ".moved");
+                                std::ofstream{place()} << "no folder";
+                              }));
+  ASSERT_TRUE(stopped);
+  EXPECT_EQ(stopped->code(), Errc::storage) << stopped->what();
+}
+
+TEST_F(Stop, LeavesSignalsAsTheyAreOutsideOfTheLoop) {
+  struct sigaction before {
+  }, during{}, after{};
+  ::sigaction(SIGTERM, nullptr, &before);
+  spawn_ranks(1, [&](Group& group) {
+    auto data = std::make_shared<Watched>();
+    data->deed = [&] { ::sigaction(SIGTERM, nullptr, &during); };
+    using Train = Trainer<GPT, Watched, AdamW, Float32, DDP>;
+    Train::Config config;
+    config.training = {.max_steps = 1, .max_epochs = 0, .save_dir = place().string()};
+    Train{group, std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 1, .n_embd = 8}, 11, 8), data, config}.fit();
+    ::sigaction(SIGTERM, nullptr, &after);
+    EXPECT_EQ(before.sa_handler, SIG_DFL);
+    EXPECT_NE(during.sa_handler, SIG_DFL);
+    EXPECT_EQ(after.sa_handler, SIG_DFL);
+  });
+}
+
+TEST_F(Stop, ComesOnRequestOfTheProgramAndLetsItGoOn) {
+  spawn_ranks(2, [&](Group& group) {
+    auto data = std::make_shared<Watched>();
+    std::function<void()> ask = [] {};
+    data->deed = [&] { ask(); };
+    using Train = Trainer<GPT, Watched, AdamW, Float32, DDP>;
+    Train::Config config;
+    config.training = {.max_steps = 20, .max_epochs = 0};
+    Train trainer{group, std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 1, .n_embd = 8}, 11, 8), data, config};
+    if (group.rank() == 1)
+      ask = [&] {
+        if (trainer.steps_done() == 2) trainer.request_stop();
+      };
+    try {
+      trainer.fit();
+      FAIL() << "it was asked to stop";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::stopped);
+      EXPECT_THAT(error.what(), HasSubstr("stopped by request_stop() on rank 1 after step 5; nothing was saved"));
+    }
+    trainer.fit();
+    EXPECT_EQ(trainer.steps_done(), 20);
+  });
+}
+
+}  // namespace
+}  // namespace ddpxx
