@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -339,6 +341,53 @@ TEST(DdpxxRun, TakesItsRanksWithItWhenItIsKilled) {
   run.signal(SIGKILL);
   EXPECT_EQ(run.wait().code, -SIGKILL);
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
+}
+
+// The kernel tells only the shell that the launcher is gone.
+TEST(DdpxxRun, TakesWhatRunsBehindAShellWithItWhenItIsKilled) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"--nproc-per-node=2", "/bin/bash", "-c", behind_a_shell(ready.string(), ":")});
+  StartedProgram::wait_for_lines(ready, 2);
+  run.signal(SIGKILL);
+  EXPECT_EQ(run.wait().code, -SIGKILL);
+  for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
+}
+
+/// The processes with this parent, and their names.
+std::map<std::string, std::string> children_of(const std::string& parent) {
+  std::map<std::string, std::string> children;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
+    const auto stat = StartedProgram::text_of(entry.path() / "stat");
+    const auto name = stat.find('('), after = stat.rfind(')');
+    if (after == std::string::npos) continue;
+    if (stat.substr(after + 4, parent.size() + 1) == parent + ' ')
+      children[entry.path().filename()] = stat.substr(name + 1, after - name - 1);
+  }
+  return children;
+}
+
+TEST(DdpxxRun, HasAGuardianThatHoldsNoOutputAndEndsWithIt) {
+  for (const bool is_killed : {false, true}) {
+    const TemporaryFolder folder;
+    const auto ready = folder / "ready", go_on = folder / "go-on";
+    auto run = start_ddpxx_run(
+        {"sh", "-c", "echo $PPID >> " + ready.string() + "; until [ -e " + go_on.string() + " ]; do sleep 0.02; done"});
+    StartedProgram::wait_for_lines(ready, 1);
+    const auto agent = StartedProgram::text_of(ready);
+    std::string guardian;
+    for (const auto& [pid, name] : children_of(agent.substr(0, agent.size() - 1)))
+      if (name == "ddpxx-guardian") guardian = pid;
+    ASSERT_NE(guardian, "");
+    const std::filesystem::directory_iterator open{"/proc/" + guardian + "/fd"};
+    EXPECT_EQ(std::distance(begin(open), end(open)), 1) << "the pipe";
+    if (is_killed)
+      run.signal(SIGKILL);
+    else
+      folder.file("go-on", "");
+    EXPECT_EQ(run.wait().code, is_killed ? -SIGKILL : 0);
+    wait_for_end_of(guardian);
+  }
 }
 
 TEST(DdpxxRun, StartsTheRanksAnewWhileRestartsRemain) {

@@ -22,6 +22,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/failure_report.hpp>
 #include <ddpxx/launch/free_port.hpp>
+#include <ddpxx/launch/guardian.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/output_queue.hpp>
 #include <ddpxx/launch/rank_process.hpp>
@@ -78,6 +79,7 @@ class Agent {
 
   LaunchPlan plan_;
   std::string program_;
+  Guardian guardian_;
   bool has_terminal_;
   SignalInbox inbox_;
   OutputQueue output_;
@@ -159,6 +161,7 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   terminate_.reset();
   kill_.reset();
   const RankCommon common{.plan = plan_,
+                          .guardian = guardian_,
                           .path = program_,
                           .inherited = detail::own_environment(),
                           .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),

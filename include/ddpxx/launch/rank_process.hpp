@@ -19,6 +19,7 @@
 #include <ddpxx/core/milestone.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/child.hpp>
+#include <ddpxx/launch/guardian.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/milestone_inbox.hpp>
 #include <ddpxx/launch/output_queue.hpp>
@@ -31,6 +32,7 @@ namespace ddpxx {
 /// What all ranks of one start have in common.
 struct RankCommon {
   const LaunchPlan& plan;
+  const Guardian& guardian;
   std::string path;                    ///< Of the program's file.
   std::vector<std::string> inherited;  ///< Our own environment.
   std::filesystem::path folder;        ///< Holds one folder per rank; empty for none.
@@ -78,6 +80,7 @@ class RankProcess {
     start.environment.push_back(milestones_.variable());
     start.kept = milestones_.write_end().get();
     child_.emplace(start);
+    watch_ = Guardian::Watch{common.guardian, child_->pid()};
     milestones_.write_end().close();
     for (auto& stream : streams_) stream.write_end().close();
   }
@@ -133,6 +136,7 @@ class RankProcess {
   /// After the rank's end: ends what it has left behind, and collects its last words.
   void finish(OutputQueue& queue) {
     if (!exit_) return;
+    watch_ = {};
     child_.reset();
     for (auto& stream : streams_) stream.finish(queue);
     exit_->last_lines = streams_.empty() ? last_lines_of(folder_ / "stderr.log") : streams_.back().last_lines();
@@ -157,6 +161,7 @@ class RankProcess {
   std::vector<RankStream> streams_;  // standard output, if we pass it on, and error; none when they go to files
   MilestoneInbox milestones_;
   std::optional<Child> child_;
+  Guardian::Watch watch_;  // ends before the child, whose number is free after that
   std::optional<int> told_;
   bool is_to_end_ = false;
   bool lingers_ = false;
