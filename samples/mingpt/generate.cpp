@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -17,7 +19,9 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/snapshot/load_model.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/train/chosen_snapshot.hpp>
 
 #include "command_line.hpp"
 #include "prompt.hpp"
@@ -27,27 +31,31 @@
 void generate(const RunConfig& config) {
   if (ddpxx::environment("RANK").value_or("0") != "0") return;
   const auto storage = open_snapshot_place(config.snapshot.name, "generate");
-  const auto manifest = ddpxx::choose_snapshot(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name));
-  const auto alphabet = ddpxx::Alphabet::find(manifest.settings);
-  if (!alphabet)
-    throw ddpxx::Error{ddpxx::Errc::storage,
-                       "the snapshot does not record which characters its model knows: it was "
-                       "written by an older version, or converted; train one step more with its "
-                       "text, and the next snapshot does"};
+  const auto device = ddpxx::pick_device(config.training.device, {});
+  ddpxx::Group alone;
+  std::optional<ddpxx::Alphabet> alphabet;
+  std::shared_ptr<ddpxx::GPT> model;
+  ddpxx::read_chosen(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone,
+                     [&](const ddpxx::Manifest& manifest) {
+                       alphabet = ddpxx::Alphabet::find(manifest.settings);
+                       if (!alphabet)
+                         throw ddpxx::Error{ddpxx::Errc::storage,
+                                            "the snapshot does not record which characters its model knows: it was "
+                                            "written by an older version, or converted; train one step more with its "
+                                            "text, and the next snapshot does"};
+                       at::manual_seed(config.training.seed);
+                       model = std::make_shared<ddpxx::GPT>(config.model, alphabet->size(), config.data.block_size);
+                       model->to(device);
+                       return ddpxx::try_load_model(*model, *storage, manifest).value_or("");
+                     });
   auto settings = config.generate;
   if (settings.tokens == 0) settings.tokens = kUsualTokens;
   const auto prompt = prompt_text(settings);
   const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : alphabet->encode(prompt);
 
-  at::manual_seed(config.training.seed);
-  const auto device = ddpxx::pick_device(config.training.device, {});
-  ddpxx::GPT model{config.model, alphabet->size(), config.data.block_size};
-  model.to(device);
-  ddpxx::load_model(model, *storage, manifest);
-  ddpxx::Group alone;
   ddpxx::SingleDevice strategy{{}, alone};
   const auto text =
-      ddpxx::generate(model, strategy.runner(), at::tensor(ids, at::kLong).unsqueeze(0).to(device), settings)
+      ddpxx::generate(*model, strategy.runner(), at::tensor(ids, at::kLong).unsqueeze(0).to(device), settings)
           .to(at::kCPU);
   const auto* first = text.const_data_ptr<std::int64_t>();
   std::cout << alphabet->decode({first, static_cast<std::size_t>(text.numel())}) << std::endl;

@@ -2,6 +2,8 @@
 #include <array>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include <ATen/ops/full.h>
@@ -24,6 +26,9 @@
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/run_folder.hpp>
 #include <ddpxx/version.hpp>
 
@@ -70,16 +75,21 @@ void write_nothing(RunConfig& config) {
   config.run_folder.clear();
 }
 
-/// A snapshot is evaluated in its own alphabet, whatever text is taken; an older one records none.
-Text read_text(const Run& run) {
-  const auto& config = run.config;
-  if (run.only_evaluates) {
-    const auto storage = open_snapshot_place(config.snapshot.name, "evaluate");
-    const auto manifest = ddpxx::choose_snapshot(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name));
-    if (const auto alphabet = ddpxx::Alphabet::find(manifest.settings))
-      return std::make_shared<const ddpxx::CharDataset>(config.data.text(), *alphabet);
-  }
-  return std::make_shared<const ddpxx::CharDataset>(config.data.text());
+/// Chooses the snapshot that is evaluated, for all ranks, and returns the alphabet that it records; an older one
+/// records none. If its tensors turn out to be damaged, one before it is taken, and none that was saved meanwhile.
+std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& group) {
+  const auto storage = open_snapshot_place(run.config.snapshot.name, "evaluate");
+  run.chosen = ddpxx::parse_snapshot_choice(run.config.snapshot.name);
+  const auto found =
+      ddpxx::read_chosen(*storage, run.chosen, group, [](const ddpxx::Manifest&) { return std::string{}; });
+  if (run.chosen.is_newest()) run.chosen.before = found.step + 1;
+  return ddpxx::Alphabet::find(found.settings);
+}
+
+/// A snapshot is evaluated in its own alphabet, whatever text is taken.
+Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
+  if (alphabet) return std::make_shared<const ddpxx::CharDataset>(config.text(), *alphabet);
+  return std::make_shared<const ddpxx::CharDataset>(config.text());
 }
 
 void check_sweep(const CommandLine& line) {
@@ -119,7 +129,8 @@ int main(int argc, char** argv) {
     const auto device = ddpxx::pick_device(config.training.device, place);
     check_precision(config.precision, device);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
-    const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(run); });
+    const auto alphabet = run.only_evaluates ? choose_evaluated(run, group) : std::nullopt;
+    const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet); });
     choose_shard_size(config.strategy, place, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
     ddpxx::name_run_folder(config, folder);

@@ -10,6 +10,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/held_out_text.hpp>
@@ -17,12 +18,15 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/make_model.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/snapshot/load_model.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/trainer.hpp>
 
 #include "initial_weights.hpp"
 #include "prompt.hpp"
 #include "run_config.hpp"
-#include "snapshot_place.hpp"
 #include "strategies/strategies.hpp"
 #include "text_parts.hpp"
 
@@ -56,9 +60,11 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
                                              text->block_size());
   if (config.has_initial_weights()) load_initial_weights(*model, config.init_from);
   if (run.only_evaluates) {
-    const auto storage = open_snapshot_place(config.snapshot.name, "evaluate");
-    ddpxx::load_model(*model, *storage,
-                      ddpxx::choose_snapshot(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name)));
+    const auto storage = ddpxx::open_storage(run.chosen.place);
+    ddpxx::read_chosen(*storage, run.chosen, group, [&](const ddpxx::Manifest& manifest) {
+      return ddpxx::on_every_rank(group, ddpxx::Errc::storage,
+                                  [&] { return ddpxx::try_load_model(*model, *storage, manifest).value_or(""); });
+    });
   } else if (group.rank() == 0) {
     std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
                 static_cast<double>(model->num_block_parameters()) / 1e6);

@@ -1,6 +1,7 @@
 // The sample program from outside: what it does with bad input and with ranks that die.
 #include <algorithm>
 #include <arpa/inet.h>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
+#include "failing_calls.hpp"
 
 namespace {
 
@@ -436,6 +438,34 @@ TEST_F(Mingpt, EndsWith4ForADamagedSnapshotAndKeepsIt) {
                              HasSubstr("1 snapshots found"), HasSubstr("a fresh start needs another save_dir")));
   EXPECT_EQ(StartedProgram::text_of(path), before);
   EXPECT_TRUE(std::filesystem::exists(folder / "manifest.json"));
+}
+
+TEST_F(Mingpt, EvaluatesAndGeneratesWithTheSnapshotBeforeADamagedOneAndSaysSo) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(ranks(2, {"training.save_dir=" + place, "training.save_every=1", "snapshot.keep_last=0"}).code, 0);
+  const auto before = mingpt({"evaluate", "--from", place + ":2"});
+  const auto text_before = mingpt({"generate", "--from", place + ":2", "generate.tokens=20"});
+
+  const FailingCalls bad_sector{
+      .path = place + "/step-00000003/rank-1", .last = 1'000'000, .error = EIO, .calls = "pread"};
+  const auto generated = StartedProgram{
+      {"/usr/bin/env", "OMP_NUM_THREADS=1", failing_calls_variable(bad_sector),
+       "LD_PRELOAD=" DDPXX_FAILING_CALLS_LIBRARY, program("mingpt"), "generate", "--from", place,
+       "generate.tokens=20"}}.wait();
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  EXPECT_THAT(generated.err, AllOf(HasSubstr("warning: cannot read " + bad_sector.path),
+                                   HasSubstr("(errno 5); the snapshot before it is taken")));
+  EXPECT_EQ(generated.out, text_before.out);
+
+  std::filesystem::resize_file(place + "/step-00000003/manifest.json", 100);
+  const auto run = StartedProgram{
+      {program("ddpxx-run"), "--standalone", "--nproc-per-node", "2", program("mingpt"), "evaluate", "--from",
+       place}}.wait();
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NEAR(std::stod(value_behind(run.out, "val_loss")), std::stod(value_behind(before.out, "val_loss")), 1e-6);
+  const std::string warning = "step-00000003/manifest.json is not usable";
+  EXPECT_THAT(run.err, HasSubstr(warning));
+  EXPECT_EQ(run.err.find(warning), run.err.rfind(warning)) << "said once, by the rank that chooses for all";
 }
 
 TEST_F(Mingpt, EndsWith5ForIncompleteLaunchVariablesAndNamesThem) {

@@ -59,6 +59,7 @@ class StartedProgram {
     ::waitpid(pid_, nullptr, 0);
   }
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
 
   /// Waits until the file holds as many lines; the test's own time limit ends a wait in vain.

@@ -1,5 +1,7 @@
 // folder_test.cpp — what only a folder promises, and what a program without S3 says; no server is asked.
 #include <array>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -79,6 +81,38 @@ TEST(Folder, SweepsWhatKilledWritersLeftHereAndInItsFolders) {
   EXPECT_TRUE(std::filesystem::exists(place / "step-1/part"));
   EXPECT_TRUE(std::filesystem::exists(place / "other/deep/.theirs.12-0.tmp"));
   EXPECT_TRUE(std::filesystem::exists(theirs / ".theirs.12-0.tmp"));
+}
+
+TEST(Folder, SweepsTheProbeOfAStartThatWasKilled) {
+  const TemporaryFolder place;
+  const auto work = [&] {
+    ::setenv("DDPXX_FAILPOINT", "file.after_publish:kill", 1);
+    Folder{place.path()}.prepare();
+  };
+  EXPECT_EXIT(work(), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_FALSE(std::filesystem::is_empty(place.path()));
+  EXPECT_TRUE(Folder{place.path()}.claim("this test"));
+  for (const auto& entry : std::filesystem::directory_iterator{place.path()})
+    EXPECT_EQ(entry.path().filename(), ".owner");
+}
+
+TEST(Folder, RefusesToListALinkInPlaceOfAFolderOfItsOwn) {
+  const TemporaryFolder place, elsewhere;
+  Folder folder{place.path()};
+  folder.write("step-1/part", std::array{bytes_of("one")});
+  std::filesystem::create_directory_symlink("step-1", place / "latest");
+  EXPECT_THAT(folder.list("step-"), testing::SizeIs(1)) << "a link of another name is none of its own";
+  for (const auto& target : {elsewhere.path(), place / "nothing"}) {
+    std::filesystem::create_symlink(target, place / "step-2");
+    try {
+      folder.list("step-");
+      FAIL() << "it was left out without a word";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::storage);
+      EXPECT_THAT(error.what(), HasSubstr((place / "step-2").string() + " is a symbolic link"));
+    }
+    std::filesystem::remove(place / "step-2");
+  }
 }
 
 TEST(Folder, LivesBesideAFolderThatItsUserMayNotRead) {

@@ -15,7 +15,7 @@ enum class Errc { config = 2, data = 3, storage = 4, peer = 5, numerics = 6, mem
 
 /// An error whose text says what, where and what to do.
 /// Facts are appended by whoever knows them: the collective adds op and bytes, the trainer adds the step.
-class Error final : public std::exception {
+class Error : public std::exception {
  public:
   Error(Errc code, std::string text) : code_{code}, text_{std::move(text)} {}
 

@@ -31,11 +31,25 @@ using Bytes = std::span<const std::byte>;
 
 inline Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span{text}); }
 
+/// An error that the system has reported.
+class FileError final : public Error {
+ public:
+  FileError(Errc code, std::string text, int reason) : Error{code, std::move(text)}, reason_{reason} {}
+
+  /// Its errno.
+  int reason() const noexcept { return reason_; }
+
+ private:
+  int reason_;
+};
+
 /// An error with the text "DEED PATH: REASON (errno N)"; the reason is what errno holds now.
-inline Error file_error(Errc code, std::string_view deed, const std::filesystem::path& path) {
+inline FileError file_error(Errc code, std::string_view deed, const std::filesystem::path& path) {
   const int reason = errno;
-  return Error{code, std::string{deed} + ' ' + path.string() + ": " + std::generic_category().message(reason) +
-                         " (errno " + std::to_string(reason) + ')'};
+  return {code,
+          std::string{deed} + ' ' + path.string() + ": " + std::generic_category().message(reason) + " (errno " +
+              std::to_string(reason) + ')',
+          reason};
 }
 
 /// An open regular file. Its errors carry the code that it was opened with.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
@@ -17,15 +20,16 @@
 
 namespace ddpxx {
 
-/// Copies a snapshot's parameters and buffers into a model. Where the run kept a moving average of its parameters, the
-/// model gets that, as the run's own evaluations did.
-/// Errors  `storage` for what cannot be read, and listing every name that is missing, superfluous or of another shape;
-///         the model is then as it was.
-inline void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
+/// Copies a snapshot's parameters and buffers into a model, or says what is damaged. Where the run kept a moving
+/// average of its parameters, the model gets that, as the run's own evaluations did. Errors  `storage` for what cannot
+/// be read, and listing every name that is missing, superfluous or of another shape.
+///         The model is then as it was, and so it is where the snapshot is damaged.
+inline std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
   constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
-  auto tensors = read_snapshot(storage, manifest, [&](std::string_view name) {
-                   return name.starts_with(kModel) || name.starts_with(kAverage);
-                 }).tensors;
+  auto read = try_read_snapshot(
+      storage, manifest, [&](std::string_view name) { return name.starts_with(kModel) || name.starts_with(kAverage); });
+  if (auto* damage = std::get_if<std::string>(&read)) return std::move(*damage);
+  const auto& tensors = std::get<Snapshot>(read).tensors;
   std::map<std::string, at::Tensor> targets;
   for (const auto& item : model.named_parameters()) targets.emplace(item.key(), item.value());
   for (const auto& item : model.named_buffers()) targets.emplace(item.key(), item.value());
@@ -49,6 +53,11 @@ inline void load_model(torch::nn::Module& model, Storage& storage, const Manifes
     const auto average = tensors.find(std::string{kAverage} + name);
     target.copy_(average != tensors.end() ? average->second : tensors.at(std::string{kModel} + name));
   }
+  return std::nullopt;
+}
+/// The same; damage is an error as well.
+inline void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
+  if (const auto damage = try_load_model(model, storage, manifest)) throw Error{Errc::storage, *damage};
 }
 
 }  // namespace ddpxx

@@ -52,8 +52,8 @@ class ShardReader {
       : storage_{&storage}, folder_{std::move(folder)}, manifest_{&manifest}, sizes_{sizes} {}
 
   /// Fills the slices; each must be of a tensor that the manifest has, in the type that it has there.
-  /// Errors  `storage` for what cannot be read. Damage is no error but a result: the sentence that says which file has
-  ///         it. Some of the slices are overwritten then.
+  /// Errors  `storage` where the place does not answer. Damage is no error but a result: the sentence that says which
+  ///         file has it; a file that the place cannot read is damaged. Some of the slices are overwritten then.
   std::optional<std::string> read(std::span<const StateSlice> slices) {
     const c10::NoGradGuard no_grad;
     std::vector<WantedBytes> wanted;
@@ -143,10 +143,14 @@ class ShardReader {
 
   std::optional<std::string> read_bytes(std::vector<WantedBytes>& wanted) {
     const auto pieces = pieces_of(wanted);
-    for (std::size_t i = 0, begun = 0; i < pieces.size(); ++i) {
-      for (; begun < std::min(pieces.size(), i + kUnderWay); ++begun) begin(pieces[begun], arrival_of(begun));
-      arrival_of(i).read.get();
-      if (auto damage = take(pieces[i], {arrival_of(i).room.get(), pieces[i].bytes()})) return damage;
+    try {
+      for (std::size_t i = 0, begun = 0; i < pieces.size(); ++i) {
+        for (; begun < std::min(pieces.size(), i + kUnderWay); ++begun) begin(pieces[begun], arrival_of(begun));
+        arrival_of(i).read.get();
+        if (auto damage = take(pieces[i], {arrival_of(i).room.get(), pieces[i].bytes()})) return damage;
+      }
+    } catch (const UnreadableObject& error) {
+      return error.what();
     }
     return std::nullopt;
   }

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,9 +18,10 @@
 namespace ddpxx {
 
 struct SnapshotChoice {
-  std::string place;                      ///< A folder, or s3://bucket/prefix.
-  std::optional<std::int64_t> step = {};  ///< None: the newest one that is whole, unless `best` is set.
-  bool best = false;                      ///< The one with the lowest validation loss.
+  std::string place;                        ///< A folder, or s3://bucket/prefix.
+  std::optional<std::int64_t> step = {};    ///< None: the newest one that is whole, unless `best` is set.
+  bool best = false;                        ///< The one with the lowest validation loss.
+  std::optional<std::int64_t> before = {};  ///< Only those of steps before this one.
 
   bool is_newest() const { return !step && !best; }
 };
@@ -37,13 +39,15 @@ inline SnapshotChoice parse_snapshot_choice(const std::string& text) {
 }
 
 /// The manifest of the chosen snapshot. Looks at manifests and at the sizes of files; nothing is written.
-/// Errors  `storage` where there is none, naming those that are there.
-inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice) {
+/// `tell_skipped` is told why a damaged snapshot was not taken into account. Errors  `storage` where there is none,
+/// naming those that are there.
+inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
+                                const std::function<void(const std::string&)>& tell_skipped = {}) {
   const Snapshots snapshots{storage};
   std::optional<Manifest> best;
   std::string others;
   for (const auto& stored : snapshots.list()) {
-    if (!stored.published) continue;
+    if (!stored.published || (choice.before && stored.step >= *choice.before)) continue;
     if (choice.step && stored.step != *choice.step) {
       others += ' ' + std::to_string(stored.step);
       continue;
@@ -51,6 +55,7 @@ inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice) 
     auto read = snapshots.read(stored);
     if (!read.manifest) {
       others += "\n  " + read.damage;
+      if (tell_skipped) tell_skipped(read.damage);
       continue;
     }
     if (!choice.best) return std::move(*read.manifest);
@@ -62,8 +67,9 @@ inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice) 
   }
   if (best) return std::move(*best);
   throw Error{Errc::storage, "there is no snapshot" + (choice.step ? " of step " + std::to_string(*choice.step) : "") +
-                                 (choice.best ? " with a validation loss" : "") + " at " + storage.whole_name("") +
-                                 (others.empty() ? "" : "; there are" + others)};
+                                 (choice.best ? " with a validation loss" : "") +
+                                 (choice.before ? " before step " + std::to_string(*choice.before) : "") + " at " +
+                                 storage.whole_name("") + (others.empty() ? "" : "; there are" + others)};
 }
 
 }  // namespace ddpxx

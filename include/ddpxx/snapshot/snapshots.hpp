@@ -81,7 +81,13 @@ class Snapshots {
   /// Reads a manifest, and holds the files' sizes against it; their content is proved when it is read.
   ReadSnapshot read(const StoredSnapshot& stored) const {
     ReadSnapshot snapshot{stored, std::nullopt, {}};
-    const auto text = manifest_text(stored.step);
+    std::optional<std::string> text;
+    try {
+      text = manifest_text(stored.step);
+    } catch (const UnreadableObject& error) {
+      snapshot.damage = error.what();
+      return snapshot;
+    }
     try {
       if (!text) throw Error{Errc::storage, "it is gone"};
       auto manifest = parse_manifest(*text);
@@ -165,11 +171,17 @@ class Snapshots {
   }
 
   /// Takes a damaged snapshot out of the way of the run that saves this step again. Its files stay to be looked at, as
-  /// long as an older snapshot is kept.
+  /// long as an older snapshot is kept. Of a manifest that cannot be read the reason stays.
   void set_aside(const StoredSnapshot& stored) const {
     const auto name = stored.folder + kManifest;
     failpoint("snapshot.before_set_aside");
-    if (const auto text = storage_->read_text(name, kMostManifestBytes)) {
+    std::optional<std::string> text;
+    try {
+      text = storage_->read_text(name, kMostManifestBytes);
+    } catch (const UnreadableObject& error) {
+      text = std::string{error.what()} + '\n';
+    }
+    if (text) {
       const Bytes parts[] = {bytes_of(*text)};
       storage_->write(stored.folder + kRejected, parts);
     }
@@ -305,8 +317,12 @@ class Snapshots {
 
   /// None also for one that is damaged.
   std::optional<Manifest> manifest_of(std::int64_t step) const {
-    const auto text = manifest_text(step);
-    return text ? understood(*text) : std::nullopt;
+    try {
+      const auto text = manifest_text(step);
+      return text ? understood(*text) : std::nullopt;
+    } catch (const UnreadableObject&) {
+      return std::nullopt;
+    }
   }
   /// One that makes no sense is read once more: it may have been damaged on its way here.
   std::optional<std::string> manifest_text(std::int64_t step) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -36,7 +38,8 @@ class Folder final : public Storage {
   void prepare() override {
     make_folder(path_);
     warn_of_strangers();
-    const auto probe = path_ / (".probe-" + std::to_string(::getpid()));
+    // Named as a temporary file, so that the next claim sweeps away what a killed start has left of it.
+    const auto probe = path_ / (".probe." + std::to_string(::getpid()) + ".tmp");
     std::error_code ignored;
     std::filesystem::remove(probe, ignored);
     const bool made = create_file_atomic(probe, bytes_of("objects can be written here\n"));
@@ -80,7 +83,7 @@ class Folder final : public Storage {
 
   void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
     const auto path = path_of(name);
-    const auto count = File::open(path, Errc::storage).read_at(offset, room);
+    const auto count = try_to_read([&] { return File::open(path, Errc::storage).read_at(offset, room); });
     if (count < room.size())
       throw Error{Errc::storage, "cannot read " + path.string() + ": it ends after " + std::to_string(offset + count) +
                                      " bytes, and " + std::to_string(offset + room.size()) + " are expected"};
@@ -89,7 +92,7 @@ class Folder final : public Storage {
   std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
     const auto path = path_of(name);
     if (std::error_code error; !std::filesystem::exists(path, error) && !error) return std::nullopt;
-    auto text = read_file(path, Errc::storage, max_bytes + 1);
+    auto text = try_to_read([&] { return read_file(path, Errc::storage, max_bytes + 1); });
     if (text.size() > max_bytes)
       throw Error{Errc::storage,
                   "cannot read " + path.string() + ": it has more than " + std::to_string(max_bytes) + " bytes"};
@@ -121,6 +124,28 @@ class Folder final : public Storage {
 
  private:
   static constexpr int kTriesToClaim = 30;
+  static constexpr int kTriesToRead = 3;
+
+  /// Reads, and once more after a pause where the system reports an error, which may pass: file servers restart, and
+  /// tables of open files become free.
+  /// Errors  UnreadableObject where it is the disk or the file system that fails.
+  template <class Read>
+  static std::invoke_result_t<Read> try_to_read(Read&& read) {
+    for (int tries = 1;; ++tries) {
+      try {
+        return read();
+      } catch (const FileError& error) {
+        if (tries == kTriesToRead && is_damage(error.reason())) throw UnreadableObject{error.what()};
+        if (tries == kTriesToRead || error.reason() == ENOENT || error.reason() == EACCES) throw;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
+  }
+  /// What disks, file systems and file servers report for a file that they have lost or cannot prove.
+  static bool is_damage(int reason) {
+    static constexpr std::array kReasons{EIO, ESTALE, EBADMSG, EUCLEAN, EILSEQ, ENODATA, EREMOTEIO};
+    return std::ranges::find(kReasons, reason) != kReasons.end();
+  }
 
   static std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -152,7 +177,8 @@ class Folder final : public Storage {
       });
   }
 
-  /// Visits the regular files below `folder`; of folders, only those that may hold names which begin with `front`.
+  /// Visits the regular files below `folder`; of folders, only those that may hold names which begin with `front`. A
+  /// symbolic link in place of such a folder is refused: what lies behind it is not this place's, and cannot be listed.
   template <class Visit>
   void visit(const std::filesystem::path& folder, const std::string& front, Visit&& visit_file) const {
     const auto error = each_entry(folder, [&](const auto& entry) {
@@ -160,6 +186,10 @@ class Folder final : public Storage {
       std::error_code gone;
       if (entry.is_regular_file(gone))
         visit_file(entry, name);
+      else if (!front.empty() && name.starts_with(front) && entry.is_symlink(gone))
+        throw Error{Errc::storage, "cannot list " + folder.string() + ": " + entry.path().string() +
+                                       " is a symbolic link, and a folder is expected: replace the link by the folder "
+                                       "itself, or choose another place"};
       else if (const auto inside = name + '/'; (inside.starts_with(front) || front.starts_with(inside)) &&
                                                entry.is_directory(gone) && !entry.is_symlink(gone))
         visit(entry.path(), front, visit_file);

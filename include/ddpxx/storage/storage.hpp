@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 
 namespace ddpxx {
@@ -18,6 +20,13 @@ struct StoredObject {
   std::uint64_t size = 0;
 
   bool operator==(const StoredObject&) const = default;
+};
+
+/// The place is there, and cannot give the bytes of this object: a bad sector, or a damaged file system. Other objects
+/// may be readable. A place that does not answer is another `Error`.
+class UnreadableObject final : public Error {
+ public:
+  explicit UnreadableObject(std::string text) : Error{Errc::storage, std::move(text)} {}
 };
 
 /// Objects under names such as "step-12/manifest.json": files of a folder, or objects under a prefix of a bucket.
@@ -48,11 +57,11 @@ class Storage {
   virtual bool create(const std::string& name, Bytes content) = 0;
 
   /// Fills `room` with the object's bytes from `offset` on. After an error it holds anything.
-  /// Errors  also for an object that is not there or ends before.
+  /// Errors  also for an object that is not there or ends before; UnreadableObject.
   virtual void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) = 0;
 
   /// The whole content; none where there is no such object.
-  /// Errors  also for one larger than `max_bytes`.
+  /// Errors  also for one larger than `max_bytes`; UnreadableObject.
   virtual std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) = 0;
 
   /// The objects whose names begin with `front`, in the order of their names; none where the place is not there.

@@ -1,6 +1,7 @@
 // ddpxx/train/chosen_snapshot.hpp — a run that begins with a snapshot of another place, which is only read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,6 +25,31 @@
 
 namespace ddpxx {
 
+/// Calls `read(manifest)` with the chosen snapshot's manifest, which rank 0 finds, and returns that manifest. `read`
+/// returns why this rank found the snapshot damaged, or nothing. If any rank did, the one before is read where the
+/// newest was chosen, and rank 0 warns.
+/// Ranks   Collective; `read` may be as well.
+/// Errors  `storage` on every rank: there is none, or the one that was chosen is damaged; those of `read`.
+template <class Read>
+Manifest read_chosen(Storage& storage, SnapshotChoice choice, const Group& group, Read&& read) {
+  const Log log{group.rank()};
+  for (;;) {
+    std::string text;
+    on_rank_zero(group, Errc::storage, [&] {
+      text = print_manifest(choose_snapshot(storage, choice, [&](const std::string& damage) {
+        if (choice.is_newest()) log.warn(damage + "; the snapshot before it is taken");
+      }));
+    });
+    auto manifest = parse_manifest(broadcast_text(text, group));
+    const auto damages = all_gather_text(read(manifest), group);
+    const auto damage = std::ranges::find_if(damages, [](const std::string& each) { return !each.empty(); });
+    if (damage == damages.end()) return manifest;
+    if (!choice.is_newest()) throw Error{Errc::storage, *damage};
+    if (group.rank() == 0) log.warn(*damage + "; the snapshot before it is taken");
+    choice.before = manifest.step;
+  }
+}
+
 /// Loads the snapshot that `choice` names (see parse_snapshot_choice) into the run's state, and returns its manifest.
 /// Ranks   Collective.
 /// Errors  `storage` on every rank: it is not there, is damaged, or is of another model or run.
@@ -31,15 +57,13 @@ inline Manifest load_chosen(const std::string& choice, const Settings& settings,
                             const Group& group, at::Device device, std::uint64_t seed) {
   const auto wanted = parse_snapshot_choice(choice);
   const auto storage = open_storage(wanted.place);
-  std::string text;
-  on_rank_zero(group, Errc::storage, [&] { text = print_manifest(choose_snapshot(*storage, wanted)); });
-  auto manifest = parse_manifest(broadcast_text(text, group));
   const Log log{group.rank()};
-  for (const auto& warning : compare_settings(settings, manifest))
-    if (group.rank() == 0) log.warn(warning);
-  check_state(state, manifest);
-  if (const auto damage = read_state(*storage, manifest, state, group, device, seed); !damage.empty())
-    throw Error{Errc::storage, damage};
+  const auto manifest = read_chosen(*storage, wanted, group, [&](const Manifest& found) {
+    for (const auto& warning : compare_settings(settings, found))
+      if (group.rank() == 0) log.warn(warning);
+    check_state(state, found);
+    return read_state(*storage, found, state, group, device, seed);
+  });
   log.info("begins with step " + std::to_string(manifest.step) + " of " +
            storage->whole_name(Snapshots::folder_of(manifest.step)));
   return manifest;

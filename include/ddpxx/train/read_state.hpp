@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
@@ -51,15 +51,10 @@ inline std::string read_state(Storage& storage, const Manifest& manifest, const 
                            at::IntArrayRef{saved->second.shape} == random.sizes();
   if (same_random) slices.push_back(whole_slice(random_name, random));
 
-  std::string failed, damage;
-  try {
+  const auto damage = on_every_rank(group, Errc::storage, [&] {
     ShardReader reader{storage, Snapshots::folder_of(manifest.step), manifest};
-    damage = reader.read(slices).value_or("");
-  } catch (const std::exception& error) {
-    failed = first_line(error);
-  }
-  for (const auto& each : all_gather_text(failed, group))
-    if (!each.empty()) throw Error{Errc::storage, each};
+    return reader.read(slices).value_or("");
+  });
   for (const auto& each : all_gather_text(damage, group))
     if (!each.empty()) return each;
 

@@ -5,6 +5,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/config/parsed_config.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
 
 struct RunConfig;
 namespace ddpxx {
@@ -13,7 +14,8 @@ class CharDataset;
 
 /// What one start of the program is to do.
 struct Run : ddpxx::ParsedConfig<RunConfig> {
-  bool only_evaluates = false;  ///< The snapshot that snapshot.name chooses; nothing is trained or written.
+  bool only_evaluates = false;        ///< The snapshot that is chosen; nothing is trained or written.
+  ddpxx::SnapshotChoice chosen = {};  ///< The same on all ranks. Of an evaluation only.
 };
 
 using Text = std::shared_ptr<const ddpxx::CharDataset>;
