@@ -1,10 +1,16 @@
 // Starts that are killed while they load, and what the next start makes of it.
+#include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -107,6 +113,36 @@ TEST_P(CrashingLoad, IsNotCountedOnceAllRanksHaveReadTheSnapshot) {
   train<FSDP>(2, after(6));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::AllOf(HasSubstr("resumed at step 4"), testing::Not(HasSubstr("killed"))));
+}
+
+/// Once a snapshot is being read, the process gets SIGTERM.
+struct Ended : Tokens {
+  std::filesystem::path attempts;
+  mutable std::once_flag once;
+  std::int64_t size() const {
+    std::call_once(once, [this] {
+      std::thread{[this] {
+        while (!std::filesystem::exists(attempts)) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        ::kill(::getpid(), SIGTERM);
+      }}.detach();
+    });
+    return Tokens::size();
+  }
+};
+
+TEST_F(LoadAttempts, ThatASignalHasEndedAreNotCounted) {
+  train<FSDP>(2, after(4));
+  for (int start = 0; start < 3; ++start) {
+    const auto data = std::make_shared<Ended>();
+    data->attempts = place() / Snapshots::folder_of(4) / Snapshots::kAttempts;
+    try {
+      train<FSDP, Ended>(2, killed(6, "checkpoint.before_read:sleep:300", 0), {}, data);
+      ADD_FAILURE() << "it went on";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("ended by signal 15"));
+    }
+    EXPECT_EQ(attempts(4), 0);
+  }
 }
 
 TEST_F(LoadAttempts, BeginAnewOnceASnapshotWasRead) {

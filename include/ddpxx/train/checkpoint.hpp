@@ -31,6 +31,7 @@
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/data/cursor.hpp>
 #include <ddpxx/flat/random_state.hpp>
 #include <ddpxx/observe/events.hpp>
@@ -178,8 +179,11 @@ class Checkpoints {
   /// they read it is tried after all others. At another world size the ranks draw new random numbers, from seed, rank
   /// and step. Errors  also when there are snapshots and none of them is whole, or one is of another model or run.
   std::optional<Progression> load(const Settings& settings, const RunState& state, std::uint64_t seed) {
+    StopSignals signals;  // held back until the count is removed: a signal that can be told from a crash does not count
     try {
-      return load_newest(settings, state, seed);
+      auto loaded = load_newest(settings, state, seed);
+      signals.raise_again();
+      return loaded;
     } catch (const Error& error) {
       // A lost peer may have been killed by what it read. Any other error has a known cause and does not count.
       if (error.code() != Errc::peer) attempt_.forget();
