@@ -22,6 +22,7 @@
 
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -401,9 +402,75 @@ TEST(DdpxxRun, StartsTheRanksAnewWhileRestartsRemain) {
 }
 
 TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {
-  const auto run = ddpxx_run({"--max-restarts=1", "sh", "-c", "exit $((6 + TORCHELASTIC_RESTART_COUNT))"});
+  const auto run =
+      ddpxx_run({"--max-restarts=1", "sh", "-c", "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 7; kill -9 $$"});
   EXPECT_EQ(run.code, 7);
   EXPECT_EQ(count_of(run.err, "FAILED"), 1U);
+  EXPECT_THAT(run.err,
+              testing::ContainsRegex("the first failure of this run: attempt 0, rank 0: Signal 9 \\(SIGKILL\\) "
+                                     "received by PID [0-9]+; the last one is that of attempt 1\n"));
+}
+
+TEST(DdpxxRun, DoesNotRestartAfterASnapshotThatFailedOrALossThatIsNoNumber) {
+  for (const int code : {4, 6}) {
+    const auto run = ddpxx_run({"--max-restarts=3", "sh", "-c", "echo once; exit " + std::to_string(code)});
+    EXPECT_EQ(run.code, code);
+    EXPECT_EQ(count_of(run.out, "once"), 1U);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("FAILED"),
+                               HasSubstr("ddpxx-run: rank 0: exit code " + std::to_string(code) +
+                                         ", by which programs of ddpxx report "),
+                               HasSubstr("; not started again\n")));
+  }
+}
+
+/// A rank that tells its launcher these milestones, and then fails.
+std::vector<std::string> fails_after(const std::string& milestones) {
+  return {"--max-restarts=4", "/bin/bash", "-c",
+          "echo start; printf " + milestones + " >&${DDPXX_MILESTONES%%:*}; exit 1"};
+}
+
+TEST(DdpxxRun, EndsRestartsAfterThreeStartsWithoutAStep) {
+  const auto run = ddpxx_run(fails_after("t"));
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(count_of(run.out, "start"), 3U);
+  EXPECT_THAT(run.err, HasSubstr("3 starts in a row have ended before a step was done; not started again"));
+  EXPECT_EQ(count_of(ddpxx_run(fails_after("ts")).out, "start"), 5U) << "each has made progress";
+}
+
+TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
+  const TemporaryFolder folder;
+  const auto said = folder / "said";
+  StartedProgram run{{"/bin/sh", "-c",
+                      "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
+                          "$TORCHELASTIC_RESTART_COUNT = 4 ] && exec sleep 600; exit 1' 2>" + said.string()}};
+  StartedProgram::wait_for_lines(said, 4);  // it waits a second, after which a rank waits for the signal
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  EXPECT_THAT(StartedProgram::text_of(said), HasSubstr("ddpxx-run: ended by SIGTERM"));
+}
+
+TEST(DdpxxRun, NamesTheRankThatIsStoppedAndNotTheOneThatLostIt) {
+  const TemporaryFolder folder;
+  const auto number = (folder / "number").string();
+  const auto run =
+      ddpxx_run({"--nproc-per-node=2", "sh", "-c",
+                 "[ $RANK = 1 ] && { echo $$ >" + number + "; kill -STOP $$; sleep 600; }; until [ -s " + number +
+                     " ] && grep -q ') T' /proc/$(cat " + number + ")/stat; do sleep 0.01; done; exit 5"});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("rank      : 1 (local_rank: 1)"), HasSubstr("it was stopped (state T)"),
+                             HasSubstr("rank 0 (local_rank: 0")));
+}
+
+TEST(DdpxxRun, SaysThatTheCauseIsProbablyOnAnotherMachineWhenAllItsRanksHaveLostAPeer) {
+  const auto run = ddpxx_run({"--nnodes=2", "--node-rank=0", "--nproc-per-node=2", "--master-addr=127.0.0.1",
+                              "--master-port=4711", "sh", "-c", "exit 5"});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, HasSubstr("the cause is probably on another machine"));
+}
+
+TEST(DdpxxRun, SaysWhatMayHaveKilledARank) {
+  EXPECT_THAT(ddpxx_run({"sh", "-c", "kill -9 $$"}).err,
+              testing::ContainsRegex("  hint      : .*memory r[ua]n[s]? out"));
 }
 
 TEST(DdpxxRun, SplitsTheLogsIntoFiles) {

@@ -61,6 +61,25 @@ TEST(RootCause, IsNotARankThatWeEnded) {
   EXPECT_EQ(exit_code(exits, {}), 6);
 }
 
+TEST(RootCause, IsTheOneRankThatSaidNothingWhenAllOthersLostAPeer) {
+  std::vector exits = {ended(0, 5, 100), ended(1, -SIGTERM, 2'200, SIGTERM), ended(2, 5, 120)};
+  EXPECT_EQ(silent_rank(exits), 1U);
+  exits[1].said_nothing = true;
+  EXPECT_EQ(root_cause(exits, {}), 1U);
+  EXPECT_EQ(exit_code(exits, {}), 5) << "by which its peers ended, not the signal by which we ended it";
+  EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, -15, 9, SIGTERM), ended(2, -15, 9, SIGTERM)}))
+      << "either may be it";
+  EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, -15, 9, SIGTERM), ended(2, 4, 9)}));
+  EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, 0, 9)}));
+  EXPECT_FALSE(silent_rank(std::vector{ended(0, -15, 9, SIGTERM)}));
+}
+
+TEST(RootCause, KnowsWhichEndsWouldComeAgain) {
+  for (const int code : {2, 3, 4, 6}) EXPECT_TRUE(would_repeat(ended(0, code, 1))) << code;
+  for (const int code : {0, 1, 5, 7, 75, -SIGKILL}) EXPECT_FALSE(would_repeat(ended(0, code, 1))) << code;
+  for (const int code : {4, 6}) EXPECT_FALSE(is_refusal(ended(0, code, 1))) << code;
+}
+
 TEST(RootCause, MakesASignalsExitCodeAsAShellDoes) {
   EXPECT_EQ(exit_code(std::vector{ended(0, -SIGKILL, 1)}, {}), 137);
   EXPECT_EQ(exit_code(std::vector{ended(0, -SIGSEGV, 1)}, {}), 139);

@@ -24,8 +24,10 @@
 #include <ddpxx/launch/free_port.hpp>
 #include <ddpxx/launch/guardian.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/oom_kills.hpp>
 #include <ddpxx/launch/output_queue.hpp>
 #include <ddpxx/launch/rank_process.hpp>
+#include <ddpxx/launch/restart_rule.hpp>
 #include <ddpxx/launch/root_cause.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 
@@ -73,7 +75,8 @@ class Agent {
   void notice_ends(std::vector<RankProcess>& ranks);
   void keep_deadlines(std::vector<RankProcess>& ranks);
   std::optional<int> request(const std::vector<Exit>& exits) const;
-  void report(const std::vector<Exit>& exits, std::size_t cause);
+  bool pause(std::chrono::milliseconds time);
+  void report(const std::vector<Exit>& exits, std::size_t cause, const std::string& refusal);
   void deliver_output();
   void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
 
@@ -85,6 +88,7 @@ class Agent {
   OutputQueue output_;
   std::string run_id_;
   std::filesystem::path folder_;                // of all attempts
+  std::string first_failure_;                   // that of attempt 0; empty for none
   std::optional<int> request_;                  // the signal that asked us to end
   std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
@@ -122,22 +126,50 @@ inline int Agent::run() {
     folder_ = std::filesystem::absolute(plan_.log_dir) / (run_id_ + node);
     say("the ranks write to " + harmless(folder_.string()));
   }
+  RestartRule rule;
   for (int restart = 0;; ++restart) {
     const std::vector<Exit> exits = attempt(restart);
     const auto asked = request(exits);
     const auto cause = root_cause(exits, asked);
-    if (cause && !asked && !would_repeat(exits[*cause]) && restart < plan_.max_restarts) {
-      say("rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]) + "; restart " +
-          std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
-      continue;
+    std::string refusal;
+    if (cause && !asked && restart < plan_.max_restarts) {
+      rule.note(exits, *cause);
+      refusal = rule.refusal();
+      if (refusal.empty()) {
+        const auto failure = "rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]);
+        if (first_failure_.empty()) first_failure_ = failure;
+        say(failure + "; restart " + std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
+        if (pause(rule.pause())) continue;
+        say("ended by " + signal_name(*request_) + " before the restart");
+        deliver_output();
+        return 128 + *request_;
+      }
     }
-    if (cause)
-      report(exits, *cause);
-    else if (asked && exit_code(exits, asked) > 128)
+    if (cause) {
+      report(exits, *cause, refusal);
+      if (!first_failure_.empty())
+        say("the first failure of this run: attempt 0, " + first_failure_ + "; the last one is that of attempt " +
+            std::to_string(restart));
+    } else if (asked && exit_code(exits, asked) > 128) {
       say("ended by " + signal_name(*asked));
+    }
     deliver_output();
     return exit_code(exits, asked);
   }
+}
+
+/// Waits before a restart; false when a signal asks us to end meanwhile.
+inline bool Agent::pause(std::chrono::milliseconds time) {
+  for (const auto until = Clock::now() + time; !request_;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (left <= 0) return true;
+    pollfd waits[] = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
+    ::poll(waits, 2, static_cast<int>(left));
+    if (waits[1].revents != 0) output_.write_some();
+    while (const auto number = inbox_.next())
+      if (number != SIGCHLD) request_ = number;
+  }
+  return false;
 }
 
 /// The signal by which the run was asked to end. SIGUSR1 and SIGUSR2 mean that only to some programs; there the ranks
@@ -150,16 +182,21 @@ inline std::optional<int> Agent::request(const std::vector<Exit>& exits) const {
   return have_followed ? vote_ : std::nullopt;
 }
 
-inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause) {
+inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause, const std::string& refusal) {
   if (folder_.empty() && only_repeats(exits, cause)) return say(repeat_line(exits[cause], plan_.max_restarts > 0));
   std::string text = failure_report(exits, cause, plan_.program, detail::host_name());
   text.pop_back();  // the queue ends lines itself
   output_.push(STDERR_FILENO, "", text);
+  if (!refusal.empty()) say(refusal);
+  if (plan_.num_nodes > 1 && std::all_of(exits.begin(), exits.end(), detail::lost_its_peers))
+    say("all ranks of this machine have lost a peer: the cause is probably on another machine");
 }
 
 inline std::vector<Exit> Agent::attempt(int restart) {
   terminate_.reset();
   kill_.reset();
+  vote_.reset();
+  const auto kills_before = oom_kills();
   const RankCommon common{.plan = plan_,
                           .guardian = guardian_,
                           .path = program_,
@@ -181,6 +218,15 @@ inline std::vector<Exit> Agent::attempt(int restart) {
     rank.finish(output_);
     exits.push_back(*rank.exit());
   }
+  for (auto& exit : exits)
+    if (detail::is_end_by(SIGKILL, exit.code) && !detail::obeyed(exit))
+      exit.hint = kill_hint(kills_before, oom_kills());
+  // A rank that has not been stopped is the cause only where its peers had no other reason: none on another machine,
+  // and none of their own while they met.
+  const bool all_train = std::all_of(exits.begin(), exits.end(), [](const Exit& exit) { return exit.trains; });
+  if (const auto silent = silent_rank(exits);
+      silent && (exits[*silent].was_stopped || (plan_.num_nodes == 1 && all_train)))
+    exits[*silent].said_nothing = true;
   return exits;
 }
 

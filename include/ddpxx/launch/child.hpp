@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,6 +64,15 @@ class Child {
     if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
       return std::nullopt;
     return info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
+  }
+
+  /// True while a signal such as SIGSTOP keeps the program from running.
+  bool is_stopped() const {
+    std::ifstream file{"/proc/" + std::to_string(pid_) + "/stat"};
+    std::string stat;
+    std::getline(file, stat);
+    const auto state = stat.rfind(") ");  // the name before it may hold anything
+    return state != std::string::npos && stat.substr(state + 2, 1) == "T";
   }
 
   /// To the program and its own children.

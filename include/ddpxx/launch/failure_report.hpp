@@ -20,6 +20,9 @@ namespace ddpxx {
 
 /// How a rank ended, in words.
 inline std::string describe(const Exit& exit) {
+  if (exit.said_nothing)
+    return "said nothing when the other ranks lost a peer, until it was ended" +
+           std::string{exit.was_stopped ? "; it was stopped (state T), as by SIGSTOP" : ""};
   if (exit.code >= 0) return "exit code " + std::to_string(exit.code);
   return "Signal " + std::to_string(-exit.code) + " (" + signal_name(-exit.code) + ") received by PID " +
          std::to_string(exit.pid);
@@ -34,13 +37,9 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
 /// written says all: the other ranks ended well, were ended by us, lost their peers or have the same exit code.
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
 
-/// The one line, without its end, on a failure of that kind. Other programs may mean something else by the exit code,
+/// One line, without its end, on an exit code that `would_repeat`. Other programs may mean something else by the code,
 /// so the line says whose meaning it is.
-inline std::string repeat_line(const Exit& cause, bool has_restarts) {
-  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) + ", by which programs of ddpxx refuse their " +
-         (cause.code == static_cast<int>(Errc::config) ? "configuration" : "data") +
-         (has_restarts ? "; not started again" : "");
-}
+inline std::string repeat_line(const Exit& cause, bool has_restarts);
 
 namespace detail {
 
@@ -67,8 +66,25 @@ inline std::string bystander(const Exit& exit, const Exit& cause) {
 
 }  // namespace detail
 
+inline std::string repeat_line(const Exit& cause, bool has_restarts) {
+  const auto meaning = [&]() -> std::string {
+    switch (static_cast<Errc>(cause.code)) {
+      case Errc::config:
+        return "refuse their configuration";
+      case Errc::data:
+        return "refuse their data";
+      case Errc::storage:
+        return "report a snapshot that cannot be written or read";
+      default:
+        return "report a loss that is no number";
+    }
+  };
+  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) + ", by which programs of ddpxx " + meaning() +
+         (has_restarts ? "; not started again" : "");
+}
+
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause) {
-  return would_repeat(exits[cause]) && std::all_of(exits.begin(), exits.end(), [&](const Exit& exit) {
+  return is_refusal(exits[cause]) && std::all_of(exits.begin(), exits.end(), [&](const Exit& exit) {
            return detail::is_well(exit) || detail::obeyed(exit) || detail::lost_its_peers(exit) ||
                   exit.code == exits[cause].code;
          });
@@ -94,7 +110,9 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
        << "  rank      : " << root.rank << " (local_rank: " << root.local_rank << ")\n"
        << "  exitcode  : " << root.code << " (pid: " << root.pid << ")\n";
   if (!root.error_file.empty()) text << "  error_file: " << harmless(root.error_file) << '\n';
-  text << "  message   : " << describe(root) << (detail::obeyed(root) ? ", sent because it did not end" : "") << '\n';
+  text << "  message   : " << describe(root)
+       << (detail::obeyed(root) && !root.said_nothing ? ", sent because it did not end" : "") << '\n';
+  if (!root.hint.empty()) text << "  hint      : " << root.hint << '\n';
   if (!root.last_lines.empty()) text << "  stderr    :\n";
   for (const std::string& line : root.last_lines) text << "    " << harmless(line) << '\n';
   text << thick << '\n';

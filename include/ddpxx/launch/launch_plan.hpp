@@ -213,7 +213,9 @@ inline std::string launch_help() {
          "SIGQUIT) after a step, save, and end with 75; SIGUSR1 and SIGUSR2 set no time for that, the others --grace.\n"
          "Exit code: 0; 75 when the ranks stopped by a signal and saved; otherwise that of the rank that failed first\n"
          "(128+n for signal n); 2 when the command line is wrong or PROGRAM cannot be started.\n"
-         "A rank that ends with 2 (configuration) or 3 (data) would do so again: it is not restarted.\n";
+         "A rank that ends with 2 (configuration), 3 (data), 4 (snapshot) or 6 (loss is no number) would do so again: "
+         "it\n"
+         "is not restarted. Nor are training programs of ddpxx after three starts in a row without a completed step.\n";
 }
 
 }  // namespace ddpxx

@@ -86,6 +86,7 @@ class RankProcess {
   }
 
   const std::optional<Exit>& exit() const noexcept { return exit_; }
+  pid_t pid() const noexcept { return child_->pid(); }
   std::vector<RankStream>& streams() noexcept { return streams_; }
   /// Readable when one of the rank's processes has told something, or the last one has ended; -1 after that.
   int milestones() const noexcept { return exit_ ? -1 : milestones_.descriptor(); }
@@ -103,6 +104,7 @@ class RankProcess {
   void end(int number) {
     if (exit_) return;
     told_ = number;
+    was_stopped_ = was_stopped_ || child_->is_stopped();
     is_to_end_ = true;
     child_->end(number);
     child_->signal(SIGCONT);
@@ -129,7 +131,10 @@ class RankProcess {
                  .code = *code,
                  .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
                  .time = std::chrono::system_clock::now(),
-                 .told = told_};
+                 .told = told_,
+                 .trains = milestones_.has(Milestone::trains),
+                 .stepped = milestones_.has(Milestone::stepped),
+                 .was_stopped = was_stopped_};
     return true;
   }
 
@@ -163,6 +168,7 @@ class RankProcess {
   std::optional<Child> child_;
   Guardian::Watch watch_;  // ends before the child, whose number is free after that
   std::optional<int> told_;
+  bool was_stopped_ = false;
   bool is_to_end_ = false;
   bool lingers_ = false;
   std::optional<Exit> exit_;

@@ -26,6 +26,11 @@ struct Exit {
   std::optional<int> told = {};              ///< The last signal by which we had asked it to end, if we had.
   std::vector<std::string> last_lines = {};  ///< Of its standard error.
   std::string error_file = {};               ///< Of a Python program's `@record`; empty when there is none.
+  bool trains = false;                       ///< It has told that it has a trainer,
+  bool stepped = false;                      ///< and that a step is done.
+  bool was_stopped = false;                  ///< Its process was in state T when we ended it.
+  bool said_nothing = false;                 ///< It ran until we ended it, though its peers had lost it.
+  std::string hint = {};                     ///< What may be the reason of its end.
 };
 
 /// A rank that lost its peers ends with `Errc::peer`. If another one failed otherwise this close to it, that one is the
@@ -36,11 +41,22 @@ inline constexpr std::chrono::milliseconds kCollateralWindow{1'000};
 /// other end, above all that of a rank which lost its peers, may follow from one that is not seen yet.
 inline bool explains_itself(const Exit& exit);
 
-/// True for the exit codes by which programs of ddpxx refuse their configuration or their data: started again they
-/// would end in the same way. Python's argparse and many other programs end with 2 for a wrong command line, too.
-inline bool would_repeat(const Exit& exit) {
+/// True for the exit codes by which programs of ddpxx refuse their configuration or their data. Python's argparse and
+/// many other programs end with 2 for a wrong command line, too.
+inline bool is_refusal(const Exit& exit) {
   return exit.code == static_cast<int>(Errc::config) || exit.code == static_cast<int>(Errc::data);
 }
+
+/// True for the exit codes of programs of ddpxx after which another start would end in the same way: refusals, a
+/// snapshot that cannot be written or read, and a loss that is no number.
+inline bool would_repeat(const Exit& exit) {
+  return is_refusal(exit) || exit.code == static_cast<int>(Errc::storage) ||
+         exit.code == static_cast<int>(Errc::numerics);
+}
+
+/// The one rank that was still running, or stopped, when all others had lost a peer, so that we had to end it; none
+/// when there is no such rank, or more than one.
+inline std::optional<std::size_t> silent_rank(std::span<const Exit> exits);
 
 /// The index of the exit that explains the run's failure; none when nothing failed.
 /// `request` is the signal by which a user or a scheduler asked the run to end: then an end that follows from the
@@ -92,12 +108,25 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
   if (!first) return request ? std::nullopt : earliest([](const Exit& exit) { return !detail::is_well(exit); });
   if (!detail::lost_its_peers(exits[*first])) return first;
   const auto other = earliest([&](const Exit& exit) { return failed(exit) && !detail::lost_its_peers(exit); });
-  return other && exits[*other].elapsed - exits[*first].elapsed <= kCollateralWindow ? other : first;
+  if (other && exits[*other].elapsed - exits[*first].elapsed <= kCollateralWindow) return other;
+  const auto silent = earliest([](const Exit& exit) { return exit.said_nothing; });
+  return silent ? silent : first;
+}
+
+inline std::optional<std::size_t> silent_rank(std::span<const Exit> exits) {
+  std::optional<std::size_t> silent;
+  for (std::size_t i = 0; i < exits.size(); ++i) {
+    if (detail::lost_its_peers(exits[i])) continue;
+    if (silent || !detail::obeyed(exits[i])) return std::nullopt;
+    silent = i;
+  }
+  return exits.size() > 1 ? silent : std::nullopt;
 }
 
 inline int exit_code(std::span<const Exit> exits, std::optional<int> request) {
   const auto shell_code = [](int code) { return code < 0 ? 128 - code : code; };
-  if (const auto cause = root_cause(exits, request)) return shell_code(exits[*cause].code);
+  if (const auto cause = root_cause(exits, request))
+    return exits[*cause].said_nothing ? static_cast<int>(Errc::peer) : shell_code(exits[*cause].code);
   bool stopped = false;
   for (const Exit& exit : exits) {
     if (!detail::is_well(exit)) return 128 + request.value_or(SIGTERM);

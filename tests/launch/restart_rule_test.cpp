@@ -1,0 +1,61 @@
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/launch/restart_rule.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+Exit failed(int code, milliseconds after = milliseconds{10}) { return {.code = code, .elapsed = after}; }
+Exit without_step() { return {.code = 1, .trains = true}; }
+Exit with_step() { return {.code = 1, .trains = true, .stepped = true}; }
+
+std::string refusal_after(const std::vector<Exit>& starts) {
+  RestartRule rule;
+  for (const auto& exit : starts) rule.note(std::vector{exit}, 0);
+  return rule.refusal();
+}
+milliseconds pause_after(const std::vector<Exit>& starts) {
+  RestartRule rule;
+  for (const auto& exit : starts) rule.note(std::vector{exit}, 0);
+  return rule.pause();
+}
+
+TEST(RestartRule, RefusesWhatWouldComeAgain) {
+  for (const int code : {2, 3, 4, 6}) EXPECT_NE(refusal_after({failed(code)}), "") << code;
+  for (const int code : {1, 5, 7, -9}) EXPECT_EQ(refusal_after({failed(code)}), "") << code;
+}
+
+TEST(RestartRule, RefusesAfterThreeStartsInARowWithoutAStep) {
+  EXPECT_EQ(refusal_after({without_step(), without_step()}), "");
+  EXPECT_EQ(refusal_after({without_step(), without_step(), without_step()}),
+            "3 starts in a row have ended before a step was done; not started again");
+  EXPECT_EQ(refusal_after({without_step(), without_step(), with_step(), without_step()}), "");
+  EXPECT_EQ(refusal_after({failed(1), failed(1), failed(1), failed(1)}), "") << "of other programs nothing is known";
+}
+
+TEST(RestartRule, CountsAStepOfAnyRank) {
+  RestartRule rule;
+  for (int i = 0; i < 5; ++i) rule.note(std::vector{without_step(), with_step()}, 0);
+  EXPECT_EQ(rule.refusal(), "");
+}
+
+TEST(RestartRule, WaitsLongerAndLongerWithoutProgress) {
+  std::vector<Exit> starts;
+  for (const int expected : {0, 250, 500, 1'000, 2'000, 4'000, 4'000}) {
+    starts.push_back(failed(1));
+    EXPECT_EQ(pause_after(starts), milliseconds{expected}) << starts.size();
+  }
+  starts.push_back(failed(1, minutes{1}));
+  EXPECT_EQ(pause_after(starts), milliseconds{0}) << "it lived for a while";
+  EXPECT_EQ(pause_after({failed(1), failed(1), with_step()}), milliseconds{0});
+}
+
+}  // namespace
+}  // namespace ddpxx
