@@ -27,6 +27,7 @@
 #include <ddpxx/launch/oom_kills.hpp>
 #include <ddpxx/launch/output_queue.hpp>
 #include <ddpxx/launch/rank_process.hpp>
+#include <ddpxx/launch/reap_strangers.hpp>
 #include <ddpxx/launch/restart_rule.hpp>
 #include <ddpxx/launch/root_cause.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
@@ -264,7 +265,12 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
 }
 
 inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
-  if (number == SIGCHLD) return;  // `notice_ends` looks at all of them anyway
+  if (number == SIGCHLD) {  // `notice_ends` looks at all ranks anyway
+    std::vector<pid_t> own;
+    for (const auto& rank : ranks) own.push_back(rank.pid());
+    if (::getpid() == 1) reap_strangers(own);
+    return;
+  }
   if (number == SIGUSR1 || number == SIGUSR2) {
     vote_ = number;
     for (auto& rank : ranks) rank.ask(number);

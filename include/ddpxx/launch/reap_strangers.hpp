@@ -1,0 +1,22 @@
+// ddpxx/launch/reap_strangers.hpp — what process 1 owes to processes whose parents have died.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <sys/types.h>
+#include <sys/wait.h>
+
+namespace ddpxx {
+
+/// Collects ended children that are none of `own`. Process 1 of a container gets those whose parents have died; nobody
+/// else collects them. Stops at an ended one of `own`, which its owner collects: call it again after that.
+inline void reap_strangers(std::span<const pid_t> own) {
+  siginfo_t info{};
+  while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
+         std::find(own.begin(), own.end(), info.si_pid) == own.end()) {
+    ::waitpid(info.si_pid, nullptr, 0);
+    info.si_pid = 0;
+  }
+}
+
+}  // namespace ddpxx

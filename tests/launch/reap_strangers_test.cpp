@@ -1,0 +1,55 @@
+// Orphans come to this process as they come to process 1 of a container.
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/launch/reap_strangers.hpp>
+
+namespace ddpxx {
+namespace {
+
+/// A process that has ended and that nobody has collected.
+pid_t ended_process() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(7);
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
+  return pid;
+}
+bool waits_to_be_collected(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+TEST(ReapStrangers, CollectsOrphansAndLeavesOurOwnToTheirOwner) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const pid_t orphan = ended_process();
+    ::_exit(::write(ends[1], &orphan, sizeof orphan) == sizeof orphan ? 0 : 1);
+  }
+  pid_t orphan = 0;
+  ASSERT_EQ(::read(ends[0], &orphan, sizeof orphan), static_cast<ssize_t>(sizeof orphan));
+  ::waitpid(parent, nullptr, 0);
+  ASSERT_TRUE(waits_to_be_collected(orphan));
+  reap_strangers({});
+  EXPECT_FALSE(waits_to_be_collected(orphan));
+
+  const std::array own = {ended_process()};
+  reap_strangers(own);
+  EXPECT_TRUE(waits_to_be_collected(own[0]));
+  ::waitpid(own[0], nullptr, 0);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace ddpxx
