@@ -26,6 +26,7 @@
 #include "command_line.hpp"
 #include "prompt.hpp"
 #include "run_config.hpp"
+#include "shown_text.hpp"
 #include "snapshot_place.hpp"
 
 void generate(const RunConfig& config) {
@@ -58,5 +59,5 @@ void generate(const RunConfig& config) {
       ddpxx::generate(*model, strategy.runner(), at::tensor(ids, at::kLong).unsqueeze(0).to(device), settings)
           .to(at::kCPU);
   const auto* first = text.const_data_ptr<std::int64_t>();
-  std::cout << alphabet->decode({first, static_cast<std::size_t>(text.numel())}) << std::endl;
+  std::cout << shown_text(alphabet->decode({first, static_cast<std::size_t>(text.numel())})) << std::endl;
 }

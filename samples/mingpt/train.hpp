@@ -12,6 +12,7 @@
 
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/config/number_text.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/nn/generate.hpp>
@@ -43,8 +44,10 @@ void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& t
   if (group.rank() != 0) return;
   const at::Tensor ids = ddpxx::generate(model, strategy.runner(), prompt.to(group.device()), config).to(at::kCPU);
   const auto* first = ids.const_data_ptr<std::int64_t>();
+  // For people to look at: a launcher passes it on to its terminal.
   std::cout << "--- generated text ---\n"
-            << text.alphabet().decode({first, static_cast<std::size_t>(ids.numel())}) << std::endl;
+            << ddpxx::harmless_lines(text.alphabet().decode({first, static_cast<std::size_t>(ids.numel())}))
+            << std::endl;
 }
 
 template <class Strategy, class Precision>

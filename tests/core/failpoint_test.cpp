@@ -1,6 +1,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <new>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +38,11 @@ TEST_F(Failpoint, ThrowsAtTheHitThatWasAskedForAndAtNoOther) {
   EXPECT_NO_THROW(failpoint("here"));
   EXPECT_THROW(failpoint("here"), Error);
   EXPECT_NO_THROW(failpoint("here"));
+}
+
+TEST_F(Failpoint, FailsForLackOfMemory) {
+  order("here:bad_alloc");
+  EXPECT_THROW(failpoint("here"), std::bad_alloc);
 }
 
 TEST_F(Failpoint, StrikesOneRankOnly) {
@@ -79,7 +85,7 @@ TEST_F(Failpoint, ReadsEveryPartOfAnOrder) {
 TEST_F(Failpoint, RefusesAnOrderThatItCannotReadAndQuotesIt) {
   for (const auto* text :
        {"here", "here:", ":kill", "here:explode", "here:sleep", "here:sleep:", "here:sleep:2s", "here:kill:1",
-        "here:kill@", "here:kill@0", "here:kill@x", "here:kill,rank=", "here:kill,rank=-1"}) {
+        "here:bad_alloc:1", "here:kill@", "here:kill@0", "here:kill@x", "here:kill,rank=", "here:kill,rank=-1"}) {
     try {
       parse_failpoint(text);
       ADD_FAILURE() << text << " was accepted";

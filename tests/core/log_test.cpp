@@ -42,6 +42,12 @@ TEST(Harmless, WritesControlCharactersOut) {
       << "U+009B begins an escape sequence as well";
 }
 
+TEST(HarmlessLines, KeepLineEndsAndNothingElseThatATerminalObeys) {
+  EXPECT_EQ(harmless_lines("a\n\x1b[2J\r\n\nb"), "a\n\\x1b[2J\\r\n\nb");
+  EXPECT_EQ(harmless_lines("a\n"), "a\n");
+  EXPECT_EQ(harmless_lines(""), "");
+}
+
 TEST(Harmless, WritesMalformedUtf8OutByteByByte) {
   EXPECT_EQ(harmless("\x9B"
                      "1"),

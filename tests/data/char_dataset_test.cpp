@@ -1,10 +1,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <malloc.h>
 #include <span>
 #include <string>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -170,6 +174,43 @@ TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
   error_of(Errc::config, {.path = ""});
   const auto bucket = error_of(Errc::config, {.path = "s3://bucket/texts"});  // this program is not linked to ddpxx::s3
   EXPECT_NE(bucket.find("built without S3"), std::string::npos) << bucket;
+}
+
+/// Runs the test in a process of its own, which may go without rights or memory: it ends with 0.
+template <class Body>
+void expect_well_in_child(Body&& body) {
+  const auto work = [&] {
+    body();
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(work(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CharDatasetTest, NamesTheFolderBelowThePathThatCannotBeRead) {
+  folder.file("text", "some text");
+  std::filesystem::create_directories(folder / "a/closed");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(folder / "a/closed", std::filesystem::perms::none);
+  expect_well_in_child([&] {
+    constexpr ::uid_t kNobody = 65534;
+    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(2);  // root may read everything
+    const auto said = error_of(Errc::data, {.path = folder.path().string()});
+    EXPECT_NE(said.find("cannot read the folder " + (folder / "a/closed").string() + ": Permission denied"),
+              std::string::npos)
+        << said;
+  });
+  std::filesystem::permissions(folder / "a/closed", std::filesystem::perms::all);
+}
+
+TEST_F(CharDatasetTest, SaysThatATextDoesNotFitIntoMemory) {
+  const auto large = folder.file("large", "x");
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 40U);  // it takes no room on the disk
+  expect_well_in_child([&] {
+    const rlimit limit{std::uint64_t{1} << 40U, std::uint64_t{1} << 40U};
+    ::setrlimit(RLIMIT_AS, &limit);
+    const auto said = error_of(Errc::memory, {.path = large});
+    EXPECT_NE(said.find("the text of " + large + " does not fit into memory: max_bytes=N"), std::string::npos) << said;
+  });
 }
 
 TEST_F(CharDatasetTest, NamesBothNumbersWhenABlockIsLongerThanTheText) {

@@ -17,6 +17,7 @@
 
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
+#include "../terminal.hpp"
 #include "failing_calls.hpp"
 
 namespace {
@@ -421,6 +422,45 @@ TEST_F(Mingpt, EndsWith2ForAMetricsFileThatHoldsTheText) {
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("is no metrics file"));
   EXPECT_EQ(std::filesystem::file_size(text_), before);
+}
+
+TEST_F(Mingpt, EndsWith4WhereALinkInThePlaceOfSnapshotsLeadsToAnotherFile) {
+  const auto place = folder_ / "shared";
+  const auto victim = folder_.file("victim", "important\n");
+  std::filesystem::create_directory(place);
+  std::filesystem::create_symlink(victim, place / ".owner");
+  const auto run = alone({"training.save_dir=" + place.string()});
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("refusing to write to " + (place / ".owner").string() + ": it is a symbolic link"));
+  EXPECT_EQ(StartedProgram::text_of(victim), "important\n");
+}
+
+TEST_F(Mingpt, PrintsNoEscapeSequenceThatAnArgumentOrATextHolds) {
+  const auto absent = alone({"data.path=/no/\x1b]0;owned\a", "training.save_dir=/proc/\x1b[2J"});
+  EXPECT_EQ(absent.code, 3);
+  EXPECT_THAT(absent.err, HasSubstr(R"(/no/\x1b]0;owned\x07: No such file)"));
+  EXPECT_EQ((absent.out + absent.err).find('\x1b'), std::string::npos);
+
+  std::string escapes;
+  for (int i = 0; i < 1000; ++i) escapes += i % 3 == 0 ? "\x1b[1m" : "a";
+  const auto place = (folder_ / "run").string();
+  const auto trained = alone({"data.path=" + folder_.file("escapes", escapes), "training.save_dir=" + place,
+                              "generate.tokens=20", "model.n_layer=1", "model.n_head=2", "model.n_embd=8"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("--- generated text ---\n\\x1b"));
+  EXPECT_EQ((trained.out + trained.err).find('\x1b'), std::string::npos);
+
+  const Terminal terminal;
+  const auto generate = [&](const std::string& target) {
+    return StartedProgram{
+        {"/bin/sh", "-c", "exec \"$0\" generate --from \"$1\" generate.tokens=5 >" + target, program("mingpt"), place}}
+        .wait();
+  };
+  EXPECT_EQ(generate(terminal.name()).code, 0);
+  const auto shown = terminal.read_until("\n");
+  EXPECT_THAT(shown, testing::StartsWith("\\x1b"));
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
+  EXPECT_THAT(generate("&1").out, testing::StartsWith("\x1b")) << "a pipe gets the text as it is";
 }
 
 TEST_F(Mingpt, EndsWith4ForADamagedSnapshotAndKeepsIt) {

@@ -1,23 +1,71 @@
+// The frame of a main(): what it prints of an exception, and by which code it ends.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/mapped_file.hpp>
 #include <ddpxx/launch/program.hpp>
 
-namespace ddpxx {
+#include "../temporary_folder.hpp"
+
 namespace {
 
 using testing::ExitedWithCode;
 
-TEST(RunProgram, NamesTheLimitWhereTheSystemHasNoMoreThreads) {
+template <class Body>
+[[noreturn]] void run(Body body) {
+  ddpxx::run_program("name", body);
+}
+
+TEST(Program, PrintsAnErrorOfOutsideWordsWithoutWhatATerminalObeys) {
+  ::setenv("RANK", "\x1b[31m1", 1);
+  EXPECT_EXIT(run([] {
+                throw ddpxx::Error{ddpxx::Errc::storage,
+                                   "\x1b]0;owned\a is damaged:\n  its \r\x9b"
+                                   "2J line"};
+              }),
+              ExitedWithCode(4),
+              R"(^name: rank \\x1b\[31m1: error: \\x1b\]0;owned\\x07 is damaged:)"
+              "\n"
+              R"(  its \\r\\x9b2J line)"
+              "\n$");
+  ::unsetenv("RANK");
+}
+
+TEST(Program, EndsWith7WhereNoMemoryIsLeft) {
+  EXPECT_EXIT(run([] { throw std::bad_alloc{}; }), ExitedWithCode(7), "out of memory: use a smaller batch, model");
+  EXPECT_EXIT(run([] { throw std::runtime_error{"DefaultCPUAllocator: can't allocate memory: you tried"}; }),
+              ExitedWithCode(7), "out of memory");
+  EXPECT_EXIT(run([] { throw std::runtime_error{"[enforce fail a"}; }), ExitedWithCode(7), "out of memory")
+      << "LibTorch had no memory left for the rest of its text";
+  EXPECT_EXIT(run([] { throw std::runtime_error{"[enforce fail at inline_container.cc:1] ."}; }), ExitedWithCode(1),
+              "error: .enforce fail at inline_container");
+}
+
+TEST(Program, NamesTheLimitWhereTheSystemHasNoMoreThreads) {
   const auto refused = std::make_error_code(std::errc::resource_unavailable_try_again);
-  EXPECT_EXIT(
-      run_program("program", [&] { throw std::system_error{refused}; }), ExitedWithCode(5),
-      "program: error: Resource temporarily unavailable: the system has no more threads \\(limit: ulimit -u\\)");
-  EXPECT_EXIT(run_program("program", [] { throw std::runtime_error{"no such layer"}; }), ExitedWithCode(1),
-              "program: error: no such layer");
+  EXPECT_EXIT(run([&] { throw std::system_error{refused}; }), ExitedWithCode(5),
+              "name: error: Resource temporarily unavailable: the system has no more threads \\(limit: ulimit -u\\)");
+  EXPECT_EXIT(run([] { throw std::runtime_error{"no such layer"}; }), ExitedWithCode(1), "name: error: no such layer");
+}
+
+TEST(Program, EndsWith4WhereAMappedFileIsShortenedUnderIt) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("file", std::string(100'000, 'x'));
+  EXPECT_EXIT(run([&] {
+                const ddpxx::MappedFile map{path, ddpxx::Errc::storage};
+                std::filesystem::resize_file(path, 0);
+                std::exit(std::to_integer<int>(map.bytes()[50'000]));
+              }),
+              ExitedWithCode(4), "was shortened by another program while its bytes were in use");
 }
 
 }  // namespace
-}  // namespace ddpxx

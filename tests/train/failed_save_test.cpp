@@ -292,6 +292,39 @@ TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
   EXPECT_TRUE(steps().empty());
 }
 
+TEST_F(FailedSave, ForLackOfMemoryEndsWith7OrGoesOnAsToldAndSoDoesALoad) {
+  auto options = going_on();
+  options.failpoint = "file.before_write:bad_alloc@1";
+  options.failing_rank = 1;
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("rank 1: out of memory"));
+  EXPECT_THAT(steps(), testing::ElementsAre(6, 4));
+  forget();
+  const auto expect_memory = [&](const char* says) {
+    try {
+      train<FSDP>(2, options);
+      ADD_FAILURE() << "it went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::memory) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+  };
+  options.snapshot.on_failure = SnapshotFailure::stop;
+  expect_memory("no snapshot of step 2 was written; older ones are as they were:\n  rank 1: out of memory");
+  options.failing_rank = 0;
+  options.failpoint = "snapshot.before_publish:bad_alloc";
+  expect_memory("out of memory");
+  options.failpoint.clear();
+  options.max_steps = 2;
+  train<FSDP>(2, options);
+  options.max_steps = 4;
+  options.failing_rank = 1;
+  options.failpoint = "io:bad_alloc@1";
+  expect_memory("out of memory");
+  EXPECT_THAT(steps(), testing::ElementsAre(2));
+}
+
 TEST_F(FailedSave, StopsTheRunUnlessToldOtherwise) {
   auto options = going_on();
   options.snapshot.on_failure = SnapshotConfig{}.on_failure;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -17,20 +16,16 @@ namespace ddpxx {
 /// Runs `body` on every rank and returns its result. If it fails anywhere, all ranks throw: a rank that failed with an
 /// error of its own throws that one, every other rank a copy of the error on the first rank that failed.
 /// Ranks   Collective, but `body` is not.
-/// Errors  those of `body`; `memory` for std::bad_alloc; another foreign exception becomes `otherwise`.
+/// Errors  those of `body`; `memory` where none was left; another foreign exception becomes `otherwise`.
 template <class Body>
 std::invoke_result_t<Body> on_every_rank(const Group& group, Errc otherwise, Body&& body) {
-  const auto failed = [](Errc code, const std::string& text) { return static_cast<char>(code) + text; };
   std::optional<std::invoke_result_t<Body>> result;
   std::string verdict;
   try {
     result.emplace(std::forward<Body>(body)());
-  } catch (const Error& error) {
-    verdict = failed(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    verdict = failed(Errc::memory, "out of memory");
-  } catch (const std::exception& error) {
-    verdict = failed(otherwise, first_line(error));
+  } catch (const std::exception& cause) {
+    const auto error = as_error(cause, otherwise);
+    verdict = static_cast<char>(error.code()) + std::string{error.what()};
   }
   const auto verdicts = all_gather_text(verdict, group);
   const auto first = std::ranges::find_if(verdicts, [](const std::string& text) { return !text.empty(); });

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <exception>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace ddpxx {
@@ -45,6 +47,30 @@ class Error : public std::exception {
 inline std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
+}
+
+namespace detail {
+
+/// LibTorch's allocator says so in a text. Where no memory is left for the text either, it is cut off.
+inline bool tells_of_memory(std::string_view text) {
+  constexpr std::string_view kAllocator = "[enforce fail at alloc_cpu.cpp", kShortest = "[enforce fail";
+  return text.find("out of memory") != text.npos || text.find("allocate memory") != text.npos ||
+         text.starts_with(kAllocator) || (text.starts_with(kShortest) && kAllocator.starts_with(text));
+}
+
+}  // namespace detail
+
+/// An exception as an error: `memory` where no memory was left, whatever the program was doing, `peer` where no thread
+/// was left; of another foreign exception `otherwise`, and its first line.
+inline Error as_error(const std::exception& cause, Errc otherwise) {
+  if (const auto* error = dynamic_cast<const Error*>(&cause)) return *error;
+  const auto text = first_line(cause);
+  if (dynamic_cast<const std::bad_alloc*>(&cause) != nullptr || detail::tells_of_memory(text))
+    return Error{Errc::memory, "out of memory: use a smaller batch, model or text, or more memory; the cause: " + text};
+  const auto* refused = dynamic_cast<const std::system_error*>(&cause);
+  if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again)
+    return Error{Errc::peer, text + ": the system has no more threads (limit: ulimit -u)"};
+  return Error{otherwise, text};
 }
 
 }  // namespace ddpxx

@@ -1,7 +1,7 @@
 // ddpxx/core/failpoint.hpp — named places in the code where a test may kill, throw or stall.
 // Compiled to nothing unless DDPXX_FAILPOINTS is defined. The environment chooses one place and one deed:
-//   DDPXX_FAILPOINT="NAME:kill" | "NAME:throw" | "NAME:sleep:MILLISECONDS" | "NAME:errno:NUMBER", then "@N" for the
-//   N-th hit only (from 1), then ",rank=R" for one rank of RANK (absent: 0).
+//   DDPXX_FAILPOINT="NAME:kill" | "NAME:throw" | "NAME:bad_alloc" | "NAME:sleep:MILLISECONDS" | "NAME:errno:NUMBER",
+//   then "@N" for the N-th hit only (from 1), then ",rank=R" for one rank of RANK (absent: 0).
 // errno is for places that stand for a call of the system, which then fails with that number.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +30,7 @@ inline constexpr bool kFailpoints = false;
 
 /// What DDPXX_FAILPOINT asks for.
 struct FailpointOrder {
-  enum class Deed { kill, raise, sleep, fail };
+  enum class Deed { kill, raise, bad_alloc, sleep, fail };
 
   std::string name;
   Deed deed = Deed::kill;
@@ -51,6 +52,8 @@ inline void obey(const FailpointOrder& order) {
       break;
     case FailpointOrder::Deed::raise:
       throw Error{Errc::storage, "failpoint " + order.name + " was told to throw"};
+    case FailpointOrder::Deed::bad_alloc:
+      throw std::bad_alloc{};
     case FailpointOrder::Deed::sleep:
       std::this_thread::sleep_for(order.pause);
       break;
@@ -96,10 +99,9 @@ inline void failpoint(std::string_view name) { failpoint_fails(name); }
 
 inline FailpointOrder parse_failpoint(std::string_view text) {
   const auto refuse = [text] {
-    return Error{
-        Errc::config,
-        "DDPXX_FAILPOINT=" + std::string{text} +
-            ": expected NAME:kill, NAME:throw, NAME:sleep:MILLISECONDS or NAME:errno:NUMBER, then @HIT, then ,rank=R"};
+    return Error{Errc::config, "DDPXX_FAILPOINT=" + std::string{text} +
+                                   ": expected NAME:kill, NAME:throw, NAME:bad_alloc, NAME:sleep:MILLISECONDS or "
+                                   "NAME:errno:NUMBER, then @HIT, then ,rank=R"};
   };
   const auto whole_number = [&](std::string_view digits) {
     std::int64_t value = 0;
@@ -133,6 +135,8 @@ inline FailpointOrder parse_failpoint(std::string_view text) {
     order.error = static_cast<int>(whole_number(*number));
   } else if (*deed == "throw") {
     order.deed = FailpointOrder::Deed::raise;
+  } else if (*deed == "bad_alloc") {
+    order.deed = FailpointOrder::Deed::bad_alloc;
   } else if (*deed != "kill") {
     throw refuse();
   }

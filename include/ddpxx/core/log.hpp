@@ -14,6 +14,9 @@ namespace ddpxx {
 /// The text with everything a terminal could obey (line ends, escapes, malformed UTF-8) written out: `\n`, `\x1b`.
 inline std::string harmless(std::string_view text);
 
+/// The same for a text of several lines: their ends stay.
+std::string harmless_lines(std::string_view text);
+
 /// Writes lines for one rank: information from rank 0 only, warnings from every rank and with its name in front.
 /// A line leaves in one piece, so that the lines of several processes on one terminal do not mix.
 class Log {
@@ -70,6 +73,15 @@ inline std::string harmless(std::string_view text) {
     }
   }
   return result;
+}
+
+inline std::string harmless_lines(std::string_view text) {
+  std::string result;
+  for (auto end = text.find('\n'); end != text.npos; end = text.find('\n')) {
+    result += harmless(text.substr(0, end)) + '\n';
+    text.remove_prefix(end + 1);
+  }
+  return result + harmless(text);
 }
 
 }  // namespace ddpxx

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,8 +29,8 @@ namespace ddpxx {
 /// Sample i has the characters [i, i + block_size) as input and [i + 1, i + block_size + 1) as targets. A character is
 /// a Unicode code point; its id is its place in the alphabet. One, two or four bytes a character stay in memory.
 /// Errors  `data` when there is no text at the path, it cannot be read, is not UTF-8 or has a NUL byte, or is too short
-///         for one sample; `config` for a setting outside its range, and for s3:// in a program that is not linked to
-///         ddpxx::s3.
+///         for one sample; `memory` when it is too large; `config` for a setting outside its range, and for s3:// in a
+///         program that is not linked to ddpxx::s3.
 /// Source  minGPT-ddp's char_dataset.py.
 class CharDataset {
  public:
@@ -81,7 +82,14 @@ class CharDataset {
     } catch (Error& error) {
       error.with("in", config.path);
       throw;
+    } catch (const std::bad_alloc&) {
+      throw too_large(config);
     }
+  }
+  static Error too_large(const Config& config) {
+    return Error{Errc::memory, "the text of " + config.path +
+                                   " does not fit into memory: max_bytes=N takes its first N "
+                                   "bytes"};
   }
   std::string fingerprint() const {
     return std::to_string(num_chars_) + " characters, CRC-32C " + crc32c_text(checksum_);
@@ -104,8 +112,12 @@ inline std::string CharDataset::read(const Config& config) {
         .with("max_bytes", config.max_bytes);
 
   const auto most = static_cast<std::size_t>(config.max_bytes);
-  auto text =
-      is_stored(config.path) ? read_stored_text(config.path, most) : read_text(find_text_files(config.path), most);
+  std::string text;
+  try {
+    text = is_stored(config.path) ? read_stored_text(config.path, most) : read_text(find_text_files(config.path), most);
+  } catch (const std::bad_alloc&) {
+    throw too_large(config);
+  }
   if (text.empty()) throw Error{Errc::data, "there is no text in " + config.path};
   if (config.truncate < 1.0) {
     std::int64_t count = 0;

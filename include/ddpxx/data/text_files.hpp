@@ -21,13 +21,18 @@ namespace ddpxx {
 
 namespace detail {
 
-inline void add_files_below(const std::string& folder, std::vector<std::string>& files) {
-  try {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator{folder})
-      if (entry.is_regular_file()) files.push_back(entry.path().string());
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw Error{Errc::data, "cannot read the folder " + error.path1().string() + ": " + error.code().message()};
+/// Links to folders are not followed, those to files are.
+inline void add_files_below(const std::filesystem::path& folder, std::vector<std::string>& files) {
+  std::error_code failure;
+  std::filesystem::directory_iterator entries{folder, failure};
+  for (; !failure && entries != std::filesystem::directory_iterator{}; entries.increment(failure)) {
+    std::error_code gone;
+    if (entries->is_regular_file(gone))
+      files.push_back(entries->path().string());
+    else if (entries->is_directory(gone) && !entries->is_symlink(gone))
+      add_files_below(entries->path(), files);
   }
+  if (failure) throw Error{Errc::data, "cannot read the folder " + folder.string() + ": " + failure.message()};
 }
 
 inline std::vector<std::string> paths_that_match(const std::string& pattern) {

@@ -2,26 +2,24 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <new>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
 namespace detail {
-
-inline bool tells_of_memory(const std::string& text) {
-  return text.find("out of memory") != std::string::npos || text.find("allocate memory") != std::string::npos;
-}
 
 /// Before a rank reports a copy of another rank's error: time for that rank to report it and end, upon which the
 /// launcher ends this rank. Where the other rank is on another machine, the first rank of this one reports at once.
@@ -32,6 +30,24 @@ inline void let_origin_report(int origin) {
   const int local_rank = number("LOCAL_RANK", "0"), first = number("RANK", "0") - local_rank;
   const bool is_here = origin >= first && origin < first + number("LOCAL_WORLD_SIZE", "1");
   if (is_here || local_rank != 0) std::this_thread::sleep_for(std::chrono::seconds{1});
+}
+
+/// Bytes of a MappedFile are gone when another program shortens the file: the kernel then sends SIGBUS to who reads
+/// them. For any other cause the signal comes again, and does what it would have done.
+inline void end_for_lost_mapping(int, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR) return;
+  constexpr std::string_view kText =
+      "error: a .pt, .safetensors or other file was shortened by another program while its bytes were in use, or "
+      "/dev/shm is full; leave such files alone while a program reads them\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  std::_Exit(static_cast<int>(Errc::storage));
+}
+
+inline void watch_mappings() {
+  struct ::sigaction action {};
+  action.sa_sigaction = end_for_lost_mapping;
+  action.sa_flags = SA_SIGINFO | static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGBUS, &action, nullptr);
 }
 
 }  // namespace detail
@@ -45,18 +61,22 @@ template <class Body>
   const auto rank = environment("RANK");
   const auto say = [&](const std::string& text) {
     std::cout.flush();
-    std::cerr << name + text + "\n";
+    // What comes from files, settings or the network may hold what a terminal would obey.
+    std::cerr << name + harmless_lines(text) + "\n";
   };
   const auto report = [&](const std::string& text) {
-    say((rank ? ": rank " + *rank : std::string{}) + ": error: " + text);
+    say((rank ? ": rank " + harmless(*rank) : std::string{}) + ": error: " + text);
   };
+  constexpr Errc kWithoutCode{1};  // of an exception that is no Error
+  detail::watch_mappings();
   int code = 0;
   try {
     if constexpr (std::is_void_v<std::invoke_result_t<Body>>)
       body();
     else
       code = body();
-  } catch (const Error& error) {
+  } catch (const std::exception& cause) {
+    const auto error = as_error(cause, kWithoutCode);
     code = static_cast<int>(error.code());
     if (error.code() == Errc::stopped) {
       if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
@@ -64,17 +84,6 @@ template <class Body>
       if (error.origin()) detail::let_origin_report(*error.origin());
       report(error.what());
     }
-  } catch (const std::bad_alloc&) {
-    report("out of memory: use a smaller batch or model");
-    code = static_cast<int>(Errc::memory);
-  } catch (const std::system_error& error) {
-    const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
-    report(is_limit ? first_line(error) + ": the system has no more threads (limit: ulimit -u)" : first_line(error));
-    code = is_limit ? static_cast<int>(Errc::peer) : 1;
-  } catch (const std::exception& error) {
-    const auto text = first_line(error);
-    report(text);
-    code = detail::tells_of_memory(text) ? static_cast<int>(Errc::memory) : 1;
   }
   std::cout.flush();
   std::cerr.flush();

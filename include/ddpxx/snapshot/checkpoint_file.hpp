@@ -11,6 +11,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/state_dicts.hpp>
 #include <ddpxx/snapshot/torch_state.hpp>
@@ -46,7 +47,7 @@ class CheckpointFiles {
         pack_pt(to_python(TrainingCheckpoint{CheckpointLayout::guide, std::move(model), std::move(optimizer), epoch}));
     const Bytes parts[] = {bytes_of(bytes)};
     storage_->write(filename, parts);
-    *out_ << "Checkpoint saved to " << storage_->whole_name(filename) << std::endl;
+    *out_ << "Checkpoint saved to " << harmless(storage_->whole_name(filename)) << std::endl;
   }
 
   /// The checkpoint, in whichever layout (see from_python).

@@ -242,7 +242,7 @@ class Checkpoints {
       if (writing_) writing_->waited += Clock::now() - writing_->waiting_since;
       return true;
     } catch (const Error& error) {
-      if (error.code() != Errc::storage) {
+      if (error.code() != Errc::storage && error.code() != Errc::memory) {
         writing_.reset();
         throw;
       }
@@ -277,21 +277,24 @@ class Checkpoints {
     std::string told;
     try {
       told = '{' + writing.report.get();
-    } catch (const std::exception& error) {
-      told = first_line(error);
+    } catch (const std::exception& cause) {
+      const auto error = as_error(cause, Errc::storage);
+      told = static_cast<char>(error.code()) + std::string{error.what()};
     }
     failpoint("checkpoint.after_shard");
     auto reports = all_gather_text(told, *group_);
     std::string failed;
+    auto code = Errc::storage;
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-      if (reports[rank].starts_with("{{"))
-        reports[rank].erase(0, 1);
-      else
-        failed += "\n  rank " + std::to_string(rank) + ": " + reports[rank];
+      const auto first = reports[rank].front();
+      reports[rank].erase(0, 1);
+      if (first == '{') continue;
+      if (static_cast<Errc>(first) == Errc::memory) code = Errc::memory;
+      failed += "\n  rank " + std::to_string(rank) + ": " + reports[rank];
     }
     if (!failed.empty())
-      throw Error{Errc::storage, "no snapshot of step " + std::to_string(writing.step) +
-                                     " was written; older ones are as they were:" + failed};
+      throw Error{code, "no snapshot of step " + std::to_string(writing.step) +
+                            " was written; older ones are as they were:" + failed};
     writing.publishing.emplace();
     if (group_->rank() != 0) return;
     *writing.publishing =

@@ -30,7 +30,7 @@ namespace ddpxx {
 /// Reads what this rank will hold; returns the damage that any rank has met. At another world size, and on another kind
 /// of device, the ranks draw new random numbers, from seed, rank and step.
 /// Ranks   Collective.
-/// Errors  `storage` on every rank, for what any of them cannot read.
+/// Errors  `storage` on every rank, for what any of them cannot read; `memory` likewise.
 inline std::string read_state(Storage& storage, const Manifest& manifest, const RunState& state, const Group& group,
                               at::Device device, std::uint64_t seed) {
   failpoint("checkpoint.before_read");
