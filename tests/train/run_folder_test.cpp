@@ -151,7 +151,10 @@ TEST(TheRunFolder, OfARestartIsNoneWhoseNameCannotBeRead) {
   folder.file("base-3/run", "job 7\n");
   std::filesystem::create_directories(wanted + "-4");
   std::filesystem::create_symlink("/proc/self/mem", wanted + "-4/run");  // may be opened, and not be read
+  folder.file("elsewhere/run", "job 7\n");
+  std::filesystem::create_directory_symlink("elsewhere", wanted + "-5");
   EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-3");
+  EXPECT_FALSE(std::filesystem::exists(folder / "elsewhere/config.yaml"));
 }
 
 TEST(TheRunFolder, IsTheSameForAllRanksOfARestart) {

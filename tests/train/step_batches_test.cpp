@@ -134,5 +134,22 @@ TEST(StepBatches, CountTheShareOfARankWithItsPadding) {
   });
 }
 
+TEST(StepBatches, RefuseACursorBehindTheEndOfAnEpoch) {
+  Group alone;
+  StepBatches<Augmented> batches{std::make_shared<const Augmented>(), alone, {.batch_size = 2, .seed = kSeed}};
+  batches.seek({.epoch = 1, .position = 21});
+  EXPECT_EQ(batches.next().size(), 1U);
+  EXPECT_EQ(batches.cursor().epoch, 2);
+  for (const auto position : {std::int64_t{22}, std::int64_t{1} << 60U}) {
+    try {
+      batches.seek({.epoch = 0, .position = position});
+      ADD_FAILURE() << position;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::storage);
+      EXPECT_THAT(error.what(), HasSubstr("stands at sample " + std::to_string(position) + " of an epoch"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ddpxx

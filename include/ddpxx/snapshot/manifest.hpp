@@ -152,6 +152,28 @@ inline std::int64_t count_in(const nlohmann::json& json) {
   return json.get<std::int64_t>();
 }
 
+/// Far above what a run reaches, and small enough for products and sums of two such numbers to fit 64 bits.
+inline constexpr std::int64_t kMostSteps = 1'000'000'000'000'000, kMostEpochs = 1'000'000'000,
+                              kMostSamples = 1'000'000'000'000'000'000;
+
+/// How far a run has come, as `key` says it.
+inline std::int64_t progress_in(const nlohmann::json& manifest, const char* key, std::int64_t most) {
+  const auto count = count_in(manifest.at(key));
+  if (count > most)
+    refuse_manifest(std::string{key} + "=" + std::to_string(count) + " is more than any run reaches (" +
+                    std::to_string(most) + ")");
+  return count;
+}
+
+/// A hostile text nests so deeply that its values take a hundred times its own memory.
+inline nlohmann::json parse_shallow(const std::string& text) {
+  constexpr int kMostDepth = 16;  // this format has 5
+  return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    if (depth > kMostDepth) refuse_manifest("it nests deeper than " + std::to_string(kMostDepth));
+    return true;
+  });
+}
+
 inline ShardFile file_in(const nlohmann::json& json) {
   ShardFile file{json.at("name").get<std::string>(),
                  static_cast<std::uint64_t>(count_in(json.at("bytes"))),
@@ -255,14 +277,14 @@ inline std::string print_manifest(const Manifest& manifest) {
 
 inline Manifest parse_manifest(std::string_view text) {
   try {
-    const auto json = nlohmann::json::parse(std::string{detail::checked_manifest(text)} + '}');
+    const auto json = detail::parse_shallow(std::string{detail::checked_manifest(text)} + '}');
     if (json.at("format") != detail::kManifestFormat)
       detail::refuse_manifest("its format is " + detail::value_text(json.at("format")) + ", not \"" +
                               std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
     Manifest manifest;
-    manifest.step = detail::count_in(json.at("step"));
-    manifest.epoch = detail::count_in(json.at("epoch"));
-    manifest.position = detail::count_in(json.at("position"));
+    manifest.step = detail::progress_in(json, "step", detail::kMostSteps);
+    manifest.epoch = detail::progress_in(json, "epoch", detail::kMostEpochs);
+    manifest.position = detail::progress_in(json, "position", detail::kMostSamples);
     manifest.world_size = static_cast<int>(std::min<std::int64_t>(detail::count_in(json.at("world_size")), INT32_MAX));
     if (json.contains("written_at")) manifest.written_at = detail::count_in(json.at("written_at"));
     manifest.starts = json.at("starts").get<std::vector<std::string>>();
@@ -275,7 +297,7 @@ inline Manifest parse_manifest(std::string_view text) {
     manifest.overrides = json.value("overrides", "");
     manifest.config_hash = json.value("config_hash", "");
     manifest.optimizer = json.value("optimizer", "");
-    if (json.contains("tokens")) manifest.tokens = detail::count_in(json.at("tokens"));
+    if (json.contains("tokens")) manifest.tokens = detail::progress_in(json, "tokens", detail::kMostSamples);
     for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
     for (const auto& [name, tensor] : json.at("tensors").items())
       manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));
@@ -304,7 +326,7 @@ inline bool is_whole_manifest(std::string_view text) {
 
 inline bool is_of_another_version(std::string_view text) {
   try {
-    const auto json = nlohmann::json::parse(std::string{detail::checked_manifest(text)} + '}');
+    const auto json = detail::parse_shallow(std::string{detail::checked_manifest(text)} + '}');
     return json.at("format") != detail::kManifestFormat;
   } catch (const std::exception&) {
     return false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <set>
 #include <string>
 #include <string_view>
@@ -48,7 +49,11 @@ class PickleObjects {
   using Object = std::variant<std::monostate, bool, std::int64_t, double, std::string_view, List, Tuple, Dict,
                               PickledClass, StorageType, Storage, at::Tensor>;
 
+  /// At most `most_objects` are taken.
+  explicit PickleObjects(std::size_t most_objects) : most_objects_{most_objects} {}
+
   Id add(Object object) {
+    if (objects_.size() >= most_objects_) refuse_pickle("has far more objects than texts and numbers for them");
     objects_.push_back(std::move(object));
     return static_cast<Id>(objects_.size() - 1);
   }
@@ -134,7 +139,8 @@ class PickleObjects {
     allowance_ -= bytes;
   }
 
-  std::vector<Object> objects_;
+  std::deque<Object> objects_;  // grows without copies of what is there
+  std::size_t most_objects_;
   std::size_t allowance_ = 0;
 };
 

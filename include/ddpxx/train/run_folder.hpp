@@ -63,6 +63,8 @@ inline std::string run_name() {
 /// When this run has made the folder; none where another one has, or nobody can tell.
 inline std::optional<std::filesystem::file_time_type> time_of_own(const std::filesystem::path& folder) {
   std::error_code failure;
+  // No run makes a link, which may lead what is written here to another folder.
+  if (std::filesystem::is_symlink(folder, failure)) return std::nullopt;
   if (!std::filesystem::is_regular_file(folder / "run", failure)) return std::nullopt;
   const auto time = std::filesystem::last_write_time(folder / "run", failure);
   if (failure) return std::nullopt;

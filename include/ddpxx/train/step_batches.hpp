@@ -47,7 +47,12 @@ class StepBatches {
   const Cursor& cursor() const noexcept { return cursor_; }
 
   /// Goes on from a cursor that a run of any world size and batch size left.
+  /// Errors  `storage` for a cursor behind the end of an epoch, which no run leaves.
   void seek(const Cursor& cursor) {
+    if (cursor.position > 0 && cursor.position >= dataset_->size())
+      throw Error{Errc::storage, "the snapshot stands at sample " + std::to_string(cursor.position) +
+                                     " of an epoch, and the training set has " + std::to_string(dataset_->size()) +
+                                     ": it is damaged, or of other data; choose another snapshot or save_dir"};
     cursor_ = cursor;
     loader_.reset();
   }
