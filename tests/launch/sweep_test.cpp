@@ -217,6 +217,16 @@ TEST_F(SweepRun, StartsNoJobAfterOneThatStoppedOnAPassedSignal) {
   EXPECT_FALSE(has("1"));
 }
 
+TEST_F(SweepRun, StartsNoJobAfterOneThatAPassedSignalHasEnded) {
+  const auto marks = folder_ / "marks";
+  const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2"}));
+  StartedProgram::wait_for_lines(marks, 1);
+  sweep.signal(SIGUSR1);
+  EXPECT_EQ(sweep.wait().code, 128 + SIGUSR1);
+  EXPECT_FALSE(has("1"));
+}
+
 TEST_F(SweepRun, PutsTheBestMetricFirst) {
   const auto job = program("job",
                            "case $1 in a=1) v=2.5;; a=2) v=0.5;; a=3) v=0.1;; esac\n"

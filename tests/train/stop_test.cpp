@@ -1,6 +1,9 @@
 // A training that is asked to stop: when it ends, what it leaves, and how it goes on.
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -17,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/milestone.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 
 #include "training_run.hpp"
@@ -98,6 +104,37 @@ TEST_F(Stop, LeavesSignalsAsTheyAreOutsideOfTheLoop) {
     EXPECT_NE(during.sa_handler, SIG_DFL);
     EXPECT_EQ(after.sa_handler, SIG_DFL);
   });
+}
+
+TEST_F(Stop, IsToldToTheLauncherLikeTheFirstStep) {
+  for (const bool stops : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    struct stat found {};
+    ::fstat(ends[1], &found);
+    spawn_ranks(1, [&](Group& group) {
+      ::setenv(kMilestonesVariable, (std::to_string(ends[1]) + ':' + std::to_string(found.st_ino)).c_str(), 1);
+      using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
+      Train::Config config;
+      config.training = {.max_steps = 4, .max_epochs = 0};
+      Train trainer{group, std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 1, .n_embd = 8}, 11, 8),
+                    std::make_shared<Tokens>(), config};
+      if (stops) trainer.request_stop();
+      try {
+        trainer.fit();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::stopped);
+      }
+      // A file that has come to have the number of a closed socket is left alone.
+      ::setenv(kMilestonesVariable, (std::to_string(ends[1]) + ':' + std::to_string(found.st_ino + 1)).c_str(), 1);
+      tell_launcher(Milestone::stopped);
+    });
+    ::close(ends[1]);
+    char told[8] = {};
+    const auto size = ::recv(ends[0], told, sizeof told, MSG_WAITALL);
+    EXPECT_EQ(std::string(told, static_cast<std::size_t>(std::max<ssize_t>(size, 0))), stops ? "tsp" : "ts");
+    ::close(ends[0]);
+  }
 }
 
 TEST_F(Stop, ComesOnRequestOfTheProgramAndLetsItGoOn) {
