@@ -165,6 +165,19 @@ TEST_F(Stop, WaitsForRanksBehindAShell) {
   }
 }
 
+// SIGSTOP asks for nothing: the others wait for the rank until the limit of a collective is over.
+TEST_F(Stop, OfOneRankBySigstopIsNamedAsTheCause) {
+  const auto number = folder_ / "number";
+  Words words{"/bin/sh", "-c", "[ $RANK = 1 ] && echo $$ >" + number.string() + "; exec \"$@\"", "sh"};
+  for (const auto& word : mingpt("run", {"comm.collective_timeout=2"})) words.push_back(word);
+  auto run = start(launched({}, words));
+  StartedProgram::wait_for_lines(metrics("run"), 5);
+  ::kill(std::stoi(StartedProgram::text_of(number)), SIGSTOP);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 5);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank      : 1 (local_rank: 1)"), HasSubstr("it was stopped (state T)")));
+}
+
 TEST_F(Stop, EndsASweepWhoseJobHasSaved) {
   const auto sweep_folder = folder_ / "sweep";
   auto sweep = start(mingpt("rows", {"training.metrics=rows", "training.save_dir=saved", "-m", "training.seed=1,2",

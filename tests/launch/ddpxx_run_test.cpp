@@ -408,7 +408,7 @@ TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {
   EXPECT_EQ(count_of(run.err, "FAILED"), 1U);
   EXPECT_THAT(run.err,
               testing::ContainsRegex("the first failure of this run: attempt 0, rank 0: Signal 9 \\(SIGKILL\\) "
-                                     "received by PID [0-9]+; the last one is that of attempt 1\n"));
+                                     "received by PID [0-9]+ \\(.*memory.*\\); the last one is that of attempt 1\n"));
 }
 
 TEST(DdpxxRun, DoesNotRestartAfterASnapshotThatFailedOrALossThatIsNoNumber) {

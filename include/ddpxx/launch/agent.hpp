@@ -137,7 +137,9 @@ inline int Agent::run() {
       rule.note(exits, *cause);
       refusal = rule.refusal();
       if (refusal.empty()) {
-        const auto failure = "rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]);
+        const auto& hint = exits[*cause].hint;
+        const auto failure = "rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]) +
+                             (hint.empty() ? "" : " (" + hint + ')');
         if (first_failure_.empty()) first_failure_ = failure;
         say(failure + "; restart " + std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
         if (pause(rule.pause())) continue;
