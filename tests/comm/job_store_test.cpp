@@ -230,7 +230,7 @@ TEST(JobStore, ASilentServerIsAnErrorAtTheDeadline) {
   const auto silent = listen_on_loopback();
   const auto port = SocketAddress::of_socket(silent.get()).port();
   EXPECT_THAT(error_of([&] { JobStoreConnection::open("127.0.0.1", port, {}, in(milliseconds{100})); }),
-              HasSubstr("does not answer: its process hangs or is stopped, or another program listens there"));
+              HasSubstr("the connection is accepted but not answered: the process there hangs or is stopped"));
 }
 
 TEST(JobStore, ConnectsToAServerThatStartsLater) {

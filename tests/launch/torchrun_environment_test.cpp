@@ -47,7 +47,8 @@ class TorchrunEnvironment : public testing::Test {
  private:
   static void clear() {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                             "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID"})
+                             "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
+                             "DDPXX_STORE", "DDPXX_TOKEN"})
       ::unsetenv(name);
   }
 };
@@ -78,9 +79,17 @@ TEST_F(TorchrunEnvironment, NamesEveryMissingVariable) {
 }
 
 TEST_F(TorchrunEnvironment, FollowsTheRuleForTheAgentsStore) {
-  EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "True"))->store_host, StoreHost::agent);
+  EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "True"))->store_host, StoreHost::torchrun);
   EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "False"))->store_host, StoreHost::rank_zero);
   EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "1"))->store_host, StoreHost::rank_zero) << "Python says True";
+}
+
+// torchrun passes on what it finds, and knows nothing of our store.
+TEST_F(TorchrunEnvironment, TakesTheNearerLauncherWhereOneStartedTheOther) {
+  auto variables = with("DDPXX_STORE", "127.0.0.1:1234");
+  EXPECT_EQ(read(variables)->store_host, StoreHost::ddpxx_run);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(read(variables)->store_host, StoreHost::torchrun);
 }
 
 TEST_F(TorchrunEnvironment, CountsRestarts) {
@@ -106,10 +115,15 @@ TEST_F(TorchrunEnvironment, ReadsBackWhatALauncherWrites) {
   const Launch launch{.place = place_of(plan, 2, 1),
                       .address = "node0",
                       .port = 4711,
-                      .store_host = StoreHost::agent,
+                      .store_host = StoreHost::torchrun,
                       .run_id = "run7"};
   EXPECT_EQ(launch.place.rank, Rank{6});
   EXPECT_EQ(read(launch_variables(plan, launch, "")), launch);
+  auto ours = launch;
+  ours.store_host = StoreHost::ddpxx_run;
+  ours.store = "node0:29500";
+  ours.token = "secret";
+  EXPECT_EQ(read(launch_variables(plan, ours, "")), ours);
 }
 
 }  // namespace

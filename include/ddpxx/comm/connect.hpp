@@ -14,6 +14,8 @@
 #endif
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/thread_share.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
@@ -26,7 +28,7 @@ struct Address {
 /// Errors  `peer` with the form that is expected.
 inline Address parse_address(std::string_view text) {
   const auto wrong = [&] {
-    return Error{Errc::peer, "\"" + std::string{text} + "\" is no address; expected tcp://HOST:PORT, port 1 to 65535"};
+    return Error{Errc::peer, "\"" + harmless(text) + "\" is no address; expected tcp://HOST:PORT, port 1 to 65535"};
   };
   constexpr std::string_view kScheme = "tcp://";
   if (!text.starts_with(kScheme)) throw wrong();

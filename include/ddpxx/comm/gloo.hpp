@@ -2,71 +2,25 @@
 // LibTorch's wheel ships no gloo headers; `gloo_declarations/` then stands in for the few names that this needs.
 #pragma once
 
-#include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <ifaddrs.h>
-#include <memory>
-#include <net/if.h>
-#include <netdb.h>
 #include <sched.h>
 #include <string>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/thread_limit.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
 namespace detail {
-
-/// The address of this host's interface that leads to `host`: what peers must be told to connect to.
-/// Empty if the name does not resolve. No packet is sent: connecting a datagram socket only looks up the route.
-inline std::string local_address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{found, &freeaddrinfo};
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const int socket = ::socket(entry->ai_family, SOCK_DGRAM, 0);
-    if (socket < 0) continue;
-    sockaddr_storage local{};
-    socklen_t length = sizeof local;
-    char name[NI_MAXHOST] = {};
-    const bool known =
-        ::connect(socket, entry->ai_addr, entry->ai_addrlen) == 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-        getnameinfo(reinterpret_cast<sockaddr*>(&local), length, name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0;
-    ::close(socket);
-    if (known) return name;
-  }
-  return {};
-}
-
-inline bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
-
-/// The first address of this host that other hosts can reach; empty if there is none. For a name of this host that
-/// resolves to loopback, as Debian's /etc/hosts has it.
-inline std::string outward_address() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner{first, &freeifaddrs};
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    char name[NI_MAXHOST] = {};
-    if (getnameinfo(entry->ifa_addr, sizeof(sockaddr_in), name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0)
-      return name;
-  }
-  return {};
-}
 
 /// Gloo writes to sockets whose peer may be gone, and that must become an error and not end the process. A program that
 /// has chosen what to do about SIGPIPE keeps its choice.
@@ -96,14 +50,27 @@ class StartsPatientThreads {
   bool changed_;
 };
 
+/// This host's address on the way to `host`, for ranks that have not told each other theirs. Where that is a loopback
+/// one but the ranks are on several hosts (Debian's "127.0.1.1 name"), one that other hosts can reach. Empty if there
+/// is none.
+inline std::string address_towards(const std::string& host, bool one_host) {
+  for (const auto& address : look_up(host, 9).addresses)
+    if (auto local = local_address_towards(address); !local.empty() && (one_host || !is_loopback(local))) return local;
+  const auto outward = outward_addresses();
+  return one_host || outward.empty() ? std::string{} : outward.front().text();
+}
+
 /// How Gloo is to reach the ranks of `meeting`; this starts its thread.
 inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Meeting& meeting) {
   const StartsPatientThreads patient;
-  auto address = local_address_towards(meeting.host);
-  if (!meeting.one_host && is_loopback(address)) address = outward_address();
+  const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
+  if (!chosen && meeting.address && meeting.address->empty())
+    throw Error{Errc::peer,
+                "the ranks have no family of addresses in common: some have an IPv4 address alone and some "
+                "an IPv6 one, beside those of loopback"};
+  const auto address = meeting.address ? *meeting.address : address_towards(meeting.host, meeting.one_host);
   // The time to join governs the connecting as well: a rank may die between the meeting and here.
-  if (address.empty() || std::getenv("GLOO_SOCKET_IFNAME") != nullptr)
-    return c10d::ProcessGroupGloo::Options::create_default(meeting.join_timeout);
+  if (address.empty() || chosen) return c10d::ProcessGroupGloo::Options::create_default(meeting.join_timeout);
   auto options = c10d::ProcessGroupGloo::Options::create(meeting.join_timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return options;
@@ -126,13 +93,15 @@ inline Group connect_gloo(const Meeting& meeting) {
                  [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
                    return connect_gloo(meeting.part(std::move(store), rank, size));
                  }};
+  } catch (Error& error) {
+    throw error.with("rank", meeting.rank);
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, (meeting.checked ? "the ranks met at " + meeting.host + " but"
                                              : "a rank never came to " + meeting.host + ", or the ranks") +
                                 " cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
                                 "them, or GLOO_SOCKET_IFNAME must name the interface to use"}
         .with("rank", meeting.rank)
-        .with("cause", first_line(cause));
+        .with("cause", harmless(first_line(cause)));
   }
 }
 

@@ -67,6 +67,7 @@ class Group {
       throw Error{Errc::peer, "leaving the group: a rank is gone"}.with("rank", rank()).with("cause", first_line(e));
     }
     std::exchange(backend_, {})->shutdown();
+    std::exchange(connect_part_, {});  // it holds the store as well, and with it the port
     std::exchange(store_, {});
   }
 
@@ -84,6 +85,7 @@ class Group {
     // wait.
     if (!over_gloo) backend_.release();
     std::exchange(backend_, {});
+    std::exchange(connect_part_, {});
     std::exchange(store_, {});
   }
 

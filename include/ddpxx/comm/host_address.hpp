@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -34,6 +35,18 @@ class SocketAddress {
     std::memcpy(&storage_, address, length);
   }
 
+  /// Reads an address in figures; none for anything else, names included.
+  static std::optional<SocketAddress> parse(const std::string& text, std::uint16_t port = 0) {
+    sockaddr_in ipv4{};
+    ipv4.sin_family = AF_INET;
+    if (::inet_pton(AF_INET, text.c_str(), &ipv4.sin_addr) == 1)
+      return SocketAddress{reinterpret_cast<const sockaddr*>(&ipv4), sizeof ipv4}.with_port(port);
+    sockaddr_in6 ipv6{};
+    ipv6.sin6_family = AF_INET6;
+    if (::inet_pton(AF_INET6, text.c_str(), &ipv6.sin6_addr) == 1)
+      return SocketAddress{reinterpret_cast<const sockaddr*>(&ipv6), sizeof ipv6}.with_port(port);
+    return std::nullopt;
+  }
   /// The address of this end of a socket.
   static SocketAddress of_socket(int fd) { return from(fd, ::getsockname); }
   /// The address of the other end.
@@ -80,6 +93,12 @@ class SocketAddress {
   sockaddr_storage storage_{};
   socklen_t length_ = 0;
 };
+
+/// How a place to connect to is written in errors; an IPv6 address stands in brackets.
+inline std::string store_url(const std::string& host, std::uint16_t port) {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return "tcp://" + harmless(ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
 
 inline bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
@@ -142,24 +161,11 @@ inline Descriptor listen_at(const SocketAddress& address) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // not held up by connections that have ended
   if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   constexpr int kQueue = 4096;  // the system may allow less; who finds it full tries again
-  if (::bind(socket.get(), address.get(), address.length()) != 0 || ::listen(socket.get(), kQueue) != 0) return {};
-  return socket;
-}
-
-inline SocketAddress ipv4_address(in_addr_t address, std::uint16_t port) {
-  sockaddr_in ipv4{};
-  ipv4.sin_family = AF_INET;
-  ipv4.sin_addr.s_addr = htonl(address);
-  ipv4.sin_port = htons(port);
-  return {reinterpret_cast<const sockaddr*>(&ipv4), sizeof ipv4};
-}
-
-inline SocketAddress ipv6_any(std::uint16_t port) {
-  sockaddr_in6 ipv6{};
-  ipv6.sin6_family = AF_INET6;
-  ipv6.sin6_addr = in6addr_any;
-  ipv6.sin6_port = htons(port);
-  return {reinterpret_cast<const sockaddr*>(&ipv6), sizeof ipv6};
+  if (::bind(socket.get(), address.get(), address.length()) == 0 && ::listen(socket.get(), kQueue) == 0) return socket;
+  const int reason = errno;
+  socket.close();
+  errno = reason;
+  return {};
 }
 
 }  // namespace detail
@@ -211,11 +217,10 @@ inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t
     if (auto listener = detail::listen_at(address))
       listeners.push_back(std::move(listener));
     else if (errno == EADDRINUSE)
-      throw Error{Errc::peer, "port in use: port " + std::to_string(port) + " of " + address.text() +
+      throw Error{Errc::peer, "port in use: " + store_url(address.text(), port) +
                                   " is taken by another program; choose another port"};
     else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
-      throw Error{Errc::peer, "cannot listen at port " + std::to_string(port) + " of " + address.text() + ": " +
-                                  std::strerror(errno)};
+      throw Error{Errc::peer, "cannot listen at " + store_url(address.text(), port) + ": " + std::strerror(errno)};
   };
   std::vector<std::string> tried;  // getaddrinfo may give an address twice
   for (const auto& address : addresses) {
@@ -224,14 +229,14 @@ inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t
     tried.push_back(text);
   }
   if (listeners.empty()) {
-    listen(detail::ipv6_any(port));
-    listen(detail::ipv4_address(INADDR_ANY, port));
+    listen(*SocketAddress::parse("::", port));
+    listen(*SocketAddress::parse("0.0.0.0", port));
   }
   return listeners;
 }
 
 inline Descriptor listen_on_loopback() {
-  auto listener = detail::listen_at(detail::ipv4_address(INADDR_LOOPBACK, 0));
+  auto listener = detail::listen_at(*SocketAddress::parse("127.0.0.1"));
   if (!listener)
     throw Error{Errc::peer, "cannot listen on the loopback interface: " + std::string{std::strerror(errno)}};
   return listener;

@@ -69,7 +69,8 @@ class JobStoreConnection {
     return open(std::array{SocketAddress::of_peer(socket_.get())}, where_, options_, deadline);
   }
 
-  const std::string& where() const noexcept { return where_; }
+  /// Whether the server has closed the connection.
+  bool lost() const noexcept { return lost_; }
   /// This host's address towards the server: one that the server's host has answered to.
   SocketAddress local_address() const { return SocketAddress::of_socket(socket_.get()); }
 
@@ -157,8 +158,8 @@ class JobStoreConnection {
   static bool wait_for(int socket, short events, int interrupt, Time until);
   /// A connection to one address; none when nobody answers, and then errno says why.
   static Descriptor connect_to(const SocketAddress& address, int interrupt, Time until);
-  /// Says hello; false when the server has closed the connection without an answer.
-  bool introduce(Time deadline);
+  /// Says hello; returns the reason when nobody has answered.
+  std::optional<std::string> introduce(Time until);
 
   Answer request(detail::StoreMessage message, Time until);
   Answer exchange(detail::StoreMessage message, Time until);
@@ -173,17 +174,12 @@ class JobStoreConnection {
   Error loss() const { return Error{Errc::peer, "the store at " + where_ + " has closed the connection"}; }
 
   Descriptor socket_;
+  bool lost_ = false;
   std::string where_;
   Options options_;
 };
 
 namespace detail {
-
-/// How an address is written in errors.
-inline std::string store_name(const std::string& host, std::uint16_t port) {
-  const bool ipv6 = host.find(':') != std::string::npos;
-  return "tcp://" + harmless(ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
 
 inline Error nobody_listens(const std::string& where, const std::string& reason) {
   return Error{Errc::peer, "no answer at " + where +
@@ -197,6 +193,8 @@ inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress
                                                    Options options, Time deadline) {
   ddpxx::check(options.credentials);
   constexpr std::chrono::seconds kOneAddress{5};  // an address whose packets get lost must not hide the next one
+  constexpr std::chrono::seconds kOneHello{10};   // now and then `still_trying` is to be called
+  const auto still_trying = std::exchange(options.still_trying, {});
   std::chrono::milliseconds pause{20};
   std::string reason = "the time is over";
   do {
@@ -207,10 +205,11 @@ inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress
         continue;
       }
       JobStoreConnection connection{std::move(socket), where, options};
-      if (connection.introduce(deadline)) return connection;
-      reason = "the connection was closed without an answer";
+      const auto failure = connection.introduce(std::min(deadline, Clock::now() + kOneHello));
+      if (!failure) return connection;
+      reason = *failure;
     }
-    if (options.still_trying) options.still_trying(reason);
+    if (still_trying) still_trying(reason);
     const auto again = std::min(deadline, Clock::now() + pause);
     wait_for(-1, 0, options.interrupt, again);
     pause = std::min<std::chrono::milliseconds>(pause * 2, std::chrono::milliseconds{500});
@@ -220,7 +219,7 @@ inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress
 
 inline JobStoreConnection JobStoreConnection::open(const std::string& host, std::uint16_t port, Options options,
                                                    Time deadline) {
-  return open(resolve(host, port, deadline), detail::store_name(host, port), std::move(options), deadline);
+  return open(resolve(host, port, deadline), store_url(host, port), std::move(options), deadline);
 }
 
 inline bool JobStoreConnection::wait_for(int socket, short events, int interrupt, Time until) {
@@ -256,18 +255,19 @@ inline Descriptor JobStoreConnection::connect_to(const SocketAddress& address, i
   return socket;
 }
 
-inline bool JobStoreConnection::introduce(Time deadline) {
+inline std::optional<std::string> JobStoreConnection::introduce(Time until) {
   std::array<char, 1> answer{};
   try {
-    send_all(detail::hello_message(options_.credentials), deadline);
-    if (!receive_all(answer, deadline)) return false;
+    send_all(detail::hello_message(options_.credentials), until);
+    if (!receive_all(answer, until)) return "the connection was closed without an answer";
   } catch (const Error& error) {
-    if (!socket_ && error.code() == Errc::peer && Clock::now() < deadline) return false;
-    throw;
+    if (error.code() == Errc::stopped) throw;
+    if (lost_) return "the connection was closed without an answer";
+    return "the connection is accepted but not answered: the process there hangs or is stopped, or is another program";
   }
   switch (static_cast<detail::HelloAnswer>(answer[0])) {
     case detail::HelloAnswer::accepted:
-      return true;
+      return std::nullopt;
     case detail::HelloAnswer::wrong_token:
       throw Error{Errc::peer, "the store at " + where_ +
                                   " refuses this process: its DDPXX_TOKEN differs from the store's. Give all processes "
@@ -321,6 +321,7 @@ inline void JobStoreConnection::send_all(std::string_view bytes, Time until) {
       throw silence();
     } else if (errno != EINTR) {
       socket_.close();
+      lost_ = true;
       throw loss();
     }
   }
@@ -337,6 +338,7 @@ inline bool JobStoreConnection::receive_all(std::span<char> bytes, Time until) {
       throw silence();
     } else if (count == 0 || errno != EINTR) {
       socket_.close();
+      lost_ = true;
       return false;
     }
   }

@@ -28,8 +28,8 @@ using LocalWorldSize = Numbered<struct LocalWorldSizeMeaning>;  ///< Number of p
 /// takes at most this many keys in a request.
 inline constexpr int kMaxRanks = 128 * 1024;
 
-/// Who serves the store at the address where ranks meet: rank 0, or the launcher's agent.
-enum class StoreHost { rank_zero, agent };
+/// Who serves the store where ranks meet: rank 0, torchrun's agent, or the agent of ddpxx-run.
+enum class StoreHost { rank_zero, torchrun, ddpxx_run };
 
 /// One process's place; the default is a world of one.
 struct Place {

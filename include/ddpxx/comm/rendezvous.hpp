@@ -1,21 +1,36 @@
-// ddpxx/comm/rendezvous.hpp — where ranks meet: a TCP store whose keys carry the restart generation.
+// ddpxx/comm/rendezvous.hpp — where ranks meet: a store whose keys carry the restart generation.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <fcntl.h>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/job_store.hpp>
+#include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/limited_store.hpp>
 #include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_introduction.hpp>
+#include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/within.hpp>
+#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
@@ -44,12 +59,14 @@ struct ConnectOptions {
   std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Until every rank has come.
   std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
   StoreHost store_host = StoreHost::rank_zero;
+  StoreCredentials credentials = {};  ///< Equal on all ranks of a run, and on no other process.
   /// Some ranks are Python programs that call torch.distributed.init_process_group("gloo"): this rank meets them in
   /// their store, under the names that Python gives its default group. Python ranks know nothing of the check that
   /// ranks of ddpxx make, so a rank that never comes is then only told as a time-out. All ranks of ddpxx set this.
   bool python_ranks = false;
   at::Device device = at::kCPU;  ///< Where this rank's tensors lie; a GPU takes NCCL.
-  int listening_socket = -1;     ///< A socket that already listens at the port, for rank 0; -1: rank 0 opens one.
+  /// A socket that already listens at the port, for rank 0, which takes it over; -1: rank 0 opens its own.
+  int listening_socket = -1;
 };
 
 /// Ranks that have found each other, before a backend connects them.
@@ -62,6 +79,9 @@ struct Meeting {
   std::chrono::milliseconds collective_timeout{};
   bool one_host = true;  ///< All ranks are on this host.
   bool checked = true;   ///< All ranks have been seen; false where some are Python programs.
+  /// By which the others reach this rank, of one family on all ranks; empty if there is no such family. None where the
+  /// ranks have not told each other their addresses.
+  std::optional<std::string> address = {};
 
   /// The meeting of some of the ranks, who know each other already.
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const {
@@ -73,18 +93,14 @@ struct Meeting {
   }
 };
 
-namespace detail {
+/// Meets all ranks of `place.world_size` at host:port; rank 0 hosts the store unless an agent does.
+/// Ranks   Collective.
+/// Errors  `peer` within `join_timeout`: port in use, a name that does not resolve, nobody or a silent program at the
+///         address, another run's store, ranks that never came or ended early (named), a rank that came twice, ranks
+///         that disagree about the world's size. Where some ranks are Python programs, only those before the ranks.
+Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options);
 
-inline Error meeting_error(const std::string& where, int rank, const std::exception& cause) {
-  const std::string text = cause.what();
-  if (text.find("EADDRINUSE") != std::string::npos || text.find("address already in use") != std::string::npos)
-    return Error{Errc::peer, "port in use: " + where + " is taken by another program; choose another port"}.with("rank",
-                                                                                                                 rank);
-  return Error{Errc::peer, "no answer at " + where +
-                               ": rank 0 never came there, or the address is wrong or not reachable from this host"}
-      .with("rank", rank)
-      .with("cause", first_line(cause));
-}
+namespace detail {
 
 /// The part of a store in which Python's default group connects its Gloo backend.
 /// Source  torch/distributed/distributed_c10d.py, init_process_group and _new_process_group_helper.
@@ -93,89 +109,234 @@ inline c10::intrusive_ptr<c10d::Store> default_group_store(c10::intrusive_ptr<c1
   return store;
 }
 
-inline std::string rank_list(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
+/// c10d::TCPStore for a roll call: what `call_roll` needs of a store.
+class TCPStoreRoll {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit TCPStoreRoll(c10d::Store& store) : store_{&store} {}
+
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired, Time until) {
+    limit(until);
+    return store_->compareSet(key, expected, desired);
+  }
+  void leave_will(const std::string&, const std::string&, Time) {}  // this store does not notice who has left
+  WaitResult wait(const std::vector<std::string>& keys, const std::string&, Time until) {
+    limit(until);
+    try {
+      store_->wait(keys);
+      return {};
+    } catch (const c10::DistNetworkError&) {
+      throw;
+    } catch (const c10::DistStoreError&) {
+      WaitResult result;
+      limit(Clock::now() + JobStoreConnection::kAnswerTime);
+      for (std::size_t i = 0; i < keys.size(); ++i)
+        if (!store_->check({keys[i]})) result.missing.push_back(i);
+      return result;
+    }
+  }
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys, Time until) {
+    limit(until);
+    std::vector<std::string> values;
+    for (const auto& value : store_->multiGet(keys)) values.emplace_back(value.begin(), value.end());
+    return values;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void limit(Time until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    store_->setTimeout(std::max(left, std::chrono::milliseconds{1}));
+  }
+
+  c10d::Store* store_;
+};
+
+/// One rank's way to the others, from the store to the meeting.
+class Rendezvous {
+ public:
+  Rendezvous(std::string host, std::uint16_t port, const Place& place, const ConnectOptions& options)
+      : host_{std::move(host)},
+        port_{port},
+        place_{place},
+        options_{options},
+        where_{store_url(host_, port)},
+        one_host_{place.local_world_size.value == place.world_size.value} {}
+
+  Meeting in_job_store();
+  Meeting in_tcp_store();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  int rank() const { return place_.rank.value; }
+  int world_size() const { return place_.world_size.value; }
+  void say(const std::string& text) const { Log{rank()}.warn(text); }
+  std::vector<Descriptor> listeners() const;
+  c10::intrusive_ptr<c10d::Store> open_tcp_store() const;
+  RollCall roll_call(const RankIntroduction& facts) const;
+  Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
+  /// The meeting of the ranks that have told `texts`.
+  Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const std::vector<std::string>& texts) const;
+  /// The keys of one start of the ranks: an agent keeps its store over restarts.
+  std::string generation() const { return "ddpxx/restart" + std::to_string(place_.restart); }
+
+  std::string host_;
+  std::uint16_t port_;
+  Place place_;
+  ConnectOptions options_;
+  std::string where_;
+  bool one_host_;
+  Clock::time_point deadline_ = Clock::now() + options_.join_timeout;
+};
+
+inline std::vector<Descriptor> Rendezvous::listeners() const {
+  if (options_.listening_socket < 0) return listen_for(host_, port_, !one_host_, deadline_);
+  std::vector<Descriptor> given;
+  given.emplace_back(options_.listening_socket);
+  return given;
+}
+
+inline Meeting Rendezvous::in_job_store() {
+  std::shared_ptr<JobStoreServer> server;
+  std::vector<SocketAddress> addresses;
+  const bool serves_here = options_.store_host == StoreHost::rank_zero && rank() == 0;
+  if (serves_here) {
+    auto sockets = listeners();
+    for (const auto& socket : sockets) addresses.push_back(SocketAddress::of_socket(socket.get()));
+    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials);
+  } else {
+    addresses = resolve(host_, port_, deadline_);
+  }
+  // One rank of each host tells that nobody answers.
+  WaitingLine line;
+  const bool tells = place_.local_rank.value == 0 || rank() == 1;
+  const auto still_trying = [&](const std::string& reason) {
+    if (tells && line.take())
+      say("waiting for an answer at " + where_ + ": " + reason + " (" + line.time_of(options_.join_timeout) + ')');
+  };
+  auto connection = JobStoreConnection::open(
+      addresses, where_, {.credentials = options_.credentials, .still_trying = still_trying}, deadline_);
+  const auto facts = introduction_of_this_rank(world_size(), one_host_, connection.local_address(), addresses);
+  std::vector<std::string> texts;
+  try {
+    texts = call_roll(connection, roll_call(facts));
+  } catch (const Error&) {
+    if (options_.store_host != StoreHost::rank_zero || serves_here || !connection.lost()) throw;
+    throw Error{Errc::peer, "the ranks did not all come to " + where_ +
+                                ": rank 0, which serves the meeting, gave up or died; its own message says more"}
+        .copied_from(0);
+  }
+  return meeting(c10::make_intrusive<JobStore>(std::move(connection), options_.join_timeout, std::move(server)), texts);
+}
+
+inline c10::intrusive_ptr<c10d::Store> Rendezvous::open_tcp_store() const {
+  c10d::TCPStoreOptions tcp;
+  tcp.port = port_;
+  tcp.isServer = rank() == 0 && options_.store_host != StoreHost::torchrun;
+  // A Python rank 0 waits until each other rank has counted itself, which a client does without waiting.
+  tcp.waitWorkers = options_.python_ranks && !tcp.isServer;
+  if (tcp.waitWorkers) tcp.numWorkers = static_cast<std::size_t>(world_size());
+  tcp.timeout = options_.join_timeout;
+  if (tcp.isServer) {
+    auto sockets = listeners();
+    // It takes one socket. On one host the first is enough, since clients try all addresses of a name.
+    if (one_host_ || sockets.size() == 1) tcp.masterListenFd = ::fcntl(sockets[0].get(), F_DUPFD_CLOEXEC, 0);
+  } else {
+    resolve(host_, port_, deadline_);  // c10d would try a name that does not resolve until the end
+  }
+  try {
+    auto store = within(deadline_, [host = host_, tcp]() -> c10::intrusive_ptr<c10d::Store> {
+      return c10::make_intrusive<c10d::TCPStore>(host, tcp);
+    });
+    if (store) return c10::make_intrusive<LimitedStore>(std::move(*store), options_.join_timeout);
+  } catch (const std::exception& cause) {
+    const std::string text = cause.what();
+    if (text.find("EADDRINUSE") != std::string::npos || text.find("address already in use") != std::string::npos)
+      throw Error{Errc::peer, "port in use: " + where_ + " is taken by another program; choose another port"};
+    throw nobody_listens(where_, harmless(first_line(cause)));
+  }
+  throw nobody_listens(where_, "no answer within " + std::to_string(options_.join_timeout.count() / 1000) + " s");
+}
+
+inline Meeting Rendezvous::in_tcp_store() {
+  auto store = open_tcp_store();
+  if (options_.python_ranks) {
+    auto unchecked = meeting(default_group_store(std::move(store)));
+    unchecked.checked = false;
+    return unchecked;
+  }
+  const auto master = resolve(host_, port_, deadline_);
+  const auto local = SocketAddress::parse(local_address_towards(master.front()));
+  const auto facts = introduction_of_this_rank(world_size(), one_host_, local.value_or(SocketAddress{}), master);
+  std::vector<std::string> texts;
+  try {
+    TCPStoreRoll roll{*store};
+    texts = call_roll(roll, roll_call(facts));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& cause) {
+    throw Error{Errc::peer, "the ranks did not all come to " + where_ +
+                                ": the launcher, which serves the meeting, has ended or is silent"}
+        .with("cause", harmless(first_line(cause)));
+  }
+  store->setTimeout(options_.join_timeout);
+  return meeting(std::move(store), texts);
+}
+
+inline RollCall Rendezvous::roll_call(const RankIntroduction& facts) const {
+  return {.kind = "rank",
+          .number = rank(),
+          .size = world_size(),
+          .prefix = generation() + '/',
+          .facts = to_text(facts),
+          .where = where_,
+          .limit = options_.join_timeout,
+          .deadline = deadline_,
+          .say = [this](const std::string& text) { say(text); }};
+}
+
+inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store) const {
+  return {.store = std::move(store),
+          .host = host_,
+          .rank = rank(),
+          .world_size = world_size(),
+          .join_timeout = options_.join_timeout,
+          .collective_timeout = options_.collective_timeout,
+          .one_host = one_host_};
+}
+
+inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const std::vector<std::string>& texts) const {
+  std::vector<RankIntroduction> ranks;
+  for (const auto& text : texts) ranks.push_back(parse_introduction(text));
+  for (std::size_t other = 0; other < ranks.size(); ++other)
+    if (ranks[other].world_size != world_size())
+      throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " +
+                                  std::to_string(ranks[other].world_size) + ", rank " + std::to_string(rank()) +
+                                  " in one of " + std::to_string(world_size()) +
+                                  ": give all ranks the same WORLD_SIZE"};
+  auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(generation(), std::move(store)));
+  result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
+  return result;
 }
 
 }  // namespace detail
 
-/// Meets all ranks of `place.world_size` at host:port; rank 0 hosts the store unless the agent does.
-/// Ranks   Collective.
-/// Errors  `peer`: port in use, nobody at the address, ranks that never came (named), a rank that came twice, ranks
-///         that disagree about the world's size; of these only the first two where some ranks are Python programs.
 inline Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options) {
   check(place);
   if (options.python_ranks && !options.device.is_cpu())
     throw Error{Errc::config,
                 "comm.python_ranks works over Gloo only: it needs device=cpu, not " + options.device.str()};
-  const int rank = place.rank.value;
-  const int world_size = place.world_size.value;
-  const std::string where = "tcp://" + host + ":" + std::to_string(port);
-
-  c10::intrusive_ptr<c10d::Store> store;
+  detail::Rendezvous rendezvous{host, port, place, options};
   try {
-    c10d::TCPStoreOptions tcp;
-    tcp.port = port;
-    tcp.isServer = rank == 0 && options.store_host == StoreHost::rank_zero;
-    // A Python rank 0 waits until each other rank has counted itself, which a client does without waiting.
-    tcp.waitWorkers = options.python_ranks && !tcp.isServer;
-    if (tcp.waitWorkers) tcp.numWorkers = static_cast<std::size_t>(world_size);
-    tcp.timeout = options.join_timeout;
-    if (tcp.isServer && options.listening_socket >= 0) tcp.masterListenFd = options.listening_socket;
-    store = c10::make_intrusive<c10d::TCPStore>(host, tcp);
-  } catch (const std::exception& cause) {
-    throw detail::meeting_error(where, rank, cause);
+    // Python programs, and torchrun, know c10d's store alone.
+    const bool tcp_store = options.python_ranks || options.store_host == StoreHost::torchrun;
+    return tcp_store ? rendezvous.in_tcp_store() : rendezvous.in_job_store();
+  } catch (Error& error) {
+    throw error.with("rank", place.rank);
   }
-  const bool one_host = place.local_world_size == LocalWorldSize{world_size};
-  if (options.python_ranks)
-    return {.store = detail::default_group_store(std::move(store)),
-            .host = host,
-            .rank = rank,
-            .world_size = world_size,
-            .join_timeout = options.join_timeout,
-            .collective_timeout = options.collective_timeout,
-            .one_host = one_host,
-            .checked = false};
-  // A launcher that restarts the ranks keeps its store: keys of an earlier generation must not be met again.
-  store = c10::make_intrusive<c10d::PrefixStore>("ddpxx/restart" + std::to_string(place.restart), store);
-
-  std::vector<std::string> keys;
-  for (int other = 0; other < world_size; ++other) keys.push_back("rank" + std::to_string(other));
-  const auto mine = static_cast<std::size_t>(rank);
-  try {
-    if (store->add(keys[mine] + "/count", 1) > 1)
-      throw Error{Errc::peer, "two processes came to " + where + " as rank " + std::to_string(rank) +
-                                  ": each needs a RANK of its own"};
-    store->set(keys[mine], std::to_string(world_size));
-    store->wait(keys, options.join_timeout);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& cause) {
-    std::vector<int> missing;
-    try {
-      for (int other = 0; other < world_size; ++other)
-        if (!store->check({keys[static_cast<std::size_t>(other)]})) missing.push_back(other);
-    } catch (const std::exception&) {
-      // Rank 0 has closed the store, but it may not have ended. A launcher takes the first rank that ends for the
-      // cause.
-      std::this_thread::sleep_for(std::chrono::seconds{1});
-      throw Error{Errc::peer, "the ranks did not all come to " + where +
-                                  ": rank 0, which serves the meeting, gave up or died; its own message says more"}
-          .with("rank", rank);
-    }
-    throw Error{Errc::peer, "rank " + detail::rank_list(missing) + " never came to " + where + " within " +
-                                std::to_string(options.join_timeout.count() / 1000) + " s"}
-        .with("rank", rank)
-        .with("world_size", world_size);
-  }
-  for (int other = 0; other < world_size; ++other)
-    if (const auto size = store->get_to_str(keys[static_cast<std::size_t>(other)]); size != std::to_string(world_size))
-      throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " + size + ", rank " +
-                                  std::to_string(rank) + " in one of " + std::to_string(world_size) +
-                                  ": give all ranks the same WORLD_SIZE"};
-  return {store, host, rank, world_size, options.join_timeout, options.collective_timeout, one_host};
 }
 
 }  // namespace ddpxx

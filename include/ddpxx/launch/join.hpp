@@ -20,9 +20,16 @@ namespace ddpxx {
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {
   if (!launch) return connect("", Place{}, options);
   options.store_host = launch->store_host;
-  const bool ipv6 = launch->address.find(':') != std::string::npos;
-  const auto host = ipv6 ? "[" + launch->address + "]" : launch->address;
-  return connect("tcp://" + host + ":" + std::to_string(launch->port), launch->place, options);
+  options.credentials = {launch->token, launch->run_id};
+  auto address = store_url(launch->address, launch->port);
+  if (launch->store_host == StoreHost::ddpxx_run) {
+    // Python programs know nothing of the agent's store: they meet at MASTER_ADDR, where rank 0 serves.
+    if (options.python_ranks)
+      options.store_host = StoreHost::rank_zero;
+    else
+      address = "tcp://" + launch->store;
+  }
+  return connect(address, launch->place, options);
 }
 
 /// The same on the device that `device` names: auto, cpu or cuda, as `pick_device` reads it.

@@ -33,9 +33,11 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(plan.max_restarts)},
       {"TORCHELASTIC_RUN_ID", launch.run_id},
-      {"TORCHELASTIC_USE_AGENT_STORE", launch.store_host == StoreHost::agent ? "True" : "False"},
+      {"TORCHELASTIC_USE_AGENT_STORE", launch.store_host == StoreHost::torchrun ? "True" : "False"},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
   };
+  if (!launch.store.empty()) variables["DDPXX_STORE"] = launch.store;
+  if (!launch.token.empty()) variables["DDPXX_TOKEN"] = launch.token;
   if (!error_file.empty()) variables["TORCHELASTIC_ERROR_FILE"] = error_file;
   return variables;
 }

@@ -10,6 +10,7 @@
 #include <ddpxx/comm/place.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
@@ -19,6 +20,8 @@ struct Launch {
   std::string address = {};  ///< Host name or IP address, an IPv6 one without brackets.
   std::uint16_t port = 0;
   StoreHost store_host = StoreHost::rank_zero;
+  std::string store = {};  ///< `host:port` of the store that ddpxx-run serves, if it does.
+  std::string token = {};  ///< Secret of the run; empty for none. Never printed.
   std::string run_id = {};
 
   friend bool operator==(const Launch&, const Launch&) = default;
@@ -39,7 +42,8 @@ inline std::string without_brackets(std::string address) {
   const bool opens = address.starts_with('['), closes = address.ends_with(']');
   if (!opens && !closes) return address;
   if (!opens || !closes || address.size() < 3)
-    throw Error{Errc::peer, "environment variable MASTER_ADDR=" + address + " has a bracket without its other half"};
+    throw Error{Errc::peer,
+                "environment variable MASTER_ADDR=" + harmless(address) + " has a bracket without its other half"};
   return address.substr(1, address.size() - 2);
 }
 
@@ -48,6 +52,7 @@ inline std::string without_brackets(std::string address) {
 /// This process's launch as torchrun, ddpxx-run or a hand-written script describes it; none when no variable of it is
 /// set, which is a world of one. LOCAL_RANK and LOCAL_WORLD_SIZE default to RANK and WORLD_SIZE, as on one machine.
 /// Errors  `peer` when only some variables are set (the text names every missing one) or one has an impossible value.
+/// DDPXX_STORE and DDPXX_TOKEN are ddpxx-run's own.
 /// Source  torch.distributed's `env://` rendezvous, its rule for TORCHELASTIC_USE_AGENT_STORE included.
 inline std::optional<Launch> torchrun_environment() {
   static constexpr std::array kNeeded = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
@@ -78,7 +83,13 @@ inline std::optional<Launch> torchrun_environment() {
   if (port < 1 || port > std::numeric_limits<std::uint16_t>::max())
     throw Error{Errc::peer, "environment variable MASTER_PORT=" + std::to_string(port) + " is not in 1 to 65535"};
   launch.port = static_cast<std::uint16_t>(port);
-  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") launch.store_host = StoreHost::agent;
+  launch.store = environment("DDPXX_STORE").value_or("");
+  launch.token = environment("DDPXX_TOKEN").value_or("");
+  // Where both are said, torchrun was started by ddpxx-run, and the nearer launcher is the rank's.
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True")
+    launch.store_host = StoreHost::torchrun;
+  else if (!launch.store.empty())
+    launch.store_host = StoreHost::ddpxx_run;
   launch.run_id = environment("TORCHELASTIC_RUN_ID").value_or("");
   return launch;
 }

@@ -1,0 +1,130 @@
+// ddpxx/comm/rank_introduction.hpp — what a rank tells the others when they meet, and the addresses that follow from
+// it.
+#pragma once
+
+#include <cstddef>
+#include <netinet/in.h>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/secret.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+
+namespace ddpxx {
+
+/// What each rank publishes. An address is empty where there is none of its family that the other ranks can reach.
+struct RankIntroduction {
+  int world_size = 1;
+  std::string host = {};
+  std::string ipv4 = {}, ipv6 = {};
+  int route =
+      AF_UNSPEC;  ///< The family in which this rank reaches the master from another address than a loopback one.
+  std::string mark = {};  ///< Random: tells two processes apart that are equal in all else.
+
+  const std::string& address(int family) const { return family == AF_INET6 ? ipv6 : ipv4; }
+};
+
+/// The facts of this rank. `local` is its own address on the connection to the store; `master` are the addresses where
+/// ranks meet.
+RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const SocketAddress& local,
+                                           std::span<const SocketAddress> master);
+
+/// One line; and back.
+/// Errors  `peer` for text that no rank of this version has written.
+std::string to_text(const RankIntroduction& facts);
+RankIntroduction parse_introduction(const std::string& text);
+
+/// The family of addresses for the connections between the ranks, equal on all of them: the one in which the first rank
+/// on another host than rank 0's reaches the master, if all have an address of it. AF_UNSPEC if no family is common.
+int common_family(std::span<const RankIntroduction> ranks);
+
+/// The address by which the others are to reach rank `rank`, which is this one; empty if no family is common.
+std::string address_for_peers(std::span<const RankIntroduction> ranks, std::size_t rank);
+
+inline RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const SocketAddress& local,
+                                                  std::span<const SocketAddress> master) {
+  char name[256] = {};
+  RankIntroduction facts{.world_size = world_size, .mark = make_secret()};
+  facts.host = ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+  const auto usable = [&](const std::string& address) { return one_host || !is_loopback(address); };
+  const auto offer = [&](int family, const std::string& address) {
+    auto& mine = family == AF_INET6 ? facts.ipv6 : facts.ipv4;
+    if (mine.empty() && usable(address)) mine = address;
+  };
+  // The best first: a connection that works, a route to the master, any address.
+  offer(local.family(), local.text());
+  if (!facts.address(local.family()).empty()) facts.route = local.family();
+  for (const auto& address : master) offer(address.family(), local_address_towards(address));
+  if (!one_host)
+    for (const auto& address : outward_addresses()) offer(address.family(), address.text());
+  return facts;
+}
+
+inline std::string to_text(const RankIntroduction& facts) {
+  const auto word = [](const std::string& text) {
+    std::string result = text.empty() ? "-" : text;
+    for (char& c : result)
+      if (c == ' ' || c == '\n' || c == '\t') c = '_';
+    return result;
+  };
+  std::ostringstream text;
+  text << facts.world_size << ' ' << word(facts.host) << ' ' << word(facts.ipv4) << ' ' << word(facts.ipv6) << ' '
+       << (facts.route == AF_INET6  ? 6
+           : facts.route == AF_INET ? 4
+                                    : 0)
+       << ' ' << facts.mark;
+  return std::move(text).str();
+}
+
+inline RankIntroduction parse_introduction(const std::string& text) {
+  std::istringstream words{text};
+  RankIntroduction facts;
+  int route = 0;
+  words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.mark;
+  if (words.fail())
+    throw Error{Errc::peer, "a rank tells \"" + harmless(text.substr(0, 200)) +
+                                "\" about itself, which this version does not understand: all ranks need one version"};
+  for (auto* word : {&facts.host, &facts.ipv4, &facts.ipv6})
+    if (*word == "-") word->clear();
+  facts.route = route == 6 ? AF_INET6 : route == 4 ? AF_INET : AF_UNSPEC;
+  return facts;
+}
+
+inline int common_family(std::span<const RankIntroduction> ranks) {
+  const auto all_have = [&](int family) {
+    for (const auto& rank : ranks)
+      if (rank.address(family).empty()) return false;
+    return true;
+  };
+  int preferred = AF_INET;
+  for (const auto& rank : ranks)
+    if (rank.route != AF_UNSPEC) {
+      preferred = rank.route;
+      if (rank.host != ranks.front().host) break;
+    }
+  const int other = preferred == AF_INET ? AF_INET6 : AF_INET;
+  return all_have(preferred) ? preferred : all_have(other) ? other : AF_UNSPEC;
+}
+
+inline std::string address_for_peers(std::span<const RankIntroduction> ranks, std::size_t rank) {
+  const int family = common_family(ranks);
+  if (family == AF_UNSPEC) return {};
+  const RankIntroduction& mine = ranks[rank];
+  if (mine.route == AF_UNSPEC)
+    // A rank on the master's host may know the master by a loopback address alone, and a host may have addresses that
+    // lead elsewhere: the route to a rank on another host is the right one.
+    for (const auto& other : ranks)
+      if (const auto peer = SocketAddress::parse(other.address(family));
+          peer && other.route == family && other.host != mine.host)
+        if (auto address = local_address_towards(*peer); !address.empty()) return address;
+  return mine.address(family);
+}
+
+}  // namespace ddpxx

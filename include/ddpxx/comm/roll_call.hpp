@@ -1,0 +1,119 @@
+// ddpxx/comm/roll_call.hpp — the processes of a job find out whether all of them have come, and who has not.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+
+namespace ddpxx {
+
+/// Decides when a process that waits says so: after `first`, and from then on every `next`.
+class WaitingLine {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit WaitingLine(std::chrono::milliseconds first = std::chrono::seconds{10},
+                       std::chrono::milliseconds next = std::chrono::seconds{30})
+      : next_{next}, due_{started_ + first} {}
+
+  Clock::time_point due() const noexcept { return due_; }
+  /// Whether a line is due; then the next one is due later.
+  bool take() {
+    if (Clock::now() < due_) return false;
+    due_ = Clock::now() + next_;
+    return true;
+  }
+  /// "12 of 300 s".
+  std::string time_of(std::chrono::milliseconds limit) const {
+    const auto seconds = [](auto time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); };
+    return std::to_string(seconds(Clock::now() - started_)) + " of " + std::to_string(seconds(limit)) + " s";
+  }
+
+ private:
+  Clock::time_point started_ = Clock::now();
+  std::chrono::milliseconds next_;
+  Clock::time_point due_;
+};
+
+/// One process's part in a roll call.
+struct RollCall {
+  std::string kind = "rank";  ///< What is counted, as errors call it: "rank" or "node".
+  int number = 0;
+  int size = 1;
+  std::string prefix = {};  ///< Of the keys; apart for each start of the job.
+  std::string facts = {};   ///< What the others are to know about this process. No two processes have equal facts.
+  std::string where = {};   ///< How errors name the store.
+  std::chrono::milliseconds limit{};  ///< The whole time to come, for texts.
+  std::chrono::steady_clock::time_point deadline = {};
+  std::function<void(const std::string&)> say = {};  ///< Gets the lines that tell who is missing.
+  WaitingLine line{};
+};
+
+/// "1, 2, 5-9": the numbers, which ascend. A long list is cut.
+std::string number_list(const std::vector<int>& numbers);
+
+/// Waits until all have come. Returns their facts in order.
+/// `Store` is a `JobStoreConnection` or has its functions compare_set, leave_will, wait and multi_get.
+/// Errors  `peer`: some never came, or one came and ended (both named); another process has come with this number, and
+///         that one is not disturbed.
+template <class Store>
+std::vector<std::string> call_roll(Store& store, RollCall call) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<std::string> keys;
+  for (int other = 0; other < call.size; ++other) keys.push_back(call.prefix + call.kind + std::to_string(other));
+  const std::string me = call.kind + ' ' + std::to_string(call.number), gone = call.prefix + "gone";
+
+  if (store.compare_set(keys[static_cast<std::size_t>(call.number)], "", call.facts, call.deadline) != call.facts)
+    throw Error{Errc::peer, "two processes came to " + call.where + " as " + me + ": each needs a " +
+                                (call.kind == "rank" ? "RANK" : "number") + " of its own"};
+  store.leave_will(gone, std::to_string(call.number), call.deadline);
+
+  while (true) {
+    const WaitResult result = store.wait(keys, gone, std::min(call.deadline, call.line.due()));
+    if (result.interruption) {
+      const int left = std::atoi(result.interruption->c_str());
+      throw Error{Errc::peer, call.kind + ' ' + std::to_string(left) + " came to " + call.where +
+                                  " and ended before all had come; its own message says more"}
+          .copied_from(left);
+    }
+    if (result.missing.empty()) break;
+    const std::vector<int> missing{result.missing.begin(), result.missing.end()};
+    if (Clock::now() >= call.deadline)
+      throw Error{Errc::peer, call.kind + ' ' + number_list(missing) + " never came to " + call.where + " within " +
+                                  std::to_string(call.limit.count() / 1000) + " s"}
+          .with("world_size", call.size);
+    int lowest = 0;  // of those that are here
+    while (static_cast<std::size_t>(lowest) < missing.size() && missing[static_cast<std::size_t>(lowest)] == lowest)
+      ++lowest;
+    if (call.line.take() && lowest == call.number && call.say)
+      call.say("waiting for " + call.kind + ' ' + number_list(missing) + " to come to " + call.where + " (" +
+               call.line.time_of(call.limit) + ')');
+  }
+  return store.multi_get(keys, std::max(call.deadline, Clock::now() + JobStoreConnection::kAnswerTime));
+}
+
+inline std::string number_list(const std::vector<int>& numbers) {
+  constexpr int kMost = 20;
+  std::string text;
+  int parts = 0;
+  for (std::size_t first = 0; first < numbers.size();) {
+    if (parts++ == kMost) return text + " and " + std::to_string(numbers.size() - first) + " more";
+    std::size_t last = first;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (last == first + 1) last = first;  // "1, 2" rather than "1-2"
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[first]);
+    if (last > first) text += '-' + std::to_string(numbers[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+}  // namespace ddpxx

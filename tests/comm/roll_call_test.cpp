@@ -1,0 +1,91 @@
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/rank_introduction.hpp>
+#include <ddpxx/comm/roll_call.hpp>
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(NumberList, JoinsRunsAndCutsALongList) {
+  EXPECT_EQ(number_list({3}), "3");
+  EXPECT_EQ(number_list({1, 2}), "1, 2");
+  EXPECT_EQ(number_list({0, 2, 3, 4, 7}), "0, 2-4, 7");
+  std::vector<int> odd;
+  for (int i = 0; i < 1000; ++i) odd.push_back(2 * i + 1);
+  EXPECT_THAT(number_list(odd), testing::EndsWith(", 39 and 980 more"));
+}
+
+/// What rank `number` of four says while it waits; ranks 0 and 2 have come, the others never do.
+std::vector<std::string> lines_of(int number) {
+  std::vector<Descriptor> listeners;
+  listeners.push_back(listen_on_loopback());
+  const auto port = SocketAddress::of_socket(listeners[0].get()).port();
+  const JobStoreServer server{std::move(listeners), {}};
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds{300};
+  auto store = JobStoreConnection::open("127.0.0.1", port, {}, deadline);
+  store.set(number == 0 ? "rank2" : "rank0", "facts", deadline);
+  std::vector<std::string> lines;
+  try {
+    call_roll(store, {.number = number,
+                      .size = 4,
+                      .facts = "mine",
+                      .where = "HERE",
+                      .limit = milliseconds{300'000},
+                      .deadline = deadline,
+                      .say = [&](const std::string& line) { lines.push_back(line); },
+                      .line = WaitingLine{milliseconds{10}, milliseconds{200}}});
+    ADD_FAILURE() << "all have come";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1, 3 never came to HERE within 300 s"));
+  }
+  return lines;
+}
+
+TEST(RollCall, TheLowestRankThatIsThereTellsWhoIsMissing) {
+  const auto lines = lines_of(0);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_LE(lines.size(), 2U) << "at 10 and at 210 ms, or later";
+  EXPECT_EQ(lines[0], "waiting for rank 1, 3 to come to HERE (0 of 300 s)");
+  EXPECT_TRUE(lines_of(2).empty());
+}
+
+RankIntroduction rank_on(const std::string& host, const std::string& ipv4, const std::string& ipv6, int route) {
+  return {.world_size = 2, .host = host, .ipv4 = ipv4, .ipv6 = ipv6, .route = route, .mark = "x"};
+}
+
+TEST(RankIntroduction, AreReadBackAsTheyWereWritten) {
+  const auto facts = rank_on("a host", "10.0.0.1", "", AF_INET6);
+  const auto read = parse_introduction(to_text(facts));
+  EXPECT_EQ(read.host, "a_host") << "a name of one word";
+  EXPECT_EQ(read.ipv4, facts.ipv4);
+  EXPECT_EQ(read.ipv6, "");
+  EXPECT_EQ(read.route, AF_INET6);
+}
+
+// Debian's "127.0.1.1 name" on the master, and a name that resolves to IPv6 elsewhere.
+TEST(RankIntroduction, TheRouteOfAnotherHostChoosesTheFamily) {
+  const auto master = rank_on("a", "10.0.0.1", "fd00::1", AF_UNSPEC),
+             other = rank_on("b", "10.0.0.2", "fd00::2", AF_INET6);
+  EXPECT_EQ(common_family(std::vector{master, other}), AF_INET6);
+  EXPECT_EQ(address_for_peers(std::vector{master, other}, 1), "fd00::2");
+  const auto named = rank_on("a", "10.0.0.1", "fd00::1", AF_INET);
+  EXPECT_EQ(common_family(std::vector{named, other}), AF_INET6) << "the master's own route is worth less";
+}
+
+TEST(RankIntroduction, AFamilyThatARankLacksIsNotChosen) {
+  const auto master = rank_on("a", "10.0.0.1", "", AF_INET), other = rank_on("b", "10.0.0.2", "fd00::2", AF_INET6);
+  EXPECT_EQ(common_family(std::vector{master, other}), AF_INET);
+  EXPECT_EQ(common_family(std::vector{master, rank_on("b", "", "fd00::2", AF_INET6)}), AF_UNSPEC);
+}
+
+}  // namespace
+}  // namespace ddpxx
