@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -9,12 +10,16 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <ddpxx/launch/free_port.hpp>
 
 #include "../temporary_folder.hpp"
 #include "../terminal.hpp"
@@ -96,10 +101,112 @@ TEST(DdpxxRun, SetsTorchrunsEnvironment) {
                                       "[rank1]: 1 2 1 2 0 1 1 2 default 127.0.0.1 0 1 False 1"}));
 }
 
-TEST(DdpxxRun, NumbersTheRanksOfSeveralNodes) {
-  const auto run = ddpxx_run({"--nnodes=2", "--node-rank=1", "--nproc-per-node=2", "--master-addr=[::1]",
-                              "--master-port=4711", "sh", "-c", "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"});
-  EXPECT_EQ(sorted_lines(run.out), (std::vector<std::string>{"[rank2]: 2 4 [::1] 4711", "[rank3]: 3 4 [::1] 4711"}));
+/// One agent of two on this machine, which do what they do on two machines.
+StartedProgram node(int number, std::uint16_t port, std::vector<std::string> more, const std::string& script) {
+  std::vector<std::string> arguments = {"--nnodes=2", "--node-rank=" + std::to_string(number),
+                                        "--master-port=" + std::to_string(port)};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  for (const auto& word : {std::string{"sh"}, std::string{"-c"}, script}) arguments.push_back(word);
+  return start_ddpxx_run(std::move(arguments));
+}
+
+TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
+  const auto port = ddpxx::free_port();
+  const std::string script = "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $DDPXX_STORE";
+  auto first = node(0, port, {"--nproc-per-node=2", "--master-addr=[::1]"}, script),
+       second = node(1, port, {"--nproc-per-node=2", "--master-addr=[::1]"}, script);
+  const auto first_lines = sorted_lines(first.wait().out), second_lines = sorted_lines(second.wait().out);
+  ASSERT_EQ(first_lines.size(), 2U);
+  ASSERT_EQ(second_lines.size(), 2U);
+  EXPECT_THAT(first_lines[0], testing::StartsWith("[rank0]: 0 4 [::1] "));
+  EXPECT_THAT(first_lines[0], testing::EndsWith(" [::1]:" + std::to_string(port)));
+  // Python's rank 0 serves at MASTER_PORT itself: it is another port, and the agents have agreed on it.
+  const auto tail = first_lines[0].substr(std::string{"[rank0]: 0 "}.size());
+  EXPECT_THAT(tail, Not(testing::StartsWith("4 [::1] " + std::to_string(port) + " ")));
+  EXPECT_EQ(second_lines, (std::vector<std::string>{"[rank2]: 2 " + tail, "[rank3]: 3 " + tail}));
+}
+
+TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
+  const auto port = ddpxx::free_port();
+  const TemporaryFolder folder;
+  const auto started = folder / "started";
+  const std::string script = "echo >> " + started.string() + "; exec sleep 600";
+  auto first = node(0, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script),
+       second = node(1, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script);
+  StartedProgram::wait_for_lines(started, 2);
+  const auto other = node(1, port, {"--master-addr=127.0.0.1", "--rdzv-id=b"}, script).wait();
+  EXPECT_EQ(other.code, 5);
+  EXPECT_THAT(other.err, HasSubstr("belongs to another run: this one's id is \"b\""));
+  const auto equal = node(1, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script).wait();
+  EXPECT_EQ(equal.code, 5);
+  EXPECT_THAT(equal.err, HasSubstr("two processes came to tcp://127.0.0.1:" + std::to_string(port) + " as node 1"));
+  EXPECT_THAT(node(0, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script).wait().err, HasSubstr("port in use"));
+  first.signal(SIGTERM);
+  second.signal(SIGTERM);
+  EXPECT_EQ(first.wait().code, 128 + SIGTERM) << "the first run has not noticed";
+  EXPECT_EQ(second.wait().code, 128 + SIGTERM);
+}
+
+TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
+  const auto port = ddpxx::free_port();
+  const auto run = node(0, port, {"--master-addr=127.0.0.1", "--rdzv-conf=join_timeout=0.5"}, "echo started").wait();
+  EXPECT_EQ(run.code, 5);
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.err, HasSubstr("node 1 never came to tcp://127.0.0.1:" + std::to_string(port)));
+}
+
+TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
+  auto run = node(1, ddpxx::free_port(), {"--master-addr=127.0.0.1"}, "true");
+  run.signal(SIGTERM);
+  const int code = run.wait().code;
+  EXPECT_TRUE(code == 128 + SIGTERM || code == -SIGTERM) << code << ": it may not have begun to watch signals";
+}
+
+/// The addresses in /proc/net/tcp and tcp6 at which the process with this number listens.
+std::vector<std::string> listening_addresses(const std::string& pid) {
+  std::set<std::string> sockets;
+  std::error_code gone;
+  for (const auto& fd : std::filesystem::directory_iterator{"/proc/" + pid + "/fd", gone})
+    sockets.insert(std::filesystem::read_symlink(fd, gone).string());
+  std::vector<std::string> addresses;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::istringstream lines{StartedProgram::text_of(table)};
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words{line};
+      std::string number, local, remote, state, skipped, inode;
+      words >> number >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) words >> skipped;
+      words >> inode;
+      if (state == "0A" && sockets.contains("socket:[" + inode + "]"))
+        addresses.push_back(local.substr(0, local.find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST(DdpxxRun, ListensOnTheLoopbackInterfaceAloneAndTellsItsSecretToItsRanksAlone) {
+  const TemporaryFolder folder;
+  const auto started = folder / "started";
+  auto run = start_ddpxx_run({"--standalone", "--nproc-per-node=2", "sh", "-c",
+                              "echo $PPID $DDPXX_STORE $DDPXX_TOKEN >> " + started.string() + "; exec sleep 600"});
+  StartedProgram::wait_for_lines(started, 2);
+  std::istringstream words{StartedProgram::text_of(started)};
+  std::string agent, store, token, other_agent, other_store, other_token;
+  words >> agent >> store >> token >> other_agent >> other_store >> other_token;
+  EXPECT_EQ(listening_addresses(agent), (std::vector<std::string>{"0100007F"})) << "127.0.0.1 as the kernel writes it";
+  EXPECT_THAT(store, testing::MatchesRegex("127\\.0\\.0\\.1:[0-9]+"));
+  EXPECT_THAT(token, testing::MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_EQ(store + token, other_store + other_token);
+  const auto command_line = StartedProgram::text_of("/proc/" + agent + "/cmdline");
+  EXPECT_EQ(command_line.find(token), std::string::npos);
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().err.find(token), std::string::npos);
+}
+
+TEST(DdpxxRun, KeepsATokenThatTheUserHasSet) {
+  StartedProgram run{
+      {"/usr/bin/env", "DDPXX_TOKEN=of the user", program_folder() + "/ddpxx-run", "sh", "-c", "echo $DDPXX_TOKEN"}};
+  EXPECT_EQ(run.wait().out, "of the user\n");
 }
 
 TEST(DdpxxRun, EndsTheOthersAndReportsOnceWhenARankFails) {
@@ -168,13 +275,12 @@ TEST(DdpxxRun, ReportsInFullWhereTheWordsOfTheRankAreInAFile) {
 
 // What two agents on one machine do is what they do on two: a rank of the second one has an error of its own.
 TEST(DdpxxRun, LeavesAnotherNodeAloneWithItsOwnError) {
-  const auto node = [](int number) {
-    return start_ddpxx_run({"--nnodes=2", "--node-rank=" + std::to_string(number), "--nproc-per-node=2",
-                            "--master-addr=127.0.0.1", "--master-port=4711", "sh", "-c",
-                            "[ $RANK = 3 ] && { echo no such file here >&2; exit 3; }; [ $RANK = 0 ] && sleep 1; "
-                            "[ $RANK = 0 ] && { echo lost a peer >&2; exit 5; }; exec sleep 600"});
-  };
-  auto first = node(0), second = node(1);
+  const auto port = ddpxx::free_port();
+  const std::string script =
+      "[ $RANK = 3 ] && { echo no such file here >&2; exit 3; }; [ $RANK = 0 ] && sleep 1; "
+      "[ $RANK = 0 ] && { echo lost a peer >&2; exit 5; }; exec sleep 600";
+  const std::vector<std::string> two = {"--nproc-per-node=2", "--master-addr=127.0.0.1"};
+  auto first = node(0, port, two, script), second = node(1, port, two, script);
   const auto second_ended = second.wait(), first_ended = first.wait();
   EXPECT_EQ(second_ended.code, 3);
   EXPECT_EQ(
@@ -462,8 +568,10 @@ TEST(DdpxxRun, NamesTheRankThatIsStoppedAndNotTheOneThatLostIt) {
 }
 
 TEST(DdpxxRun, SaysThatTheCauseIsProbablyOnAnotherMachineWhenAllItsRanksHaveLostAPeer) {
-  const auto run = ddpxx_run({"--nnodes=2", "--node-rank=0", "--nproc-per-node=2", "--master-addr=127.0.0.1",
-                              "--master-port=4711", "sh", "-c", "exit 5"});
+  const auto port = ddpxx::free_port();
+  const std::vector<std::string> two = {"--nproc-per-node=2", "--master-addr=127.0.0.1"};
+  auto other = node(1, port, two, "exit 0");
+  const auto run = node(0, port, two, "exit 5").wait();
   EXPECT_EQ(run.code, 5);
   EXPECT_THAT(run.err, HasSubstr("the cause is probably on another machine"));
 }
@@ -495,10 +603,9 @@ TEST(DdpxxRun, SplitsTheLogsIntoFiles) {
 TEST(DdpxxRun, WritesLogsThroughNoLinkThatLiesInItsFolder) {
   const TemporaryFolder folder;
   const auto victim = folder.file("victim", "important\n");
-  const auto logs = folder / "logs/none_node0/attempt_0/0";
+  const auto logs = folder / "logs/known/attempt_0/0";
   const auto run = [&] {
-    return ddpxx_run({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=4711", "--log-dir",
-                      (folder / "logs").string(), "sh", "-c", "echo ran"});
+    return ddpxx_run({"--rdzv-id=known", "--log-dir", (folder / "logs").string(), "sh", "-c", "echo ran"});
   };
   EXPECT_EQ(run().code, 0);
   std::filesystem::remove(logs / "stdout.log");
@@ -506,9 +613,9 @@ TEST(DdpxxRun, WritesLogsThroughNoLinkThatLiesInItsFolder) {
   const auto ended = run();
   EXPECT_EQ(ended.code, 4);
   EXPECT_THAT(ended.err, HasSubstr("refusing to write to " + (logs / "stdout.log").string()));
-  std::filesystem::remove_all(folder / "logs/none_node0");
+  std::filesystem::remove_all(folder / "logs/known");
   std::filesystem::create_directory(folder / "elsewhere");
-  std::filesystem::create_directory_symlink(folder / "elsewhere", folder / "logs/none_node0");
+  std::filesystem::create_directory_symlink(folder / "elsewhere", folder / "logs/known");
   EXPECT_EQ(run().code, 4);
   EXPECT_EQ(StartedProgram::text_of(victim), "important\n");
   EXPECT_TRUE(std::filesystem::is_empty(folder / "elsewhere"));

@@ -68,6 +68,13 @@ TEST(LaunchPlan, ReadsGraceRestartsAndLogDirectory) {
   EXPECT_EQ(plan.program, "train");
 }
 
+TEST(LaunchPlan, ReadsTheIdOfTheRunAndHowLongMachinesWait) {
+  EXPECT_FALSE(plan_of({"train"}).run_id);
+  const auto plan = plan_of({"--rdzv_id=job-7.a", "--rdzv-conf", "join_timeout=2.5", "train"});
+  EXPECT_EQ(plan.run_id, "job-7.a");
+  EXPECT_EQ(plan.join_timeout, std::chrono::milliseconds{2'500});
+}
+
 TEST(LaunchPlan, GivesHelpInsteadOfAPlan) {
   EXPECT_FALSE(parse_launch(std::vector<std::string>{"--help"}));
   EXPECT_FALSE(parse_launch(std::vector<std::string>{"--nproc-per-node=2", "-h", "train"}));
@@ -86,7 +93,8 @@ TEST(LaunchPlan, RefusesValuesThatMakeNoSense) {
   for (const char* flag :
        {"--nproc-per-node=0", "--nproc-per-node=-1", "--nproc-per-node=2x",
         "--nproc-per-node=", "--nproc-per-node=99999999999", "--grace=-1", "--grace=nan", "--grace=inf",
-        "--master-port=0", "--master-port=65536", "--max-restarts=-1", "--log-dir=", "--standalone=yes"}) {
+        "--master-port=0", "--master-port=65536", "--rdzv-id=", "--rdzv-id=../x", "--rdzv-id=a b",
+        "--rdzv-conf=timeout=3", "--rdzv-conf=join_timeout=x", "--max-restarts=-1", "--log-dir=", "--standalone=yes"}) {
     const std::string text{flag};
     EXPECT_EQ(error_of({flag, "train"}).rfind(text.substr(0, text.find('=')), 0), 0U) << flag;
   }

@@ -1,5 +1,5 @@
 // ddpxx/launch/agent.hpp — starts the ranks of one machine, passes their output and signals on, and ends all of them
-// when one fails. One thread, one poll loop, no torch.
+// when one fails. One poll loop, no torch; the store where ranks meet has a thread of its own.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,7 @@
 #include <ddpxx/launch/reap_strangers.hpp>
 #include <ddpxx/launch/restart_rule.hpp>
 #include <ddpxx/launch/root_cause.hpp>
+#include <ddpxx/launch/run_store.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 
 namespace ddpxx {
@@ -63,12 +64,14 @@ class Agent {
 
   /// Starts the ranks, again after a failure while restarts remain, and waits for their end; returns our exit code.
   /// Errors  `config` when the program does not run, `storage` when log files cannot be made, `peer` when the system
-  /// gives no process; no rank is left behind.
+  /// gives no process or the agents of several machines do not meet; no rank is left behind.
   int run();
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// Makes the store of the run; false when a signal asked us to end while the agents of other machines did not come.
+  bool open_store();
   std::vector<Exit> attempt(int restart);
   void wait(std::vector<RankProcess>& ranks);
   void poll_once(std::vector<RankProcess>& ranks);
@@ -88,6 +91,7 @@ class Agent {
   SignalInbox inbox_;
   OutputQueue output_;
   std::string run_id_;
+  std::optional<RunStore> store_;               // where the ranks of all attempts meet
   std::filesystem::path folder_;                // of all attempts
   std::string first_failure_;                   // that of attempt 0; empty for none
   std::optional<int> request_;                  // the signal that asked us to end
@@ -100,6 +104,7 @@ namespace detail {
 
 /// A name that no other run on this machine has: its log folder is its own. Several machines must agree on theirs.
 inline std::string make_run_id(const LaunchPlan& plan) {
+  if (plan.run_id) return *plan.run_id;
   if (plan.num_nodes > 1) return "none";  // as torchrun
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -120,12 +125,34 @@ inline std::vector<std::string> own_environment() {
 
 }  // namespace detail
 
+inline bool Agent::open_store() {
+  try {
+    store_.emplace(plan_, run_id_, [this](const std::string& line) {
+      say(line);
+      output_.write_some();
+    });
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Errc::stopped) throw;
+    while (!request_) {
+      const auto number = inbox_.next().value_or(SIGTERM);
+      if (number == SIGINT || number == SIGTERM || number == SIGQUIT || number == SIGHUP) request_ = number;
+    }
+    return false;
+  }
+}
+
 inline int Agent::run() {
   run_id_ = detail::make_run_id(plan_);
   if (!plan_.log_dir.empty()) {
     const std::string node = plan_.num_nodes > 1 ? "_node" + std::to_string(plan_.node_rank) : "";
     folder_ = std::filesystem::absolute(plan_.log_dir) / (run_id_ + node);
     say("the ranks write to " + harmless(folder_.string()));
+  }
+  if (!open_store()) {
+    say("ended by " + signal_name(*request_));
+    deliver_output();
+    return 128 + *request_;
   }
   RestartRule rule;
   for (int restart = 0;; ++restart) {
@@ -206,15 +233,17 @@ inline std::vector<Exit> Agent::attempt(int restart) {
                           .inherited = detail::own_environment(),
                           .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),
                           .first_rank_has_terminal = has_terminal_};
-  const std::uint16_t port = plan_.master_port ? *plan_.master_port : free_port();
+  // The store of ranks of ddpxx has a port of its own; this one is for Python programs, where rank 0 serves.
+  const auto agreed = store_->master_port() ? store_->master_port() : plan_.master_port;
+  const std::uint16_t port = agreed ? *agreed : free_port();
   std::vector<RankProcess> ranks;
   ranks.reserve(static_cast<std::size_t>(plan_.ranks_per_node));
-  for (int i = 0; i < plan_.ranks_per_node; ++i)
-    ranks.emplace_back(common, Launch{.place = place_of(plan_, i, restart),
-                                      .address = plan_.master_address,
-                                      .port = port,
-                                      .store_host = StoreHost::rank_zero,
-                                      .run_id = run_id_});
+  for (int i = 0; i < plan_.ranks_per_node; ++i) {
+    Launch launch{
+        .place = place_of(plan_, i, restart), .address = plan_.master_address, .port = port, .run_id = run_id_};
+    store_->describe_to(launch);
+    ranks.emplace_back(common, launch);
+  }
   wait(ranks);
   std::vector<Exit> exits;
   for (auto& rank : ranks) {

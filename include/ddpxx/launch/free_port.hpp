@@ -13,17 +13,17 @@
 
 namespace ddpxx {
 
-/// A port of the loopback interface that is free now. It stays unreserved: whoever is to listen takes it soon.
+/// A port that is free now on all interfaces. It stays unreserved: whoever is to listen takes it soon.
 /// Errors  `peer` when the system gives none.
 inline std::uint16_t free_port() {
   const Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t length = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (!socket || ::bind(socket.get(), generic, length) != 0 || ::getsockname(socket.get(), generic, &length) != 0)
-    throw Error{Errc::peer, "no free port on the loopback interface: " + std::string{std::strerror(errno)}};
+    throw Error{Errc::peer, "no free port: " + std::string{std::strerror(errno)}};
   return ntohs(address.sin_port);
 }
 

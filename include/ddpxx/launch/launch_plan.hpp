@@ -27,7 +27,9 @@ struct LaunchPlan {
   int node_rank = 0;
   int ranks_per_node = 1;
   std::string master_address = "127.0.0.1";
-  std::optional<std::uint16_t> master_port = {};  ///< None: a free port, picked anew for every start of the ranks.
+  std::optional<std::uint16_t> master_port = {};    ///< None: a free port, picked anew for every start of the ranks.
+  std::optional<std::string> run_id = {};           ///< None: a new one on one machine, "none" on several, as torchrun.
+  std::chrono::milliseconds join_timeout{300'000};  ///< How long the agents of several machines wait for each other.
   int max_restarts = 0;
   std::chrono::milliseconds grace{30'000};  ///< From SIGTERM, or a forwarded signal, to SIGKILL.
   std::filesystem::path log_dir = {};       ///< Empty: the ranks' lines go to our own output.
@@ -81,6 +83,13 @@ inline std::chrono::milliseconds seconds(const LaunchFlag& flag, const std::stri
   return std::chrono::milliseconds{std::llround(value * 1000)};
 }
 
+/// The id names a folder of logs as well.
+inline bool is_run_id(std::string_view text) {
+  static constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !text.empty() && text.size() <= 200 && !text.starts_with('.') &&
+         text.find_first_not_of(kCharacters) == std::string_view::npos;
+}
+
 constexpr int kMaxRanksPerNode = 4096;  // far more than any machine runs, far fewer than a typing error asks for
 constexpr int kMaxNodes = kMaxRanks;
 
@@ -104,9 +113,20 @@ inline constexpr std::array kLaunchFlags = {
                  if (text.empty()) refuse(flag, text, "a host");
                  plan.master_address = text;
                }},
-    LaunchFlag{"--master-port", "PORT", "where rank 0 listens [one machine: a free port; several: 29500]",
+    LaunchFlag{"--master-port", "PORT", "where the agent of node 0 listens [several machines: 29500]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
+               }},
+    LaunchFlag{"--rdzv-id", "ID", "name of the run; processes of another one are refused [one machine: a new one]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 if (!is_run_id(text)) refuse(flag, text, "a name of 1 to 200 letters, figures, '-', '_' and '.'");
+                 plan.run_id = text;
+               }},
+    LaunchFlag{"--rdzv-conf", "join_timeout=SECONDS", "how long the machines wait for each other at the start [300]",
+               [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
+                 constexpr std::string_view kKey = "join_timeout=";
+                 if (!text.starts_with(kKey)) refuse(flag, text, "join_timeout=SECONDS");
+                 plan.join_timeout = seconds(flag, text.substr(kKey.size()));
                }},
     LaunchFlag{"--max-restarts", "K", "how often all ranks are started anew after a failure; one machine only [0]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {

@@ -61,6 +61,11 @@ inline SweepCommand launch_command(const LaunchPlan& plan, const std::string& na
   std::vector<std::string> words{name};
   words.push_back(plan.num_nodes > 1 ? "--nnodes=" + std::to_string(plan.num_nodes) : "--standalone");
   words.push_back("--nproc-per-node=" + std::to_string(plan.ranks_per_node));
+  if (plan.run_id) words.push_back("--rdzv-id=" + *plan.run_id);
+  if (plan.join_timeout != defaults.join_timeout) {
+    const double seconds = static_cast<double>(plan.join_timeout.count()) / 1000;
+    words.push_back((std::ostringstream{} << "--rdzv-conf=join_timeout=" << seconds).str());
+  }
   if (plan.max_restarts != defaults.max_restarts)
     words.push_back("--max-restarts=" + std::to_string(plan.max_restarts));
   if (plan.grace != defaults.grace) {
