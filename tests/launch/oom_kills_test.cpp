@@ -27,7 +27,7 @@ TEST(OomKills, ExplainASigkillWhereTheyGrew) {
   EXPECT_THAT(kill_hint(before, after), HasSubstr("the kernel has killed 1 process meanwhile (oom_kill in "
                                                   "/sys/fs/cgroup/memory.events)"));
   for (const auto& hint : {kill_hint(before, before), kill_hint({}, after)})
-    EXPECT_EQ(hint, "SIGKILL comes from the kernel when memory runs out, or from somebody's kill");
+    EXPECT_EQ(hint, "SIGKILL comes from the kernel when memory runs out, or from a kill command");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// ddpxx/core/stop_signals.hpp — signals that ask a process to end, kept for a loop that ends in its own time.
+// ddpxx/core/stop_signals.hpp — signals that ask a process to end, kept for a loop that ends by itself.
 #pragma once
 
 #include <array>

@@ -297,10 +297,10 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
 
 inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
   if (number == SIGCHLD) {  // `notice_ends` looks at all ranks anyway
+    if (::getpid() != 1) return;
     std::vector<pid_t> own;
     for (const auto& rank : ranks) own.push_back(rank.pid());
-    if (::getpid() == 1) reap_strangers(own);
-    return;
+    return reap_strangers(own);
   }
   if (number == SIGUSR1 || number == SIGUSR2) {
     vote_ = number;

@@ -15,8 +15,8 @@ struct OomKills {
   std::int64_t count = 0;
 };
 
-/// How many processes the kernel has killed for want of memory: in our cgroup (version 2), or on the machine where our
-/// cgroup does not say. None where the kernel counts nothing. `root` is the root of the file system.
+/// How many processes the kernel has killed because memory ran out: in our cgroup (version 2), or on the machine where
+/// our cgroup does not say. None where the kernel counts nothing. `root` is the root of the file system.
 inline std::optional<OomKills> oom_kills(const std::filesystem::path& root = "/") {
   const auto count_in = [](const std::filesystem::path& path) -> std::optional<OomKills> {
     std::ifstream file{path};
@@ -32,13 +32,13 @@ inline std::optional<OomKills> oom_kills(const std::filesystem::path& root = "/"
   return count_in(root / "proc/vmstat");
 }
 
-/// What may have sent SIGKILL, by the counts before and after it.
+/// What may have sent a SIGKILL that was not ours, by the counts before and after it.
 inline std::string kill_hint(const std::optional<OomKills>& before, const std::optional<OomKills>& after) {
   if (before && after && before->file == after->file && after->count > before->count)
     return "memory ran out: the kernel has killed " + std::to_string(after->count - before->count) +
            (after->count - before->count == 1 ? " process" : " processes") + " meanwhile (oom_kill in " +
            after->file.string() + "); use a smaller batch or model, or allow more memory";
-  return "SIGKILL comes from the kernel when memory runs out, or from somebody's kill";
+  return "SIGKILL comes from the kernel when memory runs out, or from a kill command";
 }
 
 }  // namespace ddpxx

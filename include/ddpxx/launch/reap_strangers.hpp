@@ -1,4 +1,4 @@
-// ddpxx/launch/reap_strangers.hpp — what process 1 owes to processes whose parents have died.
+// ddpxx/launch/reap_strangers.hpp — collects ended processes whose parents have died, as process 1 has to.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,9 @@
 
 namespace ddpxx {
 
-/// Collects ended children that are none of `own`. Process 1 of a container gets those whose parents have died; nobody
-/// else collects them. Stops at an ended one of `own`, which its owner collects: call it again after that.
+/// Collects ended children that are none of `own`. In a container process 1 becomes the parent of processes whose
+/// parents have died, and they stay zombies until it collects them. Stops at an ended one of `own`, which its owner
+/// collects: call it again after that.
 inline void reap_strangers(std::span<const pid_t> own) {
   siginfo_t info{};
   while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
