@@ -413,5 +413,16 @@ TEST(RanksThatDiffer, AreToldByNameHoweverTheyWereSet) {
   });
 }
 
+TEST(RanksThatDiffer, MayDoSoInWorkersDevicesAndThePathOfTheMetrics) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config<DDP>(group, 1);
+    config.num_workers = group.rank();
+    config.training.device = group.rank() == 0 ? "auto" : "cpu";
+    config.training.metrics = (folder / std::to_string(group.rank())).string();
+    Train<DDP>{group, make_model(), std::make_shared<const Rows>(), config}.fit();
+  });
+}
+
 }  // namespace
 }  // namespace ddpxx
