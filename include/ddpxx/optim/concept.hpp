@@ -55,6 +55,17 @@ concept KeepsState = requires(O optimizer, const O& view, std::int64_t step) {
   optimizer.resume_at(step);
 };
 
+/// Optional: `at::Tensor step_count() const`, where the number of steps is kept as a tensor, which snapshots then save
+/// and load as well.
+template <class O>
+concept KeepsStepCount = requires(const O& view) {
+  { view.step_count() } -> std::convertible_to<at::Tensor>;
+};
+/// Optional: `static constexpr const char* kPythonName`, the class of torch.optim that has the same state. Snapshots
+/// then convert to files of PyTorch with the optimizer's state.
+template <class O>
+concept HasPythonName = requires { std::string{O::kPythonName}; };
+
 template <class O>
 concept SliceOptimizer = BuiltFromSlices<O> && ConfigIsScheduled<O> && Steps<O> && KeepsState<O>;
 

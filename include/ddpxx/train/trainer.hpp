@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -74,8 +75,7 @@ namespace ddpxx {
 /// `training.seed` and the rank.
 /// Ranks   Collective: every rank makes one, of the same configuration, and calls fit().
 /// Errors  those of its parts; `peer` naming the settings in which the ranks differ; `data` for a dataset smaller than
-/// the world; `numerics` when loss or gradient norm is no
-///         number any more.
+///         the world; `numerics` when loss or gradient norm is no number any more.
 template <class Model, class Dataset, class Optimizer, class Precision, class Strategy>
 class Trainer {
   static_assert(explain_dataset<Dataset>());  // before Batch is asked for
@@ -212,6 +212,8 @@ class Trainer {
 
   /// Ends a loop of step(): every rank's model is whole then, with the values of the last step. fit() does so itself.
   /// A trainer that keeps parameters in shards and ends without this leaves a model that throws where it is used.
+  /// Between steps a parameter is read while the program holds what strategy().gathered() returns: one that has not the
+  /// values of the last step here throws.
   /// Ranks   Collective.
   void finish() { strategy_.make_whole(); }
 
@@ -374,7 +376,8 @@ class Trainer {
   }
 
   /// Settings that must be equal on all ranks; otherwise a collective would hang, or they would train different models.
-  /// A resumed run may change some of them. Devices, worker threads and the path of the metrics may differ.
+  /// A resumed run may change some of them. Devices, worker threads and the path of the metrics may differ, and so may
+  /// limits of time, which the ranks vote on, or of which rank 0 decides.
   static Settings common_settings(const Config& config, const Dataset& dataset, const Dataset* validation) {
     Settings common;
     const auto name_of = [](const std::string& type, const std::string& name) {
@@ -399,9 +402,9 @@ class Trainer {
       while (setting.path.starts_with("strategy.strategy."))
         setting.path.erase(0, std::string_view{"strategy."}.size());
     add(strategy);
-    std::erase_if(common, [](const Setting& setting) {
-      return setting.path == "training.metrics" || setting.path == "training.device";
-    });
+    constexpr std::array<std::string_view, 4> kOwn{"training.metrics", "training.device", "training.max_time",
+                                                   "training.save_every_time"};
+    std::erase_if(common, [&](const Setting& setting) { return std::ranges::find(kOwn, setting.path) != kOwn.end(); });
     Settings others = data_settings(dataset, validation);
     for (const auto& setting : config.settings)
       if (setting.resume != Resume::free && std::ranges::find(common, setting.path, &Setting::path) == common.end())
@@ -633,7 +636,7 @@ class Trainer {
 
   /// Of an optimizer that torch.optim has as well.
   static std::string name_in_python() {
-    if constexpr (requires { std::string{Optimizer::kPythonName}; })
+    if constexpr (HasPythonName<Optimizer>)
       return std::string{Optimizer::kPythonName};
     else
       return {};
@@ -708,8 +711,7 @@ class Trainer {
     if (average_) state.parts.push_back(moment_part(strategy_.trainable(), average_->average()));
     for (const auto& buffer : model_->named_buffers())
       state.whole.emplace_back("model." + buffer.key(), buffer.value());
-    if constexpr (requires { optimizer_.step_count(); })
-      state.whole.emplace_back("optimizer.step", optimizer_.step_count());
+    if constexpr (KeepsStepCount<Stepper>) state.whole.emplace_back("optimizer.step", optimizer_.step_count());
     if constexpr (scales_loss<Precision>)
       for (const auto& [name, tensor] : scaler_.state()) state.whole.emplace_back("scaler." + name, tensor);
     return state;
