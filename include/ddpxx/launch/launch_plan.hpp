@@ -228,6 +228,7 @@ inline std::string launch_help() {
          "\nEvery flag is also understood with underscores and as --flag=value.\n"
          "With several ranks each line of output starts with its rank, `[rank3]: `; OMP_NUM_THREADS is 1 unless set.\n"
          "On a terminal rank 0 writes its standard output itself, without `[rank0]: `.\n"
+         "Several machines: the environment variable DDPXX_TOKEN, equal on all, keeps other programs out of the run.\n"
          "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 reach all\n"
          "ranks; a second SIGINT kills them. Training programs of ddpxx with a save_dir stop on such a signal (but\n"
          "SIGQUIT) after a step, save, and end with 75; SIGUSR1 and SIGUSR2 set no time for that, the others --grace.\n"
