@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,6 +85,11 @@ class Strangers : public testing::Test {
     EXPECT_EQ(another.count_keys(until), 1) << "somebody has stored something";
   }
 
+  static std::size_t num_descriptors() {
+    const std::filesystem::directory_iterator all{"/proc/self/fd"};
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  }
+
   static std::size_t resident_bytes() {
     std::ifstream file{"/proc/self/statm"};
     std::size_t size = 0, resident = 0;
@@ -157,7 +164,10 @@ TEST_F(Strangers, MayResetTheirConnections) {
 
 TEST_F(Strangers, GiveWayToTheJobHoweverManyTheyAre) {
   std::vector<Descriptor> held;
+  const auto before = num_descriptors();
   for (int i = 0; i < 500; ++i) held.push_back(connect());
+  member_->count_keys(in(milliseconds{20'000}));  // the server has been through what came before
+  EXPECT_LE(num_descriptors(), before + 500 + 64) << "the ends here, and as many there as the server grants";
   expect_unharmed();
   EXPECT_EQ(answer(held.front()), "") << "the oldest has gone";
 }

@@ -57,7 +57,7 @@ class JobStoreConnection {
   /// Connects to the first of `addresses` that answers, trying again until `deadline`: the server may start later.
   /// `where` names the store in errors.
   /// Errors  also `peer` at once for a wrong token or another run's store.
-  static JobStoreConnection open(std::span<const SocketAddress> addresses, std::string where, Options options,
+  static JobStoreConnection open(std::span<const SocketAddress> addresses, const std::string& where, Options options,
                                  Time deadline);
 
   /// The same for a host by name.
@@ -189,7 +189,7 @@ inline Error nobody_listens(const std::string& where, const std::string& reason)
 
 }  // namespace detail
 
-inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress> addresses, std::string where,
+inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress> addresses, const std::string& where,
                                                    Options options, Time deadline) {
   ddpxx::check(options.credentials);
   constexpr std::chrono::seconds kOneAddress{5};  // an address whose packets get lost must not hide the next one

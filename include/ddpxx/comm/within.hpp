@@ -5,20 +5,28 @@
 #include <concepts>
 #include <future>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
+
+#include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
 
 /// Runs `work()` on a thread of its own and waits for its result until `deadline`; none when it has not ended by then.
 /// The thread then goes on by itself: `work` owns everything that it uses. What `work` throws is thrown here.
-/// Errors  std::system_error when the system gives no thread.
+/// Errors  `peer` when the system gives no thread.
 template <std::invocable Work>
 std::optional<std::invoke_result_t<Work>> within(std::chrono::steady_clock::time_point deadline, Work work) {
   std::packaged_task<std::invoke_result_t<Work>()> task{std::move(work)};
   auto result = task.get_future();
-  std::thread{std::move(task)}.detach();
+  try {
+    std::thread{std::move(task)}.detach();
+  } catch (const std::system_error& error) {
+    throw Error{Errc::peer, "cannot start a thread to wait for the store: " + error.code().message() +
+                                " (limit: ulimit -u, or pids.max of the control group)"};
+  }
   if (result.wait_until(deadline) == std::future_status::timeout) return std::nullopt;
   return result.get();
 }
