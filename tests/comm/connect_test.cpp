@@ -299,6 +299,7 @@ TEST(Connect, RefusesARankThatIsTaken) {
   first.join();
   second.join();
   EXPECT_NE(text.find("two processes came to " + at + " as rank 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("made by Group::part()"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -72,8 +72,11 @@ std::vector<std::string> call_roll(Store& store, RollCall call) {
   const std::string me = call.kind + ' ' + std::to_string(call.number), gone = call.prefix + "gone";
 
   if (store.compare_set(keys[static_cast<std::size_t>(call.number)], "", call.facts, call.deadline) != call.facts)
-    throw Error{Errc::peer, "two processes came to " + call.where + " as " + me + ": each needs a " +
-                                (call.kind == "rank" ? "RANK" : "number") + " of its own"};
+    throw Error{Errc::peer,
+                "two processes came to " + call.where + " as " + me + ": each needs a " +
+                    (call.kind == "rank" ? "RANK of its own, and joins once: a further group of its ranks is a "
+                                           "part of the first one, made by Group::part()"
+                                         : "number of its own")};
   store.leave_will(gone, std::to_string(call.number), call.deadline);
 
   while (true) {
