@@ -185,15 +185,19 @@ TEST_F(Strangers, DoNotHarmAProcessThatIsOutOfDescriptors) {
         std::move(listeners), credentials_, {.hello_time = milliseconds{60'000}, .newcomers = 64}};
     auto member =
         JobStoreConnection::open("127.0.0.1", address.port(), {.credentials = credentials_}, in(milliseconds{20'000}));
-    std::vector<Descriptor> held;
+    std::vector<Descriptor> held, late_comers;
+    const auto new_socket = [] { return Descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}; };
+    const auto connect_to_server = [&](const Descriptor& socket) {
+      return ::connect(socket.get(), address.get(), address.length()) == 0;
+    };
+    for (int i = 0; i < 10; ++i) late_comers.push_back(new_socket());
     const rlimit few{100, 100};
     ::setrlimit(RLIMIT_NOFILE, &few);
-    while (true) {
-      Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-      if (!socket) break;
-      ::connect(socket.get(), address.get(), address.length());
+    for (auto socket = new_socket(); socket; socket = new_socket()) {
+      connect_to_server(socket);
       held.push_back(std::move(socket));
     }
+    for (const auto& socket : late_comers) connect_to_server(socket);  // no descriptor is left to accept them
     const auto used_before = std::clock();
     bool works = true;
     for (int i = 1; works && i <= 20; ++i) {
