@@ -30,6 +30,7 @@
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/run_folder.hpp>
+#include <ddpxx/train/same_run.hpp>
 #include <ddpxx/version.hpp>
 
 #include "command_line.hpp"
@@ -135,6 +136,8 @@ int main(int argc, char** argv) {
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
     ddpxx::name_run_folder(config, folder);
     config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);
+    // Parameters in shards are gathered for a text, by all ranks or none.
+    ddpxx::check_same_run({{"generate.tokens", std::to_string(config.generate.tokens)}}, group);
     for (const auto& [name, train] : kStrategies)
       if (name == config.strategy.name) train(run, group, text);
     group.leave();

@@ -176,6 +176,7 @@ TEST_F(Mingpt, EndsWith5WhenTheRanksHaveDifferentSettings) {
       {"strategy=$([ $RANK = 1 ] && echo fsdp || echo ddp)",
        "strategy: ddp (Recompute<DDP>) on rank 0, fsdp (Recompute<FSDP>) on rank 1"},
       {"strategy.first_bucket_bytes=$((RANK + 100))", "strategy.first_bucket_bytes: 100 on rank 0, 101 on rank 1"},
+      {"generate.tokens=$RANK strategy=fsdp", "generate.tokens: 0 on rank 0, 1 on rank 1"},
       {"strategy.shard_size=$RANK strategy=hsdp", "strategy.shard_size: 2 on rank 0, 1 on rank 1"}};
   for (const auto& [words, sentence] : cases) {
     const auto run = StartedProgram{
