@@ -247,6 +247,18 @@ TEST(CreateFileAtomic, MakesAFileOnceOnAFileSystemWithoutHardLinks) {
   }
 }
 
+TEST(CreateFileAtomic, LeavesNoFileWhenItIsKilledBeforeTheFileHasItsName) {
+  const TemporaryFolder folder;
+  const auto status = in_child([&] {
+    ::setenv("DDPXX_FAILPOINT", "file.take_name:kill", 1);
+    create_file_atomic(folder / "file", bytes_of("text"));
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(std::filesystem::exists(folder / "file"));
+  EXPECT_TRUE(create_file_atomic(folder / "file", bytes_of("text")));
+  EXPECT_EQ(entries(folder.path()), 1) << "what the killed writer left is swept away";
+}
+
 TEST(CreateFileAtomic, SaysWhatAFileSystemLacks) {
   const TemporaryFolder folder;
   ::setenv("DDPXX_FAILPOINT", ("file.take_name:errno:" + std::to_string(ENOSYS)).c_str(), 1);

@@ -20,6 +20,7 @@ ALLOWED = {
     "observe/metrics_file.hpp": "rows; what a kill leaves of the last one is cut off by the next start",
     "core/file.hpp ~TemporaryFile": "what it leaves has a temporary name, and is swept away",
     "core/file.hpp unlink_if_left": "likewise",
+    "core/file.hpp open_to_append": "a log, a lock or the name of an owner, on which no snapshot depends",
     "storage/folder.hpp claim": "an empty file, whose lock goes with the process",
     "storage/s3_storage.hpp create": "a request: it arrives or not, as the tests with a proxy have it",
     "storage/folder.hpp prepare": "a probe, which has a temporary name",
