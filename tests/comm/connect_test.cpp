@@ -205,6 +205,8 @@ TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
   // A job that gives no id, or an equal one, is told from the first by its rank alone.
   EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("first")); }).find("two processes came to "),
             std::string::npos);
+  EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("first")); }).find("made by Group::part()"),
+            std::string::npos);
   joins(2);
   rank_0.join();
   rank_1.join();
@@ -234,6 +236,17 @@ TEST(Connect, SaysThatNobodyAnswers) {
   const auto text =
       error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(1, 2), options); });
   EXPECT_NE(text.find("rank 0 never came there"), std::string::npos) << text;
+}
+
+// A shell that runs two programs in a row as one rank: the claims of the first program end with its connections.
+TEST(Connect, ASecondProgramOfTheSameRanksMeetsAnew) {
+  detail::disable_flight_recorder();
+  const auto agent = AgentStore::make();
+  for (int program = 0; program < 3; ++program) {
+    std::thread other{[&] { connect(agent.address(), place(1, 2), AgentStore::options()).leave(); }};
+    connect(agent.address(), place(0, 2), AgentStore::options()).leave();
+    other.join();
+  }
 }
 
 // A launcher's agent keeps its store over a restart: the second generation must not meet the keys of the first.
@@ -281,25 +294,6 @@ TEST(Connect, GloosOwnThreadAloneIsPatient) {
     EXPECT_EQ(patient, 1);
     EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
   });
-}
-
-TEST(Connect, RefusesARankThatIsTaken) {
-  detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
-  ConnectOptions options;
-  options.join_timeout = milliseconds{1500};
-  options.listening_socket = listener;
-  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
-  std::thread first{[&] { error_of([&] { connect(at, place(0, 3), options); }); }};
-  ConnectOptions client;
-  client.join_timeout = milliseconds{1500};
-  std::thread second{[&] { error_of([&] { connect(at, place(1, 3), client); }); }};
-  std::this_thread::sleep_for(milliseconds{500});
-  const auto text = error_of([&] { connect(at, place(1, 3), client); });
-  first.join();
-  second.join();
-  EXPECT_NE(text.find("two processes came to " + at + " as rank 1"), std::string::npos) << text;
-  EXPECT_NE(text.find("made by Group::part()"), std::string::npos) << text;
 }
 
 }  // namespace

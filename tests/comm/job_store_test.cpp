@@ -200,10 +200,34 @@ TEST(JobStore, SetsTheWillOfAClientThatIsGone) {
   const Served served;
   auto store = served.connect();
   std::optional<JobStoreConnection> dying{served.connect()};
-  dying->leave_will("gone", "rank 3", in(milliseconds{10'000}));
+  dying->leave_will(std::vector<std::string>{"gone", "left3"}, "rank 3", in(milliseconds{10'000}));
   EXPECT_FALSE(store.check(std::vector<std::string>{"gone"}, in(milliseconds{10'000})));
   dying.reset();
   EXPECT_EQ(store.get("gone", in(milliseconds{10'000})), "rank 3");
+  EXPECT_EQ(store.get("left3", in(milliseconds{10'000})), "rank 3");
+}
+
+TEST(JobStore, CountsWhatItKeepsForClientsInItsLimit) {
+  constexpr std::size_t kTotal = 200'000;
+  const Served served{{}, {.wait_keys = 10'000, .total_bytes = kTotal}};
+  const auto until = in(milliseconds{10'000});
+  auto store = served.connect(), other = served.connect();
+  EXPECT_THAT(error_of([&] { store.wait(std::vector<std::string>(10'001, "k"), "", until); }),
+              HasSubstr("too many keys to wait for"));
+  EXPECT_THAT(error_of([&] { store.wait(std::vector<std::string>(10'000, "k"), "", until); }),
+              HasSubstr("the store is full"));
+  const std::vector<std::string> gone{"gone"};
+  EXPECT_THAT(error_of([&] { store.leave_will(gone, std::string(std::size_t{17} << 20U, 'x'), until); }),
+              testing::AnyOf(HasSubstr("the value is too large"), HasSubstr("has closed the connection")));
+  store = served.connect();
+  store.leave_will(gone, std::string(kTotal / 2, 'x'), until);
+  EXPECT_THAT(error_of([&] { other.set("key", std::string(kTotal * 3 / 4, 'x'), until); }),
+              testing::AnyOf(HasSubstr("the store is full"), HasSubstr("has closed the connection")));
+  // An unfinished request.
+  other = served.connect();
+  store = served.connect();
+  other.set("key", std::string(1'000, 'x'), until);
+  EXPECT_EQ(store.get("key", until), std::string(1'000, 'x'));
 }
 
 TEST(JobStore, RefusesWhatIsTooLargeAndServesTheSameClientOn) {

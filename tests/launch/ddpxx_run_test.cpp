@@ -147,6 +147,17 @@ TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
 }
 
+TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
+  const auto port = ddpxx::free_port();
+  auto first = node(0, port, {"--master-addr=127.0.0.1"}, "true");
+  auto second = start_ddpxx_run(
+      {"--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port), "true"});
+  const auto text = first.wait().err;
+  EXPECT_THAT(text, testing::HasSubstr("node 1 believes in 3 nodes, node 0 in 2: give all nodes the same --nnodes"));
+  EXPECT_THAT(text, testing::HasSubstr("DDPXX_TOKEN is not set: whoever can reach tcp://127.0.0.1:"));
+  EXPECT_THAT(second.wait().err, testing::HasSubstr("ended")) << "it does not wait for node 2";
+}
+
 TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
   const auto port = ddpxx::free_port();
   const auto run = node(0, port, {"--master-addr=127.0.0.1", "--rdzv-conf=join_timeout=0.5"}, "echo started").wait();
@@ -156,10 +167,10 @@ TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
 }
 
 TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
-  auto run = node(1, ddpxx::free_port(), {"--master-addr=127.0.0.1"}, "true");
+  auto run = node(0, ddpxx::free_port(), {"--master-addr=127.0.0.1"}, "true");
+  StartedProgram::wait_for_lines(run.error_file(), 1);  // it listens
   run.signal(SIGTERM);
-  const int code = run.wait().code;
-  EXPECT_TRUE(code == 128 + SIGTERM || code == -SIGTERM) << code << ": it may not have begun to watch signals";
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
 }
 
 /// The addresses in /proc/net/tcp and tcp6 at which the process with this number listens.
@@ -505,6 +516,15 @@ TEST(DdpxxRun, StartsTheRanksAnewWhileRestartsRemain) {
   EXPECT_THAT(run.err, HasSubstr("restart 1 of 3"));
   EXPECT_THAT(run.err, Not(HasSubstr("restart 3 of 3")));
   EXPECT_THAT(run.err, Not(HasSubstr("FAILED")));
+}
+
+// Backends leave keys in the store, which a new attempt must not find.
+TEST(DdpxxRun, GivesEachAttemptAStoreOfItsOwn) {
+  const auto run = ddpxx_run(
+      {"--max-restarts=1", "sh", "-c", "echo $DDPXX_STORE $DDPXX_TOKEN; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"});
+  const auto lines = sorted_lines(run.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_NE(lines[0], lines[1]);
 }
 
 TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {

@@ -60,6 +60,8 @@ class StartedProgram {
   }
 
   pid_t pid() const { return pid_; }
+  /// Where its standard error goes.
+  std::filesystem::path error_file() const { return folder_ / "err"; }
   void signal(int number) const { ::kill(pid_, number); }
 
   /// Waits until the file holds as many lines; the test's own time limit ends a wait in vain.

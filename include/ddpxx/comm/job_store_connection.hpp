@@ -34,7 +34,8 @@ struct WaitResult {
   std::optional<std::string> interruption = {};  ///< The value of the key that ended the wait early.
 };
 
-/// A connection to a `JobStoreServer`. No call waits beyond its deadline. One thread at a time.
+/// A connection to a `JobStoreServer`. No call waits longer than `kAnswerTime`
+/// beyond its deadline. One thread at a time.
 /// Errors  `peer` from every call: the store is gone, it did not answer by the deadline, or it refused the request.
 ///         After the first two the connection is closed, and so is every later call's answer.
 class JobStoreConnection {
@@ -101,8 +102,12 @@ class JobStoreConnection {
   }
   /// Waits until all keys are there, or until `hold_until`; ends early when the key `unless` is there (empty: none).
   WaitResult wait(std::span<const std::string> keys, std::string_view unless, Time hold_until) {
-    const auto answer = request(with_keys(message(Operation::wait).number(from_now(hold_until)).text(unless), keys),
-                                hold_until + kAnswerTime);
+    return wait(keys, unless, hold_until, hold_until + kAnswerTime);
+  }
+  /// The same for a client that bears a server which is silent until `give_up`.
+  WaitResult wait(std::span<const std::string> keys, std::string_view unless, Time hold_until, Time give_up) {
+    const auto answer =
+        request(with_keys(message(Operation::wait).number(from_now(hold_until)).text(unless), keys), give_up);
     auto reader = answer.reader();
     WaitResult result;
     if (answer.status == Status::interrupted) result.interruption = std::string{reader.text()};
@@ -128,9 +133,9 @@ class JobStoreConnection {
     return request(message(Operation::remove).text(key), until).reader().number() != 0;
   }
   std::int64_t count_keys(Time until) { return request(message(Operation::count_keys), until).reader().number(); }
-  /// When this connection ends, the server sets `key` to `value` unless the key is there.
-  void leave_will(std::string_view key, std::string_view value, Time until) {
-    request(message(Operation::leave_will).text(key).text(value), until);
+  /// When this connection ends, the server sets those of `keys` to `value` that are missing then.
+  void leave_will(std::span<const std::string> keys, std::string_view value, Time until) {
+    request(with_keys(message(Operation::leave_will).text(value), keys), until);
   }
 
  private:
@@ -278,7 +283,11 @@ inline std::optional<std::string> JobStoreConnection::introduce(Time until) {
                                   "\" (TORCHELASTIC_RUN_ID, --rdzv-id). Give all processes of a run the same id, and "
                                   "another run another port"};
     case detail::HelloAnswer::full:
-      throw Error{Errc::peer, "the store at " + where_ + " serves as many connections as it can"};
+      throw Error{Errc::peer,
+                  "the store at " + where_ + " serves as many connections as it can (limit there: ulimit -n)"};
+    case detail::HelloAnswer::other_version:
+      throw Error{Errc::peer, "the store at " + where_ +
+                                  " is served by another version of ddpxx: all processes of a run need one version"};
   }
   throw Error{Errc::peer, "another program listens at " + where_ + ": choose another port"};
 }

@@ -1,4 +1,4 @@
-// ddpxx/comm/job_store_server.hpp — the key-value store where the processes of one job meet, and nobody else.
+// ddpxx/comm/job_store_server.hpp — the key-value store that the processes of one job share.
 #pragma once
 
 #include <algorithm>
@@ -34,16 +34,27 @@
 
 namespace ddpxx {
 
+namespace detail {
+
+/// A request that a limit of the store forbids; the reason goes to the client.
+struct RefusedRequest : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace detail
+
 /// What the server grants. A client beyond a limit loses its connection or gets its request refused; the others notice
 /// nothing.
 struct StoreLimits {
   std::chrono::milliseconds hello_time{5'000};  ///< From the connection to its hello.
   std::size_t newcomers = 256;                  ///< Connections without a hello; the oldest goes when there are more.
-  std::size_t clients = 65'536;                 ///< Connections after their hello.
+  std::size_t clients = 65'536;                 ///< Connections after their hello; fewer where `ulimit -n` is low.
   std::size_t key_bytes = 4U << 10U;
   std::size_t value_bytes = 16U << 20U;
   std::size_t message_bytes = 64U << 20U;  ///< One request, or one answer.
-  std::size_t total_bytes = 1U << 30U;     ///< All keys and values.
+  std::size_t wait_keys = 131'072;         ///< Keys of one wait: one for each rank of the largest world.
+  std::size_t will_keys = 16;              ///< Keys that one client leaves to be set at its end.
+  std::size_t total_bytes = 1U << 30U;     ///< All keys and values, and what is kept for clients beyond a small buffer.
 };
 
 /// Serves the store on one thread for as long as it lives. The thread has the signal mask of the thread that makes the
@@ -65,6 +76,8 @@ class JobStoreServer {
   using Clock = std::chrono::steady_clock;
   using Id = std::uint64_t;
 
+  static constexpr std::size_t kBytesPerKey = 64;  // what a key costs beside its bytes
+
   /// A request that is answered later: when its keys are there, when `unless` is there, or when its time is over.
   struct Held {
     std::vector<std::string> keys = {};
@@ -72,6 +85,12 @@ class JobStoreServer {
     std::string unless = {};  ///< Empty for none.
     Clock::time_point until = {};
     bool wants_value = false;  ///< Answers with the value of the only key.
+    std::size_t bytes = 0;     ///< Of its keys.
+
+    void add(std::string_view key) {
+      keys.emplace_back(key);
+      bytes += key.size() + kBytesPerKey;
+    }
   };
   struct Client {
     Descriptor socket;
@@ -82,13 +101,14 @@ class JobStoreServer {
     std::size_t sent = 0;
     std::uint32_t events = EPOLLIN;
     std::optional<Held> held = {};
-    std::string will_key = {}, will_value = {};
+    std::vector<std::string> will_keys = {};
+    std::string will_value = {};
+    std::size_t counted_bytes = 0;  ///< Its part of `total_bytes_`.
   };
 
+  static constexpr std::size_t kFreeBytes = 4U << 10U;  // of each client's buffers, which are not counted
   static constexpr Id kStop = 0, kFirstListener = 1;
   static constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
-  static constexpr std::size_t kBytesPerKey = 64;  // what a key costs beside its bytes
-
   void serve();
   void watch(int fd, Id id, std::uint32_t events, int operation) const {
     epoll_event event{};
@@ -106,12 +126,15 @@ class JobStoreServer {
   bool receive(Client& client, std::size_t most) const;
   /// Reads the hello of a newcomer; false when the connection is to be closed.
   bool greet(Client& client);
-  void answer_requests(Id id, Client& client);
+  /// Answers the request that has come, if all of it is there.
+  void answer_request(Id id, Client& client);
   void answer(Id id, Client& client, std::string_view request);
   void reply(Id id, Client& client, detail::StoreMessage message);
   /// Sends what waits; false when the connection is to be closed.
   bool send(Id id, Client& client) const;
   void close(Id id);
+  /// Brings `total_bytes_` up to date with what is kept for `client`.
+  void count(Client& client);
 
   void hold(Id id, Client& client, Held held);
   /// Answers a held request if it can be answered now; false if it has to wait on.
@@ -121,6 +144,10 @@ class JobStoreServer {
   void reply_late(Id id, Client& client);
   void key_came(const std::string& key);
 
+  void check_size(std::string_view key, std::string_view value) const {
+    if (key.empty() || key.size() > limits_.key_bytes) throw detail::RefusedRequest{"the key is empty or too long"};
+    if (value.size() > limits_.value_bytes) throw detail::RefusedRequest{"the value is too large"};
+  }
   void put(const std::string& key, std::string value);
   const std::string* find(const std::string& key) const {
     const auto found = values_.find(key);
@@ -145,11 +172,6 @@ class JobStoreServer {
 
 namespace detail {
 
-/// A request that a limit of the store forbids; the reason goes to the client.
-struct RefusedRequest : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 /// Whether two secrets are equal, in a time that depends on their lengths alone.
 inline bool equal_secrets(std::string_view left, std::string_view right) {
   if (left.size() != right.size()) return false;
@@ -159,11 +181,11 @@ inline bool equal_secrets(std::string_view left, std::string_view right) {
   return difference == 0;
 }
 
-/// Strangers may take a quarter of the process's descriptors at most: the rest is for the job.
-inline std::size_t newcomers_that_fit(std::size_t wanted) {
+/// `wanted` connections, but no more than `eighths` of the descriptors that this process may have.
+inline std::size_t connections_that_fit(std::size_t wanted, std::size_t eighths) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
-  return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, wanted);
+  return std::min(wanted, std::max<std::size_t>(limit.rlim_cur / 8 * eighths, 1));
 }
 
 }  // namespace detail
@@ -180,7 +202,9 @@ inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCr
   if (!epoll_ || !stop_)
     throw Error{Errc::peer,
                 "cannot serve the job's store: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
-  limits_.newcomers = detail::newcomers_that_fit(limits_.newcomers);
+  // Strangers take a quarter of the descriptors at most, the job five eighths; the rest is for the process itself.
+  limits_.newcomers = detail::connections_that_fit(limits_.newcomers, 2);
+  limits_.clients = detail::connections_that_fit(limits_.clients, 5);
   watch(stop_.get(), kStop, EPOLLIN, EPOLL_CTL_ADD);
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     const int fd = listeners_[i].get();
@@ -300,7 +324,9 @@ inline void JobStoreServer::handle(Id id, std::uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 &&
       !receive(client, limits_.message_bytes + detail::StoreMessage::kLengthBytes))
     return close(id);
-  answer_requests(id, client);
+  count(client);
+  if (client.counted_bytes > 0 && total_bytes_ > limits_.total_bytes) return close(id);
+  answer_request(id, client);
 }
 
 inline bool JobStoreServer::receive(Client& client, std::size_t most) const {
@@ -323,8 +349,16 @@ inline bool JobStoreServer::greet(Client& client) {
   // No byte beyond the hello is read.
   if (!receive(client, wanted)) return false;
   const std::string_view input{client.input};
-  if (input.substr(0, magic) != detail::kHelloMagic.substr(0, input.size())) return false;
+  const auto name = detail::kHelloMagic.substr(0, magic - 1);  // the version follows
+  if (input.substr(0, name.size()) != name.substr(0, input.size())) return false;
   if (input.size() < header) return true;
+  if (input[magic - 1] != detail::kHelloMagic.back()) {
+    const char byte = static_cast<char>(detail::HelloAnswer::other_version);
+    ::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    // A connection that is closed with bytes unread loses the answer.
+    receive(client, detail::kMaxHelloBytes);
+    return false;
+  }
   const std::size_t token_bytes = length(magic), run_id_bytes = length(magic + 2);
   if (token_bytes > kMaxCredentialBytes || run_id_bytes > kMaxCredentialBytes) return false;
   if (input.size() < header + token_bytes + run_id_bytes) return true;
@@ -345,21 +379,31 @@ inline bool JobStoreServer::greet(Client& client) {
   return true;
 }
 
-inline void JobStoreServer::answer_requests(Id id, Client& client) {
+inline void JobStoreServer::answer_request(Id id, Client& client) {
   constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
-  // One at a time: what is not taken is not answered, so a client cannot make answers pile up here.
-  while (!client.held && client.output.empty() && client.input.size() >= kLength) {
-    const std::size_t size = detail::read_number<std::uint32_t>(std::string_view{client.input}.substr(0, kLength));
-    if (size > limits_.message_bytes) throw detail::MalformedMessage{};
-    if (client.input.size() < kLength + size) return;
-    const auto request = client.input.substr(kLength, size);
-    client.input.erase(0, kLength + size);
-    try {
-      answer(id, client, request);
-    } catch (const detail::RefusedRequest& refused) {
-      reply(id, client, detail::StoreMessage{detail::StoreStatus::refused}.text(refused.what()));
-    }
+  if (client.input.empty()) return;
+  // Clients wait for each answer. One that does not could keep this thread, and make answers pile up.
+  if (client.held || !client.output.empty()) throw detail::MalformedMessage{};
+  if (client.input.size() < kLength) return;
+  const std::size_t size = detail::read_number<std::uint32_t>(std::string_view{client.input}.substr(0, kLength));
+  if (size > limits_.message_bytes || client.input.size() > kLength + size) throw detail::MalformedMessage{};
+  if (client.input.size() < kLength + size) return;
+  const auto request = std::exchange(client.input, {});
+  count(client);
+  try {
+    answer(id, client, std::string_view{request}.substr(kLength));
+  } catch (const detail::RefusedRequest& refused) {
+    reply(id, client, detail::StoreMessage{detail::StoreStatus::refused}.text(refused.what()));
   }
+}
+
+inline void JobStoreServer::count(Client& client) {
+  std::size_t bytes = client.input.capacity() + client.output.capacity() + client.will_value.size();
+  for (const auto& key : client.will_keys) bytes += key.size() + kBytesPerKey;
+  if (client.held) bytes += client.held->bytes;
+  bytes = bytes > kFreeBytes ? bytes - kFreeBytes : 0;
+  total_bytes_ = total_bytes_ - client.counted_bytes + bytes;
+  client.counted_bytes = bytes;
 }
 
 inline void JobStoreServer::answer(Id id, Client& client, std::string_view request) {
@@ -380,7 +424,7 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
     }
     case StoreOperation::get: {
       Held held{.until = until(), .wants_value = true};
-      held.keys.push_back(key());
+      held.add(key());
       return hold(id, client, std::move(held));
     }
     case StoreOperation::add: {
@@ -426,7 +470,10 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
     case StoreOperation::wait: {
       Held held{.until = until()};
       held.unless = key();
-      while (!reader.at_end()) held.keys.push_back(key());
+      while (!reader.at_end()) {
+        held.add(reader.text());
+        if (held.keys.size() > limits_.wait_keys) throw detail::RefusedRequest{"too many keys to wait for"};
+      }
       return hold(id, client, std::move(held));
     }
     case StoreOperation::multi_get: {
@@ -457,10 +504,18 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
     case StoreOperation::count_keys:
       done.number(static_cast<std::int64_t>(values_.size()));
       break;
-    case StoreOperation::leave_will:
-      client.will_key = key();
-      client.will_value = std::string{reader.text()};
-      break;
+    case StoreOperation::leave_will: {
+      std::string value{reader.text()};
+      std::vector<std::string> keys;
+      while (!reader.at_end()) {
+        check_size(keys.emplace_back(key()), value);
+        if (keys.size() > limits_.will_keys) throw detail::RefusedRequest{"too many keys to set at the end"};
+      }
+      if (total_bytes_ + value.size() > limits_.total_bytes) throw detail::RefusedRequest{"the store is full"};
+      client.will_keys = std::move(keys);
+      client.will_value = std::move(value);
+      break;  // the answer counts it
+    }
     default:
       throw detail::MalformedMessage{};
   }
@@ -468,9 +523,12 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
 }
 
 inline void JobStoreServer::reply(Id id, Client& client, detail::StoreMessage message) {
+  if (message.size() > kFreeBytes && total_bytes_ + message.size() > limits_.total_bytes)
+    message = detail::StoreMessage{detail::StoreStatus::refused}.text("the store is full");
   client.output += std::move(message).finish();
   // A connection that is gone shows as an event of its own: it is not closed here, in the midst of others' requests.
   send(id, client);
+  count(client);
 }
 
 inline bool JobStoreServer::send(Id id, Client& client) const {
@@ -486,7 +544,7 @@ inline bool JobStoreServer::send(Id id, Client& client) const {
     client.sent += static_cast<std::size_t>(count);
   }
   if (client.sent == client.output.size()) {
-    client.output.clear();
+    client.output = {};  // a large answer's memory is given back
     client.sent = 0;
   }
   const std::uint32_t wanted = client.output.empty() ? EPOLLIN : EPOLLOUT;
@@ -500,12 +558,13 @@ inline void JobStoreServer::close(Id id) {
   Client& client = found->second;
   if (client.held) release_held(id, client);
   if (!client.accepted) --num_newcomers_;
-  const auto key = std::move(client.will_key);
-  auto value = std::move(client.will_value);
+  const auto keys = std::move(client.will_keys);
+  const auto value = std::move(client.will_value);
+  total_bytes_ -= client.counted_bytes;
   clients_.erase(found);
-  if (key.empty() || find(key) != nullptr) return;
   try {
-    put(key, std::move(value));
+    for (const auto& key : keys)
+      if (find(key) == nullptr) put(key, value);
   } catch (const std::exception&) {  // there is no room for it: the others wait for their time-out
   }
 }
@@ -513,6 +572,11 @@ inline void JobStoreServer::close(Id id) {
 inline void JobStoreServer::hold(Id id, Client& client, Held held) {
   client.held = std::move(held);
   if (settle(id, client)) return;
+  count(client);
+  if (client.counted_bytes > 0 && total_bytes_ > limits_.total_bytes) {
+    client.held.reset();
+    throw detail::RefusedRequest{"the store is full"};
+  }
   held_until_.emplace(client.held->until, id);
   register_held(id, *client.held);
 }
@@ -575,8 +639,7 @@ inline void JobStoreServer::key_came(const std::string& key) {
 }
 
 inline void JobStoreServer::put(const std::string& key, std::string value) {
-  if (key.empty() || key.size() > limits_.key_bytes) throw detail::RefusedRequest{"the key is empty or too long"};
-  if (value.size() > limits_.value_bytes) throw detail::RefusedRequest{"the value is too large"};
+  check_size(key, value);
   const auto found = values_.find(key);
   const std::size_t freed = found == values_.end() ? 0 : key.size() + found->second.size() + kBytesPerKey;
   const std::size_t needed = key.size() + value.size() + kBytesPerKey;

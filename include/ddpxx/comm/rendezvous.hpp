@@ -120,8 +120,9 @@ class TCPStoreRoll {
     limit(until);
     return store_->compareSet(key, expected, desired);
   }
-  void leave_will(const std::string&, const std::string&, Time) {}  // this store does not notice who has left
-  WaitResult wait(const std::vector<std::string>& keys, const std::string&, Time until) {
+  void leave_will(const std::vector<std::string>&, const std::string&, Time) {
+  }  // this store does not notice who has left
+  WaitResult wait(const std::vector<std::string>& keys, const std::string&, Time until, Time) {
     limit(until);
     try {
       store_->wait(keys);
@@ -178,8 +179,8 @@ class Rendezvous {
   c10::intrusive_ptr<c10d::Store> open_tcp_store() const;
   RollCall roll_call(const RankIntroduction& facts) const;
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
-  /// The meeting of the ranks that have told `texts`.
-  Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const std::vector<std::string>& texts) const;
+  /// The meeting of the ranks of `roll`.
+  Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
   /// The keys of one start of the ranks: an agent keeps its store over restarts.
   std::string generation() const { return "ddpxx/restart" + std::to_string(place_.restart); }
 
@@ -220,16 +221,16 @@ inline Meeting Rendezvous::in_job_store() {
   auto connection = JobStoreConnection::open(
       addresses, where_, {.credentials = options_.credentials, .still_trying = still_trying}, deadline_);
   const auto facts = introduction_of_this_rank(world_size(), one_host_, connection.local_address(), addresses);
-  std::vector<std::string> texts;
+  Roll roll;
   try {
-    texts = call_roll(connection, roll_call(facts));
+    roll = call_roll(connection, roll_call(facts));
   } catch (const Error&) {
     if (options_.store_host != StoreHost::rank_zero || serves_here || !connection.lost()) throw;
     throw Error{Errc::peer, "the ranks did not all come to " + where_ +
                                 ": rank 0, which serves the meeting, gave up or died; its own message says more"}
         .copied_from(0);
   }
-  return meeting(c10::make_intrusive<JobStore>(std::move(connection), options_.join_timeout, std::move(server)), texts);
+  return meeting(c10::make_intrusive<JobStore>(std::move(connection), options_.join_timeout, std::move(server)), roll);
 }
 
 inline c10::intrusive_ptr<c10d::Store> Rendezvous::open_tcp_store() const {
@@ -271,10 +272,10 @@ inline Meeting Rendezvous::in_tcp_store() {
   const auto master = resolve(host_, port_, deadline_);
   const auto local = SocketAddress::parse(local_address_towards(master.front()));
   const auto facts = introduction_of_this_rank(world_size(), one_host_, local.value_or(SocketAddress{}), master);
-  std::vector<std::string> texts;
+  Roll roll;
   try {
-    TCPStoreRoll roll{*store};
-    texts = call_roll(roll, roll_call(facts));
+    TCPStoreRoll claims{*store};
+    roll = call_roll(claims, roll_call(facts));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& cause) {
@@ -283,7 +284,7 @@ inline Meeting Rendezvous::in_tcp_store() {
         .with("cause", harmless(first_line(cause)));
   }
   store->setTimeout(options_.join_timeout);
-  return meeting(std::move(store), texts);
+  return meeting(std::move(store), roll);
 }
 
 inline RollCall Rendezvous::roll_call(const RankIntroduction& facts) const {
@@ -308,16 +309,16 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store) const 
           .one_host = one_host_};
 }
 
-inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const std::vector<std::string>& texts) const {
+inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const {
   std::vector<RankIntroduction> ranks;
-  for (const auto& text : texts) ranks.push_back(parse_introduction(text));
+  for (const auto& text : roll.facts) ranks.push_back(parse_introduction(text));
   for (std::size_t other = 0; other < ranks.size(); ++other)
     if (ranks[other].world_size != world_size())
       throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " +
                                   std::to_string(ranks[other].world_size) + ", rank " + std::to_string(rank()) +
                                   " in one of " + std::to_string(world_size()) +
                                   ": give all ranks the same WORLD_SIZE"};
-  auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(generation(), std::move(store)));
+  auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(roll.prefix, std::move(store)));
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
   return result;
 }

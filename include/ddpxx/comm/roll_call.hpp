@@ -60,27 +60,57 @@ struct RollCall {
 /// "1, 2, 5-9": the numbers, which ascend. A long list is cut.
 std::string number_list(const std::vector<int>& numbers);
 
-/// Waits until all have come. Returns their facts in order.
+namespace detail {
+
+/// Claims the number of `call` in the first turn in which no process has had it. Returns the prefix of that turn's
+/// keys. Errors  `peer`: a process that lives has the number.
+template <class Store>
+std::string take_turn(Store& store, const RollCall& call) {
+  // The end of a process may reach the store a moment after its successor does.
+  constexpr std::chrono::milliseconds kHandover{500};
+  const auto number = std::to_string(call.number);
+  for (int turn = 0;; ++turn) {
+    const auto prefix = turn == 0 ? call.prefix : call.prefix + "turn" + std::to_string(turn) + '/';
+    const auto left = prefix + "left" + number;
+    if (store.compare_set(prefix + call.kind + number, "", call.facts, call.deadline) == call.facts) {
+      store.leave_will(std::vector<std::string>{left, prefix + "gone"}, number, call.deadline);
+      return prefix;
+    }
+    const auto until = std::min(call.deadline, std::chrono::steady_clock::now() + kHandover);
+    if (store.wait(std::vector<std::string>{left}, "", until, call.deadline + JobStoreConnection::kAnswerTime)
+            .missing.empty())
+      continue;
+    throw Error{Errc::peer,
+                "two processes came to " + call.where + " as " + call.kind + ' ' + number + ": each needs a " +
+                    (call.kind == "rank" ? "RANK of its own, and joins once: a further group of its ranks is a "
+                                           "part of the first one, made by Group::part()"
+                                         : "number of its own")};
+  }
+}
+
+}  // namespace detail
+
+/// Who has come.
+struct Roll {
+  std::vector<std::string> facts = {};  ///< In the order of their numbers.
+  std::string prefix = {};              ///< Of keys that belong to these processes alone.
+};
+
+/// Waits until all have come. Where a process that had this number has ended, as the first of two programs that one
+/// rank runs, this one belongs to the next turn, and waits for the others of that turn.
 /// `Store` is a `JobStoreConnection` or has its functions compare_set, leave_will, wait and multi_get.
 /// Errors  `peer`: some never came, or one came and ended (both named); another process has come with this number, and
 ///         that one is not disturbed.
 template <class Store>
-std::vector<std::string> call_roll(Store& store, RollCall call) {
+Roll call_roll(Store& store, RollCall call) {
   using Clock = std::chrono::steady_clock;
+  const std::string prefix = detail::take_turn(store, call), gone = prefix + "gone";
   std::vector<std::string> keys;
-  for (int other = 0; other < call.size; ++other) keys.push_back(call.prefix + call.kind + std::to_string(other));
-  const std::string me = call.kind + ' ' + std::to_string(call.number), gone = call.prefix + "gone";
-
-  if (store.compare_set(keys[static_cast<std::size_t>(call.number)], "", call.facts, call.deadline) != call.facts)
-    throw Error{Errc::peer,
-                "two processes came to " + call.where + " as " + me + ": each needs a " +
-                    (call.kind == "rank" ? "RANK of its own, and joins once: a further group of its ranks is a "
-                                           "part of the first one, made by Group::part()"
-                                         : "number of its own")};
-  store.leave_will(gone, std::to_string(call.number), call.deadline);
+  for (int other = 0; other < call.size; ++other) keys.push_back(prefix + call.kind + std::to_string(other));
 
   while (true) {
-    const WaitResult result = store.wait(keys, gone, std::min(call.deadline, call.line.due()));
+    const WaitResult result = store.wait(keys, gone, std::min(call.deadline, call.line.due()),
+                                         call.deadline + JobStoreConnection::kAnswerTime);
     if (result.interruption) {
       const int left = std::atoi(result.interruption->c_str());
       throw Error{Errc::peer, call.kind + ' ' + std::to_string(left) + " came to " + call.where +
@@ -100,7 +130,7 @@ std::vector<std::string> call_roll(Store& store, RollCall call) {
       call.say("waiting for " + call.kind + ' ' + number_list(missing) + " to come to " + call.where + " (" +
                call.line.time_of(call.limit) + ')');
   }
-  return store.multi_get(keys, std::max(call.deadline, Clock::now() + JobStoreConnection::kAnswerTime));
+  return {store.multi_get(keys, std::max(call.deadline, Clock::now() + JobStoreConnection::kAnswerTime)), prefix};
 }
 
 inline std::string number_list(const std::vector<int>& numbers) {

@@ -91,7 +91,7 @@ class Agent {
   SignalInbox inbox_;
   OutputQueue output_;
   std::string run_id_;
-  std::optional<RunStore> store_;               // where the ranks of all attempts meet
+  std::optional<RunStore> store_;               // where the ranks of an attempt meet
   std::filesystem::path folder_;                // of all attempts
   std::string first_failure_;                   // that of attempt 0; empty for none
   std::optional<int> request_;                  // the signal that asked us to end
@@ -105,7 +105,10 @@ namespace detail {
 /// A name that no other run on this machine has: its log folder is its own. Several machines must agree on theirs.
 inline std::string make_run_id(const LaunchPlan& plan) {
   if (plan.run_id) return *plan.run_id;
-  if (plan.num_nodes > 1) return "none";  // as torchrun
+  if (plan.num_nodes > 1) {
+    const auto job = environment("SLURM_JOB_ID");   // equal on all machines of the job
+    return job && is_run_id(*job) ? *job : "none";  // "none" as torchrun
+  }
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::localtime_r(&now, &parts);
@@ -226,6 +229,8 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   terminate_.reset();
   kill_.reset();
   vote_.reset();
+  // Backends leave keys behind that a new attempt must not find. (Only runs on one machine are restarted.)
+  if (restart > 0) open_store();
   const auto kills_before = oom_kills();
   const RankCommon common{.plan = plan_,
                           .guardian = guardian_,

@@ -113,7 +113,7 @@ inline constexpr std::array kLaunchFlags = {
                  if (text.empty()) refuse(flag, text, "a host");
                  plan.master_address = text;
                }},
-    LaunchFlag{"--master-port", "PORT", "where the agent of node 0 listens [several machines: 29500]",
+    LaunchFlag{"--master-port", "PORT", "where the agent of node 0 listens [29500]; on one machine only MASTER_PORT",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
                }},

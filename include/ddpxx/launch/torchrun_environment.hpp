@@ -85,12 +85,12 @@ inline std::optional<Launch> torchrun_environment() {
   launch.port = static_cast<std::uint16_t>(port);
   launch.store = environment("DDPXX_STORE").value_or("");
   launch.token = environment("DDPXX_TOKEN").value_or("");
-  // Where both are said, torchrun was started by ddpxx-run, and the nearer launcher is the rank's.
+  // Where both are set, ddpxx-run has started torchrun, and torchrun has started this rank.
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True")
     launch.store_host = StoreHost::torchrun;
   else if (!launch.store.empty())
     launch.store_host = StoreHost::ddpxx_run;
-  launch.run_id = environment("TORCHELASTIC_RUN_ID").value_or("");
+  launch.run_id = environment("TORCHELASTIC_RUN_ID").value_or(environment("SLURM_JOB_ID").value_or(""));
   return launch;
 }
 
