@@ -115,31 +115,37 @@ TEST_P(CrashingLoad, IsNotCountedOnceAllRanksHaveReadTheSnapshot) {
               testing::AllOf(HasSubstr("resumed at step 4"), testing::Not(HasSubstr("killed"))));
 }
 
-/// Once a snapshot is being read, the process gets SIGTERM.
+/// Once a snapshot is being read, the process gets SIGTERM; once that start is not counted any more, SIGKILL.
 struct Ended : Tokens {
   std::filesystem::path attempts;
   mutable std::once_flag once;
   std::int64_t size() const {
     std::call_once(once, [this] {
       std::thread{[this] {
-        while (!std::filesystem::exists(attempts)) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        const auto wait_until_counted = [this](bool is_counted) {
+          while (std::filesystem::exists(attempts) != is_counted)
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        };
+        wait_until_counted(true);
         ::kill(::getpid(), SIGTERM);
+        wait_until_counted(false);
+        ::kill(::getpid(), SIGKILL);
       }}.detach();
     });
     return Tokens::size();
   }
 };
 
-TEST_F(LoadAttempts, ThatASignalHasEndedAreNotCounted) {
+TEST_F(LoadAttempts, ThatASchedulerKillsAfterASignalAreNotCounted) {
   train<FSDP>(2, after(4));
   for (int start = 0; start < 3; ++start) {
     const auto data = std::make_shared<Ended>();
     data->attempts = place() / Snapshots::folder_of(4) / Snapshots::kAttempts;
     try {
-      train<FSDP, Ended>(2, killed(6, "checkpoint.before_read:sleep:300", 0), {}, data);
+      train<FSDP, Ended>(2, killed(6, "checkpoint.before_read:sleep:60000", 0), {}, data);
       ADD_FAILURE() << "it went on";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("ended by signal 15"));
+      EXPECT_THAT(error.what(), HasSubstr("ended by signal 9"));
     }
     EXPECT_EQ(attempts(4), 0);
   }
@@ -193,7 +199,7 @@ TEST_F(LoadAttempts, ThatAreDamagedCountAsNone) {
   const auto note = place() / Snapshots::folder_of(4) / Snapshots::kAttempts;
   const std::pair<const char*, std::function<void()>> damages[] = {
       {"too large", [&] { std::ofstream{note} << std::string(500, '2'); }},
-      {"a number that no start has written", [&] { std::ofstream{note} << "999\n"; }},
+      {"no number", [&] { std::ofstream{note} << "two\n"; }},
       {"a folder", [&] { std::filesystem::create_directories(note / "in the way"); }}};
   for (const auto& [name, damage] : damages) {
     damage();
@@ -202,6 +208,16 @@ TEST_F(LoadAttempts, ThatAreDamagedCountAsNone) {
     EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4")) << name;
     EXPECT_THAT(steps(), testing::ElementsAre(4, 2)) << name;
   }
+}
+
+TEST_F(LoadAttempts, AboveALimitThatWasLoweredCountAsTheLimit) {
+  train<FSDP>(2, after(4));
+  std::ofstream{place() / Snapshots::folder_of(4) / Snapshots::kAttempts} << "3\n";
+  auto options = after(4);
+  options.snapshot.load_attempts = 1;
+  testing::internal::CaptureStderr();
+  train<FSDP>(2, options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 2"));
 }
 
 TEST_F(LoadAttempts, ARefusalWithAReasonIsNone) {

@@ -2,14 +2,21 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 
 namespace ddpxx {
@@ -47,22 +54,25 @@ class LoadAttempt {
       log_.warn(killed_text(stored, before) + "; after " + std::to_string(limit_) +
                 " such starts the other snapshots are tried before it");
     }
+    const std::lock_guard lock{mutex_};
     reading_ = stored;
     warn_of_failure([&] { snapshots_->note_attempts(stored, before + 1); });
   }
 
   /// Removes the count of the snapshot that `begin` named last. On a rank that counts nothing it does nothing.
   void forget() {
+    const std::lock_guard lock{mutex_};
     if (const auto stored = std::exchange(reading_, std::nullopt))
       warn_of_failure([&] { snapshots_->forget_attempts(*stored); });
   }
 
  private:
-  /// A number above the limit was not written by this class and counts as 0, and so does one that cannot be read.
+  /// A number above the limit, such as one of a run with a larger limit, counts as the limit; one that cannot be read
+  /// counts as 0.
   std::int64_t count(const StoredSnapshot& stored) const {
     std::int64_t count = 0;
     warn_of_failure([&] { count = snapshots_->attempts(stored); });
-    return count > limit_ ? 0 : count;
+    return std::min(count, limit_);
   }
   bool is_at_limit(const StoredSnapshot& stored) const { return limit_ > 0 && count(stored) == limit_; }
 
@@ -84,7 +94,32 @@ class LoadAttempt {
   const Snapshots* snapshots_;
   std::int64_t limit_;
   Log log_;
+  std::mutex mutex_;  ///< Guards what follows, and the count's file.
   std::optional<StoredSnapshot> reading_;
+};
+
+/// While one lives, the count is removed as soon as a signal has asked the process to end: a scheduler kills a process
+/// that goes on reading for too long, and that is not the snapshot's fault.
+class ForgetOnSignal {
+ public:
+  ForgetOnSignal(LoadAttempt& attempt, const StopSignals& signals) {
+    try {
+      watcher_ = std::jthread{[&attempt, &signals](const std::stop_token& ended) {
+        std::mutex mutex;
+        std::unique_lock lock{mutex};
+        std::condition_variable_any waiting;
+        while (!waiting.wait_for(lock, ended, kPause, [&] { return ended.stop_requested(); }))
+          if (signals.heard()) attempt.forget();
+      }};
+    } catch (const std::system_error&) {
+      // No thread is left. The count is then removed when the reading has ended.
+    }
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kPause{20};
+
+  std::jthread watcher_;
 };
 
 }  // namespace ddpxx
