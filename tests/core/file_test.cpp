@@ -224,15 +224,6 @@ TEST(MakeSubfolder, MakesAFolderOnceAndFollowsNoLink) {
   EXPECT_FALSE(std::filesystem::exists(folder / "absent"));
 }
 
-/// The environment's order to fail, until the end of the test.
-class Failing {
- public:
-  explicit Failing(const char* order) { ::setenv("DDPXX_FAILPOINT", order, 1); }
-  Failing(const Failing&) = delete;
-  Failing& operator=(const Failing&) = delete;
-  ~Failing() { ::unsetenv("DDPXX_FAILPOINT"); }
-};
-
 TEST(CreateFileAtomic, MakesAFileOnceOnAFileSystemWithoutHardLinks) {
   for (const int error : {EPERM, EOPNOTSUPP, ENOSYS}) {
     const TemporaryFolder folder;

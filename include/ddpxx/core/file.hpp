@@ -70,6 +70,8 @@ class File {
   const std::filesystem::path& path() const noexcept { return path_; }
   std::size_t size() const { return static_cast<std::size_t>(status().st_size); }
   struct ::stat status() const;
+  /// Whether the path is a name of this file; a symbolic link to the file is none.
+  bool is_at(const std::filesystem::path& path) const;
 
   /// Reads until `room` is full or the file ends; returns the number of bytes.
   std::size_t read(std::span<std::byte> room);
@@ -170,6 +172,12 @@ inline struct ::stat File::status() const {
   struct ::stat status {};
   if (::fstat(descriptor(), &status) != 0) throw file_error(code_, "cannot examine", path_);
   return status;
+}
+
+inline bool File::is_at(const std::filesystem::path& path) const {
+  struct ::stat other {};
+  const auto mine = status();
+  return ::lstat(path.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
 }
 
 inline std::size_t File::read(std::span<std::byte> room) {
@@ -280,11 +288,7 @@ class TemporaryFile {
     throw file_error(Errc::storage, "cannot link " + file_.path().string() + " to", target);
   }
 
-  bool is_this(const std::filesystem::path& target) {
-    struct ::stat other {};
-    const auto mine = file_.status();
-    return ::lstat(target.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
-  }
+  bool is_this(const std::filesystem::path& target) const { return file_.is_at(target); }
 
   /// Unlinks what no living process holds locked: a killed writer's lock went with it.
   static void sweep_beside(const std::filesystem::path& target, const std::filesystem::path& folder) {
@@ -320,7 +324,11 @@ class TemporaryFile {
       published_ = true;
       return true;
     }
-    if (errno == EEXIST) return false;
+    const int reason = errno;
+    // Over a network, the answer to a rename that was made may get lost; made again, it finds one of the two names.
+    if ((reason == EEXIST || reason == ENOENT) && is_this(target)) return published_ = true;
+    if (reason == EEXIST) return false;
+    errno = reason;
     if (errno == EINVAL || errno == ENOSYS)
       throw Error{Errc::storage, "cannot create " + target.string() +
                                      ": its file system supports neither hard links nor renameat2(2) with "

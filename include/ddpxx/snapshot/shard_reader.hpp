@@ -69,6 +69,9 @@ class ShardReader {
     return std::nullopt;
   }
 
+  /// The bytes that the place could not give, where that is the damage that was returned.
+  const std::optional<StoredRange>& unreadable() const noexcept { return unreadable_; }
+
   /// Reads every byte of every file; returns the first damage.
   std::optional<std::string> verify() {
     std::vector<WantedBytes> all;
@@ -150,6 +153,7 @@ class ShardReader {
         if (auto damage = take(pieces[i], {arrival_of(i).room.get(), pieces[i].bytes()})) return damage;
       }
     } catch (const UnreadableObject& error) {
+      unreadable_ = error.range();
       return error.what();
     }
     return std::nullopt;
@@ -225,6 +229,7 @@ class ShardReader {
   std::string folder_;
   const Manifest* manifest_;
   ReadSizes sizes_;
+  std::optional<StoredRange> unreadable_;
   std::array<Arrival, kUnderWay> arrivals_;
 };
 

@@ -39,6 +39,7 @@ struct ReadSnapshot {
   StoredSnapshot stored;
   std::optional<Manifest> manifest;
   std::string damage;
+  std::optional<StoredRange> unreadable = {};  ///< Where the damage is that the manifest could not be read.
 };
 
 /// Snapshots in a storage, one folder a step: `step-00000100/` holds a file of each rank and, written last,
@@ -78,6 +79,14 @@ class Snapshots {
     return snapshots;
   }
 
+  /// The symbolic links that are named like the folder of a step. What lies behind them is not listed.
+  std::vector<std::string> linked_folders() const {
+    std::vector<std::string> linked;
+    for (const auto& name : storage_->links())
+      if (name.starts_with(kFront) && step_in(name + '/')) linked.push_back(storage_->whole_name(name));
+    return linked;
+  }
+
   /// Reads a manifest, and holds the files' sizes against it; their content is proved when it is read.
   ReadSnapshot read(const StoredSnapshot& stored) const {
     ReadSnapshot snapshot{stored, std::nullopt, {}};
@@ -86,6 +95,7 @@ class Snapshots {
       text = manifest_text(stored.step);
     } catch (const UnreadableObject& error) {
       snapshot.damage = error.what();
+      snapshot.unreadable = error.range();
       return snapshot;
     }
     try {

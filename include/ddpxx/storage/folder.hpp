@@ -37,7 +37,7 @@ class Folder final : public Storage {
 
   void prepare() override {
     make_folder(path_);
-    warn_of_strangers();
+    warn_if_world_writable();
     // Named as a temporary file, so that the next claim sweeps away what a killed start has left of it.
     const auto probe = path_ / (".probe." + std::to_string(::getpid()) + ".tmp");
     std::error_code ignored;
@@ -50,16 +50,13 @@ class Folder final : public Storage {
   /// By a lock on `.owner`, which the system gives free when its holder ends, however it ends.
   bool claim(const std::string& owner) override {
     const auto path = path_ / ".owner";
-    owner_ = File::open_to_append(path, Errc::storage);
-    // One that was killed may still be ending.
-    for (int tries = 0; ::flock(owner_->descriptor(), LOCK_EX | LOCK_NB) != 0; ++tries) {
-      if (errno != EWOULDBLOCK) return false;  // a file system without locks
-      if (tries == kTriesToClaim)
-        throw Error{Errc::storage, path_.string() + " is in use by " +
-                                       first_line_of(read_file(path, Errc::storage, 200)) +
-                                       ": wait for it to end, or choose another place"};
-      std::this_thread::sleep_for(std::chrono::milliseconds{100});
-    }
+    bool has_locks = true;
+    do {
+      remove_shared_owner(path);
+      owner_ = File::open_to_append(path, Errc::storage);
+      has_locks = lock_owner(*owner_);
+    } while (!owner_->is_at(path));  // another start has replaced it meanwhile
+    if (!has_locks) return false;
     if (::ftruncate(owner_->descriptor(), 0) != 0) throw file_error(Errc::storage, "cannot write", path);
     owner_->write(bytes_of(owner + '\n'));
     sweep();
@@ -83,7 +80,8 @@ class Folder final : public Storage {
 
   void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
     const auto path = path_of(name);
-    const auto count = try_to_read([&] { return File::open(path, Errc::storage).read_at(offset, room); });
+    const auto count = try_to_read({.name = name, .offset = offset, .bytes = room.size()},
+                                   [&] { return File::open(path, Errc::storage).read_at(offset, room); });
     if (count < room.size())
       throw Error{Errc::storage, "cannot read " + path.string() + ": it ends after " + std::to_string(offset + count) +
                                      " bytes, and " + std::to_string(offset + room.size()) + " are expected"};
@@ -92,23 +90,29 @@ class Folder final : public Storage {
   std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
     const auto path = path_of(name);
     if (std::error_code error; !std::filesystem::exists(path, error) && !error) return std::nullopt;
-    auto text = try_to_read([&] { return read_file(path, Errc::storage, max_bytes + 1); });
+    const StoredRange whole{.name = name, .max_bytes = max_bytes};
+    auto text = try_to_read(whole, [&] { return read_file(path, Errc::storage, max_bytes + 1); });
     if (text.size() > max_bytes)
-      throw Error{Errc::storage,
-                  "cannot read " + path.string() + ": it has more than " + std::to_string(max_bytes) + " bytes"};
+      throw UnreadableObject{
+          "cannot read " + path.string() + ": it has more than " + std::to_string(max_bytes) + " bytes", whole};
     return text;
   }
 
   std::vector<StoredObject> list(const std::string& front) override {
     std::vector<StoredObject> found;
-    visit(path_, front, [&](const std::filesystem::directory_entry& entry, const std::string& name) {
-      std::error_code gone;  // another process may be removing it
-      const auto size = entry.file_size(gone);
-      if (!gone && name.starts_with(front) && !entry.path().filename().string().starts_with('.'))
-        found.push_back({name, size});
-    });
+    visit(path_, front, [&](const std::string& name, std::uint64_t size) { found.push_back({name, size}); });
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     return found;
+  }
+
+  std::vector<std::string> links() override {
+    std::vector<std::string> names;
+    each_entry(path_, [&](const auto& entry) {
+      std::error_code gone;
+      if (entry.is_symlink(gone)) names.push_back(entry.path().filename().string());
+    });
+    std::sort(names.begin(), names.end());
+    return names;
   }
 
   void remove(const std::string& name) override {
@@ -124,27 +128,54 @@ class Folder final : public Storage {
 
  private:
   static constexpr int kTriesToClaim = 30;
-  static constexpr int kTriesToRead = 3;
+  static constexpr std::array kPausesToRead{std::chrono::milliseconds{100}, std::chrono::milliseconds{900}};
 
-  /// Reads, and once more after a pause where the system reports an error, which may pass: file servers restart, and
+  /// Reads, and again after each pause where the system reports an error, which may pass: file servers restart, and
   /// tables of open files become free.
-  /// Errors  UnreadableObject where it is the disk or the file system that fails.
+  /// Errors  UnreadableObject for an error that a disk or a file system reports of this range.
   template <class Read>
-  static std::invoke_result_t<Read> try_to_read(Read&& read) {
-    for (int tries = 1;; ++tries) {
+  static std::invoke_result_t<Read> try_to_read(const StoredRange& range, Read&& read) {
+    for (std::size_t tries = 0;; ++tries) {
       try {
         return read();
       } catch (const FileError& error) {
-        if (tries == kTriesToRead && is_damage(error.reason())) throw UnreadableObject{error.what()};
-        if (tries == kTriesToRead || error.reason() == ENOENT || error.reason() == EACCES) throw;
+        if (error.reason() == ENOENT || error.reason() == EACCES) throw;
+        if (tries == kPausesToRead.size() && may_be_damage(error.reason())) throw UnreadableObject{error.what(), range};
+        if (tries == kPausesToRead.size()) throw;
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+      std::this_thread::sleep_for(kPausesToRead[tries]);
     }
   }
-  /// What disks, file systems and file servers report for a file that they have lost or cannot prove.
-  static bool is_damage(int reason) {
+  /// What disks and file systems report for a file that they have lost or whose checksum is wrong. File servers report
+  /// some of these while they do not answer, too.
+  static bool may_be_damage(int reason) {
     static constexpr std::array kReasons{EIO, ESTALE, EBADMSG, EUCLEAN, EILSEQ, ENODATA, EREMOTEIO};
     return std::ranges::find(kReasons, reason) != kReasons.end();
+  }
+
+  /// Takes the lock on `.owner`; false where the file system has no locks.
+  /// Errors  `storage` where another process holds the lock.
+  bool lock_owner(const File& owner) const {
+    // A process that was killed may still be ending.
+    for (int tries = 0; ::flock(owner.descriptor(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+      if (errno != EWOULDBLOCK) return false;
+      if (tries == kTriesToClaim)
+        throw Error{Errc::storage, path_.string() + " is in use by " +
+                                       first_line_of(read_file(owner.path(), Errc::storage, 200)) +
+                                       ": wait for it to end, or choose another place"};
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
+    return true;
+  }
+
+  /// Removes the name `.owner` from a file that has other names as well, as `cp -al` makes them: what is written to
+  /// `.owner` must not arrive in another file. Only the process that holds the file's lock removes the name.
+  void remove_shared_owner(const std::filesystem::path& path) const {
+    struct ::stat status {};
+    if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink < 2) return;
+    const auto shared = File::open(path, Errc::storage);
+    lock_owner(shared);
+    if (shared.is_at(path) && ::unlink(path.c_str()) != 0) throw file_error(Errc::storage, "cannot remove", path);
   }
 
   static std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -177,25 +208,37 @@ class Folder final : public Storage {
       });
   }
 
-  /// Visits the regular files below `folder`; of folders, only those that may hold names which begin with `front`. A
-  /// symbolic link in place of such a folder is refused: what lies behind it is not this place's, and cannot be listed.
+  /// Calls `visit_file` with the name and the size of each regular file whose name begins with `front`. Looks at no
+  /// other files, and into no folder that is a symbolic link.
   template <class Visit>
   void visit(const std::filesystem::path& folder, const std::string& front, Visit&& visit_file) const {
     const auto error = each_entry(folder, [&](const auto& entry) {
       const auto name = entry.path().lexically_relative(path_).generic_string();
-      std::error_code gone;
-      if (entry.is_regular_file(gone))
-        visit_file(entry, name);
-      else if (!front.empty() && name.starts_with(front) && entry.is_symlink(gone))
-        throw Error{Errc::storage, "cannot list " + folder.string() + ": " + entry.path().string() +
-                                       " is a symbolic link, and a folder is expected: replace the link by the folder "
-                                       "itself, or choose another place"};
-      else if (const auto inside = name + '/'; (inside.starts_with(front) || front.starts_with(inside)) &&
-                                               entry.is_directory(gone) && !entry.is_symlink(gone))
-        visit(entry.path(), front, visit_file);
+      if (!name.starts_with(front) && !front.starts_with(name + '/')) return;
+      const auto status = status_of(entry.path(), name);
+      if (!status) return;  // another process has removed it
+      if (S_ISDIR(status->st_mode)) return visit(entry.path(), front, visit_file);
+      if (!name.starts_with(front) || entry.path().filename().string().starts_with('.')) return;
+      std::error_code dangling;
+      if (S_ISREG(status->st_mode))
+        visit_file(name, static_cast<std::uint64_t>(status->st_size));
+      else if (S_ISLNK(status->st_mode) && entry.is_regular_file(dangling))
+        visit_file(name, std::uint64_t{entry.file_size(dangling)});
     });
     if (error && error != std::errc::no_such_file_or_directory)
-      throw Error{Errc::storage, "cannot list " + folder.string() + ": " + error.message()};
+      throw Error{Errc::storage, "cannot list " + folder.string() + ": " + error.message() +
+                                     (folder == path_ ? "" : "; if this lasts, move that folder to another place")};
+  }
+
+  /// None where there is nothing of that name.
+  static std::optional<struct ::stat> status_of(const std::filesystem::path& path, const std::string& name) {
+    return try_to_read(
+        {.name = name}, [&]() -> std::optional<struct ::stat> {
+          struct ::stat status {};
+          if (!failpoint_fails("folder.examine") && ::lstat(path.c_str(), &status) == 0) return status;
+          if (errno == ENOENT) return std::nullopt;
+          throw file_error(Errc::storage, "cannot examine", path);
+        });
   }
 
   std::filesystem::path path_of(const std::string& name) const {
@@ -226,13 +269,14 @@ class Folder final : public Storage {
   }
 
   /// Other users who may write to the folder can replace and remove its files.
-  void warn_of_strangers() const {
+  void warn_if_world_writable() const {
     struct ::stat folder {};
     if (::stat(path_.c_str(), &folder) != 0 || (folder.st_mode & S_IWOTH) == 0) return;
     const bool is_of_stranger = folder.st_uid != ::geteuid() && folder.st_uid != 0;
     if ((folder.st_mode & S_ISVTX) == 0)
-      Log{0}.warn("every user of this machine may replace and remove the files in " + path_.string() +
-                  ": take the right to write from others (chmod o-w), or choose another folder");
+      Log{0}.warn("by its permissions, every user of this machine may replace and remove the files in " +
+                  path_.string() + ": take write access from others (chmod o-w) where the file system keeps " +
+                  "permissions, or choose another folder if others use this machine");
     else if (is_of_stranger)
       Log{0}.warn(path_.string() +
                   " belongs to another user, who may replace and remove its files, and all users may "

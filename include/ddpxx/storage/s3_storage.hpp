@@ -203,7 +203,9 @@ inline std::optional<std::string> S3Storage::read_text(const std::string& name, 
     if (head.status == 416) return std::string{};  // what an empty object answers to every range
     expect(deed, head);
     const auto size = std::max<std::uint64_t>(head.size, head.filled);
-    if (size > max_bytes) throw failure(deed, "it has more than " + std::to_string(max_bytes) + " bytes");
+    if (size > max_bytes)
+      throw UnreadableObject{failure(deed, "it has more than " + std::to_string(max_bytes) + " bytes").what(),
+                             {.name = name, .max_bytes = max_bytes}};
     text.resize(size);
     if (head.filled == size) return text;
     const auto rest = get(key, head.filled, room_in(text, head.filled), head.version);

@@ -22,11 +22,26 @@ struct StoredObject {
   bool operator==(const StoredObject&) const = default;
 };
 
-/// The place is there, and cannot give the bytes of this object: a bad sector, or a damaged file system. Other objects
-/// may be readable. A place that does not answer is another `Error`.
+/// Bytes of an object.
+struct StoredRange {
+  std::string name;
+  std::uint64_t offset = 0;
+  std::optional<std::uint64_t> bytes = {};  ///< None: the whole object, as a text of at most `max_bytes`.
+  std::uint64_t max_bytes = 0;
+};
+
+/// The place reports that it cannot give these bytes of an object: a bad sector, a damaged file system, or more bytes
+/// than the reader takes. A mounted file server reports the same while it does not answer, so that only a second
+/// reading, some time later, tells the two apart: `is_readable_now`.
 class UnreadableObject final : public Error {
  public:
-  explicit UnreadableObject(std::string text) : Error{Errc::storage, std::move(text)} {}
+  UnreadableObject(std::string text, StoredRange range)
+      : Error{Errc::storage, std::move(text)}, range_{std::move(range)} {}
+
+  const StoredRange& range() const noexcept { return range_; }
+
+ private:
+  StoredRange range_;
 };
 
 /// Objects under names such as "step-12/manifest.json": files of a folder, or objects under a prefix of a bucket.
@@ -67,8 +82,27 @@ class Storage {
   /// The objects whose names begin with `front`, in the order of their names; none where the place is not there.
   virtual std::vector<StoredObject> list(const std::string& front) = 0;
 
+  /// The names of the symbolic links in the place itself. `list` does not follow links to folders.
+  virtual std::vector<std::string> links() { return {}; }
+
   /// Removes the object. One that is not there is no error.
   virtual void remove(const std::string& name) = 0;
 };
+
+/// Reads the bytes once more that `storage` could not give.
+/// Errors  `storage` for an error of another kind, such as a place that does not answer.
+inline bool is_readable_now(Storage& storage, const StoredRange& range) {
+  try {
+    if (range.bytes) {
+      std::vector<std::byte> buffer(*range.bytes);
+      storage.read(range.name, range.offset, buffer);
+    } else {
+      storage.read_text(range.name, range.max_bytes);
+    }
+    return true;
+  } catch (const UnreadableObject&) {
+    return false;
+  }
+}
 
 }  // namespace ddpxx

@@ -25,6 +25,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/error.hpp>
@@ -61,7 +62,7 @@ struct Progression {
 
 /// A run's snapshots at one place. Each rank writes what it holds; when all have told what they wrote, rank 0 publishes
 /// the manifest, and only then there is a snapshot. Each rank reads what it will hold, whoever wrote it.
-/// Ranks   Every deed is collective, but for `written()`.
+/// Ranks   Every operation is collective, but for `written()`.
 /// Errors  `storage`, on every rank; older snapshots are then untouched.
 class Checkpoints {
  public:
@@ -81,6 +82,9 @@ class Checkpoints {
       try {
         storage_->prepare();
         has_place_ = storage_->claim("process " + std::to_string(::getpid()) + " on " + host_name());
+        for (const auto& link : snapshots_.linked_folders())
+          throw Error{Errc::storage,
+                      link + " is a symbolic link, and a folder is expected: replace the link by the folder itself"};
       } catch (const Error& error) {
         throw Error{error.code(), "no snapshot can be written to " + place + ": choose another training.save_dir"}.with(
             "cause", error.what());
@@ -181,7 +185,11 @@ class Checkpoints {
   std::optional<Progression> load(const Settings& settings, const RunState& state, std::uint64_t seed) {
     StopSignals signals;  // held back until the count is removed: a signal that can be told from a crash does not count
     try {
-      auto loaded = load_newest(settings, state, seed);
+      auto loaded = [&] {
+        std::optional<ForgetOnSignal> watch;
+        if (group_->rank() == 0) watch.emplace(attempt_, signals);
+        return load_newest(settings, state, seed);
+      }();
       signals.raise_again();
       return loaded;
     } catch (const Error& error) {
@@ -209,7 +217,7 @@ class Checkpoints {
     Clock::time_point waiting_since = begun;  ///< and since then if it does so now.
   };
 
-  static constexpr std::size_t kMostStarts = 100;
+  static constexpr std::size_t kMaxStarts = 100;
 
   template <class Content>
   static bool is_done(const std::future<Content>& future) {
@@ -383,6 +391,7 @@ class Checkpoints {
       attempt_.put_last(found);
     });
     std::vector<std::string> damages;
+    std::vector<StoredRange> unreadable;  // by this rank
     for (std::size_t i = 0;; ++i) {
       std::string text;  // empty: no snapshot is left
       std::string damage;
@@ -392,6 +401,7 @@ class Checkpoints {
         attempt_.begin(found[i], found);
         const auto snapshot = snapshots_.read(found[i]);
         damage = snapshot.damage;
+        if (snapshot.unreadable) unreadable.push_back(*snapshot.unreadable);
         if (snapshot.manifest) text = print_manifest(*snapshot.manifest);
       });
       text = broadcast_text(text, *group_);
@@ -402,8 +412,11 @@ class Checkpoints {
         for (const auto& warning : compare_settings(settings, manifest))
           if (group_->rank() == 0) log_.warn(warning);
         check_state(state, manifest);
-        damage = read_state(*storage_, manifest, state, *group_, device_, seed);
+        const auto met = read_state(*storage_, manifest, state, *group_, device_, seed);
+        damage = met.text;
+        if (met.unreadable) unreadable.push_back(*met.unreadable);
         if (damage.empty()) {
+          check_still_unreadable(unreadable);
           on_rank_zero(*group_, Errc::storage, [&] {
             attempt_.forget();  // the ranks have shared that all of them have read it
             // Newer ones are damaged, or starts were killed on them: this run saves their steps again.
@@ -412,7 +425,7 @@ class Checkpoints {
           });
           log_.info("resumed at step " + std::to_string(manifest.step) + " from " +
                     storage_->whole_name(Snapshots::folder_of(manifest.step)));
-          const auto known = std::min<std::size_t>(manifest.starts.size(), kMostStarts);
+          const auto known = std::min<std::size_t>(manifest.starts.size(), kMaxStarts);
           starts_.insert(starts_.begin(), manifest.starts.end() - static_cast<std::ptrdiff_t>(known),
                          manifest.starts.end());
           failpoint("checkpoint.after_load");
@@ -435,6 +448,21 @@ class Checkpoints {
                        ", and none is usable; a fresh start needs another save_dir:";
     for (const auto& damage : damages) text += "\n  " + damage;
     throw Error{Errc::storage, text};
+  }
+
+  /// Before snapshots are set aside: what could not be read is tried once more. A file server that did not answer for a
+  /// while may have reported what a damaged disk reports.
+  /// Ranks   Collective; each tries what it could not read itself.
+  /// Errors  `storage` on every rank where a range can be read now: a restart then loads that snapshot.
+  void check_still_unreadable(const std::vector<StoredRange>& unreadable) {
+    on_every_rank(*group_, Errc::storage, [&] {
+      for (const auto& range : unreadable)
+        if (is_readable_now(*storage_, range))
+          throw Error{Errc::storage, storage_->whole_name(range.name) +
+                                         " could not be read before and can be read now: nothing was set aside; start "
+                                         "the run again, so that it goes on with that snapshot"};
+      return true;
+    });
   }
 
   std::string file_name() const {

@@ -33,6 +33,10 @@ namespace ddpxx {
 template <class Read>
 Manifest read_chosen(Storage& storage, SnapshotChoice choice, const Group& group, Read&& read) {
   const Log log{group.rank()};
+  on_rank_zero(group, Errc::storage, [&] {
+    for (const auto& link : Snapshots{storage}.linked_folders())
+      log.warn(link + " is a symbolic link and is left out: links are not followed");
+  });
   for (;;) {
     std::string text;
     on_rank_zero(group, Errc::storage, [&] {
@@ -62,7 +66,7 @@ inline Manifest load_chosen(const std::string& choice, const Settings& settings,
     for (const auto& warning : compare_settings(settings, found))
       if (group.rank() == 0) log.warn(warning);
     check_state(state, found);
-    return read_state(*storage, found, state, group, device, seed);
+    return read_state(*storage, found, state, group, device, seed).text;
   });
   log.info("begins with step " + std::to_string(manifest.step) + " of " +
            storage->whole_name(Snapshots::folder_of(manifest.step)));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,11 +28,17 @@
 
 namespace ddpxx {
 
+/// Why a state could not be read.
+struct StateDamage {
+  std::string text;                       ///< Of the first rank that met damage; empty where no rank did.
+  std::optional<StoredRange> unreadable;  ///< The bytes that the place could not give to this rank.
+};
+
 /// Reads what this rank will hold; returns the damage that any rank has met. At another world size, and on another kind
 /// of device, the ranks draw new random numbers, from seed, rank and step.
 /// Ranks   Collective.
 /// Errors  `storage` on every rank, for what any of them cannot read; `memory` likewise.
-inline std::string read_state(Storage& storage, const Manifest& manifest, const RunState& state, const Group& group,
+inline StateDamage read_state(Storage& storage, const Manifest& manifest, const RunState& state, const Group& group,
                               at::Device device, std::uint64_t seed) {
   failpoint("checkpoint.before_read");
   auto slices = slices_to_read(state);
@@ -53,10 +60,11 @@ inline std::string read_state(Storage& storage, const Manifest& manifest, const 
 
   const auto damage = on_every_rank(group, Errc::storage, [&] {
     ShardReader reader{storage, Snapshots::folder_of(manifest.step), manifest};
-    return reader.read(slices).value_or("");
+    auto text = reader.read(slices).value_or("");
+    return StateDamage{std::move(text), reader.unreadable()};
   });
-  for (const auto& each : all_gather_text(damage, group))
-    if (!each.empty()) return each;
+  for (const auto& each : all_gather_text(damage.text, group))
+    if (!each.empty()) return {each, damage.unreadable};
 
   const c10::NoGradGuard no_grad;
   for (const auto& part : state.parts) part.arena->publish_masters();
