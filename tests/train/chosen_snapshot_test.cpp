@@ -113,6 +113,14 @@ TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) 
   EXPECT_NE(unrated.find("no snapshot with a validation loss"), std::string::npos) << unrated;
 }
 
+TEST_F(ChosenSnapshot, IsNotTheSecondBestWhereTheBestIsDamaged) {
+  const auto manifest = folder_ / "rated/step-00000004/manifest.json";
+  std::filesystem::resize_file(manifest, 100);
+  const auto text = error_of(Errc::storage, [&] { at(path("rated") + ":best"); });
+  EXPECT_NE(text.find(manifest.string() + " is not usable"), std::string::npos) << text;
+  EXPECT_EQ(at(path("rated")).step, 6);
+}
+
 TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwn) {
   auto other = config(4);
   other.snapshot.name = path("a") + ":2";

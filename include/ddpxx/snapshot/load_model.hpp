@@ -21,8 +21,8 @@
 namespace ddpxx {
 
 /// Copies a snapshot's parameters and buffers into a model, or says what is damaged. Where the run kept a moving
-/// average of its parameters, the model gets that, as the run's own evaluations did. Errors  `storage` for what cannot
-/// be read, and listing every name that is missing, superfluous or of another shape.
+/// average of its parameters, the model gets that, as the run's own evaluations did.
+/// Errors  `storage` for what cannot be read, and listing every name that is missing, superfluous or of another shape.
 ///         The model is then as it was, and so it is where the snapshot is damaged.
 inline std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
   constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";

@@ -39,8 +39,9 @@ inline SnapshotChoice parse_snapshot_choice(const std::string& text) {
 }
 
 /// The manifest of the chosen snapshot. Looks at manifests and at the sizes of files; nothing is written.
-/// `tell_skipped` is told why a damaged snapshot was not taken into account. Errors  `storage` where there is none,
-/// naming those that are there.
+/// `tell_skipped` is told why a damaged snapshot was not taken into account.
+/// Errors  `storage` where there is none, naming those that are there; for `best` also where any snapshot is damaged,
+///         since its loss is then unknown.
 inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
                                 const std::function<void(const std::string&)>& tell_skipped = {}) {
   const Snapshots snapshots{storage};
@@ -54,6 +55,8 @@ inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
     }
     auto read = snapshots.read(stored);
     if (!read.manifest) {
+      if (choice.best)
+        throw Error{Errc::storage, read.damage + "; it may be the best snapshot: choose one by its step"};
       others += "\n  " + read.damage;
       if (tell_skipped) tell_skipped(read.damage);
       continue;
