@@ -36,6 +36,10 @@ void generate(const RunConfig& config) {
   ddpxx::Group alone;
   std::optional<ddpxx::Alphabet> alphabet;
   std::shared_ptr<ddpxx::GPT> model;
+  auto settings = config.generate;
+  if (settings.tokens == 0) settings.tokens = kUsualTokens;
+  const auto prompt = prompt_text(settings);
+  std::vector<std::int64_t> ids{0};
   ddpxx::read_chosen(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone,
                      [&](const ddpxx::Manifest& manifest) {
                        alphabet = ddpxx::Alphabet::find(manifest.settings);
@@ -44,15 +48,13 @@ void generate(const RunConfig& config) {
                                             "the snapshot does not record which characters its model knows: it was "
                                             "written by an older version, or converted; train one step more with its "
                                             "text, and the next snapshot does"};
+                       // Checked before the model, which may be large, is made and read.
+                       if (!prompt.empty()) ids = alphabet->encode(prompt);
                        at::manual_seed(config.training.seed);
                        model = std::make_shared<ddpxx::GPT>(config.model, alphabet->size(), config.data.block_size);
                        model->to(device);
                        return ddpxx::try_load_model(*model, *storage, manifest).value_or("");
                      });
-  auto settings = config.generate;
-  if (settings.tokens == 0) settings.tokens = kUsualTokens;
-  const auto prompt = prompt_text(settings);
-  const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : alphabet->encode(prompt);
 
   ddpxx::SingleDevice strategy{{}, alone};
   const auto text =
