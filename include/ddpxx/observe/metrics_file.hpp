@@ -208,16 +208,16 @@ inline void MetricsFile::make_anew() {
   std::error_code failure;
   std::filesystem::create_directories(path_.parent_path(), failure);
   auto file = open(path_);
-  std::string hindrance;
+  std::string failure_text;
   if (!file)
-    hindrance = file_error(Errc::storage, "cannot open", path_).what();
+    failure_text = file_error(Errc::storage, "cannot open", path_).what();
   else if (!detail::may_be_metrics(path_))
-    hindrance = "what lies there now is no metrics file and is left as it is";
+    failure_text = "what lies there now is no metrics file and is left as it is";
   else
     file_ = std::move(file);
   if (!std::exchange(warned_of_loss_, true))
     log_.warn(path_.string() + " was removed or replaced while the run goes on; " +
-              (hindrance.empty() ? "from now on the rows go to a new file" : "the rows are lost: " + hindrance));
+              (failure_text.empty() ? "from now on the rows go to a new file" : "the rows are lost: " + failure_text));
 }
 
 inline void MetricsFile::append(const JsonRow& row) {

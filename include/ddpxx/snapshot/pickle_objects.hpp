@@ -49,11 +49,12 @@ class PickleObjects {
   using Object = std::variant<std::monostate, bool, std::int64_t, double, std::string_view, List, Tuple, Dict,
                               PickledClass, StorageType, Storage, at::Tensor>;
 
-  /// At most `most_objects` are taken.
-  explicit PickleObjects(std::size_t most_objects) : most_objects_{most_objects} {}
+  /// At most `max_objects` are taken.
+  explicit PickleObjects(std::size_t max_objects) : max_objects_{max_objects} {}
 
   Id add(Object object) {
-    if (objects_.size() >= most_objects_) refuse_pickle("has far more objects than texts and numbers for them");
+    if (objects_.size() >= max_objects_)
+      refuse_pickle("has more than " + std::to_string(max_objects_) + " objects; for its size that is the limit");
     objects_.push_back(std::move(object));
     return static_cast<Id>(objects_.size() - 1);
   }
@@ -140,7 +141,7 @@ class PickleObjects {
   }
 
   std::deque<Object> objects_;  // grows without copies of what is there
-  std::size_t most_objects_;
+  std::size_t max_objects_;
   std::size_t allowance_ = 0;
 };
 

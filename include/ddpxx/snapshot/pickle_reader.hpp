@@ -68,7 +68,7 @@ inline bool view_fits(const std::vector<std::int64_t>& sizes, const std::vector<
 class Unpickler {
  public:
   Unpickler(std::string_view pickle, const FindStorage& find_storage)
-      : pickle_{pickle}, find_storage_{find_storage}, objects_{kFreely + pickle.size() / 2} {}
+      : pickle_{pickle}, find_storage_{find_storage}, objects_{kFreeObjects + pickle.size() / 2} {}
 
   PickleValue run() {
     try {
@@ -93,7 +93,7 @@ class Unpickler {
     if (stack_.empty()) refuse_pickle("ends without a value");
     if (!marks_.empty() || stack_.size() > 1 || place_ != pickle_.size())
       refuse_pickle("ends with something left over");
-    return objects_.value(stack_.front(), sizeof(PickleValue) * kFreely + 32 * pickle_.size());
+    return objects_.value(stack_.front(), sizeof(PickleValue) * kFreeObjects + 32 * pickle_.size());
   }
 
   using Id = PickleObjects::Id;
@@ -313,7 +313,7 @@ class Unpickler {
 
   /// An object takes 40 bytes or more, and one byte of a pickle is enough for it. An object of a real pickle has two
   /// bytes or more; so many may have less.
-  static constexpr std::size_t kFreely = std::size_t{1} << 20U;
+  static constexpr std::size_t kFreeObjects = std::size_t{1} << 20U;
 
   std::string_view pickle_;
   const FindStorage& find_storage_;
