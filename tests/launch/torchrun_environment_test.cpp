@@ -48,7 +48,7 @@ class TorchrunEnvironment : public testing::Test {
   static void clear() {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
                              "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
-                             "DDPXX_STORE", "DDPXX_TOKEN"})
+                             "DDPXX_STORE", "DDPXX_TOKEN", "SLURM_JOB_ID"})
       ::unsetenv(name);
   }
 };
@@ -68,6 +68,15 @@ TEST_F(TorchrunEnvironment, NeedsOnlyWhatPythonsEnvRendezvousNeeds) {
   EXPECT_EQ(launch->address, "node0");
   EXPECT_EQ(launch->port, 29500);
   EXPECT_EQ(launch->store_host, StoreHost::rank_zero);
+  EXPECT_FALSE(launch->local_world_known);
+  EXPECT_TRUE(read(with("LOCAL_WORLD_SIZE", "2"))->local_world_known);
+}
+
+TEST_F(TorchrunEnvironment, TakesSlurmsJobForTheRunWhereNothingElseNamesIt) {
+  auto variables = with("SLURM_JOB_ID", "4711");
+  EXPECT_EQ(read(variables)->run_id, "4711");
+  variables["TORCHELASTIC_RUN_ID"] = "run7";
+  EXPECT_EQ(read(variables)->run_id, "run7");
 }
 
 TEST_F(TorchrunEnvironment, NamesEveryMissingVariable) {
@@ -104,6 +113,8 @@ TEST_F(TorchrunEnvironment, TakesTheBracketsOffAnIpv6Address) {
 
 TEST_F(TorchrunEnvironment, RefusesImpossibleValuesByName) {
   EXPECT_NE(error_of(with("RANK", "two")).find("RANK=two"), std::string::npos);
+  for (const char* store : {"node0", ":1", "node0:", "node0:0", "node0:99999", "node0:1x"})
+    EXPECT_NE(error_of(with("DDPXX_STORE", store)).find("DDPXX_STORE=" + std::string{store}), std::string::npos);
   EXPECT_NE(error_of(with("RANK", "2")).find("rank 2 is outside"), std::string::npos);
   EXPECT_NE(error_of(with("WORLD_SIZE", "99999999999")).find("WORLD_SIZE=99999999999"), std::string::npos);
   for (const char* port : {"0", "-1", "65536"})

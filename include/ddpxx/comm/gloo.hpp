@@ -2,6 +2,7 @@
 // LibTorch's wheel ships no gloo headers; `gloo_declarations/` then stands in for the few names that this needs.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -69,9 +70,16 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
                 "the ranks have no family of addresses in common: some have an IPv4 address alone and some "
                 "an IPv6 one, beside those of loopback"};
   const auto address = meeting.address ? *meeting.address : address_towards(meeting.host, meeting.one_host);
-  // The time to join governs the connecting as well: a rank may die between the meeting and here.
-  if (address.empty() || chosen) return c10d::ProcessGroupGloo::Options::create_default(meeting.join_timeout);
-  auto options = c10d::ProcessGroupGloo::Options::create(meeting.join_timeout);
+  // The time to join governs the connecting as well: a rank may die between the meeting and here. Ranks that have met
+  // late still need a moment.
+  auto time = meeting.join_timeout;
+  if (meeting.deadline) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*meeting.deadline - std::chrono::steady_clock::now());
+    time = std::min(time, std::max<std::chrono::milliseconds>(left, std::chrono::seconds{10}));
+  }
+  if (address.empty() || chosen) return c10d::ProcessGroupGloo::Options::create_default(time);
+  auto options = c10d::ProcessGroupGloo::Options::create(time);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return options;
 }

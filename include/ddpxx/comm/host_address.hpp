@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
@@ -102,10 +103,12 @@ inline std::string store_url(const std::string& host, std::uint16_t port) {
 
 inline bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-/// The addresses that `host` resolves to. A name server that fails for a moment is asked again.
-/// Errors  `peer` when the name does not resolve, after seconds, or at `deadline`.
+/// The addresses that `host` resolves to. It is looked up again for half a minute, or until `deadline`: a name server
+/// may fail for a moment, and the name of a Kubernetes service comes with the service. `still_trying` gets the reason
+/// then. Errors  `peer` when the name does not resolve.
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
-                                   std::chrono::steady_clock::time_point deadline);
+                                   std::chrono::steady_clock::time_point deadline,
+                                   const std::function<void(const std::string& reason)>& still_trying = {});
 
 /// This host's address on the way to `peer`: what peers there must be told to connect to; empty if no way leads there.
 /// No packet is sent: connecting a datagram socket only looks up the route.
@@ -120,7 +123,7 @@ inline std::string local_address_towards(const SocketAddress& peer) {
 std::vector<SocketAddress> outward_addresses();
 
 /// Sockets that listen at `port` for processes that are told to connect to `host`: at those of its addresses that are
-/// this host's, and where `other_hosts` are to come although they all are loopback ones (Debian's "127.0.1.1 name"),
+/// this host's, and where `other_hosts` are to come although these all are loopback ones (Debian's "127.0.1.1 name"),
 /// also at the outward addresses. Where none is this host's (a forwarded port), at all interfaces.
 /// Errors  `peer` when the name does not resolve, or the port is taken ("port in use").
 std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
@@ -171,16 +174,18 @@ inline Descriptor listen_at(const SocketAddress& address) {
 }  // namespace detail
 
 inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
-                                          std::chrono::steady_clock::time_point deadline) {
+                                          std::chrono::steady_clock::time_point deadline,
+                                          const std::function<void(const std::string& reason)>& still_trying) {
   using Clock = std::chrono::steady_clock;
-  const auto until = std::min(deadline, Clock::now() + std::chrono::seconds{5});
+  const auto until = std::min(deadline, Clock::now() + std::chrono::seconds{30});
   std::string reason = "the name server does not answer";
   do {
     const auto resolved = within(until, [host, port] { return detail::look_up(host, port); });
     if (!resolved) break;
     if (!resolved->addresses.empty()) return resolved->addresses;
     reason = resolved->error == 0 ? "it has no IPv4 or IPv6 address" : ::gai_strerror(resolved->error);
-    if (resolved->error != EAI_AGAIN) break;
+    if (resolved->error != EAI_AGAIN && resolved->error != EAI_NONAME) break;
+    if (still_trying) still_trying("its name does not resolve: " + reason);
     std::this_thread::sleep_until(std::min(until, Clock::now() + std::chrono::milliseconds{500}));
   } while (Clock::now() < until);
   throw Error{Errc::peer, "the host name \"" + harmless(host) + "\" does not resolve: " + reason +
@@ -206,12 +211,7 @@ inline std::vector<SocketAddress> outward_addresses() {
 
 inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
                                           std::chrono::steady_clock::time_point deadline) {
-  auto addresses = resolve(host, port, deadline);
-  const bool all_loopback = std::all_of(addresses.begin(), addresses.end(),
-                                        [](const SocketAddress& address) { return is_loopback(address.text()); });
-  if (other_hosts && all_loopback)
-    for (const auto& address : outward_addresses()) addresses.push_back(address.with_port(port));
-
+  const auto addresses = resolve(host, port, deadline);
   std::vector<Descriptor> listeners;
   const auto listen = [&](const SocketAddress& address) {
     if (auto listener = detail::listen_at(address))
@@ -223,11 +223,17 @@ inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t
       throw Error{Errc::peer, "cannot listen at " + store_url(address.text(), port) + ": " + std::strerror(errno)};
   };
   std::vector<std::string> tried;  // getaddrinfo may give an address twice
-  for (const auto& address : addresses) {
+  const auto listen_once = [&](const SocketAddress& address) {
     const auto text = address.text();
     if (std::find(tried.begin(), tried.end(), text) == tried.end()) listen(address);
     tried.push_back(text);
-  }
+  };
+  for (const auto& address : addresses) listen_once(address);
+  const bool all_loopback = std::all_of(listeners.begin(), listeners.end(), [](const Descriptor& listener) {
+    return is_loopback(SocketAddress::of_socket(listener.get()).text());
+  });
+  if (other_hosts && all_loopback && !listeners.empty())
+    for (const auto& address : outward_addresses()) listen_once(address.with_port(port));
   if (listeners.empty()) {
     listen(*SocketAddress::parse("::", port));
     listen(*SocketAddress::parse("0.0.0.0", port));

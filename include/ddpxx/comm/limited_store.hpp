@@ -38,7 +38,7 @@ class LimitedStore final : public c10d::Store {
   using Store::compareSet;
   using Store::set;
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    tell([=](Store& store) { store.set(key, value); }, timeout_);
+    ask_without_answer([=](Store& store) { store.set(key, value); }, timeout_);
   }
   std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                        const std::vector<std::uint8_t>& desired) override {
@@ -61,18 +61,18 @@ class LimitedStore final : public c10d::Store {
   }
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
-    tell([=](Store& store) { store.wait(keys, timeout); }, timeout);
+    ask_without_answer([=](Store& store) { store.wait(keys, timeout); }, timeout);
   }
 
   bool hasExtendedApi() const override { return store_->hasExtendedApi(); }
   void append(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    tell([=](Store& store) { store.append(key, value); }, timeout_);
+    ask_without_answer([=](Store& store) { store.append(key, value); }, timeout_);
   }
   std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override {
     return ask([=](Store& store) { return store.multiGet(keys); }, timeout_);
   }
   void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<std::uint8_t>>& values) override {
-    tell([=](Store& store) { store.multiSet(keys, values); }, timeout_);
+    ask_without_answer([=](Store& store) { store.multiSet(keys, values); }, timeout_);
   }
 
  private:
@@ -94,7 +94,7 @@ class LimitedStore final : public c10d::Store {
                                 "listens at its port"};
   }
   template <class Work>
-  void tell(Work work, std::chrono::milliseconds timeout) {
+  void ask_without_answer(Work work, std::chrono::milliseconds timeout) {
     ask(
         [work = std::move(work)](Store& store) {
           work(store);

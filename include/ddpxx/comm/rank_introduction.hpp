@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <fstream>
 #include <netinet/in.h>
 #include <optional>
 #include <span>
@@ -22,7 +23,7 @@ namespace ddpxx {
 /// What each rank publishes. An address is empty where there is none of its family that the other ranks can reach.
 struct RankIntroduction {
   int world_size = 1;
-  std::string host = {};
+  std::string host = {};  ///< Equal for ranks that reach each other by a loopback address, and for no others.
   std::string ipv4 = {}, ipv6 = {};
   int route =
       AF_UNSPEC;  ///< The family in which this rank reaches the master from another address than a loopback one.
@@ -48,11 +49,31 @@ int common_family(std::span<const RankIntroduction> ranks);
 /// The address by which the others are to reach rank `rank`, which is this one; empty if no family is common.
 std::string address_for_peers(std::span<const RankIntroduction> ranks, std::size_t rank);
 
+namespace detail {
+
+/// This host, and in it the network namespace: a container may have its own.
+inline std::string network_host() {
+  char name[256] = {}, space[64] = {};
+  const bool named = ::gethostname(name, sizeof name - 1) == 0;
+  const bool known = ::readlink("/proc/self/ns/net", space, sizeof space - 1) > 0;
+  std::string boot;
+  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+  return (named ? std::string{name} : std::string{}) + '/' + boot + '/' + (known ? space : "");
+}
+
+}  // namespace detail
+
+/// Whether all ranks run on one host.
+inline bool on_one_host(std::span<const RankIntroduction> ranks) {
+  for (const auto& rank : ranks)
+    if (rank.host != ranks.front().host) return false;
+  return true;
+}
+
 inline RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const SocketAddress& local,
                                                   std::span<const SocketAddress> master) {
-  char name[256] = {};
   RankIntroduction facts{.world_size = world_size, .mark = make_secret()};
-  facts.host = ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+  facts.host = detail::network_host();
   const auto usable = [&](const std::string& address) { return one_host || !is_loopback(address); };
   const auto offer = [&](int family, const std::string& address) {
     auto& mine = family == AF_INET6 ? facts.ipv6 : facts.ipv4;

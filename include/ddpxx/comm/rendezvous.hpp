@@ -58,6 +58,8 @@ struct ConnectOptions {
 
   std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Until every rank has come.
   std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
+  /// Whether `Place::local_world_size` was told. If not, the ranks find out as they meet whether they are on one host.
+  bool local_world_known = true;
   StoreHost store_host = StoreHost::rank_zero;
   StoreCredentials credentials = {};  ///< Equal on all ranks of a run, and on no other process.
   /// Some ranks are Python programs that call torch.distributed.init_process_group("gloo"): this rank meets them in
@@ -82,6 +84,8 @@ struct Meeting {
   /// By which the others reach this rank, of one family on all ranks; empty if there is no such family. None where the
   /// ranks have not told each other their addresses.
   std::optional<std::string> address = {};
+  /// When the first group is to be connected; a part of it has `join_timeout` of its own.
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
   /// The meeting of some of the ranks, who know each other already.
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const {
@@ -89,6 +93,7 @@ struct Meeting {
     meeting.store = std::move(part_store);
     meeting.rank = part_rank;
     meeting.world_size = part_size;
+    meeting.deadline.reset();
     return meeting;
   }
 };
@@ -164,7 +169,7 @@ class Rendezvous {
         place_{place},
         options_{options},
         where_{store_url(host_, port)},
-        one_host_{place.local_world_size.value == place.world_size.value} {}
+        one_host_{options.local_world_known && place.local_world_size.value == place.world_size.value} {}
 
   Meeting in_job_store();
   Meeting in_tcp_store();
@@ -203,14 +208,6 @@ inline std::vector<Descriptor> Rendezvous::listeners() const {
 inline Meeting Rendezvous::in_job_store() {
   std::shared_ptr<JobStoreServer> server;
   std::vector<SocketAddress> addresses;
-  const bool serves_here = options_.store_host == StoreHost::rank_zero && rank() == 0;
-  if (serves_here) {
-    auto sockets = listeners();
-    for (const auto& socket : sockets) addresses.push_back(SocketAddress::of_socket(socket.get()));
-    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials);
-  } else {
-    addresses = resolve(host_, port_, deadline_);
-  }
   // One rank of each host tells that nobody answers.
   WaitingLine line;
   const bool tells = place_.local_rank.value == 0 || rank() == 1;
@@ -218,6 +215,14 @@ inline Meeting Rendezvous::in_job_store() {
     if (tells && line.take())
       say("waiting for an answer at " + where_ + ": " + reason + " (" + line.time_of(options_.join_timeout) + ')');
   };
+  const bool serves_here = options_.store_host == StoreHost::rank_zero && rank() == 0;
+  if (serves_here) {
+    auto sockets = listeners();
+    for (const auto& socket : sockets) addresses.push_back(SocketAddress::of_socket(socket.get()));
+    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials);
+  } else {
+    addresses = resolve(host_, port_, deadline_, still_trying);
+  }
   auto connection = JobStoreConnection::open(
       addresses, where_, {.credentials = options_.credentials, .still_trying = still_trying}, deadline_);
   const auto facts = introduction_of_this_rank(world_size(), one_host_, connection.local_address(), addresses);
@@ -306,7 +311,8 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store) const 
           .world_size = world_size(),
           .join_timeout = options_.join_timeout,
           .collective_timeout = options_.collective_timeout,
-          .one_host = one_host_};
+          .one_host = one_host_,
+          .deadline = deadline_};
 }
 
 inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const {
@@ -320,6 +326,11 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
                                   ": give all ranks the same WORLD_SIZE"};
   auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(roll.prefix, std::move(store)));
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
+  if (!options_.local_world_known && on_one_host(ranks)) {
+    result.one_host = true;
+    const auto ipv4 = local_address_towards(*SocketAddress::parse("127.0.0.1"));
+    result.address = ipv4.empty() ? "::1" : ipv4;
+  }
   return result;
 }
 

@@ -20,6 +20,7 @@ namespace ddpxx {
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {
   if (!launch) return connect("", Place{}, options);
   options.store_host = launch->store_host;
+  options.local_world_known = launch->local_world_known;
   options.credentials = {launch->token, launch->run_id};
   auto address = store_url(launch->address, launch->port);
   if (launch->store_host == StoreHost::ddpxx_run) {

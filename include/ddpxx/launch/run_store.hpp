@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <poll.h>
 #include <sstream>
 #include <string>
 #include <sys/signalfd.h>
@@ -119,6 +120,11 @@ inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<vo
   const auto url = store_url(host, port);
   address_ = url.substr(url.find("//") + 2);
 
+  WaitingLine line;
+  const auto still_trying = [&](const std::string& reason) {
+    if (line.take())
+      say("waiting for the agent of node 0 at " + url + ": " + reason + " (" + line.time_of(plan.join_timeout) + ')');
+  };
   std::vector<SocketAddress> addresses;
   detail::NodeFacts mine{.num_nodes = plan.num_nodes, .ranks_per_node = plan.ranks_per_node};
   if (plan.node_rank == 0) {
@@ -131,19 +137,15 @@ inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<vo
     // The store has --master-port; a Python program's rank 0 serves a store of its own.
     mine.master_port = free_port(port < 65535 ? static_cast<std::uint16_t>(port + 1) : std::uint16_t{0});
   } else {
-    addresses = resolve(host, port, deadline);
+    addresses = resolve(host, port, deadline, [&](const std::string& reason) {
+      still_trying(reason);
+      pollfd signal{interrupt.get(), POLLIN, 0};
+      if (::poll(&signal, 1, 0) > 0) throw Error{Errc::stopped, "interrupted while waiting for a name to resolve"};
+    });
   }
-  WaitingLine line;
-  connection_ = JobStoreConnection::open(addresses, url,
-                                         {.credentials = credentials_,
-                                          .interrupt = interrupt.get(),
-                                          .still_trying =
-                                              [&](const std::string& reason) {
-                                                if (line.take())
-                                                  say("waiting for the agent of node 0 at " + url + ": " + reason +
-                                                      " (" + line.time_of(plan.join_timeout) + ')');
-                                              }},
-                                         deadline);
+  connection_ = JobStoreConnection::open(
+      addresses, url, {.credentials = credentials_, .interrupt = interrupt.get(), .still_trying = still_trying},
+      deadline);
   try {
     compare(plan, call_roll(*connection_, {.kind = "node",
                                            .number = plan.node_rank,

@@ -17,7 +17,8 @@ namespace ddpxx {
 /// What a launcher tells one rank: its place, and where the ranks meet.
 struct Launch {
   Place place = {};
-  std::string address = {};  ///< Host name or IP address, an IPv6 one without brackets.
+  bool local_world_known = true;  ///< Whether LOCAL_WORLD_SIZE was set.
+  std::string address = {};       ///< Host name or IP address, an IPv6 one without brackets.
   std::uint16_t port = 0;
   StoreHost store_host = StoreHost::rank_zero;
   std::string store = {};  ///< `host:port` of the store that ddpxx-run serves, if it does.
@@ -45,6 +46,15 @@ inline std::string without_brackets(std::string address) {
     throw Error{Errc::peer,
                 "environment variable MASTER_ADDR=" + harmless(address) + " has a bracket without its other half"};
   return address.substr(1, address.size() - 2);
+}
+
+/// Whether `text` has a host, a colon and a port.
+inline bool is_host_and_port(const std::string& text) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  const auto port = text.substr(colon + 1);
+  return !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos &&
+         std::stoi(port) >= 1 && std::stoi(port) <= std::numeric_limits<std::uint16_t>::max();
 }
 
 }  // namespace detail
@@ -78,12 +88,16 @@ inline std::optional<Launch> torchrun_environment() {
                   .local_world_size = LocalWorldSize{detail::launch_number("LOCAL_WORLD_SIZE", world_size)},
                   .restart = detail::launch_number("TORCHELASTIC_RESTART_COUNT", 0)};
   check(launch.place);
+  launch.local_world_known = environment("LOCAL_WORLD_SIZE").has_value();
   launch.address = detail::without_brackets(*environment("MASTER_ADDR"));
   const int port = detail::launch_number("MASTER_PORT", 0);
   if (port < 1 || port > std::numeric_limits<std::uint16_t>::max())
     throw Error{Errc::peer, "environment variable MASTER_PORT=" + std::to_string(port) + " is not in 1 to 65535"};
   launch.port = static_cast<std::uint16_t>(port);
   launch.store = environment("DDPXX_STORE").value_or("");
+  if (!launch.store.empty() && !detail::is_host_and_port(launch.store))
+    throw Error{Errc::peer, "environment variable DDPXX_STORE=" + harmless(launch.store) +
+                                " is not HOST:PORT; ddpxx-run sets it, and nobody else should"};
   launch.token = environment("DDPXX_TOKEN").value_or("");
   // Where both are set, ddpxx-run has started torchrun, and torchrun has started this rank.
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True")
