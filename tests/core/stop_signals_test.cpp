@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -52,10 +53,43 @@ TEST(StopSignals, EndTheProcessAtTheSecondInterrupt) {
               ::raise(SIGINT);
               ::raise(SIGTERM);
               if (signals.heard() != SIGTERM) return 99;
+              std::this_thread::sleep_for(kSameRequest);
               ::raise(SIGINT);
               return 0;
             }),
             -SIGINT);
+}
+
+// A scheduler and the launcher send one each.
+TEST(StopSignals, TakeInterruptsOfOneRequestForOne) {
+  EXPECT_EQ(in_a_process([] {
+              const StopSignals signals;
+              ::raise(SIGINT);
+              ::raise(SIGINT);
+              return signals.heard().value_or(0);
+            }),
+            SIGINT);
+}
+
+TEST(StopSignals, IgnoreAPipeWithoutReaderMeanwhile) {
+  EXPECT_EQ(in_a_process([] {
+              ::signal(SIGPIPE, SIG_DFL);
+              {
+                const StopSignals signals;
+                ::raise(SIGPIPE);
+              }
+              ::raise(SIGPIPE);
+              return 0;
+            }),
+            -SIGPIPE);
+  EXPECT_EQ(in_a_process([] {
+              ::signal(SIGPIPE, SIG_IGN);
+              { const StopSignals signals; }
+              ::raise(SIGPIPE);
+              return 7;
+            }),
+            7)
+      << "it stays as the program has it";
 }
 
 TEST(StopSignals, EndTheProcessAtOnceWhereTheSenderSaysSo) {

@@ -1,16 +1,19 @@
 // The sample program when signals ask it to stop: alone, under the launcher, behind a shell.
 #include <algorithm>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "../count_of.hpp"
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
@@ -71,11 +74,6 @@ class Stop : public testing::Test {
     return std::filesystem::exists(folder_ / run / ("step-" + std::string(8 - digits.size(), '0') + digits) /
                                    "manifest.json");
   }
-  static std::size_t count_of(const std::string& text, const std::string& part) {
-    std::size_t count = 0;
-    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-    return count;
-  }
 
   TemporaryFolder folder_;
   std::string text_ = folder_.file("text.txt", [] {
@@ -97,6 +95,24 @@ TEST_F(Stop, SavesAndEndsWith75OnEachSignal) {
     EXPECT_THAT(ended.out, HasSubstr("stopped at step ")) << "the run's own last line";
     EXPECT_TRUE(has_snapshot(run_name, stopped_after(ended.err))) << ended.err;
   }
+}
+
+// Ctrl-C ends `mingpt | tee log` as a whole, and tee at once.
+TEST_F(Stop, SavesWhenTheReaderOfItsOutputHasEnded) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  Words words{"/bin/sh", "-c", "exec \"$@\" >&0 2>&1", "sh"};
+  for (const auto& word : mingpt("run", {save("run")})) words.push_back(word);
+  const int input = ::dup(STDIN_FILENO);
+  ::dup2(ends[1], STDIN_FILENO);  // the program inherits it
+  auto run = start(words);
+  ::dup2(input, STDIN_FILENO);
+  ::close(input);
+  ::close(ends[1]);
+  StartedProgram::wait_for_lines(metrics("run"), 5);
+  ::close(ends[0]);
+  run.signal(SIGINT);
+  EXPECT_EQ(run.wait().code, 75);
 }
 
 TEST_F(Stop, LeavesARunThatSavesNothingToTheSignal) {
@@ -151,7 +167,7 @@ TEST_F(Stop, ByAnEarlyWarningToTheLauncherOrToOneRankSavesOnAllRanks) {
 
 // A shell dies of the signal at once, and the rank behind it still has to save.
 TEST_F(Stop, WaitsForRanksBehindAShell) {
-  for (const int number : {SIGTERM, SIGUSR2}) {
+  for (const int number : {SIGTERM, SIGUSR2, SIGINT}) {  // after SIGINT the shell goes on, and ends with 0
     const auto run_name = "run" + std::to_string(number);
     Words words{"/bin/bash", "-c", "\"$@\"; echo end", "bash"};
     for (const auto& word : mingpt(run_name, {save(run_name)})) words.push_back(word);

@@ -19,8 +19,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/free_port.hpp>
 
+#include "../count_of.hpp"
 #include "../temporary_folder.hpp"
 #include "../terminal.hpp"
 #include "started_program.hpp"
@@ -37,12 +39,6 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   std::sort(lines.begin(), lines.end());
   return lines;
-}
-
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 /// A rank's process number is gone, and it is no zombie either: the launcher has waited for it.
@@ -258,8 +254,8 @@ TEST(DdpxxRun, EndsAllAtOnceWithoutRestartAndInOneLineForAWrongConfigurationOrWr
                                     std::to_string(code) + "; }; " + third.is_outlived() + "exec sleep 600"});
     EXPECT_EQ(run.code, code);
     EXPECT_EQ(run.err, "[rank3]: it is wrong\nddpxx-run: rank 3: exit code " + std::to_string(code) +
-                           ", by which programs of ddpxx refuse their " + (code == 2 ? "configuration" : "data") +
-                           "; not started again\n");
+                           " (in ddpxx programs: " + (code == 2 ? "a wrong configuration" : "wrong data") +
+                           "); not started again\n");
     EXPECT_EQ(run.out, "") << "nothing is left to wait for";
   }
 }
@@ -294,9 +290,8 @@ TEST(DdpxxRun, LeavesAnotherNodeAloneWithItsOwnError) {
   auto first = node(0, port, two, script), second = node(1, port, two, script);
   const auto second_ended = second.wait(), first_ended = first.wait();
   EXPECT_EQ(second_ended.code, 3);
-  EXPECT_EQ(
-      second_ended.err,
-      "[rank3]: no such file here\nddpxx-run: rank 3: exit code 3, by which programs of ddpxx refuse their data\n");
+  EXPECT_EQ(second_ended.err,
+            "[rank3]: no such file here\nddpxx-run: rank 3: exit code 3 (in ddpxx programs: wrong data)\n");
   EXPECT_EQ(first_ended.code, 5);
   EXPECT_THAT(first_ended.err, HasSubstr("lost a peer"));
 }
@@ -416,8 +411,8 @@ TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAShell) {
   for (const int number : {SIGTERM, SIGUSR1}) {
     const TemporaryFolder folder;
     const auto ready = folder / "ready";
-    auto run = start_ddpxx_run(
-        {"--nproc-per-node=2", "/bin/bash", "-c", behind_a_shell(ready.string(), "sleep 0.5; echo saved; exit 75")});
+    auto run = start_ddpxx_run({"--nproc-per-node=2", number == SIGUSR1 ? "--grace=0.1" : "--grace=60", "/bin/bash",
+                                "-c", behind_a_shell(ready.string(), "sleep 0.5; echo saved; exit 75")});
     StartedProgram::wait_for_lines(ready, 2);
     run.signal(number);
     const auto ended = run.wait();
@@ -434,8 +429,60 @@ TEST(DdpxxRun, GivesNoMoreThanItsTimeToWhatRunsBehindAShell) {
       start_ddpxx_run({"--nproc-per-node=2", "--grace=0.2", "/bin/bash", "-c", behind_a_shell(ready.string(), ":")});
   StartedProgram::wait_for_lines(ready, 2);
   run.signal(SIGTERM);
-  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, Not(HasSubstr("FAILED")));
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
+}
+
+// Python's subprocess, sudo and others close what their programs do not know.
+TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAProgramThatClosesDescriptors) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"/bin/bash", "-c",
+                              "eval \"exec ${DDPXX_MILESTONES%%:*}>&-\"; " +
+                                  behind_a_shell(ready.string(), "sleep 0.5; echo saved; exit 75")});
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().out, "saved\n");
+}
+
+// No signal of ours reaches it, so that there is nothing to wait for.
+TEST(DdpxxRun, WaitsForNoProcessThatHasLeftTheGroupOfItsRank) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"--grace=0.1", "/bin/bash", "-c",
+                              "setsid sh -c 'echo $$ >> " + ready.string() + "; exec sleep 600' & sleep 600"});
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  EXPECT_EQ(::kill(std::stoi(StartedProgram::text_of(ready)), SIGKILL), 0);
+}
+
+TEST(DdpxxRun, BlamesTheRankWhoseShellSomebodyElseHasEnded) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready", shell = folder / "shell";
+  auto run = start_ddpxx_run({"--nproc-per-node=2", "--grace=0.2", "/bin/bash", "-c",
+                              "if [ $RANK = 1 ]; then echo $$ > " + shell.string() + "; " +
+                                  behind_a_shell(ready.string(), ":") + "; fi; trap 'exit 5' TERM; echo >> " +
+                                  ready.string() + "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 2);
+  ::kill(std::stoi(StartedProgram::text_of(shell)), SIGTERM);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank      : 1 (local_rank: 1)"), HasSubstr("Signal 15 (SIGTERM) received")));
+}
+
+TEST(DdpxxRun, TakesASigintThatBelongsToAnEarlierSignalForNoSecondRequest) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run(
+      {"sh", "-c",
+       "trap : INT; trap 'sleep 0.3; exit 75' HUP; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGHUP);
+  run.signal(SIGINT);  // the kernel hands them over in this order
+  EXPECT_EQ(run.wait().code, 75);
 }
 
 TEST(DdpxxRun, KillsAtOnceAtTheSecondSigint) {
@@ -447,6 +494,7 @@ TEST(DdpxxRun, KillsAtOnceAtTheSecondSigint) {
   StartedProgram::wait_for_lines(ready, 2);
   run.signal(SIGINT);
   StartedProgram::wait_for_lines(heard, 2);
+  std::this_thread::sleep_for(ddpxx::kSameRequest);
   run.signal(SIGINT);
   EXPECT_EQ(run.wait().code, 128 + SIGINT);
 }
@@ -493,12 +541,22 @@ TEST(DdpxxRun, HasAGuardianThatHoldsNoOutputAndEndsWithIt) {
         {"sh", "-c", "echo $PPID >> " + ready.string() + "; until [ -e " + go_on.string() + " ]; do sleep 0.02; done"});
     StartedProgram::wait_for_lines(ready, 1);
     const auto agent = StartedProgram::text_of(ready);
+    const auto agent_number = agent.substr(0, agent.size() - 1);
+    const auto find_guardian = [&]() -> std::string {
+      for (const auto& [pid, name] : children_of(agent_number))
+        if (name == "ddpxx-guardian") return pid;
+      return "";
+    };
+    const auto open_files = [](const std::string& pid) {
+      const std::filesystem::directory_iterator open{"/proc/" + pid + "/fd"};
+      return std::distance(begin(open), end(open));
+    };
+    // It names itself and closes its files after its start, while ranks are started. The test's time limit ends a wait
+    // in vain.
     std::string guardian;
-    for (const auto& [pid, name] : children_of(agent.substr(0, agent.size() - 1)))
-      if (name == "ddpxx-guardian") guardian = pid;
-    ASSERT_NE(guardian, "");
-    const std::filesystem::directory_iterator open{"/proc/" + guardian + "/fd"};
-    EXPECT_EQ(std::distance(begin(open), end(open)), 1) << "the pipe";
+    while ((guardian = find_guardian()).empty() || open_files(guardian) != 1)  // the pipe
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    if (!is_killed) ::kill(std::stoi(guardian), SIGSTOP);  // it must not keep the launcher from its end
     if (is_killed)
       run.signal(SIGKILL);
     else
@@ -537,29 +595,42 @@ TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {
                                      "received by PID [0-9]+ \\(.*memory.*\\); the last one is that of attempt 1\n"));
 }
 
-TEST(DdpxxRun, DoesNotRestartAfterASnapshotThatFailedOrALossThatIsNoNumber) {
+/// A rank that tells its launcher these milestones, and then ends.
+std::vector<std::string> ends_after(const std::string& milestones, int code) {
+  return {"--max-restarts=4", "/bin/bash", "-c",
+          "echo start; printf " + milestones + " >&${DDPXX_MILESTONES%%:*}; exit " + std::to_string(code)};
+}
+std::vector<std::string> fails_after(const std::string& milestones) { return ends_after(milestones, 1); }
+
+TEST(DdpxxRun, DoesNotRestartAProgramOfDdpxxAfterASnapshotThatFailedOrALossThatIsNaN) {
   for (const int code : {4, 6}) {
-    const auto run = ddpxx_run({"--max-restarts=3", "sh", "-c", "echo once; exit " + std::to_string(code)});
+    const auto run = ddpxx_run(ends_after("b", code));
     EXPECT_EQ(run.code, code);
-    EXPECT_EQ(count_of(run.out, "once"), 1U);
-    EXPECT_THAT(run.err, AllOf(HasSubstr("FAILED"),
-                               HasSubstr("ddpxx-run: rank 0: exit code " + std::to_string(code) +
-                                         ", by which programs of ddpxx report "),
-                               HasSubstr("; not started again\n")));
+    EXPECT_EQ(count_of(run.out, "start"), 1U);
+    EXPECT_THAT(run.err,
+                AllOf(HasSubstr("FAILED"),
+                      HasSubstr("ddpxx-run: rank 0: exit code " + std::to_string(code) + " (in ddpxx programs: "),
+                      HasSubstr("); not started again\n")));
+    EXPECT_EQ(
+        count_of(ddpxx_run({"--max-restarts=1", "sh", "-c", "echo start; exit " + std::to_string(code)}).out, "start"),
+        2U)
+        << "another program may mean anything by it";
   }
 }
 
-/// A rank that tells its launcher these milestones, and then fails.
-std::vector<std::string> fails_after(const std::string& milestones) {
-  return {"--max-restarts=4", "/bin/bash", "-c",
-          "echo start; printf " + milestones + " >&${DDPXX_MILESTONES%%:*}; exit 1"};
+TEST(DdpxxRun, EndsWith75WhereAShellHidesThatItsProgramHasSaved) {
+  EXPECT_EQ(ddpxx_run(ends_after("btsp", 0)).code, 75);
+  EXPECT_EQ(ddpxx_run(ends_after("btspt", 0)).code, 0) << "it has gone on, and ended well";
+  EXPECT_EQ(ddpxx_run(ends_after("btspb", 0)).code, 0);
 }
 
 TEST(DdpxxRun, EndsRestartsAfterThreeStartsWithoutAStep) {
   const auto run = ddpxx_run(fails_after("t"));
   EXPECT_EQ(run.code, 1);
   EXPECT_EQ(count_of(run.out, "start"), 3U);
-  EXPECT_THAT(run.err, HasSubstr("3 starts in a row have ended before a step was done; not started again"));
+  EXPECT_THAT(run.err,
+              HasSubstr("3 starts in a row have ended before the result of a step was read; not started again"));
+  EXPECT_EQ(count_of(ddpxx_run(fails_after("b")).out, "start"), 3U) << "before there was a trainer";
   EXPECT_EQ(count_of(ddpxx_run(fails_after("ts")).out, "start"), 5U) << "each has made progress";
 }
 
@@ -568,11 +639,24 @@ TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
   const auto said = folder / "said";
   StartedProgram run{{"/bin/sh", "-c",
                       "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
-                          "$TORCHELASTIC_RESTART_COUNT = 4 ] && exec sleep 600; exit 1' 2>" + said.string()}};
-  StartedProgram::wait_for_lines(said, 4);  // it waits a second, after which a rank waits for the signal
+                          "$TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1' 2>" + said.string()}};
+  StartedProgram::wait_for_lines(said, 5);  // it waits for two seconds, after which a rank waits for the signal
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
-  EXPECT_THAT(StartedProgram::text_of(said), HasSubstr("ddpxx-run: ended by SIGTERM"));
+  EXPECT_THAT(StartedProgram::text_of(said), HasSubstr("ddpxx-run: ended by SIGTERM before the restart\n"));
+}
+
+// It may be slow in a step, and the peer may have lost somebody else.
+TEST(DdpxxRun, NamesARankThatStillRunsAsAPossibleCauseOnly) {
+  const TemporaryFolder folder;
+  const auto ready = (folder / "ready").string();
+  const auto run = ddpxx_run({"--nproc-per-node=2", "/bin/bash", "-c",
+                              "printf bts >&${DDPXX_MILESTONES%%:*}; [ $RANK = 1 ] && { echo >" + ready +
+                                  "; exec sleep 600; }; until [ -e " + ready + " ]; do sleep 0.01; done; exit 5"});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("rank      : 0 (local_rank: 0)"),
+                             HasSubstr("ddpxx-run: rank 1 was still running when all other ranks had lost a peer; it "
+                                       "may be slow, or the cause\n")));
 }
 
 TEST(DdpxxRun, NamesTheRankThatIsStoppedAndNotTheOneThatLostIt) {

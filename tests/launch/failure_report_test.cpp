@@ -52,24 +52,24 @@ TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
   EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210), wrong}, 1)) << "another failed otherwise";
   EXPECT_FALSE(only_repeats(std::vector{ended(0, -SIGSEGV, 210), wrong}, 1));
   EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210)}, 0));
-  EXPECT_EQ(repeat_line(wrong, false), "rank 1: exit code 2, by which programs of ddpxx refuse their configuration");
+  EXPECT_EQ(repeat_line(wrong, false), "rank 1: exit code 2 (in ddpxx programs: a wrong configuration)");
   EXPECT_FALSE(only_repeats(std::vector{ended(0, 6, 0)}, 0)) << "its text may be far above";
-  EXPECT_EQ(repeat_line(ended(2, 4, 0), true),
-            "rank 2: exit code 4, by which programs of ddpxx report a snapshot that cannot be written or read; not "
-            "started again");
+  EXPECT_EQ(
+      repeat_line(ended(2, 4, 0), true),
+      "rank 2: exit code 4 (in ddpxx programs: a snapshot or another file cannot be written or read); not started "
+      "again");
   EXPECT_EQ(repeat_line(ended(2, 6, 0), true),
-            "rank 2: exit code 6, by which programs of ddpxx report a loss that is no number; not started again");
+            "rank 2: exit code 6 (in ddpxx programs: the loss is NaN or infinite); not started again");
   EXPECT_EQ(repeat_line(ended(0, 3, 0), true),
-            "rank 0: exit code 3, by which programs of ddpxx refuse their data; not started again");
+            "rank 0: exit code 3 (in ddpxx programs: wrong data); not started again");
 }
 
-TEST(FailureReport, SaysThatARankSaidNothingAndWhatMayHaveKilledAnother) {
+TEST(FailureReport, SaysThatARankWasStoppedAndWhatMayHaveKilledAnother) {
   std::vector<Exit> exits = {ended(0, 5, 250), ended(1, -SIGTERM, 2'200, SIGTERM)};
-  exits[1].said_nothing = true;
-  const std::string said = "message   : said nothing when the other ranks lost a peer, until it was ended";
-  EXPECT_NE(failure_report(exits, 1, "train", "node0").find(said + '\n'), std::string::npos);
-  exits[1].was_stopped = true;
-  EXPECT_NE(failure_report(exits, 1, "train", "node0").find(said + "; it was stopped (state T), as by SIGSTOP\n"),
+  exits[1].said_nothing = exits[1].was_stopped = true;
+  EXPECT_NE(failure_report(exits, 1, "train", "node0")
+                .find("message   : was still running when all other ranks had lost a peer; ended by ddpxx-run; it was "
+                      "stopped (state T), as by SIGSTOP\n"),
             std::string::npos);
   auto killed = ended(0, -SIGKILL, 10);
   killed.hint = "memory ran out";

@@ -13,8 +13,9 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 
 Exit failed(int code, milliseconds after = milliseconds{10}) { return {.code = code, .elapsed = after}; }
-Exit without_step() { return {.code = 1, .trains = true}; }
-Exit with_step() { return {.code = 1, .trains = true, .stepped = true}; }
+Exit without_trainer(milliseconds after = milliseconds{10}) { return {.code = 1, .elapsed = after, .is_ours = true}; }
+Exit without_step() { return {.code = 1, .is_ours = true, .trains = true}; }
+Exit with_step() { return {.code = 1, .is_ours = true, .trains = true, .stepped = true}; }
 
 std::string refusal_after(const std::vector<Exit>& starts) {
   RestartRule rule;
@@ -28,14 +29,18 @@ milliseconds pause_after(const std::vector<Exit>& starts) {
 }
 
 TEST(RestartRule, RefusesWhatWouldComeAgain) {
-  for (const int code : {2, 3, 4, 6}) EXPECT_NE(refusal_after({failed(code)}), "") << code;
-  for (const int code : {1, 5, 7, -9}) EXPECT_EQ(refusal_after({failed(code)}), "") << code;
+  for (const int code : {2, 3}) EXPECT_NE(refusal_after({failed(code)}), "") << code;
+  for (const int code : {4, 6}) EXPECT_NE(refusal_after({{.code = code, .is_ours = true}}), "") << code;
+  for (const int code : {1, 4, 5, 6, 7, -9}) EXPECT_EQ(refusal_after({failed(code)}), "") << code;
 }
 
 TEST(RestartRule, RefusesAfterThreeStartsInARowWithoutAStep) {
   EXPECT_EQ(refusal_after({without_step(), without_step()}), "");
   EXPECT_EQ(refusal_after({without_step(), without_step(), without_step()}),
-            "3 starts in a row have ended before a step was done; not started again");
+            "3 starts in a row have ended before the result of a step was read; not started again");
+  EXPECT_NE(refusal_after({without_trainer(), without_step(), without_trainer()}), "");
+  EXPECT_EQ(refusal_after({without_trainer(), without_trainer(), without_trainer(minutes{1})}), "")
+      << "a program that trains nothing has worked for a while";
   EXPECT_EQ(refusal_after({without_step(), without_step(), with_step(), without_step()}), "");
   EXPECT_EQ(refusal_after({failed(1), failed(1), failed(1), failed(1)}), "") << "of other programs nothing is known";
 }

@@ -75,7 +75,12 @@ TEST(RootCause, IsTheOneRankThatSaidNothingWhenAllOthersLostAPeer) {
 }
 
 TEST(RootCause, KnowsWhichEndsWouldComeAgain) {
-  for (const int code : {2, 3, 4, 6}) EXPECT_TRUE(would_repeat(ended(0, code, 1))) << code;
+  for (const int code : {2, 3, 4, 6}) {
+    auto exit = ended(0, code, 1);
+    EXPECT_EQ(would_repeat(exit), code < 4) << code << ", of a program that has not said what it is";
+    exit.is_ours = true;
+    EXPECT_TRUE(would_repeat(exit)) << code;
+  }
   for (const int code : {0, 1, 5, 7, 75, -SIGKILL}) EXPECT_FALSE(would_repeat(ended(0, code, 1))) << code;
   for (const int code : {4, 6}) EXPECT_FALSE(is_refusal(ended(0, code, 1))) << code;
 }
@@ -100,6 +105,7 @@ TEST(RootCause, BlamesARankThatDidNotFollowTheOthersWhenTheyStopped) {
 TEST(RootCause, TakesAnEndThatFollowsFromARequestForNoFailure) {
   const std::vector<Exit> exits = {ended(0, -SIGINT, 1, SIGINT), ended(1, 130, 5, SIGINT), ended(2, 5, 3, SIGINT),
                                    ended(3, -SIGKILL, 900, SIGKILL)};
+  EXPECT_FALSE(root_cause(std::vector{ended(0, -SIGINT, 1)}, SIGINT)) << "srun may have sent it to the rank itself";
   EXPECT_FALSE(root_cause(exits, SIGINT));
   EXPECT_EQ(exit_code(exits, SIGINT), 130);
 }

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/stop_signals.hpp>
+
 #include "../temporary_folder.hpp"
 
 /// What a program has said and how it ended.
@@ -48,6 +50,7 @@ class StartedProgram {
     if (pid_ != 0) return;
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
     ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
+    for (const int number : ddpxx::kStopSignals) ::signal(number, SIG_DFL);  // nohup and `&` have them ignored
     ::execv(arguments[0], arguments.data());
     ::_exit(99);
   }

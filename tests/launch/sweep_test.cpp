@@ -5,12 +5,14 @@
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/slurm_array.hpp>
@@ -201,6 +203,7 @@ TEST_F(SweepRun, KillsOnASecondInterrupt) {
   StartedProgram::wait_for_lines(marks, 1);
   sweep.signal(SIGINT);
   StartedProgram::wait_for_lines(marks, 2);
+  std::this_thread::sleep_for(ddpxx::kSameRequest);
   sweep.signal(SIGINT);
   EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
   EXPECT_THAT(text("0/status"), StartsWith("exit_code: 137\n"));

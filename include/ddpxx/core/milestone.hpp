@@ -14,9 +14,10 @@ namespace ddpxx {
 
 /// How far a rank has come; the values are what a launcher reads.
 enum class Milestone : char {
+  began = 'b',    ///< It is a program of ddpxx: its exit codes are those of `Errc`.
   trains = 't',   ///< It has a trainer: from now on a step is to be expected.
-  stepped = 's',  ///< A step is done.
-  stopped = 'p',  ///< It ends because it was asked to, and has saved what there is to save.
+  stepped = 's',  ///< The result of a step has been read.
+  stopped = 'p',  ///< It was asked to stop and has saved a snapshot. One of the others, told later, takes this back.
 };
 
 /// Names the socket on which a launcher listens to one rank, as `DESCRIPTOR:INODE`. A program that is started by the

@@ -20,14 +20,16 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/stop_signals.hpp>
+#include <ddpxx/launch/collect_orphans.hpp>
 #include <ddpxx/launch/failure_report.hpp>
 #include <ddpxx/launch/free_port.hpp>
 #include <ddpxx/launch/guardian.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/oom_kills.hpp>
 #include <ddpxx/launch/output_queue.hpp>
+#include <ddpxx/launch/process_table.hpp>
 #include <ddpxx/launch/rank_process.hpp>
-#include <ddpxx/launch/reap_strangers.hpp>
 #include <ddpxx/launch/restart_rule.hpp>
 #include <ddpxx/launch/root_cause.hpp>
 #include <ddpxx/launch/run_store.hpp>
@@ -40,6 +42,9 @@ namespace ddpxx {
 /// ends the others at once.
 inline constexpr std::chrono::milliseconds kSettle{2'000};
 static_assert(kSettle > kCollateralWindow);
+
+/// How often we look for the end of what runs behind a rank's first process: nothing tells us of it.
+inline constexpr std::chrono::milliseconds kLookAgain{100};
 
 namespace detail {
 
@@ -95,6 +100,7 @@ class Agent {
   std::filesystem::path folder_;                // of all attempts
   std::string first_failure_;                   // that of attempt 0; empty for none
   std::optional<int> request_;                  // the signal that asked us to end
+  Clock::time_point request_time_;              // when the first such signal came
   std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
   std::optional<Clock::time_point> kill_;       // when to send SIGKILL
@@ -220,6 +226,9 @@ inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause, con
   std::string text = failure_report(exits, cause, plan_.program, detail::host_name());
   text.pop_back();  // the queue ends lines itself
   output_.push(STDERR_FILENO, "", text);
+  if (const auto silent = silent_rank(exits); silent && detail::lost_its_peers(exits[cause]))
+    say("rank " + std::to_string(exits[*silent].rank) +
+        " was still running when all other ranks had lost a peer; it may be slow, or the cause");
   if (!refusal.empty()) say(refusal);
   if (plan_.num_nodes > 1 && std::all_of(exits.begin(), exits.end(), detail::lost_its_peers))
     say("all ranks of this machine have lost a peer: the cause is probably on another machine");
@@ -258,12 +267,7 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   for (auto& exit : exits)
     if (detail::is_end_by(SIGKILL, exit.code) && !detail::obeyed(exit))
       exit.hint = kill_hint(kills_before, oom_kills());
-  // A rank that has not been stopped is the cause only where its peers had no other reason: none on another machine,
-  // and none of their own while they met.
-  const bool all_train = std::all_of(exits.begin(), exits.end(), [](const Exit& exit) { return exit.trains; });
-  if (const auto silent = silent_rank(exits);
-      silent && (exits[*silent].was_stopped || (plan_.num_nodes == 1 && all_train)))
-    exits[*silent].said_nothing = true;
+  if (const auto silent = silent_rank(exits)) exits[*silent].said_nothing = exits[*silent].was_stopped;
   return exits;
 }
 
@@ -290,14 +294,18 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
     const int bounded = static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
     timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
   }
+  if (std::any_of(ranks.begin(), ranks.end(), [](const RankProcess& rank) { return rank.lingers().has_value(); })) {
+    const int soon = static_cast<int>(kLookAgain.count());
+    timeout = timeout < 0 ? soon : std::min(timeout, soon);
+  }
   ::poll(waits.data(), waits.size(), timeout);
 
   if (waits[1].revents != 0) output_.write_some();
   for (std::size_t i = 0; i < streams.size(); ++i)
     if (waits[i + 2].revents != 0) streams[i]->read_some(output_);
   while (const auto number = inbox_.next()) hear(*number, ranks);
+  keep_deadlines(ranks);  // before the look: a rank whose last time is over is given up, and nothing else would wake us
   notice_ends(ranks);
-  keep_deadlines(ranks);
 }
 
 inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
@@ -305,27 +313,37 @@ inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
     if (::getpid() != 1) return;
     std::vector<pid_t> own;
     for (const auto& rank : ranks) own.push_back(rank.pid());
-    return reap_strangers(own);
+    return collect_orphans(own);
   }
   if (number == SIGUSR1 || number == SIGUSR2) {
     vote_ = number;
     for (auto& rank : ranks) rank.ask(number);
     return;
   }
+  const auto now = Clock::now();
   if (request_ && number == SIGINT) {
-    kill_ = Clock::now();
+    if (now - request_time_ >= kSameRequest) kill_ = now;
     return;
   }
-  if (!request_) kill_ = Clock::now() + plan_.grace;
+  if (!request_) {
+    request_time_ = now;
+    kill_ = now + plan_.grace;
+  }
   request_ = number;
   for (auto& rank : ranks) rank.ask(number);
 }
 
 inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
   const auto now = Clock::now();
+  std::vector<ProcessEntry> table;
+  const auto group_lives = [&](pid_t group) {
+    if (table.empty()) table = process_table();
+    return has_living_process(table, group);
+  };
   for (auto& rank : ranks) {
-    const bool has_just_ended = rank.look(now);
-    if (rank.lingers() && !terminate_ && !kill_) terminate_ = now + plan_.grace;
+    const bool has_just_ended = rank.look(now, group_lives);
+    const auto by = rank.lingers();
+    if (by && *by != SIGUSR1 && *by != SIGUSR2 && !terminate_ && !kill_) terminate_ = now + plan_.grace;
     if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
     // Ranks stop on request at the same step and save together: the others follow, but not within two seconds.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || detail::obeyed(*rank.exit());

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/stop_signals.hpp>
+#include <ddpxx/launch/process_table.hpp>
 
 namespace ddpxx {
 
@@ -68,11 +68,8 @@ class Child {
 
   /// True while a signal such as SIGSTOP keeps the program from running.
   bool is_stopped() const {
-    std::ifstream file{"/proc/" + std::to_string(pid_) + "/stat"};
-    std::string stat;
-    std::getline(file, stat);
-    const auto state = stat.rfind(") ");  // the name before it may hold anything
-    return state != std::string::npos && stat.substr(state + 2, 1) == "T";
+    const auto entry = process_entry(pid_);
+    return entry && entry->state == 'T';
   }
 
   /// To the program and its own children.

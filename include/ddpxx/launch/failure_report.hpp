@@ -21,8 +21,9 @@ namespace ddpxx {
 /// How a rank ended, in words.
 inline std::string describe(const Exit& exit) {
   if (exit.said_nothing)
-    return "said nothing when the other ranks lost a peer, until it was ended" +
-           std::string{exit.was_stopped ? "; it was stopped (state T), as by SIGSTOP" : ""};
+    return "was still running when all other ranks had lost a peer; ended by ddpxx-run; it was stopped (state T), as "
+           "by "
+           "SIGSTOP";
   if (exit.code >= 0) return "exit code " + std::to_string(exit.code);
   return "Signal " + std::to_string(-exit.code) + " (" + signal_name(-exit.code) + ") received by PID " +
          std::to_string(exit.pid);
@@ -37,8 +38,8 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
 /// written says all: the other ranks ended well, were ended by us, lost their peers or have the same exit code.
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
 
-/// One line, without its end, on an exit code that `would_repeat`. Other programs may mean something else by the code,
-/// so the line says whose meaning it is.
+/// One line, without its end, on an exit code that `would_repeat`. Other programs may mean something else by the code
+/// of a refusal, so the line says whose meaning it is.
 inline std::string repeat_line(const Exit& cause, bool has_restarts);
 
 namespace detail {
@@ -70,16 +71,16 @@ inline std::string repeat_line(const Exit& cause, bool has_restarts) {
   const auto meaning = [&]() -> std::string {
     switch (static_cast<Errc>(cause.code)) {
       case Errc::config:
-        return "refuse their configuration";
+        return "a wrong configuration";
       case Errc::data:
-        return "refuse their data";
+        return "wrong data";
       case Errc::storage:
-        return "report a snapshot that cannot be written or read";
+        return "a snapshot or another file cannot be written or read";
       default:
-        return "report a loss that is no number";
+        return "the loss is NaN or infinite";
     }
   };
-  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) + ", by which programs of ddpxx " + meaning() +
+  return "rank " + std::to_string(cause.rank) + ": " + describe(cause) + " (in ddpxx programs: " + meaning() + ")" +
          (has_restarts ? "; not started again" : "");
 }
 

@@ -45,8 +45,8 @@ namespace detail {
 /// program behind it would run on. Make it before any thread, since it forks.
 class Guardian {
  public:
-  /// A process group that is watched. It is killed with this handle, and then forgotten, so that its number may come to
-  /// mean other processes.
+  /// A process group that is watched while this handle lives. The handle must end before the group's number may be
+  /// reused.
   class Watch {
    public:
     Watch() = default;
@@ -58,9 +58,7 @@ class Guardian {
       return *this;
     }
     ~Watch() {
-      if (group_ == 0) return;
-      ::kill(-group_, SIGKILL);
-      guardian_->tell(-group_);
+      if (group_ != 0) guardian_->tell(-group_);
     }
 
    private:
@@ -97,6 +95,7 @@ class Guardian {
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian() {
     write_end_.close();
+    ::kill(pid_, SIGCONT);  // somebody may have stopped it
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }

@@ -1,14 +1,16 @@
-// ddpxx/launch/milestone_inbox.hpp — what one rank tells its launcher, and whether any of its processes still lives.
+// ddpxx/launch/milestone_inbox.hpp — what one rank tells its launcher of its progress.
 #pragma once
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
@@ -16,8 +18,7 @@
 
 namespace ddpxx {
 
-/// A socket that all processes of one rank inherit. Ranks of other programs than ours write nothing to it, but its end
-/// tells of them as well that all are gone.
+/// A socket that the processes of one rank inherit. Programs that do not use ddpxx write nothing to it.
 class MilestoneInbox {
  public:
   /// Errors  `peer` when the system gives no socket.
@@ -27,6 +28,8 @@ class MilestoneInbox {
       throw Error{Errc::peer, "no socket for a rank: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
     read_end_ = Descriptor{ends[0]};
     write_end_ = Descriptor{ends[1]};
+    // Scripts use low numbers for their own files.
+    if (Descriptor high{::fcntl(ends[1], F_DUPFD_CLOEXEC, 100)}) write_end_ = std::move(high);
   }
 
   /// What the rank inherits under this number; ours is to be closed as soon as it has it.
@@ -39,7 +42,7 @@ class MilestoneInbox {
            std::to_string(found.st_ino);
   }
 
-  /// Readable when there is something to read; -1 once no process of the rank holds the other end.
+  /// Readable when there is something to read; -1 after the end of file: no process has the other end open.
   int descriptor() const noexcept { return read_end_.get(); }
 
   /// Reads what is there now.
@@ -50,16 +53,19 @@ class MilestoneInbox {
       if (size < 0 && errno == EINTR) continue;
       if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (size <= 0) return read_end_.close();
-      // A few bytes are all that a rank has to say; what a stranger sends is not kept.
-      for (const char byte : std::string_view{bytes.data(), static_cast<std::size_t>(size)})
-        if (told_.find(byte) == std::string::npos) told_ += byte;
+      for (const char byte : std::string_view{bytes.data(), static_cast<std::size_t>(size)}) {
+        std::erase(told_, byte);  // each byte is kept once, so that the text stays short whatever is sent
+        told_ += byte;
+      }
     }
   }
   bool has(Milestone milestone) const { return told_.find(static_cast<char>(milestone)) != std::string::npos; }
+  /// True when nothing was told after this milestone.
+  bool ends_with(Milestone milestone) const { return told_.ends_with(static_cast<char>(milestone)); }
 
  private:
   Descriptor read_end_, write_end_;
-  std::string told_;  ///< Each byte once.
+  std::string told_;  ///< In the order of their last arrival.
 };
 
 }  // namespace ddpxx

@@ -16,6 +16,7 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/milestone.hpp>
 
 namespace ddpxx {
 
@@ -69,16 +70,19 @@ template <class Body>
   };
   constexpr Errc kWithoutCode{1};  // of an exception that is no Error
   detail::watch_mappings();
+  tell_launcher(Milestone::began);
   int code = 0;
   try {
     if constexpr (std::is_void_v<std::invoke_result_t<Body>>)
       body();
     else
       code = body();
+    tell_launcher(Milestone::began);  // what stopped in it, if anything did, was no reason for the program to end
   } catch (const std::exception& cause) {
     const auto error = as_error(cause, kWithoutCode);
     code = static_cast<int>(error.code());
     if (error.code() == Errc::stopped) {
+      std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C may have ended the reader of a pipe as well
       if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
     } else {
       if (error.origin()) detail::let_origin_report(*error.origin());

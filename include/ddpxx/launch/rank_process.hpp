@@ -1,7 +1,6 @@
 // ddpxx/launch/rank_process.hpp — one running rank: its program, its outputs, and how it ended.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
@@ -88,14 +87,14 @@ class RankProcess {
   const std::optional<Exit>& exit() const noexcept { return exit_; }
   pid_t pid() const noexcept { return child_->pid(); }
   std::vector<RankStream>& streams() noexcept { return streams_; }
-  /// Readable when one of the rank's processes has told something, or the last one has ended; -1 after that.
+  /// Readable when one of the rank's processes has told something, or none has the socket open any more; -1 after that.
   int milestones() const noexcept { return exit_ ? -1 : milestones_.descriptor(); }
 
-  /// Asks the rank to stop in its own time; remembered, because an end that we caused is no failure. One that has ended
-  /// hears nothing.
+  /// Asks the rank to stop in its own time; remembered, because an end that we caused is no failure. What comes after
+  /// the end of its first process has not caused that end.
   void ask(int number) {
     if (exit_) return;
-    told_ = number;
+    if (!first_end_) told_ = number;
     child_->signal(number);
     child_->signal(SIGCONT);  // a stopped process would hear it only when it goes on
   }
@@ -103,38 +102,36 @@ class RankProcess {
   /// Ends the rank, because the run has failed or its time is over.
   void end(int number) {
     if (exit_) return;
-    told_ = number;
+    if (!first_end_) told_ = number;
     was_stopped_ = was_stopped_ || child_->is_stopped();
     is_to_end_ = true;
     child_->end(number);
     child_->signal(SIGCONT);
   }
 
-  /// True when a signal to stop has ended the rank's first process, a shell perhaps, but not yet those that it started.
-  bool lingers() const { return !exit_ && lingers_; }
+  /// The signal to stop that has ended the rank's first process, a shell perhaps, while processes that it has started
+  /// are still running; none when it is not so.
+  std::optional<int> lingers() const { return exit_ ? std::nullopt : lingers_; }
 
-  /// Looks whether the rank has ended, at the time `now`; true when it has just been found so.
-  bool look(std::chrono::steady_clock::time_point now) {
+  /// Looks whether the rank has ended, at the time `now`; true when it has just been found so. `group_lives` is asked
+  /// only where a signal to stop has ended the first process: whether a process of its group is still running.
+  template <class GroupLives>
+  bool look(std::chrono::steady_clock::time_point now, GroupLives&& group_lives) {
     if (exit_) return false;
-    milestones_.read_some();
-    auto code = child_->ended();
-    if (!code) return false;
-    const bool has_stopped = std::any_of(kStopSignals.begin(), kStopSignals.end(),
-                                         [&](int number) { return detail::is_end_by(number, *code); });
-    lingers_ = has_stopped && milestones_.descriptor() >= 0 && !is_to_end_;
-    if (lingers_) return false;
-    // What the rank itself has told counts, not that the signal has ended the shell before it.
-    if (has_stopped && milestones_.has(Milestone::stopped)) code = static_cast<int>(Errc::stopped);
-    exit_ = Exit{.rank = place_.rank.value,
-                 .local_rank = place_.local_rank.value,
-                 .pid = child_->pid(),
-                 .code = *code,
-                 .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
-                 .time = std::chrono::system_clock::now(),
-                 .told = told_,
-                 .trains = milestones_.has(Milestone::trains),
-                 .stepped = milestones_.has(Milestone::stepped),
-                 .was_stopped = was_stopped_};
+    if (!first_end_) {
+      if (const auto code = child_->ended()) note_first_end(*code, now);
+    }
+    milestones_.read_some();  // after the look at the end: what the rank told before its end is there now
+    if (!first_end_) return false;
+    lingers_ = signal_to_stop(first_end_->code);
+    if (lingers_ && !is_to_end_ && group_lives(child_->pid())) return false;
+    exit_ = first_end_;
+    // A shell that this signal has ended, or that went on to its next command, hides how the rank behind it ended.
+    if ((lingers_ || exit_->code == 0) && milestones_.ends_with(Milestone::stopped))
+      exit_->code = static_cast<int>(Errc::stopped);
+    exit_->trains = milestones_.has(Milestone::trains);
+    exit_->is_ours = exit_->trains || milestones_.has(Milestone::began);
+    exit_->stepped = milestones_.has(Milestone::stepped);
     return true;
   }
 
@@ -151,6 +148,23 @@ class RankProcess {
   }
 
  private:
+  static std::optional<int> signal_to_stop(int code) {
+    for (const int number : kStopSignals)
+      if (detail::is_end_by(number, code)) return number;
+    return std::nullopt;
+  }
+
+  void note_first_end(int code, std::chrono::steady_clock::time_point now) {
+    first_end_ = Exit{.rank = place_.rank.value,
+                      .local_rank = place_.local_rank.value,
+                      .pid = child_->pid(),
+                      .code = code,
+                      .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
+                      .time = std::chrono::system_clock::now(),
+                      .told = told_,
+                      .was_stopped = was_stopped_};
+  }
+
   /// LOG_DIR/RUN/attempt_N/RANK: LOG_DIR is the user's, the others are made here.
   void make_folders() const {
     const auto attempt = folder_.parent_path(), run = attempt.parent_path();
@@ -166,11 +180,12 @@ class RankProcess {
   std::vector<RankStream> streams_;  // standard output, if we pass it on, and error; none when they go to files
   MilestoneInbox milestones_;
   std::optional<Child> child_;
-  Guardian::Watch watch_;  // ends before the child, whose number is free after that
+  Guardian::Watch watch_;  // ends before the child, whose number may be reused after that
   std::optional<int> told_;
   bool was_stopped_ = false;
   bool is_to_end_ = false;
-  bool lingers_ = false;
+  std::optional<int> lingers_;
+  std::optional<Exit> first_end_;  // how the first process ended, as it was when that was seen
   std::optional<Exit> exit_;
 };
 

@@ -12,25 +12,26 @@
 namespace ddpxx {
 
 /// Looks at the failed starts of one run, one after the other. A start has made progress when a rank has told of a step
-/// that it has done (Milestone::stepped), or, in programs that tell nothing, when it lived for a minute.
+/// whose result it has read (Milestone::stepped), or, where no rank has told of a trainer, when it lived for a minute.
 class RestartRule {
  public:
-  static constexpr int kMostWithoutStep = 3;
+  static constexpr int kMaxWithoutStep = 3;
 
   void note(std::span<const Exit> exits, std::size_t cause) {
-    const bool trains = std::any_of(exits.begin(), exits.end(), [](const Exit& exit) { return exit.trains; });
-    const bool stepped = std::any_of(exits.begin(), exits.end(), [](const Exit& exit) { return exit.stepped; });
-    without_step_ = trains && !stepped ? without_step_ + 1 : 0;
+    const bool is_ours = std::ranges::any_of(exits, &Exit::is_ours);
+    const bool trains = std::ranges::any_of(exits, &Exit::trains), stepped = std::ranges::any_of(exits, &Exit::stepped);
     const bool progressed = stepped || (!trains && exits[cause].elapsed >= std::chrono::minutes{1});
     without_progress_ = progressed ? 0 : without_progress_ + 1;
+    without_step_ = is_ours && !progressed ? without_step_ + 1 : 0;
     cause_ = exits[cause];
   }
 
   /// Why the ranks are not started again after the failure that was noted last; empty when they are.
   std::string refusal() const {
     if (would_repeat(cause_)) return repeat_line(cause_, /*has_restarts=*/true);
-    if (without_step_ < kMostWithoutStep) return {};
-    return std::to_string(kMostWithoutStep) + " starts in a row have ended before a step was done; not started again";
+    if (without_step_ < kMaxWithoutStep) return {};
+    return std::to_string(kMaxWithoutStep) +
+           " starts in a row have ended before the result of a step was read; not started again";
   }
 
   /// The time to wait before the next start: nothing at first, then longer and longer, up to four seconds.

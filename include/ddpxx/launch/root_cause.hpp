@@ -26,10 +26,11 @@ struct Exit {
   std::optional<int> told = {};              ///< The last signal by which we had asked it to end, if we had.
   std::vector<std::string> last_lines = {};  ///< Of its standard error.
   std::string error_file = {};               ///< Of a Python program's `@record`; empty when there is none.
-  bool trains = false;                       ///< It has told that it has a trainer,
-  bool stepped = false;                      ///< and that a step is done.
+  bool is_ours = false;                      ///< It has told that it is a program of ddpxx,
+  bool trains = false;                       ///< that it has a trainer,
+  bool stepped = false;                      ///< and that it has read the result of a step.
   bool was_stopped = false;                  ///< Its process was in state T when we ended it.
-  bool said_nothing = false;                 ///< It ran until we ended it, though its peers had lost it.
+  bool said_nothing = false;                 ///< It is the stopped one by which all others lost a peer.
   std::string hint = {};                     ///< What may be the reason of its end.
 };
 
@@ -47,11 +48,12 @@ inline bool is_refusal(const Exit& exit) {
   return exit.code == static_cast<int>(Errc::config) || exit.code == static_cast<int>(Errc::data);
 }
 
-/// True for the exit codes of programs of ddpxx after which another start would end in the same way: refusals, a
-/// snapshot that cannot be written or read, and a loss that is no number.
+/// True for the exit codes after which another start would probably end in the same way: refusals, and of programs of
+/// ddpxx also a snapshot that cannot be written or read, and a loss that is NaN or infinite. Other programs may mean
+/// anything by the codes of the last two.
 inline bool would_repeat(const Exit& exit) {
-  return is_refusal(exit) || exit.code == static_cast<int>(Errc::storage) ||
-         exit.code == static_cast<int>(Errc::numerics);
+  const bool is_final = exit.code == static_cast<int>(Errc::storage) || exit.code == static_cast<int>(Errc::numerics);
+  return is_refusal(exit) || (exit.is_ours && is_final);
 }
 
 /// The one rank that was still running, or stopped, when all others had lost a peer, so that we had to end it; none
@@ -101,7 +103,8 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
     return found;
   };
   const auto failed = [&](const Exit& exit) {
-    return !detail::is_well(exit) && !detail::obeyed(exit) && !(request && detail::lost_its_peers(exit));
+    const bool follows = request && (detail::is_end_by(*request, exit.code) || detail::lost_its_peers(exit));
+    return !detail::is_well(exit) && !detail::obeyed(exit) && !follows;
   };
   const auto first = earliest(failed);
   // Nobody failed, yet somebody had to be ended: it did not follow the ranks that had stopped.

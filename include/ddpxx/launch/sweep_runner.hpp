@@ -74,7 +74,8 @@ class SweepRunner {
   std::vector<std::optional<JobStatus>> statuses_;
   std::size_t next_ = 0;
   std::list<Running> running_;
-  std::optional<int> request_;    // the signal that asked us to end
+  std::optional<int> request_;  // the signal that asked us to end
+  Clock::time_point request_time_;
   std::optional<int> passed_on_;  // the last signal that may ask for an end: a job ends by it, or with 75
   bool stopping_ = false;         // no job is started any more
 };
@@ -143,7 +144,10 @@ inline void SweepRunner::start(std::size_t index) {
 
 inline void SweepRunner::hear(int number) {
   if (number == SIGCHLD) return;  // `notice_ends` looks at all of them anyway
-  const bool kills = request_ && number == SIGINT;
+  const auto now = Clock::now();
+  const bool repeats = request_ && number == SIGINT, kills = repeats && now - request_time_ >= kSameRequest;
+  if (repeats && !kills) return;
+  if (!request_) request_time_ = now;
   for (const auto& job : running_) {
     job.child.signal(kills ? SIGKILL : number);
     job.child.signal(SIGCONT);  // a stopped process would hear it only when it goes on

@@ -1,0 +1,59 @@
+// ddpxx/launch/process_table.hpp — what the system's table of processes says.
+#pragma once
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <sys/types.h>
+#include <system_error>
+#include <vector>
+
+namespace ddpxx {
+
+/// One entry of the table.
+struct ProcessEntry {
+  pid_t pid = 0;
+  char state = '?';  ///< As in /proc: R, S, D, T for a stopped one, Z for one that has ended and is not collected yet.
+  pid_t parent = 0;
+  pid_t group = 0;
+};
+
+/// The entry of one process; none when there is no such process.
+inline std::optional<ProcessEntry> process_entry(pid_t pid) {
+  std::ifstream file{"/proc/" + std::to_string(pid) + "/stat"};
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(") ");  // the name before it may hold anything
+  if (name_end == std::string::npos) return std::nullopt;
+  ProcessEntry entry{.pid = pid};
+  std::istringstream fields{text.substr(name_end + 2)};
+  if (!(fields >> entry.state >> entry.parent >> entry.group)) return std::nullopt;
+  return entry;
+}
+
+/// The entries of all processes that this process may see.
+inline std::vector<ProcessEntry> process_table() {
+  std::vector<ProcessEntry> table;
+  std::error_code failure;
+  for (std::filesystem::directory_iterator folder{"/proc", failure}, end; !failure && folder != end;
+       folder.increment(failure)) {
+    const auto name = folder->path().filename().string();
+    pid_t pid = 0;
+    const auto read = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (read.ec != std::errc{} || read.ptr != name.data() + name.size()) continue;
+    if (const auto entry = process_entry(pid)) table.push_back(*entry);
+  }
+  return table;
+}
+
+/// True when a process of this group runs or is stopped.
+inline bool has_living_process(const std::vector<ProcessEntry>& table, pid_t group) {
+  for (const auto& entry : table)
+    if (entry.group == group && entry.state != 'Z' && entry.state != 'X') return true;
+  return false;
+}
+
+}  // namespace ddpxx
