@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -107,7 +108,7 @@ TEST_F(Stop, LeavesSignalsAsTheyAreOutsideOfTheLoop) {
 }
 
 TEST_F(Stop, IsToldToTheLauncherLikeTheFirstStep) {
-  for (const bool stops : {false, true}) {
+  for (const auto& [stops, saves] : {std::pair{false, false}, {true, false}, {true, true}}) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     struct stat found {};
@@ -116,7 +117,7 @@ TEST_F(Stop, IsToldToTheLauncherLikeTheFirstStep) {
       ::setenv(kMilestonesVariable, (std::to_string(ends[1]) + ':' + std::to_string(found.st_ino)).c_str(), 1);
       using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
       Train::Config config;
-      config.training = {.max_steps = 4, .max_epochs = 0};
+      config.training = {.max_steps = 4, .max_epochs = 0, .save_dir = saves ? place().string() : ""};
       Train trainer{group, std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 1, .n_embd = 8}, 11, 8),
                     std::make_shared<Tokens>(), config};
       if (stops) trainer.request_stop();
@@ -132,7 +133,8 @@ TEST_F(Stop, IsToldToTheLauncherLikeTheFirstStep) {
     ::close(ends[1]);
     char told[8] = {};
     const auto size = ::recv(ends[0], told, sizeof told, MSG_WAITALL);
-    EXPECT_EQ(std::string(told, static_cast<std::size_t>(std::max<ssize_t>(size, 0))), stops ? "tsp" : "ts");
+    EXPECT_EQ(std::string(told, static_cast<std::size_t>(std::max<ssize_t>(size, 0))), saves ? "ttsp" : "tts")
+        << "a run that saves nothing is not to be started again";
     ::close(ends[0]);
   }
 }
@@ -160,6 +162,24 @@ TEST_F(Stop, ComesOnRequestOfTheProgramAndLetsItGoOn) {
     trainer.fit();
     EXPECT_EQ(trainer.steps_done(), 20);
   });
+}
+
+TEST_F(Stop, DoesNothingToARunThatIsAtItsEndWhenItIsAgreedOn) {
+  spawn_ranks(2, [&](Group& group) {
+    auto data = std::make_shared<Watched>();
+    std::function<void()> ask = [] {};
+    data->deed = [&] { ask(); };
+    using Train = Trainer<GPT, Watched, AdamW, Float32, DDP>;
+    Train::Config config;
+    config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = place().string()};
+    Train trainer{group, std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 1, .n_embd = 8}, 11, 8), data, config};
+    ask = [&] {
+      if (group.rank() == 1 && trainer.steps_done() == 2) trainer.request_stop();
+    };
+    trainer.fit();
+    EXPECT_EQ(trainer.steps_done(), 3);
+  });
+  EXPECT_EQ(steps(), std::vector<std::int64_t>{3});
 }
 
 }  // namespace

@@ -167,10 +167,13 @@ class Trainer {
   /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
   ///
   /// With a save_dir, a signal of kStopSignals to any rank asks all of them to stop: they end after the same step, at
-  /// most three steps later, and save a snapshot. Without a save_dir, and outside of the loop, signals keep their
-  /// meaning.
-  /// Errors  `stopped` when a signal or request_stop() has ended the training before its end.
+  /// most three steps later, and save a snapshot. Where max_steps or max_epochs is reached by then, the training has
+  /// ended as it would have without the signal, and the signal takes effect after it. Without a save_dir, and outside
+  /// of the loop, signals keep their meaning. Errors  `stopped` when a signal or request_stop() has ended the training
+  /// before its end.
   void fit() {
+    tell_launcher(Milestone::trains);  // a stop that was told before is over
+    is_asked_to_stop_ = false;
     try {
       resume();
       model_->train();
@@ -192,8 +195,8 @@ class Trainer {
     if (!is_asked_to_stop_ && signals_) signals_->raise_again();  // one that came after the last step
     signals_.reset();
     requests_stop_ = false;
-    if (!std::exchange(is_asked_to_stop_, false)) return;
-    tell_launcher(Milestone::stopped);
+    if (!is_asked_to_stop_) return;
+    if (!config_.training.save_dir.empty()) tell_launcher(Milestone::stopped);
     throw stopped();
   }
 
@@ -334,10 +337,13 @@ class Trainer {
         save();
     }
     read_all_steps();
-    if (is_asked_to_stop_)
+    if (reached_limit()) is_asked_to_stop_ = false;  // there is nothing left to stop
+    if (is_asked_to_stop_) {
       stop_reason_ = stop_reason(what_asks_to_stop(), *group_);
-    else if (config_.training.eval_every > 0 && evaluated_at_ != step_)
+      requests_stop_ = false;  // it is answered, whatever becomes of the snapshot
+    } else if (config_.training.eval_every > 0 && evaluated_at_ != step_) {
       evaluate_now();
+    }
     if (checkpoints_) {
       if (!checkpoints_->commit()) saved_at_ = -1;
       checkpoints_->stop_on_failure();  // nobody trains on from here
@@ -497,9 +503,10 @@ class Trainer {
     return group_->rank() == 0 && checkpoints_ && every > 0 &&
            std::chrono::duration<double>(Clock::now() - saved_time_).count() >= every;
   }
-  bool finished() const {
+  bool finished() const { return stop_voted_ || is_asked_to_stop_ || reached_limit(); }
+  bool reached_limit() const {
     const auto& limits = config_.training;
-    return stop_voted_ || is_asked_to_stop_ || (limits.max_steps > 0 && step_ >= limits.max_steps) ||
+    return (limits.max_steps > 0 && step_ >= limits.max_steps) ||
            (limits.max_epochs > 0 && batches_.cursor().epoch >= limits.max_epochs);
   }
   /// Where the run ends, counted from where it stands: epochs that are done may have had steps of another size.
