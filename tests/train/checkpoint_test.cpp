@@ -209,7 +209,7 @@ TEST_F(Checkpoint, IsToldOfWithTheTimeThatItTook) {
 class EndedWhileWriting : public Checkpoint,
                           public testing::WithParamInterface<std::pair<std::function<void()>, const char*>> {};
 INSTANTIATE_TEST_SUITE_P(Ends, EndedWhileWriting,
-                         testing::Values(std::pair{[] { std::raise(SIGTERM); }, "ended by signal 15"},
+                         testing::Values(std::pair{[] { std::raise(SIGKILL); }, "ended by signal 9"},
                                          std::pair{[] { throw std::bad_alloc{}; }, "std::bad_alloc"}));
 
 TEST_P(EndedWhileWriting, LeavesWholeSnapshotsAndGoesOnBitForBit) {
