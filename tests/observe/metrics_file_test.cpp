@@ -176,14 +176,22 @@ TEST(MetricsFile, CutsAHalfWrittenLastLineWhereverItEnds) {
   }
 }
 
-TEST(MetricsFile, ReplacesTheFileBehindALinkAndNotTheLink) {
+TEST(MetricsFile, FollowsALinkToAFifoAndAFolderThatIsALink) {
   const TemporaryFolder folder;
-  folder.file("real.jsonl", "{\"step\":1}\n{\"step\":2}\n");
-  std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");
-  MetricsFile metrics{folder / "link.jsonl"};
-  metrics.resume_at(1);
-  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.jsonl"));
-  EXPECT_EQ(steps_of(folder / "real.jsonl"), (Steps{1}));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink("fifo", folder / "link");
+  const Descriptor reader{::open((folder / "fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  MetricsFile metrics{folder / "link"};
+  write_steps(metrics, 1, 1);
+  char first = 0;
+  EXPECT_EQ(::read(reader.get(), &first, 1), 1);
+  EXPECT_EQ(first, '{');
+
+  std::filesystem::create_directory(folder / "runs");
+  std::filesystem::create_directory_symlink("runs", folder / "linked");
+  MetricsFile in_linked_folder{folder / "linked/m.jsonl"};
+  write_steps(in_linked_folder, 1, 2);
+  EXPECT_EQ(steps_of(folder / "runs/m.jsonl"), (Steps{1, 2}));
 }
 
 TEST(MetricsFile, RefusesAPathThatCannotBeOpened) {
@@ -257,18 +265,25 @@ TEST(MetricsFile, DropsRowsInsteadOfWaitingForAReaderThatHasStopped) {
   EXPECT_NE(warnings.str().find("training goes on without these rows"), std::string::npos) << warnings.str();
 }
 
-TEST(MetricsFile, IsNotMadeThroughALinkToNowhere) {
+TEST(MetricsFile, IsNeitherMadeNorWrittenThroughALink) {
   const TemporaryFolder folder;
-  std::filesystem::create_symlink("victim", folder / "m.jsonl");
-  try {
-    const MetricsFile metrics{folder / "m.jsonl"};
-    ADD_FAILURE() << "was accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_NE(std::string{error.what()}.find("a symbolic link to a file that is not there"), std::string::npos)
-        << error.what();
+  folder.file("empty", "");
+  folder.file("run.jsonl", "{\"step\":1}\n");
+  for (const std::string victim : {"nothing", "empty", "run.jsonl"}) {
+    const auto link = folder / ("link to " + victim);
+    std::filesystem::create_symlink(victim, link);
+    try {
+      MetricsFile metrics{link};
+      write_steps(metrics, 5, 5);
+      ADD_FAILURE() << "was accepted: " << victim;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find("it is a symbolic link"), std::string::npos) << error.what();
+    }
   }
-  EXPECT_FALSE(std::filesystem::exists(folder / "victim"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "nothing"));
+  EXPECT_EQ(std::filesystem::file_size(folder / "empty"), 0U);
+  EXPECT_EQ(steps_of(folder / "run.jsonl"), (Steps{1}));
 }
 
 TEST(MetricsFile, IsMadeAnewWithOneWarningWhereItWasRemovedOrMovedInMidRun) {
@@ -299,6 +314,21 @@ TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
   write_steps(metrics, 2, 3);
   EXPECT_EQ(lines_of(path), std::vector<std::string>{"notes"});
   EXPECT_NE(warnings.str().find("is no metrics file and is left as it is"), std::string::npos) << warnings.str();
+}
+
+TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  std::ostringstream warnings;
+  MetricsFile metrics{path, Log{0, warnings}};
+  write_steps(metrics, 1, 1);
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const Descriptor reader{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  write_steps(metrics, 2, 3);
+  char first = 0;
+  EXPECT_LT(::read(reader.get(), &first, 1), 1) << "a row went there";
+  EXPECT_NE(warnings.str().find("is no regular file"), std::string::npos) << warnings.str();
 }
 
 }  // namespace

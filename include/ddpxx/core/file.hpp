@@ -134,6 +134,9 @@ bool create_file_atomic(const std::filesystem::path& path, Bytes content);
 
 /// Makes the folder where it is missing; the one above it must be there. A symbolic link in its place is refused: other
 /// users may have write access to the folder above, and the link would lead what is written here to another folder.
+/// The check is made once: a user who may rename entries of the folder above can still replace the folder by a link
+/// before the caller writes there. Only a folder above that other users cannot write to, or one with the sticky bit,
+/// prevents that.
 /// Returns whether the folder is new.
 /// Errors  `storage`.
 bool make_subfolder(const std::filesystem::path& folder);

@@ -1,6 +1,7 @@
 // ddpxx/observe/metrics_file.hpp — the record of a run: a JSONL file with one row per event.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -87,20 +88,23 @@ class MetricsFile {
   }
 
  private:
-  /// A link to a device or a pipe, such as /dev/stdout, is followed; a file is opened by its own path, and not made
-  /// through a link that another user may have put there.
+  /// Opens the file, or makes it. A link, which another user may have put there, is followed only where it leads to a
+  /// device or a FIFO, such as /dev/stdout; for any other link errno is ELOOP, and nothing is made or written.
   static Descriptor open(const std::filesystem::path& path) {
-    std::error_code failure;
-    const auto status = std::filesystem::status(path, failure);
-    const bool is_other = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
     // Without O_NONBLOCK this would wait for a reader of a FIFO, and so would a write for a reader that has stopped.
-    return Descriptor{::open(
-        path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | (is_other ? 0 : O_NOFOLLOW), 0666)};
+    constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+    Descriptor file{::open(path.c_str(), kFlags | O_CREAT | O_NOFOLLOW, 0666)};
+    if (file || errno != ELOOP) return file;
+    Descriptor target{::open(path.c_str(), kFlags)};
+    if (target ? !is_regular(target) : errno != ENOENT) return target;
+    errno = ELOOP;
+    return {};
   }
-  bool is_regular() const {
+  static bool is_regular(const Descriptor& file) {
     struct stat status {};
-    return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
+    return ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
   }
+  bool is_regular() const { return is_regular(file_); }
   bool is_in_place() const {
     struct stat mine {
     }, there{};
@@ -140,9 +144,10 @@ inline std::optional<std::int64_t> step_of_row(std::string_view line) {
 /// Whether a file is empty or begins as a row does; a row that was cut by a kill may be all that it holds.
 inline bool may_be_metrics(const std::filesystem::path& path) {
   std::array<char, kRowStart.size()> front{};
-  std::ifstream file{path, std::ios::binary};
-  file.read(front.data(), static_cast<std::streamsize>(front.size()));
-  return kRowStart.starts_with(std::string_view{front.data(), static_cast<std::size_t>(file.gcount())});
+  // What lies there may have been replaced by a FIFO since it was opened, whose writer is not waited for.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const auto size = ::read(file.get(), front.data(), front.size());
+  return kRowStart.starts_with(std::string_view{front.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
 }
 
 }  // namespace detail
@@ -150,18 +155,17 @@ inline bool may_be_metrics(const std::filesystem::path& path) {
 inline MetricsFile::MetricsFile(std::filesystem::path path, Log log) : path_{std::move(path)}, log_{log} {
   std::error_code failure;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);
-  // What is replaced later is the file, not a link to it.
-  if (std::filesystem::is_regular_file(path_, failure)) path_ = std::filesystem::canonical(path_);
   file_ = open(path_);
   if (!file_ && errno == ELOOP)
     throw Error{Errc::config, "cannot open the metrics file " + path_.string() +
-                                  ": it is a symbolic link to a file that is not there; remove the link"};
+                                  ": it is a symbolic link, which other users may have put there, and does not lead "
+                                  "to a device or a FIFO; name the file itself, or remove the link"};
   if (!file_ && errno == ENXIO)
     throw Error{Errc::config, "cannot open the metrics file " + path_.string() +
                                   ": it is a FIFO that no program reads; start the reader first, or name a file"};
   if (!file_) throw file_error(Errc::config, "cannot open the metrics file", path_);
   if (!is_regular()) return;
-  path_ = std::filesystem::canonical(path_);  // the working folder may change
+  path_ = std::filesystem::absolute(path_);  // the working folder may change
   if (!detail::may_be_metrics(path_))
     throw Error{Errc::config, path_.string() +
                                   " is no metrics file: it does not begin with a row of metrics, and is left as it is; "
@@ -211,6 +215,8 @@ inline void MetricsFile::make_anew() {
   std::string failure_text;
   if (!file)
     failure_text = file_error(Errc::storage, "cannot open", path_).what();
+  else if (!is_regular(file))
+    failure_text = "what lies there now is no regular file";
   else if (!detail::may_be_metrics(path_))
     failure_text = "what lies there now is no metrics file and is left as it is";
   else
