@@ -1,4 +1,5 @@
 // The frame of a main(): what it prints of an exception, and by which code it ends.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -66,6 +67,21 @@ TEST(Program, EndsWith4WhereAMappedFileIsShortenedUnderIt) {
                 std::exit(std::to_integer<int>(map.bytes()[50'000]));
               }),
               ExitedWithCode(4), "was shortened by another program while its bytes were in use");
+}
+
+TEST(Program, KeepsItsOwnHandlerOfBusErrors) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("file", std::string(100'000, 'x'));
+  EXPECT_EXIT(
+      {
+        std::signal(SIGBUS, [](int) { std::_Exit(42); });
+        run([&] {
+          const ddpxx::MappedFile map{path, ddpxx::Errc::storage};
+          std::filesystem::resize_file(path, 0);
+          std::exit(std::to_integer<int>(map.bytes()[50'000]));
+        });
+      },
+      ExitedWithCode(42), "^$");
 }
 
 }  // namespace

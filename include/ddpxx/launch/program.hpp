@@ -33,19 +33,26 @@ inline void let_origin_report(int origin) {
   if (is_here || local_rank != 0) std::this_thread::sleep_for(std::chrono::seconds{1});
 }
 
-/// Bytes of a MappedFile are gone when another program shortens the file: the kernel then sends SIGBUS to who reads
-/// them. For any other cause the signal comes again, and does what it would have done.
+/// A program that reads bytes of a MappedFile gets SIGBUS from the kernel where another program has shortened the file,
+/// or the file could not be read, for a bad sector or a lost server. For any other cause the signal comes again, and
+/// does what it would have done.
 inline void end_for_lost_mapping(int, siginfo_t* info, void*) {
   if (info->si_code != BUS_ADRERR) return;
   constexpr std::string_view kText =
-      "error: a .pt, .safetensors or other file was shortened by another program while its bytes were in use, or "
-      "/dev/shm is full; leave such files alone while a program reads them\n";
+      "error: a .pt, .safetensors or other file was shortened by another program while its bytes were in use, or it "
+      "could not be read (look for errors of its disk or server), or /dev/shm is full; leave such files alone while a "
+      "program reads them\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
   std::_Exit(static_cast<int>(Errc::storage));
 }
 
+/// A handler that the program has installed itself stays.
 inline void watch_mappings() {
-  struct ::sigaction action {};
+  struct ::sigaction current {
+  }, action{};
+  if (::sigaction(SIGBUS, nullptr, &current) != 0 || (current.sa_flags & static_cast<int>(SA_SIGINFO)) != 0 ||
+      current.sa_handler != SIG_DFL)
+    return;
   action.sa_sigaction = end_for_lost_mapping;
   action.sa_flags = SA_SIGINFO | static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGBUS, &action, nullptr);
