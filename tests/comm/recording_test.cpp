@@ -1,5 +1,7 @@
 // A recording group stands for thousands of ranks: what a step asks of the others is what theory says.
+#include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
 
 namespace ddpxx {
 namespace {
@@ -130,6 +133,49 @@ TEST(RecordingGroup, RankFiveOf4096GathersAndReducesWhatFSDPsTheorySays) {
     EXPECT_EQ(recording->bytes("reduce_scatter"), kLayers * layer + root);
     EXPECT_EQ(recording->calls.size(), static_cast<std::size_t>(layers + kLayers + 2)) << "and nothing else is sent";
   }
+  group.leave();
+}
+
+/// A collective whose peer went away meanwhile.
+class FailedWork : public detail::DoneWork {
+ public:
+  bool wait(std::chrono::milliseconds) override { throw std::runtime_error{"connection reset"}; }
+};
+class FailingGathers : public detail::RecordingBackend {
+ public:
+  explicit FailingGathers(std::shared_ptr<const bool> fails)
+      : RecordingBackend{0, 2, std::make_shared<Recording>()}, fails_{std::move(fails)} {}
+  WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    auto work = RecordingBackend::_allgather_base(output, input, options);
+    if (*fails_) return c10::make_intrusive<FailedWork>();
+    return work;
+  }
+
+ private:
+  std::shared_ptr<const bool> fails_;
+};
+
+template <class S>
+class FailedGather : public testing::Test {};
+using Gathering = testing::Types<FSDP, ZeRO1>;
+TYPED_TEST_SUITE(FailedGather, Gathering);
+
+TYPED_TEST(FailedGather, FailsAgainAndShowsNoHalfFilledValues) {
+  const auto fails = std::make_shared<bool>(false);
+  Group group{c10::make_intrusive<FailingGathers>(fails)};
+  Net net;
+  {
+    FlatModel flat{net};
+    TypeParam strategy{{}, group};
+    strategy.attach(flat);
+    *fails = true;
+    strategy.finish_step();  // with ZeRO this starts the gathers
+    const auto gather = [&] { [[maybe_unused]] const auto whole = strategy.gathered(); };
+    EXPECT_THROW(gather(), Error);
+    EXPECT_THROW(gather(), Error) << "the values are half filled";
+    EXPECT_THROW(static_cast<void>(net.scale.detach().clone()), c10::Error);
+  }
+  EXPECT_THROW(static_cast<void>(net.scale.detach().clone()), c10::Error) << "after the strategy's end";
   group.leave();
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,18 +44,20 @@ class [[nodiscard]] Pending {
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
-  /// Whether it was started and not yet waited for.
-  bool under_way() const noexcept { return static_cast<bool>(work_); }
+  /// Whether it was started, and no wait() has succeeded since.
+  bool under_way() const noexcept { return work_ || failure_; }
 
-  /// Waits until the result may be used (on a GPU: orders the current stream after it). A second call does nothing.
+  /// Waits until the result may be used (on a GPU: orders the current stream after it). A second call does nothing,
+  /// but after a failure every further call throws the same error: the tensors may be half filled.
   /// Errors  `peer`, naming op, bytes and rank.
   void wait() {
+    if (failure_) throw Error{*failure_};
     const auto work = std::exchange(work_, {});
     if (!work) return;
     try {
       work->wait();
     } catch (const std::exception& cause) {
-      throw call_.error(cause);
+      throw Error{failure_.emplace(call_.error(cause))};
     }
     if (finish_) std::exchange(finish_, {})();
   }
@@ -62,6 +66,7 @@ class [[nodiscard]] Pending {
   c10::intrusive_ptr<c10d::Work> work_;
   CollectiveCall call_;
   std::function<void()> finish_;
+  std::optional<Error> failure_;
 };
 
 }  // namespace ddpxx
