@@ -163,9 +163,10 @@ class Arena {
         piece_of(segment.values).copy_(segment.master);
   }
 
-  /// Takes the values of a segment's parameters from whoever uses the model, while these are not up to date or have no
-  /// memory: what reads or writes one of the parameters then throws a c10::Error that names it. Views that were made of
-  /// the parameters before keep the values.
+  /// Hides the values of a segment's parameters while they are not up to date or have no memory: code that reads or
+  /// writes one of the parameters then gets a c10::Error that names it. Views of the parameters that were made before
+  /// keep the storage of the values; when a strategy frees its memory, as FSDP does, they have no memory either until
+  /// the next gather, and an access to them is an error without the parameter's name.
   void hide(const Segment& segment) {
     for (auto i = segment.first; i < segment.last; ++i) {
       auto& entry = entries_[i];
@@ -173,9 +174,9 @@ class Arena {
         entry.hollow =
             hollow_storage(segment.values.nbytes(), segment.values.device(),
                            "parameter \"" + entry.name +
-                               "\" has no values on this rank between the calls of its layer: call the layer as "
-                               "run(layer, x), or read the parameter while you hold what gathered() of the trainer's "
-                               "strategy returns, or after Trainer::finish()");
+                               "\" has no values on this rank outside the calls that the strategy runs: call a layer "
+                               "as run(*layer, x) and the model by the trainer, or read the parameter while you hold "
+                               "what gathered() of the trainer's strategy returns");
       entry.parameter.unsafeGetTensorImpl()->set_storage_keep_dtype(entry.hollow);
     }
   }
