@@ -1,6 +1,7 @@
 // ddpxx/config/part_settings.hpp — the values of a config that was set in code, as settings that can be compared.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -16,8 +17,10 @@
 
 namespace ddpxx {
 
-/// Every value of a struct, as its config prints it; `path` stands before the name of each field. Of a struct that is
-/// no config, as one with a field of a type that no file could give, the fields that a text can stand for.
+/// Every value of a struct, as its config prints it; `path` stands before the name of each field. A struct that is no
+/// config, such as one with a field of a type that no file could give, yields the fields that can be printed, and its
+/// enums without names as numbers. Fields that cannot be printed are left out, and so are never compared: functions,
+/// and all fields of a class with a constructor.
 template <class Part>
 Settings part_settings(const Part& part, std::string_view path) {
   Settings settings;
@@ -29,6 +32,8 @@ Settings part_settings(const Part& part, std::string_view path) {
       using Field = std::remove_cvref_t<decltype(field)>;
       if constexpr (ConfigLeaf<Field>)
         settings.push_back({path_in(path, name), ConfigCodec<Field>::print(field)});
+      else if constexpr (std::is_enum_v<Field>)
+        settings.push_back({path_in(path, name), ConfigCodec<std::int64_t>::print(static_cast<std::int64_t>(field))});
       else if constexpr (std::is_class_v<Field>)
         for (auto& setting : part_settings(field, path_in(path, name))) settings.push_back(std::move(setting));
     });

@@ -383,7 +383,9 @@ class Trainer {
 
   /// Settings that must be equal on all ranks; otherwise a collective would hang, or they would train different models.
   /// A resumed run may change some of them. Devices, worker threads and the path of the metrics may differ, and so may
-  /// limits of time, which the ranks vote on, or of which rank 0 decides.
+  /// limits of time, which the ranks vote on, or of which rank 0 decides. All settings of a strategy must be equal: an
+  /// offload reduces the gradients' norm on the CPU, for example, where ranks without it use the GPU's backend, and a
+  /// Recompute around FSDP gathers again.
   static Settings common_settings(const Config& config, const Dataset& dataset, const Dataset* validation) {
     Settings common;
     const auto name_of = [](const std::string& type, const std::string& name) {
