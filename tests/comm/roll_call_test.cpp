@@ -30,7 +30,7 @@ std::vector<std::string> lines_of(int number) {
   listeners.push_back(listen_on_loopback());
   const auto port = SocketAddress::of_socket(listeners[0].get()).port();
   const JobStoreServer server{std::move(listeners), {}};
-  const auto deadline = std::chrono::steady_clock::now() + milliseconds{300};
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds{1'500};
   auto store = JobStoreConnection::open("127.0.0.1", port, {}, deadline);
   store.set(number == 0 ? "rank2" : "rank0", "facts", deadline);
   std::vector<std::string> lines;
@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(int number) {
                       .limit = milliseconds{300'000},
                       .deadline = deadline,
                       .say = [&](const std::string& line) { lines.push_back(line); },
-                      .line = WaitingLine{milliseconds{10}, milliseconds{200}}});
+                      .line = WaitingLine{milliseconds{10}, milliseconds{1'000}}});
     ADD_FAILURE() << "all have come";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 1, 3 never came to HERE within 300 s"));
@@ -53,7 +53,7 @@ std::vector<std::string> lines_of(int number) {
 TEST(RollCall, TheLowestRankThatIsThereTellsWhoIsMissing) {
   const auto lines = lines_of(0);
   ASSERT_FALSE(lines.empty());
-  EXPECT_LE(lines.size(), 2U) << "at 10 and at 210 ms, or later";
+  EXPECT_LE(lines.size(), 2U) << "at 10 and at 1010 ms, or later";
   EXPECT_EQ(lines[0], "waiting for rank 1, 3 to come to HERE (0 of 300 s)");
   EXPECT_TRUE(lines_of(2).empty());
 }

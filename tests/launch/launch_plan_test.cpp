@@ -90,11 +90,11 @@ TEST(LaunchPlan, RefusesWhatItCannotDoByName) {
 }
 
 TEST(LaunchPlan, RefusesValuesThatMakeNoSense) {
-  for (const char* flag :
-       {"--nproc-per-node=0", "--nproc-per-node=-1", "--nproc-per-node=2x",
-        "--nproc-per-node=", "--nproc-per-node=99999999999", "--grace=-1", "--grace=nan", "--grace=inf",
-        "--master-port=0", "--master-port=65536", "--rdzv-id=", "--rdzv-id=../x", "--rdzv-id=a b",
-        "--rdzv-conf=timeout=3", "--rdzv-conf=join_timeout=x", "--max-restarts=-1", "--log-dir=", "--standalone=yes"}) {
+  for (const char* flag : {"--nproc-per-node=0", "--nproc-per-node=-1", "--nproc-per-node=2x",
+                           "--nproc-per-node=", "--nproc-per-node=99999999999", "--grace=-1", "--grace=nan",
+                           "--grace=inf", "--master-port=0", "--master-port=65536", "--rdzv-id=", "--rdzv-id=../x",
+                           "--rdzv-id=a b", "--rdzv-conf=timeout=3", "--rdzv-conf=join_timeout=x",
+                           "--rdzv-conf=join_timeout=0", "--max-restarts=-1", "--log-dir=", "--standalone=yes"}) {
     const std::string text{flag};
     EXPECT_EQ(error_of({flag, "train"}).rfind(text.substr(0, text.find('=')), 0), 0U) << flag;
   }

@@ -186,7 +186,7 @@ class Rendezvous {
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
-  /// The keys of one start of the ranks: an agent keeps its store over restarts.
+  /// The keys of one start of the ranks: torchrun keeps its store over restarts.
   std::string generation() const { return "ddpxx/restart" + std::to_string(place_.restart); }
 
   std::string host_;

@@ -127,6 +127,8 @@ inline constexpr std::array kLaunchFlags = {
                  constexpr std::string_view kKey = "join_timeout=";
                  if (!text.starts_with(kKey)) refuse(flag, text, "join_timeout=SECONDS");
                  plan.join_timeout = seconds(flag, text.substr(kKey.size()));
+                 if (plan.join_timeout < std::chrono::milliseconds{100})
+                   refuse(flag, text, "a join_timeout of at least 0.1 s");
                }},
     LaunchFlag{"--max-restarts", "K", "how often all ranks are started anew after a failure; one machine only [0]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
