@@ -96,6 +96,17 @@ TEST(Folder, SweepsTheProbeOfAStartThatWasKilled) {
     EXPECT_EQ(entry.path().filename(), ".owner");
 }
 
+TEST(Folder, StaysAsItIsWhenAProgramIsKilledWhileItListsIt) {
+  const TemporaryFolder place;
+  Folder{place.path()}.write("step-1/part", std::array{bytes_of("one")});
+  const auto work = [&] {
+    ::setenv("DDPXX_FAILPOINT", "folder.examine:kill", 1);
+    Folder{place.path()}.list("step-");
+  };
+  EXPECT_EXIT(work(), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_THAT(Folder{place.path()}.list("step-"), ElementsAre(StoredObject{"step-1/part", 3}));
+}
+
 TEST(Folder, ListsWhatIsThereBesideLinksAndNamesThem) {
   const TemporaryFolder place, elsewhere;
   elsewhere.file("part", "theirs");

@@ -59,7 +59,13 @@ enum class StoreStatus : std::uint8_t {
   refused       ///< The request exceeds a limit of the store; the reason follows.
 };
 
-enum class HelloAnswer : std::uint8_t { accepted = 'a', wrong_token = 't', other_run = 'r', full = 'f', other_version = 'v' };
+enum class HelloAnswer : std::uint8_t {
+  accepted = 'a',
+  wrong_token = 't',
+  other_run = 'r',
+  full = 'f',
+  other_version = 'v'
+};
 
 inline constexpr std::string_view kHelloMagic{"ddpxx\0\0\1", 8};  // the last byte is the version of the protocol
 inline constexpr std::size_t kHelloHeaderBytes = kHelloMagic.size() + 4;

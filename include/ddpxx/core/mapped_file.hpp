@@ -14,8 +14,8 @@ namespace ddpxx {
 
 /// Private memory that begins as the file's content: writing to it copies the page and never reaches the file.
 /// The file may be replaced or unlinked meanwhile, but not shortened (nothing that ddpxx writes is ever shortened): a
-/// program that reads bytes that were cut off gets SIGBUS, which run_program turns into the error `storage`. Copying the
-/// bytes instead would cost each process of a machine the file's size in memory.
+/// program that reads bytes that were cut off gets SIGBUS, which run_program turns into the error `storage`. Copying
+/// the bytes instead would cost each process of a machine the file's size in memory.
 class MappedFile {
  public:
   MappedFile(const std::filesystem::path& path, Errc code) {
