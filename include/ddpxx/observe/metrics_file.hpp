@@ -234,14 +234,14 @@ inline void MetricsFile::append(const JsonRow& row) {
   do size = ::write(file_.get(), line.data(), line.size());
   while (size < 0 && errno == EINTR);
   if (size == static_cast<ssize_t>(line.size())) return;
-  const Error error = size < 0 ? file_error(Errc::storage, "cannot write", path_)
-                               : Error{Errc::storage, "cannot write " + path_.string() + ": the disk is full"};
+  const std::string failure_text = size < 0 ? file_error(Errc::storage, "cannot write", path_).what()
+                                            : "cannot write " + path_.string() + ": the disk is full";
   // Half a row would spoil the next one.
   if (size > 0 && is_regular()) {
     const off_t end = ::lseek(file_.get(), 0, SEEK_END);
     [[maybe_unused]] const int cut = ::ftruncate(file_.get(), end - size);
   }
-  if (!std::exchange(warned_, true)) log_.warn(std::string{error.what()} + "; training goes on without these rows");
+  if (!std::exchange(warned_, true)) log_.warn(failure_text + "; training goes on without these rows");
 }
 
 }  // namespace ddpxx
