@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iomanip>
 #include <limits>
 #include <memory>
@@ -62,31 +63,31 @@ struct Course {
   NamedTensors parameters;
 };
 
-/// AutocastFP16 that writes the scale of each step to a file, and lets the gradients of some steps overflow.
+/// AutocastFP16 that tells the scale after each step, and lets the gradients of some steps overflow.
 class WatchedFP16 : public AutocastFP16 {
  public:
   struct Config {
     LossScalerConfig scaler = {};
-    std::set<int> inf_at = {};  ///< Steps at which this rank's loss gets the gradient inf.
-    std::string scales = {};    ///< The file; none if empty.
+    std::set<int> inf_at = {};                  ///< Steps at which this rank's loss gets the gradient inf.
+    std::function<void(double)> on_scale = {};  ///< Called after each step, if given.
   };
   class Scaler : public LossScaler {
    public:
     Scaler(const Config& config, at::Device device)
-        : LossScaler{config.scaler, device}, inf_at_{config.inf_at}, file_{config.scales} {}
+        : LossScaler{config.scaler, device}, inf_at_{config.inf_at}, on_scale_{config.on_scale} {}
     at::Tensor scale(const at::Tensor& seed) const {
       const auto scaled = LossScaler::scale(seed);
       return inf_at_.contains(step_) ? scaled * std::numeric_limits<double>::infinity() : scaled;
     }
     void update(const at::Tensor& found_inf) {
       LossScaler::update(found_inf);
-      file_ << std::setprecision(17) << state().front().second.item<double>() << '\n' << std::flush;
+      if (on_scale_) on_scale_(state().front().second.item<double>());
       ++step_;
     }
 
    private:
     std::set<int> inf_at_;
-    std::ofstream file_;
+    std::function<void(double)> on_scale_;
     int step_ = 1;
   };
 
@@ -205,7 +206,9 @@ class StrategyParity : public testing::Test {
       config.precision.scaler = scaler;
       if (rank != 0) return;
       config.precision.inf_at = inf_at;
-      config.precision.scales = scales;
+      config.precision.on_scale = [file = std::make_shared<std::ofstream>(scales)](double scale) {
+        *file << std::setprecision(17) << scale << '\n' << std::flush;
+      };
     });
     std::ifstream file{scales};
     for (double scale = 0; file >> scale;) course.scales.push_back(scale);
