@@ -151,10 +151,8 @@ TEST_F(Mingpt, EndsWith2ForAGpuThatIsNotThere) {
 TEST_F(Mingpt, EndsWith2ForAMetricsFileThatCannotBe) {
   const auto run = ranks(2, {"training.metrics=/proc/none/metrics.jsonl"});
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(
-      run.err,
-      AllOf(HasSubstr("/proc/none"),
-            EndsWith("ddpxx-run: rank 0: exit code 2, by which programs of ddpxx refuse their configuration\n")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("/proc/none"),
+                             EndsWith("ddpxx-run: rank 0: exit code 2 (in ddpxx programs: a wrong configuration)\n")));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << "said once:\n" << run.err;
 }
 
