@@ -10,65 +10,76 @@ import pathlib
 import re
 import sys
 
-C10D = r"torch/csrc/distributed/c10d/"
-TENSOR = r"ATen/(core/Tensor|TensorOperators)\.h|ATen/ops/\w+\.h|c10/"
-ATEN = r"ATen/(?!ATen\.h)|c10/"
-AUTOGRAD = r"torch/csrc/autograd/"
-MODULE = r"torch/nn/(?!module_holder)\w+(/\w+)*\.h"
-
-# Room: the rooms and the libraries whose headers it may include. Its own room and the standard library go without
-# saying; what a room may see, its header may include directly.
-ROOMS = {
-    "core": ([], []),
-    "config": (["core"], [r"boost/pfr", r"yaml-cpp/", r"nlohmann/"]),
-    "comm": (["core"], [C10D, ATEN]),
-    "data": (["core", "storage"], [r"range/v3/", TENSOR, r"ATen/(CPUGeneratorImpl|Parallel)\.h"]),
-    "flat": (["core"], [ATEN, AUTOGRAD, MODULE]),
-    "nn": (["core", "flat"], [ATEN, AUTOGRAD, MODULE]),
-    "optim": (["core", "flat"], [TENSOR]),
-    "precision": (["core", "flat"], [ATEN]),
-    "parallel": (["core", "comm", "flat"], [ATEN, AUTOGRAD, MODULE]),
-    "storage": (["core"], []),
-    "snapshot": (["core", "storage", "flat", "comm"],
-                 [ATEN, MODULE, r"torch/optim/\w+\.h", r"nlohmann/", r"caffe2/serialize/"]),
-    "observe": (["core"], [r"nlohmann/", r"torch/csrc/profiler/"]),
-    "train": (["core", "config", "comm", "flat", "data", "nn", "optim", "precision", "parallel", "storage", "snapshot", "observe"],
-              [ATEN, MODULE]),
-    "launch": (["core", "comm"], []),
+# The libraries that the table in docs/architecture.md names, each as the pattern of the headers it allows.
+LIBRARIES = {
+    "ATen": r"ATen/(?!ATen\.h)|c10/",
+    "Boost.PFR": r"boost/pfr",
+    "autograd": r"torch/csrc/autograd/",
+    "c10d": r"torch/csrc/distributed/c10d/",
+    "caffe2": r"caffe2/serialize/",
+    "nlohmann-json": r"nlohmann/",
+    "parallel loops": r"ATen/(CPUGeneratorImpl|Parallel)\.h",
+    "profiler": r"torch/csrc/profiler/",
+    "range-v3": r"range/v3/",
+    "tensors": r"ATen/(core/Tensor|TensorOperators)\.h|ATen/ops/\w+\.h|c10/",
+    "torch::nn::Module": r"torch/nn/(?!module_holder)\w+(/\w+)*\.h",
+    "torch::optim": r"torch/optim/\w+\.h",
+    "yaml-cpp": r"yaml-cpp/",
 }
 # Of the policies the loop sees the doors, never one that a user chose.
 DOORS_ONLY = {"train": {"parallel", "precision"}}
 # These gather rooms for the user.
 EXEMPT = {"ddpxx.hpp", "testing.hpp", "version.hpp"}
-LIBRARIES = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range|nlohmann|gtest|gmock|gloo|nccl\.h|cuda)")
+A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range|nlohmann|gtest|gmock|gloo|nccl\.h|cuda)")
+ROW = re.compile(r"\| `(\w+)/` \|[^|]*\|([^|]*)\|$")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def broken_rule(room, form, target):
+def read_table(page):
+    """Room: the rooms and the patterns of the libraries whose headers it may include. Its own headers and the standard
+    library are always allowed."""
+    rows = [match.groups() for line in page.read_text().splitlines() if (match := ROW.match(line))]
+    rooms = {}
+    for room, cell in rows:
+        names = [name.strip() for name in cell.split(",") if name.strip()]
+        unknown = [name for name in names if name not in LIBRARIES and name not in dict(rows)]
+        if unknown:
+            sys.exit(f"{page}: {room}/ names {', '.join(unknown)}, which is no room and no library of {__file__}")
+        rooms[room] = ([name for name in names if name not in LIBRARIES],
+                       [LIBRARIES[name] for name in names if name in LIBRARIES])
+    if not rooms:
+        sys.exit(f"{page}: no table of rooms found")
+    return rooms
+
+
+def broken_rule(rooms, room, form, target):
     """The sentence of the rule that including `target` from `room` breaks; none if there is none."""
     if target == "torch/torch.h":
         return "no header includes torch/torch.h: name the pieces"
     if form == '"':
         return "headers include each other as <ddpxx/room/noun.hpp>"
-    rooms, libraries = ROOMS[room]
+    allowed, libraries = rooms[room]
     if target.startswith("ddpxx/"):
-        other = target.split("/")[1]
-        if other not in ROOMS:
+        other, *rest = target.split("/")[1:]
+        if other not in rooms:
             return f"{target} gathers rooms, a room cannot include it" if other in EXEMPT - {"version.hpp"} else None
         if other == room:
             return None
-        if other not in rooms:
-            return f"{room}/ may include {', '.join(rooms) or 'no other room'}, not {other}/"
+        if other not in allowed:
+            return f"{room}/ may include {', '.join(allowed) or 'no other room'}, not {other}/"
         if other in DOORS_ONLY.get(room, ()) and target != f"ddpxx/{other}/concept.hpp":
             return f"{room}/ sees {other}/ through its door, {other}/concept.hpp"
+        if len(rest) > 1:
+            return f"{other}/{rest[0]}/ is a sub-room: other rooms include only headers that lie in {other}/ itself"
         return None
-    if LIBRARIES.match(target) and not any(re.match(library, target) for library in libraries):
+    if A_LIBRARY.match(target) and not any(re.match(library, target) for library in libraries):
         return f"{room}/ may not include {target}"
     return None
 
 
 def check(root):
     problems = []
+    rooms = read_table(root / "docs" / "architecture.md")
     base = root / "include" / "ddpxx"
     for header in sorted(base.rglob("*.hpp")):
         path = header.relative_to(base)
@@ -76,11 +87,11 @@ def check(root):
             if path.name not in EXEMPT:
                 problems.append(f"{header.relative_to(root)}:1: a header lies in a room, or is named in {__file__}")
             continue
-        if path.parts[0] not in ROOMS:
+        if path.parts[0] not in rooms:
             problems.append(f"{header.relative_to(root)}:1: there is no room {path.parts[0]}/ in the table")
             continue
         for number, line in enumerate(header.read_text().splitlines(), 1):
-            if (found := INCLUDE.match(line)) and (rule := broken_rule(path.parts[0], *found.groups())):
+            if (found := INCLUDE.match(line)) and (rule := broken_rule(rooms, path.parts[0], *found.groups())):
                 problems.append(f"{header.relative_to(root)}:{number}: {rule}")
     return problems
 

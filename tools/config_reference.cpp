@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/help.hpp>
-#include <ddpxx/config/number_text.hpp>
-#include <ddpxx/config/path.hpp>
-#include <ddpxx/config/shape.hpp>
-#include <ddpxx/config/table.hpp>
-#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/show/help.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/number_text.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>

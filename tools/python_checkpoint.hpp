@@ -17,14 +17,14 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
 
-#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/text/number_text.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/interop/model_file.hpp>
+#include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
-#include <ddpxx/snapshot/model_file.hpp>
-#include <ddpxx/snapshot/pickle_value.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
-#include <ddpxx/snapshot/state_dicts.hpp>
 
 #include "python_optimizer.hpp"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <ddpxx/core/units.hpp>
-#include <ddpxx/snapshot/pickle_value.hpp>
+#include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
-#include <ddpxx/snapshot/state_dicts.hpp>
 
 namespace python_optimizer {
 

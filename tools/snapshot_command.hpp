@@ -25,12 +25,12 @@
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/units.hpp>
+#include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
-#include <ddpxx/snapshot/pickle_value.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
-#include <ddpxx/snapshot/state_dicts.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
 

@@ -20,8 +20,8 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
-#include <ddpxx/snapshot/pickle_value.hpp>
-#include <ddpxx/snapshot/pt_file.hpp>
+#include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 

@@ -21,6 +21,7 @@
 #include <ddpxx/data/loader.hpp>
 #include <ddpxx/data/random_split.hpp>
 #include <ddpxx/data/subset.hpp>
+#include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
@@ -54,7 +55,6 @@
 #include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/precision/tf32.hpp>
 #include <ddpxx/snapshot/load_model.hpp>
-#include <ddpxx/snapshot/model_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/train/run_folder.hpp>

@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/snapshot/load_model.hpp>
-#include <ddpxx/snapshot/model_file.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/argument_value.hpp>
-#include <ddpxx/config/arguments.hpp>
+#include <ddpxx/config/files/argument_value.hpp>
+#include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/walk.hpp>
 
 #include "filled.hpp"

@@ -8,15 +8,15 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/arguments.hpp>
-#include <ddpxx/config/blame.hpp>
-#include <ddpxx/config/environment_source.hpp>
-#include <ddpxx/config/filling.hpp>
+#include <ddpxx/config/files/python_file.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/blame.hpp>
+#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/line/arguments.hpp>
+#include <ddpxx/config/line/environment_source.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/python_file.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
 #include <ddpxx/core/describe.hpp>
 
 #include "filled.hpp"

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/completion.hpp>
+#include <ddpxx/config/show/completion.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>

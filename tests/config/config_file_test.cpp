@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/config_file.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/files/config_file.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/error.hpp>
 
 #include "../temporary_folder.hpp"

@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/environment_source.hpp>
-#include <ddpxx/config/filling.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/line/environment_source.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 
 #include "told.hpp"

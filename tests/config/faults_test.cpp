@@ -15,14 +15,14 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/arguments.hpp>
-#include <ddpxx/config/config_file.hpp>
-#include <ddpxx/config/filling.hpp>
-#include <ddpxx/config/json.hpp>
+#include <ddpxx/config/files/config_file.hpp>
+#include <ddpxx/config/files/json.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 

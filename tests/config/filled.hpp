@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include <ddpxx/config/arguments.hpp>
-#include <ddpxx/config/filling.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/line/arguments.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
 
 namespace ddpxx {
 

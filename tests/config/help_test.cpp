@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/help.hpp>
+#include <ddpxx/config/show/help.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 

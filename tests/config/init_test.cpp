@@ -5,13 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/filling.hpp>
-#include <ddpxx/config/init.hpp>
-#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/filling.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/show/init.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 #include "everything.hpp"

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/json.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/files/json.hpp>
+#include <ddpxx/config/text/source.hpp>
 
 #include "told.hpp"
 

@@ -8,11 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/arguments.hpp>
-#include <ddpxx/config/filling.hpp>
+#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/parse_config.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 

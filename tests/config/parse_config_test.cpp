@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/parse_config.hpp>
-#include <ddpxx/config/synonyms.hpp>
+#include <ddpxx/config/text/synonyms.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 

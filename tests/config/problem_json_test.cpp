@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/problem_json.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/files/problem_json.hpp>
+#include <ddpxx/config/text/source.hpp>
 
 namespace ddpxx {
 namespace {

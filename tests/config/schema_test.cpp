@@ -21,15 +21,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <ddpxx/config/filling.hpp>
-#include <ddpxx/config/json.hpp>
-#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/files/json.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/filling.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/print_json.hpp>
-#include <ddpxx/config/schema.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/show/print_json.hpp>
+#include <ddpxx/config/show/schema.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
 
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"

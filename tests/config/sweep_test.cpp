@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/secret_key.hpp>
 #include <ddpxx/config/sweep.hpp>
-#include <ddpxx/config/sweep_value.hpp>
+#include <ddpxx/config/table/secret_key.hpp>
+#include <ddpxx/config/text/sweep_value.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>

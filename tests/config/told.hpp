@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/text/source.hpp>
 
 namespace ddpxx {
 

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/help.hpp>
 #include <ddpxx/config/print.hpp>
+#include <ddpxx/config/show/help.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>

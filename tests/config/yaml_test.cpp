@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/source.hpp>
-#include <ddpxx/config/yaml.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/text/source.hpp>
 
 #include "told.hpp"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include <ddpxx/config/arguments.hpp>
-#include <ddpxx/config/environment_source.hpp>
+#include <ddpxx/config/line/arguments.hpp>
+#include <ddpxx/config/line/environment_source.hpp>
 
 #include "every.hpp"
 

@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <ddpxx/config/json.hpp>
-#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/files/json.hpp>
+#include <ddpxx/config/text/path.hpp>
 
 #include "every.hpp"
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include <ddpxx/config/python_file.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/files/python_file.hpp>
+#include <ddpxx/config/text/source.hpp>
 
 #include "every.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include <ddpxx/config/yaml.hpp>
+#include <ddpxx/config/files/yaml.hpp>
 
 #include "every.hpp"
 

@@ -13,12 +13,12 @@
 #include <variant>
 #include <vector>
 
-#include <ddpxx/config/filling.hpp>
+#include <ddpxx/config/files/problem_json.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/filling.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/problem_json.hpp>
-#include <ddpxx/config/source.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
-#include <ddpxx/config/yaml.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/utf8.hpp>
 

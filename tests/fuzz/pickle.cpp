@@ -10,7 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
-#include <ddpxx/snapshot/pt_file.hpp>
+#include <ddpxx/interop/pt_file.hpp>
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/collect_orphans.hpp>
+#include <ddpxx/launch/agent/collect_orphans.hpp>
 
 namespace ddpxx {
 namespace {

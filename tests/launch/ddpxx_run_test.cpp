@@ -20,7 +20,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/stop_signals.hpp>
-#include <ddpxx/launch/free_port.hpp>
+#include <ddpxx/launch/agent/free_port.hpp>
 
 #include "../count_of.hpp"
 #include "../temporary_folder.hpp"

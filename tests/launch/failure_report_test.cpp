@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/failure_report.hpp>
+#include <ddpxx/launch/agent/failure_report.hpp>
 
 namespace ddpxx {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/line_splitter.hpp>
+#include <ddpxx/launch/agent/line_splitter.hpp>
 
 namespace ddpxx {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/oom_kills.hpp>
+#include <ddpxx/launch/agent/oom_kills.hpp>
 
 #include "../temporary_folder.hpp"
 

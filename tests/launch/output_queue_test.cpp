@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/descriptor.hpp>
-#include <ddpxx/launch/output_queue.hpp>
+#include <ddpxx/launch/agent/output_queue.hpp>
 
 namespace ddpxx {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/rank_environment.hpp>
+#include <ddpxx/launch/agent/rank_environment.hpp>
 
 namespace ddpxx {
 namespace {

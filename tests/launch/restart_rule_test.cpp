@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/restart_rule.hpp>
+#include <ddpxx/launch/agent/restart_rule.hpp>
 
 namespace ddpxx {
 namespace {

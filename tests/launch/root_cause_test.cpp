@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/root_cause.hpp>
+#include <ddpxx/launch/agent/root_cause.hpp>
 
 namespace ddpxx {
 namespace {

@@ -15,11 +15,11 @@
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
-#include <ddpxx/launch/slurm_array.hpp>
+#include <ddpxx/launch/sweep/slurm_array.hpp>
+#include <ddpxx/launch/sweep/sweep_folder.hpp>
+#include <ddpxx/launch/sweep/sweep_table.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
-#include <ddpxx/launch/sweep_folder.hpp>
 #include <ddpxx/launch/sweep_runner.hpp>
-#include <ddpxx/launch/sweep_table.hpp>
 
 #include "../temporary_folder.hpp"
 #include "started_program.hpp"

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/launch/agent/rank_environment.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
-#include <ddpxx/launch/rank_environment.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
 namespace ddpxx {

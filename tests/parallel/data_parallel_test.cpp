@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/data/batch.hpp>
-#include <ddpxx/flat/autocast_state.hpp>
 #include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/testing.hpp>

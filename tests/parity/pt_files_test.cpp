@@ -18,14 +18,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/flat/layer.hpp>
+#include <ddpxx/interop/checkpoint_file.hpp>
+#include <ddpxx/interop/pt_file.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
+#include <ddpxx/layers/layer.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/optim/adamw.hpp>
-#include <ddpxx/snapshot/checkpoint_file.hpp>
-#include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
-#include <ddpxx/snapshot/state_dicts.hpp>
 #include <ddpxx/storage/folder.hpp>
 
 #include "../temporary_folder.hpp"

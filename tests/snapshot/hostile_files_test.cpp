@@ -29,8 +29,8 @@
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
-#include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 

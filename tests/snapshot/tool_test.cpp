@@ -14,11 +14,11 @@
 
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/interop/pt_file.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/chunk_sums.hpp>
-#include <ddpxx/snapshot/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
-#include <ddpxx/snapshot/state_dicts.hpp>
 
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/snapshot/checkpoint_file.hpp>
+#include <ddpxx/interop/checkpoint_file.hpp>
 
 #include "s3_servers.hpp"
 

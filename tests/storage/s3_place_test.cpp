@@ -9,11 +9,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/storage/s3_client.hpp>
-#include <ddpxx/storage/s3_config.hpp>
-#include <ddpxx/storage/s3_parts_stream.hpp>
-#include <ddpxx/storage/s3_place.hpp>
-#include <ddpxx/storage/s3_text.hpp>
+#include <ddpxx/storage/s3/client.hpp>
+#include <ddpxx/storage/s3/config.hpp>
+#include <ddpxx/storage/s3/parts_stream.hpp>
+#include <ddpxx/storage/s3/place.hpp>
+#include <ddpxx/storage/s3/text.hpp>
 
 #include "../temporary_folder.hpp"
 

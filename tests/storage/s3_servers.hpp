@@ -21,7 +21,7 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/storage/s3_storage.hpp>
+#include <ddpxx/storage/s3/storage.hpp>
 
 namespace ddpxx {
 

@@ -22,14 +22,14 @@ ALLOWED = {
     "core/file.hpp unlink_if_left": "likewise",
     "core/file.hpp open_to_append": "a log, a lock or the name of an owner, on which no snapshot depends",
     "storage/folder.hpp claim": "an empty file, whose lock goes with the process",
-    "storage/s3_storage.hpp create": "a request: it arrives or not, as the tests with a proxy have it",
+    "storage/s3/storage.hpp create": "a request: it arrives or not, as the tests with a proxy have it",
     "storage/folder.hpp remove_shared_owner": "an owner's name, which the same start writes anew",
     "storage/folder.hpp prepare": "a probe, which has a temporary name",
-    "storage/s3_storage.hpp put_probe": "a probe, which no list shows",
-    "storage/s3_storage.hpp abort_uploads": "what is left is aborted by the next start",
-    "storage/s3_storage.hpp each_page": "reads",
-    "storage/s3_storage.hpp get": "reads",
-    "storage/s3_storage.hpp read": "reads",
+    "storage/s3/storage.hpp put_probe": "a probe, which no list shows",
+    "storage/s3/storage.hpp abort_uploads": "what is left is aborted by the next start",
+    "storage/s3/storage.hpp each_page": "reads",
+    "storage/s3/storage.hpp get": "reads",
+    "storage/s3/storage.hpp read": "reads",
 }
 
 

@@ -19,6 +19,7 @@ WRONG = {
     "train/policy.hpp": ("  #  include <ddpxx/parallel/ddp.hpp>", "through its door, parallel/concept.hpp"),
     "comm/gather.hpp": ("#include <ddpxx/testing.hpp>", "a room cannot include it"),
     "nn/quoted.hpp": ('#include "gpt.hpp"', "as <ddpxx/room/noun.hpp>"),
+    "snapshot/inside.hpp": ("#include <ddpxx/storage/s3/client.hpp>", "storage/s3/ is a sub-room"),
     "attic/box.hpp": ("", "there is no room attic/"),
     "loose.hpp": ("", "a header lies in a room"),
 }
@@ -26,6 +27,7 @@ RIGHT = {
     "core/fine.hpp": "#include <vector>\n#include <sys/types.h>",
     "comm/fine.hpp": "#include <torch/csrc/distributed/c10d/Work.hpp>\n#include <ddpxx/core/fine.hpp>",
     "train/fine.hpp": "#include <ddpxx/parallel/concept.hpp>\n// #include <torch/torch.h>",
+    "storage/s3/fine.hpp": "#include <ddpxx/storage/s3/client.hpp>\n#include <ddpxx/core/fine.hpp>",
     "testing.hpp": "#include <ddpxx/comm/fine.hpp>\n#include <torch/torch_version.h>",
 }
 
@@ -36,6 +38,9 @@ def check(headers):
             path = pathlib.Path(root) / "include" / "ddpxx" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"#pragma once\n{text}\n")
+        page = pathlib.Path(root) / "docs" / "architecture.md"
+        page.parent.mkdir()
+        page.write_bytes((CHECK.parent.parent / "docs" / "architecture.md").read_bytes())
         return subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True)
 
 

@@ -12,9 +12,9 @@
 
 #include <boost/pfr/core_name.hpp>
 
-#include <ddpxx/config/config_struct.hpp>
-#include <ddpxx/config/path.hpp>
-#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/config_struct.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include <ddpxx/config/config_struct.hpp>
 #include <ddpxx/config/parse_config.hpp>
-#include <ddpxx/config/source.hpp>
-#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/config_struct.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/sweep.hpp>

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <utility>
 
-#include <ddpxx/config/source.hpp>
-#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include <ddpxx/config/path.hpp>
-#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/setting.hpp>
 

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/secret_key.hpp>
-#include <ddpxx/config/source.hpp>
-#include <ddpxx/config/sweep_value.hpp>
-#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/secret_key.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/sweep_value.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/sweep.hpp>
 

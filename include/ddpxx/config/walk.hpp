@@ -12,13 +12,13 @@
 
 #include <boost/pfr/core_name.hpp>
 
-#include <ddpxx/config/codec.hpp>
-#include <ddpxx/config/config_struct.hpp>
-#include <ddpxx/config/leaf_type.hpp>
-#include <ddpxx/config/path.hpp>
-#include <ddpxx/config/synonyms.hpp>
-#include <ddpxx/config/table.hpp>
-#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/table/codec.hpp>
+#include <ddpxx/config/table/config_struct.hpp>
+#include <ddpxx/config/table/leaf_type.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/synonyms.hpp>
+#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>

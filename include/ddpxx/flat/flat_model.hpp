@@ -16,7 +16,7 @@
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/formats.hpp>
 #include <ddpxx/flat/hollow.hpp>
-#include <ddpxx/flat/layer.hpp>
+#include <ddpxx/layers/layer.hpp>
 
 namespace ddpxx {
 

@@ -21,18 +21,18 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/stop_signals.hpp>
-#include <ddpxx/launch/collect_orphans.hpp>
-#include <ddpxx/launch/failure_report.hpp>
-#include <ddpxx/launch/free_port.hpp>
-#include <ddpxx/launch/guardian.hpp>
+#include <ddpxx/launch/agent/collect_orphans.hpp>
+#include <ddpxx/launch/agent/failure_report.hpp>
+#include <ddpxx/launch/agent/free_port.hpp>
+#include <ddpxx/launch/agent/guardian.hpp>
+#include <ddpxx/launch/agent/oom_kills.hpp>
+#include <ddpxx/launch/agent/output_queue.hpp>
+#include <ddpxx/launch/agent/rank_process.hpp>
+#include <ddpxx/launch/agent/restart_rule.hpp>
+#include <ddpxx/launch/agent/root_cause.hpp>
+#include <ddpxx/launch/agent/run_store.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
-#include <ddpxx/launch/oom_kills.hpp>
-#include <ddpxx/launch/output_queue.hpp>
 #include <ddpxx/launch/process_table.hpp>
-#include <ddpxx/launch/rank_process.hpp>
-#include <ddpxx/launch/restart_rule.hpp>
-#include <ddpxx/launch/root_cause.hpp>
-#include <ddpxx/launch/run_store.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 
 namespace ddpxx {

@@ -24,10 +24,10 @@
 #include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
-#include <ddpxx/launch/slurm_array.hpp>
+#include <ddpxx/launch/sweep/slurm_array.hpp>
+#include <ddpxx/launch/sweep/sweep_folder.hpp>
+#include <ddpxx/launch/sweep/sweep_table.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
-#include <ddpxx/launch/sweep_folder.hpp>
-#include <ddpxx/launch/sweep_table.hpp>
 
 namespace ddpxx {
 

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include <ddpxx/flat/layer.hpp>
+#include <ddpxx/layers/layer.hpp>
 
 namespace ddpxx {
 

@@ -25,8 +25,8 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/machine_memory.hpp>
 #include <ddpxx/core/units.hpp>
-#include <ddpxx/flat/layer.hpp>
-#include <ddpxx/flat/random_state.hpp>
+#include <ddpxx/layers/layer.hpp>
+#include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/attention.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt_config.hpp>

@@ -8,7 +8,7 @@
 #include <ATen/Context.h>
 #include <c10/core/Device.h>
 
-#include <ddpxx/flat/random_state.hpp>
+#include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/concept.hpp>
 
 namespace ddpxx {

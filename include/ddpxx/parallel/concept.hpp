@@ -12,7 +12,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/flat/flat_model.hpp>
-#include <ddpxx/flat/layer.hpp>
+#include <ddpxx/layers/layer.hpp>
 
 namespace ddpxx {
 

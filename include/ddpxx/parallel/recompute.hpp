@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/flat/recompute.hpp>
+#include <ddpxx/layers/recompute.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/recompute_config.hpp>
 

@@ -5,7 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/core/describe.hpp>
-#include <ddpxx/flat/autocast_state.hpp>
+#include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/precision/gpu_generation.hpp>
 #include <ddpxx/precision/loss_scaler.hpp>

@@ -34,7 +34,7 @@
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/data/cursor.hpp>
-#include <ddpxx/flat/random_state.hpp>
+#include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/snapshot/shard.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>

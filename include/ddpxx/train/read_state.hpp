@@ -18,7 +18,7 @@
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
-#include <ddpxx/flat/random_state.hpp>
+#include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>

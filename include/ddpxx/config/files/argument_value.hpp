@@ -1,0 +1,179 @@
+// ddpxx/config/files/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets
+// (or in parentheses, as Python's tuples are written), or a map in braces.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/files/document.hpp>
+#include <ddpxx/config/text/source.hpp>
+
+namespace ddpxx {
+
+/// A value, or what keeps the text from being one.
+struct ArgumentValue {
+  GivenValue value{};
+  std::string problem{};
+};
+
+/// The entries of `{a: 1, 'b c': [2]}`, or what keeps the text from being a map.
+struct ArgumentMap {
+  std::vector<std::pair<std::string, GivenValue>> entries{};
+  std::string problem{};
+};
+
+enum class Brackets { are_text, are_list, are_python };
+
+/// Quotes of either kind go, and inside them `\n`, `\t`, `\\`, `\"` and `\'` stand for one character. Where brackets
+/// are lists, `[1, 'a, b', [2]]` is one, and `(1, (2, 3))`; within square brackets a parenthesis is a character.
+/// As Python has it, a parenthesis opens a tuple anywhere, and is the value within it where that has no comma. More
+/// than 100000 items are a problem.
+inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
+
+/// Reads a map in braces.
+inline ArgumentMap read_argument_map(std::string_view text, const Position& place);
+
+namespace detail {
+
+class ArgumentReader {
+ public:
+  ArgumentReader(std::string_view text, const Position& place, Brackets brackets = Brackets::are_list)
+      : text_{text}, place_{place}, is_python_{brackets == Brackets::are_python} {}
+
+  ArgumentValue list() {
+    opens_ = is_python_ || text_.starts_with('(') ? "([" : "[";
+    const char end = text_.starts_with('(') ? ')' : ']';
+    auto value = take_list();
+    if (problem_.empty() && !text_.empty()) problem_ = std::string{"nothing may follow the closing "} + end;
+    return {std::move(value), std::move(problem_)};
+  }
+
+  ArgumentMap map() {
+    ArgumentMap map;
+    text_.remove_prefix(1);
+    for (skip_spaces(); problem_.empty() && !text_.starts_with('}'); skip_spaces()) {
+      auto key = is_quote() ? take_quoted().text : take_plain(":,}");
+      if (!text_.starts_with(':')) problem_ = "an entry of the map is written key: value";
+      if (!problem_.empty()) break;
+      text_.remove_prefix(1);
+      skip_spaces();
+      map.entries.emplace_back(std::move(key), take_item(",}"));
+      skip_spaces();
+      if (text_.starts_with(','))
+        text_.remove_prefix(1);
+      else if (!text_.starts_with('}') && problem_.empty())
+        problem_ = text_.empty() ? "this { is never closed" : "a comma is missing in the map";
+    }
+    if (problem_.empty()) text_.remove_prefix(1);
+    if (problem_.empty() && !text_.empty()) problem_ = "nothing may follow the closing }";
+    map.problem = std::move(problem_);
+    return map;
+  }
+
+  /// A quote at the start has its partner at the end, or the text is taken as it is: `'tis` is no quote.
+  ArgumentValue text() {
+    const auto whole = text_;
+    if (is_quote()) {
+      auto value = take_quoted();
+      if (problem_.empty() && text_.empty()) return {std::move(value), {}};
+    }
+    return {plain(whole), {}};
+  }
+
+ private:
+  bool is_quote() const { return text_.starts_with('"') || text_.starts_with('\''); }
+  void skip_spaces() {
+    while (text_.starts_with(' ')) text_.remove_prefix(1);
+  }
+  GivenValue plain(std::string_view text) const {
+    return {.kind = GivenValue::Kind::text, .text = std::string{text}, .place = place_};
+  }
+
+  GivenValue take_quoted() {
+    const char quote = text_[0];
+    GivenValue value{.kind = GivenValue::Kind::text, .quoted = true, .place = place_};
+    for (text_.remove_prefix(1); !text_.empty(); text_.remove_prefix(1)) {
+      if (text_[0] == quote) {
+        text_.remove_prefix(1);
+        return value;
+      }
+      const char next = text_.size() > 1 ? text_[1] : '\0';
+      const bool escape = text_[0] == '\\' && std::string_view{"nt\\\"'"}.find(next) != std::string_view::npos;
+      if (escape) text_.remove_prefix(1);
+      value.text += !escape ? text_[0] : next == 'n' ? '\n' : next == 't' ? '\t' : next;
+    }
+    problem_ = "a quote is never closed";
+    return value;
+  }
+
+  GivenValue take_list() {
+    constexpr std::size_t kDeepest = 64;
+    GivenValue list{.kind = GivenValue::Kind::list, .place = place_};
+    const char open = text_[0], close = open == '(' ? ')' : ']';
+    const std::string ends{',', close};
+    bool has_comma = false;
+    text_.remove_prefix(1);
+    if (++depth_ > kDeepest) problem_ = "nested more than 64 levels deep";
+    for (skip_spaces(); problem_.empty() && !text_.starts_with(close); skip_spaces()) {
+      list.items.push_back(take_item(ends));
+      skip_spaces();
+      const bool is_comma = text_.starts_with(',');
+      has_comma = has_comma || is_comma;
+      if (is_comma)
+        text_.remove_prefix(1);
+      else if (!text_.starts_with(close) && problem_.empty())
+        problem_ = text_.empty() ? std::string{"this "} + open + " is never closed" : "a comma is missing in the list";
+    }
+    if (problem_.empty()) text_.remove_prefix(1);
+    --depth_;
+    if (is_python_ && open == '(' && !has_comma && list.items.size() == 1) return GivenValue{list.items.front()};
+    return list;
+  }
+
+  GivenValue take_item(std::string_view ends) {
+    if (++count_ > DocumentTree::kMostNodes) problem_ = "more than 100000 values";
+    if (!text_.empty() && opens_.find(text_[0]) != std::string_view::npos) return take_list();
+    if (is_quote()) return take_quoted();
+    auto item = plain(take_plain(ends));
+    if (item.text.empty())
+      problem_ = ends.ends_with('}') ? "an entry of the map is empty" : "an item of the list is empty";
+    return item;
+  }
+
+  /// What stands before one of `ends`; `${...}` is taken whole.
+  std::string take_plain(std::string_view ends) {
+    std::size_t end = 0;
+    for (bool inside = false; end < text_.size() && (inside || ends.find(text_[end]) == std::string_view::npos); ++end)
+      inside = inside ? text_[end] != '}' : text_.substr(end).starts_with("${");
+    std::string item{text_.substr(0, end)};
+    text_.remove_prefix(end);
+    while (item.ends_with(' ')) item.pop_back();
+    return item;
+  }
+
+  std::string_view text_;
+  Position place_;
+  std::string_view opens_ = "[";  // what begins a list within another
+  bool is_python_;
+  std::size_t depth_ = 0;
+  std::size_t count_ = 0;  // of items at any depth
+  std::string problem_;
+};
+
+}  // namespace detail
+
+inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place) {
+  detail::ArgumentReader reader{text, place, brackets};
+  const bool opens = text.starts_with('[') || text.starts_with('(');
+  return brackets != Brackets::are_text && opens ? reader.list() : reader.text();
+}
+
+inline ArgumentMap read_argument_map(std::string_view text, const Position& place) {
+  return detail::ArgumentReader{text, place}.map();
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,163 @@
+// ddpxx/config/files/config_file.hpp — config files: which language one is written in, and the files that it includes.
+//
+// `include: base.yaml` or `include: [model.yaml, ../data.json]` at the top level of a file reads those files before it:
+// the file that includes has the last word. Names start at the folder of that file.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/files/document_text.hpp>
+#include <ddpxx/config/files/json.hpp>
+#include <ddpxx/config/files/python_file.hpp>
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// What the file says by itself, read as JSON where its name ends in .json, as nanoGPT's Python where it ends in .py,
+/// and else as YAML. An empty file says nothing, with a notice. `order` is the file's place among the sources.
+/// Errors  `config`, naming the path and the reason, when the file cannot be read or has more than 16 MiB.
+inline Said read_config_file(const std::filesystem::path& path, std::size_t order);
+
+/// What the file and all that it includes say, in the order in which they are applied: `order`, `order` + 1 and so on.
+/// A file that is included from several places is read once, for the first. A missing file, one that includes itself
+/// and more than 16 levels are problems at the place of the include; a file from elsewhere gets a notice.
+/// Errors  `config`, as above, for the file itself.
+inline std::vector<Said> read_config_files(const std::filesystem::path& path, std::size_t order);
+
+namespace detail {
+
+inline Said read_config_file(const std::filesystem::path& path, std::shared_ptr<ConfigSource> source) {
+  const auto text = read_config_bytes(path);
+  const auto ending = path.extension();
+  auto said = ending == ".json" ? read_json(text, std::move(source))
+              : ending == ".py" ? read_python(text, std::move(source))
+                                : read_yaml(text, std::move(source));
+  if (said.given.empty() && said.problems.empty()) {
+    auto& notice = said.notices.emplace_back();
+    notice.place = {said.source, 1, 1};
+    notice.text = "this file says nothing";
+  }
+  return said;
+}
+
+inline std::shared_ptr<ConfigSource> source_of(const std::filesystem::path& path, std::size_t order) {
+  return std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = path.string()});
+}
+
+class IncludeReader {
+ public:
+  explicit IncludeReader(std::size_t order) : order_{order} {}
+
+  std::vector<Said> read(const std::filesystem::path& path) && {
+    read_file(path);
+    return std::move(all_);
+  }
+
+ private:
+  /// The file is the same under each of its names.
+  static std::filesystem::path identity(const std::filesystem::path& path) {
+    std::error_code error;
+    auto canonical = std::filesystem::canonical(path, error);
+    return error ? path.lexically_normal() : canonical;
+  }
+
+  /// Reads what the file includes, and then appends what it says.
+  void read_file(const std::filesystem::path& path) {
+    const auto source = source_of(path, 0);
+    auto said = detail::read_config_file(path, source);
+    const auto is_include = [](const Given& given) { return lies_in(given.path, "include"); };
+    open_.push_back({identity(path), path});
+    for (const auto& given : said.given)
+      if (is_include(given)) include_all(said, given);
+    std::erase_if(said.given, is_include);
+    read_.push_back(open_.back().identity);
+    open_.pop_back();
+    source->order = order_++;
+    all_.push_back(std::move(said));
+  }
+
+  void include_all(Said& said, const Given& given) {
+    const auto& value = given.value;
+    const bool is_nested = given.path != "include";
+    if (is_nested || (value.kind != GivenValue::Kind::text && value.kind != GivenValue::Kind::list) || is_null(value))
+      return complain(said, given.keys.back(), "include takes the name of a file, or a list of names");
+    if (value.kind == GivenValue::Kind::text) return include(said, value);
+    for (const auto& item : value.items) {
+      if (item.kind == GivenValue::Kind::text && !is_null(item))
+        include(said, item);
+      else
+        complain(said, item.place, "include takes names of files");
+    }
+  }
+
+  void include(Said& said, const GivenValue& name) {
+    constexpr std::size_t kDeepest = 16;
+    if (name.text.empty()) return complain(said, name.place, "the name of a file is missing");
+    const auto path = (open_.back().shown.parent_path() / name.text).lexically_normal();
+    const auto file = identity(path);
+    if (const auto first = std::ranges::find(open_, file, &Open::identity); first != open_.end())
+      return complain(said, name.place, "includes itself: " + chain(first) + path.string());
+    if (std::ranges::find(read_, file) != read_.end()) return;
+    if (open_.size() > kDeepest) return complain(said, name.place, "more than 16 levels of files that include files");
+    notice_if_elsewhere(said, name, file);
+    try {
+      read_file(path);
+    } catch (const Error& error) {
+      complain(said, name.place, error.what());
+    }
+  }
+
+  /// Without a path, for what a missing file would have said is not known: rules between fields have to wait.
+  static void complain(Said& said, const Position& place, std::string why) {
+    said.problems.push_back({place, "", std::move(why)});
+  }
+
+  void notice_if_elsewhere(Said& said, const GivenValue& name, const std::filesystem::path& file) const {
+    const auto from_here = file.lexically_relative(open_.back().identity.parent_path());
+    const std::filesystem::path written{name.text};
+    const bool climbs = std::ranges::find(written, std::filesystem::path{".."}) != written.end();
+    const bool is_outside = from_here.empty() || *from_here.begin() == "..";
+    if (climbs || is_outside || written.is_absolute())
+      said.notices.push_back({name.place, "include", shown(name.text) + " is " + file.string()});
+  }
+
+  struct Open {
+    std::filesystem::path identity;
+    std::filesystem::path shown;
+  };
+
+  std::string chain(std::vector<Open>::const_iterator first) const {
+    std::string text;
+    for (; first != open_.end(); ++first) text += first->shown.string() + " -> ";
+    return text;
+  }
+
+  std::size_t order_;
+  std::vector<Said> all_;
+  std::vector<Open> open_;                   // from the first file to the one that is read now
+  std::vector<std::filesystem::path> read_;  // with all that they include
+};
+
+}  // namespace detail
+
+inline Said read_config_file(const std::filesystem::path& path, std::size_t order) {
+  return detail::read_config_file(path, detail::source_of(path, order));
+}
+
+inline std::vector<Said> read_config_files(const std::filesystem::path& path, std::size_t order) {
+  return detail::IncludeReader{order}.read(path);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,148 @@
+// ddpxx/config/files/document_flattener.hpp — a document's tree into the list of what it says.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/files/document.hpp>
+#include <ddpxx/config/files/document_text.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
+
+namespace ddpxx {
+
+/// Walks the tree and writes down what it says. Aliases are followed, and what they stand for counts each time. A plain
+/// key `<<` merges: it stands for the keys of the group, or of the groups of the list, behind it, but for those that
+/// its own group has, or an earlier group of the list.
+class DocumentFlattener {
+ public:
+  /// What is wrong with a node that stands at a place, beyond what the parser saw.
+  using CheckNode = std::function<std::optional<ConfigProblem>(const DocumentNode& node, const TextMark& at)>;
+
+  explicit DocumentFlattener(const DocumentText& text, CheckNode check_node = {})
+      : text_{text}, check_node_{std::move(check_node)}, said_{.source = text.source()} {}
+
+  /// `not_a_group` is said to whoever wrote a list or a text for a configuration.
+  Said flatten(const DocumentNode& root, std::string_view not_a_group) && {
+    if (root.kind == GivenValue::Kind::group)
+      visit(root, "", {});
+    else if (root.kind != GivenValue::Kind::none)
+      complain(text_.place(root.mark), "", std::string{not_a_group});
+    return std::move(said_);
+  }
+
+ private:
+  using Children = std::vector<const DocumentNode::Child*>;
+
+  static bool merges(const DocumentNode::Child& child) { return child.key->text == "<<" && !child.key->quoted; }
+
+  void complain(Position place, std::string_view path, std::string why) {
+    constexpr std::size_t kLongestShown = 100;
+    said_.problems.push_back({std::move(place), std::string{path.substr(0, kLongestShown)}, std::move(why)});
+  }
+
+  void visit(const DocumentNode& group, const std::string& path, const std::vector<Position>& keys) {
+    for (const auto* child : children_of(group, path, keys.size())) {
+      if (is_too_large_) return;
+      const auto key_place = place_of(*child->key, child->key->mark);
+      const auto key_path = path_in(path, child->key->text);
+      if (!may_visit(*child->key, key_path, key_place, keys.size())) continue;
+      auto places = keys;
+      places.resize(keys.size() + path_segments(child->key->text).size(), key_place);
+      if (child->value->kind == GivenValue::Kind::group && !child->value->children.empty())
+        visit(*child->value, key_path, places);
+      else
+        said_.given.push_back({key_path, places, value_of(*child->value, child->at, key_place, places.size())});
+    }
+  }
+
+  /// The group's own children, in their order, and then those that it merges.
+  Children children_of(const DocumentNode& group, const std::string& path, std::size_t depth) {
+    Children result;
+    std::set<std::string_view> names;
+    const DocumentNode::Child* merge = nullptr;
+    for (const auto& child : group.children) {
+      if (is_too_large_) return {};
+      if (!merges(child)) {
+        names.insert(child.key->text);
+        result.push_back(&child);
+      } else if (std::exchange(merge, &child) != nullptr) {
+        complain(text_.place(child.key->mark), path_in(path, "<<"), "is given twice; write a list of groups");
+      }
+    }
+    if (merge == nullptr) return result;
+    const bool is_list = merge->value->kind == GivenValue::Kind::list;
+    const std::vector<DocumentNode::Child> alone{*merge};
+    for (const auto& base : is_list ? merge->value->children : alone) {
+      const auto place = text_.place(base.at);
+      if (base.value->kind != GivenValue::Kind::group) {
+        complain(place, path_in(path, "<<"), "merges groups only; write <<: *name or <<: [*one, *other]");
+        continue;
+      }
+      if (!may_count(place, depth + 1)) return {};
+      for (const auto* child : children_of(*base.value, path, depth + 1))
+        if (may_count(place, depth) && names.insert(child->key->text).second) result.push_back(child);
+    }
+    return result;
+  }
+
+  bool may_visit(const DocumentNode& key, const std::string& path, const Position& place, std::size_t depth) {
+    constexpr std::size_t kLongestPath = 512;
+    if (!may_count(place, depth) || !may_hold(place, key.text)) return false;
+    if (path.size() > kLongestPath) {
+      complain(place, path, "the path to this key is too long");
+      return false;
+    }
+    const auto [first, is_new] = seen_.try_emplace(path, place);
+    if (!is_new) complain(place, path, "is given twice; the first is at " + to_text(first->second));
+    return is_new;
+  }
+
+  /// A few lines of aliases can stand for more than any memory holds.
+  bool may_count(const Position& place, std::size_t depth) {
+    require(++visited_ <= DocumentTree::kMostNodes, place, "more than 100000 values, counting what aliases stand for");
+    require(depth < DocumentTree::kDeepest, place, "nested more than 64 levels deep, through aliases");
+    return !is_too_large_;
+  }
+  bool may_hold(const Position& place, std::string_view text) {
+    bytes_ += text.size();
+    require(bytes_ <= kMostConfigBytes, place, "more than 16 MiB of text, counting what aliases stand for");
+    return !is_too_large_;
+  }
+  void require(bool small, const Position& place, const char* why) {
+    if (!small && !std::exchange(is_too_large_, true)) complain(place, "", why);
+  }
+
+  GivenValue value_of(const DocumentNode& node, const TextMark& at, const Position& key_place, std::size_t depth) {
+    GivenValue value{.kind = node.kind, .quoted = node.quoted};
+    value.place = node.kind == GivenValue::Kind::none ? key_place : place_of(node, at);
+    if (may_hold(value.place, node.text)) value.text = node.text;
+    if (node.kind != GivenValue::Kind::list) return value;
+    for (const auto& item : node.children)
+      if (may_count(value.place, depth)) value.items.push_back(value_of(*item.value, item.at, value.place, depth + 1));
+    return value;
+  }
+
+  Position place_of(const DocumentNode& node, const TextMark& at) {
+    if (!check_node_ || is_too_large_) return text_.place(at);
+    if (auto problem = check_node_(node, at)) said_.problems.push_back(*problem);
+    return text_.place(at);
+  }
+
+  const DocumentText& text_;
+  CheckNode check_node_;
+  Said said_;
+  std::map<std::string, Position> seen_;
+  std::size_t visited_ = 0;
+  std::size_t bytes_ = 0;
+  bool is_too_large_ = false;
+};
+
+}  // namespace ddpxx

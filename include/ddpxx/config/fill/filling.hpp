@@ -1,0 +1,297 @@
+// ddpxx/config/fill/filling.hpp — what sources say, into a config; and all that is wrong with it, in one go.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/fill/references.hpp>
+#include <ddpxx/config/fill/statements.hpp>
+#include <ddpxx/config/fill/written_values.hpp>
+#include <ddpxx/config/output_place.hpp>
+#include <ddpxx/config/table/codec.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/interpolation.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/sweep_value.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/sweep.hpp>
+
+namespace ddpxx {
+
+/// A value as some source set it.
+struct SetValue {
+  std::string value;  ///< As YAML; a secret is not told.
+  Position place{};
+};
+
+/// Fills one config from sources, the later ones over the earlier: the alternatives of variants first, then values,
+/// then the values that name others, at last the rules between fields.
+class Filling {
+ public:
+  /// `config` is a struct of the type that `table` describes; `job_folder` the folder of the sweep's job that it is
+  /// for.
+  Filling(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {})
+      : table_{table},
+        config_{config},
+        job_folder_{job_folder},
+        history_(table.rows.size()),
+        references_{table, config, findings_, job_folder, [this](std::size_t index) { resolve(index); }} {}
+  Filling(const Filling&) = delete;  // the references look back
+  Filling& operator=(const Filling&) = delete;
+
+  /// Adds one source. All that it says holds together: it resets what earlier sources said, and nothing of its own.
+  void apply(Said said) { sources_.emplace_back(std::move(said), table_, findings_); }
+
+  /// Fills the config, once.
+  void finish();
+
+  const std::vector<ConfigProblem>& problems() const noexcept { return findings_.problems; }
+
+  /// True where all problems are rules between fields: each value could be read, and may be shown.
+  bool has_only_open_rules() const noexcept { return findings_.problems.size() == open_rules_; }
+
+  /// What was accepted, and should be known all the same.
+  const std::vector<ConfigProblem>& notices() const noexcept { return findings_.notices; }
+
+  /// Who set the value, the last one at the end; empty for a default.
+  const std::vector<SetValue>& history(const ConfigRow& row) const { return history_[table_.index_of(row)]; }
+
+  /// The value as YAML, before other settings and variables were put into it; none where nothing was.
+  std::optional<std::string> as_written(const ConfigRow& row) const {
+    return written_.print(table_.index_of(row), table_.print(row, config_));
+  }
+
+ private:
+  using MapKey = Statements::MapKey;
+
+  /// What has to wait until the values that it names are known.
+  struct Waiting {
+    const Given* given;
+    MapKey entry;
+  };
+
+  void choose_alternative(const ConfigRow& row);
+  void set_values(std::size_t source);
+  void take_back_siblings(const ConfigRow& row);
+  const ConfigRow* active_row(const ConfigRow& row, const Given& given, std::size_t source);
+  void set(const ConfigRow& row, const MapKey& entry, const Given& given);
+  void decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value);
+  void resolve(std::size_t index);
+  void tell_translations();
+  void place_outputs();
+  void check_rules();
+
+  const ConfigTable& table_;
+  void* config_;
+  std::optional<std::filesystem::path> job_folder_;
+  std::deque<Statements> sources_;  // a deque, for they cannot move
+  std::vector<std::vector<SetValue>> history_;
+  std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source that did
+  std::map<std::size_t, std::vector<Waiting>> waiting_;
+  std::map<std::pair<std::size_t, MapKey>, const Given*> translated_;  // of the values in force: what there is to tell
+  WrittenValues written_;
+  Findings findings_;
+  std::size_t open_rules_ = 0;
+  References references_;
+};
+
+inline void Filling::finish() {
+  for (const auto& row : table_.rows)
+    if (row.chooses) choose_alternative(row);
+  for (std::size_t i = 0; i < sources_.size(); ++i) set_values(i);
+  while (!waiting_.empty()) resolve(waiting_.begin()->first);
+  tell_translations();
+  if (job_folder_) place_outputs();
+  check_rules();
+}
+
+/// What is to be said of a translated value waits until all sources are read: a later one may replace the value.
+inline void Filling::tell_translations() {
+  for (const auto& [key, given] : translated_) {
+    const auto& [value, problem, notice] = given->translation;
+    if (!problem.empty())
+      findings_.complain({given->value.place, given->path, problem}, table_.rows[key.first].path);
+    else
+      findings_.notices.push_back({given->value.place, given->path, notice});
+  }
+}
+
+/// Gives the job of a sweep places of output of its own.
+inline void Filling::place_outputs() {
+  const auto source = std::make_shared<const ConfigSource>(
+      ConfigSource{.lines = {std::string{kRunFolderVariable} + '=' + job_folder_->string()},
+                   .kind = ConfigSource::Kind::environment});
+  for (const auto& row : table_.rows) {
+    if (!detail::is_place_of_output(row) || !table_.is_active(row, config_)) continue;
+    const auto written = row.type->text(table_.field(row, std::as_const(config_)));
+    if (written.empty()) continue;
+    auto& history = history_[table_.index_of(row)];
+    auto [place, problem] = output_place_of_job(written, row.facts.output, *job_folder_);
+    if (!problem.empty())
+      findings_.complain({history.empty() ? Position{} : history.back().place, row.path, std::move(problem)}, row.path);
+    if (place.empty() || place == written) continue;
+    row.type->decode(table_.field(row, config_),
+                     {.kind = GivenValue::Kind::text, .text = std::move(place), .quoted = true}, row.facts);
+    history.push_back({table_.print(row, config_), {source, 1, 1}});
+  }
+}
+
+/// Of all that sources say about an alternative, the last one holds; it may be overridden as any value.
+inline void Filling::choose_alternative(const ConfigRow& row) {
+  if (!table_.is_active(row, config_)) return;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const auto& chosen = sources_[i].chosen();
+    const auto found = chosen.find({table_.index_of(*table_.find(row.path)), std::nullopt});
+    if (found == chosen.end()) continue;
+    const auto before = row.type->index(table_.field(row, std::as_const(config_)));
+    const auto& given = *found->second;
+    written_.note(table_.index_of(row), std::nullopt, given.value);
+    if (const auto value = references_.resolved(given.value, row, given)) decode(row, std::nullopt, given, *value);
+    if (row.type->index(table_.field(row, std::as_const(config_))) != before) chosen_by_[table_.index_of(row)] = i;
+  }
+}
+
+inline void Filling::set_values(std::size_t source) {
+  const auto& chosen = sources_[source].chosen();
+  const bool is_file = sources_[source].are_of_a_file();
+  for (const auto& [key, given] : chosen)  // before it sets anything
+    if (const auto* row = table_.find_active(table_.rows[key.first].path, config_)) take_back_siblings(*row);
+  const ConfigRow* map = nullptr;
+  for (const auto& [key, given] : chosen) {
+    const auto& named = table_.rows[key.first];
+    const ConfigRow* row = active_row(named, *given, source);
+    if (row == nullptr || row->chooses) continue;        // alternatives are chosen already
+    if (row->type->is_map() && is_file && row != map) {  // a file gives all of a map
+      map = row;
+      row->type->decode(table_.field(*row, config_), {.kind = GivenValue::Kind::group}, row->facts);
+      waiting_.erase(table_.index_of(*row));
+    }
+    set(*row, key.second, *given);
+  }
+}
+
+inline void Filling::take_back_siblings(const ConfigRow& row) {
+  for (const auto& path : row.resets)
+    for (std::size_t i = 0; i < table_.rows.size(); ++i) {
+      const auto& sibling = table_.rows[i];
+      if (sibling.chooses || !lies_in(sibling.path, path) || !table_.is_active(sibling, config_)) continue;
+      table_.reset(sibling, config_);
+      history_[i].clear();
+      waiting_.erase(i);
+      std::erase_if(translated_, [&](const auto& entry) { return entry.first.first == i; });
+    }
+}
+
+/// The row of that path in the alternatives that are chosen. What a source said for an alternative that a later one
+/// replaced is told, and forgotten; what the chosen alternative has as well is kept.
+inline const ConfigRow* Filling::active_row(const ConfigRow& row, const Given& given, std::size_t source) {
+  const auto* active = table_.find_active(row.path, config_);
+  if (row.place.variant == FieldPlace::kRoot) return active;
+  auto at = row.place.variant;  // the innermost variant around it that the config has at present
+  while (table_.field(table_.variants[at].place, config_) == nullptr) at = table_.variants[at].place.variant;
+  const auto& variant = table_.variants[at];
+  const auto* name = table_.find_active(path_in(variant.path, "name"), config_);
+  const auto choice = variant.path + '=' + table_.print(*name, config_);
+  const auto chosen_by = chosen_by_.find(table_.index_of(*name));
+  const bool was_replaced = chosen_by != chosen_by_.end() && source < chosen_by->second;
+  if (was_replaced)
+    findings_.notices.push_back({given.keys.back(), given.path,
+                                 active != nullptr
+                                     ? "is kept for " + choice + ", which was chosen later"
+                                     : "is left out: " + choice + ", which was chosen later, has no such key"});
+  if (active != nullptr || was_replaced) return active;
+  std::vector<std::string> owners;
+  for (const auto& other : table_.rows)
+    if (other.path == row.path)
+      if (const auto owner = table_.alternative_in(other.place, at)) owners.push_back(variant.names[*owner]);
+  findings_.complain({given.keys.back(), given.path, "is no key of " + choice + "; it belongs to " + one_of(owners)},
+                     row.path);
+  return nullptr;
+}
+
+inline void Filling::set(const ConfigRow& row, const MapKey& entry, const Given& given) {
+  const auto index = table_.index_of(row);
+  auto& waiting = waiting_[index];
+  const auto forgotten =
+      std::erase_if(waiting, [&](const Waiting& earlier) { return !entry || earlier.entry == entry; });
+  if (given.removes) {
+    const bool had = row.type->remove_entry(table_.field(row, config_), entry.value_or(""));
+    if (!had && forgotten == 0) findings_.complain({given.keys.back(), given.path, "is no entry of the map"}, row.path);
+  } else if (is_interpolated(given.value)) {
+    waiting.push_back({&given, entry});
+  } else {
+    decode(row, entry, given, given.value);
+  }
+  if (waiting.empty()) waiting_.erase(index);
+}
+
+inline void Filling::decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value) {
+  const auto& translation = given.translation;
+  translated_.erase({table_.index_of(row), entry});
+  if (!translation.problem.empty() || !translation.notice.empty()) translated_[{table_.index_of(row), entry}] = &given;
+  if (!translation.problem.empty()) return;
+  void* field = table_.field(row, config_);
+  const auto decoded =
+      entry ? row.type->decode_entry(field, *entry, value, row.facts) : row.type->decode(field, value, row.facts);
+  const auto path = given.path + decoded.item;
+  const auto& place = given.value.place;
+  if (!decoded.problem.empty()) {
+    if (row.facts.is_secret)
+      return findings_.complain({place, path, "the value of this secret is not taken"}, row.path);
+    const bool is_sweep = place.source && place.source->is_command_line() && looks_like_sweep(value.text);
+    return findings_.complain(
+        {decoded.place, path, decoded.problem + (is_sweep ? "; several values are a sweep: add -m" : "")}, row.path);
+  }
+  if (!decoded.notice.empty() && !row.facts.is_secret)
+    findings_.notices.push_back({decoded.place, path, decoded.notice});
+  history_[table_.index_of(row)].push_back({table_.print(row, config_), place});
+}
+
+/// Sets what waits for the row, and before it whatever that names.
+inline void Filling::resolve(std::size_t index) {
+  if (!waiting_.contains(index)) return;
+  const auto& row = table_.rows[index];
+  auto waiting = std::move(waiting_[index]);
+  waiting_.erase(index);
+  references_.begin(index);
+  for (const auto& [given, entry] : waiting) {
+    const auto value = references_.resolved(given->value, row, *given);
+    if (!value) continue;
+    written_.note(index, entry, given->value);
+    decode(row, entry, *given, *value);
+  }
+  references_.end();
+}
+
+inline void Filling::check_rules() {
+  if (findings_.is_all_spoilt) return;
+  const auto known = findings_.spoilt;
+  for (const auto& group : table_.groups) {
+    const auto is_spoilt = [&](const std::string& path) { return lies_in(path, group.path); };
+    const void* address = table_.field(group.place, config_);
+    if (group.check == nullptr || address == nullptr || std::ranges::any_of(known, is_spoilt)) continue;
+    for (auto& error : group.check(address)) {
+      const auto path = error.field.empty() ? group.path : path_in(group.path, error.field);
+      const ConfigRow* row = table_.find_active(path, config_);
+      const bool is_set = row != nullptr && !history(*row).empty();
+      const bool is_error = error.severity == Severity::error;
+      auto& found = is_error ? findings_.problems : findings_.notices;
+      found.push_back({is_set ? history(*row).back().place : Position{}, path,
+                       (is_error ? "" : "warning: ") + std::move(error.text)});
+      open_rules_ += is_error ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace ddpxx

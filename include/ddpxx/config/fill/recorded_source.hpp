@@ -1,0 +1,23 @@
+// ddpxx/config/fill/recorded_source.hpp — the settings that an earlier run has recorded, as a source of this one.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/setting.hpp>
+
+namespace ddpxx {
+
+/// What the settings say, as a file of lines `path: value`. Left out are secrets, whose values are not recorded, and
+/// paths that the table does not have: another version, or the program beside the configuration, has written them.
+inline Said read_recorded(const Settings& settings, std::string name, const ConfigTable& table) {
+  std::string text;
+  for (const auto& [path, value, resume, origin] : settings)
+    if (const auto* row = table.find(path); row != nullptr && !row->facts.is_secret) text += path + ": " + value + '\n';
+  return read_yaml_text(text, std::move(name), 0);
+}
+
+}  // namespace ddpxx

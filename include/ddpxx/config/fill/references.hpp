@@ -1,0 +1,164 @@
+// ddpxx/config/fill/references.hpp — what `${...}` stands for: other settings and variables, put into the values that
+// name them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/statements.hpp>
+#include <ddpxx/config/output_place.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/table/unknown_key.hpp>
+#include <ddpxx/config/text/interpolation.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/environment.hpp>
+
+namespace ddpxx {
+
+/// Looks up what values name. Whoever owns it says between `begin` and `end` whose values are asked for, so that a
+/// circle is seen and a problem tells the chain that led to it.
+class References {
+ public:
+  /// Gives a value that is named, by its place in the table, what it waits for itself.
+  using Settle = std::function<void(std::size_t index)>;
+
+  /// `job_folder` is what the run folder is in a job of a sweep.
+  References(const ConfigTable& table, const void* config, Findings& findings,
+             std::optional<std::filesystem::path> job_folder, Settle settle)
+      : table_{table},
+        config_{config},
+        findings_{findings},
+        job_folder_{std::move(job_folder)},
+        settle_{std::move(settle)} {}
+
+  void begin(std::size_t index) { resolving_.push_back(index); }
+  void end() { resolving_.pop_back(); }
+
+  /// The value with all that it names put in; none after a problem.
+  std::optional<GivenValue> resolved(GivenValue value, const ConfigRow& row, const Given& given);
+
+ private:
+  using Problem = std::string;
+
+  std::nullopt_t complain(const ConfigRow& row, const Given& given, const Position& place, const Problem& why) {
+    findings_.complain({place, given.path, why}, row.path);
+    return std::nullopt;
+  }
+  std::optional<GivenValue> value_of(const TextPiece& piece, const ConfigRow& row, const Given& given);
+  std::optional<GivenValue> variable(const TextPiece& piece, const ConfigRow& row, const Given& given);
+  std::optional<GivenValue> setting(const TextPiece& piece, const ConfigRow& row, const Given& given);
+  std::optional<GivenValue> run_folder(const ConfigRow& folder, const ConfigRow& row, const Given& given);
+
+  /// `a -> b -> end`, along what is being resolved.
+  std::string chain_to(std::string_view end) const {
+    std::string chain;
+    for (const auto index : resolving_) chain += table_.rows[index].path + " -> ";
+    return chain + std::string{end};
+  }
+
+  const ConfigTable& table_;
+  const void* config_;
+  Findings& findings_;
+  std::optional<std::filesystem::path> job_folder_;
+  Settle settle_;
+  std::vector<std::size_t> resolving_;  // from the first asked for to the one at work
+};
+
+inline std::optional<GivenValue> References::resolved(GivenValue value, const ConfigRow& row, const Given& given) {
+  if (!is_interpolated(value)) return value;
+  for (auto& item : value.items) {
+    auto inner = resolved(std::move(item), row, given);
+    if (!inner) return std::nullopt;
+    item = std::move(*inner);
+  }
+  if (value.kind != GivenValue::Kind::text) return value;
+  const auto [pieces, problem] = split_interpolation(value.text, row.path);
+  if (!problem.empty()) return complain(row, given, value.place, problem);
+  std::string text;
+  for (const auto& piece : pieces) {
+    auto found = value_of(piece, row, given);
+    if (!found) return std::nullopt;
+    found->place = value.place;
+    if (pieces.size() == 1) return found;  // a list stays a list
+    if (found->kind != GivenValue::Kind::text)
+      return complain(row, given, value.place, "`" + piece.text + "` is no text that could stand within another");
+    text += found->text;
+  }
+  value.text = text;
+  return value;
+}
+
+inline std::optional<GivenValue> References::value_of(const TextPiece& piece, const ConfigRow& row,
+                                                      const Given& given) {
+  if (piece.kind == TextPiece::Kind::plain) return GivenValue{.kind = GivenValue::Kind::text, .text = piece.text};
+  return piece.kind == TextPiece::Kind::variable ? variable(piece, row, given) : setting(piece, row, given);
+}
+
+inline std::optional<GivenValue> References::variable(const TextPiece& piece, const ConfigRow& row,
+                                                      const Given& given) {
+  const auto set = environment(piece.text.c_str());
+  if (!set && !piece.otherwise)
+    return complain(row, given, given.value.place,
+                    chain_to("${oc.env:" + piece.text + "}") +
+                        ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}");
+  return GivenValue{.kind = GivenValue::Kind::text, .text = set ? *set : *piece.otherwise};
+}
+
+inline std::optional<GivenValue> References::setting(const TextPiece& piece, const ConfigRow& row, const Given& given) {
+  const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
+  const auto named = chain_to("${" + piece.text + "}") + ": ";
+  const auto meaning = table_.meaning_of(piece.text);
+  const auto* other = meaning.row == nullptr ? nullptr : table_.find_active(meaning.row->path, config_);
+  if (other == nullptr || meaning.entry) {
+    const bool known = meaning.kind == KeyMeaning::Kind::group || meaning.row != nullptr;
+    const auto first = known ? 0 : first_unknown_segment(table_, meaning.path);
+    return fail(named + (known ? "this is no single value"
+                               : explain_unknown_key(table_, meaning.path, first, path_segments(meaning.path).size())));
+  }
+  if (other->facts.is_secret) return fail(named + "a secret cannot be named");
+  if (row.chooses) return fail("the choice of an alternative can name variables only, as ${oc.env:NAME}");
+  const auto index = table_.index_of(*other);
+  if (std::ranges::find(resolving_, index) != resolving_.end())
+    return fail(chain_to(other->path) + ": these name each other in a circle");
+  settle_(index);
+  if (other->facts.output == Output::run_folder) return run_folder(*other, row, given);
+  const auto said = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
+  if (said.given.size() != 1 || said.given.front().path != "value") return fail(named + "this is no single value");
+  auto found = said.given.front().value;
+  unescape_references(found);
+  return found;
+}
+
+/// What `${run_folder}` stands for. In a job of a sweep this is the job's folder. In another run the folder gets its
+/// name after the configuration was read, when the run makes it. A place of output therefore keeps the reference, which
+/// name_run_folder replaces later; any other setting that names the folder is an error.
+inline std::optional<GivenValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
+                                                        const Given& given) {
+  const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
+  const auto reference = detail::run_folder_reference(folder);
+  const auto pattern = std::filesystem::path{folder.type->text(table_.field(folder, config_))}.lexically_normal();
+  const auto text = [](const std::string& value) { return GivenValue{.kind = GivenValue::Kind::text, .text = value}; };
+  if (job_folder_) return text(job_folder_->string());
+  if (pattern.empty() || pattern == "." || pattern == "./")
+    return fail(reference + ": this run has no folder: set " + folder.path + "=outputs/%Y-%m-%d/%H-%M-%S, or leave " +
+                reference + " out");
+  if (detail::is_place_of_output(row)) return text(reference);
+  std::vector<std::string> places;
+  for (const auto& other : table_.rows)
+    if (detail::is_place_of_output(other)) places.push_back(other.path);
+  return fail(reference +
+              ": the folder gets its name when the run starts; settings that can name it: " + one_of(places));
+}
+
+}  // namespace ddpxx

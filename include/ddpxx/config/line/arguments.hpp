@@ -1,0 +1,290 @@
+// ddpxx/config/line/arguments.hpp — the command line: `key=value`, `--key=value`, `--key value`, `--flag`, `--no-flag`,
+// `+map.key=value`, `~map.key`, a config file `run.yaml`, and the options that are no settings: where files
+// lie, and what is shown instead of run.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/line/ignored_key.hpp>
+#include <ddpxx/config/line/text_setting.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/utf8.hpp>
+
+namespace ddpxx {
+
+/// An option's value and where it stands.
+struct OptionValue {
+  std::string text;
+  Position place;
+};
+
+/// A command of a program, its first argument: `plan` in `mingpt plan world_size=8`. The program itself carries it out;
+/// it names its commands so that messages and --help can, and so that its name is no setting.
+struct Command {
+  std::string name;
+  std::string help;  ///< One line.
+};
+
+/// What a program does with its configuration: run, or show something about it and end.
+enum class ConfigDeed { run, help, print, print_json, blame, info, schema, init, completion };
+
+enum class ErrorStyle { text, json };
+
+struct ConfigArguments {
+  Said said;
+  std::vector<OptionValue> config_names;  ///< From left to right.
+  std::optional<OptionValue> config_path;
+  std::vector<OptionValue> config_dirs;  ///< Looked into after the path.
+  ConfigDeed deed = ConfigDeed::run;
+  OptionValue subject;   ///< Of help: a key or a group; of init: the file; of completion: the shell.
+  bool resolve = false;  ///< Print values, not the ${...} that they came from.
+  ErrorStyle errors = ErrorStyle::text;
+};
+
+/// Reads the arguments that follow the program's name. The table tells which keys are switches and which are lists;
+/// `commands` are those of the program, without `init`.
+inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
+                                      std::span<const Command> commands = {});
+
+namespace detail {
+
+class ArgumentsReader {
+ public:
+  ArgumentsReader(std::span<const char* const> arguments, const ConfigTable& table, std::span<const Command> commands)
+      : table_{table}, commands_{"init"} {
+    for (const auto& command : commands) commands_.push_back(command.name);
+    source_->kind = ConfigSource::Kind::arguments;
+    for (const char* argument : arguments) source_->lines.emplace_back(argument);
+    line_.said.source = source_;
+  }
+
+  ConfigArguments read() && {
+    for (at_ = 0; at_ < source_->lines.size(); ++at_) read_one(source_->lines[at_]);
+    return std::move(line_);
+  }
+
+ private:
+  Position place(std::size_t index) const { return {source_, index + 1, 1}; }
+  void complain(std::size_t index, std::string why) {
+    line_.said.problems.push_back({place(index), "", std::move(why)});
+  }
+
+  void read_one(const std::string& argument) {
+    if (find_malformed_utf8(argument) != std::string::npos) return complain(at_, "is not UTF-8");
+    if (argument == "--help" || argument == "-h") {
+      show(ConfigDeed::help);
+    } else if (at_ == 0 && argument == "init") {
+      show(ConfigDeed::init);
+    } else if (at_ == 0 && std::ranges::find(commands_, argument) != commands_.end()) {
+      return;  // the program itself carries it out
+    } else if (argument == "--blame") {
+      line_.deed = ConfigDeed::blame;
+    } else if (argument == "--info" || argument == "-i") {
+      line_.deed = ConfigDeed::info;
+    } else if (argument == "--schema") {
+      line_.deed = ConfigDeed::schema;
+    } else if (argument == "--resolve") {
+      line_.resolve = true;
+    } else if (const auto what = option(argument, "--cfg", "-c")) {
+      read_choice(*what, {"job", "all", "yaml", "json"},
+                  [&](std::size_t i) { line_.deed = i < 3 ? ConfigDeed::print : ConfigDeed::print_json; });
+    } else if (const auto style = option(argument, "--errors", "--errors")) {
+      read_choice(*style, {"text", "json"}, [&](std::size_t i) { line_.errors = static_cast<ErrorStyle>(i); });
+    } else if (const auto shell = option(argument, "--completion", "--completion")) {
+      read_choice(*shell, {"bash", "zsh", "fish"}, [&](std::size_t) {
+        line_.deed = ConfigDeed::completion;
+        line_.subject = *shell;
+      });
+    } else if (auto folder = option(argument, "--config-dir", "-cd")) {
+      line_.config_dirs.push_back(std::move(*folder));
+    } else if (auto name = option(argument, "--config-name", "-cn")) {
+      line_.config_names.push_back(std::move(*name));
+    } else if (auto path = option(argument, "--config-path", "-cp")) {
+      line_.config_path = std::move(*path);
+    } else if (argument.starts_with("--") && argument.size() > 2) {
+      read_dashed(argument.substr(2));
+    } else {
+      read_plain(argument);
+    }
+  }
+
+  /// What is shown may be told more closely by the next argument, unless that is a setting or an option.
+  void show(ConfigDeed deed) {
+    line_.deed = deed;
+    const bool has_next = at_ + 1 < source_->lines.size();
+    if (!has_next || source_->lines[at_ + 1].starts_with('-') || next_has_equals()) return;
+    line_.subject = {.text = source_->lines[at_ + 1], .place = place(at_)};
+    take_next();
+  }
+
+  template <class Deed>
+  void read_choice(const OptionValue& option, const std::vector<std::string>& words, Deed deed) {
+    const auto found = std::ranges::find(words, option.text);
+    if (option.text.empty()) return;  // told already
+    if (found == words.end())
+      return complain(option.place.line - 1, names_config_file(option.text)
+                                                 ? "a config file is named alone, or by --config-name (-cn)"
+                                                 : not_a_choice(option.text, words));
+    deed(static_cast<std::size_t>(found - words.begin()));
+  }
+
+  /// `NAME VALUE` or `NAME=VALUE`; none when the argument is another one.
+  std::optional<OptionValue> option(const std::string& argument, std::string_view name, std::string_view short_name) {
+    const auto here = place(at_);
+    const auto equals = argument.find('=');
+    const auto written = std::string_view{argument}.substr(0, equals);
+    if (written != name && written != short_name) return std::nullopt;
+    if (equals != std::string::npos) return OptionValue{.text = argument.substr(equals + 1), .place = here};
+    auto value = take_next();
+    if (!value) complain(at_, "needs a value");
+    return OptionValue{.text = value.value_or(""), .place = here};
+  }
+
+  /// The next argument, which belongs to this one; none when there is none that could.
+  std::optional<std::string> take_next() {
+    if (at_ + 1 == source_->lines.size()) return std::nullopt;
+    const std::string next = source_->lines[at_ + 1];
+    const bool negative_number = next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
+    if (next.starts_with('-') && !negative_number) return std::nullopt;
+    source_->lines[at_] += ' ' + next;  // messages show the two together
+    ++at_;
+    return next;
+  }
+
+  bool is_switch(const std::string& key) const {
+    const auto meaning = table_.meaning_of(key);
+    return meaning.row != nullptr ? meaning.row->type->is_switch : is_ignored_switch(table_, meaning);
+  }
+
+  /// `--key=value`, `--key value`, `--switch`, `--no-switch`; dashes in a key are underscores.
+  void read_dashed(const std::string& argument) {
+    const auto start = at_;
+    const auto equals = argument.find('=');
+    auto key = argument.substr(0, equals);
+    if (table_.meaning_of(key).kind == KeyMeaning::Kind::unknown) std::ranges::replace(key, '-', '_');
+    if (equals != std::string::npos && !is_config(key)) return say(start, key, argument.substr(equals + 1));
+    if (is_switch(key)) return say(start, key, next_is_bool() ? *take_next() : "true");
+    const auto meaning = table_.meaning_of(key);
+    if (meaning.kind == KeyMeaning::Kind::unknown && key.starts_with("no_") && is_switch(key.substr(3)))
+      return say(start, key.substr(3), "false");
+    const auto value = meaning.row != nullptr || !next_has_equals() ? take_next() : std::nullopt;
+    if (meaning.row != nullptr && !value) return complain(start, "needs a value");
+    if (is_config(key)) return complain(start, "a config file is named alone, or by --config-name (-cn)");
+    say(start, key, value.value_or(""));
+  }
+
+  /// `--config FILE`, as other programs have it.
+  bool is_config(const std::string& key) const {
+    return key == "config" && table_.meaning_of(key).kind == KeyMeaning::Kind::unknown;
+  }
+  bool next_is_bool() const { return at_ + 1 < source_->lines.size() && read_bool(source_->lines[at_ + 1]); }
+  bool next_has_equals() const {
+    return at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].find('=') != std::string::npos;
+  }
+
+  void read_plain(const std::string& argument) {
+    const auto equals = argument.find('=');
+    const auto bare = std::min(argument.find_first_not_of("+~"), argument.size());
+    const bool is_entry = table_.meaning_of(argument.substr(bare, equals - bare)).entry.has_value();
+    if (argument.starts_with('~')) {
+      if (!is_entry) return complain(at_, "settings cannot be removed; leave it out, or write key=null");
+      return remove(argument.substr(bare, equals - bare));
+    }
+    if (argument.starts_with('+')) {
+      if (!is_entry) return complain(at_, "settings cannot be added; write key=value without the +");
+      if (equals != std::string::npos)
+        return say(at_, argument.substr(bare, equals - bare), argument.substr(equals + 1));
+    }
+    if (argument == "-m" || argument == "--multirun")
+      return complain(at_,
+                      "is for sweeps, which this program does not run by itself, or not without key=a,b: write "
+                      "ddpxx-run PROGRAM -m key=a,b");
+    if (argument.starts_with('-'))
+      return complain(at_, "is no option; settings are written key=value, --help lists them");
+    if (equals == std::string::npos) return read_word(argument);
+    if (equals == 0) return complain(at_, "is no setting; write key=value, without spaces around the =");
+    if (argument[equals - 1] == ' ' && table_.meaning_of(argument.substr(0, argument.find(' '))).row != nullptr)
+      return complain(at_, "write key=value, without spaces around the =");
+    say(at_, argument.substr(0, equals), argument.substr(equals + 1));
+  }
+
+  /// A word alone: the value of a positional, a config file, or a mistake.
+  void read_word(const std::string& word) {
+    const auto* positional =
+        positional_ < table_.positionals.size() ? table_.find(table_.positionals[positional_]) : nullptr;
+    const bool takes_number = positional != nullptr && is_number(positional->type->shape(positional->facts));
+    const auto meaning = table_.meaning_of(word);
+    if (meaning.row == nullptr && names_config_file(word) && (positional == nullptr || takes_number))
+      return line_.config_names.push_back({.text = word, .place = place(at_)});
+    if (meaning.kind != KeyMeaning::Kind::unknown) {
+      const bool is_apart = at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].starts_with('=');
+      if (!is_apart) return complain(at_, "is no setting; settings are written key=value, --help lists them");
+      const auto start = at_;
+      const bool has_value = source_->lines[at_ + 1] == "=" && at_ + 2 < source_->lines.size();
+      source_->lines[start] += ' ' + source_->lines[++at_];
+      if (has_value) source_->lines[start] += ' ' + source_->lines[++at_];
+      return complain(start, "write key=value, without spaces around the =");
+    }
+    const bool is_numeric = word.find_first_of("0123456789") < 2;  // perhaps behind a sign or a point
+    if (positional != nullptr && (!takes_number || is_numeric)) {
+      ++positional_;
+      return say(at_, positional->path, word);
+    }
+    std::string why = "is no setting; settings are written key=value, --help lists them";
+    if (std::ranges::find(commands_, word) != commands_.end())
+      why = "is a command, which comes before all other arguments";
+    else if (!is_numeric)
+      why =
+          "is no command (" + one_of(commands_) + ") and no setting; settings are written key=value, --help lists them";
+    complain(at_, why);
+  }
+
+  static bool is_number(const ValueShape& shape) {
+    return shape.kind == ValueShape::Kind::whole || shape.kind == ValueShape::Kind::real;
+  }
+  static bool names_config_file(std::string_view word) {
+    return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json") || word.ends_with(".py");
+  }
+
+  void remove(const std::string& key) {
+    line_.said.given.push_back(
+        {.path = key, .keys = places(key, at_), .value = {.place = place(at_)}, .removes = true});
+  }
+
+  std::vector<Position> places(const std::string& key, std::size_t index) const {
+    return std::vector<Position>(path_segments(key).size(), place(index));
+  }
+
+  void say(std::size_t index, const std::string& key, const std::string& text) {
+    if (auto problem = add_setting(line_.said, table_, key, text, place(index)); !problem.empty())
+      complain(index, std::move(problem));
+  }
+
+  const ConfigTable& table_;
+  std::vector<std::string> commands_;
+  std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
+  std::size_t at_ = 0;
+  std::size_t positional_ = 0;
+  ConfigArguments line_;
+};
+
+}  // namespace detail
+
+inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
+                                      std::span<const Command> commands) {
+  return detail::ArgumentsReader{arguments, table, commands}.read();
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,82 @@
+// ddpxx/config/line/environment_source.hpp — environment variables as settings: with the prefix `TRAIN_`, the variable
+// `TRAIN_OPTIMIZER__LEARNING_RATE=1e-3` says `optimizer.learning_rate`.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/config/line/text_setting.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/utf8.hpp>
+
+namespace ddpxx {
+
+/// The variables of this process, as `NAME=VALUE`.
+inline std::span<const char* const> environment_variables() {
+  std::size_t count = 0;
+  while (::environ != nullptr && ::environ[count] != nullptr) ++count;
+  return {::environ, count};
+}
+
+/// What the variables say whose names start with the prefix. The rest of a name is a path: in any case, with `__` for
+/// the dot. Values are written as on the command line, maps in braces too; the table tells which keys take lists.
+inline Said read_environment(std::string_view prefix, std::span<const char* const> variables, const ConfigTable& table);
+
+namespace detail {
+
+/// `OPTIMIZER__LEARNING_RATE` as `optimizer.learning_rate`.
+inline std::string path_of_variable(std::string_view name) {
+  std::string path;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const bool is_dot = name.substr(i).starts_with("__");
+    path += is_dot ? '.' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (is_dot) ++i;
+  }
+  return path;
+}
+
+inline std::shared_ptr<const ConfigSource> environment_source(std::string_view prefix,
+                                                              std::span<const char* const> variables) {
+  auto source = std::make_shared<ConfigSource>();
+  source->kind = ConfigSource::Kind::environment;
+  for (const std::string_view variable : variables)
+    if (variable.starts_with(prefix) && variable.find('=', prefix.size()) != std::string_view::npos)
+      source->lines.emplace_back(variable);
+  std::ranges::sort(source->lines);  // a process has them in no order
+  return source;
+}
+
+}  // namespace detail
+
+inline Said read_environment(std::string_view prefix, std::span<const char* const> variables,
+                             const ConfigTable& table) {
+  Said said{.source = detail::environment_source(prefix, variables)};
+  std::map<std::string, std::string> names;
+  for (std::size_t i = 0; i < said.source->lines.size(); ++i) {
+    const std::string_view line = said.source->lines[i];
+    const Position place{said.source, i + 1, 1};
+    const auto equals = line.find('=');
+    const auto name = line.substr(0, equals);
+    const auto path = detail::path_of_variable(name.substr(prefix.size()));
+    const auto complain = [&](std::string why) { said.problems.push_back({place, path, std::move(why)}); };
+    const auto [first, is_new] = names.try_emplace(path, name);
+    if (find_malformed_utf8(line) != std::string::npos)
+      complain("is not UTF-8");
+    else if (!is_new)
+      complain("sets " + path + ", as " + first->second + " does; keep one of the two");
+    else if (auto problem = add_setting(said, table, path, line.substr(equals + 1), place); !problem.empty())
+      complain(std::move(problem));
+  }
+  return said;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,45 @@
+// ddpxx/config/line/ignored_key.hpp — keys of other programs that are accepted and not applied, as long as their value
+// is what happens anyway.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+/// The values that an ignored key may have; none where it may have any.
+inline std::vector<std::string> values_of_ignored(const ConfigTable& table, const KeyMeaning& meaning) {
+  const auto* ignored = ConfigTable::most_specific(table.ignored, meaning.path);
+  if (meaning.kind != KeyMeaning::Kind::ignored || ignored == nullptr) return {};
+  return {ignored->only.names.begin(), ignored->only.names.begin() + ignored->only.count};
+}
+
+/// True for an ignored key whose value is true or false: `--flag` is enough.
+inline bool is_ignored_switch(const ConfigTable& table, const KeyMeaning& meaning) {
+  const auto values = values_of_ignored(table, meaning);
+  return !values.empty() && std::ranges::all_of(values, [](const auto& value) { return read_bool(value).has_value(); });
+}
+
+/// Why the value of an ignored key cannot be ignored; empty when it can.
+inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning& meaning, const GivenValue& value) {
+  const auto values = values_of_ignored(table, meaning);
+  const bool is_truth = is_ignored_switch(table, meaning);
+  const auto is_same = [&](const std::string& one) {
+    return value.text == one || (is_truth && read_bool(value.text) == read_bool(one));
+  };
+  const bool is_text = value.kind == GivenValue::Kind::text && !meaning.lies_below;
+  if (values.empty() || (is_text && std::ranges::any_of(values, is_same))) return {};
+  return (is_text              ? shown(value.text)
+          : meaning.lies_below ? "a group"
+                               : "this") +
+         " is not supported (allowed: " + one_of(values) + "): " + std::string{meaning.reason};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,41 @@
+// ddpxx/config/line/text_setting.hpp — a key and the text of its value, as the command line and the environment give
+// them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/files/argument_value.hpp>
+#include <ddpxx/config/table/several.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
+
+namespace ddpxx {
+
+/// Adds to `said` what the text says of the key; the table tells which keys take lists, and which maps in braces.
+/// Returns what keeps the text from being a value; empty when nothing does.
+inline std::string add_setting(Said& said, const ConfigTable& table, const std::string& key, std::string_view text,
+                               const Position& place) {
+  const auto give = [&](const std::string& path, GivenValue value) {
+    said.given.push_back(
+        {.path = path, .keys = std::vector<Position>(path_segments(path).size(), place), .value = std::move(value)});
+  };
+  const auto meaning = table.meaning_of(key);
+  const bool is_whole_map = meaning.row != nullptr && meaning.row->type->is_map() && !meaning.entry;
+  if (is_whole_map && text.starts_with('{')) {
+    auto map = read_argument_map(text, place);
+    if (!map.problem.empty()) return map.problem;
+    give(key, {.kind = GivenValue::Kind::group, .place = place});  // the map as it is given, and nothing else in it
+    for (auto& [name, value] : map.entries) give(path_in(key, name), std::move(value));
+    return {};
+  }
+  const bool takes_list = meaning.row != nullptr ? meaning.row->type->takes_list : count_of_several(table, key) > 0;
+  auto read = read_argument_value(text, takes_list ? Brackets::are_list : Brackets::are_text, place);
+  if (read.problem.empty()) give(key, std::move(read.value));
+  return read.problem;
+}
+
+}  // namespace ddpxx

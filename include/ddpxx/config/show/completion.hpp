@@ -1,0 +1,150 @@
+// ddpxx/config/show/completion.hpp — scripts that teach bash, zsh and fish a program's keys, their values and its
+// options.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/show/completion_text.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// The script for `shell`, one of bash, zsh and fish. `program` is what is typed to call it.
+/// Errors  `config` for another shell.
+inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program);
+
+namespace detail {
+
+/// `key=`, and what may follow; of a map, whose entries have names of their own, `key.`.
+struct CompletedKey {
+  std::string key;
+  std::string help;
+  std::vector<std::string> values{};
+  char end = '=';
+};
+
+inline std::vector<std::string> values_of(const ValueShape& shape) {
+  auto values = shape.names;
+  if (shape.kind == ValueShape::Kind::truth) values = {"true", "false"};
+  if (!values.empty() && shape.may_be_null) values.emplace_back("null");
+  return values;
+}
+
+/// Alternatives may have keys of one name; a group that has a name is known by it.
+inline std::vector<CompletedKey> completed_keys(const ConfigTable& table) {
+  std::vector<CompletedKey> keys;
+  const auto add = [&](CompletedKey added) {
+    const auto known = std::ranges::find(keys, added.key, &CompletedKey::key);
+    if (known == keys.end()) return keys.push_back(std::move(added));
+    for (auto& value : added.values)
+      if (std::ranges::find(known->values, value) == known->values.end()) known->values.push_back(std::move(value));
+  };
+  for (const auto& row : table.rows) {
+    const auto values = values_of(row.type->shape(row.facts));
+    const auto group = group_of(row.path);
+    if (name_of(row.path) == "name" && !group.empty()) add({std::string{group}, std::string{row.facts.help}, values});
+    add({row.path, std::string{row.facts.help}, values, row.type->is_map() ? '.' : '='});
+  }
+  return keys;
+}
+
+inline const std::vector<std::string>& completed_options() {
+  static const std::vector<std::string> options{"--help",   "--config-name", "--config-path", "--config-dir",
+                                                "--cfg",    "--resolve",     "--blame",       "--info",
+                                                "--schema", "--completion",  "--errors=",     "init"};
+  return options;
+}
+
+/// In single quotes, as bash and zsh read them, or as fish does.
+inline std::string shell_quoted(std::string_view text, bool is_fish) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      result += is_fish ? "\\'" : "'\\''";
+    else if (c == '\\' && is_fish)
+      result += "\\\\";
+    else
+      result += c;
+  }
+  return result + '\'';
+}
+
+inline std::string shell_words(const std::vector<std::string>& words, std::string_view shell) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : " ") + shell_quoted(word, shell == "fish");
+  return text;
+}
+
+/// The keys with values to offer, as branches of the scripts' inner `case`.
+inline std::string value_branches(const std::vector<CompletedKey>& keys, std::string_view shell) {
+  std::string text;
+  for (const auto& [key, help, values, end] : keys) {
+    if (values.empty()) continue;
+    const bool is_bash = shell == "bash";
+    if (shell == "fish")
+      text += "                case " + shell_quoted(key, true) + "\n                    printf \"$stem%s\\n\" " +
+              shell_words(values, shell) + '\n';
+    else
+      text += "        " + shell_quoted(key, false) + (is_bash ? ") candidates=(" : ") compadd -- ") +
+              shell_words(values, shell) + (is_bash ? ")" : "") + " ;;\n";
+  }
+  return text.substr(0, text.size() - (text.empty() ? 0 : 1));
+}
+
+/// What a function may be called.
+inline std::string function_name(std::string_view program) {
+  std::string name = "_complete_";
+  for (const char c : program) {
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    name += is_letter ? c : '_';
+  }
+  return name;
+}
+
+inline std::string filled_in(std::string_view text,
+                             const std::vector<std::pair<std::string_view, std::string>>& words) {
+  std::string result;
+  while (!text.empty()) {
+    const auto word = std::ranges::find_if(words, [&](const auto& each) { return text.starts_with(each.first); });
+    const bool is_word = word != words.end();
+    result += is_word ? std::string_view{word->second} : text.substr(0, 1);
+    text.remove_prefix(is_word ? word->first.size() : 1);
+  }
+  return result;
+}
+
+}  // namespace detail
+
+inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program) {
+  const bool is_fish = shell == "fish";
+  if (!is_fish && shell != "bash" && shell != "zsh")
+    throw Error{Errc::config, "--completion: " + shown(shell) + " is not known (allowed: bash, zsh or fish)"};
+  const auto keys = detail::completed_keys(table);
+  std::vector<std::string> words, paths;
+  for (const auto& [key, help, values, end] : keys) {
+    words.push_back(key + end);
+    if (is_fish) words.push_back(help);  // which fish shows beside
+    paths.push_back(key);
+  }
+  for (const auto& group : table.groups)
+    if (!group.path.empty() && std::ranges::find(paths, group.path) == paths.end()) paths.push_back(group.path);
+  return detail::filled_in(is_fish          ? detail::kFishCompletion
+                           : shell == "zsh" ? detail::kZshCompletion
+                                            : detail::kBashCompletion,
+                           {{"@PROGRAM@", std::string{program}},
+                            {"@NAME@", detail::function_name(program)},
+                            {"@KEYS@", detail::shell_words(words, shell)},
+                            {"@PATHS@", detail::shell_words(paths, shell)},
+                            {"@OPTIONS@", detail::shell_words(detail::completed_options(), shell)},
+                            {"@VALUES@", detail::value_branches(keys, shell)}});
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,127 @@
+// ddpxx/config/show/completion_text.hpp — completion for three shells, with words in @...@ that a program fills in.
+//
+// A word on the command line is an option, the word behind one, a key, or a key with its value. In each script: what
+// option stands before comes first, then the value of a key, then keys and options.
+#pragma once
+
+#include <string_view>
+
+namespace ddpxx::detail {
+
+inline constexpr std::string_view kBashCompletion =
+    R"(# Completion of @PROGRAM@ for bash. In ~/.bashrc: source <(@PROGRAM@ --completion bash)
+@NAME@() {
+  local word=${COMP_WORDS[COMP_CWORD]} before= key= stem= candidate quoted IFS=$'\n'
+  local -a candidates=()
+  ((COMP_CWORD > 0)) && before=${COMP_WORDS[COMP_CWORD - 1]}
+  COMPREPLY=()
+  # Unless it was told otherwise, bash takes key=value for three words, and completes the third.
+  if [[ $word == '=' ]]; then
+    key=$before word=
+  elif [[ $before == '=' ]]; then
+    key=${COMP_WORDS[COMP_CWORD - 2]}
+  elif [[ $word == *=* ]]; then
+    key=${word%%=*} word=${word#*=}
+    stem=$key=
+  fi
+  case ${key:-$before} in
+    -cn | --config-name)
+      candidates=($(for candidate in '!*.yaml' '!*.yml' '!*.json'; do compgen -f -X "$candidate" -- "$word"; done
+                    compgen -d -S / -- "$word"))
+      compopt -o filenames 2>/dev/null ;;
+    -cp | --config-path | -cd | --config-dir)
+      candidates=($(compgen -d -S / -- "$word"))
+      compopt -o filenames 2>/dev/null ;;
+    -c | --cfg) candidates=(job) ;;
+    --errors) candidates=(text json) ;;
+    --completion) candidates=(bash zsh fish) ;;
+    -h | --help) candidates=(@PATHS@) ;;
+    *)
+      case ${key#--} in
+        '') candidates=(@KEYS@ @OPTIONS@) ;;
+@VALUES@
+      esac ;;
+  esac
+  for candidate in "${candidates[@]}"; do
+    [[ $candidate == "$word"* ]] || continue
+    printf -v quoted %q "$candidate"
+    COMPREPLY+=("$stem$quoted")
+  done
+  [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[=./] ]] && compopt -o nospace 2>/dev/null
+  return 0
+}
+complete -F @NAME@ @PROGRAM@
+)";
+
+inline constexpr std::string_view kZshCompletion = R"(#compdef @PROGRAM@
+# Completion of @PROGRAM@ for zsh. In ~/.zshrc, after compinit: source <(@PROGRAM@ --completion zsh)
+@NAME@() {
+  local word=${words[CURRENT]} before=${words[CURRENT - 1]} key=
+  if [[ $word == *=* ]]; then
+    key=${word%%=*}
+    compset -P 1 '*='
+  fi
+  case ${key:-$before} in
+    -cn | --config-name) _files -g '*.(yaml|yml|json)' ;;
+    -cp | --config-path | -cd | --config-dir) _files -/ ;;
+    -c | --cfg) compadd -- job ;;
+    --errors) compadd -- text json ;;
+    --completion) compadd -- bash zsh fish ;;
+    -h | --help) compadd -- @PATHS@ ;;
+    *)
+      case ${key#--} in
+        '')
+          compadd -S '' -- @KEYS@
+          compadd -- @OPTIONS@ ;;
+@VALUES@
+      esac ;;
+  esac
+}
+if [[ ${funcstack[1]} == @NAME@ ]]; then
+  @NAME@ "$@"
+else
+  compdef @NAME@ @PROGRAM@
+fi
+)";
+
+inline constexpr std::string_view kFishCompletion =
+    R"(# Completion of @PROGRAM@ for fish. In config.fish: @PROGRAM@ --completion fish | source
+function @NAME@
+    set -l word (commandline -ct)
+    set -l before (commandline -opc)[-1]
+    set -l stem
+    if string match -q -- '*=*' "$word"
+        set before (string split -m 1 = -- "$word")[1]
+        set stem "$before="
+        set word (string replace -- "$stem" '' "$word")
+    end
+    switch "$before"
+        case -cn --config-name
+            for file in "$word"*.yaml "$word"*.yml "$word"*.json "$word"*/
+                echo "$stem$file"
+            end
+        case -cp --config-path -cd --config-dir
+            for file in "$word"*/
+                echo "$stem$file"
+            end
+        case -c --cfg
+            echo "$stem"job
+        case --errors
+            printf "$stem%s\n" text json
+        case --completion
+            printf "$stem%s\n" bash zsh fish
+        case '*'
+            if test -z "$stem"
+                printf '%s\t%s\n' @KEYS@
+                printf '%s\n' @OPTIONS@
+                return
+            end
+            switch (string replace -r '^--' '' -- "$before")
+@VALUES@
+            end
+    end
+end
+complete -c @PROGRAM@ -f -a '(@NAME@)'
+)";
+
+}  // namespace ddpxx::detail

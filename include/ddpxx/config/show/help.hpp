@@ -1,0 +1,196 @@
+// ddpxx/config/show/help.hpp — the text of --help: every key with its default, its meaning and what it takes.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <sys/ioctl.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/config/line/arguments.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/number_text.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/utf8.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline std::string_view unit_text(Unit unit) {
+  switch (unit) {
+    case Unit::steps:
+      return "in steps";
+    case Unit::epochs:
+      return "in epochs";
+    case Unit::samples:
+      return "in samples";
+    case Unit::tokens:
+      return "in tokens";
+    case Unit::characters:
+      return "in characters";
+    case Unit::ranks:
+      return "in ranks";
+    case Unit::threads:
+      return "in threads";
+    case Unit::none:
+    case Unit::bytes:    // these two are read in several spellings, which
+    case Unit::seconds:  // `allowed_text` lists
+      return "";
+  }
+  return "";
+}
+
+/// `Peak step size (a number, above 0)`
+inline std::string explanation(const ConfigRow& row) {
+  std::string takes = words_of(row.type->shape(row.facts));
+  if (const auto allowed = allowed_text(row.facts); !allowed.empty()) takes += ", " + allowed;
+  if (const auto unit = unit_text(row.facts.unit); !unit.empty()) takes += ", " + std::string{unit};
+  return std::string{row.facts.help} + (row.facts.help.empty() ? "(" : " (") + takes + ')';
+}
+
+/// Rows of one group, or of one alternative of a variant, stand under one heading.
+inline std::string help_heading(const ConfigTable& table, const ConfigRow& row) {
+  const std::string group{group_of(row.path)};
+  std::string heading = group;
+  if (row.place.variant != FieldPlace::kRoot) {
+    const auto& variant = table.variants[row.place.variant];
+    if (variant.path == group) return group + '=' + variant.names[row.place.alternative];
+  }
+  const auto* found = table.find_group(group);
+  if (found != nullptr && !found->help.empty()) heading += ": " + std::string{found->help};
+  return heading;
+}
+
+/// `NAME   HELP`, in the two columns of the options.
+inline std::string in_columns(std::string name, std::string_view help) {
+  constexpr std::size_t kColumn = 22;
+  name.resize(std::max(kColumn, name.size() + 2), ' ');
+  return name + std::string{help} + '\n';
+}
+
+/// A line broken between words. Of a line in two columns the second goes on below its beginning, or below the first
+/// one where that takes more than half of the width.
+inline std::string wrapped_line(std::string_view line, std::size_t columns) {
+  constexpr std::size_t kNarrowest = 20, kIndent = 6;
+  if (columns < kNarrowest || count_characters(line) <= columns) return std::string{line};
+  const auto start = std::min(line.find_first_not_of(' '), line.size());
+  const auto gap = line.find("  ", start);
+  const auto second = std::min(gap == line.npos ? line.npos : line.find_first_not_of(' ', gap), line.size());
+  const bool has_columns = second < line.size();
+  const bool is_beside = has_columns && second <= columns / 2;
+  const std::string indent(is_beside ? second : has_columns ? kIndent : start + 2, ' ');
+  std::string result, now;
+  if (has_columns && is_beside)
+    now = line.substr(0, second);
+  else if (has_columns)
+    result = std::string{line.substr(0, gap)} + '\n';
+  if (now.empty()) now = has_columns ? indent : std::string{line.substr(0, start)};
+  bool is_new = true;
+  std::istringstream words{std::string{line.substr(has_columns ? second : start)}};
+  for (std::string word; words >> word; is_new = false) {
+    if (!is_new && count_characters(now) + 1 + count_characters(word) > columns) {
+      result += now + '\n';
+      now = indent;
+      is_new = true;
+    }
+    now += (is_new ? "" : " ") + word;
+  }
+  return result + now;
+}
+
+inline std::string help_rows(const ConfigTable& table, std::string_view below) {
+  constexpr std::size_t kColumn = 44;
+  std::string text, heading = "none";
+  for (const auto& row : table.rows) {
+    if (!lies_in(row.path, below)) continue;
+    if (auto now = help_heading(table, row); now != heading) {
+      heading = std::move(now);
+      text += '\n' + (heading.find_first_of(":=") == std::string::npos ? "" : heading + '\n');
+    }
+    auto line = "  " + row.path + '=' + table.print_default(row);
+    line.resize(std::max(kColumn, line.size() + 2), ' ');
+    text += line + explanation(row) + '\n';
+  }
+  return text;
+}
+
+}  // namespace detail
+
+/// The columns of the terminal that standard output is; 0 where it is none and no COLUMNS is set: nothing is wrapped.
+inline std::size_t terminal_columns() {
+  std::size_t columns = 0;
+  const auto told = environment("COLUMNS").value_or("");
+  if (std::from_chars(told.data(), told.data() + told.size(), columns).ec == std::errc{} && columns > 0) return columns;
+  winsize size{};
+  return ::isatty(STDOUT_FILENO) != 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/// The text with lines of at most so many columns, 0 for any; what is broken goes on below its own column.
+inline std::string wrapped_help(std::string_view text, std::size_t columns) {
+  std::string result;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    result += detail::wrapped_line(line, columns) + '\n';
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return result;
+}
+
+/// The keys at and below a path, as `--help PATH` shows them; empty for a path that is not there.
+inline std::string help_text(const ConfigTable& table, std::string_view path) {
+  const auto rows = detail::help_rows(table, table.meaning_of(path).path);
+  return rows.substr(rows.empty() ? 0 : 1);
+}
+
+/// The whole of --help. `commands` are the program's own.
+inline std::string help_text(const ConfigTable& table, std::string_view program, std::string_view config_path,
+                             std::span<const Command> commands = {}) {
+  std::string text = "usage: " + std::string{program} + " [COMMAND] [FILE] [KEY=VALUE]...";
+  for (const auto path : table.positionals) text += " [" + std::string{name_of(path)} + ']';
+  text += "\n\ncommands:\n";
+  for (const auto& [name, help] : commands) text += detail::in_columns("  " + name, help);
+  text += detail::in_columns("  init [FILE]", "writes a commented configuration to begin with");
+  text += "\noptions:\n";
+  const auto option = [&](std::string_view name, const std::string& help) {
+    text += detail::in_columns("  " + std::string{name}, help);
+  };
+  option("FILE", "a YAML, JSON or Python file with settings, by its ending; several are read from left to right");
+  option("--config-name FILE", "the same (also -cn); FILE.yaml is found by FILE too");
+  option("--config-path DIR",
+         "where FILE is looked for behind the current folder (also -cp); default: " + std::string{config_path});
+  option("--config-dir DIR", "a further folder in which FILE is looked for");
+  option("--help [KEY]", "this text (also -h), or the part of it on a key or a group");
+  option("--cfg job", "prints the configuration, and ends (json: as JSON); --resolve puts the values of ${...} in");
+  option("--blame", "prints every value, who set it, and what it overrode");
+  option("--info", "prints which files and arguments were read");
+  option("--schema", "prints a JSON Schema for editors");
+  option("--completion SHELL", "prints a completion script for bash, zsh or fish");
+  option("--errors=json", "writes errors for programs to read");
+  text +=
+      "\nA file may name others that it builds on: `include: base.yaml`. -m makes a sweep of KEY=1,2 or KEY=range(3).\n"
+      "A Python file is one of nanoGPT's, as config/train_gpt2.py: its lines NAME = VALUE are read, and not run.\n"
+      "What is set on the command line wins over the file, the file over the defaults.\n"
+      "--KEY=VALUE and --KEY VALUE work too, and --KEY and --no-KEY where true or false is meant.\n";
+  if (!table.positionals.empty()) {
+    text += "Numbers alone are, in this order: ";
+    for (const auto path : table.positionals)
+      text += (path == table.positionals.front() ? "" : ", ") + std::string{path};
+    text += ".\n";
+  }
+  text += detail::help_rows(table, "");
+  if (!table.aliases.empty()) text += "\nother names:\n";
+  for (const auto& alias : table.aliases)
+    text += "  " + std::string{alias.key} + " is " + table.meaning_of(alias.key).path + '\n';
+  return text;
+}
+
+}  // namespace ddpxx

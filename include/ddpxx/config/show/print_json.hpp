@@ -1,0 +1,68 @@
+// ddpxx/config/show/print_json.hpp — a config as JSON that reads back equal; the twin of print.hpp for other programs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/walk.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// What is not in quotes is a number, a truth or null where JSON has such a one, and a text otherwise: `.inf`.
+inline nlohmann::ordered_json json_of(const GivenValue& value) {
+  using Json = nlohmann::ordered_json;
+  if (value.kind == GivenValue::Kind::group) return Json::object();
+  if (value.kind == GivenValue::Kind::list) {
+    auto items = Json::array();
+    for (const auto& item : value.items) items.push_back(json_of(item));
+    return items;
+  }
+  if (is_null(value)) return nullptr;
+  if (value.quoted) return value.text;
+  auto word = Json::parse(value.text, nullptr, false);
+  if (word.is_number() || word.is_boolean()) return word;
+  return value.text;
+}
+
+/// A value as the table prints it, as JSON.
+inline nlohmann::ordered_json json_of_yaml(std::string_view yaml) {
+  constexpr std::string_view kKey = "value";
+  auto entries = nlohmann::ordered_json::object();
+  for (const auto& given : read_yaml_text(std::string{kKey} + ": " + std::string{yaml}, "", 0).given) {
+    if (given.path == kKey) return json_of(given.value);
+    entries[given.path.substr(kKey.size() + 1)] = json_of(given.value);  // a map is said entry by entry
+  }
+  return entries;
+}
+
+}  // namespace detail
+
+/// The active values. Secrets are left out, as print_yaml does; an infinity, which JSON has none of, is the text
+/// ".inf".
+inline std::string print_json(const ConfigTable& table, const void* config) {
+  auto root = nlohmann::ordered_json::object();
+  for (const auto& row : table.rows) {
+    if (!table.is_active(row, config) || row.facts.is_secret) continue;
+    auto* place = &root;
+    for (const auto& name : path_segments(row.path)) place = &(*place)[name];
+    *place = detail::json_of_yaml(table.print(row, config));
+  }
+  return root.dump(2) + '\n';
+}
+
+template <ConfigStruct Config>
+std::string print_json(const Config& config) {
+  return print_json(table_of<Config>(), &config);
+}
+
+}  // namespace ddpxx

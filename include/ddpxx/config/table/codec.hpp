@@ -1,0 +1,251 @@
+// ddpxx/config/table/codec.hpp — one value of a config: what a source says into a field, and a field into YAML text.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/text/interpolation.hpp>
+#include <ddpxx/config/text/number.hpp>
+#include <ddpxx/config/text/number_text.hpp>
+#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+/// How reading a value into a field went. `item` says which item of a list it is about: `[2]`.
+struct Decoded {
+  std::string problem{};
+  std::string notice{};
+  std::string item{};
+  Position place{};
+};
+
+/// How one type is read, printed and described; specialise it for a type of your own. `decode` leaves the field alone
+/// when it reports a problem. What `print` writes reads back equal. `shape` says what the field takes.
+template <class T>
+struct ConfigCodec;
+
+template <class T>
+concept ConfigLeaf = requires(T& field, const T& constant, const GivenValue& value, const FieldFacts& facts) {
+  { ConfigCodec<T>::decode(field, value, facts) } -> std::same_as<Decoded>;
+  { ConfigCodec<T>::print(constant) } -> std::same_as<std::string>;
+  { ConfigCodec<T>::shape(facts) } -> std::same_as<ValueShape>;
+};
+
+template <>
+struct ConfigCodec<bool> {
+  static Decoded decode(bool& field, const GivenValue& value, const FieldFacts&) {
+    if (auto wrong = not_a_text(value, "true or false")) return {.problem = *wrong, .place = value.place};
+    const auto truth = read_bool(value.text);
+    if (!truth)
+      return {.problem = shown(value.text) + " is not true or false (allowed: true, false, yes, no, on, off, 1, 0)",
+              .place = value.place};
+    field = *truth;
+    return {};
+  }
+  static std::string print(bool field) { return field ? "true" : "false"; }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::truth}; }
+};
+
+template <class T>
+concept ConfigInteger =
+    std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
+    !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+
+template <ConfigInteger T>
+struct ConfigCodec<T> {
+  static Decoded decode(T& field, const GivenValue& value, const FieldFacts& facts) {
+    if (auto wrong = not_a_text(value, "a whole number")) return {.problem = *wrong, .place = value.place};
+    constexpr auto kHighest = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
+    const auto read =
+        read_whole(value.text, facts, {.lowest = std::is_signed_v<T> ? kHighest + 1 : 0, .highest = kHighest});
+    if (read.value) field = static_cast<T>(read.value->negative ? 0 - read.value->magnitude : read.value->magnitude);
+    return {.problem = read.problem, .notice = read.notice, .place = value.place};
+  }
+  static std::string print(T field) { return std::to_string(field); }
+  static ValueShape shape(const FieldFacts&) {
+    return {.kind = ValueShape::Kind::whole,
+            .lowest = static_cast<long double>(std::numeric_limits<T>::lowest()),
+            .highest = static_cast<long double>(std::numeric_limits<T>::max())};
+  }
+};
+
+template <class T>
+  requires std::same_as<T, double> || std::same_as<T, float>
+struct ConfigCodec<T> {
+  static Decoded decode(T& field, const GivenValue& value, const FieldFacts& facts) {
+    if (auto wrong = not_a_text(value, "a number")) return {.problem = *wrong, .place = value.place};
+    const auto read = read_real<T>(value.text, facts);
+    if (read.value) field = *read.value;
+    return {.problem = read.problem, .notice = read.notice, .place = value.place};
+  }
+  static std::string print(T field) { return real_text(field); }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::real}; }
+};
+
+template <>
+struct ConfigCodec<std::string> {
+  static Decoded decode(std::string& field, const GivenValue& value, const FieldFacts& facts) {
+    if (auto wrong = not_a_text(value, "a text")) return {.problem = *wrong, .place = value.place};
+    const auto names = choices_of(facts);
+    if (!names.empty() && std::ranges::find(names, value.text) == names.end())
+      return {.problem = not_a_choice(value.text, names), .place = value.place};
+    field = value.text;
+    return {};
+  }
+  static std::string print(const std::string& field) { return yaml_quoted(escape_references(field)); }
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::text, .names = choices_of(facts)};
+  }
+};
+
+template <>
+struct ConfigCodec<std::filesystem::path> {
+  static Decoded decode(std::filesystem::path& field, const GivenValue& value, const FieldFacts&) {
+    if (auto wrong = not_a_text(value, "a path")) return {.problem = *wrong, .place = value.place};
+    field = value.text;
+    return {};
+  }
+  static std::string print(const std::filesystem::path& field) {
+    return yaml_quoted(escape_references(field.string()));
+  }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::path}; }
+};
+
+/// An enum has its names from `enum_names`, found by its argument (core/describe.hpp).
+template <class T>
+  requires std::is_enum_v<T> && requires(T value) { enum_names(value); }
+struct ConfigCodec<T> {
+  static Decoded decode(T& field, const GivenValue& value, const FieldFacts&) {
+    if (auto wrong = not_a_text(value, "a name")) return {.problem = *wrong, .place = value.place};
+    for (const auto& named : enum_names(T{})) {
+      if (named.name != value.text) continue;
+      field = named.value;
+      return {};
+    }
+    return {.problem = not_a_choice(value.text, names()), .place = value.place};
+  }
+  static std::string print(T field) {
+    for (const auto& named : enum_names(T{}))
+      if (named.value == field) return yaml_quoted(named.name);
+    return yaml_quoted(std::to_string(static_cast<std::underlying_type_t<T>>(field)));
+  }
+  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::name, .names = names()}; }
+
+ private:
+  static std::vector<std::string> names() {
+    std::vector<std::string> result;
+    for (const auto& named : enum_names(T{})) result.emplace_back(named.name);
+    return result;
+  }
+};
+
+namespace detail {
+template <class T>
+inline constexpr bool kIsMap = false;
+template <class T>
+inline constexpr bool kIsMap<std::map<std::string, T>> = true;
+}  // namespace detail
+
+/// What a list, a map or an optional holds: a map has its keys in the path, which can name one only.
+template <class T>
+concept ConfigItem = ConfigLeaf<T> && !detail::kIsMap<T>;
+
+/// `null` stands for none.
+template <ConfigItem T>
+struct ConfigCodec<std::optional<T>> {
+  static Decoded decode(std::optional<T>& field, const GivenValue& value, const FieldFacts& facts) {
+    if (is_null(value)) {
+      field.reset();
+      return {};
+    }
+    T inner{};
+    auto decoded = ConfigCodec<T>::decode(inner, value, facts);
+    if (decoded.problem.empty()) field = std::move(inner);
+    return decoded;
+  }
+  static std::string print(const std::optional<T>& field) { return field ? ConfigCodec<T>::print(*field) : "null"; }
+  static ValueShape shape(const FieldFacts& facts) {
+    auto shape = ConfigCodec<T>::shape(facts);
+    shape.may_be_null = true;
+    return shape;
+  }
+};
+
+namespace detail {
+
+/// Reads item `index` of a list; a problem says which one it was.
+template <ConfigLeaf T>
+Decoded decode_item(T& item, const GivenValue& list, std::size_t index, const FieldFacts& facts) {
+  auto decoded = ConfigCodec<T>::decode(item, list.items[index], facts);
+  if (!decoded.problem.empty() || !decoded.notice.empty()) decoded.item.insert(0, '[' + std::to_string(index) + ']');
+  return decoded;
+}
+
+template <class List>
+std::string print_list(const List& list) {
+  std::string text = "[";
+  for (const typename List::value_type& item : list)
+    text += (text.size() == 1 ? "" : ", ") + ConfigCodec<typename List::value_type>::print(item);
+  return text + ']';
+}
+
+}  // namespace detail
+
+template <ConfigItem T>
+struct ConfigCodec<std::vector<T>> {
+  static Decoded decode(std::vector<T>& field, const GivenValue& value, const FieldFacts& facts) {
+    if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
+    std::vector<T> items;
+    std::string notice;
+    for (std::size_t i = 0; i < value.items.size(); ++i) {
+      T item{};
+      auto decoded = detail::decode_item(item, value, i, facts);
+      if (!decoded.problem.empty()) return decoded;
+      if (!decoded.notice.empty()) notice = decoded.notice;
+      items.push_back(std::move(item));
+    }
+    field = std::move(items);
+    return {.notice = notice, .place = value.place};
+  }
+  static std::string print(const std::vector<T>& field) { return detail::print_list(field); }
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::list, .item = {ConfigCodec<T>::shape(facts)}};
+  }
+};
+
+template <ConfigItem T, std::size_t N>
+struct ConfigCodec<std::array<T, N>> {
+  static Decoded decode(std::array<T, N>& field, const GivenValue& value, const FieldFacts& facts) {
+    if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
+    if (value.items.size() != N)
+      return {.problem = "needs " + std::to_string(N) + " items, and has " + std::to_string(value.items.size()),
+              .place = value.place};
+    auto items = field;
+    for (std::size_t i = 0; i < N; ++i) {
+      auto decoded = detail::decode_item(items[i], value, i, facts);
+      if (!decoded.problem.empty()) return decoded;
+    }
+    field = std::move(items);
+    return {};
+  }
+  static std::string print(const std::array<T, N>& field) { return detail::print_list(field); }
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::list, .length = N, .item = {ConfigCodec<T>::shape(facts)}};
+  }
+};
+
+}  // namespace ddpxx

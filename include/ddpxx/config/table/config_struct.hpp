@@ -1,0 +1,209 @@
+// ddpxx/config/table/config_struct.hpp — what a struct must be to be a config, and what the compiler says of one that
+// is not.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <exception>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <boost/pfr/core.hpp>
+#include <boost/pfr/core_name.hpp>
+
+#include <ddpxx/config/table/codec.hpp>
+#include <ddpxx/config/table/duration_codec.hpp>
+#include <ddpxx/config/table/map_codec.hpp>
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+/// A plain aggregate with defaults, of values and of further such structs.
+template <class T>
+concept ConfigStruct = std::is_class_v<T> && std::is_aggregate_v<T> && std::default_initializable<T> && !ConfigLeaf<T>;
+
+namespace detail {
+template <class T>
+inline constexpr bool kIsVariant = false;
+template <ConfigStruct... T>
+inline constexpr bool kIsVariant<std::variant<T...>> = true;
+}  // namespace detail
+
+/// One of several config structs.
+template <class T>
+concept ConfigAlternatives = detail::kIsVariant<T>;
+
+/// `describe()`, where there is one, speaks of fields of its own struct.
+template <class T>
+concept DescribesItself = !requires { T::describe(); } ||
+                          requires { requires std::same_as<typename decltype(T::describe())::value_type, Entry<T>>; };
+
+/// `check()`, where there is one, is const and returns what it found.
+template <class T>
+concept ChecksItself = !requires(T& config) { config.check(); } || requires(const T& config) {
+  { config.check() } -> std::same_as<std::vector<FieldError>>;
+};
+
+namespace detail {
+
+struct Anything {
+  template <class T>
+  [[noreturn]] operator T&() const {  // NOLINT(google-explicit-constructor): it stands for a value of any type
+    std::terminate();                 // never called; clang wants to see a body all the same
+  }
+};
+template <std::size_t>
+using AnythingAt = Anything;
+
+template <class T, class Before, class After>
+inline constexpr bool kTakesBraces = false;
+template <class T, std::size_t... Before, std::size_t... After>
+inline constexpr bool kTakesBraces<T, std::index_sequence<Before...>, std::index_sequence<After...>> = requires {
+  T{AnythingAt<Before>{}..., {}, AnythingAt<After>{}...};
+};
+
+/// A C array counts once for each element, and `{}` in the place of the first one stands for all: then the values
+/// that follow are too many.
+template <class T, std::size_t... I>
+consteval bool finds_c_array(std::index_sequence<I...>) {
+  constexpr std::size_t kCount = sizeof...(I);
+  return !(kTakesBraces<T, std::make_index_sequence<I>, std::make_index_sequence<kCount - 1 - I>> && ...);
+}
+
+inline constexpr std::size_t kMostFields = 200;  // of Boost.PFR
+
+template <class T>
+consteval bool has_few_fields() {
+  return boost::pfr::tuple_size_v<T> <= kMostFields;
+}
+
+template <class T>
+consteval bool has_c_array() {
+  if constexpr (has_few_fields<T>()) return finds_c_array<T>(std::make_index_sequence<boost::pfr::tuple_size_v<T>>{});
+  return false;
+}
+
+/// Converts to what `T` derives from.
+template <class T>
+struct BaseOf {
+  template <class Base>
+    requires(std::is_base_of_v<Base, T> && !std::same_as<Base, T>)
+  operator Base() const;  // NOLINT(google-explicit-constructor): it stands in the place of the base in T{...}
+};
+
+/// An aggregate whose first part is a base.
+template <class T>
+inline constexpr bool kHasBase = requires { T{BaseOf<T>{}}; };
+
+/// A struct whose fields can be told one by one.
+template <class T>
+consteval bool is_reflected() {
+  if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && std::default_initializable<T> && !kHasBase<T>)
+    return has_few_fields<T>() && !has_c_array<T>();
+  return false;
+}
+
+/// A config struct that `walk` takes, with all that is in it.
+template <class T>
+consteval bool is_config_tree();
+
+template <class T>
+inline constexpr bool kIsTreeOfAlternatives = false;
+template <class... T>
+inline constexpr bool kIsTreeOfAlternatives<std::variant<T...>> = (is_config_tree<T>() && ...);
+
+template <class T>
+consteval bool is_field_of_tree() {
+  if constexpr (ConfigLeaf<T>)
+    return true;
+  else if constexpr (ConfigAlternatives<T>)
+    return kIsTreeOfAlternatives<T>;
+  else
+    return is_config_tree<T>();
+}
+
+template <class T>
+consteval bool is_config_tree() {
+  if constexpr (ConfigStruct<T> && is_reflected<T>())
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (is_field_of_tree<std::remove_cv_t<boost::pfr::tuple_element_t<I, T>>>() && ...);
+    }(std::make_index_sequence<boost::pfr::tuple_size_v<T>>{});
+  return false;
+}
+
+/// The name of a field as an argument of a template, so that a message shows it.
+template <std::size_t Size>
+struct FieldName {
+  std::array<char, Size + 1> text{};
+  explicit constexpr FieldName(std::string_view name) { std::copy_n(name.begin(), Size, text.begin()); }
+};
+
+template <class T>
+inline constexpr bool kIsReadable = ConfigLeaf<T> || ConfigStruct<T> || ConfigAlternatives<T>;
+
+/// Fails for a field of a type that no file could give; the compiler names the struct, the field and its type.
+template <class Struct, auto Name, class Type>
+consteval bool explain_field() {
+  static_assert(!std::is_enum_v<Type>,
+                "config: an enum needs names: write `constexpr auto enum_names(E) { return "
+                "std::array{ddpxx::Named{E::value, \"value\"}, ...}; }` beside it");
+  static_assert(
+      std::is_enum_v<Type>,
+      "config: a field is a bool, an integer, a double or float, a std::string, a std::filesystem::path, a std::chrono "
+      "duration, an enum with enum_names, a std::optional, std::vector, std::array or std::map by std::string of "
+      "those, "
+      "a struct with defaults, or a std::variant of such structs");
+  return false;
+}
+
+template <class T, std::size_t I>
+consteval bool explain_field_at() {
+  using Type = std::remove_cv_t<boost::pfr::tuple_element_t<I, T>>;
+  if constexpr (kIsReadable<Type>) return true;
+  constexpr std::string_view kName = boost::pfr::get_name<I, T>();
+  if constexpr (!kIsReadable<Type>) return explain_field<T, FieldName<kName.size()>{kName}, Type>();
+}
+
+template <class T>
+consteval bool explain_fields() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return (explain_field_at<T, I>() && ...);
+  }(std::make_index_sequence<boost::pfr::tuple_size_v<T>>{});
+}
+
+/// What keeps `T` from being a config, as a whole.
+template <class T>
+consteval bool explain_config_struct() {
+  static_assert(!std::is_aggregate_v<T> || !kHasBase<T>,
+                "config: a config has no base, whose fields would have no names: make the base a field");
+  static_assert(
+      std::is_aggregate_v<T>,
+      "config: a config is a plain struct whose fields have defaults: without constructors, private or virtual "
+      "members");
+  static_assert(!std::is_aggregate_v<T> || std::default_initializable<T>,
+                "config: each field of a config has a default: write `= {}` behind it");
+  return ConfigStruct<T> && !kHasBase<T>;
+}
+
+template <class T>
+consteval bool explain_config() {
+  static_assert(has_few_fields<T>(),
+                "config: a struct has at most 200 fields (a C array counts each element); "
+                "group them into structs");
+  static_assert(!has_c_array<T>(), "config: a C array has no name per field; use std::array or std::vector");
+  static_assert(DescribesItself<T>,
+                "config: describe() returns fields(field<&Struct::member>(...), ...) of its own struct");
+  static_assert(ChecksItself<T>, "config: check() is `std::vector<FieldError> check() const`");
+  if constexpr (has_few_fields<T>() && !has_c_array<T>() && DescribesItself<T> && ChecksItself<T>)
+    return explain_fields<T>();
+  return false;
+}
+
+}  // namespace detail
+
+}  // namespace ddpxx

@@ -1,0 +1,47 @@
+// ddpxx/config/table/map_codec.hpp — a map of a config: its keys are the user's own, its values are all of one type.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ddpxx/config/table/codec.hpp>
+#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+/// A file that speaks of a map gives all of it; the environment and the command line add, change and take out entries.
+template <ConfigItem T>
+struct ConfigCodec<std::map<std::string, T>> {
+  /// Empties the map: what its entries are is said one by one.
+  static Decoded decode(std::map<std::string, T>& field, const GivenValue& value, const FieldFacts&) {
+    if (value.kind != GivenValue::Kind::group)
+      return {.problem = "is a map; give its entries as `key: value`, or {} for none", .place = value.place};
+    field.clear();
+    return {};
+  }
+  static Decoded decode_entry(std::map<std::string, T>& field, const std::string& key, const GivenValue& value,
+                              const FieldFacts& facts) {
+    T entry{};
+    auto decoded = ConfigCodec<T>::decode(entry, value, facts);
+    if (decoded.problem.empty()) field.insert_or_assign(key, std::move(entry));
+    return decoded;
+  }
+  /// False when there is no such entry.
+  static bool remove_entry(std::map<std::string, T>& field, const std::string& key) { return field.erase(key) > 0; }
+
+  static std::string print(const std::map<std::string, T>& field) {
+    std::string text = "{";
+    for (const auto& [key, entry] : field)
+      text += (text.size() == 1 ? "" : ", ") + yaml_quoted(key) + ": " + ConfigCodec<T>::print(entry);
+    return text + '}';
+  }
+  static ValueShape shape(const FieldFacts& facts) {
+    return {.kind = ValueShape::Kind::map, .item = {ConfigCodec<T>::shape(facts)}};
+  }
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,73 @@
+// ddpxx/config/text/duration_text.hpp — whole nanoseconds as `1h30m`, exactly, and back.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <ddpxx/core/units.hpp>
+
+namespace ddpxx {
+
+/// Reads `1h30m`; none for anything else, for fractions of a nanosecond and for more than 290 years.
+inline std::optional<std::int64_t> parse_nanoseconds(std::string_view text);
+
+/// In the longest unit that it is a whole number of: `90m`.
+inline std::string nanoseconds_text(std::int64_t nanoseconds);
+
+namespace detail {
+
+struct DurationUnit {
+  std::string_view name;
+  std::int64_t nanoseconds;
+};
+/// From long to short; each is a whole number of the next.
+inline constexpr std::array kDurationUnits{DurationUnit{"d", 86'400'000'000'000},
+                                           DurationUnit{"h", 3'600'000'000'000},
+                                           DurationUnit{"m", 60'000'000'000},
+                                           DurationUnit{"s", 1'000'000'000},
+                                           DurationUnit{"ms", 1'000'000},
+                                           DurationUnit{"us", 1'000},
+                                           DurationUnit{"ns", 1}};
+
+inline const DurationUnit* duration_unit(std::string_view name) {
+  const auto found = std::ranges::find(kDurationUnits, name, &DurationUnit::name);
+  return found == kDurationUnits.end() ? nullptr : &*found;
+}
+
+}  // namespace detail
+
+inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
+  const auto with_units = detail::with_time_units(written);
+  std::string_view text = with_units;
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool negative = text.starts_with('-');
+  text.remove_prefix(negative ? 1 : 0);
+  std::uint64_t total = 0;
+  do {
+    const auto number_end = std::min(text.find_first_of("dhmsun"), text.size());
+    auto unit_end = std::min(text.find_first_of("0123456789.", number_end), text.size());
+    const auto* unit = detail::duration_unit(text.substr(number_end, unit_end - number_end));
+    const auto number = parse_decimal(text.substr(0, number_end));
+    if (unit == nullptr || !number || number->negative || !number->suffix.empty()) return std::nullopt;
+    const auto part = to_whole(*number, static_cast<std::uint64_t>(unit->nanoseconds));
+    if (part.fit != WholeNumber::Fit::exact || part.magnitude > kMost - total) return std::nullopt;
+    total += part.magnitude;
+    text.remove_prefix(unit_end);
+  } while (!text.empty());
+  return negative ? -static_cast<std::int64_t>(total) : static_cast<std::int64_t>(total);
+}
+
+inline std::string nanoseconds_text(std::int64_t nanoseconds) {
+  if (nanoseconds == 0) return "0s";
+  for (const auto& unit : detail::kDurationUnits)
+    if (nanoseconds % unit.nanoseconds == 0)
+      return std::to_string(nanoseconds / unit.nanoseconds) + std::string{unit.name};
+  return {};
+}
+
+}  // namespace ddpxx

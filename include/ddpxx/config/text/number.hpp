@@ -1,0 +1,177 @@
+// ddpxx/config/text/number.hpp — a field's text into a number within its range. Nothing is rounded, nothing wraps.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <ddpxx/config/text/number_text.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/units.hpp>
+
+namespace ddpxx {
+
+/// A value, or what keeps the text from being one; and what the reader should know about it all the same.
+template <class T>
+struct NumberRead {
+  std::optional<T> value{};
+  std::string problem{};
+  std::string notice{};
+};
+
+/// The sizes of the lowest and the highest number of an integer type.
+struct WholeLimits {
+  std::uint64_t lowest = 0;
+  std::uint64_t highest = 0;
+};
+
+/// Reads `1000`, `1e3`, `1_000`, `1k` and `0x3e8` alike, and what the field's unit adds.
+inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits);
+
+/// The same for numbers with a fraction.
+template <std::floating_point Real>
+NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts);
+
+namespace detail {
+
+/// Compares in a type that holds every 64-bit integer and every double.
+inline bool is_within(const Range& range, long double value) {
+  const auto low_ok = [&](const Bound& low) { return low.open ? value > low.value : value >= low.value; };
+  const auto high_ok = [&](const Bound& high) { return high.open ? value < high.value : value <= high.value; };
+  return (!range.low || low_ok(*range.low)) && (!range.high || high_ok(*range.high));
+}
+
+/// `010`: octal to some readers, ten to others. Returns what to write instead.
+inline std::optional<std::string> without_leading_zero(std::string_view text) {
+  const auto first = std::min(text.find_first_not_of("+-"), text.size());
+  const auto number = text.substr(first);
+  if (number.size() < 2 || number[0] != '0' || !is_digit(number[1])) return std::nullopt;
+  if (number.find_first_not_of("0123456789_.eE") != std::string_view::npos) return std::nullopt;
+  const auto rest = std::min(number.find_first_not_of("0_"), number.size());
+  const bool point_follows = rest == number.size() || !is_digit(number[rest]);
+  return std::string{text.substr(0, first)} + (point_follows ? "0" : "") + std::string{number.substr(rest)};
+}
+
+inline std::string not_a_number(const std::string& text, const FieldFacts& facts, std::string_view noun) {
+  if (const auto better = without_leading_zero(text))
+    return shown(text) + " starts with a zero, which some read as octal; write " + *better;
+  if (facts.unit == Unit::bytes) noun = "a size";
+  if (facts.unit == Unit::seconds) noun = "a duration";
+  return shown(text) + " is not " + std::string{noun} + in_brackets(allowed_text(facts));
+}
+
+inline std::string out_of_range(const std::string& text, const std::string& allowed) {
+  return shown(text) + " is out of range" + in_brackets(allowed);
+}
+
+/// Where `k` and `M` are no powers of ten.
+inline bool has_own_suffixes(Unit unit) { return unit == Unit::bytes || unit == Unit::seconds; }
+
+inline std::optional<std::uint64_t> read_hexadecimal(std::string_view text) {
+  if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
+  std::uint64_t value = 0;
+  const auto [end, status] = std::from_chars(text.data() + 2, text.data() + text.size(), value, 16);
+  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Seconds come as a double, which is exact up to 2^53.
+inline WholeNumber whole_seconds(double seconds) {
+  if (seconds != std::floor(seconds)) return {.fit = WholeNumber::Fit::fraction};
+  if (std::abs(seconds) > 0x1p53) return {.fit = WholeNumber::Fit::too_large};
+  return {.negative = seconds < 0, .magnitude = static_cast<std::uint64_t>(std::abs(seconds))};
+}
+
+/// None where the text is no number of that unit.
+inline std::optional<WholeNumber> whole_of(const std::string& text, Unit unit) {
+  if (unit == Unit::seconds) {
+    const auto seconds = parse_seconds(text);
+    return seconds ? std::optional{whole_seconds(*seconds)} : std::nullopt;
+  }
+  auto number = parse_decimal(text);
+  if (!number) return std::nullopt;
+  if (unit == Unit::bytes) {
+    const auto factor = byte_factor(number->suffix);
+    return factor ? std::optional{to_whole(*number, *factor)} : std::nullopt;
+  }
+  const auto exponent = count_exponent(number->suffix);
+  if (!exponent) return std::nullopt;
+  number->exponent += *exponent;
+  return to_whole(*number);
+}
+
+/// None where the text is no number of that unit; NaN for one that no `Real` holds, as `1e400`.
+template <std::floating_point Real>
+std::optional<Real> real_of(const std::string& text, Unit unit) {
+  constexpr Real kNone = std::numeric_limits<Real>::quiet_NaN();
+  auto number = parse_decimal(text);
+  const auto exponent = number ? count_exponent(number->suffix) : std::nullopt;
+  if (exponent && (!has_own_suffixes(unit) || number->suffix.empty())) {
+    number->exponent += *exponent;
+    return to_real<Real>(*number).value_or(kNone);
+  }
+  std::optional<double> value;
+  if (unit == Unit::seconds) value = parse_seconds(text);
+  if (unit == Unit::bytes)
+    if (const auto whole = whole_of(text, unit); whole && whole->fit == WholeNumber::Fit::exact)
+      value = (whole->negative ? -1.0 : 1.0) * static_cast<double>(whole->magnitude);
+  if (!value) return std::nullopt;
+  return std::abs(*value) > std::numeric_limits<Real>::max() ? kNone : static_cast<Real>(*value);
+}
+
+inline bool is_infinity(std::string_view text) {
+  const auto word = lower(text.substr(std::min(text.find_first_not_of("+-."), text.size())));
+  return word == "inf" || word == "infinity";
+}
+
+inline bool is_nan(std::string_view text) { return lower(text) == "nan" || lower(text) == ".nan"; }
+
+}  // namespace detail
+
+inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits) {
+  if (const auto value = detail::read_hexadecimal(text); value && !detail::has_own_suffixes(facts.unit)) {
+    auto result = read_whole(std::to_string(*value), facts, limits);
+    result.notice = shown(text) + " is hexadecimal and read as " + std::to_string(*value);
+    return result;
+  }
+  const auto number = detail::whole_of(text, facts.unit);
+  if (!number || number->fit == WholeNumber::Fit::fraction)
+    return {.problem = detail::not_a_number(text, facts, "a whole number")};
+  const auto magnitude = static_cast<long double>(number->magnitude);
+  if (number->fit == WholeNumber::Fit::exact &&
+      !detail::is_within(facts.range, number->negative ? -magnitude : magnitude))
+    return {.problem = detail::out_of_range(text, allowed_text(facts))};
+  const auto most = number->negative ? limits.lowest : limits.highest;
+  if (number->fit == WholeNumber::Fit::too_large || number->magnitude > most) {
+    const auto lowest = (limits.lowest == 0 ? "" : "-") + std::to_string(limits.lowest);
+    return {.problem = detail::out_of_range(text, lowest + " to " + std::to_string(limits.highest))};
+  }
+  return {.value = *number};
+}
+
+template <std::floating_point Real>
+NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts) {
+  if (detail::is_infinity(text)) {
+    const bool negative = text.starts_with('-');
+    const auto& bound = negative ? facts.range.low : facts.range.high;
+    const Real infinity = (negative ? -1 : 1) * std::numeric_limits<Real>::infinity();
+    if (bound && bound->value == infinity && !bound->open) return {.value = infinity};
+  }
+  if (detail::is_infinity(text) || detail::is_nan(text))
+    return {.problem = shown(text) + " is not a finite number" + in_brackets(allowed_text(facts))};
+  const auto value = detail::real_of<Real>(text, facts.unit);
+  if (!value) return {.problem = detail::not_a_number(text, facts, "a number")};
+  if (std::isnan(*value)) return {.problem = shown(text) + " does not fit a floating-point number"};
+  if (!detail::is_within(facts.range, *value)) return {.problem = detail::out_of_range(text, allowed_text(facts))};
+  return {.value = value};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,334 @@
+// ddpxx/interop/pickle_reader.hpp — a restricted unpickler: it builds tensors, containers, numbers and texts, and runs
+// nothing.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/utf8.hpp>
+#include <ddpxx/interop/pickle_objects.hpp>
+#include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/snapshot/safetensors_header.hpp>
+
+namespace ddpxx {
+
+/// The memory of one or more tensors, as a pickle names it.
+struct PickledStorage {
+  std::string key;
+  at::ScalarType dtype = at::kFloat;
+  std::int64_t num_elements = 0;
+};
+
+/// Gives the named memory as a contiguous tensor of one dimension, of that type and length; or throws. Asked once for
+/// each name.
+using FindStorage = std::function<at::Tensor(const PickledStorage&)>;
+
+/// A pickle of state that takes more than this is none.
+inline constexpr std::size_t kMostPickleBytes = 64 << 20;
+
+/// The value of a pickle of protocol 2, as torch.save writes it. Memory is taken in proportion to the text; tensors are
+/// views of the storages, which they share where the pickle says so. An OrderedDict becomes a dict, a Parameter its
+/// values; attributes of an OrderedDict, such as `_metadata`, are left out.
+/// Errors  `storage`, naming what stands where no tensor, container, number or text stands; a text that ends too early,
+///         nests too deeply or holds itself; a tensor that reaches beyond its storage, or shows more than is in it.
+PickleValue parse_pickle(std::string_view pickle, const FindStorage& find_storage);
+
+namespace detail {
+
+/// Whether an element of such a view lies outside of a storage of that many.
+inline bool view_fits(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
+                      std::int64_t offset, std::int64_t num_elements) {
+  std::int64_t shown = 1, last = offset;
+  bool empty = false, fits = offset >= 0 && sizes.size() == strides.size() && sizes.size() <= 64;
+  for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
+    std::int64_t reach = 0;
+    empty = empty || sizes[i] == 0;
+    fits = sizes[i] >= 0 && strides[i] >= 0 &&
+           !__builtin_mul_overflow(shown, std::max<std::int64_t>(sizes[i], 1), &shown) &&
+           !__builtin_mul_overflow(std::max<std::int64_t>(sizes[i] - 1, 0), strides[i], &reach) &&
+           !__builtin_add_overflow(last, reach, &last);
+  }
+  // A view may well show an element twice. One that shows more than there is would make much out of little when copied.
+  return fits && (empty ? offset <= num_elements : last < num_elements && shown <= num_elements);
+}
+
+/// The stack machine of a pickle. Objects are numbered, so that those that refer to each other need no care.
+class Unpickler {
+ public:
+  Unpickler(std::string_view pickle, const FindStorage& find_storage)
+      : pickle_{pickle}, find_storage_{find_storage}, objects_{kFreeObjects + pickle.size() / 2} {}
+
+  PickleValue run() {
+    try {
+      return parse();
+    } catch (Error& error) {
+      throw error.with("byte", place_);
+    }
+  }
+
+ private:
+  PickleValue parse() {
+    if (pickle_.size() > kMostPickleBytes) refuse_pickle("has more than 64 MiB");
+    if (number<std::uint8_t>() != 0x80) refuse_pickle("is no pickle");
+    if (const int protocol = number<std::uint8_t>(); protocol != 2)
+      refuse_pickle("is of pickle protocol " + std::to_string(protocol) +
+                    "; save it with torch.save's own, which is 2");
+    for (;;) {
+      const auto code = take(1).front();
+      if (code == '.') break;
+      step(code);
+    }
+    if (stack_.empty()) refuse_pickle("ends without a value");
+    if (!marks_.empty() || stack_.size() > 1 || place_ != pickle_.size())
+      refuse_pickle("ends with something left over");
+    return objects_.value(stack_.front(), sizeof(PickleValue) * kFreeObjects + 32 * pickle_.size());
+  }
+
+  using Id = PickleObjects::Id;
+  using List = PickleObjects::List;
+  using Tuple = PickleObjects::Tuple;
+  using Dict = PickleObjects::Dict;
+
+  // --- bytes ---
+
+  std::string_view take(std::size_t count) {
+    if (count > pickle_.size() - place_) refuse_pickle("ends too early");
+    place_ += count;
+    return pickle_.substr(place_ - count, count);
+  }
+  template <class T>
+  T number() {
+    std::uint64_t bits = 0;
+    const auto bytes = take(sizeof(T));
+    for (std::size_t i = 0; i < sizeof(T); ++i) bits |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    return static_cast<T>(bits);
+  }
+  double big_endian_double() {
+    std::uint64_t bits = 0;
+    for (const char byte : take(8)) bits = (bits << 8U) | static_cast<unsigned char>(byte);
+    return std::bit_cast<double>(bits);
+  }
+  std::int64_t long_integer() {
+    const auto bytes = take(number<std::uint8_t>());
+    if (bytes.size() > 8) refuse_pickle("has an integer that does not fit 64 bits");
+    std::uint64_t bits = !bytes.empty() && static_cast<signed char>(bytes.back()) < 0 ? ~std::uint64_t{0} : 0;
+    for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte)
+      bits = (bits << 8U) | static_cast<unsigned char>(*byte);
+    return static_cast<std::int64_t>(bits);
+  }
+  std::string_view text() {
+    const auto text = take(number<std::uint32_t>());
+    if (find_malformed_utf8(text) != std::string_view::npos) refuse_pickle("has a text that is not UTF-8");
+    return text;
+  }
+  std::string_view line() {
+    const auto end = pickle_.find('\n', place_);
+    if (end == std::string_view::npos) refuse_pickle("ends too early");
+    const auto line = take(end - place_);
+    take(1);
+    return line;
+  }
+
+  // --- stack ---
+
+  void push(PickleObjects::Object object) { stack_.push_back(objects_.add(std::move(object))); }
+  Id top() const {
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) refuse_pickle("takes from an empty stack");
+    return stack_.back();
+  }
+  Id pop() {
+    const auto id = top();
+    stack_.pop_back();
+    return id;
+  }
+  std::vector<Id> pop_last(std::size_t count) {
+    std::vector<Id> items(count);
+    for (auto item = items.rbegin(); item != items.rend(); ++item) *item = pop();
+    return items;
+  }
+  std::vector<Id> pop_mark() {
+    if (marks_.empty()) refuse_pickle("closes what it has not opened");
+    const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<Id> items{first, stack_.end()};
+    stack_.erase(first, stack_.end());
+    marks_.pop_back();
+    return items;
+  }
+  void append(const std::vector<Id>& items) {
+    auto& list = objects_.get<List>(top(), "a list").items;
+    list.insert(list.end(), items.begin(), items.end());
+  }
+  void set(const std::vector<Id>& items) {
+    if (items.size() % 2 != 0) refuse_pickle("has a key without a value");
+    auto& dict = objects_.get<Dict>(top(), "a dict").items;
+    dict.insert(dict.end(), items.begin(), items.end());
+  }
+  void memorize(std::size_t index) {
+    if (index > memo_.size()) refuse_pickle("numbers its objects with gaps");
+    if (index == memo_.size())
+      memo_.push_back(top());
+    else
+      memo_[index] = top();
+  }
+  void recall(std::size_t index) {
+    if (index >= memo_.size()) refuse_pickle("refers to an object that is not there");
+    stack_.push_back(memo_[index]);
+  }
+
+  // --- codes ---
+
+  void step(char code) {
+    if (code == '(') return marks_.push_back(stack_.size());
+    if (code == 'N') return push(std::monostate{});
+    if (code == '\x88') return push(true);
+    if (code == '\x89') return push(false);
+    if (code == 'K') return push(std::int64_t{number<std::uint8_t>()});
+    if (code == 'M') return push(std::int64_t{number<std::uint16_t>()});
+    if (code == 'J') return push(std::int64_t{number<std::int32_t>()});
+    if (code == '\x8a') return push(long_integer());
+    if (code == 'G') return push(big_endian_double());
+    if (code == 'X') return push(text());
+    if (code == ']') return push(List{});
+    if (code == '}') return push(Dict{});
+    if (code == ')') return push(Tuple{});
+    if (code == 't') return push(Tuple{pop_mark()});
+    if (code == '\x85') return push(Tuple{pop_last(1)});
+    if (code == '\x86') return push(Tuple{pop_last(2)});
+    if (code == '\x87') return push(Tuple{pop_last(3)});
+    if (code == 'a') return append(pop_last(1));
+    if (code == 'e') return append(pop_mark());
+    if (code == 's') return set(pop_last(2));
+    if (code == 'u') return set(pop_mark());
+    if (code == 'q') return memorize(number<std::uint8_t>());
+    if (code == 'r') return memorize(number<std::uint32_t>());
+    if (code == 'h') return recall(number<std::uint8_t>());
+    if (code == 'j') return recall(number<std::uint32_t>());
+    if (code == 'c') return name_class();
+    if (code == 'R') return call();
+    if (code == '\x81') return call();
+    if (code == 'b') return build();
+    if (code == 'Q') return load_storage();
+    refuse_pickle("has the code " + in_quotes({&code, 1}) + ", which torch.save does not write");
+  }
+
+  void name_class() {
+    const auto module = line(), name = line();
+    const auto is = [&](std::string_view known_module, std::string_view known) {
+      return module == known_module && name == known;
+    };
+    if (is("collections", "OrderedDict")) return push(PickledClass::ordered_dict);
+    if (is("collections", "Counter")) return push(PickledClass::counter);
+    if (is("torch", "Size")) return push(PickledClass::size);
+    if (is("torch._utils", "_rebuild_tensor_v2")) return push(PickledClass::tensor);
+    if (is("torch._utils", "_rebuild_parameter")) return push(PickledClass::parameter);
+    for (const auto& [storage, dtype] : kPickledTypes)
+      if (is("torch", storage)) return push(PickleObjects::StorageType{dtype});
+    refuse_pickle(
+        "names " + in_quotes(module.substr(0, 100)) + ' ' + in_quotes(name.substr(0, 100)) +
+        ", which is nothing that ddpxx takes from a file: tensors of real numbers, dicts, lists, tuples, numbers "
+        "and texts; save only those");
+  }
+
+  void call() {
+    const auto arguments = objects_.get<Tuple>(pop(), "a tuple of arguments").items;
+    const auto callee = objects_.get<PickledClass>(pop(), "the name of what to build");
+    const auto expect = [&](bool right) {
+      if (!right) refuse_pickle("builds an object from arguments that do not belong to it");
+    };
+    switch (callee) {
+      case PickledClass::ordered_dict:
+        expect(arguments.empty());
+        push(Dict{{}, true});
+        return;
+      case PickledClass::counter:
+        expect(arguments.size() == 1);
+        objects_.get<Dict>(arguments[0], "a dict");
+        stack_.push_back(arguments[0]);
+        return;
+      case PickledClass::size:
+        expect(arguments.size() == 1);
+        objects_.get<Tuple>(arguments[0], "a tuple");
+        stack_.push_back(arguments[0]);
+        return;
+      case PickledClass::parameter:
+        expect(arguments.size() == 3);
+        objects_.get<at::Tensor>(arguments[0], "a tensor");
+        stack_.push_back(arguments[0]);
+        return;
+      case PickledClass::tensor:
+        expect(arguments.size() == 6 || arguments.size() == 7);
+        expect(objects_.get<Dict>(arguments[5], "a dict of hooks").items.empty());
+        expect(arguments.size() == 6 || objects_.get<Dict>(arguments[6], "a dict").items.empty());
+        build_tensor(arguments);
+        return;
+    }
+  }
+
+  void build_tensor(const std::vector<Id>& arguments) {
+    const auto flat = objects_.get<PickleObjects::Storage>(arguments[0], "a storage").flat;
+    const auto offset = objects_.get<std::int64_t>(arguments[1], "a number");
+    const auto sizes = objects_.integers(arguments[2]), strides = objects_.integers(arguments[3]);
+    if (!view_fits(sizes, strides, offset, flat.numel()))
+      refuse_pickle("has a tensor that reaches beyond its storage, or shows more than is in it");
+    push(flat.as_strided(sizes, strides, offset));
+  }
+
+  /// Attributes of an OrderedDict say which version of a module wrote it.
+  void build() {
+    objects_.get<Dict>(pop(), "a dict of attributes");
+    if (!objects_.get<Dict>(top(), "an OrderedDict").ordered) refuse_pickle("gives attributes to a dict");
+  }
+
+  void load_storage() {
+    const auto parts = objects_.get<Tuple>(pop(), "the name of a storage").items;
+    const auto text = [&](std::size_t i) { return objects_.get<std::string_view>(parts[i], "a text"); };
+    if (parts.size() != 5 || text(0) != "storage" || text(2).size() > 100)
+      refuse_pickle("refers to something outside that is no storage");
+    const auto dtype = objects_.get<PickleObjects::StorageType>(parts[1], "the type of a storage").dtype;
+    const auto num_elements = objects_.get<std::int64_t>(parts[4], "a number");
+    const std::string key{text(2)};
+    text(3);  // the device on which it lay
+    auto [found, added] = storages_.try_emplace(key);
+    auto& flat = found->second;
+    if (added) {
+      if (num_elements < 0) refuse_pickle("has a storage of negative length");
+      flat = find_storage_({key, dtype, num_elements});
+    } else if (flat.scalar_type() != dtype || flat.numel() != num_elements) {
+      refuse_pickle("has two different storages named " + in_quotes(key));
+    }
+    push(PickleObjects::Storage{flat});
+  }
+
+  /// An object takes 40 bytes or more, and one byte of a pickle is enough for it. An object of a real pickle has two
+  /// bytes or more; so many may have less.
+  static constexpr std::size_t kFreeObjects = std::size_t{1} << 20U;
+
+  std::string_view pickle_;
+  const FindStorage& find_storage_;
+  std::size_t place_ = 0;
+  PickleObjects objects_;
+  std::vector<Id> stack_;
+  std::vector<std::size_t> marks_;
+  std::vector<Id> memo_;
+  std::map<std::string, at::Tensor> storages_;
+};
+
+}  // namespace detail
+
+inline PickleValue parse_pickle(std::string_view pickle, const FindStorage& find_storage) {
+  return detail::Unpickler{pickle, find_storage}.run();
+}
+
+}  // namespace ddpxx

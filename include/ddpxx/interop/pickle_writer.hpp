@@ -1,0 +1,149 @@
+// ddpxx/interop/pickle_writer.hpp — values as a pickle of protocol 2, such as Python's torch.load takes without trust.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/utf8.hpp>
+#include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/snapshot/safetensors_header.hpp>
+
+namespace ddpxx {
+
+/// Gives the key under which the bytes of a tensor's storage will lie; the same for tensors that share them.
+using NameStorage = std::function<std::string(const at::Tensor&)>;
+
+/// The value as a pickle. Tensors are written as what they hold, with their strides; whether they want a gradient is
+/// left out.
+/// Errors  `storage` for what a reader would refuse: a tensor without strides or of another type, a text that is not
+///         UTF-8, a key that is neither text nor integer, containers too deep in each other.
+std::string print_pickle(const PickleValue& value, const NameStorage& name_storage);
+
+namespace detail {
+
+inline std::string_view storage_type(const at::Tensor& tensor) {
+  if (!tensor.defined()) refuse_header("a tensor is undefined");
+  if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_conj() || tensor.is_neg() ||
+      tensor.is_meta())
+    refuse_header("a tensor has no plain values in memory; make it dense first");
+  for (const auto& [storage, dtype] : kPickledTypes)
+    if (dtype == tensor.scalar_type()) return storage;
+  refuse_header(std::string{"a tensor is of the type "} + at::toString(tensor.scalar_type()) +
+                ", which ddpxx does not write to .pt files");
+}
+
+/// The elements of a tensor's whole storage, counted in the tensor's type.
+inline std::int64_t storage_length(const at::Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor.storage().nbytes()) / tensor.element_size();
+}
+
+/// Writes without a memo: what comes twice is written twice.
+class Pickler {
+ public:
+  explicit Pickler(const NameStorage& name_storage) : name_storage_{name_storage} {}
+
+  std::string run(const PickleValue& value) {
+    pickle_ = "\x80\x02";
+    write(value, 0);
+    pickle_ += '.';
+    return std::move(pickle_);
+  }
+
+ private:
+  template <class T>
+  void little_endian(T number) {
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      pickle_ += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFFU);
+  }
+
+  void write(const PickleValue& value, std::size_t depth) {
+    if (depth > kMostPickleDepth) refuse_header("containers lie deeper in each other than a reader goes");
+    value.visit([&](const auto& content) { put(content, depth); });
+  }
+
+  void put(std::monostate, std::size_t) { pickle_ += 'N'; }
+  void put(bool value, std::size_t) { pickle_ += value ? '\x88' : '\x89'; }
+  void put(std::int64_t number, std::size_t) {
+    if (number >= std::numeric_limits<std::int32_t>::min() && number <= std::numeric_limits<std::int32_t>::max()) {
+      pickle_ += 'J';
+      little_endian(static_cast<std::int32_t>(number));
+    } else {
+      pickle_ += "\x8a\x08";
+      little_endian(number);
+    }
+  }
+  void put(double number, std::size_t) {
+    const auto bits = std::bit_cast<std::uint64_t>(number);
+    pickle_ += 'G';
+    for (int shift = 56; shift >= 0; shift -= 8) pickle_ += static_cast<char>((bits >> shift) & 0xFFU);
+  }
+  void put(const std::string& text, std::size_t) { put_text(text); }
+  void put_text(std::string_view text) {
+    if (find_malformed_utf8(text) != std::string_view::npos || text.size() > std::numeric_limits<std::uint32_t>::max())
+      refuse_header("the text " + in_quotes(text.substr(0, 100)) + " is not UTF-8, or too long");
+    pickle_ += 'X';
+    little_endian(static_cast<std::uint32_t>(text.size()));
+    pickle_ += text;
+  }
+  void put(const PickleList& list, std::size_t depth) {
+    pickle_ += "](";
+    for (const auto& item : list) write(item, depth + 1);
+    pickle_ += 'e';
+  }
+  void put(const PickleTuple& tuple, std::size_t depth) {
+    pickle_ += '(';
+    for (const auto& item : tuple.items) write(item, depth + 1);
+    pickle_ += 't';
+  }
+  void put(const PickleDict& dict, std::size_t depth) {
+    pickle_ += "}(";
+    for (const auto& [key, value] : dict.entries) {
+      if (key.get_if<std::string>() == nullptr && key.get_if<std::int64_t>() == nullptr)
+        refuse_header("a key is " + std::string{key.kind()} + ", neither a text nor an integer");
+      write(key, depth + 1);
+      write(value, depth + 1);
+    }
+    pickle_ += 'u';
+  }
+  void put(const at::Tensor& tensor, std::size_t depth) {
+    const auto type = storage_type(tensor);
+    const auto numbers = [&](at::IntArrayRef all) {
+      pickle_ += '(';
+      for (const auto number : all) put(number, depth);
+      pickle_ += 't';
+    };
+    pickle_ += "ctorch._utils\n_rebuild_tensor_v2\n((";
+    put_text("storage");
+    pickle_ += "ctorch\n" + std::string{type} + '\n';
+    put_text(name_storage_(tensor));
+    put_text("cpu");
+    put(storage_length(tensor), depth);
+    pickle_ += "tQ";
+    put(tensor.storage_offset(), depth);
+    numbers(tensor.sizes());
+    numbers(tensor.strides());
+    pickle_ +=
+        "\x89"
+        "ccollections\nOrderedDict\n)RtR";  // no gradient, no hooks
+  }
+
+  const NameStorage& name_storage_;
+  std::string pickle_;
+};
+
+}  // namespace detail
+
+inline std::string print_pickle(const PickleValue& value, const NameStorage& name_storage) {
+  return detail::Pickler{name_storage}.run(value);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,44 @@
+// ddpxx/launch/agent/line_splitter.hpp — a stream of bytes as whole lines.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddpxx {
+
+/// Collects bytes and hands out whole lines, without their line end. A line longer than `kLongest` comes in pieces:
+/// a program that never ends its line must not fill the memory.
+class LineSplitter {
+ public:
+  static constexpr std::size_t kLongest = 1 << 20;
+
+  /// Calls `on_line(std::string_view)` for each line that `bytes` completes.
+  void feed(std::string_view bytes, auto&& on_line) {
+    while (!bytes.empty()) {
+      const std::size_t end = bytes.find('\n');
+      const std::size_t room = kLongest - rest_.size();
+      const bool ends = end != std::string_view::npos && end <= room;
+      const std::size_t take = ends ? end : std::min(bytes.size(), room);
+      rest_ += bytes.substr(0, take);
+      bytes.remove_prefix(ends ? take + 1 : take);
+      if (ends || rest_.size() == kLongest) flush_any(on_line);
+    }
+  }
+
+  /// Hands out what has come since the last line end, if anything.
+  void flush(auto&& on_line) {
+    if (!rest_.empty()) flush_any(on_line);
+  }
+
+ private:
+  void flush_any(auto&& on_line) {
+    on_line(std::string_view{rest_});
+    rest_.clear();
+  }
+
+  std::string rest_;
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,71 @@
+// ddpxx/launch/agent/milestone_inbox.hpp — what one rank tells its launcher of its progress.
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/milestone.hpp>
+
+namespace ddpxx {
+
+/// A socket that the processes of one rank inherit. Programs that do not use ddpxx write nothing to it.
+class MilestoneInbox {
+ public:
+  /// Errors  `peer` when the system gives no socket.
+  MilestoneInbox() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      throw Error{Errc::peer, "no socket for a rank: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
+    read_end_ = Descriptor{ends[0]};
+    write_end_ = Descriptor{ends[1]};
+    // Scripts use low numbers for their own files.
+    if (Descriptor high{::fcntl(ends[1], F_DUPFD_CLOEXEC, 100)}) write_end_ = std::move(high);
+  }
+
+  /// What the rank inherits under this number; ours is to be closed as soon as it has it.
+  Descriptor& write_end() noexcept { return write_end_; }
+  /// `NAME=value`, for the environment of the rank.
+  std::string variable() const {
+    struct stat found {};
+    ::fstat(write_end_.get(), &found);
+    return std::string{kMilestonesVariable} + '=' + std::to_string(write_end_.get()) + ':' +
+           std::to_string(found.st_ino);
+  }
+
+  /// Readable when there is something to read; -1 after the end of file: no process has the other end open.
+  int descriptor() const noexcept { return read_end_.get(); }
+
+  /// Reads what is there now.
+  void read_some() {
+    std::array<char, 64> bytes;
+    while (read_end_) {
+      const auto size = ::recv(read_end_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (size < 0 && errno == EINTR) continue;
+      if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (size <= 0) return read_end_.close();
+      for (const char byte : std::string_view{bytes.data(), static_cast<std::size_t>(size)}) {
+        std::erase(told_, byte);  // each byte is kept once, so that the text stays short whatever is sent
+        told_ += byte;
+      }
+    }
+  }
+  bool has(Milestone milestone) const { return told_.find(static_cast<char>(milestone)) != std::string::npos; }
+  /// True when nothing was told after this milestone.
+  bool ends_with(Milestone milestone) const { return told_.ends_with(static_cast<char>(milestone)); }
+
+ private:
+  Descriptor read_end_, write_end_;
+  std::string told_;  ///< In the order of their last arrival.
+};
+
+}  // namespace ddpxx

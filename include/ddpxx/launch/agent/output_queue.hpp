@@ -1,0 +1,86 @@
+// ddpxx/launch/agent/output_queue.hpp — lines on their way to our own standard output and error.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <deque>
+#include <limits.h>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+
+namespace ddpxx {
+
+/// Keeps whole lines in order and writes them only where a write does not block, so that a paused terminal never keeps
+/// the launcher from a signal or a dying rank. One queue for both outputs: where both are the same terminal, no line of
+/// one cuts into a line of the other. What a closed output was to get is dropped.
+class OutputQueue {
+ public:
+  /// At this size readers stop reading the ranks, which then wait as they would on a slow terminal of their own.
+  static constexpr std::size_t kFull = 1 << 20;
+
+  /// Another program draws a line on the terminal `fd` again and again: from now on what is written there first clears
+  /// that line, which is drawn anew behind it.
+  void clear_drawn_line_on(int fd) { drawn_on_.insert(fd); }
+
+  void push(int fd, std::string_view prefix, std::string_view line) {
+    if (closed_.contains(fd)) return;
+    const std::size_t size = prefix.size() + line.size() + 1;
+    // Up to PIPE_BUF bytes a pipe takes in one piece and, once it is writable, at once.
+    if (pieces_.empty() || pieces_.back().fd != fd || pieces_.back().text.size() + size > PIPE_BUF) start_piece(fd);
+    std::string& text = pieces_.back().text;
+    text.append(prefix).append(line) += '\n';
+    size_ += size;
+  }
+
+  bool full() const noexcept { return size_ >= kFull; }
+
+  /// The output that the next line waits for; -1 when none waits.
+  int waiting_for() const noexcept { return pieces_.empty() ? -1 : pieces_.front().fd; }
+
+  /// Writes one piece; to be called when `waiting_for()` is writable.
+  void write_some() {
+    if (pieces_.empty()) return;
+    const Piece& piece = pieces_.front();
+    const auto rest = std::string_view{piece.text}.substr(written_);
+    const ssize_t size = ::write(piece.fd, rest.data(), rest.size() < PIPE_BUF ? rest.size() : PIPE_BUF);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (size < 0) return drop(piece.fd);
+    written_ += static_cast<std::size_t>(size);
+    size_ -= static_cast<std::size_t>(size);
+    if (written_ < piece.text.size()) return;
+    pieces_.pop_front();
+    written_ = 0;
+  }
+
+ private:
+  struct Piece {
+    int fd;
+    std::string text;
+  };
+
+  void start_piece(int fd) {
+    static constexpr std::string_view kClearLine = "\r\x1b[K";
+    const auto start = drawn_on_.contains(fd) ? kClearLine : std::string_view{};
+    pieces_.push_back({fd, std::string{start}});
+    size_ += start.size();
+  }
+
+  void drop(int fd) {
+    closed_.insert(fd);
+    size_ += std::exchange(written_, 0);  // it is the first piece's output that fails
+    std::erase_if(pieces_, [&](const Piece& piece) {
+      if (piece.fd == fd) size_ -= piece.text.size();
+      return piece.fd == fd;
+    });
+  }
+
+  std::deque<Piece> pieces_;
+  std::size_t size_ = 0;
+  std::size_t written_ = 0;  // of the first piece
+  std::set<int> closed_, drawn_on_;
+};
+
+}  // namespace ddpxx

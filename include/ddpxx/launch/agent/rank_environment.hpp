@@ -1,0 +1,64 @@
+// ddpxx/launch/agent/rank_environment.hpp — the environment that a launcher gives one rank: what torchrun would set.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/torchrun_environment.hpp>
+
+namespace ddpxx {
+
+/// The variables of one rank, by name; `torchrun_environment()` reads `launch` back from them.
+/// `error_file` is where a Python program's `@record` may leave its exception; empty for nowhere.
+inline std::map<std::string, std::string> launch_variables(const LaunchPlan& plan, const Launch& launch,
+                                                           const std::string& error_file) {
+  const Place& place = launch.place;
+  const std::string rank = std::to_string(place.rank.value), world_size = std::to_string(place.world_size.value);
+  std::map<std::string, std::string> variables = {
+      {"RANK", rank},
+      {"WORLD_SIZE", world_size},
+      {"LOCAL_RANK", std::to_string(place.local_rank.value)},
+      {"LOCAL_WORLD_SIZE", std::to_string(place.local_world_size.value)},
+      {"GROUP_RANK", std::to_string(plan.node_rank)},
+      {"GROUP_WORLD_SIZE", std::to_string(plan.num_nodes)},
+      {"ROLE_RANK", rank},
+      {"ROLE_WORLD_SIZE", world_size},
+      {"ROLE_NAME", "default"},
+      {"MASTER_ADDR", launch.address},
+      {"MASTER_PORT", std::to_string(launch.port)},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(plan.max_restarts)},
+      {"TORCHELASTIC_RUN_ID", launch.run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", launch.store_host == StoreHost::torchrun ? "True" : "False"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+  };
+  if (!launch.store.empty()) variables["DDPXX_STORE"] = launch.store;
+  if (!launch.token.empty()) variables["DDPXX_TOKEN"] = launch.token;
+  if (!error_file.empty()) variables["TORCHELASTIC_ERROR_FILE"] = error_file;
+  return variables;
+}
+
+/// The whole environment of one rank as `NAME=value` texts: the launcher's own, overridden by the variables above.
+inline std::vector<std::string> rank_environment(std::span<const std::string> inherited, const LaunchPlan& plan,
+                                                 const Launch& launch, const std::string& error_file) {
+  auto variables = launch_variables(plan, launch, error_file);
+  std::vector<std::string> result;
+  bool has_threads = false, has_nccl = false;
+  for (const std::string& entry : inherited) {
+    const std::string name = entry.substr(0, entry.find('='));
+    has_threads |= name == "OMP_NUM_THREADS";
+    has_nccl |= name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    if (!variables.contains(name) && name != "TORCHELASTIC_ERROR_FILE") result.push_back(entry);
+  }
+  if (!has_nccl) variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  // Several ranks that each start a thread per core fight for the cores.
+  if (!has_threads && plan.ranks_per_node > 1) variables["OMP_NUM_THREADS"] = "1";
+  for (const auto& [name, value] : variables) result.push_back(name + '=' + value);
+  return result;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,192 @@
+// ddpxx/launch/agent/rank_process.hpp — one running rank: its program, its outputs, and how it ended.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/core/milestone.hpp>
+#include <ddpxx/core/stop_signals.hpp>
+#include <ddpxx/launch/agent/guardian.hpp>
+#include <ddpxx/launch/agent/milestone_inbox.hpp>
+#include <ddpxx/launch/agent/output_queue.hpp>
+#include <ddpxx/launch/agent/rank_environment.hpp>
+#include <ddpxx/launch/agent/rank_stream.hpp>
+#include <ddpxx/launch/agent/root_cause.hpp>
+#include <ddpxx/launch/child.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+
+namespace ddpxx {
+
+/// What all ranks of one start have in common.
+struct RankCommon {
+  const LaunchPlan& plan;
+  const Guardian& guardian;
+  std::string path;                    ///< Of the program's file.
+  std::vector<std::string> inherited;  ///< Our own environment.
+  std::filesystem::path folder;        ///< Holds one folder per rank; empty for none.
+  bool first_rank_has_terminal;        ///< Rank 0 writes to our own standard output, which is a terminal.
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+};
+
+/// A rank from its start to its end. Dies with this handle.
+class RankProcess {
+ public:
+  /// Errors  `config` when the program does not run, `storage` when its log files cannot be made, `peer` when the
+  /// system gives no process.
+  RankProcess(const RankCommon& common, const Launch& launch) : place_{launch.place}, started_{common.started} {
+    std::string error_file;
+    if (!common.folder.empty()) {
+      folder_ = common.folder / std::to_string(place_.local_rank.value);
+      make_folders();
+      error_file = folder_ / "error.json";
+    }
+    ChildStart start{.path = common.path,
+                     .arguments = {common.plan.program},
+                     .environment = rank_environment(common.inherited, common.plan, launch, error_file)};
+    start.arguments.insert(start.arguments.end(), common.plan.arguments.begin(), common.plan.arguments.end());
+
+    const Descriptor nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    start.input = nothing.get();
+    std::optional<File> out_file, err_file;
+    if (common.plan.log_dir.empty()) {
+      const std::string rank = std::to_string(place_.rank.value);
+      const std::string prefix = common.plan.ranks_per_node > 1 ? "[rank" + rank + "]: " : "";
+      const bool has_terminal = common.first_rank_has_terminal && place_.rank == Rank{0};
+      if (!has_terminal) streams_.emplace_back(STDOUT_FILENO, prefix);
+      start.output = has_terminal ? STDOUT_FILENO : streams_.back().write_end().get();
+      streams_.emplace_back(STDERR_FILENO, prefix);
+      start.error = streams_.back().write_end().get();
+    } else {
+      out_file = File::open_to_append(folder_ / "stdout.log", Errc::storage);
+      err_file = File::open_to_append(folder_ / "stderr.log", Errc::storage);
+      start.output = out_file->descriptor();
+      start.error = err_file->descriptor();
+    }
+    std::erase_if(start.environment, [](const auto& entry) {
+      return entry.starts_with(std::string{kMilestonesVariable} + '=');  // of a launcher that has started us
+    });
+    start.environment.push_back(milestones_.variable());
+    start.kept = milestones_.write_end().get();
+    child_.emplace(start);
+    watch_ = Guardian::Watch{common.guardian, child_->pid()};
+    milestones_.write_end().close();
+    for (auto& stream : streams_) stream.write_end().close();
+  }
+
+  const std::optional<Exit>& exit() const noexcept { return exit_; }
+  pid_t pid() const noexcept { return child_->pid(); }
+  std::vector<RankStream>& streams() noexcept { return streams_; }
+  /// Readable when one of the rank's processes has told something, or none has the socket open any more; -1 after that.
+  int milestones() const noexcept { return exit_ ? -1 : milestones_.descriptor(); }
+
+  /// Asks the rank to stop in its own time; remembered, because an end that we caused is no failure. What comes after
+  /// the end of its first process has not caused that end.
+  void ask(int number) {
+    if (exit_) return;
+    if (!first_end_) told_ = number;
+    child_->signal(number);
+    child_->signal(SIGCONT);  // a stopped process would hear it only when it goes on
+  }
+
+  /// Ends the rank, because the run has failed or its time is over.
+  void end(int number) {
+    if (exit_) return;
+    if (!first_end_) told_ = number;
+    was_stopped_ = was_stopped_ || child_->is_stopped();
+    is_to_end_ = true;
+    child_->end(number);
+    child_->signal(SIGCONT);
+  }
+
+  /// The signal to stop that has ended the rank's first process, a shell perhaps, while processes that it has started
+  /// are still running; none when it is not so.
+  std::optional<int> lingers() const { return exit_ ? std::nullopt : lingers_; }
+
+  /// Looks whether the rank has ended, at the time `now`; true when it has just been found so. `group_lives` is asked
+  /// only where a signal to stop has ended the first process: whether a process of its group is still running.
+  template <class GroupLives>
+  bool look(std::chrono::steady_clock::time_point now, GroupLives&& group_lives) {
+    if (exit_) return false;
+    if (!first_end_) {
+      if (const auto code = child_->ended()) note_first_end(*code, now);
+    }
+    milestones_.read_some();  // after the look at the end: what the rank told before its end is there now
+    if (!first_end_) return false;
+    lingers_ = signal_to_stop(first_end_->code);
+    if (lingers_ && !is_to_end_ && group_lives(child_->pid())) return false;
+    exit_ = first_end_;
+    // A shell that this signal has ended, or that went on to its next command, hides how the rank behind it ended.
+    if ((lingers_ || exit_->code == 0) && milestones_.ends_with(Milestone::stopped))
+      exit_->code = static_cast<int>(Errc::stopped);
+    exit_->trains = milestones_.has(Milestone::trains);
+    exit_->is_ours = exit_->trains || milestones_.has(Milestone::began);
+    exit_->stepped = milestones_.has(Milestone::stepped);
+    return true;
+  }
+
+  /// After the rank's end: ends what it has left behind, and collects its last words.
+  void finish(OutputQueue& queue) {
+    if (!exit_) return;
+    watch_ = {};
+    child_.reset();
+    for (auto& stream : streams_) stream.finish(queue);
+    exit_->last_lines = streams_.empty() ? last_lines_of(folder_ / "stderr.log") : streams_.back().last_lines();
+    std::error_code ignored;
+    if (const auto path = folder_ / "error.json"; !folder_.empty() && std::filesystem::exists(path, ignored))
+      exit_->error_file = path;
+  }
+
+ private:
+  static std::optional<int> signal_to_stop(int code) {
+    for (const int number : kStopSignals)
+      if (detail::is_end_by(number, code)) return number;
+    return std::nullopt;
+  }
+
+  void note_first_end(int code, std::chrono::steady_clock::time_point now) {
+    first_end_ = Exit{.rank = place_.rank.value,
+                      .local_rank = place_.local_rank.value,
+                      .pid = child_->pid(),
+                      .code = code,
+                      .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
+                      .time = std::chrono::system_clock::now(),
+                      .told = told_,
+                      .was_stopped = was_stopped_};
+  }
+
+  /// LOG_DIR/RUN/attempt_N/RANK: LOG_DIR is the user's, the others are made here.
+  void make_folders() const {
+    const auto attempt = folder_.parent_path(), run = attempt.parent_path();
+    std::error_code failure;
+    std::filesystem::create_directories(run.parent_path(), failure);
+    if (failure) throw Error{Errc::storage, "cannot make " + run.parent_path().string() + ": " + failure.message()};
+    for (const auto& folder : {run, attempt, folder_}) make_subfolder(folder);
+  }
+
+  Place place_;
+  std::chrono::steady_clock::time_point started_;
+  std::filesystem::path folder_;
+  std::vector<RankStream> streams_;  // standard output, if we pass it on, and error; none when they go to files
+  MilestoneInbox milestones_;
+  std::optional<Child> child_;
+  Guardian::Watch watch_;  // ends before the child, whose number may be reused after that
+  std::optional<int> told_;
+  bool was_stopped_ = false;
+  bool is_to_end_ = false;
+  std::optional<int> lingers_;
+  std::optional<Exit> first_end_;  // how the first process ended, as it was when that was seen
+  std::optional<Exit> exit_;
+};
+
+}  // namespace ddpxx

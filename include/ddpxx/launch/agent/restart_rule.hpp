@@ -1,0 +1,50 @@
+// ddpxx/launch/agent/restart_rule.hpp — whether the ranks are started again after a failure, and how soon.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <string>
+
+#include <ddpxx/launch/agent/failure_report.hpp>
+#include <ddpxx/launch/agent/root_cause.hpp>
+
+namespace ddpxx {
+
+/// Looks at the failed starts of one run, one after the other. A start has made progress when a rank has told of a step
+/// whose result it has read (Milestone::stepped), or, where no rank has told of a trainer, when it lived for a minute.
+class RestartRule {
+ public:
+  static constexpr int kMaxWithoutStep = 3;
+
+  void note(std::span<const Exit> exits, std::size_t cause) {
+    const bool is_ours = std::ranges::any_of(exits, &Exit::is_ours);
+    const bool trains = std::ranges::any_of(exits, &Exit::trains), stepped = std::ranges::any_of(exits, &Exit::stepped);
+    const bool progressed = stepped || (!trains && exits[cause].elapsed >= std::chrono::minutes{1});
+    without_progress_ = progressed ? 0 : without_progress_ + 1;
+    without_step_ = is_ours && !progressed ? without_step_ + 1 : 0;
+    cause_ = exits[cause];
+  }
+
+  /// Why the ranks are not started again after the failure that was noted last; empty when they are.
+  std::string refusal() const {
+    if (would_repeat(cause_)) return repeat_line(cause_, /*has_restarts=*/true);
+    if (without_step_ < kMaxWithoutStep) return {};
+    return std::to_string(kMaxWithoutStep) +
+           " starts in a row have ended before the result of a step was read; not started again";
+  }
+
+  /// The time to wait before the next start: nothing at first, then longer and longer, up to four seconds.
+  std::chrono::milliseconds pause() const {
+    using std::chrono::milliseconds;
+    if (without_progress_ < 2) return milliseconds{0};
+    return std::min(milliseconds{4'000}, milliseconds{250 << std::min(without_progress_ - 2, 10)});
+  }
+
+ private:
+  Exit cause_;
+  int without_step_ = 0;      // starts in a row
+  int without_progress_ = 0;  // starts in a row
+};
+
+}  // namespace ddpxx

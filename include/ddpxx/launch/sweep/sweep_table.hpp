@@ -1,0 +1,176 @@
+// ddpxx/launch/sweep/sweep_table.hpp — what came of a sweep: a row for each job, the best metric first.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <limits>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/sweep.hpp>
+#include <ddpxx/core/utf8.hpp>
+#include <ddpxx/launch/sweep/sweep_folder.hpp>
+
+namespace ddpxx {
+
+/// The last value of `key` in a file of JSON rows; none when no row has it, or the last that has it says null.
+inline std::optional<double> last_metric(const std::filesystem::path& rows, std::string_view key);
+
+/// The table of all jobs; a job without a status was not run to its end, and only one that ended with 0 can be the
+/// best. `metric` as `SweepOptions` has it: empty is `val_loss` where any job has written one, else `loss`.
+inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const std::optional<JobStatus>> statuses,
+                               const SweepFolder& folder, const std::string& metric);
+
+/// What counts as a job's metric, for `metric` as above: the one that is named, else val_loss and loss.
+inline std::vector<std::string> metric_names(const std::string& metric);
+
+/// The jobs that ended with 0 and have none of `metric_names`, though `metric` names one or another job has one.
+inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
+                                                    std::span<const std::optional<JobStatus>> statuses,
+                                                    const SweepFolder& folder, const std::string& metric);
+
+namespace detail {
+
+/// The text behind `"key":` of a flat row, up to the next comma or brace; none when the row is cut or has no such key.
+inline std::optional<std::string_view> row_entry(std::string_view row, std::string_view key) {
+  if (!row.starts_with('{') || !row.ends_with('}')) return std::nullopt;
+  const auto end_of_text = [&](std::size_t at) {
+    while (at < row.size() && row[at] != '"') at += row[at] == '\\' ? 2 : 1;
+    return std::min(at, row.size());
+  };
+  for (std::size_t at = row.find('"'); at < row.size(); at = row.find('"', at)) {
+    const auto end = end_of_text(at + 1);
+    const auto text = row.substr(at + 1, end - at - 1);
+    at = std::min(end + 1, row.size());
+    if (text != key || !row.substr(at).starts_with(':')) continue;
+    auto value = row.substr(at + 1, row.find_first_of(",}", at) - at - 1);
+    while (value.starts_with(' ')) value.remove_prefix(1);
+    while (value.ends_with(' ')) value.remove_suffix(1);
+    return value;
+  }
+  return std::nullopt;
+}
+
+inline std::string metric_name(std::string_view metric) {
+  return std::string{metric.substr(metric.starts_with('-') ? 1 : 0)};
+}
+
+/// True where the job has one of the metrics.
+inline bool has_one_of(const std::vector<std::string>& names, const SweepJob& job, const SweepFolder& folder) {
+  return std::ranges::any_of(
+      names, [&](const auto& name) { return last_metric(folder.path(job) / "metrics.jsonl", name).has_value(); });
+}
+
+struct SweepRow {
+  std::size_t job = 0;
+  std::optional<double> metric;
+};
+
+inline std::vector<SweepRow> metric_rows(std::span<const SweepJob> jobs, const SweepFolder& folder,
+                                         const std::string& name) {
+  std::vector<SweepRow> rows;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    rows.push_back({i, last_metric(folder.path(jobs[i]) / "metrics.jsonl", name)});
+  return rows;
+}
+
+/// What the table compares: the metric that is named, else val_loss where a job has one, else loss.
+inline std::vector<SweepRow> compared_rows(std::span<const SweepJob> jobs, const SweepFolder& folder,
+                                           const std::string& metric, std::string& name) {
+  const auto has_metric = [](const SweepRow& row) { return row.metric.has_value(); };
+  name = metric.empty() ? "val_loss" : metric_name(metric);
+  auto rows = metric_rows(jobs, folder, name);
+  if (metric.empty() && std::ranges::none_of(rows, has_metric)) rows = metric_rows(jobs, folder, name = "loss");
+  return rows;
+}
+
+/// Columns as wide as their widest cell; the last one as it is.
+inline std::string aligned(const std::vector<std::vector<std::string>>& cells) {
+  std::vector<std::size_t> widths(cells.front().size());
+  for (const auto& row : cells)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_characters(row[i]));
+  std::string text;
+  for (const auto& row : cells) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += row[i] + std::string(widths[i] + 2 - count_characters(row[i]), ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+}  // namespace detail
+
+inline std::optional<double> last_metric(const std::filesystem::path& rows, std::string_view key) {
+  std::ifstream file{rows, std::ios::binary};
+  std::optional<double> last;
+  for (std::string row; std::getline(file, row);) {
+    const auto entry = detail::row_entry(row, key);
+    if (!entry) continue;
+    double value = 0;
+    const auto status = std::from_chars(entry->data(), entry->data() + entry->size(), value).ec;
+    last = status == std::errc{} && std::isfinite(value) ? std::optional{value} : std::nullopt;
+  }
+  return last;
+}
+
+inline std::vector<std::string> metric_names(const std::string& metric) {
+  if (metric.empty()) return {"val_loss", "loss"};
+  return {detail::metric_name(metric)};
+}
+
+inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
+                                                    std::span<const std::optional<JobStatus>> statuses,
+                                                    const SweepFolder& folder, const std::string& metric) {
+  const auto names = metric_names(metric);
+  std::vector<std::size_t> missing;
+  bool is_expected = !metric.empty();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const bool has_one = detail::has_one_of(names, jobs[i], folder);
+    is_expected = is_expected || has_one;
+    if (!has_one && statuses[i] && statuses[i]->code == 0) missing.push_back(i);
+  }
+  if (!is_expected) missing.clear();
+  return missing;
+}
+
+inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const std::optional<JobStatus>> statuses,
+                               const SweepFolder& folder, const std::string& metric) {
+  const double sign = metric.starts_with('-') ? -1 : 1;
+  std::string name;
+  auto rows = detail::compared_rows(jobs, folder, metric, name);
+  const auto compares = [&](const detail::SweepRow& row) {
+    return row.metric && statuses[row.job] && statuses[row.job]->code == 0;
+  };
+  std::ranges::stable_sort(rows, {}, [&](const detail::SweepRow& row) {
+    return compares(row) ? sign * *row.metric : std::numeric_limits<double>::infinity();
+  });
+
+  std::vector<std::vector<std::string>> cells{{"job", "arguments", "exit", "seconds", name, ""}};
+  for (const auto& row : rows) {
+    const auto& status = statuses[row.job];
+    std::string varied;
+    for (const auto& argument : jobs[row.job].varied) varied += (varied.empty() ? "" : " ") + harmless(argument);
+    const auto seconds = [&] {
+      return (std::ostringstream{} << std::fixed << std::setprecision(1) << status->seconds).str();
+    };
+    const auto value = [&] { return (std::ostringstream{} << std::setprecision(6) << *row.metric).str(); };
+    const bool best = &row == &rows.front() && compares(row);
+    cells.push_back({std::to_string(jobs[row.job].number), varied, status ? std::to_string(status->code) : "-",
+                     status ? seconds() : "-", row.metric ? value() : "-", best ? "best" : ""});
+  }
+  return detail::aligned(cells);
+}
+
+}  // namespace ddpxx

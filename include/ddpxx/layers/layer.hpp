@@ -1,0 +1,137 @@
+// ddpxx/layers/layer.hpp — the layers of a model as the strategies see them, and the runner that calls them.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace ddpxx {
+
+/// Tag of a layer that may be sharded or recomputed on its own; stands beside torch::nn::Module in its bases.
+/// Everything such a layer yields must be a result of `forward`, and every tensor that it uses an argument or a
+/// parameter of its own: what passes by a side door, such as a loss pushed into a member or a bias borrowed from the
+/// model, loses its gradient, and nothing can notice.
+struct Layer {
+  virtual ~Layer() = default;
+};
+
+/// The layers that one call runs, in order; mostly one.
+using Layers = std::span<const Layer* const>;
+
+/// Calls layers and nothing else: what `SingleDevice` and `DDP` need around a layer.
+struct PlainCall {
+  template <class Next, class... Args>
+  decltype(auto) around(Layers, Next&& next, Args&&... args) {
+    return std::forward<Next>(next)(std::forward<Args>(args)...);
+  }
+};
+
+/// A layer that is given the runner itself, for `run.keep`.
+template <class L, class Run, class... Args>
+concept CallableWithRunner =
+    requires(L& layer, Run& run, Args&&... args) { layer.forward(run, std::forward<Args>(args)...); };
+template <class L, class Run, class... Args>
+concept CallableLayer =
+    std::derived_from<L, Layer> && (CallableWithRunner<L, Run, Args...> ||
+                                    requires(L& layer, Args&&... args) { layer.forward(std::forward<Args>(args)...); });
+
+namespace detail {
+template <class L>
+inline constexpr bool kIsRow = false;
+template <class L>
+inline constexpr bool kIsRow<std::vector<std::shared_ptr<L>>> = std::derived_from<L, Layer>;
+}  // namespace detail
+
+/// What a model's `forward(run, batch)` is given: `x = run(*block, x)` for every layer that repeats, or
+/// `x = run(blocks, x)` for a row of them.
+/// `Wrap::around(layers, next, args...)` sees the call as a value and may act before, after, instead of it, or again.
+template <class Wrap>
+class LayerRunner {
+ public:
+  explicit LayerRunner(Wrap& wrap) : wrap_{&wrap} {}
+
+  template <class L, class... Args>
+    requires CallableLayer<L, LayerRunner, Args...>
+  auto operator()(L& layer, Args&&... args) {
+    const Layer* const one[] = {&layer};
+    return wrap_->around(
+        Layers{one},
+        [run = *this, &layer](auto&&... inputs) mutable {
+          return run.call(layer, std::forward<decltype(inputs)>(inputs)...);
+        },
+        std::forward<Args>(args)...);
+  }
+
+  /// Runs the layers one after the other, each on what the one before yields.
+  template <class L>
+    requires CallableLayer<L, LayerRunner, at::Tensor&>
+  at::Tensor operator()(const std::vector<std::shared_ptr<L>>& layers, at::Tensor x) {
+    if constexpr (requires { wrap_->segment_end(layers.size(), layers.size()); }) {
+      for (std::size_t first = 0; first < layers.size();) {
+        const auto end = wrap_->segment_end(first, layers.size());
+        x = run_segment<L>(
+            {layers.begin() + static_cast<std::ptrdiff_t>(first), layers.begin() + static_cast<std::ptrdiff_t>(end)},
+            x);
+        first = end;
+      }
+    } else {
+      for (const auto& layer : layers) x = (*this)(*layer, x);
+    }
+    return x;
+  }
+
+  /// Says what is wrong with a call of anything else.
+  template <class L, class... Args>
+    requires(!CallableLayer<L, LayerRunner, Args...> && !detail::kIsRow<std::remove_const_t<L>>)
+  at::Tensor operator()(L&, Args&&...) {
+    static_assert(std::derived_from<L, Layer>,
+                  "run(layer, x): this is no layer: derive it from ddpxx::Layer beside torch::nn::Module; for layers "
+                  "in a row pass a std::vector of std::shared_ptr to such layers, not a torch::nn::Sequential");
+    static_assert(!std::derived_from<L, Layer>, "run(layer, x): this layer has no forward for these arguments");
+    return {};
+  }
+
+  /// Inside a layer: calls `work(inputs...)`, whose result is worth its memory. Where the layer is run again, the
+  /// result is there already, and only its gradient is computed.
+  /// Shapes  any number of tensors in, one out; `work` uses no other tensor but the layer's parameters.
+  template <class Work, class... Inputs>
+  at::Tensor keep(Work&& work, const Inputs&... inputs) {
+    if constexpr (requires { wrap_->keep(work, inputs...); })
+      return wrap_->keep(work, inputs...);
+    else
+      return work(inputs...);
+  }
+
+ private:
+  template <class L, class... Args>
+  auto call(L& layer, Args&&... args) {
+    if constexpr (CallableWithRunner<L, LayerRunner, Args...>)
+      return layer.forward(*this, std::forward<Args>(args)...);
+    else
+      return layer.forward(std::forward<Args>(args)...);
+  }
+
+  /// The call owns its layers: backward may make it again when the caller's list is gone.
+  template <class L>
+  at::Tensor run_segment(std::vector<std::shared_ptr<L>> layers, const at::Tensor& x) {
+    std::vector<const Layer*> all;
+    for (const auto& layer : layers) all.push_back(layer.get());
+    return wrap_->around(
+        Layers{all},
+        [run = *this, layers](at::Tensor y) mutable {
+          for (const auto& layer : layers) y = run.call(*layer, y);
+          return y;
+        },
+        x);
+  }
+
+  Wrap* wrap_;
+};
+
+}  // namespace ddpxx

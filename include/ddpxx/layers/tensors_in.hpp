@@ -1,0 +1,68 @@
+// ddpxx/layers/tensors_in.hpp — the tensors in the arguments and results of a layer, whatever holds them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace ddpxx {
+
+namespace detail {
+template <class T>
+inline constexpr bool is_tuple = false;
+template <class... T>
+inline constexpr bool is_tuple<std::tuple<T...>> = true;
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool holds_by_apply = is_tuple<T>;
+template <class A, class B>
+inline constexpr bool holds_by_apply<std::pair<A, B>> = true;
+template <class T, std::size_t N>
+inline constexpr bool holds_by_apply<std::array<T, N>> = true;
+}  // namespace detail
+
+/// Whether each_tensor sees all tensors that a value of this type can hold.
+template <class T>
+inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<T, at::Tensor>;
+template <class... T>
+inline constexpr bool shows_its_tensors<std::tuple<T...>> = (shows_its_tensors<T> && ...);
+template <class A, class B>
+inline constexpr bool shows_its_tensors<std::pair<A, B>> = shows_its_tensors<A> && shows_its_tensors<B>;
+template <class T, std::size_t N>
+inline constexpr bool shows_its_tensors<std::array<T, N>> = shows_its_tensors<T>;
+template <class T>
+inline constexpr bool shows_its_tensors<std::vector<T>> = shows_its_tensors<T>;
+template <class T>
+inline constexpr bool shows_its_tensors<std::optional<T>> = shows_its_tensors<T>;
+
+/// Calls `visit` with each defined tensor in `value`: a tensor, or tuples, pairs, arrays, vectors and optionals of
+/// them; values of other types are taken to hold none. `visit` may replace the tensor.
+template <class T, class Visit>
+void each_tensor(T& value, Visit&& visit) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Plain, at::Tensor>) {
+    if (value.defined()) visit(value);
+  } else if constexpr (detail::holds_by_apply<Plain>) {
+    std::apply([&](auto&... item) { (each_tensor(item, visit), ...); }, value);
+  } else if constexpr (detail::is_vector<Plain>) {
+    if constexpr (!std::is_arithmetic_v<typename Plain::value_type>)
+      for (auto& item : value) each_tensor(item, visit);
+  } else if constexpr (detail::is_optional<Plain>) {
+    if (value) each_tensor(*value, visit);
+  }
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,118 @@
+// ddpxx/storage/s3/config.hpp — how the servers of S3 are reached, and with how much patience.
+#pragma once
+
+#include <aws/common/string.h>
+#include <aws/sdkutils/aws_profile.h>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/storage/s3/library.hpp>
+
+namespace ddpxx {
+
+/// Where the bucket's name goes: behind the server's name (https://server/bucket), or before it
+/// (https://bucket.server) if it can be part of that.
+enum class S3Addressing { path, virtual_host };
+
+struct S3Credentials {
+  std::string access_key;
+  std::string secret_key;
+  std::string session_token;  ///< Empty for credentials without an end.
+};
+
+/// Each field that stands at its default is what Amazon's own servers want.
+struct S3Config {
+  std::string region = "us-east-1";
+  std::string endpoint;  ///< http[s]://host[:port]; empty: Amazon's server of the region.
+  S3Addressing addressing = S3Addressing::virtual_host;
+  std::string profile = "default";           ///< Of the files ~/.aws/config and ~/.aws/credentials.
+  std::string ca_bundle;                     ///< A file of certificates to trust; empty: the system's.
+  std::optional<S3Credentials> credentials;  ///< None: environment, profile, web identity, then a container's or EC2's.
+
+  std::uint64_t part_bytes = std::uint64_t{16} << 20U;  ///< What one request carries of a large object; 5 MiB or more.
+  std::uint32_t connections = 16;
+  std::int64_t page_keys = 1000;               ///< Of a list in one reply; servers give no more than 1000.
+  std::uint32_t retries = 12;                  ///< Of one request: a server that is down for a minute is waited for.
+  int attempts = 4;                            ///< At a whole deed, where repeating one request is not enough.
+  std::chrono::milliseconds first_pause{500};  ///< Before the second attempt, of either kind; doubles, up to 20 s.
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::seconds stall_timeout{30};                 ///< How long a connection may carry nothing.
+  std::chrono::milliseconds credentials_timeout{10'000};  ///< How long a search for credentials may take.
+  std::chrono::seconds upload_max_age{
+      std::chrono::hours{24}};  ///< An unfinished upload older than this was left behind.
+};
+
+/// From the variables that other S3 programs read as well: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or
+/// AWS_DEFAULT_REGION, AWS_PROFILE, AWS_CA_BUNDLE; then from `region` and `endpoint_url` of the profile. A server of
+/// one's own is addressed by path, Amazon's by virtual host, unless DDPXX_S3_ADDRESSING says path or virtual.
+/// Errors  `config` for a DDPXX_S3_ADDRESSING that is neither.
+S3Config s3_config_from_environment();
+
+/// The keys that need no search: the configuration's, else the environment's, where any search begins.
+std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config);
+
+namespace detail {
+
+/// What the profile says of region and endpoint_url; a missing file or profile says nothing.
+class S3Profile {
+ public:
+  explicit S3Profile(const std::string& name) {
+    auto* allocator = s3_library();
+    const S3Owned<aws_string, aws_string_destroy> path{aws_get_config_file_path(allocator, nullptr)};
+    if (path) profiles_.reset(aws_profile_collection_new_from_file(allocator, path.get(), AWS_PST_CONFIG));
+    const S3Owned<aws_string, aws_string_destroy> key{aws_string_new_from_c_str(allocator, name.c_str())};
+    if (profiles_) profile_ = aws_profile_collection_get_profile(profiles_.get(), key.get());
+  }
+
+  std::optional<std::string> value(const char* property) const {
+    if (profile_ == nullptr) return std::nullopt;
+    const S3Owned<aws_string, aws_string_destroy> key{aws_string_new_from_c_str(s3_library(), property)};
+    const auto* found = aws_profile_get_property(profile_, key.get());
+    if (found == nullptr) return std::nullopt;
+    return std::string{aws_string_c_str(aws_profile_property_get_value(found))};
+  }
+
+ private:
+  S3Owned<aws_profile_collection, aws_profile_collection_release> profiles_;
+  const aws_profile* profile_ = nullptr;
+};
+
+}  // namespace detail
+
+inline S3Config s3_config_from_environment() {
+  const auto first_of = [](std::optional<std::string> first, std::optional<std::string> second) {
+    return first ? std::move(first) : std::move(second);
+  };
+  S3Config config;
+  config.profile = environment("AWS_PROFILE").value_or(config.profile);
+  config.ca_bundle = environment("AWS_CA_BUNDLE").value_or("");
+  auto region = first_of(environment("AWS_REGION"), environment("AWS_DEFAULT_REGION"));
+  auto endpoint = first_of(environment("AWS_ENDPOINT_URL_S3"), environment("AWS_ENDPOINT_URL"));
+  if (!region || !endpoint) {
+    const detail::S3Profile profile{config.profile};
+    region = first_of(std::move(region), profile.value("region"));
+    endpoint = first_of(std::move(endpoint), profile.value("endpoint_url"));
+  }
+  config.region = region.value_or(config.region);
+  config.endpoint = endpoint.value_or("");
+  const auto addressing = environment("DDPXX_S3_ADDRESSING").value_or(config.endpoint.empty() ? "virtual" : "path");
+  if (addressing != "path" && addressing != "virtual")
+    throw Error{Errc::config, "DDPXX_S3_ADDRESSING=" + addressing + ": expected path or virtual"};
+  config.addressing = addressing == "path" ? S3Addressing::path : S3Addressing::virtual_host;
+  return config;
+}
+
+inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
+  if (config.credentials) return config.credentials;
+  const auto access_key = environment("AWS_ACCESS_KEY_ID");
+  const auto secret_key = environment("AWS_SECRET_ACCESS_KEY");
+  if (!access_key || !secret_key) return std::nullopt;
+  return S3Credentials{*access_key, *secret_key, environment("AWS_SESSION_TOKEN").value_or("")};
+}
+
+}  // namespace ddpxx

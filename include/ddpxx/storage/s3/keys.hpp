@@ -1,0 +1,245 @@
+// ddpxx/storage/s3/keys.hpp — the search for keys that are not at hand: in profiles, at the machine's metadata service.
+#pragma once
+
+#include <algorithm>
+#include <aws/auth/credentials.h>
+#include <aws/common/error.h>
+#include <aws/common/task_scheduler.h>
+#include <aws/http/http.h>
+#include <aws/io/channel_bootstrap.h>
+#include <aws/io/event_loop.h>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <ddpxx/storage/s3/config.hpp>
+#include <ddpxx/storage/s3/library.hpp>
+
+namespace ddpxx {
+
+using S3CredentialsProvider = S3Owned<aws_credentials_provider, aws_credentials_provider_release>;
+
+/// Asks the AWS library's chain of places, which keeps what it finds and asks again five minutes before the keys expire
+/// and every quarter of an hour. The chain waits for ever where a service takes a question and does not answer, and
+/// forgets the keys at hand where asking again fails; this ends the search after a while, and uses them as long as
+/// they are valid. For as long again nobody is asked, and each time twice as long, so that requests do not all wait for
+/// a service that hangs; without valid keys at hand never for more than twice as long as a search. Threads may share
+/// it.
+class S3Keys {
+ public:
+  /// `bootstrap` and `tls` stay the caller's and outlive this.
+  S3Keys(aws_client_bootstrap* bootstrap, aws_tls_ctx* tls, const S3Config& config)
+      : bootstrap_{bootstrap}, tls_{tls}, profile_{config.profile}, timeout_{config.credentials_timeout} {
+    renew();
+  }
+  S3Keys(const S3Keys&) = delete;
+  S3Keys& operator=(const S3Keys&) = delete;
+  ~S3Keys() = default;
+
+  /// What requests are signed with; none where the library cannot make one.
+  static S3CredentialsProvider provider(std::shared_ptr<S3Keys> keys) {
+    auto self = std::make_unique<std::shared_ptr<S3Keys>>(std::move(keys));
+    aws_credentials_provider_delegate_options options{};
+    options.shutdown_options = {
+        [](void* kept) { const Kept<S3Keys> last{static_cast<std::shared_ptr<S3Keys>*>(kept)}; }, self.get()};
+    options.get_credentials = start;
+    options.delegate_user_data = self.get();
+    S3CredentialsProvider made{aws_credentials_provider_new_delegate(s3_library(), &options)};
+    if (made) static_cast<void>(self.release());
+    return made;
+  }
+
+  /// Why the last search found none: the AWS library's number; 0 after a success.
+  int error() const {
+    const std::lock_guard lock{mutex_};
+    return error_;
+  }
+  /// Whether a search that was given up is still under way: it keeps threads that nobody can wait for.
+  bool gave_up() const {
+    const std::lock_guard lock{mutex_};
+    return given_up_ > 0;
+  }
+
+ private:
+  template <class T>
+  using Kept = std::unique_ptr<std::shared_ptr<T>>;  // what a callback of C is given
+  using Credentials = S3Owned<aws_credentials, aws_credentials_release>;
+  using Clock = std::chrono::steady_clock;
+
+  /// One request's question. The chain and the deadline both hold it; whoever comes first answers.
+  struct Search {
+    aws_on_get_credentials_callback_fn* answer;
+    void* asker;
+    const aws_credentials_provider* chain;
+    aws_task deadline{};
+    std::mutex mutex{};
+    std::shared_ptr<S3Keys> keys{};  // none once answered
+    std::weak_ptr<S3Keys> given_up_by{};
+
+    std::shared_ptr<S3Keys> take_keys() {
+      const std::lock_guard lock{mutex};
+      return std::exchange(keys, nullptr);
+    }
+    /// The same at the deadline, unless it was answered: whatever comes after is late.
+    std::shared_ptr<S3Keys> give_up() {
+      const std::lock_guard lock{mutex};
+      given_up_by = keys;
+      return std::exchange(keys, nullptr);
+    }
+    std::shared_ptr<S3Keys> who_gave_up() {
+      const std::lock_guard lock{mutex};
+      return given_up_by.lock();
+    }
+  };
+
+  static int start(void* self, aws_on_get_credentials_callback_fn* answer, void* asker);
+
+  static void found(aws_credentials* credentials, int error, void* kept) {
+    const Kept<Search> search{static_cast<std::shared_ptr<Search>*>(kept)};
+    if (const auto keys = (*search)->take_keys())
+      keys->finish(**search, credentials, error);
+    else if (const auto others = (*search)->who_gave_up())
+      others->note_late(credentials);
+  }
+
+  static void expire(aws_task*, void* kept, aws_task_status status) {
+    const Kept<Search> search{static_cast<std::shared_ptr<Search>*>(kept)};
+    if (status != AWS_TASK_STATUS_RUN_READY) return;
+    const auto keys = (*search)->give_up();
+    if (!keys) return;
+    keys->note_given_up((*search)->chain);
+    keys->finish(**search, nullptr, kGivenUp);
+  }
+
+  void note_given_up(const aws_credentials_provider* chain) {
+    S3CredentialsProvider old;  // given back without the lock: it may call
+    const std::lock_guard lock{mutex_};
+    ++given_up_;
+    if (chain_.get() != chain) return;  // one of several requests that waited for one search
+    old = std::move(chain_);            // it would make whoever asks next wait, too
+    renew();
+    error_ = kGivenUp;  // what those are told who do not ask from now on
+    pause_ = pause_ == pause_.zero() ? timeout_ : std::min(2 * pause_, kMostPauses * timeout_);
+    ask_again_ = Clock::now() + longest_wait();
+  }
+
+  /// The pause; but keys at hand are of no use once they have expired, and without any nothing works.
+  std::chrono::milliseconds longest_wait() const {
+    if (!last_ || !last_is_valid()) return std::min(pause_, kMostPausesWithoutKeys * timeout_);
+    const auto left = expiry() - seconds_since_1970();
+    const auto pause = std::chrono::ceil<std::chrono::seconds>(pause_);
+    return left < static_cast<std::uint64_t>(pause.count()) ? std::chrono::seconds{left} : pause_;
+  }
+
+  /// A search that was given up has come to its end.
+  void note_late(aws_credentials* credentials) {
+    const std::lock_guard lock{mutex_};
+    --given_up_;
+    if (credentials == nullptr) return;
+    keep(credentials);
+  }
+
+  void keep(aws_credentials* credentials) {
+    aws_credentials_acquire(credentials);
+    last_.reset(credentials);
+    pause_ = pause_.zero();
+    ask_again_ = {};
+  }
+
+  /// What a request is answered with: what was found, or what is at hand and valid; none else.
+  Credentials usable(bool was_found) const {
+    Credentials copy;
+    if (last_ && (was_found || last_is_valid())) {
+      aws_credentials_acquire(last_.get());
+      copy.reset(last_.get());
+    }
+    return copy;
+  }
+
+  void finish(const Search& search, aws_credentials* credentials, int error);
+
+  void renew() {
+    aws_credentials_provider_chain_default_options options{};
+    options.bootstrap = bootstrap_;
+    options.tls_ctx = tls_;
+    options.profile_name_override = s3_cursor(profile_);
+    chain_.reset(aws_credentials_provider_new_chain_default(s3_library(), &options));
+  }
+
+  static std::uint64_t seconds_since_1970() { return static_cast<std::uint64_t>(std::time(nullptr)); }
+  std::uint64_t expiry() const { return aws_credentials_get_expiration_timepoint_seconds(last_.get()); }
+  bool last_is_valid() const { return expiry() > seconds_since_1970(); }
+
+  static constexpr int kGivenUp = AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT;
+  static constexpr int kMostPauses = 32;  // five minutes, where a search may take ten seconds
+  static constexpr int kMostPausesWithoutKeys = 2;
+
+  aws_client_bootstrap* bootstrap_;
+  aws_tls_ctx* tls_;
+  std::string profile_;
+  std::chrono::milliseconds timeout_;
+  mutable std::mutex mutex_;
+  S3CredentialsProvider chain_;
+  Credentials last_;
+  int error_ = 0;
+  int given_up_ = 0;                    // searches that have not come to their end
+  std::chrono::milliseconds pause_{0};  // after the last one that was given up; none after a success
+  Clock::time_point ask_again_{};
+};
+
+inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer, void* asker) {
+  const auto& keys = *static_cast<std::shared_ptr<S3Keys>*>(self);
+  S3CredentialsProvider chain;
+  Credentials at_hand;
+  int error = 0;
+  {
+    const std::lock_guard lock{keys->mutex_};
+    if (!keys->chain_) return aws_raise_error(AWS_AUTH_SIGNING_NO_CREDENTIALS);
+    if (Clock::now() < keys->ask_again_) {
+      at_hand = keys->usable(false);
+      error = std::max(keys->error_, 1);
+    } else {
+      chain.reset(aws_credentials_provider_acquire(keys->chain_.get()));
+    }
+  }
+  if (!chain) {
+    answer(at_hand.get(), at_hand ? AWS_ERROR_SUCCESS : error, asker);
+    return AWS_OP_SUCCESS;
+  }
+  auto search = std::make_shared<Search>(answer, asker, chain.get());
+  search->keys = keys;
+  auto for_chain = std::make_unique<std::shared_ptr<Search>>(search);
+  if (aws_credentials_provider_get_credentials(chain.get(), found, for_chain.get()) != AWS_OP_SUCCESS)
+    return AWS_OP_ERR;
+  static_cast<void>(for_chain.release());
+  {
+    const std::lock_guard lock{search->mutex};
+    if (!search->keys) return AWS_OP_SUCCESS;  // keys that the chain had at hand
+  }
+  auto* loop = aws_event_loop_group_get_next_loop(keys->bootstrap_->event_loop_group);
+  std::uint64_t now = 0;
+  aws_event_loop_current_clock_time(loop, &now);
+  auto for_deadline = std::make_unique<std::shared_ptr<Search>>(search);
+  aws_task_init(&search->deadline, expire, for_deadline.release(), "ddpxx_s3_keys");
+  const std::chrono::nanoseconds patience = keys->timeout_;
+  aws_event_loop_schedule_task_future(loop, &search->deadline, now + static_cast<std::uint64_t>(patience.count()));
+  return AWS_OP_SUCCESS;
+}
+
+inline void S3Keys::finish(const Search& search, aws_credentials* credentials, int error) {
+  Credentials found;
+  {
+    const std::lock_guard lock{mutex_};
+    error_ = credentials != nullptr ? 0 : std::max(error, 1);
+    if (credentials != nullptr) keep(credentials);
+    found = usable(credentials != nullptr);
+    error = error_;
+  }
+  search.answer(found.get(), found ? AWS_ERROR_SUCCESS : error, search.asker);
+}
+
+}  // namespace ddpxx

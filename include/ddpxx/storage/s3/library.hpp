@@ -1,0 +1,61 @@
+// ddpxx/storage/s3/library.hpp — the process's one AWS library, and owners for its handles. Needs ddpxx::s3.
+#pragma once
+
+#include <aws/common/byte_buf.h>
+#include <aws/common/error.h>
+#include <aws/s3/s3.h>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace ddpxx {
+
+/// Readies the library and returns its allocator. It stays until the process ends: another part of the program may use
+/// it too, and the library does not count its users.
+inline aws_allocator* s3_library() {
+  static aws_allocator* const kAllocator = [] {
+    auto* allocator = aws_default_allocator();
+    aws_s3_library_init(allocator);
+    return allocator;
+  }();
+  return kAllocator;
+}
+
+/// Owns a handle that its library gives back by `Release(handle)`.
+template <class Handle, auto Release>
+struct S3Releases {
+  void operator()(Handle* handle) const noexcept { Release(handle); }
+};
+template <class Handle, auto Release>
+using S3Owned = std::unique_ptr<Handle, S3Releases<Handle, Release>>;
+
+/// Something that another thread will say once.
+class S3Event {
+ public:
+  void say() {
+    const std::lock_guard lock{mutex_};
+    said_ = true;
+    condition_.notify_all();  // under the lock: the waiter may destroy this object as soon as it has the lock
+  }
+  void wait() {
+    std::unique_lock lock{mutex_};
+    condition_.wait(lock, [this] { return said_; });
+  }
+  /// For C: `event` points to an S3Event.
+  static void say_to(void* event) { static_cast<S3Event*>(event)->say(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  bool said_ = false;
+};
+
+inline aws_byte_cursor s3_cursor(std::string_view text) { return aws_byte_cursor_from_array(text.data(), text.size()); }
+
+inline std::string s3_text(const aws_byte_cursor& cursor) {
+  return {reinterpret_cast<const char*>(cursor.ptr), cursor.len};
+}
+
+}  // namespace ddpxx

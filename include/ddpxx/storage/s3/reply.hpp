@@ -1,0 +1,181 @@
+// ddpxx/storage/s3/reply.hpp — a request to S3 and its reply as values, and what an error means for the user.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <aws/auth/auth.h>
+#include <aws/common/error.h>
+#include <aws/http/http.h>
+#include <aws/io/io.h>
+#include <aws/s3/s3.h>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/storage/s3/config.hpp>
+#include <ddpxx/storage/s3/place.hpp>
+
+namespace ddpxx {
+
+/// How a body travels: large ones in several parts, or, for the sake of a condition, any as a whole (up to 5 GiB).
+enum class S3Upload { in_parts, in_one_piece };
+
+/// What S3 calls an operation.
+struct S3Request {
+  std::string operation;  ///< "GetObject"; the AWS library goes by it.
+  std::string method;
+  std::string key;    ///< Empty: the bucket itself.
+  std::string query;  ///< Encoded.
+  std::vector<std::pair<std::string, std::string>> headers{};
+  std::optional<std::span<const Bytes>> body{};  ///< Of a PUT.
+  S3Upload upload = S3Upload::in_parts;
+  std::optional<std::span<std::byte>> room{};  ///< Where the content of a GET goes; else into the reply.
+};
+
+struct S3Reply {
+  int status = 0;           ///< Of HTTP; 0 where none arrived, or one that is not to be understood.
+  int error = 0;            ///< The AWS library's number; 0 for a success.
+  int keys_error = 0;       ///< Its number for why no credentials were found, where that is the error.
+  std::string code{};       ///< The server's word for an error, such as NoSuchBucket.
+  std::string operation{};  ///< Which request failed, where the deed took several.
+  std::string body{};       ///< Of a success without `room`.
+  std::size_t filled = 0;   ///< Bytes in `room`, of a success.
+  std::uint64_t size = 0;   ///< Of the whole object, where a range of it was asked for.
+  std::string version{};    ///< The header ETag.
+  std::string writer{};     ///< The header kS3WriterHeader.
+
+  bool ok() const noexcept { return error == 0; }
+};
+
+/// Who wrote an object: a number that the writer drew, kept beside the object.
+inline constexpr std::string_view kS3WriterHeader = "x-amz-meta-ddpxx-writer";
+
+/// Why the request failed and what to do about it, in a sentence. No secret is part of it.
+std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint);
+
+namespace detail {
+
+/// Whether the error's number is of this one among the AWS libraries.
+inline bool is_aws_error_of(unsigned package, int error) {
+  return error > 0 && static_cast<unsigned>(error) / AWS_ERROR_ENUM_STRIDE == package;
+}
+
+}  // namespace detail
+
+/// Whether the request never left, for want of credentials.
+inline bool no_credentials(const S3Reply& reply) { return detail::is_aws_error_of(AWS_C_AUTH_PACKAGE_ID, reply.error); }
+
+/// Whether something between or the server itself took no notice of the range that was asked for.
+inline bool gives_no_ranges(const S3Reply& reply) {
+  return reply.error == AWS_ERROR_S3_MISSING_CONTENT_RANGE_HEADER ||
+         reply.error == AWS_ERROR_S3_INVALID_CONTENT_RANGE_HEADER;
+}
+
+namespace detail {
+
+inline std::string credentials_source(const S3Config& config) {
+  if (config.credentials) return "the credentials that the program gave";
+  return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or else profile \"" + config.profile +
+         "\" of ~/.aws/credentials";
+}
+
+/// What to do about an error that a server names so; empty where there is no advice.
+inline std::string s3_advice(std::string_view code, const S3Config& config) {
+  if (code == "SignatureDoesNotMatch")
+    return "the secret key does not fit the access key; check " + credentials_source(config);
+  if (code == "InvalidAccessKeyId")
+    return "the server does not know the access key; check " + credentials_source(config);
+  if (code == "ExpiredToken") return "the session has expired; renew the credentials";
+  if (code == "InvalidToken")
+    return "the session token is not valid; renew the credentials and check AWS_SESSION_TOKEN";
+  if (code == "NoSuchBucket") return "make the bucket, or correct the place";
+  if (code == "AccessDenied")
+    return "these credentials may not do this; let the bucket's owner grant reading, writing, removing and listing";
+  if (code == "RequestTimeTooSkewed") return "the clocks of this machine and of the server differ; correct them";
+  if (code == "QuotaExceeded") return "remove old objects, or have the quota raised";
+  if (code == "SlowDown") return "the server is overloaded; try again later";
+  if (code == "PermanentRedirect" || code == "AuthorizationHeaderMalformed" ||
+      code == "IllegalLocationConstraintException")
+    return "the bucket is in another region than \"" + config.region + "\"; set AWS_REGION";
+  return {};
+}
+
+/// The service that hands out keys to this machine or container, as the AWS library chooses it; none where that is
+/// forbidden.
+inline std::optional<std::string> metadata_service() {
+  // Not the path: who knows it may ask for the keys as well.
+  if (environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"))
+    return "http://169.254.170.2 (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI)";
+  if (const auto address = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI")) {
+    const auto host = std::min(address->find("://"), address->size());
+    return without_secrets(address->substr(0, address->find('/', std::min(host + 3, address->size())))) +
+           " (AWS_CONTAINER_CREDENTIALS_FULL_URI)";
+  }
+  const auto disabled = environment("AWS_EC2_METADATA_DISABLED").value_or("false");
+  if (disabled != "false" && disabled != "False" && disabled != "FALSE") return std::nullopt;
+  const auto own = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  return (own ? without_secrets(*own) : "http://169.254.169.254") + " (EC2)";
+}
+
+inline std::string where_credentials_are_not(const S3Reply& reply, const S3Config& config) {
+  const auto file = [](const char* variable, const char* otherwise) {
+    return environment(variable).value_or(otherwise);
+  };
+  auto text = "no credentials were found: looked for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for profile \"" +
+              config.profile + "\" in " + file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials") + " and " +
+              file("AWS_CONFIG_FILE", "~/.aws/config");
+  const auto service = metadata_service();
+  if (!service) return text + ", and asked no metadata service, since AWS_EC2_METADATA_DISABLED is set";
+  text += ", and asked the metadata service " + *service;
+  // The library's other numbers tell of what it tried last, which is often not what went wrong.
+  if (reply.keys_error == AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT)
+    text += ", which did not answer in time";
+  else if (reply.keys_error == AWS_AUTH_CREDENTIALS_PROVIDER_ECS_INVALID_HOST)
+    text += ", which is neither https nor on this machine, as it must be";
+  else
+    text += ", which gave none";
+  const auto token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+  if (token && !std::ifstream{*token}) text += "; AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=" + *token + " cannot be read";
+  return text;
+}
+
+}  // namespace detail
+
+inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint) {
+  // A server's word is only shown where it looks like one.
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  const bool named =
+      !reply.code.empty() && reply.code.size() < 64 && std::all_of(reply.code.begin(), reply.code.end(), is_letter);
+  if (reply.status >= 300 || named) {
+    auto text = endpoint + " answered " + std::to_string(reply.status);
+    if (named) text += ' ' + reply.code;
+    if (!reply.operation.empty()) text += " to " + reply.operation;
+    if (const auto advice = detail::s3_advice(reply.code, config); !advice.empty()) text += ": " + advice;
+    return text;
+  }
+  const std::string words = aws_error_str(reply.error);
+  if (no_credentials(reply)) return detail::where_credentials_are_not(reply, config);
+  if (reply.error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE)
+    return "no trusted connection to " + endpoint + " came about (" + words +
+           "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE";
+  if (gives_no_ranges(reply))
+    return endpoint + " does not say which part of the object it sends (" + words +
+           "); a server of S3 answers a request with Range by Content-Range";
+  if (reply.error == AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE)
+    return endpoint + " stopped sending and taking bytes for " + std::to_string(config.stall_timeout.count()) + " s";
+  if (detail::is_aws_error_of(AWS_C_IO_PACKAGE_ID, reply.error))
+    return "cannot reach " + endpoint + " (" + words + "); check AWS_ENDPOINT_URL, or AWS_REGION where it is not set";
+  return endpoint + ": " + words;
+}
+
+}  // namespace ddpxx

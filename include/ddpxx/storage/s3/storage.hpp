@@ -1,0 +1,311 @@
+// ddpxx/storage/s3/storage.hpp — objects behind s3://. Needs the component ddpxx::s3.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <aws/common/date_time.h>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
+#include <ddpxx/storage/s3/client.hpp>
+#include <ddpxx/storage/s3/config.hpp>
+#include <ddpxx/storage/s3/place.hpp>
+#include <ddpxx/storage/s3/reply.hpp>
+#include <ddpxx/storage/s3/text.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+/// Objects of a bucket of S3 or of a server that speaks its language. Nothing is sent before the first deed.
+/// Source  Amazon S3 API reference, version 2006-03-01.
+class S3Storage final : public Storage {
+ public:
+  explicit S3Storage(S3Place place) : S3Storage{std::move(place), s3_config_from_environment()} {}
+  S3Storage(S3Place place, S3Config config) : place_{std::move(place)}, client_{place_.bucket, std::move(config)} {}
+
+  std::string whole_name(const std::string& name) const override { return place_.text(name); }
+
+  /// Also aborts the uploads that killed writers left unfinished under this prefix.
+  void prepare() override;
+
+  /// S3 has no locks.
+  bool claim(const std::string&) override { return false; }
+
+  void write(const std::string& name, std::span<const Bytes> parts) override;
+  bool create(const std::string& name, Bytes content) override;
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override;
+  std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override;
+  std::vector<StoredObject> list(const std::string& front) override;
+  void remove(const std::string& name) override;
+
+  /// Aborts the uploads under this prefix that began longer ago than this; returns how many. They are on nobody's list
+  /// of objects, but on the bill.
+  std::int64_t abort_uploads_older_than(std::chrono::seconds age) { return abort_uploads(client_, age); }
+
+ private:
+  /// What a deed on an object begins with: its message's first words.
+  struct Deed {
+    std::string_view words;
+    const std::string& name;
+  };
+
+  Error failure(const Deed& deed, const std::string& reason) const {
+    return Error{Errc::storage, std::string{deed.words} + ' ' + place_.text(deed.name) + ": " + reason};
+  }
+  Error failure(const Deed& deed, const S3Reply& reply) const {
+    return failure(deed, s3_reason(reply, client_.config(), client_.endpoint()));
+  }
+  S3Reply expect(const Deed& deed, S3Reply reply) const {
+    if (!reply.ok()) throw failure(deed, reply);
+    return reply;
+  }
+
+  /// Whether it is the object that is missing, and not its bucket.
+  static bool is_absent(const S3Reply& reply) { return reply.status == 404 && reply.code != "NoSuchBucket"; }
+
+  static constexpr int kMostRounds = 10;
+  static constexpr std::uint64_t kFirstLook = std::uint64_t{64} << 10U;  // a manifest comes with one request
+
+  static std::string draw_number();
+
+  /// Asks for a range, of this version only where one is named.
+  S3Reply get(const std::string& key, std::uint64_t offset, std::span<std::byte> room, const std::string& version);
+
+  /// Takes the pages of a listing one after the other; `next` returns what the query of the next one adds, if any.
+  template <class Take, class Next>
+  void each_page(S3Client& client, const Deed& deed, const std::string& operation, const std::string& query,
+                 Take&& take, Next&& next);
+
+  void put_probe(S3Client& client) const;
+  std::int64_t abort_uploads(S3Client& client, std::chrono::seconds age);
+
+  S3Place place_;
+  S3Client client_;
+};
+
+inline std::string S3Storage::draw_number() {
+  std::random_device source;
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += std::to_string(source());
+  return text;
+}
+
+inline void S3Storage::prepare() {
+  // Whoever starts a program wants to know at once that the server cannot be reached; in the middle of a run a server
+  // that is away for a minute is waited for.
+  auto hasty = client_.config();
+  hasty.retries = 0;
+  S3Client client{place_.bucket, std::move(hasty)};
+  put_probe(client);
+  if (place_.prefix.empty()) return;  // the uploads there may be anybody's
+  try {
+    abort_uploads(client, client.config().upload_max_age);
+  } catch (const Error&) {
+    // A server that does not show unfinished uploads takes objects all the same.
+  }
+}
+
+inline void S3Storage::put_probe(S3Client& client) const {
+  const auto name = ".probe-" + draw_number();
+  const std::array content{bytes_of("objects can be written here\n")};
+  const auto fail = [&](std::string_view words, const S3Reply& reply) {
+    return failure({words, name}, s3_reason(reply, client.config(), client.endpoint()));
+  };
+  const auto put =
+      client.send({.operation = "PutObject", .method = "PUT", .key = place_.key(name), .query = "", .body = content});
+  if (!put.ok()) throw fail("cannot write", put);
+  const auto removed =
+      client.send({.operation = "DeleteObject", .method = "DELETE", .key = place_.key(name), .query = ""});
+  if (!removed.ok() && !is_absent(removed)) throw fail("cannot remove", removed);
+}
+
+inline void S3Storage::write(const std::string& name, std::span<const Bytes> parts) {
+  failpoint("s3.before_write");
+  expect(
+      {"cannot write", name},
+      client_.send({.operation = "PutObject", .method = "PUT", .key = place_.key(name), .query = "", .body = parts}));
+  failpoint("s3.after_write");
+}
+
+inline bool S3Storage::create(const std::string& name, Bytes content) {
+  const Deed deed{"cannot create", name};
+  const auto key = place_.key(name);
+  const auto writer = draw_number();
+  const std::array parts{content};
+  for (int round = 0; round < kMostRounds; ++round) {
+    const auto reply = client_.send({.operation = "PutObject",
+                                     .method = "PUT",
+                                     .key = key,
+                                     .query = "",
+                                     .headers = {{"If-None-Match", "*"}, {std::string{kS3WriterHeader}, writer}},
+                                     .body = parts,
+                                     .upload = S3Upload::in_one_piece});
+    if (reply.ok()) return true;
+    // Somebody made it: perhaps this writer, and the reply was lost. If all replies were, perhaps nobody did.
+    const bool is_unknown = (reply.status == 0 && !no_credentials(reply)) || reply.status >= 500;
+    if (!is_unknown && reply.status != 412) throw failure(deed, reply);
+    const auto there = client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""});
+    if (there.ok()) return there.writer == writer;
+    if (is_unknown) throw failure(deed, reply);
+    if (!is_absent(there)) throw failure(deed, there);
+  }
+  throw failure(deed, "others make and remove it all the time");
+}
+
+inline S3Reply S3Storage::get(const std::string& key, std::uint64_t offset, std::span<std::byte> room,
+                              const std::string& version) {
+  const auto last = offset + room.size() - 1;
+  std::vector<std::pair<std::string, std::string>> headers{
+      {"Range", "bytes=" + std::to_string(offset) + '-' + std::to_string(last)}};
+  if (!version.empty()) headers.emplace_back("If-Match", version);
+  return client_.send({.operation = "GetObject",
+                       .method = "GET",
+                       .key = key,
+                       .query = "",
+                       .headers = std::move(headers),
+                       .room = room});
+}
+
+inline void S3Storage::read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) {
+  const Deed deed{"cannot read", name};
+  const auto key = place_.key(name);
+  if (room.empty()) {
+    expect(deed, client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""}));
+    return;
+  }
+  const auto reply = get(key, offset, room, "");
+  if (reply.status == 416 || (reply.ok() && reply.filled < room.size()))
+    throw failure(deed, "it ends before " + std::to_string(offset + room.size()) + " bytes");
+  expect(deed, reply);
+}
+
+inline std::optional<std::string> S3Storage::read_text(const std::string& name, std::uint64_t max_bytes) {
+  const Deed deed{"cannot read", name};
+  const auto key = place_.key(name);
+  const auto room_in = [](std::string& text, std::size_t from) {
+    return std::as_writable_bytes(std::span{text}).subspan(from);
+  };
+  for (int round = 0; round < kMostRounds; ++round) {
+    std::string text(std::min(std::max<std::uint64_t>(max_bytes, 1), kFirstLook), '\0');
+    const auto head = get(key, 0, room_in(text, 0), "");
+    if (is_absent(head)) return std::nullopt;
+    if (head.status == 416) return std::string{};  // what an empty object answers to every range
+    expect(deed, head);
+    const auto size = std::max<std::uint64_t>(head.size, head.filled);
+    if (size > max_bytes)
+      throw UnreadableObject{failure(deed, "it has more than " + std::to_string(max_bytes) + " bytes").what(),
+                             {.name = name, .max_bytes = max_bytes}};
+    text.resize(size);
+    if (head.filled == size) return text;
+    const auto rest = get(key, head.filled, room_in(text, head.filled), head.version);
+    if (rest.status == 412 || is_absent(rest)) continue;  // replaced or removed between the two
+    if (expect(deed, rest).filled == size - head.filled) return text;
+    throw failure(deed, "it ends before " + std::to_string(size) + " bytes");
+  }
+  throw failure(deed, "it is replaced all the time");
+}
+
+template <class Take, class Next>
+void S3Storage::each_page(S3Client& client, const Deed& deed, const std::string& operation, const std::string& query,
+                          Take&& take, Next&& next) {
+  for (std::string more;;) {
+    const auto page =
+        expect(deed, client.send({.operation = operation, .method = "GET", .key = "", .query = query + more}));
+    take(page.body);
+    if (xml_text(page.body, "IsTruncated") != "true") return;
+    auto following = next(page.body);
+    if (following.empty() || following == more) throw failure(deed, "the server does not say how its list goes on");
+    more = std::move(following);
+  }
+}
+
+inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
+  std::vector<StoredObject> found;
+  const auto take = [&](const std::string& page) {
+    const bool is_encoded = has_encoded_keys(page);
+    for (const auto entry : xml_elements(page, "Contents")) {
+      const auto key = listed_key(entry, "Key", is_encoded);
+      if (!key.starts_with(place_.prefix)) continue;
+      auto name = key.substr(place_.prefix.size());
+      // What ends with a '/' is a folder that a browser of buckets made; a dot in front marks a probe.
+      if (name.empty() || name.ends_with('/') || name[name.rfind('/') + 1] == '.') continue;
+      std::uint64_t size = 0;
+      const auto digits = xml_text(entry, "Size");
+      std::from_chars(digits.data(), digits.data() + digits.size(), size);
+      found.push_back({std::move(name), size});
+    }
+  };
+  each_page(client_, {"cannot list", front}, "ListObjectsV2",
+            "list-type=2&encoding-type=url&max-keys=" + std::to_string(client_.config().page_keys) +
+                "&prefix=" + percent_encode(place_.prefix + front),
+            take, [](const std::string& page) {
+              const auto token = xml_text(page, "NextContinuationToken");
+              return token.empty() ? token : "&continuation-token=" + percent_encode(token);
+            });
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return found;
+}
+
+inline void S3Storage::remove(const std::string& name) {
+  failpoint("s3.before_remove");
+  const auto reply =
+      client_.send({.operation = "DeleteObject", .method = "DELETE", .key = place_.key(name), .query = ""});
+  if (!is_absent(reply)) expect({"cannot remove", name}, reply);
+  failpoint("s3.after_remove");
+}
+
+inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seconds age) {
+  struct Upload {
+    std::string key;
+    std::string id;
+  };
+  const std::string everything;
+  const Deed deed{"cannot list the unfinished uploads of", everything};
+  const auto oldest = std::chrono::system_clock::now() - age;
+  std::vector<Upload> left;
+  const auto take = [&](const std::string& page) {
+    const bool is_encoded = has_encoded_keys(page);
+    for (const auto entry : xml_elements(page, "Upload")) {
+      const auto text = xml_text(entry, "Initiated");
+      const auto cursor = s3_cursor(text);
+      aws_date_time began{};
+      if (aws_date_time_init_from_str_cursor(&began, &cursor, AWS_DATE_FORMAT_ISO_8601) != AWS_OP_SUCCESS) continue;
+      auto key = listed_key(entry, "Key", is_encoded);
+      const std::chrono::milliseconds since{aws_date_time_as_millis(&began)};
+      if (key.starts_with(place_.prefix) && since <= oldest.time_since_epoch())
+        left.push_back({std::move(key), xml_text(entry, "UploadId")});
+    }
+  };
+  // Without encoding-type: Ceph 16 would encode the keys of this list, and not say so.
+  each_page(
+      client, deed, "ListMultipartUploads",
+      "uploads=&max-uploads=" + std::to_string(client.config().page_keys) + "&prefix=" + percent_encode(place_.prefix),
+      take, [](const std::string& page) {
+        const auto key = listed_key(page, "NextKeyMarker", has_encoded_keys(page));
+        const auto id = xml_text(page, "NextUploadIdMarker");
+        if (key.empty() && id.empty()) return std::string{};  // SeaweedFS goes by the id alone
+        return "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);
+      });
+  for (const auto& upload : left) {
+    const auto reply = client.send({.operation = "AbortMultipartUpload",
+                                    .method = "DELETE",
+                                    .key = upload.key,
+                                    .query = "uploadId=" + percent_encode(upload.id)});
+    const auto name = upload.key.substr(place_.prefix.size());
+    if (!is_absent(reply)) expect({"cannot abort an unfinished upload of", name}, reply);
+  }
+  return static_cast<std::int64_t>(left.size());
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,149 @@
+// What nanoGPT, Lightning and Hugging Face write, as snapshots and as weights.
+#include <filesystem>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/interop/model_file.hpp>
+#include <ddpxx/interop/pt_file.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/gpt2_weights.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+
+#include "../../tools/python_checkpoint.hpp"
+#include "../launch/started_program.hpp"
+#include "../parity/python.hpp"
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+class ForeignFiles : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    run_python("../interop/foreign_files.py", {folder_->path().string()});
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static std::string path(const std::string& name) { return (*folder_ / name).string(); }
+  static Ended convert(const std::string& from, const std::string& to, const std::string& more = "what=all") {
+    return StartedProgram{{program_folder() + "/ddpxx", "snapshot", "convert", from, "to=" + to, more}}.wait();
+  }
+
+  static inline TemporaryFolder* folder_ = nullptr;
+};
+
+GPT gpt() { return GPT{GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16}, 11, 8}; }
+
+TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
+  const auto ended = convert(path("ckpt.pt"), path("nano"));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("nanoGPT trains lm_head.weight and wte.weight as one"));
+  const auto snapshot = load_snapshot(path("nano")).value();
+  EXPECT_EQ(snapshot.step, 3);
+  EXPECT_EQ(snapshot.optimizer, "AdamW");
+  const auto value = read_pt(path("ckpt.pt"));
+  const auto& file = value.get<PickleDict>("the file");
+  const auto& model = file.find("model")->get<PickleDict>("model");
+  const auto named = gpt();
+  for (const auto& item : named.named_parameters()) {
+    const auto& name = item.key();
+    const auto& written = model.find("_orig_mod." + name)->get<at::Tensor>(name);
+    EXPECT_TRUE(at::equal(snapshot.tensors.at("model." + name), written)) << name;
+    // All losses are sums of squares, so that a mean has the sign of its weight and tells whose it is by its size.
+    EXPECT_EQ(snapshot.tensors.at("optimizer.exp_avg." + name).sizes(), written.sizes()) << name;
+  }
+  const auto& states = file.find("optimizer")->get<PickleDict>("optimizer").find("state")->get<PickleDict>("state");
+  const auto& first = states.entries.at(0).second.get<PickleDict>("a state");
+  EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg.transformer.wte.weight"),
+                        first.find("exp_avg")->get<at::Tensor>("exp_avg")));
+  EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg.lm_head.weight"),
+                        first.find("exp_avg")->get<at::Tensor>("exp_avg")));
+  EXPECT_EQ(snapshot.tensors.at("optimizer.step").item<float>(), 3);
+  for (const auto& setting : snapshot.settings)
+    if (setting.path == "optimizer.beta2") EXPECT_EQ(setting.value, "0.95");
+}
+
+TEST_F(ForeignFiles, LightningsCheckpointGoesOnAtItsStepAndEpoch) {
+  for (const auto& [file, steps, moment] :
+       {std::tuple{"last", 5, "exp_avg"}, std::tuple{"sgd", 4, "momentum_buffer"}}) {
+    const auto ended = convert(path(file + std::string{".ckpt"}), path(file));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto snapshot = load_snapshot(path(file)).value();
+    EXPECT_EQ(snapshot.step, steps);
+    EXPECT_EQ(snapshot.epoch, 2);
+    EXPECT_EQ(snapshot.tensors.at("model.0.weight").sizes(), (std::vector<std::int64_t>{4, 3}));
+    EXPECT_TRUE(snapshot.tensors.contains(std::string{"optimizer."} + moment + ".1.bias"));
+  }
+}
+
+TEST_F(ForeignFiles, GPT2sWeightsAreTurnedAndNamedAndHaveNoOptimizer) {
+  const auto ended = convert(path("model.safetensors"), path("gpt2"));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto snapshot = load_snapshot(path("gpt2")).value();
+  const auto expected = read_model_file(path("model.pt"));
+  EXPECT_EQ(snapshot.tensors.size(), expected.size() + 1) << "the head, and no mask";
+  for (const auto& [name, tensor] : expected)
+    EXPECT_TRUE(at::equal(snapshot.tensors.at("model.transformer." + name), tensor)) << name;
+  EXPECT_TRUE(at::equal(snapshot.tensors.at("model.lm_head.weight"), expected.at("wte.weight")));
+}
+
+TEST_F(ForeignFiles, EveryFileLoadsIntoAModel) {
+  for (const char* name : {"ckpt.pt", "model.safetensors"}) {
+    auto model = gpt();
+    load_gpt2(model, read_model_file(path(name)));
+    const auto parameters = parameters_by_name(model);
+    EXPECT_TRUE(at::equal(parameters.at("transformer.wte.weight"), parameters.at("lm_head.weight"))) << name;
+  }
+  auto turned = gpt(), straight = gpt();
+  load_gpt2(turned, read_model_file(path("model.safetensors")));
+  load_gpt2(straight, read_model_file(path("model.pt")));
+  const auto expected = parameters_by_name(straight);
+  for (const auto& [name, tensor] : parameters_by_name(turned))
+    EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
+}
+
+TEST_F(ForeignFiles, OwnSafetensorsComeBackWhole) {
+  ASSERT_EQ(convert(path("ckpt.pt"), path("own")).code, 0);
+  ASSERT_EQ(convert(path("own"), path("own.safetensors")).code, 0);
+  const auto back = convert(path("own.safetensors"), path("back"));
+  ASSERT_EQ(back.code, 0) << back.err;
+  const auto before = load_snapshot(path("own")).value(), after = load_snapshot(path("back")).value();
+  EXPECT_EQ(after.step, 3);
+  ASSERT_EQ(after.tensors.size(), before.tensors.size());
+  for (const auto& [name, tensor] : before.tensors) EXPECT_TRUE(at::equal(after.tensors.at(name), tensor)) << name;
+}
+
+TEST(PythonCheckpoint, LeavesOutTheBuffersOfGPT2sAttentionAndNoOtherTensorOfTheirNames) {
+  const auto mask = at::ones({1, 1, 4, 4}).tril();
+  TrainingCheckpoint checkpoint;
+  checkpoint.model = {{"h.0.attn.bias", mask},
+                      {"h.0.attn.c_attn.weight", at::ones({4, 12})},
+                      {"h.0.attn.c_attn.bias", at::ones({12})},
+                      {"h.0.attn.masked_bias", at::scalar_tensor(-1e4)},
+                      {"h.1.attn.bias", mask.to(at::kBool)},
+                      {"h.1.attn.c_attn.weight", at::ones({4, 12})},
+                      {"h.2.attn.bias", at::ones({4, 4})},
+                      {"h.2.attn.c_attn.weight", at::ones({4, 12})},
+                      {"h.2.attn.masked_bias", at::ones({4, 4})},
+                      {"encoder.attn.bias", mask},
+                      {"encoder.attn.masked_bias", at::scalar_tensor(-1e4)}};
+  for (const auto& [name, tensor] : checkpoint.model) checkpoint.names.push_back(name);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : python_checkpoint::to_snapshot(checkpoint).tensors) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("model.encoder.attn.bias", "model.encoder.attn.masked_bias",
+                                          "model.h.0.attn.c_attn.bias", "model.h.0.attn.c_attn.weight",
+                                          "model.h.1.attn.c_attn.weight", "model.h.2.attn.bias",
+                                          "model.h.2.attn.c_attn.weight", "model.h.2.attn.masked_bias"));
+}
+
+}  // namespace
+}  // namespace ddpxx

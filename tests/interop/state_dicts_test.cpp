@@ -1,0 +1,214 @@
+#include <cstddef>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/interop/pt_file.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
+
+#include "../parity/python.hpp"
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+template <class Deed>
+std::string refusal(Deed&& deed) {
+  try {
+    deed();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::storage);
+    return error.what();
+  }
+  return "it was accepted";
+}
+
+const std::vector<OptimizerGroup> kGroups =
+    mingpt_groups({"b.weight", "a.weight", "b.bias"}, [](const auto& name) { return name.ends_with("weight"); }, {});
+
+NamedTensors snapshot() {
+  NamedTensors tensors{{"optimizer.step", at::full({}, 4.0F)}, {"model.a.weight", at::ones({2})}};
+  double value = 0;
+  for (const char* name : {"a.weight", "b.weight", "b.bias"})
+    for (const char* moment : {"exp_avg", "exp_avg_sq"})
+      tensors.emplace(std::string{"optimizer."} + moment + '.' + name, at::full({2}, ++value));
+  return tensors;
+}
+
+TEST(StateDicts, EveryLayoutComesBackAsItself) {
+  const NamedTensors model{{"a.weight", at::ones({2})}, {"b.bias", at::zeros({1})}};
+  for (const auto layout : {CheckpointLayout::torchrun_tutorial, CheckpointLayout::mingpt_ddp, CheckpointLayout::guide,
+                            CheckpointLayout::state_dict}) {
+    const auto back = from_python(to_python(TrainingCheckpoint{layout, model, PickleDict{}.add("state", 1), 5}));
+    EXPECT_EQ(back.layout, layout);
+    EXPECT_EQ(back.model.size(), 2U);
+    EXPECT_TRUE(at::equal(back.model.at("a.weight"), model.at("a.weight")));
+    const bool has_optimizer = layout == CheckpointLayout::mingpt_ddp || layout == CheckpointLayout::guide;
+    EXPECT_EQ(back.optimizer.is_none(), !has_optimizer);
+    EXPECT_EQ(back.epoch, layout == CheckpointLayout::state_dict ? 0 : 5);
+  }
+}
+
+TEST(StateDicts, WrappersNamesComeOff) {
+  const auto names = [](std::vector<std::string> written) {
+    PickleDict dict;
+    for (const auto& name : written) dict.add(name, at::ones({1}));
+    std::string text;
+    for (const auto& [name, tensor] : from_python(PickleDict{}.add("MODEL_STATE", dict)).model) text += name + ' ';
+    return text;
+  };
+  EXPECT_EQ(names({"module.a", "module.b"}), "a b ");
+  EXPECT_EQ(names({"_orig_mod.module.a"}), "a ");
+  EXPECT_EQ(names({"module._orig_mod.a"}), "a ");
+  EXPECT_EQ(names({"module.a", "b"}), "b module.a ") << "not all have it: it is part of a name";
+}
+
+TEST(StateDicts, NamesTheKeysOfWhatIsNoCheckpoint) {
+  EXPECT_THAT(refusal([] { from_python(PickleDict{}.add("weights", 1).add("iter", 2)); }),
+              HasSubstr(R"("weights" "iter")"));
+  EXPECT_THAT(refusal([] { from_python(PickleValue{3}); }), HasSubstr("an integer"));
+  EXPECT_THAT(refusal([] { from_python(PickleDict{}.add("MODEL_STATE", 1)); }), HasSubstr("should be a dict"));
+  EXPECT_THAT(refusal([] { from_python(PickleDict{}.add("MODEL_STATE", PickleDict{}.add("a", "b"))); }),
+              HasSubstr("\"a\" is a text, and should be a tensor"));
+}
+
+TEST(StateDicts, TheOptimizerKnowsParametersByTheirPlace) {
+  const auto python = optimizer_to_python(snapshot(), kGroups);
+  const auto& states = python.get<PickleDict>("it").find("state")->get<PickleDict>("state").entries;
+  ASSERT_EQ(states.size(), 3U);
+  // a.weight and b.weight decay and come first, then b.bias.
+  std::vector<double> firsts;
+  for (const auto& [index, state] : states)
+    firsts.push_back(state.get<PickleDict>("a state").find("exp_avg")->get<at::Tensor>("exp_avg")[0].item<double>());
+  EXPECT_THAT(firsts, testing::ElementsAre(1, 3, 5));
+  EXPECT_EQ(states[2].first.get<std::int64_t>("an index"), 2);
+  const auto step = [&](std::size_t i) {
+    return states[i].second.get<PickleDict>("a state").find("step")->get<at::Tensor>("step");
+  };
+  EXPECT_FALSE(step(0).is_alias_of(step(1))) << "Python counts in place";
+
+  const auto back = optimizer_from_python(python, kGroups);
+  auto expected = snapshot();
+  expected.erase("model.a.weight");
+  ASSERT_EQ(back.size(), expected.size());
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(back.at(name), tensor)) << name;
+  EXPECT_TRUE(optimizer_from_python(optimizer_to_python({}, kGroups), kGroups).empty()) << "before the first step";
+}
+
+/// An entry of param_groups as Python prints it.
+std::string python_text(const PickleValue& value) {
+  if (value.is_none()) return "None";
+  if (const auto* flag = value.get_if<bool>()) return *flag ? "True" : "False";
+  if (const auto* tuple = value.get_if<PickleTuple>())
+    return '(' + python_text(tuple->items[0]) + ',' + python_text(tuple->items[1]) + ')';
+  if (const auto* list = value.get_if<PickleList>())
+    return '[' + std::to_string(list->front().get<std::int64_t>("an index")) + ']';
+  return (std::ostringstream{} << value.get<double>("a number")).str();
+}
+
+const AdamWSettings kAdamW{.learning_rate = 0.01, .beta2 = 0.95, .epsilon = 1e-7, .weight_decay = 0.25};
+const AdamWSettings kAdam{
+    .learning_rate = 0.01, .beta2 = 0.95, .epsilon = 1e-7, .weight_decay = 0.25, .optimizer = PythonAdam::adam};
+const SGDSettings kSGD{.learning_rate = 0.01, .momentum = 0.5, .dampening = 0.125, .weight_decay = 0.25};
+
+TEST(StateDicts, GroupsSayWhatPythonsOwnSay) {
+  std::string lines;
+  for (const auto& [name, settings] :
+       {std::pair{"AdamW", to_python(kAdamW)}, {"Adam", to_python(kAdam)}, {"SGD", to_python(kSGD)}}) {
+    const std::vector<OptimizerGroup> groups{{{"a"}, settings}};
+    const auto python = optimizer_to_python({}, groups);
+    lines += name;
+    for (const auto& [key, value] :
+         python.get<PickleDict>("it").find("param_groups")->get<PickleList>("groups")[0].get<PickleDict>("one").entries)
+      lines += ' ' + key.get<std::string>("a key") + '=' + python_text(value);
+    lines += '\n';
+  }
+  EXPECT_EQ(lines, run_python("optimizer_files.py", {"groups"}));
+}
+
+/// Trains with one of ours, and goes on both here and in Python.
+template <class Optimizer, class Settings>
+void expect_python_goes_on(const Settings& settings) {
+  NamedTensors model{{"bias", at::zeros({2})}, {"weight", at::linspace(-1, 1, 6).view({3, 2})}};
+  const auto x = at::linspace(-2, 3, 12).view({4, 3}), y = at::linspace(1, -1, 8).view({4, 2});
+  std::vector<Slice> slices;
+  for (auto& [name, tensor] : model) {
+    tensor.requires_grad_();
+    tensor.mutable_grad() = at::zeros_like(tensor);
+    slices.push_back({tensor.detach().view(-1), tensor.grad().view(-1), 0, tensor.numel(), name == "weight" ? 0 : 1});
+  }
+  typename Optimizer::Config config;
+  config.weight_decay = settings.weight_decay;
+  if constexpr (requires { config.beta2; }) {
+    config.beta2 = settings.beta2;
+    config.epsilon = settings.epsilon;
+  } else {
+    config.momentum = settings.momentum;
+    config.dampening = settings.dampening;
+  }
+  Optimizer optimizer{config, slices};
+  const auto step = [&] {
+    for (const auto& slice : slices) at::Tensor{slice.gradients}.zero_();
+    const auto loss = at::mse_loss(at::matmul(x, model.at("weight")) + model.at("bias"), y);
+    loss.backward();
+    optimizer.step(settings.learning_rate);
+    return loss.template item<double>();
+  };
+  for (int i = 0; i < 4; ++i) step();
+
+  NamedTensors state;
+  if constexpr (requires { optimizer.step_count(); }) state.emplace("optimizer.step", optimizer.step_count());
+  for (const auto& moment : optimizer.moments())
+    for (std::size_t i = 0; const auto& [name, tensor] : model)
+      state.emplace("optimizer." + moment.name + '.' + name, moment.slices[i++].view(tensor.sizes()));
+  const auto groups = mingpt_groups(
+      {"bias", "weight"}, [](const auto& name) { return name == "weight"; }, settings);
+  const TrainingCheckpoint checkpoint{CheckpointLayout::mingpt_ddp, model, optimizer_to_python(state, groups), 1};
+  auto dict = to_python(checkpoint).get<PickleDict>("the checkpoint");
+  const TemporaryFolder folder;
+  const auto path = folder / "ours.pt";
+  write_pt(path, dict.add("x", x).add("y", y));
+
+  std::istringstream python{run_python("optimizer_files.py", {"resume", Optimizer::kPythonName, path.string()})};
+  int compared = 0;
+  for (double loss = 0; python >> loss; ++compared) EXPECT_NEAR(step(), loss, 2e-6 * loss) << "step " << compared;
+  EXPECT_EQ(compared, 3);
+}
+
+TEST(StateDicts, PythonGoesOnWithAdamW) { expect_python_goes_on<AdamW>(kAdamW); }
+TEST(StateDicts, PythonGoesOnWithAdam) { expect_python_goes_on<Adam>(kAdam); }
+TEST(StateDicts, PythonGoesOnWithSGD) { expect_python_goes_on<SGD>(kSGD); }
+
+TEST(StateDicts, AnOptimizerOfAnotherModelIsRefused) {
+  auto fewer = kGroups;
+  fewer[0].parameters.pop_back();
+  EXPECT_THAT(refusal([&] { optimizer_to_python(snapshot(), fewer); }), HasSubstr("\"b.weight\""));
+  const auto python = optimizer_to_python(snapshot(), kGroups);
+  EXPECT_THAT(refusal([&] { optimizer_from_python(python, fewer); }), HasSubstr("2 parameters in the file, 1 here"));
+  fewer.pop_back();
+  EXPECT_THAT(refusal([&] { optimizer_from_python(python, fewer); }), HasSubstr("2 groups in the file, 1 here"));
+
+  auto states = python.get<PickleDict>("it");
+  auto entries = states.entries[0].second.get<PickleDict>("state");
+  entries.entries[1].second = PickleDict{}.add("step", 5);
+  states.entries[0].second = entries;
+  EXPECT_THAT(refusal([&] { optimizer_from_python(states, kGroups); }), HasSubstr("different numbers of steps"));
+  entries.entries.pop_back();
+  states.entries[0].second = entries;
+  EXPECT_THAT(refusal([&] { optimizer_from_python(states, kGroups); }), HasSubstr("steps"));
+  EXPECT_THAT(refusal([&] { optimizer_from_python(PickleDict{}, kGroups); }), HasSubstr("lacks state"));
+}
+
+}  // namespace
+}  // namespace ddpxx
