@@ -51,6 +51,7 @@ struct OpenGroup {
   const void* base_object;  // and its address
   std::vector<Described> described;
   std::vector<std::pair<const void*, std::string>> paths{};  // of the fields, by address
+  std::vector<std::size_t> rows{};                           // of the struct's own values, in the table
 
   FieldFacts facts_of(const void* field) const {
     for (const auto& each : described)
@@ -80,6 +81,7 @@ inline void add_row(ConfigTable& table, OpenGroup& group, std::string_view name,
     throw Error{Errc::config, "describe(): `" + path_in(group.path, name) +
                                   "` is a place of output, and therefore a std::string or a std::filesystem::path"};
   group.paths.emplace_back(field, path_in(group.path, name));
+  group.rows.push_back(table.rows.size());
   add_former_name(table, group, group.paths.back().second, facts);
   table.rows.push_back({.path = group.paths.back().second,
                         .facts = facts,
@@ -89,10 +91,10 @@ inline void add_row(ConfigTable& table, OpenGroup& group, std::string_view name,
 }
 
 /// Turns the addresses that `resets` yields into paths, once all fields of the struct are known.
-inline void name_resets(ConfigTable& table, const OpenGroup& group, std::size_t first_row) {
-  for (std::size_t i = first_row; i < table.rows.size(); ++i) {
-    auto& row = table.rows[i];
-    if (row.facts.resets == nullptr || group_of(row.path) != group.path) continue;
+inline void name_resets(ConfigTable& table, const OpenGroup& group) {
+  for (const auto index : group.rows) {
+    auto& row = table.rows[index];
+    if (row.facts.resets == nullptr) continue;
     for (const void* sibling : row.facts.resets(group.object))
       for (const auto& [address, path] : group.paths)
         if (address == sibling) row.resets.push_back(path);
@@ -161,8 +163,12 @@ void walk_field(ConfigTable& table, OpenGroup& group, std::string_view name, con
     walk_variant(table, group, name, field);
   } else if constexpr (ConfigStruct<Field>) {
     const auto facts = group.facts_of(&field);
-    group.paths.emplace_back(&field, path_in(group.path, name));
-    add_former_name(table, group, group.paths.back().second, facts);
+    if (facts.is_flattened) {
+      group.paths.emplace_back(&field, group.path);
+    } else {
+      group.paths.emplace_back(&field, path_in(group.path, name));
+      add_former_name(table, group, group.paths.back().second, facts);
+    }
     walk(table, field, facts,
          OpenGroup{.path = group.paths.back().second,
                    .object = &field,
@@ -177,22 +183,23 @@ void walk_field(ConfigTable& table, OpenGroup& group, std::string_view name, con
 
 template <ConfigStruct T>
 void walk(ConfigTable& table, const T& object, const FieldFacts& facts, OpenGroup group) {
-  ConfigGroup row{.path = group.path, .help = facts.help, .place = group.place_of(&object)};
+  ConfigGroup row{
+      .path = group.path, .help = facts.help, .place = group.place_of(&object), .is_flattened = facts.is_flattened};
   if constexpr (requires { object.check(); })
     row.check = [](const void* checked) { return static_cast<const T*>(checked)->check(); };
   table.groups.push_back(row);
-  const auto first_row = table.rows.size();
   if constexpr (explain_config<T>()) {
     boost::pfr::for_each_field_with_name(
         object, [&](std::string_view name, const auto& field) { walk_field(table, group, name, field); });
-    name_resets(table, group, first_row);
+    name_resets(table, group);
   }
 }
 
 }  // namespace detail
 
 /// The table of a config, made on first use.
-/// Errors  `config` when `aliases()` or `ignored()` contradict the fields, or a variant's alternatives have no names.
+/// Errors  `config` when two fields have one path, since a struct is flattened beside the other, when `aliases()` or
+/// `ignored()` contradict the fields, or a variant's alternatives have no names.
 template <ConfigStruct Config>
 const ConfigTable& table_of() {
   static const Config defaults{};
@@ -206,6 +213,7 @@ const ConfigTable& table_of() {
                                    .base = {},
                                    .base_object = &defaults,
                                    .described = detail::described(defaults)});
+    check_paths(result);
     if constexpr (requires { Config::aliases(); })
       for (const Alias& alias : Config::aliases()) result.aliases.push_back(alias);
     if constexpr (requires { Config::ignored(); })

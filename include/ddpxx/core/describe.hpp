@@ -20,6 +20,14 @@
 //
 //   field<&Run::optimizer>("The optimizer", choices("adamw", "sgd"))
 //
+// A field that is itself such a struct is a group of keys, `optimizer.learning_rate`. Flattened, its keys are those of
+// the struct around it, `learning_rate`, so that programs share a struct and not its name:
+//
+//   struct Run {
+//     TrainerConfig<> trainer{};
+//     static constexpr auto describe() { return fields(flatten<&Run::trainer>()); }
+//   };
+//
 // A struct that is not ours to edit is described from outside:
 //
 //   template <>
@@ -183,6 +191,7 @@ struct FieldFacts {
   Choices choices{};
   Unit unit = Unit::none;
   bool is_secret = false;
+  bool is_flattened = false;  ///< The fields of this struct have the paths of the struct around it.
   Output output = Output::none;
   std::string_view was{};          ///< Its former name.
   std::optional<Resume> resume{};  ///< None: as the group around it, in the end `warn`.
@@ -295,6 +304,19 @@ consteval auto field(std::string_view help, Facts... facts) {
   Entry<Owner> entry{.facts = {.help = help},
                      .address = [](const Owner& owner) -> const void* { return std::addressof(owner.*Member); }};
   (detail::add_fact<Owner, Value>(entry.facts, facts), ...);
+  return entry;
+}
+
+/// Gives the fields of the struct `Member` the paths of fields of the struct around it: no group is named after it.
+///
+/// Errors  `config`, when the table of the config is made, for two fields or groups of one path.
+template <auto Member>
+consteval auto flatten() {
+  using Parts = detail::MemberParts<decltype(Member)>;
+  static_assert(std::is_aggregate_v<typename Parts::Value> && std::is_class_v<typename Parts::Value>,
+                "flatten: the field is a struct whose fields have names");
+  auto entry = field<Member>("");
+  entry.facts.is_flattened = true;
   return entry;
 }
 

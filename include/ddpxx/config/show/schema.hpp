@@ -53,7 +53,7 @@ class SchemaWriter {
                                {"items", {{"type", "string"}}}};
     auto& definitions = schema["definitions"] = Json::object();
     for (const auto& group : table_.groups) {
-      if (group.place.variant != FieldPlace::kRoot || group.path.empty()) continue;
+      if (group.place.variant != FieldPlace::kRoot || group.path.empty() || group.is_flattened) continue;
       const auto* variant = find_variant(group.path, {});
       definitions[group.path] =
           variant != nullptr ? variant_schema(*variant, group.path) : group_schema(group, group.path);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,6 +73,7 @@ struct ConfigGroup {
   std::string path;
   std::string_view help{};
   FieldPlace place{};
+  bool is_flattened = false;  ///< The path is that of the struct around it, whose group comes before.
   std::vector<FieldError> (*check)(const void* group) = nullptr;
 };
 
@@ -227,6 +229,20 @@ inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
     path.replace(0, alias->key.size(), alias->leads_to);
   }
   return {.kind = find_group(path) != nullptr ? KeyMeaning::Kind::group : KeyMeaning::Kind::unknown, .path = path};
+}
+
+/// Refuses two fields of one path, which a flattened struct may bring: one of them could not be set.
+inline void check_paths(const ConfigTable& table) {
+  std::map<std::string_view, FieldPlace> paths;
+  const auto add = [&](std::string_view path, const FieldPlace& place) {
+    const auto [found, is_new] = paths.emplace(path, place);
+    if (!is_new && found->second.variant == FieldPlace::kRoot && place.variant == FieldPlace::kRoot)
+      throw Error{Errc::config, "flatten: two fields have the path `" + std::string{path} + "`: rename one of them"};
+  };
+  for (const auto& group : table.groups)
+    if (!group.is_flattened) add(group.path, group.place);
+  for (const auto& row : table.rows)
+    if (!row.chooses) add(row.path, row.place);
 }
 
 /// Refuses aliases that hide a field, lead nowhere or run in circles, and arguments for no field: a user would find
