@@ -1,4 +1,11 @@
+#include <atomic>
+#include <iostream>
 #include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -26,6 +33,71 @@ TEST(Log, KeepsAHostileTextOnItsLine) {
   std::ostringstream text;
   Log{0, text}.warn("key \"a\nb\x1b[2J\"");
   EXPECT_EQ(text.str(), "[rank0] warning: key \"a\\nb\\x1b[2J\"\n");
+}
+
+/// The default sink comes back at the end of a test.
+struct WithSink {
+  explicit WithSink(LogSink sink) { set_log_sink(std::move(sink)); }
+  WithSink(const WithSink&) = delete;
+  WithSink& operator=(const WithSink&) = delete;
+  ~WithSink() { set_log_sink({}); }
+};
+
+/// What `body` writes to std::cerr.
+template <class Body>
+std::string stderr_of(const Body& body) {
+  std::ostringstream text;
+  auto* const former = std::cerr.rdbuf(text.rdbuf());
+  body();
+  std::cerr.rdbuf(former);
+  return text.str();
+}
+
+TEST(LogSink, TakesTheLinesInsteadOfStderr) {
+  std::vector<std::string> lines;
+  const auto screen = stderr_of([&] {
+    const WithSink sink{[&](const LogLine& line) {
+      lines.push_back((line.level == LogLevel::info ? "info " : "warning ") + std::to_string(line.rank) + ' ' +
+                      std::string{line.text});
+    }};
+    const Log first{0}, third{3};
+    first.info("begun");
+    third.info("only rank 0 informs");
+    third.warn("disk\nfull");
+  });
+  EXPECT_EQ(lines, (std::vector<std::string>{"info 0 begun", "warning 3 disk\\nfull"}));
+  EXPECT_EQ(screen, "");
+  EXPECT_EQ(stderr_of([] { Log{1}.warn("disk full"); }), "[rank1] warning: disk full\n") << "the sink is gone";
+}
+
+TEST(LogSink, IsNotForALogWithAStreamOfItsOwn) {
+  int lines = 0;
+  const WithSink sink{[&](const LogLine&) { ++lines; }};
+  std::ostringstream text;
+  Log{0, text}.info("begun");
+  EXPECT_EQ(text.str(), "begun\n");
+  EXPECT_EQ(lines, 0);
+}
+
+TEST(LogSink, ThatThrowsLosesNoLine) {
+  const WithSink sink{[](const LogLine&) { throw std::runtime_error{"the host's log is closed"}; }};
+  EXPECT_EQ(stderr_of([] { Log{0}.warn("disk full"); }), "[rank0] warning: disk full\n");
+}
+
+TEST(LogSink, MayWriteLogLinesItselfAndBeReplacedWhileOthersWrite) {
+  std::atomic<int> lines = 0;
+  const auto count = [&](const LogLine& line) {
+    if (++lines % 2 == 1 && line.text != "again") Log{0}.info("again");
+  };
+  const WithSink sink{count};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([] {
+      for (int line = 0; line < 1000; ++line) Log{0}.info("one");
+    });
+  for (int i = 0; i < 1000; ++i) set_log_sink(count);
+  threads.clear();
+  EXPECT_GE(lines, 2000);
 }
 
 TEST(Harmless, LeavesOrdinaryTextAlone) {

@@ -1,11 +1,13 @@
 // ddpxx/comm/group.hpp — this process's membership of a set of ranks.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,9 +26,9 @@ namespace ddpxx {
 /// A set of ranks that communicate; a value that can be moved, not copied.
 /// A default-constructed group is a world of one: legal everywhere, it communicates nothing.
 ///
-/// `leave()` is the orderly end, `abandon()` that of a rank which has failed. The destructor neither communicates nor
-/// waits for peers. While an exception unwinds it abandons a group that runs over Gloo. Otherwise it gives up what is
-/// unfinished, and the peers learn of it when the process ends, which closes the connections.
+/// `leave()` is the orderly end, `abandon()` that of a rank which has failed. The destructor does not wait for peers. A
+/// group over Gloo that has not left is abandoned by its destructor. Over another backend it gives up what is
+/// unfinished and keeps the backend's memory; the peers notice when the process ends.
 class Group {
  public:
   Group() = default;
@@ -43,8 +45,8 @@ class Group {
   Group(Group&&) noexcept = default;
   Group& operator=(Group&&) = delete;
   ~Group() {
-    if (std::uncaught_exceptions() > exceptions_ && runs_over_gloo()) abandon();
-    backend_.release();
+    if (runs_over_gloo()) abandon();
+    backend_.release();  // the destructor of an unknown backend may wait for peers
     store_.release();
   }
 
@@ -53,22 +55,27 @@ class Group {
   /// Where tensors must lie to travel through this group.
   at::Device device() const noexcept { return device_; }
 
-  /// Ends the membership once every rank has come here; the group is then a world of one. Its parts that have not left
-  /// by themselves end with it, the last made first, whether or not somebody holds them still: nothing can be sent
-  /// through them any more.
-  /// Ranks   Collective, and nothing is under way in the parts.
-  /// Errors  `peer` if a rank is gone.
-  void leave() {
+  /// Ends the membership once every rank has called leave(); the group is then a world of one. Parts that have not left
+  /// yet end with it, the last made first, even where the program still holds them: nothing can be sent through them
+  /// any more. Without a `limit` the ranks wait for each other as long as for a collective. Where a rank is gone or
+  /// does not come in time, this rank abandons the group, and with it the collectives that are still under way, and
+  /// throws. Ranks   Collective, and nothing is under way in the parts. Errors  `peer` if a rank is gone, or did not
+  /// come within `limit`. The group is then a world of one as well.
+  void leave(std::optional<std::chrono::milliseconds> limit = {}) {
     if (!backend_) return;
     try {
-      backend_->barrier()->wait();
+      backend_->barrier()->wait(limit ? std::max(*limit, std::chrono::milliseconds{1}) : kNoTimeout);
       shut_down(*parts_);
+      backend_->shutdown();
     } catch (const std::exception& e) {
-      throw Error{Errc::peer, "leaving the group: a rank is gone"}.with("rank", rank()).with("cause", first_line(e));
+      Error error{Errc::peer, limit ? "leaving the group: a rank is gone, or did not come within " +
+                                          std::to_string(limit->count()) + " ms"
+                                    : "leaving the group: a rank is gone"};
+      error.with("rank", rank()).with("cause", first_line(e));
+      abandon();
+      throw error;
     }
-    std::exchange(backend_, {})->shutdown();
-    std::exchange(connect_part_, {});  // it holds the store as well, and with it the port
-    std::exchange(store_, {});
+    reset();
   }
 
   /// Ends the membership of a rank that has failed but whose process lives on: closes the connections of this group and
@@ -84,9 +91,7 @@ class Group {
     // Without its connections Gloo's queued work fails at once, which its destructor waits for. Other backends may
     // wait.
     if (!over_gloo) backend_.release();
-    std::exchange(backend_, {});
-    std::exchange(connect_part_, {});
-    std::exchange(store_, {});
+    reset();
   }
 
   /// The `size` ranks that come with the same `color` as a group of their own, where this one is number `rank`.
@@ -122,6 +127,13 @@ class Group {
     parts.clear();
   }
 
+  /// Makes this a world of one.
+  void reset() noexcept {
+    std::exchange(backend_, {});
+    std::exchange(connect_part_, {});  // it holds the store as well, and with it the port
+    std::exchange(store_, {});
+  }
+
   bool runs_over_gloo() const { return backend_ && backend_->getBackendName() == "gloo"; }
   static void disconnect(std::vector<Part>& parts) noexcept {
     for (const auto& part : parts) {
@@ -151,7 +163,6 @@ class Group {
   at::Device device_ = at::kCPU;
   ConnectPart connect_part_;
   int parts_made_ = 0;
-  int exceptions_ = std::uncaught_exceptions();  // more of them in the destructor: it runs because of one
   std::shared_ptr<std::vector<Part>> parts_ = std::make_shared<std::vector<Part>>();
 };
 
