@@ -374,8 +374,8 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   EXPECT_EQ(config.training.save_dir, "out");
   EXPECT_EQ(config.training.save_every, 2000) << "with each evaluation";
   const auto flat = parse({"train_gpt2.py", "data.path=x", "--decay_lr=False"}).optimizer;
-  EXPECT_EQ(learning_rate_at(flat, 0), 6e-4) << "without warm-up";
-  EXPECT_EQ(learning_rate_at(flat, 600000), 6e-4);
+  EXPECT_EQ(flat.learning_rate_at(0), 6e-4) << "without warm-up";
+  EXPECT_EQ(flat.learning_rate_at(600000), 6e-4);
 }
 
 TEST_F(AFileOfNanoGPT, IsHeldToADefaultOnlyWhereNothingReplacesIt) {

@@ -1,10 +1,12 @@
 // Every strategy trains to the same numbers: against one process, and bit for bit where bits can be kept.
+#include <ddpxx/optim/lion.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
 
 #include "tiny_run.hpp"
@@ -95,6 +97,18 @@ TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
   expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0}), ddp);
   expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0, .reshard_after_forward = "false"}), ddp);
   expect_same_bits(train_course<HSDP>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
+}
+
+/// Lion moves each weight by a sign: where a gradient is nothing but rounding, one process differs from two.
+TEST(LionOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
+  const auto ddp = train_course<DDP, Lion>(2);
+  EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
+  expect_same_course(train_course<ZeRO1, Lion>(2), ddp);
+  expect_same_course(train_course<ZeRO2, Lion>(2), ddp);
+  expect_same_course(train_course<FSDP, Lion>(2), ddp);
+  expect_same_course(train_course<HSDP, Lion>(2, {}, {.shard_size = 1, .fsdp = {}}), ddp);
+  expect_same_course(train_course<Recompute<DDP>, Lion>(2), ddp);
+  expect_same_course(train_course<StepInBackward<DDP>, Lion>(2, {.clip = 0}), train_course<DDP, Lion>(2, {.clip = 0}));
 }
 
 template <class S>

@@ -15,6 +15,7 @@
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/clip.hpp>
+#include <ddpxx/optim/lion.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
@@ -78,6 +79,9 @@ nlohmann::json options(const FusedAdamConfig<kDecay>& config) {
           {"betas", {config.beta1, config.beta2}},
           {"eps", config.epsilon}};
 }
+nlohmann::json options(const LionConfig& config) {
+  return {{"lr", config.learning_rate}, {"weight_decay", config.weight_decay}, {"betas", {config.beta1, config.beta2}}};
+}
 nlohmann::json options(const SGDConfig& config) {
   return {{"lr", config.learning_rate},
           {"weight_decay", config.weight_decay},
@@ -130,7 +134,9 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
                      {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .dampening = 0.3}),
       make_case<SGD>("SGD after Nesterov", "SGD",
                      {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true}),
+      make_case<Lion>("Lion", "Lion", {.learning_rate = 1e-2, .weight_decay = 0.5, .beta1 = 0.8, .beta2 = 0.95}),
       make_default_case<AdamW>("AdamW"),
+      make_default_case<Lion>("Lion"),
       make_default_case<Adam>("Adam"),
       make_default_case<SGD>("SGD"),
   };
@@ -145,6 +151,39 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
       expect_equal_but_for_rounding(values[static_cast<std::size_t>(i)], python.at(name), name);
     }
   }
+}
+
+/// A precision that scales the loss leaves out steps whose gradients are not finite.
+template <class Optimizer>
+void expect_left_out(const typename Optimizer::Config& config) {
+  const auto tensors = random_tensors();
+  const auto arena = make_arena(tensors);
+  const auto slices = arena.slices();
+  Optimizer optimizer{config, slices};
+  const auto step = [&](int gradients, float found_inf) {
+    set_gradients(arena, tensors, gradients);
+    if (found_inf > 0) at::Tensor{arena[0].gradient}.view(-1)[0] = std::nan("");
+    optimizer.step(0.01, at::full({}, found_inf));
+  };
+  const auto state = [&] {
+    std::vector<at::Tensor> all;
+    for (const auto& slice : slices) all.push_back(slice.values.clone());
+    for (const auto& moment : optimizer.moments())
+      for (const auto& slice : moment.slices) all.push_back(slice.clone());
+    return all;
+  };
+  step(0, 0);
+  const auto before = state();
+  step(1, 1);
+  const auto after = state();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i])) << i;
+  step(1, 0);
+  EXPECT_FALSE(at::equal(before[0], state()[0]));
+}
+TEST(Optimizers, LeaveOutAStepWithoutATraceInValuesAndMoments) {
+  expect_left_out<AdamW>({.weight_decay = 0.1});
+  expect_left_out<SGD>({.weight_decay = 0.1, .momentum = 0.9});
+  expect_left_out<Lion>({.weight_decay = 0.1});
 }
 
 TEST(Clipping, IsThatOfTorch) {
@@ -186,22 +225,22 @@ constexpr AdamWConfig scheduled(Schedule schedule) {
 TEST(Schedules, CosineIsNanoGPTsAtEveryStep) {
   const auto config = scheduled(Schedule::cosine);
   for (std::int64_t step = 0; step < 80; ++step)
-    EXPECT_DOUBLE_EQ(learning_rate_at(config, step), nanogpt_learning_rate(config, step)) << "step " << step;
+    EXPECT_DOUBLE_EQ(config.learning_rate_at(step), nanogpt_learning_rate(config, step)) << "step " << step;
 }
 
 TEST(Schedules, LinearFallsOnAStraightLineFromWarmUpToDecaySteps) {
   const auto config = scheduled(Schedule::linear);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 9), 6e-4 * 10 / 11);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 10), 6e-4);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 35), (6e-4 + 6e-5) / 2);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 60), 6e-5);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 1000), 6e-5);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(9), 6e-4 * 10 / 11);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(10), 6e-4);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(35), (6e-4 + 6e-5) / 2);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(60), 6e-5);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(1000), 6e-5);
 }
 
 TEST(Schedules, ConstantKeepsThePeakAfterWarmUp) {
   const auto config = scheduled(Schedule::constant);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 0), 6e-4 / 11);
-  for (const std::int64_t step : {10, 60, 1000}) EXPECT_DOUBLE_EQ(learning_rate_at(config, step), 6e-4);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(0), 6e-4 / 11);
+  for (const std::int64_t step : {10, 60, 1000}) EXPECT_DOUBLE_EQ(config.learning_rate_at(step), 6e-4);
 }
 
 TEST(Schedules, AFallThatEndsBeforeItBeginsIsAnError) {

@@ -1,4 +1,4 @@
-"""Steps torch.optim's fused optimizers: python3 optimizers.py CASES.json TENSORS.safetensors RESULT.safetensors
+"""Steps torch.optim's fused optimizers, and Lion as its paper writes it: python3 optimizers.py CASES.json TENSORS.safetensors RESULT.safetensors
 
 TENSORS has the parameters as `value.I` and the gradients of step S as `gradient.S.I`; parameter 0 decays, the others do
 not. RESULT has the values after the last step of each case as `CASE.I`.
@@ -15,13 +15,33 @@ from reference import read_safetensors, write_safetensors  # noqa: E402
 with open(sys.argv[1]) as file:
     cases = json.load(file)
 tensors = read_safetensors(sys.argv[2])
+
+
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of arXiv:2302.06675."""
+
+    def __init__(self, groups, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True):
+        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for value in group["params"]:
+                state = self.state[value]
+                momentum = state.setdefault("momentum", torch.zeros_like(value))
+                update = (beta1 * momentum + (1 - beta1) * value.grad).sign()
+                value -= group["lr"] * (update + group["weight_decay"] * value)
+                momentum.mul_(beta2).add_(value.grad, alpha=1 - beta2)
+
+
 count = sum(name.startswith("value.") for name in tensors)
 steps = sum(name.startswith("gradient.") for name in tensors) // count
 result = {}
 for case in cases:
     values = [tensors[f"value.{i}"].clone() for i in range(count)]
     groups = [{"params": values[:1]}, {"params": values[1:], "weight_decay": 0.0}]
-    optimizer = getattr(torch.optim, case["kind"])(groups, fused=True, **case["options"])
+    optimizer = {"Lion": Lion}.get(case["kind"], getattr(torch.optim, case["kind"], None))(groups, fused=True, **case["options"])
     for step in range(steps):
         for i, value in enumerate(values):
             value.grad = tensors[f"gradient.{step}.{i}"]

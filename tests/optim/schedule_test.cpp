@@ -24,7 +24,7 @@ constexpr double kRounding = 1e-12 * kPeak;
 
 void expect_rates(const AdamWConfig& config, const std::vector<double>& rates) {
   for (std::size_t step = 0; step < rates.size(); ++step)
-    EXPECT_NEAR(learning_rate_at(config, static_cast<std::int64_t>(step)), rates[step], 1e-12 * rates[step])
+    EXPECT_NEAR(config.learning_rate_at(static_cast<std::int64_t>(step)), rates[step], 1e-12 * rates[step])
         << "step " << step << " of " << config.decay_steps;
 }
 
@@ -68,8 +68,8 @@ TEST(OneCycle, WithOneStepToRiseBeginsAtThePeak) {
   const AdamWConfig config{
       .learning_rate = kPeak, .schedule = Schedule::one_cycle, .warmup_steps = 1, .decay_steps = 8};
   EXPECT_TRUE(config.check().empty());
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 0), kPeak);
-  EXPECT_LT(learning_rate_at(config, 1), kPeak);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(0), kPeak);
+  EXPECT_LT(config.learning_rate_at(1), kPeak);
 }
 
 TEST(WSD, ClimbsStaysAndFallsOverItsShareOfTheSteps) {
@@ -81,11 +81,11 @@ TEST(WSD, ClimbsStaysAndFallsOverItsShareOfTheSteps) {
                            .final_learning_rate = 1e-4};
   EXPECT_TRUE(config.check().empty());
   for (std::int64_t step = 0; step < 10; ++step)
-    EXPECT_DOUBLE_EQ(learning_rate_at(config, step), kPeak * static_cast<double>(step + 1) / 11);
-  for (std::int64_t step = 10; step <= 80; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(config, step), kPeak);
+    EXPECT_DOUBLE_EQ(config.learning_rate_at(step), kPeak * static_cast<double>(step + 1) / 11);
+  for (std::int64_t step = 10; step <= 80; ++step) EXPECT_DOUBLE_EQ(config.learning_rate_at(step), kPeak);
   for (std::int64_t step = 80; step <= 100; ++step)
-    EXPECT_NEAR(learning_rate_at(config, step), kPeak - 2.5e-5 * static_cast<double>(step - 80), kRounding) << step;
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 1000), 1e-4);
+    EXPECT_NEAR(config.learning_rate_at(step), kPeak - 2.5e-5 * static_cast<double>(step - 80), kRounding) << step;
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(1000), 1e-4);
 }
 
 TEST(WSD, ThatFallsOverAllStepsIsLinear) {
@@ -94,7 +94,7 @@ TEST(WSD, ThatFallsOverAllStepsIsLinear) {
   auto linear = config;
   linear.schedule = Schedule::linear;
   for (std::int64_t step = 0; step < 40; ++step)
-    EXPECT_EQ(learning_rate_at(config, step), learning_rate_at(linear, step)) << step;
+    EXPECT_EQ(config.learning_rate_at(step), linear.learning_rate_at(step)) << step;
 }
 
 /// Every schedule with many settings, all of which pass check().
@@ -129,7 +129,7 @@ TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndEndsAtItsLastRateForGood) {
   for (const auto& config : configs) {
     SCOPED_TRACE(text(config));
     for (std::int64_t step = 0; step < 400; ++step) {
-      const auto rate = learning_rate_at(config, step);
+      const auto rate = config.learning_rate_at(step);
       ASSERT_TRUE(rate >= 0 && rate <= kPeak + kRounding) << rate << " at step " << step;
     }
     const bool one_cycle = config.schedule == Schedule::one_cycle;
@@ -138,7 +138,7 @@ TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndEndsAtItsLastRateForGood) {
                        : one_cycle && config.final_learning_rate == 0.0 ? kPeak / 25 / 1e4
                                                                         : config.final_learning_rate;
     const auto last = std::max(config.decay_steps, config.warmup_steps) - (one_cycle ? 1 : 0);
-    for (const std::int64_t after : {0, 1, 1000}) ASSERT_DOUBLE_EQ(learning_rate_at(config, last + after), end);
+    for (const std::int64_t after : {0, 1, 1000}) ASSERT_DOUBLE_EQ(config.learning_rate_at(last + after), end);
   }
 }
 
@@ -169,7 +169,7 @@ TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
       }
     }
     for (std::int64_t step = 0; step < 400; ++step)
-      ASSERT_LE(std::abs(learning_rate_at(config, step + 1) - learning_rate_at(config, step)), slope + kRounding)
+      ASSERT_LE(std::abs(config.learning_rate_at(step + 1) - config.learning_rate_at(step)), slope + kRounding)
           << text(config) << ", step " << step;
   }
 }

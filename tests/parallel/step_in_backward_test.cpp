@@ -236,14 +236,12 @@ TEST_P(OptimizersInParts, DoWithoutStateWhereASegmentHasNoElements) {
   const auto step = [&] {
     for (std::size_t segment = 0; segment < 3; ++segment) parts.step(segment, 0.1);
     whole.step(0.1);
-    EXPECT_EQ(parts.steps_done(), whole.steps_done());
     EXPECT_TRUE(at::equal(parts.step_count(), whole.step_count()));
   };
   step();
   at::Tensor{parts.step_count()}.fill_(7);  // as a snapshot is read
   at::Tensor{whole.step_count()}.fill_(7);
   parts.resume_at(7);
-  whole.resume_at(7);
   step();
   for (std::size_t i = 0; i < whole_arena.slices().size(); ++i)
     EXPECT_TRUE(at::equal(parts_arena.slices()[i].values, whole_arena.slices()[i].values));

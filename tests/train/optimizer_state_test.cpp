@@ -81,7 +81,6 @@ class Composed {
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     for (auto& part : parts_) part->step(learning_rate, found_inf);
   }
-  std::int64_t steps_done() const { return parts_[0]->steps_done(); }
   std::span<const Moment> moments() const { return moments_; }
   void resume_at(std::int64_t step) {
     for (auto& part : parts_) part->resume_at(step);

@@ -19,7 +19,7 @@
 
 namespace ddpxx {
 
-/// Adam over slices: one fused call per optimizer group, whatever the number of parameters.
+/// Adam over slices: one fused call for each optimizer group, however many parameters there are.
 /// Errors  `config` for a slice of another group than `DecayGroup`'s.
 /// Source  Kingma and Ba 2014, arXiv:1412.6980; Loshchilov and Hutter 2017, arXiv:1711.05101. Steps agree with
 ///         torch.optim's fused implementation, which calls the same ATen operation.
@@ -45,7 +45,6 @@ class FusedAdam {
   /// One optimizer step over all slices; none where `found_inf`, 0-dim float32 on their device, is 1.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     const c10::NoGradGuard no_grad;
-    ++steps_done_;
     if (steps_.defined()) steps_.add_(1);
     for (auto& group : groups_) {
       if (group.values.empty()) continue;
@@ -62,13 +61,9 @@ class FusedAdam {
     if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a step left out does not count
   }
 
-  /// The steps that were not left out; a snapshot keeps them.
+  /// The number of steps that were not left out, 0-dim float32; undefined without slices.
   const at::Tensor& step_count() const noexcept { return steps_; }
-
-  std::int64_t steps_done() const noexcept { return steps_done_; }
   std::span<const Moment> moments() const noexcept { return moments_; }
-  /// Says that moments and step count now hold the state after `step` steps.
-  void resume_at(std::int64_t step) { steps_done_ = step; }
 
  private:
   struct Group {
@@ -79,12 +74,11 @@ class FusedAdam {
   std::array<Moment, 2> moments_;
   at::Tensor steps_;
   std::array<Group, 2> groups_;
-  std::int64_t steps_done_ = 0;
 };
 
 using AdamW = FusedAdam<WeightDecay::decoupled>;
 using Adam = FusedAdam<WeightDecay::through_gradient>;
 
-static_assert(SliceOptimizer<AdamW> && SliceOptimizer<Adam> && explain_optimizer<AdamW>());
+static_assert(explain_optimizer<AdamW>() && explain_optimizer<Adam>() && SkipsSteps<AdamW>);
 
 }  // namespace ddpxx

@@ -40,6 +40,7 @@ struct FusedAdamConfig {
         field<&Config::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
         field<&Config::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
   }
+  double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const { return check_schedule(*this); }
 };
 

@@ -13,7 +13,6 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
-#include <ddpxx/optim/schedule.hpp>
 
 namespace ddpxx {
 
@@ -42,24 +41,37 @@ template <class O>
 concept BuiltFromSlices =
     requires { typename O::Config; } && std::constructible_from<O, const typename O::Config&, std::span<const Slice>>;
 template <class O>
-concept ConfigIsScheduled = requires { requires Scheduled<typename O::Config>; };
-template <class O>
-concept Steps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
-  optimizer.step(learning_rate);
-  optimizer.step(learning_rate, found_inf);
+concept SchedulesItsRate = requires(const typename O::Config& config, std::int64_t step) {
+  { config.learning_rate_at(step) } -> std::convertible_to<double>;
 };
 template <class O>
-concept KeepsState = requires(O optimizer, const O& view, std::int64_t step) {
-  { view.steps_done() } -> std::same_as<std::int64_t>;
-  { view.moments() } -> std::convertible_to<std::span<const Moment>>;
-  optimizer.resume_at(step);
+concept Steps = requires(O optimizer, double learning_rate) { optimizer.step(learning_rate); };
+template <class O>
+concept ShowsItsState = requires(const O& optimizer) {
+  { optimizer.moments() } -> std::convertible_to<std::span<const Moment>>;
 };
 
-/// Optional: `at::Tensor step_count() const`, where the number of steps is kept as a tensor, which snapshots then save
-/// and load as well.
+/// What a trainer asks of an optimizer: it is built from its config and slices, steps all slices at once, schedules its
+/// own learning rate, and shows its state for snapshots.
 template <class O>
-concept KeepsStepCount = requires(const O& view) {
-  { view.step_count() } -> std::convertible_to<at::Tensor>;
+concept SliceOptimizer = BuiltFromSlices<O> && SchedulesItsRate<O> && Steps<O> && ShowsItsState<O>;
+
+/// Optional: `void step(double learning_rate, const std::optional<at::Tensor>& found_inf)`, which changes neither
+/// values nor state where `found_inf`, 0-dim float32 on the device of the slices, is 1. A precision that scales the
+/// loss needs it, because a step whose gradients are not finite is left out, and only the device knows which.
+template <class O>
+concept SkipsSteps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
+  optimizer.step(learning_rate, found_inf);
+};
+/// Optional: `void resume_at(std::int64_t step)`, of an optimizer that counts its steps on the host. It is called once
+/// the state of a snapshot has been read into moments(), and says how many steps have made that state.
+template <class O>
+concept CountsOptimizerSteps = requires(O optimizer, std::int64_t step) { optimizer.resume_at(step); };
+/// Optional: `at::Tensor step_count() const`, of an optimizer that keeps the number of its steps in a tensor. Snapshots
+/// save and load that tensor too.
+template <class O>
+concept KeepsStepCount = requires(const O& optimizer) {
+  { optimizer.step_count() } -> std::convertible_to<at::Tensor>;
 };
 /// Optional: `static constexpr const char* kPythonName`, the class of torch.optim that has the same state. Snapshots
 /// then convert to files of PyTorch with the optimizer's state.
@@ -67,22 +79,18 @@ template <class O>
 concept HasPythonName = requires { std::string{O::kPythonName}; };
 
 template <class O>
-concept SliceOptimizer = BuiltFromSlices<O> && ConfigIsScheduled<O> && Steps<O> && KeepsState<O>;
-
-template <class O>
 consteval bool explain_optimizer() {
   static_assert(BuiltFromSlices<O>,
                 "optimizer: add `struct Config` and a constructor from (const Config&, std::span<const Slice>)");
-  static_assert(ConfigIsScheduled<O>,
-                "optimizer: give its Config learning_rate, final_learning_rate, schedule, "
-                "warmup_steps, decay_steps and decay_ratio");
-  static_assert(
-      Steps<O>,
-      "optimizer: add `void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {})`, which "
-      "changes nothing if found_inf is 1");
-  static_assert(KeepsState<O>,
-                "optimizer: add `std::int64_t steps_done() const`, `std::span<const Moment> moments() "
-                "const`, each with one contiguous 1-D tensor for each slice, and `void resume_at(std::int64_t step)`");
+  if constexpr (BuiltFromSlices<O>)
+    static_assert(
+        SchedulesItsRate<O>,
+        "optimizer: add `double learning_rate_at(std::int64_t step) const` to its Config: the learning rate of "
+        "optimizer step `step`, counted from 0");
+  static_assert(Steps<O>, "optimizer: add `void step(double learning_rate)`, which steps all slices");
+  static_assert(ShowsItsState<O>,
+                "optimizer: add `std::span<const Moment> moments() const`, each moment with one contiguous 1-D tensor "
+                "for each slice");
   return true;
 }
 

@@ -43,14 +43,13 @@ class OptimizerInParts {
   /// Once a step for each segment.
   void step(std::size_t segment, double learning_rate) { parts_[segment].step(learning_rate); }
 
-  std::int64_t steps_done() const { return parts_.empty() ? 0 : parts_.back().steps_done(); }
   /// Laid out as those of one optimizer over all slices.
   std::span<const Moment> moments() const noexcept { return moments_; }
-  /// What has been read into moments() and step_count() is after `step` steps.
-  void resume_at(std::int64_t step) {
+  /// Says that moments() and step_count() now hold the state after `step` steps.
+  void resume_at([[maybe_unused]] std::int64_t step) {
     for (auto& part : parts_) {
-      part.resume_at(step);
-      if constexpr (requires { part.step_count(); })
+      if constexpr (CountsOptimizerSteps<Optimizer>) part.resume_at(step);
+      if constexpr (KeepsStepCount<Optimizer>)
         if (part.step_count().defined()) {
           const c10::NoGradGuard no_grad;
           at::Tensor{part.step_count()}.copy_(step_count());
@@ -59,7 +58,7 @@ class OptimizerInParts {
   }
   /// No part leaves a step out, so that all that count have the same.
   at::Tensor step_count() const
-    requires requires(const Optimizer& part) { part.step_count(); }
+    requires KeepsStepCount<Optimizer>
   {
     for (const auto& part : parts_)
       if (part.step_count().defined()) return part.step_count();

@@ -21,7 +21,7 @@ constexpr auto enum_names(Schedule) {
                     Named{Schedule::wsd, "wsd"},       Named{Schedule::one_cycle, "one_cycle"}};
 }
 
-/// What an optimizer's config says about its learning rate.
+/// A config with the fields that `scheduled_rate` computes a learning rate from.
 template <class C>
 concept Scheduled = requires(const C& config) {
   { config.learning_rate } -> std::convertible_to<double>;
@@ -46,7 +46,7 @@ concept Scheduled = requires(const C& config) {
 /// Source  constant, linear, cosine: the arithmetic of nanoGPT's get_lr. wsd: Hu et al. 2024, arXiv:2404.06395.
 ///         one_cycle: torch.optim.lr_scheduler.OneCycleLR and its defaults; Smith and Topin 2017, arXiv:1708.07120.
 template <Scheduled Config>
-double learning_rate_at(const Config& config, std::int64_t step);
+double scheduled_rate(const Config& config, std::int64_t step);
 
 /// The rules between the fields of a schedule, for an optimizer config's `check()`.
 template <Scheduled Config>
@@ -81,7 +81,7 @@ double one_cycle_at(const Config& config, std::int64_t step_index) {
 }  // namespace detail
 
 template <Scheduled Config>
-double learning_rate_at(const Config& config, std::int64_t step) {
+double scheduled_rate(const Config& config, std::int64_t step) {
   if (config.schedule == Schedule::one_cycle) return detail::one_cycle_at(config, step);
   const double peak = config.learning_rate;
   if (config.schedule == Schedule::none) return peak;

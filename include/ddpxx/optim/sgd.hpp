@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -42,7 +43,7 @@ class SGD {
                   "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
     const c10::NoGradGuard no_grad;
     // From zeros, a first step without dampening is a step as any other.
-    const bool first = steps_done_++ == 0 && !found_inf;
+    const bool first = std::exchange(is_first_step_, false) && !found_inf;
     for (auto& group : groups_) {
       if (group.values.empty()) continue;
       const double decay = &group == &groups_[static_cast<int>(DecayGroup::decay)] ? config_.weight_decay : 0.0;
@@ -52,9 +53,8 @@ class SGD {
     }
   }
 
-  std::int64_t steps_done() const noexcept { return steps_done_; }
   std::span<const Moment> moments() const noexcept { return moments_; }
-  void resume_at(std::int64_t step) { steps_done_ = step; }
+  void resume_at(std::int64_t step) { is_first_step_ = step == 0; }
 
  private:
   struct Group {
@@ -64,9 +64,9 @@ class SGD {
   Config config_;
   std::vector<Moment> moments_;
   std::array<Group, 2> groups_;
-  std::int64_t steps_done_ = 0;
+  bool is_first_step_ = true;  ///< Nothing has been added to the momentum yet.
 };
 
-static_assert(SliceOptimizer<SGD> && explain_optimizer<SGD>());
+static_assert(explain_optimizer<SGD>() && SkipsSteps<SGD> && CountsOptimizerSteps<SGD>);
 
 }  // namespace ddpxx

@@ -34,6 +34,7 @@ struct SGDConfig {
         field<&SGDConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
         field<&SGDConfig::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
   }
+  double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const {
     auto errors = check_schedule(*this);
     if (nesterov && (momentum == 0.0 || dampening != 0.0))

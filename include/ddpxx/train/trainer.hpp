@@ -82,6 +82,9 @@ class Trainer {
   using Batch = BatchOf<Dataset>;
   static_assert(explain_model<Model, Batch>() && explain_optimizer<Optimizer>() && explain_precision<Precision>() &&
                 explain_strategy<Strategy>());
+  static_assert(!scales_loss<Precision> || SkipsSteps<Optimizer>,
+                "optimizer: this precision scales the loss, and needs `void step(double learning_rate, const "
+                "std::optional<at::Tensor>& found_inf)`, which changes nothing where found_inf is 1");
   static_assert(!steps_in_backward<Strategy> || !scales_loss<Precision>,
                 "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
                 "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
@@ -254,7 +257,7 @@ class Trainer {
       strategy_.finish_backward();
       last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.detach() : loss.detach();
     }
-    const double learning_rate = learning_rate_at(config_.optimizer, step_);
+    const double learning_rate = config_.optimizer.learning_rate_at(step_);
     const auto norm = [&] {
       if constexpr (steps_in_backward<Strategy>)
         return norm_of_parts();
@@ -298,17 +301,19 @@ class Trainer {
 
   /// Steps all parameters by the gradients that backward has left; returns the norm of those.
   at::Tensor clip_and_step(double learning_rate) {
-    std::optional<at::Tensor> found_inf;
+    [[maybe_unused]] at::Tensor found_inf;
     if constexpr (scales_loss<Precision>)
       found_inf = strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
     auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
     if (config_.training.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.training.grad_value_clip);
     if (config_.training.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.training.grad_norm_clip);
-    optimizer_.step(learning_rate, found_inf);
     if constexpr (scales_loss<Precision>) {
-      scaler_.update(*found_inf);
-      last_step_.skipped = *found_inf;
-      norm = norm.masked_fill(*found_inf > 0, 0.0);  // of a step that was left out
+      optimizer_.step(learning_rate, found_inf);
+      scaler_.update(found_inf);
+      last_step_.skipped = found_inf;
+      norm = norm.masked_fill(found_inf > 0, 0.0);  // of a step that was left out
+    } else {
+      optimizer_.step(learning_rate);
     }
     return norm;
   }
@@ -317,7 +322,7 @@ class Trainer {
     const auto slices = optimizer_.slices(segment);
     norms_.push_back(gradient_norm(slices, [](at::Tensor square) { return square; }));
     if (config_.training.grad_value_clip > 0) clip_by_value(slices, config_.training.grad_value_clip);
-    optimizer_.step(segment, learning_rate_at(config_.optimizer, step_));
+    optimizer_.step(segment, config_.optimizer.learning_rate_at(step_));
   }
   /// The norm of all gradients of a step, once all segments have been stepped.
   at::Tensor norm_of_parts() {
@@ -704,7 +709,7 @@ class Trainer {
     step_ = evaluated_at_ = run.step;
     tokens_ = run.tokens;
     batches_.seek(run.cursor);
-    optimizer_.resume_at(run.has_optimizer ? step_ : 0);
+    if constexpr (CountsOptimizerSteps<Stepper>) optimizer_.resume_at(run.has_optimizer ? step_ : 0);
     if (!run.has_optimizer) {
       log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew at step " +
                 std::to_string(step_));

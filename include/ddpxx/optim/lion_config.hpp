@@ -1,0 +1,41 @@
+// ddpxx/optim/lion_config.hpp — what a user may set about Lion.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/optim/schedule.hpp>
+
+namespace ddpxx {
+
+/// Learning rate and betas are those that the paper names as defaults; its experiments decay weights by 0.1 to 10,
+/// times the learning rate.
+struct LionConfig {
+  double learning_rate = 1e-4;
+  double weight_decay = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  Schedule schedule = Schedule::constant;
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;
+  double decay_ratio = 0.1;
+  double final_learning_rate = 0.0;
+
+  static constexpr auto describe() {
+    return fields(
+        field<&LionConfig::learning_rate>("Peak learning rate: how far each weight moves in a step", above(0.0)),
+        field<&LionConfig::weight_decay>("Weight decay of the weights that decay", at_least(0.0)),
+        field<&LionConfig::beta1>("Share of the momentum in the sign that a step follows", at_least(0.0), below(1.0)),
+        field<&LionConfig::beta2>("Decay rate of the momentum", at_least(0.0), below(1.0)),
+        field<&LionConfig::schedule>("Course of the learning rate after warm-up; none has no warm-up either"),
+        field<&LionConfig::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
+        field<&LionConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
+        field<&LionConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
+        field<&LionConfig::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+  }
+  double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
+  std::vector<FieldError> check() const { return check_schedule(*this); }
+};
+
+}  // namespace ddpxx
