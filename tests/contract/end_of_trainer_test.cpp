@@ -180,10 +180,10 @@ TYPED_TEST(EndOfTrainer, FinishEndsALoopOfStepsAndMayBeFollowedByMore) {
       for (int step = 0; step < 4; ++step) {
         trainer.step();
         if (!finish_between) continue;
-        trainer.finish();
+        trainer.close();
         expect_same_on_all_ranks(values_of(*model), group);
       }
-      trainer.finish();
+      trainer.close();
       return values_of(*model);
     };
     const auto values = run(false);
@@ -237,7 +237,7 @@ TYPED_TEST(EndOfTrainer, WithoutFinishTheModelIsTrueOrSaysThatItIsNot) {
       const auto model = make_model();
       Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
       for (int step = 0; step < 3; ++step) trainer.step();
-      if (finish) trainer.finish();
+      if (finish) trainer.close();
       return model;
     };
     const auto model = steps(false);
@@ -258,7 +258,7 @@ TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelIsTrueOrSaysThatItIsNot) {
       Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
       trainer.step();
       trainer.step();
-      trainer.finish();
+      trainer.close();
       values = values_of(*model);
       trainer.step();
       model->forwards_left = 0;
@@ -375,7 +375,7 @@ TEST(BesideTheRunner, ALayerInShardsNamesItsParameter) {
       EXPECT_THAT(error.what(), HasSubstr("call a layer as run(*layer, x)"));
     }
     trainer.step();
-    trainer.finish();
+    trainer.close();
     EXPECT_TRUE(std::get<0>(model->layer->forward(at::ones({2, 1, kWidth}))).isfinite().all().item<bool>());
   });
 }

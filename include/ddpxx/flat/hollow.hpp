@@ -29,7 +29,7 @@ inline bool is_hollow(const at::Tensor& tensor) {
 inline std::string hollow_sentence(const std::string& name) {
   return "parameter \"" + name +
          "\" has no values on this rank: the trainer that held it ended before it made the model whole. Call "
-         "Trainer::finish() on every rank before the trainer ends, or build the model anew and load a snapshot";
+         "Trainer::close() on every rank before the trainer ends, or build the model anew and load a snapshot";
 }
 
 /// Takes the values of a segment's parameters away for good: whatever reads or writes one of them throws a c10::Error

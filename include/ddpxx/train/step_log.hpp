@@ -15,19 +15,20 @@
 
 namespace ddpxx {
 
+/// One optimizer step whose numbers have arrived, with the votes that the ranks sent when they started it.
+struct CompletedStep {
+  StepDone row;
+  double targets = 0;             ///< Of all ranks.
+  bool stop_voted = false;        ///< At least one rank was out of time.
+  bool stop_asked = false;        ///< At least one rank was asked to stop.
+  bool save_due = false;          ///< It was time to save.
+  bool snapshot_written = false;  ///< Every rank had written its part of the snapshot under way.
+};
+
 /// Steps whose numbers are on their way to the host. A step's loss travels with the facts of the step after it, so a
 /// step is complete once its successor has been pushed; with two steps kept back the loop never waits for a device.
 class StepLog {
  public:
-  struct Complete {
-    StepDone row;
-    double targets = 0;  ///< Of all ranks.
-    bool stop_voted = false;
-    bool stop_asked = false;  ///< Of at least one rank.
-    bool save_due = false;
-    bool snapshot_written = false;  ///< By every rank.
-  };
-
   static constexpr std::size_t kKeptBack = 2;
   /// So many steps left out one after the other end the run: the loss scale is not what is wrong then.
   static constexpr std::int64_t kMostSkipped = 100;
@@ -46,7 +47,7 @@ class StepLog {
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
   /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
   /// number, when a step had no targets, and when the last kMostSkipped steps were left out.
-  std::optional<Complete> pop(std::size_t kept) {
+  std::optional<CompletedStep> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
     step.row.loss = steps_[1].facts[StepFacts::kLastLoss] / step.facts[StepFacts::kTargets];
@@ -57,12 +58,12 @@ class StepLog {
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
     step.row.skipped_steps = skipped_ += skipped ? 1 : 0;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
-    Complete complete{step.row,
-                      step.facts[StepFacts::kTargets],
-                      step.facts[StepFacts::kVotes] > 0,
-                      step.facts[StepFacts::kAsked] > 0,
-                      step.facts[StepFacts::kSaveDue] > 0,
-                      step.facts[StepFacts::kWritten] == world_size_};
+    CompletedStep complete{.row = step.row,
+                           .targets = step.facts[StepFacts::kTargets],
+                           .stop_voted = step.facts[StepFacts::kVotes] > 0,
+                           .stop_asked = step.facts[StepFacts::kAsked] > 0,
+                           .save_due = step.facts[StepFacts::kSaveDue] > 0,
+                           .snapshot_written = step.facts[StepFacts::kWritten] == world_size_};
     steps_.pop_front();
     const auto& row = complete.row;
     if (!same_calls)

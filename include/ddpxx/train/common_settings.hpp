@@ -1,0 +1,71 @@
+// ddpxx/train/common_settings.hpp — the settings by which all ranks must act alike, and what datasets record.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ddpxx/config/part_settings.hpp>
+#include <ddpxx/core/setting.hpp>
+#include <ddpxx/data/concept.hpp>
+
+namespace ddpxx {
+
+/// What the datasets want to be recorded. Another training text is another run; another validation text deserves a
+/// warning, since losses before and after are not comparable.
+template <MapDataset Dataset>
+Settings data_settings(const Dataset& dataset, const Dataset* validation) {
+  auto settings = recorded_facts(dataset);
+  if (validation == nullptr) return settings;
+  const auto facts = settings;
+  for (auto fact : recorded_facts(*validation)) {
+    const auto is_equal = [&fact](const Setting& other) {
+      return other.path == fact.path && other.value == fact.value;
+    };
+    if (std::any_of(facts.begin(), facts.end(), is_equal)) continue;
+    fact.path = "validation: " + fact.path;
+    fact.resume = Resume::warn;
+    settings.push_back(std::move(fact));
+  }
+  return settings;
+}
+
+/// Settings that must be equal on all ranks; otherwise a collective would hang, or they would train different models.
+/// `types` are the trainer's types, `recorded` the settings of the program. A resumed run may change some of them.
+///
+/// Devices, worker threads and the path of the metrics may differ, and so may limits of time, which the ranks vote on,
+/// or of which rank 0 decides. All settings of a strategy must be equal: an offload reduces the gradients' norm on the
+/// CPU, for example, where ranks without it use the GPU's backend, and a Recompute around FSDP gathers again.
+template <class Config, MapDataset Dataset>
+Settings common_settings(const Config& config, const Settings& types, const Settings& recorded, const Dataset& dataset,
+                         const Dataset* validation) {
+  Settings common = types;
+  common.push_back({"the number of training samples", std::to_string(dataset.size())});
+  common.push_back({"the number of validation samples", std::to_string(validation ? validation->size() : 0)});
+  common.push_back({"batch_size", std::to_string(config.batch_size)});
+  common.push_back({"whether metrics are written", config.training.metrics.empty() ? "no" : "yes"});
+  const auto add = [&](const Settings& settings) {
+    for (const auto& setting : settings) common.push_back({setting.path, shortened(setting.value)});
+  };
+  add(part_settings(config.training, "training"));
+  add(part_settings(config.snapshot, "snapshot"));
+  add(part_settings(config.optimizer, "optimizer"));
+  add(part_settings(config.precision, "precision"));
+  auto strategy = part_settings(config.strategy, "strategy");
+  for (auto& setting : strategy)  // the settings of a strategy in another one: see Recompute
+    while (setting.path.starts_with("strategy.strategy.")) setting.path.erase(0, std::string_view{"strategy."}.size());
+  add(strategy);
+  constexpr std::array<std::string_view, 4> kOwn{"training.metrics", "training.device", "training.max_time",
+                                                 "training.save_every_time"};
+  std::erase_if(common, [&](const Setting& setting) { return std::ranges::find(kOwn, setting.path) != kOwn.end(); });
+  Settings others = data_settings(dataset, validation);
+  for (const auto& setting : recorded)
+    if (setting.resume != Resume::free && std::ranges::find(common, setting.path, &Setting::path) == common.end())
+      others.push_back(setting);
+  add(others);
+  return common;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,76 @@
+// ddpxx/train/stop_request.hpp — what asks a training to stop before its end: a signal, or the program itself.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/signal_name.hpp>
+#include <ddpxx/core/stop_signals.hpp>
+
+namespace ddpxx {
+
+/// The requests to stop that this rank has received, and whether all ranks know of one. A trainer sends `heard()` as a
+/// vote with each step, and calls agree() when it reads that a rank has voted so.
+class StopRequest {
+ public:
+  /// Asks this rank to stop. May be called in any thread, and in a signal handler.
+  void ask() noexcept { is_asked_ = true; }
+
+  /// From now on a signal of kStopSignals to this process is a request, until release_signals().
+  void hold_signals() { signals_.emplace(); }
+  void release_signals() { signals_.reset(); }
+  /// Releases the signals; one that came takes effect now.
+  void raise_signals_again() {
+    if (signals_) signals_->raise_again();
+    signals_.reset();
+  }
+
+  /// What has asked this rank: the name of a signal, or of the function that a program calls; empty for nothing.
+  std::string heard() const {
+    if (is_asked_) return "request_stop()";
+    const auto signal = signals_ ? signals_->heard() : std::nullopt;
+    return signal ? signal_name(*signal) : "";
+  }
+
+  /// All ranks know that one of them was asked.
+  void agree() noexcept { is_agreed_ = true; }
+  bool is_agreed() const noexcept { return is_agreed_; }
+  /// All ranks have come to their end, so that there is nothing left to stop.
+  void dismiss() noexcept { is_agreed_ = false; }
+
+  /// Finds out what has asked the ranks, and forgets the program's request, which is answered by that.
+  /// Ranks   Collective, after agree().
+  void answer(const Group& group);
+  /// What has asked the ranks, and where: `SIGTERM on rank 2`. Every rank has the same text after answer().
+  const std::string& reason() const noexcept { return reason_; }
+
+  /// Forgets all requests of the program and what the ranks agreed on.
+  void forget() noexcept { is_asked_ = is_agreed_ = false; }
+
+ private:
+  std::atomic<bool> is_asked_ = false;
+  bool is_agreed_ = false;
+  std::string reason_;
+  std::optional<StopSignals> signals_;
+};
+
+inline void StopRequest::answer(const Group& group) {
+  const auto all = all_gather_text(heard(), group);
+  is_asked_ = false;
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& text) { return !text.empty(); });
+  if (first == all.end())
+    reason_ = "request";
+  else if (all.size() == 1)
+    reason_ = *first;
+  else if (std::count(all.begin(), all.end(), *first) == static_cast<std::ptrdiff_t>(all.size()))
+    reason_ = *first + " on all ranks";
+  else
+    reason_ = *first + " on rank " + std::to_string(first - all.begin());
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,397 @@
+// ddpxx/train/train_step.hpp — one optimizer step over all ranks: batches in, the numbers of a step out.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/nn/concept.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/optim/clip.hpp>
+#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/ema.hpp>
+#include <ddpxx/optim/in_parts.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/decay_rule.hpp>
+#include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/run_state.hpp>
+#include <ddpxx/train/step_facts.hpp>
+#include <ddpxx/train/step_log.hpp>
+
+namespace ddpxx {
+
+/// What a loop says about the step that it starts: where the step stands in the data, and this rank's votes. The votes
+/// of all ranks come back with the step's numbers, in `CompletedStep`.
+struct StepNotes {
+  std::int64_t epoch = 0;         ///< The epoch of the step's batches.
+  std::int64_t samples = 0;       ///< Samples that all ranks together have trained on once the step is done.
+  bool out_of_time = false;       ///< This rank votes to end the training, since its time is over.
+  bool asked_to_stop = false;     ///< This rank was asked to stop.
+  bool save_due = false;          ///< It is time to save.
+  bool snapshot_written = false;  ///< This rank has written its part of the snapshot under way.
+};
+
+/// Sees all gradients that this rank's optimizer is about to use, and may change them in place.
+using SliceHook = std::function<void(std::span<const Slice>)>;
+
+/// Does one optimizer step after the other on batches from any source, in one order: forward and backward of each
+/// micro-batch, unscale, hooks, clip, step, average.
+///
+///     TrainStep<Net> step{group, model, {.grad_norm_clip = 1.0, .optimizer = {.learning_rate = 1e-3}}};
+///     for (const auto& batch : batches)
+///       if (const auto done = step.step(std::span{&batch, 1})) show(done->row);
+///     step.read_all([](const CompletedStep& done) { show(done.row); });
+///     step.make_whole();
+///
+/// The loop never waits for a device: the numbers of a step are read when two later steps have been started, and
+/// read_all() reads the rest.
+///
+/// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
+/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, and for what the strategy refuses;
+///         those of the parts; those of `StepLog`.
+template <class Model, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
+class TrainStep {
+  static_assert(explain_optimizer<Optimizer>() && explain_precision<Precision>() && explain_strategy<Strategy>());
+  static_assert(!scales_loss<Precision> || SkipsSteps<Optimizer>,
+                "optimizer: this precision scales the loss, and needs `void step(double learning_rate, const "
+                "std::optional<at::Tensor>& found_inf)`, which changes nothing where found_inf is 1");
+  static_assert(!steps_in_backward<Strategy> || !scales_loss<Precision>,
+                "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
+                "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
+
+ public:
+  struct Config {
+    double grad_norm_clip = 1.0;   ///< Largest global gradient norm; 0 does not clip.
+    double grad_value_clip = 0.0;  ///< Largest size of each gradient's elements; 0 does not clip.
+    double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
+    typename Optimizer::Config optimizer = {};
+    typename Precision::Config precision = {};
+    typename Strategy::Config strategy = {};
+  };
+
+  /// Throws what the constructor refuses before it sends anything.
+  static void check(const Config& config) {
+    if (steps_in_backward<Strategy> && config.grad_norm_clip > 0)
+      throw Error{Errc::config,
+                  "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
+                  "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
+                  "strategy alone"};
+    if constexpr (ChecksItsConfig<Strategy>) Strategy::check(config.strategy);
+  }
+
+  TrainStep(Group& group, std::shared_ptr<Model> model, const Config& config)
+      : group_{&group},
+        config_{checked(config, model.get())},
+        model_{std::move(model)},
+        precision_{config.precision},
+        flat_{*model_, decay_rule(*model_), precision_.formats()},
+        device_{flat_.device()},
+        strategy_{config.strategy, group},
+        optimizer_{config.optimizer, attach()},
+        scaler_{make_scaler()},
+        log_{group.size()} {
+    if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
+  }
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
+
+  /// Does one optimizer step on the micro-batches of this rank, and returns the numbers of the step before the last,
+  /// which have arrived by now; none in the first two steps.
+  ///
+  /// Ranks   Collective; each rank gives as many micro-batches.
+  /// Errors  `data` when the batches of the first step count no targets; those of `StepLog::pop` about an earlier step.
+  template <std::ranges::forward_range Batches>
+  std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
+    static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
+    norms_.clear();  // an exception may have ended the last step
+    std::int64_t targets = 0;
+    for (const auto& batch : batches) targets += batch.num_tokens;
+    StepFacts facts{{.targets = targets,
+                     .votes_to_stop = notes.out_of_time,
+                     .asked_to_stop = notes.asked_to_stop,
+                     .save_due = notes.save_due,
+                     .snapshot_written = notes.snapshot_written,
+                     .last_calls = calls()},
+                    std::exchange(last_step_, {}),
+                    *group_};
+    if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
+    const auto scale = loss_scale();
+    const auto end = std::ranges::end(batches);
+    for (auto batch = std::ranges::begin(batches); batch != end;) {
+      const auto& current = *batch;
+      strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
+      backward(loss_sum(current), facts);
+      strategy_.finish_backward();
+    }
+    const double learning_rate = config_.optimizer.learning_rate_at(step_);
+    const auto norm = [&] {
+      if constexpr (steps_in_backward<Strategy>)
+        return norm_of_parts();
+      else
+        return clip_and_step(learning_rate);
+    }();
+    if (average_) average_->update();
+    strategy_.finish_step();
+    ++step_;
+    const auto now = Clock::now();
+    const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
+    log_.push({.step = step_,
+               .epoch = notes.epoch,
+               .learning_rate = learning_rate,
+               .step_ms = milliseconds,
+               .samples = notes.samples},
+              facts.sums(), norm, scale);
+    return pop(StepLog::kKeptBack);
+  }
+
+  /// Calls `report(completed)` for each step that is still under way, the oldest first.
+  /// Ranks   Collective.
+  /// Errors  those of `StepLog::pop`.
+  template <class Report>
+  void read_all(Report&& report) {
+    if (log_.empty()) return;
+    StepFacts facts{{.last_calls = calls()}, std::exchange(last_step_, {}), *group_};
+    log_.close(facts.sums());
+    while (const auto done = pop(1)) report(*done);
+    log_.reopen();
+  }
+
+  /// From now on `hook` runs in every step, after those that were added before it, when the gradients of all
+  /// micro-batches and ranks have been averaged and unscaled, and before they are clipped.
+  /// Ranks   Local. The slices are those of this rank; a hook that communicates must be added on every rank.
+  /// Errors  `config` for a strategy that steps in backward: it never holds all gradients.
+  void before_optimizer_step(SliceHook hook) {
+    if (steps_in_backward<Strategy>)
+      throw Error{Errc::config,
+                  "before_optimizer_step: StepInBackward has stepped the first parameters before it has the gradients "
+                  "of the last: choose the strategy alone"};
+    hooks_.push_back(std::move(hook));
+  }
+
+  /// The loss of a batch as a sum over its targets, 0-dim, with autograd where it is on. Inside of step() gradients
+  /// follow from it.
+  template <class Batch>
+  at::Tensor loss_sum(const Batch& batch) {
+    [[maybe_unused]] const auto scope = precision_.forward_scope(device_.type());
+    return strategy_.forward(*model_, input(batch), [](auto& model, auto& run, const auto& own_batch) {
+      const auto sum = compute_loss(model, run, own_batch).sum;
+      // Micro-batches are added up in this type, and the number of targets has to fit into it.
+      return at::isReducedFloatingType(sum.scalar_type()) ? sum.to(at::kFloat) : sum;
+    });
+  }
+
+  /// Exchanges the parameters and their moving average: the model computes with the average after the first call, and
+  /// with the parameters after the second. Does nothing where no average is kept.
+  /// Ranks   Collective.
+  void exchange_average() {
+    if (!average_) return;
+    strategy_.settle();  // pending all-gathers read the memory that swap() overwrites
+    average_->swap();
+    strategy_.finish_step();
+  }
+
+  /// Makes the model whole on every rank, with the values of the last step. More steps may follow.
+  /// Ranks   Collective.
+  void make_whole() { strategy_.make_whole(); }
+
+  /// The time until now does not count as time of the next step.
+  void restart_clock() { started_ = Clock::now(); }
+
+  std::int64_t steps_done() const noexcept { return step_; }
+  /// Targets of all ranks, in all steps whose numbers have been read.
+  std::int64_t tokens() const noexcept { return tokens_; }
+  at::Device device() const noexcept { return device_; }
+  Model& model() noexcept { return *model_; }
+  const Model& model() const noexcept { return *model_; }
+  Strategy& strategy() noexcept { return strategy_; }
+  const Strategy& strategy() const noexcept { return strategy_; }
+  const FlatModel& flat_model() const noexcept { return flat_; }
+
+  /// Bytes of this rank's persistent parameters, gradients and optimizer state.
+  std::int64_t state_bytes() const {
+    auto bytes = strategy_.trainable().bytes() + strategy_.frozen().bytes();
+    for (const auto& moment : optimizer_.moments())
+      for (const auto& slice : moment.slices) bytes += static_cast<std::int64_t>(slice.nbytes());
+    return bytes;
+  }
+
+  /// All that a step changes, for a snapshot to write or to read into.
+  RunState state() const {
+    RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), optimizer_.moments()), {}, name_in_python()};
+    if (average_) state.parts.push_back(moment_part(strategy_.trainable(), average_->average()));
+    for (const auto& buffer : model_->named_buffers())
+      state.whole.emplace_back("model." + buffer.key(), buffer.value());
+    if constexpr (KeepsStepCount<Stepper>) state.whole.emplace_back("optimizer.step", optimizer_.step_count());
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state()) state.whole.emplace_back("scaler." + name, tensor);
+    return state;
+  }
+
+  /// Goes on as after step `step`, whose values have been read into state(). Where they hold no optimizer's state, the
+  /// optimizer and the moving average begin anew.
+  /// Ranks   Collective.
+  void resume_at(std::int64_t step, std::int64_t tokens, bool has_optimizer) {
+    strategy_.finish_step();  // the model computes with what was read
+    step_ = step;
+    tokens_ = tokens;
+    if constexpr (CountsOptimizerSteps<Stepper>) optimizer_.resume_at(has_optimizer ? step : 0);
+    if (average_ && has_optimizer) average_->resume_at(step);
+    if (average_ && !has_optimizer) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
+    if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Stepper = std::conditional_t<steps_in_backward<Strategy>, OptimizerInParts<Optimizer>, Optimizer>;
+  using Scaler = ScalerOf<Precision>;
+
+  static const Config& checked(const Config& config, const Model* model) {
+    check(config);
+    if (model == nullptr) throw Error{Errc::config, "a step needs a model, and it is null"};
+    return config;
+  }
+
+  /// Returns what the optimizer is made of.
+  std::conditional_t<steps_in_backward<Strategy>, const Arena&, std::span<const Slice>> attach() {
+    Precision::check(device_);
+    if constexpr (steps_in_backward<Strategy>) {
+      strategy_.step_in_backward([this](std::size_t segment) { step_part(segment); });
+      strategy_.attach(flat_);
+      return strategy_.trainable();
+    } else {
+      strategy_.attach(flat_);
+      return strategy_.slices();
+    }
+  }
+
+  Scaler make_scaler() const {
+    if constexpr (scales_loss<Precision>)
+      return precision_.make_scaler(strategy_.slices().front().values.device());
+    else
+      return {};
+  }
+
+  /// The batch as the model computes with it.
+  template <class Batch>
+  Batch input(const Batch& batch) const {
+    if constexpr (CastsInputs<Precision, Batch>)
+      return precision_.cast_inputs(batch.to(device_));
+    else
+      return batch.to(device_);
+  }
+
+  void backward(const at::Tensor& loss, StepFacts& facts) {
+    if constexpr (scales_loss<Precision>)
+      loss.backward(scaler_.scale(facts.seed(loss)));
+    else
+      loss.backward(facts.seed(loss));
+    last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.detach() : loss.detach();
+  }
+
+  /// Steps all parameters by the gradients that backward has left; returns the norm of those before it is clipped.
+  at::Tensor clip_and_step(double learning_rate) {
+    [[maybe_unused]] at::Tensor found_inf;
+    if constexpr (scales_loss<Precision>)
+      found_inf = strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
+    for (const auto& hook : hooks_) hook(strategy_.slices());
+    auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
+    if (config_.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.grad_value_clip);
+    if (config_.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.grad_norm_clip);
+    if constexpr (scales_loss<Precision>) {
+      optimizer_.step(learning_rate, found_inf);
+      scaler_.update(found_inf);
+      last_step_.skipped = found_inf;
+      norm = norm.masked_fill(found_inf > 0, 0.0);  // a step that was left out has no norm
+    } else {
+      optimizer_.step(learning_rate);
+    }
+    return norm;
+  }
+  /// Steps one segment, inside of backward.
+  void step_part(std::size_t segment) {
+    const auto slices = optimizer_.slices(segment);
+    norms_.push_back(gradient_norm(slices, [](at::Tensor square) { return square; }));
+    if (config_.grad_value_clip > 0) clip_by_value(slices, config_.grad_value_clip);
+    optimizer_.step(segment, config_.optimizer.learning_rate_at(step_));
+  }
+  /// The norm of all gradients of a step, once all segments have been stepped.
+  at::Tensor norm_of_parts() {
+    const auto norms = std::exchange(norms_, {});
+    const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
+    return strategy_.sum_over_shards(square).sqrt();
+  }
+
+  /// A copy of the factor by which the next step scales its loss; undefined where the loss is not scaled.
+  at::Tensor loss_scale() const {
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state())
+        if (name == "scale") return tensor.clone();
+    return {};
+  }
+
+  /// A number for the layers that this rank has called since the last time, from strategies that must agree on them.
+  std::uint16_t calls() {
+    if constexpr (HashesCalls<Strategy>) {
+      const auto hash = strategy_.take_call_hash();
+      return static_cast<std::uint16_t>(hash ^ (hash >> 16U));
+    }
+    return 0;
+  }
+
+  std::optional<CompletedStep> pop(std::size_t kept_back) {
+    auto done = log_.pop(kept_back);
+    if (!done) return done;
+    tokens_ += static_cast<std::int64_t>(done->targets);
+    done->row.tokens = tokens_;
+    done->row.tokens_per_second = done->targets / (done->row.step_ms / 1000.0);
+    return done;
+  }
+
+  /// The name of the optimizer in torch.optim; empty if it is not there.
+  static std::string name_in_python() {
+    if constexpr (HasPythonName<Optimizer>)
+      return std::string{Optimizer::kPythonName};
+    else
+      return {};
+  }
+
+  Group* group_;
+  Config config_;
+  std::shared_ptr<Model> model_;
+  Precision precision_;
+  FlatModel flat_;
+  at::Device device_;
+  Strategy strategy_;
+  Stepper optimizer_;
+  std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
+  Scaler scaler_;                  ///< Keeps small gradients from vanishing; empty where they do not.
+  std::optional<EMA> average_;
+  std::vector<SliceHook> hooks_;
+  StepLog log_;
+  LastStep last_step_;  ///< Facts of the current step, which are sent with those of the next one.
+  bool targets_checked_ = false;
+  std::int64_t step_ = 0;
+  std::int64_t tokens_ = 0;
+  Clock::time_point started_ = Clock::now();
+};
+
+}  // namespace ddpxx
