@@ -21,6 +21,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/connect.hpp>
 
 namespace ddpxx {
@@ -76,6 +77,7 @@ std::string run_rank(const Place& place, std::uint16_t port, int listener, Body&
     at::set_num_threads(1);
     ConnectOptions options;
     options.listening_socket = listener;
+    quiet_backend_log();
     auto group = connect("tcp://127.0.0.1:" + std::to_string(port), place, options);
     body(group);
     if (assertion_failed()) return report(Errc::data, "an assertion failed, see above");

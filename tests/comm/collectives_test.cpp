@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -13,6 +16,7 @@
 
 #include <ddpxx/comm/recording.hpp>
 #include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/testing.hpp>
 
 namespace ddpxx {
@@ -137,7 +141,41 @@ TEST(Group, APartThatCannotEndIsAPeerThatIsGone) {
   }
 }
 
-TEST(Group, OverGlooIgnoresBrokenPipesUnlessTheProgramHasChosen) {
+TEST(Group, OverGlooLeavesWhatAProcessDoesAboutBrokenPipes) {
+  struct ::sigaction before {};
+  ::sigaction(SIGPIPE, nullptr, &before);
+  spawn_ranks(2, [&](Group&) {
+    struct ::sigaction chosen {};
+    ::sigaction(SIGPIPE, nullptr, &chosen);
+    EXPECT_EQ(chosen.sa_handler, before.sa_handler);
+    ::sigset_t blocked;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    EXPECT_EQ(::sigismember(&blocked, SIGPIPE), 0);
+  });
+}
+
+// A lost peer becomes an error of the write in them, and not a signal that ends this process.
+TEST(Group, OverGlooWritesInThreadsThatBlockBrokenPipes) {
+  spawn_ranks(2, [](Group& group) {
+    barrier(group);
+    if (group.rank() == 0) return;  // has a thread of its store as well, which asks for no signal at each write
+    int threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+      if (task.path().filename() == std::to_string(::getpid())) continue;
+      std::ifstream status{task.path() / "status"};
+      std::string word;
+      while (status >> word && word != "SigBlk:") {
+      }
+      status >> word;
+      EXPECT_NE(std::stoull(word, nullptr, 16) & (1ULL << (SIGPIPE - 1)), 0U) << task.path();
+      ++threads;
+    }
+    EXPECT_GE(threads, 3) << "one of Gloo's device, two that work";
+  });
+}
+
+TEST(Group, OverGlooIgnoresBrokenPipesInAProgramOfOursUnlessItHasChosen) {
+  const ProgramFrame frame;
   spawn_ranks(2, [](Group&) {
     struct ::sigaction chosen {};
     ::sigaction(SIGPIPE, nullptr, &chosen);

@@ -12,6 +12,7 @@
 
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/thread_share.hpp>
+#include <ddpxx/core/program_frame.hpp>
 
 namespace ddpxx {
 namespace {
@@ -87,7 +88,9 @@ class Choice {
 
 /// The threads that a rank computes with once it has come to a group of `ranks` on this machine, in a thread of its own
 /// because the number belongs to a thread. An error ends connect() after it has chosen: rank 0 is nowhere.
-int threads_of_rank(int ranks, int before) {
+int threads_of_rank(int ranks, int before, bool has_frame = true) {
+  std::optional<ProgramFrame> frame;
+  if (has_frame) frame.emplace();
   int after = 0;
   std::thread{[&] {
     at::set_num_threads(before);
@@ -112,6 +115,12 @@ TEST(ThreadShare, IsTakenByARankThatConnects) {
   const int all = at::intraop_default_num_threads();
   EXPECT_EQ(threads_of_rank(4096, all), 1);
   EXPECT_EQ(threads_of_rank(2, all), std::min(all, thread_share(detail::count_cores(), LocalWorldSize{2})));
+}
+
+TEST(ThreadShare, IsNotTakenInAProcessWithoutAProgramFrame) {
+  const Choice none{nullptr};
+  const int all = at::intraop_default_num_threads();
+  EXPECT_EQ(threads_of_rank(4096, all, /*has_frame=*/false), all);
 }
 
 TEST(ThreadShare, LeavesAChoiceOfTheUsersAlone) {

@@ -15,6 +15,7 @@
 #include <ddpxx/config/text/synonyms.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/program_end.hpp>
 
 #include "../temporary_folder.hpp"
 
@@ -197,7 +198,11 @@ struct Strict {
 void look(std::vector<const char*> arguments, const ParseOptions& options = {}) {
   ::dup2(2, 1);  // a death test looks at stderr
   arguments.insert(arguments.begin(), "program");
-  parse_config<Strict>(static_cast<int>(arguments.size()), arguments.data(), options);
+  try {
+    parse_config<Strict>(static_cast<int>(arguments.size()), arguments.data(), options);
+  } catch (const ProgramEnd& end) {
+    std::exit(end.code());
+  }
   std::exit(9);
 }
 
@@ -260,7 +265,11 @@ TEST_F(ParseConfig, SuggestsByTheProgramsOwnSynonyms) {
 TEST_F(ParseConfig, PrintsHelpAndEndsBeforeAnythingElse) {
   const auto print_help = [](const ParseOptions& options) {
     ::dup2(2, 1);  // a death test looks at stderr
-    parse({"seed=x", "--help", "-cn", "none"}, options);
+    try {
+      parse({"seed=x", "--help", "-cn", "none"}, options);
+    } catch (const ProgramEnd& end) {
+      std::exit(end.code());
+    }
   };
   EXPECT_EXIT(print_help({}), testing::ExitedWithCode(0), "^usage: program (.|\n)*optimizer.learning_rate=0.0003");
   EXPECT_EXIT(print_help({.config_path = "conf", .program = "mingpt"}), testing::ExitedWithCode(0),

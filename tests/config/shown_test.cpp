@@ -15,6 +15,7 @@
 
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/program_end.hpp>
 
 #include "../temporary_folder.hpp"
 
@@ -57,7 +58,11 @@ class Shown : public testing::Test {
   /// For EXPECT_EXIT, which looks at stderr.
   static void show(std::vector<const char*> arguments) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
-    parse(std::move(arguments));
+    try {
+      parse(std::move(arguments));
+    } catch (const ProgramEnd& end) {
+      std::exit(end.code());
+    }
   }
 
  private:

@@ -8,15 +8,19 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 
 namespace ddpxx {
 namespace {
 
-/// Runs `body` in a process of its own; returns the number that `body` returns, or minus the signal that ended it.
-int in_a_process(const std::function<int()>& body) {
+/// Runs `body` in a process of its own, with a frame or without; returns the number that `body` returns, or minus the
+/// signal that ended it.
+int in_a_process(const std::function<int()>& body, bool has_frame = true) {
   const pid_t pid = ::fork();
   if (pid == 0) {
+    std::optional<ProgramFrame> frame;
+    if (has_frame) frame.emplace();
     for (const int number : kStopSignals) ::signal(number, SIG_DFL);
     ::_exit(body());
   }
@@ -140,6 +144,23 @@ TEST(StopSignals, LeaveTheProgramsOwnHandlersAndIgnoredSignalsAlone) {
               return static_cast<int>(times);
             }),
             2);
+}
+
+TEST(StopSignals, AreNotTakenInAProcessWithoutAProgramFrame) {
+  EXPECT_EQ(in_a_process(
+                [] {
+                  StopSignals signals;
+                  for (const int number : {SIGTERM, SIGINT, SIGPIPE}) {
+                    struct sigaction present {};
+                    ::sigaction(number, nullptr, &present);
+                    if (present.sa_handler != SIG_DFL) return 99;
+                  }
+                  if (signals.heard()) return 98;
+                  ::raise(SIGTERM);
+                  return 97;
+                },
+                /*has_frame=*/false),
+            -SIGTERM);
 }
 
 TEST(StopSignals, AreSharedByAllWhoKeepThem) {

@@ -13,6 +13,8 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/mapped_file.hpp>
+#include <ddpxx/core/program_end.hpp>
+#include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/launch/program.hpp>
 
 #include "../temporary_folder.hpp"
@@ -39,6 +41,16 @@ TEST(Program, PrintsAnErrorOfOutsideWordsWithoutWhatATerminalObeys) {
               R"(  its \\r\\x9b2J line)"
               "\n$");
   ::unsetenv("RANK");
+}
+
+TEST(Program, EndsWithTheCodeOfAProgramEndAndPrintsNothing) {
+  EXPECT_EXIT(run([] { throw ddpxx::ProgramEnd{0}; }), ExitedWithCode(0), "^$");
+  EXPECT_EXIT(run([] { throw ddpxx::ProgramEnd{2}; }), ExitedWithCode(2), "^$");
+}
+
+TEST(Program, HasAFrameWhileItsBodyRuns) {
+  EXPECT_FALSE(ddpxx::ProgramFrame::exists());
+  EXPECT_EXIT(run([] { return ddpxx::ProgramFrame::exists() ? 42 : 1; }), ExitedWithCode(42), "^$");
 }
 
 TEST(Program, EndsWith7WhereNoMemoryIsLeft) {

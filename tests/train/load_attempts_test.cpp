@@ -20,6 +20,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/failpoint.hpp>
+#include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/folder.hpp>
@@ -53,6 +54,9 @@ class LoadAttempts : public TrainingRun {
       if (stored.step == step) return snapshots.attempts(stored);
     return -1;
   }
+
+ private:
+  ProgramFrame frame_;  // without one, a trainer takes no signals
 };
 
 class KilledLoad : public LoadAttempts, public testing::WithParamInterface<std::pair<int, int>> {};

@@ -24,6 +24,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/milestone.hpp>
+#include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 
 #include "training_run.hpp"
@@ -58,6 +59,9 @@ class Stop : public TrainingRun {
       ::raise(number);
     };
   }
+
+ private:
+  ProgramFrame frame_;  // without one, a trainer takes no signals
 };
 
 TEST_F(Stop, EndsAllRanksAfterTheSameStepAndGoesOnWithEqualBits) {

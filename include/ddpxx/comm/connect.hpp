@@ -12,10 +12,12 @@
 #ifdef USE_C10D_NCCL  // set by the component ddpxx::cuda
 #include <ddpxx/comm/nccl.hpp>
 #endif
+#include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/program_frame.hpp>
 
 namespace ddpxx {
 
@@ -45,16 +47,20 @@ inline Address parse_address(std::string_view text) {
 }
 
 /// Joins the group of all ranks of `place` that meet at `address`: over NCCL for `options.device` a GPU, else over
-/// Gloo. A world of one needs no address and opens no port. Where several ranks share a machine, each computes with its
-/// share of the cores from now on, unless the user has chosen otherwise (`share_cores`).
+/// Gloo. A world of one needs no address and opens no port. Under `run_program`, where several ranks share a machine,
+/// each computes with its share of the cores from now on, unless the user has chosen otherwise (`share_cores`); other
+/// processes keep their settings, and call `share_cores` themselves if they want it.
 /// Ranks   Collective.
 /// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const Place& place, const ConnectOptions& options = {}) {
   check(place);
-  share_cores(place.local_world_size);
+  if (ProgramFrame::exists()) share_cores(place.local_world_size);
   if (place.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
-  quiet_backend_log();
+  if (ProgramFrame::exists()) {
+    quiet_backend_log();
+    ignore_broken_pipes();
+  }
   const auto meeting = meet(host, port, place, options);
   if (options.device.is_cpu()) return connect_gloo(meeting);
 #ifdef USE_C10D_NCCL

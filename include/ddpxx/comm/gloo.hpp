@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <sched.h>
@@ -14,6 +13,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/thread_limit.hpp>
 #include <ddpxx/core/error.hpp>
@@ -22,13 +22,6 @@
 namespace ddpxx {
 
 namespace detail {
-
-/// Gloo writes to sockets whose peer may be gone, and that must become an error and not end the process. A program that
-/// has chosen what to do about SIGPIPE keeps its choice.
-inline void survive_broken_pipes() {
-  struct ::sigaction chosen {};
-  if (::sigaction(SIGPIPE, nullptr, &chosen) == 0 && chosen.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-}
 
 /// While it lives, threads that this one starts do not push a running thread off its core when they wake up. Gloo's own
 /// thread tries for the lock of a connection again and again: one that has taken the core from the holder of that lock
@@ -86,13 +79,13 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
 
 }  // namespace detail
 
-/// Connects the ranks that have met in `meeting` over Gloo. From now on the process ignores SIGPIPE.
+/// Connects the ranks that have met in `meeting` over Gloo.
 /// Ranks   Collective.
 /// Errors  `peer` if they cannot reach each other, where GLOO_SOCKET_IFNAME overrides the interface that is chosen, or
 ///         if the system has no more threads.
 inline Group connect_gloo(const Meeting& meeting) {
-  detail::survive_broken_pipes();
-  check_threads(3, "a group over Gloo");  // one of its device, two that work
+  const PipeSignalScope broken_pipes_are_errors;  // also for the threads of the backend, which are started here
+  check_threads(3, "a group over Gloo");          // one of its device, two that work
   try {
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
                                                                detail::gloo_options(meeting));

@@ -19,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
@@ -147,6 +148,7 @@ class Group {
   /// waited for and the others stay open, so each peer is tried.
   static void disconnect(c10d::Backend& backend) noexcept {
     constexpr int kUnusedTag = std::numeric_limits<int>::max();
+    const PipeSignalScope broken_pipes_are_errors;
     const int size = backend.getSize();
     for (int next = 1; next < size; ++next) {
       try {

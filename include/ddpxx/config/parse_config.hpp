@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -44,6 +43,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/core/sweep.hpp>
 
@@ -66,9 +66,8 @@ struct ParseOptions {
 };
 
 /// Defaults, then the config files, then the environment, then the other arguments. What shows something (--help,
-/// --cfg,
-/// --blame, --info, --schema, --completion, init) ends the program; a configuration that breaks rules between settings
-/// is shown all the same, with warnings behind it.
+/// --cfg, --blame, --info, --schema, --completion, init) ends the program by `ProgramEnd`, which run_program takes; a
+/// configuration that breaks rules between settings is shown all the same, with warnings behind it.
 /// A launched rank other than 0 leaves notices to rank 0, and problems too (refusal.hpp).
 /// Errors  `config`, with every problem and its place, one after the other.
 template <class Config>
@@ -100,7 +99,7 @@ inline void print_open_rules(const std::vector<ConfigProblem>& problems) {
 /// Prints, and ends the program.
 [[noreturn]] inline void show(const std::string& text) {
   if (is_first_rank()) std::cout << text << std::flush;
-  std::exit(0);
+  throw ProgramEnd{0};
 }
 
 /// The folder of the sweep's job that this process is; none outside of a sweep.

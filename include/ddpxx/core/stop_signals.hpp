@@ -13,6 +13,8 @@
 #include <time.h>
 #include <utility>
 
+#include <ddpxx/core/program_frame.hpp>
+
 namespace ddpxx {
 
 /// The signals by which people and schedulers ask a program to end.
@@ -70,6 +72,7 @@ inline void hear_stop_signal(int number, siginfo_t* info, void*) {
 /// A second SIGINT, at least kSameRequest after the first, ends the process. SIGPIPE is ignored meanwhile: the reader
 /// of our output may have got the same Ctrl-C. There may be several of these at a time, in one thread or in many: they
 /// share what is received, and the last one that ends restores the default actions.
+/// Without a `ProgramFrame` no signal is taken, and none is received: the signals of a host are its own affair.
 class StopSignals {
  public:
   StopSignals() {
@@ -78,6 +81,9 @@ class StopSignals {
     if (state.users++ > 0) return;
     state.first = 0;
     state.interrupt = 0;
+    state.is_taken = {};
+    state.ignores_pipe = false;
+    if (!ProgramFrame::exists()) return;
     struct sigaction ours {};
     ours.sa_sigaction = detail::hear_stop_signal;
     ours.sa_flags = SA_SIGINFO | SA_RESTART;

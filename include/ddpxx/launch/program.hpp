@@ -17,6 +17,8 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/milestone.hpp>
+#include <ddpxx/core/program_end.hpp>
+#include <ddpxx/core/program_frame.hpp>
 
 namespace ddpxx {
 
@@ -63,7 +65,14 @@ inline void watch_mappings() {
 /// Runs a program's body and ends the process: code 0, or the number that the body returns, or the code of the error,
 /// which is printed. A copy of another rank's error is printed late, so that one rank of a machine reports it. The end
 /// of a run that was asked to stop (`Errc::stopped`) is no error, and the first rank of a machine says it.
-/// Leaves by std::_Exit: a backend with unfinished work would wait for peers in its destructor.
+/// The process belongs to the program, so that this changes settings of the whole process. A host that has a main() of
+/// its own calls the library without run_program, and none of the following happens.
+/// - It ends by std::_Exit, whatever other threads still do: neither static destructors nor atexit handlers run.
+/// - It makes a `ProgramFrame`: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask a trainer to stop and save while it
+///   trains with a save_dir, and `connect` chooses the number of threads, silences the backends' log and ignores
+///   SIGPIPE.
+/// - It handles SIGBUS, unless the program does: a mapped file that another program shortens is an error with code 4.
+/// - It tells ddpxx-run, where that has started the process, that the exit codes are those of `Errc`.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {
   const auto rank = environment("RANK");
@@ -76,6 +85,7 @@ template <class Body>
     say((rank ? ": rank " + harmless(*rank) : std::string{}) + ": error: " + text);
   };
   constexpr Errc kWithoutCode{1};  // of an exception that is no Error
+  const ProgramFrame frame;
   detail::watch_mappings();
   tell_launcher(Milestone::began);
   int code = 0;
@@ -85,6 +95,8 @@ template <class Body>
     else
       code = body();
     tell_launcher(Milestone::began);  // what stopped in it, if anything did, was no reason for the program to end
+  } catch (const ProgramEnd& end) {
+    code = end.code();
   } catch (const std::exception& cause) {
     const auto error = as_error(cause, kWithoutCode);
     code = static_cast<int>(error.code());

@@ -170,6 +170,7 @@ class DataParallel {
       }
     };
     const at::ThreadLocalState state;
+    const int num_threads = at::get_num_threads();
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < count; ++i)
       threads.emplace_back([&, i] {
@@ -179,6 +180,7 @@ class DataParallel {
       });
     run(0);
     for (auto& thread : threads) thread.join();
+    if (count > 1) at::set_num_threads(num_threads);  // a thread's number is also the default of later threads
     for (const auto& failure : failures)
       if (failure) std::rethrow_exception(failure);
   }

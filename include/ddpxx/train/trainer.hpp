@@ -140,11 +140,11 @@ class Trainer {
 
   /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
   ///
-  /// With a save_dir, a signal of kStopSignals to any rank asks all of them to stop: they end after the same step, at
-  /// most three steps later, and save a snapshot. Where max_steps or max_epochs is reached by then, the training has
-  /// ended as it would have without the signal, and the signal takes effect after it. Without a save_dir, and outside
-  /// of the loop, signals keep their meaning. Errors  `stopped` when a signal or request_stop() has ended the training
-  /// before its end.
+  /// With a save_dir, under run_program, a signal of kStopSignals to any rank asks all of them to stop: they end after
+  /// the same step, at most three steps later, and save a snapshot. Where max_steps or max_epochs is reached by then,
+  /// the training has ended as it would have without the signal, and the signal takes effect after it. Without a
+  /// save_dir, without run_program, and outside of the loop, signals keep their meaning.
+  /// Errors  `stopped` when a signal or request_stop() has ended the training before its end.
   void fit() {
     tell_launcher(Milestone::trains);  // a stop that was told before is over
     try {

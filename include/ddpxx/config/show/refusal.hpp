@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <thread>
 #include <utility>
@@ -13,14 +12,15 @@
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/program_end.hpp>
 
 namespace ddpxx {
 
 /// Of several ranks the first one speaks. A process that no launcher has started is the first one.
 inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
 
-/// Says what is wrong with a configuration, and ends the program with `Errc::config`: as text by an error, as JSON at
-/// once.
+/// Says what is wrong with a configuration, and ends the program with `Errc::config`: as text by an `Error`, as JSON by
+/// printing it and a `ProgramEnd`.
 /// Ranks   Usually all find the same problems, and rank 0 tells them. The others wait, and the launcher ends them as
 ///         soon as rank 0 has ended. A rank that still runs after its wait tells its problems: they are its own (from
 ///         its variables, or from files of its machine), or its launcher is on another machine than rank 0. The first
@@ -30,7 +30,7 @@ inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
   if (!is_first_rank()) std::this_thread::sleep_for(environment("LOCAL_RANK").value_or("0") == "0" ? kShort : kLong);
   if (style == ErrorStyle::text) throw Error{Errc::config, problem_report(problems)};
   std::cerr << problems_as_json(problems) << std::endl;
-  std::exit(static_cast<int>(Errc::config));
+  throw ProgramEnd{static_cast<int>(Errc::config)};
 }
 
 }  // namespace ddpxx

@@ -1,0 +1,48 @@
+// ddpxx/comm/pipe_signal_scope.hpp — writing to a socket whose peer may be gone, without a signal to the process.
+#pragma once
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <signal.h>
+
+namespace ddpxx {
+
+/// While one lives, SIGPIPE is blocked in this thread: a write to a socket whose peer is gone fails with EPIPE and does
+/// not end the process. Threads that this one starts meanwhile have SIGPIPE blocked for all of their life. The action
+/// that the process has chosen for SIGPIPE, and its other threads, stay as they are.
+class PipeSignalScope {
+ public:
+  PipeSignalScope() noexcept {
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::sigset_t pending, former;
+    ::sigpending(&pending);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &former);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    was_blocked_ = ::sigismember(&former, SIGPIPE) == 1;
+  }
+  PipeSignalScope(const PipeSignalScope&) = delete;
+  PipeSignalScope& operator=(const PipeSignalScope&) = delete;
+  ~PipeSignalScope() {
+    if (was_blocked_) return;
+    // A signal that a write in this scope has raised waits for this thread: take it before the thread is open to it.
+    const ::timespec no_time{};
+    while (!was_pending_ && ::sigtimedwait(&pipe_, nullptr, &no_time) < 0 && errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_UNBLOCK, &pipe_, nullptr);
+  }
+
+ private:
+  ::sigset_t pipe_;
+  bool was_pending_ = false;
+  bool was_blocked_ = false;
+};
+
+/// Ignores SIGPIPE in the whole process, unless the program has chosen what to do about it.
+inline void ignore_broken_pipes() {
+  struct ::sigaction chosen {};
+  if (::sigaction(SIGPIPE, nullptr, &chosen) == 0 && chosen.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace ddpxx
