@@ -136,8 +136,8 @@ class EndOfTrainer : public testing::Test {
   static constexpr bool kAlone = std::is_same_v<S, SingleDevice> || std::is_same_v<S, DataParallel>;
   static constexpr int kRanks = kAlone ? 1 : 2;
   /// Between averages the ranks have different models, as they should.
-  static constexpr bool kDrifts = RanksDrift<S>;
-  static constexpr bool kSharded = requires(S& strategy) { strategy.take_call_hash(); };
+  static constexpr bool kDrifts = LetsRanksDrift<S>;
+  static constexpr bool kSharded = VerifiesCalls<S>;
   /// Parameters of a step arrive during the next one.
   static constexpr bool kArriveLate =
       std::is_same_v<S, ZeRO1> || std::is_same_v<S, ZeRO2> || std::is_same_v<S, StepInBackward<ZeRO1>>;

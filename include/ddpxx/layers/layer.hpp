@@ -41,6 +41,25 @@ concept CallableLayer =
     std::derived_from<L, Layer> && (CallableWithRunner<L, Run, Args...> ||
                                     requires(L& layer, Args&&... args) { layer.forward(std::forward<Args>(args)...); });
 
+/// A model whose `forward(run, batch)` calls its layers through a runner of type `Run`.
+template <class M, class Run, class Batch>
+concept RunsLayers = requires(M& model, Run& run, const Batch& batch) { model.forward(run, batch); };
+
+/// Optional part of what a runner wraps calls with: `std::size_t segment_end(std::size_t first, std::size_t layers)`,
+/// for a strategy that runs several layers of a row in one call. It is given the index of a layer in a row of `layers`,
+/// and returns the index behind the last layer of the call that begins with it.
+template <class Wrap>
+concept CutsRows = requires(Wrap& wrap, std::size_t first, std::size_t layers) {
+  { wrap.segment_end(first, layers) } -> std::same_as<std::size_t>;
+};
+
+/// Optional part of what a runner wraps calls with: `at::Tensor keep(Work& work, const Inputs&... inputs)`, for a
+/// strategy that runs layers again. It returns work(inputs...), or in the second run the result of the first.
+template <class Wrap, class Work, class... Inputs>
+concept KeepsResults = requires(Wrap& wrap, Work& work, const Inputs&... inputs) {
+  { wrap.keep(work, inputs...) } -> std::same_as<at::Tensor>;
+};
+
 namespace detail {
 template <class L>
 inline constexpr bool kIsRow = false;
@@ -72,7 +91,7 @@ class LayerRunner {
   template <class L>
     requires CallableLayer<L, LayerRunner, at::Tensor&>
   at::Tensor operator()(const std::vector<std::shared_ptr<L>>& layers, at::Tensor x) {
-    if constexpr (requires { wrap_->segment_end(layers.size(), layers.size()); }) {
+    if constexpr (CutsRows<Wrap>) {
       for (std::size_t first = 0; first < layers.size();) {
         const auto end = wrap_->segment_end(first, layers.size());
         x = run_segment<L>(
@@ -102,7 +121,7 @@ class LayerRunner {
   /// Shapes  any number of tensors in, one out; `work` uses no other tensor but the layer's parameters.
   template <class Work, class... Inputs>
   at::Tensor keep(Work&& work, const Inputs&... inputs) {
-    if constexpr (requires { wrap_->keep(work, inputs...); })
+    if constexpr (KeepsResults<Wrap, Work, Inputs...>)
       return wrap_->keep(work, inputs...);
     else
       return work(inputs...);

@@ -62,56 +62,120 @@ concept BracketsBackward = requires(S s, Sync sync) {
 template <class S>
 concept FinishesStep = requires(S s) {
   s.finish_step();
-  s.settle();
+  s.wait_pending();
 };
 template <class S>
 concept SumsOverShards = requires(const S& s, at::Tensor value) {
   { s.sum_over_shards(value) } -> std::same_as<at::Tensor>;
 };
 template <class S>
-concept AssemblesPieces = requires(const S& s, at::Tensor whole, const at::Tensor& piece) { s.assemble(whole, piece); };
-template <class S>
 concept GathersParameters = requires(S s) {
   s.gathered();
   s.make_whole();
 };
 
-/// What steps the slices of a segment of `trainable()`.
-using StepSegment = std::function<void(std::size_t segment)>;
+/// A strategy decides how parameters, gradients and optimizer state are held over the ranks, and what the ranks send to
+/// each other. It is built from its own config and the group. All ranks make the calls below in the same order.
+///
+/// `attach(model)` is called once, before the optimizer is made. It puts the parameters of the FlatModel into arenas of
+/// its making, `trainable()` and `frozen()`. `slices()` are the ranges of `trainable()` that this rank's optimizer
+/// steps.
+///
+/// A step is: for each micro-batch `begin_backward(sync)`, `forward(model, batch, compute)`, autograd's backward pass
+/// of the loss that forward returned, `finish_backward()`. `sync` is `Sync::now` for the last micro-batch and
+/// `Sync::defer` for those before it, whose gradients are added up. After `finish_backward()` of the last one the
+/// gradients of the slices are averages over all ranks. Then the optimizer steps the slices, and `finish_step()` gives
+/// the model the new values. An exception may end a step anywhere: the next `begin_backward()` starts a new one.
+///
+/// `forward` returns compute(model, run, batch), where `run` is `runner()`. Where the model calls a layer through the
+/// runner, the runner calls `around(layers, next, args...)`, which returns next(args...) and may work before and after
+/// it. Without gradients, in evaluation and generation, `forward` may be called between steps.
+///
+/// `wait_pending()` returns when no collective that the strategy has started is still running. `sum_over_shards(value)`
+/// sums over the ranks that hold different slices; where each rank steps everything it returns the value. The scope
+/// that `gathered()` returns keeps all parameters whole while it lives; after `make_whole()` they stay whole, and equal
+/// on all ranks, until the next step.
+///
+/// WholeModel has these functions for strategies whose ranks each hold all parameters, and WrapsStrategy for strategies
+/// around another one. What else a strategy may have: see the concepts below; a function that is not there costs
+/// nothing.
+template <class S>
+concept ParallelStrategy =
+    BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && HoldsArenas<S> && WrapsLayers<S> &&
+    CallsModel<S> && BracketsBackward<S> && FinishesStep<S> && SumsOverShards<S> && GathersParameters<S>;
 
-/// Strategies that say when the gradients of a segment are complete: see StepInBackward. Told before attach(), they
-/// call `step` once a step for every segment, in an order that is the same on all ranks, and hold no gradients then.
+/// Optional: `static void check(const Config&)`, which throws an Error with code `config` for settings that the
+/// strategy refuses. A trainer calls it on each rank before the ranks send anything; it communicates nothing.
 template <class S>
-concept OffersStepInBackward = requires(S s, StepSegment step) { s.step_in_backward(step); };
+concept ChecksConfig = ParallelStrategy<S> && requires(const typename S::Config& config) { S::check(config); };
 
-/// Whether a trainer is to leave the steps to `S`.
+/// Optional: `std::uint32_t take_call_hash()`, for a strategy under which a rank that calls other layers than the
+/// others would wait for them forever. It returns a number that depends on the layers called since the last call of
+/// take_call_hash(), and on their order. A trainer calls it once a step and compares the numbers of all ranks in the
+/// step after; ranks whose numbers differ end with an error.
 template <class S>
-inline constexpr bool steps_in_backward = requires { requires S::kStepsInBackward; };
-
-/// Optional: `static void check(const Config&)`, which throws what the strategy refuses. A trainer calls it before it
-/// sends anything.
-template <class S>
-concept ChecksItsConfig = requires(const typename S::Config& config) { S::check(config); };
-/// Optional: `void ranks_drift() const`, which does nothing, of a strategy after whose steps the ranks hold different
-/// parameters. Snapshots then hold those of rank 0; without it they take parts of the model from each rank.
-template <class S>
-concept RanksDrift = requires(const S& s) { s.ranks_drift(); };
-/// Optional: `void resume_at(std::int64_t step)`, of a strategy that counts steps. It goes on as after that step.
-template <class S>
-concept ResumesAtStep = requires(S s, std::int64_t step) { s.resume_at(step); };
-/// Optional: `std::uint32_t take_call_hash()`, a number for the layers that this rank has called since the last time.
-/// A trainer compares it over the ranks, which must call the same layers in the same order.
-template <class S>
-concept HashesCalls = requires(S s) {
+concept VerifiesCalls = ParallelStrategy<S> && requires(S s) {
   { s.take_call_hash() } -> std::convertible_to<std::uint32_t>;
 };
 
-/// A strategy is built from its own config and a group; it is handed the flat model, never a list of tensors.
+/// Optional: `static constexpr bool kRanksDrift = true`, for a strategy after whose steps the parameters of the ranks
+/// differ. Snapshots then hold rank 0's parameters; without it each rank writes a part of the model. `make_whole()`
+/// must make the ranks equal again.
 template <class S>
-concept ParallelStrategy = BuiltFromConfigAndGroup<S> && AttachesModel<S> && OffersSlices<S> && HoldsArenas<S> &&
-                           WrapsLayers<S> && CallsModel<S> && BracketsBackward<S> && FinishesStep<S> &&
-                           SumsOverShards<S> && AssemblesPieces<S> && GathersParameters<S>;
+concept LetsRanksDrift = ParallelStrategy<S> && requires { requires S::kRanksDrift; };
 
+/// Optional: `void resume_at(std::int64_t step)`, for a strategy that counts steps. A trainer calls it on all ranks
+/// when it has loaded a snapshot of step `step`: the strategy goes on as if it had taken that many steps.
+template <class S>
+concept ResumesAtStep = ParallelStrategy<S> && requires(S s, std::int64_t step) { s.resume_at(step); };
+
+/// Optional: `static std::int64_t layers_of_unit(const Config&, std::int64_t bytes)`, for a strategy that holds several
+/// layers in one unit of memory. It returns how many layers of `bytes` bytes each a unit has. plan_memory() asks it,
+/// and tries models of whole units only.
+template <class S>
+concept PlansUnits = ParallelStrategy<S> && requires(const typename S::Config& config, std::int64_t bytes) {
+  { S::layers_of_unit(config, bytes) } -> std::same_as<std::int64_t>;
+};
+
+/// Optional: `static std::int64_t layers_of_segment(const Config&, std::int64_t bytes)`, for a strategy whose segments
+/// are cut by bytes when they are stepped in backward. It returns how many layers of `bytes` bytes each a segment has.
+/// plan_memory() asks it, and tries models of at least three segments.
+template <class S>
+concept PlansSegments = ParallelStrategy<S> && requires(const typename S::Config& config, std::int64_t bytes) {
+  { S::layers_of_segment(config, bytes) } -> std::same_as<std::int64_t>;
+};
+
+/// Optional: `std::vector<std::vector<const Layer*>> layers_of_replicas() const`, for a strategy that copies the model
+/// inside one process. It returns the layers of each copy in the order of the model's own layers, without those of the
+/// model itself. Recompute calls it after attach(), so that what is chosen for a layer holds for its copies.
+template <class S>
+concept CopiesLayers = ParallelStrategy<S> && requires(const S& s) {
+  { s.layers_of_replicas() } -> std::same_as<std::vector<std::vector<const Layer*>>>;
+};
+
+/// What steps the slices of a segment of `trainable()`.
+using StepSegment = std::function<void(std::size_t segment)>;
+
+/// Optional: `void step_in_backward(StepSegment step)`, for a strategy that can say when the gradients of a segment are
+/// complete; StepInBackward needs it. It is called before attach(). From then on the strategy calls `step(segment)`
+/// once a step for every segment of `trainable()`, during the last backward pass, in an order that is the same on all
+/// ranks, and holds no gradients after it.
+template <class S>
+concept OffersStepInBackward = ParallelStrategy<S> && requires(S s, StepSegment step) { s.step_in_backward(step); };
+
+/// Optional: `static void check_step_in_backward(const Config&)`, which throws an Error with code `config` for settings
+/// that the strategy refuses when it steps in backward. StepInBackward's `check` calls it.
+template <class S>
+concept ChecksStepInBackward =
+    OffersStepInBackward<S> && requires(const typename S::Config& config) { S::check_step_in_backward(config); };
+
+/// True if the strategy calls the optimizer in backward, so that a trainer does not: `static constexpr bool
+/// kStepsInBackward = true`, as StepInBackward has it.
+template <class S>
+inline constexpr bool steps_in_backward = requires { requires S::kStepsInBackward; };
+
+/// Explains by static_assert what a type lacks to be a strategy, and which optional function has another signature than
+/// the library calls.
 template <class S>
 consteval bool explain_strategy() {
   static_assert(BuiltFromConfigAndGroup<S>,
@@ -123,23 +187,43 @@ consteval bool explain_strategy() {
       HoldsArenas<S>,
       "strategy: add `const Arena& trainable() const` and `const Arena& frozen() const`, the memory it holds");
   static_assert(WrapsLayers<S>,
-                "strategy: add `auto around(Layers, Next, Args...)`, what happens about a call of layers, and "
-                "`auto runner()`, the LayerRunner that the model's forward is given");
+                "strategy: add `auto around(Layers, Next, Args...)`, which returns next(args...), and `auto runner()`, "
+                "the LayerRunner that the model's forward is given");
   static_assert(CallsModel<S>,
                 "strategy: add `template <class Model, class Batch, class Compute> at::Tensor forward(Model& model, "
                 "const Batch& batch, Compute&& compute)`, which returns compute(model, run, batch) with its runner");
   static_assert(BracketsBackward<S>, "strategy: add `void begin_backward(Sync)` and `void finish_backward()`");
-  static_assert(
-      FinishesStep<S>,
-      "strategy: add `void finish_step()`, after the optimizer has stepped the slices, and `void settle()`, which "
-      "waits until nothing that this began is under way");
+  static_assert(FinishesStep<S>,
+                "strategy: add `void finish_step()`, called after the optimizer has stepped the slices, and `void "
+                "wait_pending()`, which returns when no collective that the strategy has started is still running");
   static_assert(SumsOverShards<S>, "strategy: add `at::Tensor sum_over_shards(at::Tensor) const`");
-  static_assert(AssemblesPieces<S>,
-                "strategy: add `void assemble(at::Tensor whole, const at::Tensor& piece) const`, which fills a segment "
-                "from all ranks' pieces of it");
   static_assert(GathersParameters<S>,
                 "strategy: add `auto gathered()`, a scope in which all parameters are whole, and `void make_whole()`, "
-                "after which they stay so, on every rank the same, until the next step");
+                "after which they stay whole, and equal on all ranks, until the next step");
+  if constexpr (ParallelStrategy<S>) {
+    static_assert(
+        ChecksConfig<S> || !requires { &S::check; }, "strategy: check is `static void check(const Config&)`");
+    static_assert(
+        VerifiesCalls<S> || !requires { &S::take_call_hash; },
+        "strategy: take_call_hash is `std::uint32_t take_call_hash()`");
+    static_assert(
+        ResumesAtStep<S> || !requires { &S::resume_at; }, "strategy: resume_at is `void resume_at(std::int64_t step)`");
+    static_assert(
+        PlansUnits<S> || !requires { &S::layers_of_unit; },
+        "strategy: layers_of_unit is `static std::int64_t layers_of_unit(const Config&, std::int64_t bytes)`");
+    static_assert(
+        PlansSegments<S> || !requires { &S::layers_of_segment; },
+        "strategy: layers_of_segment is `static std::int64_t layers_of_segment(const Config&, std::int64_t bytes)`");
+    static_assert(
+        CopiesLayers<S> || !requires { &S::layers_of_replicas; },
+        "strategy: layers_of_replicas is `std::vector<std::vector<const Layer*>> layers_of_replicas() const`");
+    static_assert(
+        OffersStepInBackward<S> || !requires { &S::step_in_backward; },
+        "strategy: step_in_backward is `void step_in_backward(StepSegment)`");
+    static_assert(
+        ChecksStepInBackward<S> || !requires { &S::check_step_in_backward; },
+        "strategy: check_step_in_backward is `static void check_step_in_backward(const Config&)`");
+  }
   return true;
 }
 

@@ -1,6 +1,7 @@
 // ddpxx/parallel/data_parallel.hpp — one process, several devices: a replica on each, a part of every batch.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -26,6 +27,12 @@
 #include <ddpxx/parallel/data_parallel_config.hpp>
 
 namespace ddpxx {
+
+/// A batch that can be cut: `split(parts)` returns at most `parts` batches whose samples, in order, are its own.
+template <class B>
+concept SplitsIntoParts = requires(const B& batch, std::int64_t parts) {
+  { batch.split(parts) } -> std::same_as<std::vector<B>>;
+};
 
 /// One process drives several devices: the model is copied to each, every batch is cut into as many parts, threads run
 /// them forward at the same time, and the gradients are added up on the first. On a CPU the replicas are copies beside
@@ -80,10 +87,8 @@ class DataParallel {
   /// The sum of the replicas' losses. Without gradients, and for a batch of one, the first device works alone.
   template <class Model, class Batch, class Compute>
   at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
-    static_assert(
-        requires {
-          { batch.split(std::int64_t{}) } -> std::same_as<std::vector<Batch>>;
-        }, "DataParallel cuts batches: add `std::vector<Batch> split(std::int64_t parts) const` to the batch");
+    static_assert(SplitsIntoParts<Batch>,
+                  "DataParallel cuts batches: add `std::vector<Batch> split(std::int64_t parts) const` to the batch");
     auto run = runner();
     auto parts = at::GradMode::is_enabled() ? batch.split(std::ssize(replicas_) + 1) : std::vector<Batch>{batch};
     if (parts.size() == 1) return compute(model, run, batch);
@@ -132,10 +137,9 @@ class DataParallel {
         into[i].copy_(buffers_[i], /*non_blocking=*/true);
     }
   }
-  void settle() {}
+  void wait_pending() {}
 
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
   void make_whole() {}
   /// The layers of each replica but the first, in the order of the model's own.

@@ -45,6 +45,7 @@ class DDPWith {
 
  public:
   using Config = std::conditional_t<kPlain, DDPConfig, HookedDDPConfig<Hook>>;
+  static constexpr bool kRanksDrift = HookLetsRanksDrift<Hook>;
 
   DDPWith(const Config& config, Group& group)
       : config_{own_part(config)}, group_{&group}, hook_{hook_part(config), group} {}
@@ -119,22 +120,17 @@ class DDPWith {
     trainable_.publish_masters();
   }
 
-  void settle() {}
+  void wait_pending() {}
 
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
   /// Where the hook lets the ranks' models differ for a time, all get rank 0's, which snapshots hold as well.
   /// Ranks   Collective then.
   void make_whole() {
-    if constexpr (requires { Hook::kRanksDrift; }) give_model(0);
+    if constexpr (kRanksDrift) give_model(0);
   }
 
   Hook& hook() noexcept { return hook_; }
-  /// There where the hook lets the ranks' models differ for a time.
-  void ranks_drift() const
-    requires requires { Hook::kRanksDrift; }
-  {}
   /// Goes on as after `step` steps, where the hook counts them.
   void resume_at(std::int64_t step)
     requires CountsSteps<Hook>

@@ -160,7 +160,7 @@ class FSDP {
       gather_ahead(order_.first());
     }
     hold(kRoot);
-    if constexpr (!requires { model.forward(run, batch); })
+    if constexpr (!RunsLayers<Model, decltype(run), Batch>)
       for (std::size_t unit = 1; unit < units_.size(); ++unit) hold(unit);
     auto loss = compute(model, run, batch);
     if (!with_gradient)  // also what was gathered ahead for a layer that did not come
@@ -189,7 +189,7 @@ class FSDP {
     for (auto& unit : units_) unit.release();
   }
   /// Frees what was gathered ahead and not used.
-  void settle() {
+  void wait_pending() {
     for (auto& unit : units_)
       if (unit.pending()) unit.release();
   }
@@ -200,13 +200,6 @@ class FSDP {
     return sum.to(value.device());
   }
 
-  /// Ranks   Collective, among those that share a copy.
-  void assemble(at::Tensor whole, const at::Tensor& piece) const {
-    const auto device = whole.to(shards_->device());
-    all_gather(device, piece.to(device.options()), *shards_);
-    if (!device.is_same(whole)) whole.copy_(device);
-  }
-
   /// Everything whole, for generation and export; what it has gathered is released with the scope.
   /// Ranks   Collective.
   auto gathered() { return Gathered{*this}; }
@@ -214,7 +207,7 @@ class FSDP {
   /// Everything whole until the next step, unless whole_at_end says otherwise.
   /// Ranks   Collective.
   void make_whole() {
-    settle();
+    wait_pending();
     if (!config_.whole_at_end) return;
     for (auto& unit : units_) unit.gather();
   }

@@ -58,6 +58,8 @@ template <class H>
 concept FinishesHookStep = requires(H hook, const Arena& arena, const Group& group) { hook.finish_step(arena, group); };
 
 template <class H>
+concept HookLetsRanksDrift = requires { requires H::kRanksDrift; };
+template <class H>
 concept CountsSteps = requires(H hook, std::int64_t step) { hook.resume_at(step); };
 
 template <class H>

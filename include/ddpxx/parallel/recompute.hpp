@@ -36,6 +36,7 @@ class Recompute {
   };
 
   static constexpr bool kRecomputes = true;
+  static constexpr bool kRanksDrift = LetsRanksDrift<Strategy>;
   static constexpr bool kStepsInBackward = steps_in_backward<Strategy>;
 
   Recompute(const Config& config, Group& group) : config_{config.recompute}, strategy_{config.strategy, group} {}
@@ -51,7 +52,7 @@ class Recompute {
       for (std::size_t i = 0; i < layers.size(); ++i) index_of_[layers[i]] = i;
     };
     number(model.layers());
-    if constexpr (requires { strategy_.layers_of_replicas(); })
+    if constexpr (CopiesLayers<Strategy>)
       for (const auto& layers : strategy_.layers_of_replicas()) number(layers);
   }
   std::span<const Slice> slices() const { return strategy_.slices(); }
@@ -84,10 +85,9 @@ class Recompute {
 
   template <class Model, class Batch, class Compute>
   at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
-    static_assert(
-        requires(LayerRunner<Recompute>& run) { model.forward(run, batch); },
-        "Recompute needs a model that calls its layers through the runner: write `template <class Run> Loss "
-        "forward(Run& run, const Batch& batch)`, and in it `x = run(*block, x)`");
+    static_assert(RunsLayers<Model, LayerRunner<Recompute>, Batch>,
+                  "Recompute needs a model that calls its layers through the runner: write `template <class Run> Loss "
+                  "forward(Run& run, const Batch& batch)`, and in it `x = run(*block, x)`");
     return strategy_.forward(model, batch, [&](auto& own_model, auto&, const auto& own_batch) {
       auto run = runner();
       return compute(own_model, run, own_batch);
@@ -97,44 +97,40 @@ class Recompute {
   void begin_backward(Sync sync) { strategy_.begin_backward(sync); }
   void finish_backward() { strategy_.finish_backward(); }
   void finish_step() { strategy_.finish_step(); }
-  void settle() { strategy_.settle(); }
+  void wait_pending() { strategy_.wait_pending(); }
   at::Tensor sum_over_shards(at::Tensor value) const { return strategy_.sum_over_shards(std::move(value)); }
-  void assemble(at::Tensor whole, const at::Tensor& piece) const { strategy_.assemble(std::move(whole), piece); }
   auto gathered() { return strategy_.gathered(); }
   void make_whole() { strategy_.make_whole(); }
   /// What is recomputed around; for Join, which must be told of it.
   Strategy& strategy() noexcept { return strategy_; }
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes)
-    requires requires { Strategy::layers_of_unit(config.strategy, bytes); }
+    requires PlansUnits<Strategy>
   {
     return Strategy::layers_of_unit(config.strategy, bytes);
   }
   static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes)
-    requires requires { Strategy::layers_of_segment(config.strategy, bytes); }
+    requires PlansSegments<Strategy>
   {
     return Strategy::layers_of_segment(config.strategy, bytes);
   }
   /// What the strategy refuses, for whoever asks before there is a group.
   static void check(const Config& config)
-    requires ChecksItsConfig<Strategy>
+    requires ChecksConfig<Strategy>
   {
     Strategy::check(config.strategy);
   }
   static void check_step_in_backward(const Config& config)
-    requires requires { Strategy::check_step_in_backward(config.strategy); }
+    requires ChecksStepInBackward<Strategy>
   {
     Strategy::check_step_in_backward(config.strategy);
   }
-  void ranks_drift() const
-    requires RanksDrift<Strategy>
-  {}
   void resume_at(std::int64_t step)
     requires ResumesAtStep<Strategy>
   {
     strategy_.resume_at(step);
   }
   auto take_call_hash()
-    requires HashesCalls<Strategy>
+    requires VerifiesCalls<Strategy>
   {
     return strategy_.take_call_hash();
   }

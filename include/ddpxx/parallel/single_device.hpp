@@ -83,10 +83,9 @@ class SingleDevice {
       sum_->publish();
   }
   void finish_step() { trainable_.publish_masters(); }
-  void settle() {}
+  void wait_pending() {}
 
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  void assemble(at::Tensor whole, const at::Tensor& piece) const { whole.copy_(piece); }
   auto gathered() { return std::monostate{}; }
   void make_whole() {}
 

@@ -39,8 +39,8 @@ class StepInBackward : public Strategy {
 
   /// What the strategy refuses then, for whoever asks before there is a group.
   static void check(const Config& config) {
-    if constexpr (ChecksItsConfig<Strategy>) Strategy::check(config);
-    if constexpr (requires { Strategy::check_step_in_backward(config); }) Strategy::check_step_in_backward(config);
+    if constexpr (ChecksConfig<Strategy>) Strategy::check(config);
+    if constexpr (ChecksStepInBackward<Strategy>) Strategy::check_step_in_backward(config);
   }
 
   /// Before attach(): what steps the slices of a segment of `trainable()`.

@@ -124,10 +124,10 @@ class ZeRO {
   template <class Model, class Batch, class Compute>
   at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
     auto run = runner();
-    if constexpr (requires { model.forward(run, batch); })
+    if constexpr (RunsLayers<Model, decltype(run), Batch>)
       for (const auto segment : segments_of_[nullptr]) wait_for(segment);
     else
-      settle();
+      wait_pending();
     return compute(model, run, batch);
   }
 
@@ -141,7 +141,7 @@ class ZeRO {
       begin_arrivals();
   }
   void finish_backward() {
-    settle();  // also what no layer has waited for: the optimizer writes there next
+    wait_pending();  // also what no layer has waited for: the optimizer writes there next
     if constexpr (kStage == ZeROStage::optimizer) {
       if (sync_ == Sync::now) reducer_->finish();
     } else {
@@ -165,14 +165,13 @@ class ZeRO {
     all_reduce(value, *group_);
     return value;
   }
-  void assemble(at::Tensor whole, const at::Tensor& piece) const { all_gather(whole, piece, *group_); }
   auto gathered() {
-    settle();
+    wait_pending();
     return std::monostate{};
   }
-  void make_whole() { settle(); }
+  void make_whole() { wait_pending(); }
   /// Waits until the parameters that the last step has sent are there.
-  void settle() {
+  void wait_pending() {
     for (std::size_t i = 0; i < gathers_.size(); ++i) wait_for(i);
   }
 

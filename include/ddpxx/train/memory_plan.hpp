@@ -134,9 +134,7 @@ struct LayersTogether {
 };
 
 template <class Strategy>
-concept StepsBuckets = steps_in_backward<Strategy> && requires(const typename Strategy::Config& config) {
-  Strategy::layers_of_segment(config, std::int64_t{});
-};
+concept StepsBuckets = steps_in_backward<Strategy> && PlansSegments<Strategy>;
 
 template <class Strategy, class Precision, class Optimizer, class MakeModel>
 LayersTogether layers_taken_together(const PlannedRun<Strategy, Precision, Optimizer>& run,
@@ -149,7 +147,7 @@ LayersTogether layers_taken_together(const PlannedRun<Strategy, Precision, Optim
       if (parameter.unit != FlatModel::kRoot) bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
     return bytes;
   };
-  if constexpr (requires { Strategy::layers_of_unit(run.strategy, std::int64_t{}); })
+  if constexpr (PlansUnits<Strategy>)
     return {.in_unit = Strategy::layers_of_unit(run.strategy, bytes_of_layer())};
   else if constexpr (StepsBuckets<Strategy>)
     return {.in_bucket = Strategy::layers_of_segment(run.strategy, bytes_of_layer())};

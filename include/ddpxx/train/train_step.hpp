@@ -95,7 +95,7 @@ class TrainStep {
                   "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
                   "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                   "strategy alone"};
-    if constexpr (ChecksItsConfig<Strategy>) Strategy::check(config.strategy);
+    if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
   }
 
   TrainStep(Group& group, std::shared_ptr<Model> model, const Config& config)
@@ -204,7 +204,7 @@ class TrainStep {
   /// Ranks   Collective.
   void exchange_average() {
     if (!average_) return;
-    strategy_.settle();  // pending all-gathers read the memory that swap() overwrites
+    strategy_.wait_pending();  // pending all-gathers read the memory that swap() overwrites
     average_->swap();
     strategy_.finish_step();
   }
@@ -350,7 +350,7 @@ class TrainStep {
 
   /// A number for the layers that this rank has called since the last time, from strategies that must agree on them.
   std::uint16_t calls() {
-    if constexpr (HashesCalls<Strategy>) {
+    if constexpr (VerifiesCalls<Strategy>) {
       const auto hash = strategy_.take_call_hash();
       return static_cast<std::uint16_t>(hash ^ (hash >> 16U));
     }

@@ -244,7 +244,7 @@ class Trainer {
                                     ? "there is no place for a snapshot: set training.save_dir"
                                     : "save() comes between resume(), which opens training.save_dir, and close()"};
     read_all_steps();
-    constexpr auto copies = RanksDrift<Strategy> ? Copies::drifting : Copies::equal;
+    constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const Progression run{.step = steps_done(),
                           .cursor = batches_.cursor(),
                           .settings = config_.settings,
