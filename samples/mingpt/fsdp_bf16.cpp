@@ -1,15 +1,32 @@
-// fsdp_bf16.cpp — mingpt for one choice of types: FSDP, recomputed activations, bfloat16.
+// fsdp_bf16.cpp — a GPT for one choice of types: FSDP, recomputed activations, bfloat16. Its settings are those of the
+// types: a key that they do not have is refused.
+#include <memory>
+
 #include <ddpxx/ddpxx.hpp>
 
-#include "train.hpp"
+using Data = ddpxx::Subset<ddpxx::CharDataset>;
+using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, ddpxx::AutocastBF16, ddpxx::Recompute<ddpxx::FSDP>>;
+
+struct Config {
+  ddpxx::CharDatasetConfig data;
+  ddpxx::GPTConfig model;
+  Train::Config train;
+  ddpxx::ConnectConfig comm;
+
+  static constexpr auto describe() { return ddpxx::fields(ddpxx::flatten<&Config::train>()); }
+};
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt_fsdp_bf16", [&] {
-    const Run run{ddpxx::parse_recorded<RunConfig>(
-        argc, argv, {.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_"})};
-    auto group = ddpxx::join(ddpxx::torchrun_environment(), run.config.training.device, run.config.comm);
-    const auto text = std::make_shared<const ddpxx::CharDataset>(run.config.data.text());
-    train<ddpxx::Recompute<ddpxx::FSDP>, ddpxx::AutocastBF16>(run, {}, {}, group, text);
+    const auto [config, record] = ddpxx::parse_recorded<Config>(argc, argv);
+    const auto& training = config.train.training;
+    auto group = ddpxx::join(ddpxx::torchrun_environment(), training.device, config.comm);
+    const auto text = std::make_shared<const ddpxx::CharDataset>(config.data);
+    const auto parts = ddpxx::hold_out_tail(text, 0.9);
+    auto model = ddpxx::make_model<ddpxx::GPT>(training.seed, group.device(), config.model, text->vocab_size(),
+                                               text->block_size());
+    Train trainer{group, model, parts.train, config.train, record, {.validation = parts.validation}};
+    trainer.fit();
     group.leave();
   });
 }

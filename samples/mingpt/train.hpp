@@ -90,12 +90,11 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
        .snapshot = config.snapshot,
        .optimizer = config.optimizer,
        .precision = precision,
-       .strategy = strategy,
-       .settings = run.record.settings,
-       .overrides = run.record.overrides,
+       .strategy = strategy},
+      run.record,
+      {.validation = parts.validation,
        .strategy_name = config.strategy.name + (config.recompute == "none" ? "" : ", recompute " + config.recompute),
-       .precision_name = text_of(config.precision)},
-      parts.validation};
+       .precision_name = text_of(config.precision)}};
   if (run.only_evaluates) {
     const auto result = trainer.evaluate();
     if (group.rank() == 0) std::cout << "val_loss " << ddpxx::real_text(result.mean_loss) << std::endl;

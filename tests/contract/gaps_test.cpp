@@ -178,7 +178,7 @@ class Gaps : public testing::Test {
       const auto data = std::make_shared<Rows>(), validation = std::make_shared<Rows>();
       data->before = validation->before = [] {};
       W::Optimizer::memories.clear();
-      typename W::Train trainer{group, model, data, config, validation};
+      typename W::Train trainer{group, model, data, config, {}, {.validation = validation}};
       if (poisoned)
         data->before = [&] {
           poison(trainer.strategy().trainable());

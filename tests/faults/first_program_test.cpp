@@ -66,4 +66,13 @@ TEST_F(FirstProgram, RecordsItsSettingsForAResumedRun) {
   EXPECT_THAT(resumed.err, HasSubstr("training.seed: 1337 in the snapshot, 9 now"));
 }
 
+TEST_F(FirstProgram, TakesTheSettingsOfEachPartByTheirOwnNames) {
+  const auto ended = run({"batch_size=3", "num_workers=1", "optimizer.learning_rate=0.01", "snapshot.keep_last=2",
+                          "strategy.bucket_bytes=1MiB"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("global batch 3 (1 rank x 3)"));
+  EXPECT_THAT(run({"batch_size=0"}).err, HasSubstr("batch_size: \"0\" is out of range (allowed: at least 1"));
+  EXPECT_THAT(run({"train.batch_size=3"}).err, HasSubstr("train.batch_size"));
+}
+
 }  // namespace

@@ -197,7 +197,7 @@ TEST_F(ChosenSnapshot, EvaluatesWithoutTraining) {
   spawn_ranks(2, [&](Group& group) {
     auto settings = config(3);
     settings.training.save_dir = path("none");
-    Train trainer{group, model(), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>()};
+    Train trainer{group, model(), std::make_shared<Tokens>(), settings, {}, {.validation = std::make_shared<Tokens>()}};
     const auto first = trainer.evaluate(), second = trainer.evaluate();
     EXPECT_EQ(first.mean_loss, second.mean_loss);
     EXPECT_NEAR(first.mean_loss, 2.4, 0.1) << "log(11)";

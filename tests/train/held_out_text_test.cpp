@@ -39,7 +39,7 @@ class Overfitting : public testing::Test {
       const GPTConfig sizes{.n_layer = 2, .n_head = 2, .n_embd = 32, .dropout = 0.0};
       const auto& text = parts.train->dataset();
       auto model = std::make_shared<GPT>(sizes, text.vocab_size(), text.block_size());
-      Train{group, model, parts.train, config, parts.validation}.fit();
+      Train{group, model, parts.train, config, {}, {.validation = parts.validation}}.fit();
     });
     std::vector<double> losses;
     std::ifstream file{metrics};

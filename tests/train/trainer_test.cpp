@@ -207,8 +207,9 @@ TEST_F(Run, BeginsWithAHeadAndEndsWithWhatWasReached) {
     settings.training.accumulation_steps = 2;
     settings.training.eval_every = 1;
     settings.training.save_dir = (folder / "save").string();
-    settings.precision_name = "fp32";
-    Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>(Tokens{10})}
+    Train<SingleDevice>{
+        alone,    tiny_gpt(), std::make_shared<Tokens>(),
+        settings, {},         {.validation = std::make_shared<Tokens>(Tokens{10}), .precision_name = "fp32"}}
         .fit();
   });
   EXPECT_EQ(said.out.find("model with 7.07k parameters, strategy SingleDevice, 1 rank on cpu, precision fp32\n"
@@ -255,7 +256,8 @@ TEST_F(Run, ALongEvaluationSaysHowFarItIs) {
     settings.training = {.max_steps = 1, .eval_every = 1};
     auto data = std::make_shared<Slow>(), validation = std::make_shared<Slow>();
     validation->samples = 12;
-    Trainer<GPT, Slow, AdamW, Float32, SingleDevice>{alone, tiny_gpt(), data, settings, validation}.fit();
+    Trainer<GPT, Slow, AdamW, Float32, SingleDevice>{alone, tiny_gpt(), data, settings, {}, {.validation = validation}}
+        .fit();
   }
   const auto drawn = terminal.read_until("nothing saved\r\n");
   for (const char* line : {"\rstep 1  evaluating 4/12", "\rstep 1  evaluating 8/12", "\rstep 1  evaluating 12/12"})
@@ -321,7 +323,12 @@ TEST_F(Run, EvaluationCoversEverySampleOnceAtEveryWorldSize) {
       auto settings = config(1);
       settings.optimizer.learning_rate = 1e-30;
       settings.training.eval_every = 1;
-      Train<DDP>{group, tiny_gpt(0.5), std::make_shared<Tokens>(), settings, std::make_shared<Tokens>(Tokens{10})}
+      Train<DDP>{group,
+                 tiny_gpt(0.5),
+                 std::make_shared<Tokens>(),
+                 settings,
+                 {},
+                 {.validation = std::make_shared<Tokens>(Tokens{10})}}
           .fit();
     });
     const auto row = rows().back();
@@ -389,8 +396,8 @@ TEST_F(Run, ComparesSettingsWithTheSnapshotByTheirPolicy) {
     Group alone;
     auto settings = config<SingleDevice>(1);
     settings.training.save_dir = folder.string();
-    settings.settings = std::move(recorded);
-    Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+    Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings, {.settings = std::move(recorded)}}
+        .fit();
   };
   run({{"training.seed", "5", Resume::must_match}, {"data.batch_size", "4", Resume::free}});
   run({{"training.seed", "5", Resume::must_match}, {"data.batch_size", "9", Resume::free}});
@@ -402,12 +409,12 @@ TEST_F(Run, SnapshotsKeepTheArgumentsAndAHashOfTheSettings) {
   Group alone;
   auto settings = config<SingleDevice>(1);
   settings.training.save_dir = folder.string();
-  settings.settings = {{"training.seed", "5", Resume::must_match}};
-  settings.overrides = "- \"training.seed=5\"\n";
-  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+  const ConfigRecord record{.settings = {{"training.seed", "5", Resume::must_match}},
+                            .overrides = "- \"training.seed=5\"\n"};
+  Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings, record}.fit();
   const auto snapshot = load_snapshot(folder).value();
-  EXPECT_EQ(snapshot.overrides, settings.overrides);
-  EXPECT_EQ(snapshot.config_hash, config_hash(settings.settings));
+  EXPECT_EQ(snapshot.overrides, record.overrides);
+  EXPECT_EQ(snapshot.config_hash, config_hash(record.settings));
   EXPECT_EQ(snapshot.optimizer, "AdamW");
 }
 
@@ -415,8 +422,8 @@ TEST_F(Run, RefusesRanksThatWereStartedToDoDifferentThings) {
   const auto text = error_of(Errc::peer, [&] {
     spawn_ranks(2, [&](Group& group) {
       auto settings = config(3 + group.rank());
-      settings.settings = {{"model.dropout", group.rank() == 0 ? "0.1" : "0.2", Resume::must_match}};
-      Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(Tokens{30 + group.rank()}), settings}.fit();
+      const ConfigRecord record{.settings = {{"model.dropout", group.rank() == 0 ? "0.1" : "0.2", Resume::must_match}}};
+      Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(Tokens{30 + group.rank()}), settings, record}.fit();
     });
   });
   for (const char* line : {"max_steps: 3 on rank 0, 4 on rank 1", "model.dropout: 0.1 on rank 0, 0.2 on rank 1",
@@ -497,7 +504,8 @@ TEST_F(Run, AnEvaluationWhoseBatchesCountNoTargetsIsAnError) {
       const auto data = std::make_shared<Uncounted>();
       Trainer<GPT, Uncounted, AdamW, Float32, DDP>::Config settings;
       settings.batch_size = 4;
-      Trainer<GPT, Uncounted, AdamW, Float32, DDP>{group, tiny_gpt(), data, settings, data}.evaluate();
+      Trainer<GPT, Uncounted, AdamW, Float32, DDP>{group, tiny_gpt(), data, settings, {}, {.validation = data}}
+          .evaluate();
     });
   });
   EXPECT_NE(text.find("rank 0: the validation batches count no targets"), std::string::npos) << text;

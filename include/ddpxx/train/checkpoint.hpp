@@ -67,15 +67,15 @@ struct Progression {
 class Checkpoints {
  public:
   /// Finds out whether snapshots can be written to `place`. Rank 0 calls `on_saved` for each snapshot once all ranks
-  /// know of it, in one of the deeds below.
+  /// know of it, in one of the deeds below. Snapshots go to `storage`; null opens `place`.
   Checkpoints(const std::string& place, const SnapshotConfig& config, const Group& group, at::Device device,
-              std::function<void(const SnapshotSaved&)> on_saved = {})
+              std::function<void(const SnapshotSaved&)> on_saved = {}, std::shared_ptr<Storage> storage = {})
       : config_{config},
         group_{&group},
         device_{device},
         on_saved_{std::move(on_saved)},
         log_{group.rank()},
-        storage_{open_storage(place)},
+        storage_{storage ? std::move(storage) : open_storage(place)},
         snapshots_{*storage_},
         attempt_{snapshots_, config.load_attempts, log_} {
     on_rank_zero(group, Errc::storage, [&] {
@@ -508,7 +508,7 @@ class Checkpoints {
   at::Device device_;
   std::function<void(const SnapshotSaved&)> on_saved_;
   Log log_;
-  std::unique_ptr<Storage> storage_;
+  std::shared_ptr<Storage> storage_;
   Snapshots snapshots_;
   LoadAttempt attempt_;
   std::vector<std::string> starts_;  ///< This one is the last.

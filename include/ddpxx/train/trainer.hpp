@@ -18,6 +18,7 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/config/check_config.hpp>
+#include <ddpxx/core/config_record.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/milestone.hpp>
@@ -30,7 +31,6 @@
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/run_report.hpp>
-#include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/checkpoint.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/common_settings.hpp>
@@ -42,7 +42,8 @@
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/stop_request.hpp>
 #include <ddpxx/train/train_step.hpp>
-#include <ddpxx/train/training_config.hpp>
+#include <ddpxx/train/trainer_config.hpp>
+#include <ddpxx/train/trainer_parts.hpp>
 
 namespace ddpxx {
 
@@ -75,19 +76,8 @@ class Trainer {
   using Step = TrainStep<Model, Optimizer, Precision, Strategy>;
 
  public:
-  struct Config {
-    std::int64_t batch_size = 8;  ///< Samples a rank takes at once.
-    std::int64_t num_workers = 0;
-    TrainingConfig training = {};
-    SnapshotConfig snapshot = {};
-    typename Optimizer::Config optimizer = {};
-    typename Precision::Config precision = {};
-    typename Strategy::Config strategy = {};
-    Settings settings = {};      ///< Recorded in snapshots and compared when a run resumes.
-    std::string overrides = {};  ///< The arguments that set something: a YAML list. Recorded in snapshots.
-    std::string strategy_name = type_name<Strategy>();    ///< As the first lines of a run call it.
-    std::string precision_name = type_name<Precision>();  ///< The same.
-  };
+  using Config = TrainerConfig<Optimizer, Precision, Strategy>;
+  using Parts = TrainerParts<Dataset>;
 
   /// The rules of all parts' settings, as parse_config has them, and those between the parts. A program may ask for
   /// them before it forms a group; a trainer asks before it sends anything.
@@ -112,11 +102,14 @@ class Trainer {
     Step::check(step_config(config));
   }
 
-  /// `validation` may be null where training.eval_every is 0: nothing is evaluated then.
+  /// Snapshots keep `record`, as parse_recorded() returns it beside the program's config, and a run that resumes
+  /// compares its settings with it.
   Trainer(Group& group, std::shared_ptr<Model> model, std::shared_ptr<const Dataset> dataset, const Config& config,
-          std::shared_ptr<const Dataset> validation = {})
+          const ConfigRecord& record = {}, Parts parts = {})
       : group_{&group},
-        config_{checked(config, group, model.get(), dataset.get(), validation.get())},
+        config_{checked(config, record, parts, group, model.get(), dataset.get())},
+        record_{record},
+        parts_{std::move(parts)},
         step_{group, std::move(model), step_config(config)},
         batches_{std::move(dataset),
                  group,
@@ -124,14 +117,13 @@ class Trainer {
                   .num_workers = config.num_workers,
                   .accumulation_steps = config.training.accumulation_steps,
                   .seed = config.training.seed}},
-        validation_{std::move(validation)},
         log_{group.rank()} {
-    if (!config_.settings.empty()) config_hash_ = config_hash(config_.settings);
-    for (auto& fact : data_settings(batches_.dataset(), validation_.get())) config_.settings.push_back(std::move(fact));
-    config_.settings.push_back(
-        {"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
-    config_.settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
-    config_.settings.push_back({"global batch", std::to_string(run_began().global_batch())});
+    if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
+    auto& settings = record_.settings;
+    for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
+    settings.push_back({"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
+    settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
+    settings.push_back({"global batch", std::to_string(run_began().global_batch())});
     on_rank_zero(group, Errc::config, [&] { report_.emplace(config.training.metrics); });
     // Weights are the same everywhere; what dropout draws must not be.
     seed_random(step_.device(), config.training.seed + static_cast<std::uint64_t>(group.rank()));
@@ -174,7 +166,7 @@ class Trainer {
     stop_.dismiss();
     if (!config_.training.save_dir.empty()) resume_own();
     if (!has_loaded_ && !has_stepped() && !config_.snapshot.name.empty()) {
-      const auto from = load_chosen(config_.snapshot.name, config_.settings, step_.state(), *group_, step_.device(),
+      const auto from = load_chosen(config_.snapshot.name, record_.settings, step_.state(), *group_, step_.device(),
                                     config_.training.seed);
       stand_at({.step = from.step,
                 .cursor = {from.epoch, from.position},
@@ -222,7 +214,7 @@ class Trainer {
   /// Ranks   Collective.
   /// Errors  `config` without a validation set.
   EvaluationResult evaluate() {
-    if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
+    if (!parts_.validation) throw Error{Errc::config, "there is no validation set to evaluate on"};
     read_all_steps();
     step_.exchange_average();
     const auto result = mean_validation_loss();
@@ -247,10 +239,10 @@ class Trainer {
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const Progression run{.step = steps_done(),
                           .cursor = batches_.cursor(),
-                          .settings = config_.settings,
+                          .settings = record_.settings,
                           .metrics = metrics_of_snapshot(),
                           .parameters = optimized_parameters(step_.model(), step_.flat_model()),
-                          .overrides = config_.overrides,
+                          .overrides = record_.overrides,
                           .config_hash = config_hash_,
                           .tokens = step_.tokens()};
     if (checkpoints_->save(run, step_.state(), copies)) saved_at_ = steps_done();
@@ -309,24 +301,26 @@ class Trainer {
             .strategy = config.strategy};
   }
 
-  /// Before anything is sent: a strategy may begin with collectives that another one does not know.
+  /// Called before anything is sent: a strategy may begin with collectives that another one does not know.
   /// Ranks   Collective.
-  static const Config& checked(const Config& config, const Group& group, const Model* model, const Dataset* dataset,
-                               const Dataset* validation) {
+  static const Config& checked(const Config& config, const ConfigRecord& record, const Parts& parts, const Group& group,
+                               const Model* model, const Dataset* dataset) {
     check(config);
     if (model == nullptr || dataset == nullptr)
       throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
-    if (config.training.eval_every > 0 && validation == nullptr)
+    if (const auto parameters = model->parameters(); !parameters.empty())
+      check_device(config.training.device, parameters.front().device());
+    if (config.training.eval_every > 0 && parts.validation == nullptr)
       throw Error{Errc::config,
                   "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
                   "eval_every=0"};
     const auto name_of = [](const std::string& type, const std::string& name) {
-      return name == type ? type : name + " (" + type + ")";
+      return name.empty() || name == type ? type : name + " (" + type + ")";
     };
     const Settings types{{"optimizer", type_name<Optimizer>()},
-                         {"precision", name_of(type_name<Precision>(), config.precision_name)},
-                         {"strategy", name_of(type_name<Strategy>(), config.strategy_name)}};
-    check_same_run(common_settings(config, types, config.settings, *dataset, validation), group);
+                         {"precision", name_of(type_name<Precision>(), parts.precision_name)},
+                         {"strategy", name_of(type_name<Strategy>(), parts.strategy_name)}};
+    check_same_run(common_settings(config, types, record.settings, *dataset, parts.validation.get()), group);
     return config;
   }
 
@@ -388,7 +382,7 @@ class Trainer {
   /// Ranks   Collective.
   EvaluationResult mean_validation_loss() {
     return ddpxx::evaluate(
-        *validation_, *group_, config_.batch_size, config_.training.eval_samples,
+        *parts_.validation, *group_, config_.batch_size, config_.training.eval_samples,
         [&](const Batch& batch) {
           const EvaluationMode mode{step_.model()};
           return step_.loss_sum(batch);
@@ -408,10 +402,13 @@ class Trainer {
     const auto& chosen = config_.snapshot.name;
     const auto& save_dir = config_.training.save_dir;
     if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir); });
-    checkpoints_.emplace(save_dir, config_.snapshot, *group_, step_.device(), [this](const auto& saved) {
-      if (report_) report_->show(saved);
-    });
-    const auto found = checkpoints_->load(config_.settings, step_.state(), config_.training.seed);
+    checkpoints_.emplace(
+        save_dir, config_.snapshot, *group_, step_.device(),
+        [this](const auto& saved) {
+          if (report_) report_->show(saved);
+        },
+        parts_.storage);
+    const auto found = checkpoints_->load(record_.settings, step_.state(), config_.training.seed);
     if (!found) return;
     if (!chosen.empty()) tell_own_instead_of_chosen(chosen, save_dir, found->step, log_);
     stand_at(*found);
@@ -479,8 +476,8 @@ class Trainer {
     for (const auto* arena : {&step_.strategy().trainable(), &step_.strategy().frozen()})
       for (const auto& entry : arena->entries()) parameters += entry.numel;
     return {.parameters = parameters,
-            .strategy = config_.strategy_name,
-            .precision = config_.precision_name,
+            .strategy = parts_.strategy_name.empty() ? type_name<Strategy>() : parts_.strategy_name,
+            .precision = parts_.precision_name.empty() ? type_name<Precision>() : parts_.precision_name,
             .device = step_.device().str(),
             .ranks = group_->size(),
             .batch_size = config_.batch_size,
@@ -497,10 +494,11 @@ class Trainer {
 
   Group* group_;
   Config config_;
+  ConfigRecord record_;      ///< With what the trainer itself adds to its settings.
   std::string config_hash_;  ///< Of the settings as they were given.
+  Parts parts_;
   Step step_;
   StepBatches<Dataset> batches_;
-  std::shared_ptr<const Dataset> validation_;
   Log log_;
   std::optional<RunReport> report_;         ///< On rank 0.
   std::optional<Checkpoints> checkpoints_;  ///< Between resume() and close(), with a save_dir.

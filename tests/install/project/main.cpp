@@ -2,29 +2,25 @@
 
 #include <ddpxx/ddpxx.hpp>
 
-struct Config {  // every field is a YAML key and an argument: training.max_steps=100
+using Train = ddpxx::Trainer<ddpxx::GPT, ddpxx::CharDataset>;  // by AdamW, in float32, with DDP
+
+struct Config {  // every field is a YAML key and an argument: batch_size=16 training.max_steps=100
   ddpxx::CharDatasetConfig data;
   ddpxx::GPTConfig model;
-  ddpxx::AdamWConfig optimizer;
-  ddpxx::TrainingConfig training;
+  Train::Config train;
+
+  static constexpr auto describe() { return ddpxx::fields(ddpxx::flatten<&Config::train>()); }
 };
 
 int main(int argc, char** argv) {
   ddpxx::run_program("first", [&] {
     const auto [config, record] = ddpxx::parse_recorded<Config>(argc, argv);
-    auto group = ddpxx::join(ddpxx::torchrun_environment(), config.training.device);
+    const auto& training = config.train.training;
+    auto group = ddpxx::join(ddpxx::torchrun_environment(), training.device);
     auto text = std::make_shared<const ddpxx::CharDataset>(config.data);
-    auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, text->vocab_size(),
+    auto model = ddpxx::make_model<ddpxx::GPT>(training.seed, group.device(), config.model, text->vocab_size(),
                                                text->block_size());
-
-    using Train = ddpxx::Trainer<ddpxx::GPT, ddpxx::CharDataset, ddpxx::AdamW, ddpxx::Float32, ddpxx::DDP>;
-    Train trainer{group,
-                  model,
-                  text,
-                  {.training = config.training,
-                   .optimizer = config.optimizer,
-                   .settings = record.settings,
-                   .overrides = record.overrides}};
+    Train trainer{group, model, text, config.train, record};
     trainer.fit();
     group.leave();
   });

@@ -1,0 +1,52 @@
+// ddpxx/train/trainer_config.hpp — what a user may set about a training, in one struct that programs compose.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/snapshot/snapshot_config.hpp>
+#include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/training_config.hpp>
+
+namespace ddpxx {
+
+/// The settings of a trainer with these types. A program composes it as a field, or flattens it:
+///
+///     using Train = Trainer<Net, Rows>;
+///     struct Config {
+///       RowsConfig data;
+///       Train::Config train;
+///       static constexpr auto describe() { return fields(flatten<&Config::train>()); }
+///     };
+template <class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
+struct TrainerConfig {
+  std::int64_t batch_size = 8;
+  std::int64_t num_workers = 0;
+  TrainingConfig training = {};
+  SnapshotConfig snapshot = {};
+  typename Optimizer::Config optimizer = {};
+  typename Precision::Config precision = {};
+  typename Strategy::Config strategy = {};
+
+  static constexpr auto describe() {
+    return fields(
+        field<&TrainerConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
+        field<&TrainerConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
+                                           between(0, 1024), Unit::threads, Resume::free));
+  }
+};
+
+/// Compares the device of a model with `training.device`. A program obeys that setting by two calls:
+/// `join(torchrun_environment(), config.training.device)`, and `make_model<Model>(seed, group.device(), ...)`.
+/// Errors  `config` for a model that is on another kind of device than the setting names.
+inline void check_device(const std::string& wish, at::Device device) {
+  if (wish != "auto" && at::Device{wish}.type() != device.type())
+    throw Error{Errc::config, "training.device=" + wish + ": the model is on " + device.str() +
+                                  "; call join(environment, training.device), and make the model on group.device()"};
+}
+
+}  // namespace ddpxx

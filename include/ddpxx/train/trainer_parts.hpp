@@ -1,0 +1,20 @@
+// ddpxx/train/trainer_parts.hpp — what a program may hand a trainer beside the model, the dataset and the settings.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+template <class Dataset>
+struct TrainerParts {
+  std::shared_ptr<const Dataset> validation = {};  ///< May be null where training.eval_every is 0.
+  /// Takes the snapshots; training.save_dir is its name in messages. Null opens training.save_dir.
+  std::shared_ptr<Storage> storage = {};
+  std::string strategy_name = {};   ///< As the first lines of a run call it; empty is the name of the type.
+  std::string precision_name = {};  ///< Likewise.
+};
+
+}  // namespace ddpxx
