@@ -71,7 +71,7 @@ TEST_F(FirstProgram, TakesTheSettingsOfEachPartByTheirOwnNames) {
                           "strategy.bucket_bytes=1MiB"});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("global batch 3 (1 rank x 3)"));
-  EXPECT_THAT(run({"batch_size=0"}).err, HasSubstr("batch_size: \"0\" is out of range (allowed: at least 1"));
+  EXPECT_THAT(run({"batch_size=0"}).err, HasSubstr("\"batch_size=0\": \"0\" is out of range (allowed: at least 1)"));
   EXPECT_THAT(run({"train.batch_size=3"}).err, HasSubstr("train.batch_size"));
 }
 
