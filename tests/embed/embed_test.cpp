@@ -1,0 +1,21 @@
+// Processes that are not ddpxx's train models, and end by a return from their own main().
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Embed, AHostTrainsTwiceLosesARankAndEndsByItsOwnReturn) {
+  const TemporaryFolder folder;
+  const auto host = StartedProgram{{program_folder() + "/embed_host", folder.path().string()}}.wait();
+  EXPECT_EQ(host.code, 0) << host.out << host.err;
+  EXPECT_THAT(host.out, HasSubstr("embed_host: static destructors ran"));
+  EXPECT_THAT(host.err, Not(HasSubstr("resumed"))) << "the host's log has it";
+}
+
+}  // namespace
