@@ -38,10 +38,10 @@ template <class Tell>
 ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout, Tell&& tell) {
   ddpxx::TrainingCheckpoint checkpoint;
   checkpoint.layout = layout;
-  checkpoint.epoch = snapshot.epoch;
+  checkpoint.epoch = snapshot.run.epoch;
   for (const auto& [name, tensor] : snapshot.tensors)
     if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
-  for (const auto& parameter : snapshot.parameters) checkpoint.names.push_back(parameter.name);
+  for (const auto& parameter : snapshot.run.parameters) checkpoint.names.push_back(parameter.name);
   ddpxx::add_masks(checkpoint.model);
   auto optimizer = python_optimizer::state_dict(snapshot, layout);
   if (!optimizer) return checkpoint;
@@ -136,7 +136,7 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
     throw ddpxx::Error{ddpxx::Errc::storage,
                        "its epoch is " + std::to_string(checkpoint.epoch) + ", which is no count"};
   ddpxx::Snapshot snapshot;
-  snapshot.epoch = checkpoint.epoch;
+  snapshot.run.epoch = checkpoint.epoch;
   ddpxx::remove_masks(checkpoint.model);
   std::erase_if(checkpoint.model, [&model = checkpoint.model](const auto& item) {
     return is_attention_buffer(model, item.first, item.second);
@@ -146,9 +146,9 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
     if (found == checkpoint.model.end()) continue;
     snapshot.tensors.emplace(std::string{kModel} + name, found->second);
     if (is_parameter(name, found->second))
-      snapshot.parameters.push_back({name, ddpxx::decays_in_mingpt(name, found->second)});
+      snapshot.run.parameters.push_back({name, ddpxx::decays_in_mingpt(name, found->second)});
   }
-  snapshot.step = checkpoint.step.value_or(0);
+  snapshot.run.step = checkpoint.step.value_or(0);
   return snapshot;
 }
 
@@ -168,7 +168,7 @@ inline ddpxx::Snapshot to_snapshot(const ddpxx::NamedTensors& file) {
 /// there, which counts once.
 inline std::vector<ddpxx::OptimizerGroup> nanogpt_groups(ddpxx::Snapshot& snapshot) {
   std::vector<ddpxx::OptimizerGroup> groups(2);
-  for (auto& [name, decays] : snapshot.parameters) {
+  for (auto& [name, decays] : snapshot.run.parameters) {
     const auto& values = snapshot.tensors.at(std::string{kModel} + name);
     decays = values.dim() >= 2;
     const auto is_same = [&](const auto& item) {
@@ -194,9 +194,9 @@ inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
 template <class Tell>
 void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
   tell("the file has no optimizer's state: the optimizer of the run that goes on begins anew, at step " +
-       std::to_string(snapshot.step));
+       std::to_string(snapshot.run.step));
   std::erase_if(snapshot.tensors, [](const auto& item) { return item.first.starts_with("optimizer."); });
-  snapshot.optimizer.clear();
+  snapshot.run.optimizer.clear();
 }
 
 /// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the
@@ -209,10 +209,10 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
   const auto saved = groups_in(checkpoint.optimizer);
   if (!saved.empty()) {
     const auto& first = saved[0].get<ddpxx::PickleDict>("a group");
-    snapshot.settings = settings_in(first, file);
-    snapshot.optimizer = optimizer_name(first);
+    snapshot.run.settings = settings_in(first, file);
+    snapshot.run.optimizer = optimizer_name(first);
     if (saved.size() == 1)
-      for (auto& parameter : snapshot.parameters)
+      for (auto& parameter : snapshot.run.parameters)
         parameter.decays = python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0;
     const auto layout = saved.size() == 2 ? ddpxx::CheckpointLayout::mingpt_ddp : ddpxx::CheckpointLayout::guide;
     const bool is_nanogpt = checkpoint.layout == ddpxx::CheckpointLayout::nanogpt && saved.size() == 2;
@@ -226,17 +226,17 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
           "neither");
     }
   }
-  const bool is_sgd = snapshot.optimizer == "SGD";
+  const bool is_sgd = snapshot.run.optimizer == "SGD";
   const auto known = steps_in(snapshot.tensors);
   const bool has_state = known.value_or(0) > 0 || is_sgd;
   if (known && *known > 0)
-    snapshot.step = *known;
+    snapshot.run.step = *known;
   else if (!checkpoint.step)
-    snapshot.step = std::max<std::int64_t>(steps, 0);
-  if (snapshot.step == 0 && is_sgd)  // with its first step SGD makes its momentum anew
+    snapshot.run.step = std::max<std::int64_t>(steps, 0);
+  if (snapshot.run.step == 0 && is_sgd)  // with its first step SGD makes its momentum anew
     throw ddpxx::Error{ddpxx::Errc::config, "SGD's state does not say after how many steps it was saved: set step=N"};
   if (!has_state) begin_optimizer_anew(snapshot, tell);
-  for (const auto& [name, decays] : snapshot.parameters)
+  for (const auto& [name, decays] : snapshot.run.parameters)
     for (const char* moment : {"exp_avg", "exp_avg_sq", "momentum_buffer"}) {
       const auto& values = snapshot.tensors.at(std::string{kModel} + name);
       const auto found = snapshot.tensors.find(std::string{"optimizer."} + moment + '.' + name);

@@ -18,7 +18,7 @@ namespace python_optimizer {
 
 /// What the run was configured with; `otherwise` where nobody recorded it.
 inline std::string setting(const ddpxx::Snapshot& snapshot, std::string_view path, std::string_view otherwise) {
-  for (const auto& setting : snapshot.settings)
+  for (const auto& setting : snapshot.run.settings)
     if (setting.path == path) return setting.value;
   return std::string{otherwise};
 }
@@ -35,7 +35,7 @@ inline ddpxx::AdamWSettings adamw_settings(const ddpxx::Snapshot& snapshot) {
           .epsilon = number(snapshot, "optimizer.epsilon", known.epsilon),
           .weight_decay = number(snapshot, "optimizer.weight_decay", known.weight_decay),
           // What nobody wrote down was AdamW nearly always.
-          .optimizer = snapshot.optimizer == "Adam" ? ddpxx::PythonAdam::adam : ddpxx::PythonAdam::adamw};
+          .optimizer = snapshot.run.optimizer == "Adam" ? ddpxx::PythonAdam::adam : ddpxx::PythonAdam::adamw};
 }
 inline ddpxx::SGDSettings sgd_settings(const ddpxx::Snapshot& snapshot) {
   const ddpxx::SGDSettings known;
@@ -54,7 +54,7 @@ inline bool knows_settings(const ddpxx::Snapshot& snapshot) {
 /// Whether some of the parameters decay and some do not: one group of Python cannot tell them apart.
 inline bool decays_in_part(const ddpxx::Snapshot& snapshot) {
   const auto decays = [](const ddpxx::OptimizedParameter& parameter) { return parameter.decays; };
-  return std::ranges::any_of(snapshot.parameters, decays) && !std::ranges::all_of(snapshot.parameters, decays);
+  return std::ranges::any_of(snapshot.run.parameters, decays) && !std::ranges::all_of(snapshot.run.parameters, decays);
 }
 
 /// The groups that the layout's programs make: minGPT's two, by name; in the guides one, in the model's order. That one
@@ -64,7 +64,7 @@ std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx
                                           OptimizerSettings settings) {
   std::vector<std::string> names;
   std::map<std::string, bool> decays;
-  for (const auto& parameter : snapshot.parameters) {
+  for (const auto& parameter : snapshot.run.parameters) {
     names.push_back(parameter.name);
     decays[parameter.name] = parameter.decays;
   }
@@ -84,7 +84,7 @@ inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snaps
     const auto found = snapshot.tensors.lower_bound(front);
     return found != snapshot.tensors.end() && found->first.starts_with(front);
   };
-  if ((layout != CheckpointLayout::mingpt_ddp && layout != CheckpointLayout::guide) || snapshot.parameters.empty())
+  if ((layout != CheckpointLayout::mingpt_ddp && layout != CheckpointLayout::guide) || snapshot.run.parameters.empty())
     return std::nullopt;
   if (has("exp_avg"))
     return ddpxx::optimizer_to_python(snapshot.tensors, groups(snapshot, layout, adamw_settings(snapshot)));

@@ -96,14 +96,14 @@ class SnapshotCommands {
       if (!stored.published) {
         line << "begun and not finished";
       } else if (const auto snapshot = unread.watch([&] { return snapshots_.read(stored); }); snapshot.manifest) {
-        const auto& metrics = snapshot.manifest->metrics;
+        const auto& metrics = snapshot.manifest->run.metrics;
         const auto loss = metrics.find("loss");
         line << std::setw(23) << date_text(snapshot.manifest->written_at) << "  " << std::setw(8);
         if (loss != metrics.end())
           line << std::fixed << std::setprecision(4) << loss->second;
         else
           line << '-';
-        line << "  epoch " << snapshot.manifest->epoch << ", " << ranks_text(snapshot.manifest->world_size);
+        line << "  epoch " << snapshot.manifest->run.epoch << ", " << ranks_text(snapshot.manifest->world_size);
       } else {
         line << snapshot.damage;
       }
@@ -114,24 +114,24 @@ class SnapshotCommands {
 
   void show() const {
     const auto manifest = chosen(*storage_, arguments_.step, [](const ddpxx::Manifest&) { return std::string{}; });
-    print("step " + std::to_string(manifest.step) + ", epoch " + std::to_string(manifest.epoch) + ", position " +
-          std::to_string(manifest.position) + ", " + ranks_text(manifest.world_size));
+    print("step " + std::to_string(manifest.run.step) + ", epoch " + std::to_string(manifest.run.epoch) +
+          ", position " + std::to_string(manifest.run.position) + ", " + ranks_text(manifest.world_size));
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
-    for (const auto& [name, value] : manifest.metrics)
+    for (const auto& [name, value] : manifest.run.metrics)
       print((name == "loss" ? "val_loss" : name) + ' ' + std::to_string(value));
-    if (!manifest.optimizer.empty()) print("optimizer " + manifest.optimizer);
-    if (!manifest.config_hash.empty()) print("configuration " + manifest.config_hash);
+    if (!manifest.run.optimizer.empty()) print("optimizer " + manifest.run.optimizer);
+    if (!manifest.run.config_hash.empty()) print("configuration " + manifest.run.config_hash);
     print("files");
     for (const auto& file : manifest.files) print("  " + file.name + "  " + ddpxx::bytes_text(file.bytes));
     print("tensors");
     for (const auto& [name, tensor] : manifest.tensors)
       print("  " + name + "  " + tensor_text(tensor) +
             (tensor.parts.size() > 1 ? ", " + std::to_string(tensor.parts.size()) + " parts" : ""));
-    if (!manifest.overrides.empty()) print("overrides");
-    std::istringstream overrides{manifest.overrides};
+    if (!manifest.run.overrides.empty()) print("overrides");
+    std::istringstream overrides{manifest.run.overrides};
     for (std::string line; std::getline(overrides, line);) print("  " + line);
     print("settings");
-    for (const auto& setting : manifest.settings)
+    for (const auto& setting : manifest.run.settings)
       print("  " + setting.path + "=" + setting.value + (setting.origin.empty() ? "" : "  # " + setting.origin));
   }
 
@@ -187,8 +187,8 @@ class SnapshotCommands {
       target->write(to_python(snapshot));
     else
       target->write(snapshot.tensors);
-    print("step " + std::to_string(snapshot.step) + ": " + std::to_string(snapshot.tensors.size()) + " tensors to " +
-          arguments_.to);
+    print("step " + std::to_string(snapshot.run.step) + ": " + std::to_string(snapshot.tensors.size()) +
+          " tensors to " + arguments_.to);
   }
 
   void prune() const {
@@ -248,7 +248,7 @@ class SnapshotCommands {
   }
   /// Of all files; empty where every byte is as it was written.
   static std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& manifest) {
-    return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.step), manifest}.verify().value_or("");
+    return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.run.step), manifest}.verify().value_or("");
   }
 
   std::ptrdiff_t published() const {
@@ -294,7 +294,7 @@ class SnapshotCommands {
   ddpxx::Snapshot read_safetensors(const TensorFile& file) const {
     auto snapshot = python_checkpoint::to_snapshot(file.read_safetensors());
     const auto steps = python_checkpoint::steps_in(snapshot.tensors);
-    snapshot.step = steps.value_or(std::max<std::int64_t>(arguments_.step, 0));
+    snapshot.run.step = steps.value_or(std::max<std::int64_t>(arguments_.step, 0));
     if (!wants_all())
       std::erase_if(snapshot.tensors,
                     [](const auto& item) { return !item.first.starts_with(python_checkpoint::kModel); });
@@ -313,7 +313,7 @@ class SnapshotCommands {
       if (wants_all())
         python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments_.step, print);
       else if (!checkpoint.step)
-        snapshot.step = std::max<std::int64_t>(arguments_.step, 0);
+        snapshot.run.step = std::max<std::int64_t>(arguments_.step, 0);
       return snapshot;
     } catch (const ddpxx::Error& error) {
       throw ddpxx::Error{error.code(), place_ + ": " + error.what()};

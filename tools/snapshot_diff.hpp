@@ -34,9 +34,10 @@ class SnapshotDiff {
 
   void run() {
     const auto &ours = *ours_.manifest, &theirs = *theirs_.manifest;
-    if (ours.step != theirs.step) tell_("step: " + std::to_string(ours.step) + ", " + std::to_string(theirs.step));
-    if (ours.position != theirs.position)
-      tell_("position: " + std::to_string(ours.position) + ", " + std::to_string(theirs.position));
+    if (ours.run.step != theirs.run.step)
+      tell_("step: " + std::to_string(ours.run.step) + ", " + std::to_string(theirs.run.step));
+    if (ours.run.position != theirs.run.position)
+      tell_("position: " + std::to_string(ours.run.position) + ", " + std::to_string(theirs.run.position));
     compare_settings();
     std::uint64_t bytes = 0;
     for (const auto& [name, tensor] : ours.tensors) {
@@ -63,8 +64,8 @@ class SnapshotDiff {
 
   void compare_settings() {
     std::map<std::string, std::array<std::string, 2>> values;
-    for (const auto& setting : ours_.manifest->settings) values[setting.path][0] = setting.value;
-    for (const auto& setting : theirs_.manifest->settings) values[setting.path][1] = setting.value;
+    for (const auto& setting : ours_.manifest->run.settings) values[setting.path][0] = setting.value;
+    for (const auto& setting : theirs_.manifest->run.settings) values[setting.path][1] = setting.value;
     for (const auto& [path, both] : values)
       if (both[0] != both[1]) tell_(path + ": " + both[0] + ", " + both[1]);
   }

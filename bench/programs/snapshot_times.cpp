@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,7 +33,10 @@
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
-#include <ddpxx/train/checkpoint.hpp>
+#include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/train/snapshot_history.hpp>
+#include <ddpxx/train/snapshot_loader.hpp>
+#include <ddpxx/train/snapshot_saver.hpp>
 
 namespace {
 
@@ -94,8 +98,12 @@ class Model {
   std::vector<at::Tensor> pieces_;
 };
 
-ddpxx::Checkpoints checkpoints(const std::string& folder, ddpxx::SnapshotWriting writing, const ddpxx::Group& group) {
-  return {folder, {.writing = writing, .keep_last = 0}, group, at::kCPU};
+std::shared_ptr<ddpxx::SnapshotHistory> history(const std::string& folder, const ddpxx::Group& group) {
+  return std::make_shared<ddpxx::SnapshotHistory>(ddpxx::open_storage(folder), group);
+}
+
+ddpxx::SnapshotSaver saver(const std::string& folder, ddpxx::SnapshotWriting writing, const ddpxx::Group& group) {
+  return {history(folder, group), {.writing = writing, .keep_last = 0}, group, at::kCPU};
 }
 
 void remove(const std::string& folder, int step) {
@@ -104,16 +112,16 @@ void remove(const std::string& folder, int step) {
 
 void save_in_background(const std::string& folder, const ddpxx::Group& group) {
   const Model model{group};
-  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::background, group);
+  auto saves = saver(folder, ddpxx::SnapshotWriting::background, group);
   std::vector<at::Tensor> copies;
   for (const auto& piece : model.pieces()) copies.push_back(at::empty_like(piece));
   double blocked = 0.0, published = 0.0, copied = 0.0;
   const auto save = [&](int step) {
     model.step();
     const auto begin = Clock::now();
-    saves.save({.step = step, .cursor = {}, .settings = {}, .metrics = {}}, model.state(), ddpxx::Copies::equal);
+    saves.save({.step = step}, model.state(), ddpxx::Copies::equal);
     blocked = milliseconds_since(begin);
-    saves.commit();
+    saves.finish();
     published = milliseconds_since(begin);
     remove(folder, step);
   };
@@ -139,11 +147,11 @@ void save_in_background(const std::string& folder, const ddpxx::Group& group) {
 
 void save_in_foreground(const std::string& folder, const ddpxx::Group& group) {
   const Model model{group};
-  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::foreground, group);
+  auto saves = saver(folder, ddpxx::SnapshotWriting::foreground, group);
   for (int i = 0; i <= kRepetitions; ++i) {
     model.step();
     const auto begin = Clock::now();
-    saves.save({.step = i + 1, .cursor = {}, .settings = {}, .metrics = {}}, model.state(), ddpxx::Copies::equal);
+    saves.save({.step = i + 1}, model.state(), ddpxx::Copies::equal);
     const auto saved = milliseconds_since(begin);
     remove(folder, i + 1);
     if (i > 0) print({{"saved_ms", saved}, {"tensors", model.tensors()}, {"bytes", model.bytes()}});
@@ -152,20 +160,20 @@ void save_in_foreground(const std::string& folder, const ddpxx::Group& group) {
 
 void write(const std::string& folder, const ddpxx::Group& group) {
   const Model model{group};
-  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::foreground, group);
-  saves.save({.step = 1, .cursor = {}, .settings = {}, .metrics = {}}, model.state(), ddpxx::Copies::equal);
+  auto saves = saver(folder, ddpxx::SnapshotWriting::foreground, group);
+  saves.save({.step = 1}, model.state(), ddpxx::Copies::equal);
 }
 
 void load(const std::string& folder, const ddpxx::Group& group) {
   const Model model{group};
   std::vector<at::Tensor> expected;
   for (const auto& piece : model.pieces()) expected.push_back(piece.clone());
-  auto saves = checkpoints(folder, ddpxx::SnapshotWriting::foreground, group);
+  ddpxx::SnapshotLoader loader{history(folder, group), 2, group, at::kCPU};
   for (int i = 0; i <= kRepetitions; ++i) {
     for (auto piece : model.pieces()) piece.zero_();
     ddpxx::barrier(group);
     const auto begin = Clock::now();
-    saves.load({}, model.state(), 0);
+    loader.load({}, model.state(), 0);
     auto loaded = at::full({1}, milliseconds_since(begin), at::kDouble);
     ddpxx::all_reduce(loaded, group, ddpxx::Reduce::max);
     for (std::size_t k = 0; k < expected.size(); ++k)

@@ -89,8 +89,9 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   const auto choice = ddpxx::parse_snapshot_choice(command.from);
   const auto storage = ddpxx::open_storage(choice.place);
   const auto manifest = ddpxx::choose_snapshot(*storage, choice);
-  options.recorded = manifest.settings;
-  options.recorded_name = storage->whole_name(ddpxx::Snapshots::folder_of(manifest.step)) + ddpxx::Snapshots::kManifest;
+  options.recorded = manifest.run.settings;
+  options.recorded_name =
+      storage->whole_name(ddpxx::Snapshots::folder_of(manifest.run.step)) + ddpxx::Snapshots::kManifest;
   const auto drop = [&](std::string_view path) {
     std::erase_if(options.recorded, [&](const auto& setting) { return setting.path == path; });
   };

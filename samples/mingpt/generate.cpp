@@ -42,7 +42,7 @@ void generate(const RunConfig& config) {
   std::vector<std::int64_t> ids{0};
   ddpxx::read_chosen(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone,
                      [&](const ddpxx::Manifest& manifest) {
-                       alphabet = ddpxx::Alphabet::find(manifest.settings);
+                       alphabet = ddpxx::Alphabet::find(manifest.run.settings);
                        if (!alphabet)
                          throw ddpxx::Error{ddpxx::Errc::storage,
                                             "the snapshot does not record which characters its model knows: it was "

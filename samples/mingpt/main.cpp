@@ -83,8 +83,8 @@ std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& gr
   run.chosen = ddpxx::parse_snapshot_choice(run.config.snapshot.name);
   const auto found =
       ddpxx::read_chosen(*storage, run.chosen, group, [](const ddpxx::Manifest&) { return std::string{}; });
-  if (run.chosen.is_newest()) run.chosen.before = found.step + 1;
-  return ddpxx::Alphabet::find(found.settings);
+  if (run.chosen.is_newest()) run.chosen.before = found.run.step + 1;
+  return ddpxx::Alphabet::find(found.run.settings);
 }
 
 /// A snapshot is evaluated in its own alphabet, whatever text is taken.

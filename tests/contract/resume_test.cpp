@@ -134,7 +134,7 @@ TYPED_TEST(ResumedRun, IsTheWholeRunBitForBit) {
   const auto whole = this->train("whole", this->kSteps, 3);
   const auto stopped = this->train("parts", this->kStop, 3);
   const auto resumed = this->train("parts", this->kSteps, 99);
-  ASSERT_EQ(resumed.step, this->kSteps);
+  ASSERT_EQ(resumed.run.step, this->kSteps);
   for (const char* name : {"model.frozen", "model.hidden", "model.mean", "model.calls", "optimizer.ema.out"})
     EXPECT_TRUE(whole.tensors.contains(name)) << name;
   ASSERT_EQ(resumed.tensors.size(), whole.tensors.size());

@@ -183,7 +183,7 @@ TEST_P(RandomKills, OfRanksChangeNoBitOfTheResultAndLeaveNothingBehind) {
     const auto got = result(killed);
     EXPECT_EQ(got.losses, expected.losses) << told;
     EXPECT_EQ(got.files, expected.files) << told;
-    EXPECT_EQ(got.snapshot.step, expected.snapshot.step);
+    EXPECT_EQ(got.snapshot.run.step, expected.snapshot.run.step);
     ASSERT_EQ(got.snapshot.tensors.size(), expected.snapshot.tensors.size());
     for (const auto& [name, tensor] : expected.snapshot.tensors)
       EXPECT_TRUE(at::equal(got.snapshot.tensors.at(name), tensor)) << name;

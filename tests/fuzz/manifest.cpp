@@ -33,8 +33,8 @@ std::string with_sum(std::string text) {
 std::string sound() {
   ddpxx::Manifest manifest;
   manifest.starts = {"0123456789ab"};
-  manifest.metrics = {{"loss", 0.5}};
-  manifest.settings = {{"training.seed", "5"}};
+  manifest.run.metrics = {{"loss", 0.5}};
+  manifest.run.settings = {{"training.seed", "5"}};
   manifest.files = {{"rank-0", 100, ddpxx::chunk_bytes_for(100), {7}}, {"rank-1", 24, ddpxx::chunk_bytes_for(24), {9}}};
   manifest.tensors["a"] = {at::kFloat, {2, 3}, {{0, 0, 4, 80}, {1, 4, 6, 8}}};
   manifest.tensors["b"] = {at::kBool, {}, {{1, 0, 1, 0}}};

@@ -48,8 +48,8 @@ TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("nanoGPT trains lm_head.weight and wte.weight as one"));
   const auto snapshot = load_snapshot(path("nano")).value();
-  EXPECT_EQ(snapshot.step, 3);
-  EXPECT_EQ(snapshot.optimizer, "AdamW");
+  EXPECT_EQ(snapshot.run.step, 3);
+  EXPECT_EQ(snapshot.run.optimizer, "AdamW");
   const auto value = read_pt(path("ckpt.pt"));
   const auto& file = value.get<PickleDict>("the file");
   const auto& model = file.find("model")->get<PickleDict>("model");
@@ -68,7 +68,7 @@ TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
   EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg.lm_head.weight"),
                         first.find("exp_avg")->get<at::Tensor>("exp_avg")));
   EXPECT_EQ(snapshot.tensors.at("optimizer.step").item<float>(), 3);
-  for (const auto& setting : snapshot.settings)
+  for (const auto& setting : snapshot.run.settings)
     if (setting.path == "optimizer.beta2") EXPECT_EQ(setting.value, "0.95");
 }
 
@@ -78,8 +78,8 @@ TEST_F(ForeignFiles, LightningsCheckpointGoesOnAtItsStepAndEpoch) {
     const auto ended = convert(path(file + std::string{".ckpt"}), path(file));
     ASSERT_EQ(ended.code, 0) << ended.err;
     const auto snapshot = load_snapshot(path(file)).value();
-    EXPECT_EQ(snapshot.step, steps);
-    EXPECT_EQ(snapshot.epoch, 2);
+    EXPECT_EQ(snapshot.run.step, steps);
+    EXPECT_EQ(snapshot.run.epoch, 2);
     EXPECT_EQ(snapshot.tensors.at("model.0.weight").sizes(), (std::vector<std::int64_t>{4, 3}));
     EXPECT_TRUE(snapshot.tensors.contains(std::string{"optimizer."} + moment + ".1.bias"));
   }
@@ -117,7 +117,7 @@ TEST_F(ForeignFiles, OwnSafetensorsComeBackWhole) {
   const auto back = convert(path("own.safetensors"), path("back"));
   ASSERT_EQ(back.code, 0) << back.err;
   const auto before = load_snapshot(path("own")).value(), after = load_snapshot(path("back")).value();
-  EXPECT_EQ(after.step, 3);
+  EXPECT_EQ(after.run.step, 3);
   ASSERT_EQ(after.tensors.size(), before.tensors.size());
   for (const auto& [name, tensor] : before.tensors) EXPECT_TRUE(at::equal(after.tensors.at(name), tensor)) << name;
 }

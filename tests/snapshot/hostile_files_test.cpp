@@ -112,12 +112,12 @@ std::string with_sum(const std::string& body) {
 class HostileSnapshot : public testing::Test {
  protected:
   HostileSnapshot() {
-    save_snapshot(place_.path(),
-                  {.step = 3,
-                   .settings = {{"training.seed", "5"}},
-                   .tensors = {{"model.weight", at::arange(500, at::kFloat)}, {"model.mask", at::ones({3}, at::kBool)}},
-                   .parameters = {{"weight", true}},
-                   .metrics = {{"loss", 0.5}}});
+    save_snapshot(place_.path(), {.run = {.step = 3,
+                                          .settings = {{"training.seed", "5"}},
+                                          .metrics = {{"loss", 0.5}},
+                                          .parameters = {{"weight", true}}},
+                                  .tensors = {{"model.weight", at::arange(500, at::kFloat)},
+                                              {"model.mask", at::ones({3}, at::kBool)}}});
     const auto text = read_file(manifest_, Errc::storage);
     body_ = text.substr(0, text.rfind(detail::kManifestSum));
   }

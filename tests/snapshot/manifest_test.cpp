@@ -24,14 +24,14 @@ using testing::HasSubstr;
 
 Manifest sound() {
   Manifest manifest;
-  manifest.step = 5;
+  manifest.run.step = 5;
   manifest.starts = {"0123456789ab"};
-  manifest.metrics = {{"loss", 0.5}};
-  manifest.settings = {{"training.seed", "5"}};
+  manifest.run.metrics = {{"loss", 0.5}};
+  manifest.run.settings = {{"training.seed", "5"}};
   manifest.files = {{"rank-0", 100, chunk_bytes_for(100), {7}}, {"rank-1", 24, chunk_bytes_for(24), {9}}};
   manifest.tensors["a"] = {at::kFloat, {2, 3}, {{0, 0, 4, 80}, {1, 4, 6, 8}}};
   manifest.tensors["b"] = {at::kBool, {}, {{1, 0, 1, 0}}};
-  manifest.parameters = {{"a", true}};
+  manifest.run.parameters = {{"a", true}};
   return manifest;
 }
 
@@ -70,7 +70,7 @@ std::string nested(std::size_t depth) { return std::string(depth, '[') + std::st
 TEST(Manifest, ComesBackAsItWasPrinted) {
   const auto text = print_manifest(sound());
   EXPECT_EQ(print_manifest(parse_manifest(text)), text);
-  EXPECT_EQ(parse_manifest(with_value("/step", "6")).step, 6);
+  EXPECT_EQ(parse_manifest(with_value("/step", "6")).run.step, 6);
   EXPECT_TRUE(is_whole_manifest(text));
 }
 

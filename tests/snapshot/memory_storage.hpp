@@ -1,4 +1,4 @@
-// Objects in memory: a storage that knows what was asked of it, and whose replies a test may damage.
+// Objects in memory: a storage that records what is read from it, and whose replies a test may damage.
 #pragma once
 
 #include <algorithm>
@@ -52,14 +52,14 @@ class MemoryStorage final : public Storage {
   std::string whole_name(const std::string& name) const override { return "memory/" + name; }
   void prepare() override {}
   void write(const std::string& name, std::span<const Bytes> parts) override {
+    const std::lock_guard lock{mutex_};
     auto& object = objects[name];
     object.clear();
     for (const auto part : parts) object.append(reinterpret_cast<const char*>(part.data()), part.size());
   }
   bool create(const std::string& name, Bytes content) override {
-    if (objects.contains(name)) return false;
-    write(name, std::span{&content, 1});
-    return true;
+    const std::lock_guard lock{mutex_};
+    return objects.try_emplace(name, reinterpret_cast<const char*>(content.data()), content.size()).second;
   }
   void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
     {
@@ -87,12 +87,16 @@ class MemoryStorage final : public Storage {
     return text;
   }
   std::vector<StoredObject> list(const std::string& front) override {
+    const std::lock_guard lock{mutex_};
     std::vector<StoredObject> found;
     for (const auto& [name, content] : objects)
       if (name.starts_with(front)) found.push_back({name, content.size()});
     return found;
   }
-  void remove(const std::string& name) override { objects.erase(name); }
+  void remove(const std::string& name) override {
+    const std::lock_guard lock{mutex_};
+    objects.erase(name);
+  }
 
  private:
   void damage(const std::string& name, std::uint64_t offset, std::span<std::byte> reply) {

@@ -31,7 +31,7 @@ class Prune : public testing::Test {
     Shard written{shard(start), {whole_slice("x", at::ones({2}))}};
     written.write(storage_, Snapshots::folder_of(step));
     Manifest manifest;
-    manifest.step = step;
+    manifest.run.step = step;
     manifest.starts = {start};
     add_reports(manifest, std::array{written.report()});
     snapshots_.publish(manifest);
@@ -136,7 +136,7 @@ TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
   Shard written{shard(kYours), {whole_slice("x", at::zeros({2}))}};
   written.write(storage_, Snapshots::folder_of(4));
   Manifest manifest;
-  manifest.step = 4;
+  manifest.run.step = 4;
   manifest.starts = {kYours};
   add_reports(manifest, std::array{written.report()});
   others.publish(manifest);

@@ -34,8 +34,8 @@ namespace {
 namespace fs = std::filesystem;
 
 Snapshot snapshot_of(std::int64_t step) {
-  Snapshot snapshot{.step = step, .epoch = 2, .position = 48, .world_size = 3, .settings = {}, .tensors = {}};
-  snapshot.settings = {{"training.seed", "5"}, {"data.path", "\"a \\\"quoted\\\" name\""}};
+  Snapshot snapshot{.run = {.step = step, .epoch = 2, .position = 48}, .world_size = 3};
+  snapshot.run.settings = {{"training.seed", "5"}, {"data.path", "\"a \\\"quoted\\\" name\""}};
   snapshot.tensors.emplace("model.weight", at::full({3, 4}, static_cast<double>(step)));
   snapshot.tensors.emplace("model.none", at::zeros({0, 3}));
   snapshot.tensors.emplace("optimizer.step", at::full({}, static_cast<double>(step)));
@@ -45,10 +45,10 @@ Snapshot snapshot_of(std::int64_t step) {
 
 bool same(const Snapshot& got, const Snapshot& expected) {
   const auto same_setting = [](const Setting& a, const Setting& b) { return a.path == b.path && a.value == b.value; };
-  return got.step == expected.step && got.epoch == expected.epoch && got.position == expected.position &&
-         got.world_size == expected.world_size &&
-         std::equal(got.settings.begin(), got.settings.end(), expected.settings.begin(), expected.settings.end(),
-                    same_setting) &&
+  return got.run.step == expected.run.step && got.run.epoch == expected.run.epoch &&
+         got.run.position == expected.run.position && got.world_size == expected.world_size &&
+         std::equal(got.run.settings.begin(), got.run.settings.end(), expected.run.settings.begin(),
+                    expected.run.settings.end(), same_setting) &&
          std::equal(got.tensors.begin(), got.tensors.end(), expected.tensors.begin(), expected.tensors.end(),
                     [](const auto& a, const auto& b) { return a.first == b.first && at::equal(a.second, b.second); });
 }
@@ -122,7 +122,7 @@ TEST(Snapshot, IsNoneWhereNoneWasSaved) {
 TEST(Snapshot, TheNewestIsTaken) {
   const TemporaryFolder folder;
   for (const auto step : {9, 100, 20}) save_snapshot(folder.path(), snapshot_of(step));
-  EXPECT_EQ(load_snapshot(folder.path())->step, 100);
+  EXPECT_EQ(load_snapshot(folder.path())->run.step, 100);
 }
 
 /// Of the same step, with other weights.
@@ -182,11 +182,11 @@ TEST(Snapshot, ThatComesTooLateTakesItsFileAway) {
 TEST(Snapshot, KeepsItsMetricsAndItsDate) {
   const TemporaryFolder folder;
   auto snapshot = snapshot_of(7);
-  snapshot.metrics = {{"loss", 1.5}};
+  snapshot.run.metrics = {{"loss", 1.5}};
   snapshot.written_at = 1'000'000'000;
   save_snapshot(folder.path(), snapshot);
   const auto loaded = load_snapshot(folder.path()).value();
-  EXPECT_EQ(loaded.metrics, snapshot.metrics);
+  EXPECT_EQ(loaded.run.metrics, snapshot.run.metrics);
   EXPECT_EQ(loaded.written_at, snapshot.written_at);
   save_snapshot(folder / "new", snapshot_of(7));
   EXPECT_GE(load_snapshot(folder / "new")->written_at, snapshot.written_at) << "the date of saving";
@@ -209,15 +209,15 @@ TEST(Snapshot, IsReadOnlyAsFarAsItIsWanted) {
 TEST(Snapshot, KeepsTheArgumentsAHashAndTheOptimizersName) {
   const TemporaryFolder folder;
   auto snapshot = snapshot_of(7);
-  snapshot.overrides = "- \"a=1\"\n- \"b=***\"\n";
-  snapshot.config_hash = "0123456789abcdef";
-  snapshot.optimizer = "Adam";
+  snapshot.run.overrides = "- \"a=1\"\n- \"b=***\"\n";
+  snapshot.run.config_hash = "0123456789abcdef";
+  snapshot.run.optimizer = "Adam";
   save_snapshot(folder.path(), snapshot);
   const auto loaded = load_snapshot(folder.path()).value();
-  EXPECT_EQ(loaded.overrides, snapshot.overrides);
-  EXPECT_EQ(loaded.config_hash, snapshot.config_hash);
-  EXPECT_EQ(loaded.optimizer, "Adam");
-  snapshot.config_hash = "\x1b[2J";
+  EXPECT_EQ(loaded.run.overrides, snapshot.run.overrides);
+  EXPECT_EQ(loaded.run.config_hash, snapshot.run.config_hash);
+  EXPECT_EQ(loaded.run.optimizer, "Adam");
+  snapshot.run.config_hash = "\x1b[2J";
   EXPECT_THROW(save_snapshot(folder / "other", snapshot), Error);
 }
 
@@ -245,8 +245,8 @@ TEST(Snapshot, OfOneStepIsReplacedOnlyByTheStartThatPublishedIt) {
   shard.write(storage, Snapshots::folder_of(7));
   const auto manifest = [&](const std::string& start, std::int64_t epoch) {
     Manifest made;
-    made.step = 7;
-    made.epoch = epoch;
+    made.run.step = 7;
+    made.run.epoch = epoch;
     made.starts = {"000000000000", start};
     const std::string reports[] = {shard.report()};
     add_reports(made, reports);
@@ -256,10 +256,10 @@ TEST(Snapshot, OfOneStepIsReplacedOnlyByTheStartThatPublishedIt) {
   EXPECT_FALSE(snapshots.try_publish(manifest(ours, 1)));
   EXPECT_FALSE(snapshots.try_publish(manifest(ours, 2)));
   EXPECT_THAT(snapshots.try_publish(manifest(theirs, 3)).value_or(""), testing::HasSubstr("is there already"));
-  EXPECT_EQ(snapshots.read(snapshots.list().front()).manifest.value().epoch, 2);
+  EXPECT_EQ(snapshots.read(snapshots.list().front()).manifest.value().run.epoch, 2);
 
   auto earlier = manifest(theirs, 0);
-  earlier.step = 6;
+  earlier.run.step = 6;
   EXPECT_THAT(snapshots.find_later_of_another(earlier, {}).value_or(""), testing::HasSubstr("step-00000007/manifest"));
   EXPECT_FALSE(snapshots.find_later_of_another(earlier, {7})) << "it was there before";
   earlier.starts.back() = ours;
@@ -294,8 +294,8 @@ TEST(Snapshot, AnyFlippedBitIsFoundOrHarmless) {
       flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
       std::ofstream{path, std::ios::binary} << flipped;
       const auto loaded = load_snapshot(folder.path()).value();
-      ASSERT_TRUE(same(loaded, snapshot_of(loaded.step))) << path << " bit " << bit;
-      ++(loaded.step == 1 ? fell_back : harmless);
+      ASSERT_TRUE(same(loaded, snapshot_of(loaded.run.step))) << path << " bit " << bit;
+      ++(loaded.run.step == 1 ? fell_back : harmless);
     }
     std::ofstream{path, std::ios::binary} << whole;
   }
@@ -325,10 +325,10 @@ TEST(Snapshot, FilesOfAnotherStepAreNotTakenForItsOwn) {
   for (const auto step : {1, 2}) save_snapshot(folder.path(), snapshot_of(step));
   fs::copy_file(tensors_of(folder / "step-00000001"), tensors_of(folder / "step-00000002"),
                 fs::copy_options::overwrite_existing);
-  EXPECT_EQ(load_snapshot(folder.path())->step, 1);
+  EXPECT_EQ(load_snapshot(folder.path())->run.step, 1);
   fs::copy_file(folder / "step-00000001" / "manifest.json", folder / "step-00000002" / "manifest.json",
                 fs::copy_options::overwrite_existing);
-  EXPECT_EQ(load_snapshot(folder.path())->step, 1);
+  EXPECT_EQ(load_snapshot(folder.path())->run.step, 1);
 }
 
 TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
@@ -336,7 +336,7 @@ TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
   save_snapshot(folder.path(), snapshot_of(1));
   Folder storage{folder.path()};
   Manifest manifest;
-  manifest.step = 2;
+  manifest.run.step = 2;
   std::vector<std::string> reports;
   for (const std::string rank : {"0", "1"}) {
     Shard shard{"rank-" + rank, {whole_slice("x." + rank, at::full({3}, std::stoi(rank)))}};
@@ -345,13 +345,13 @@ TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
   }
   add_reports(manifest, reports);
   Snapshots{storage}.publish(manifest);
-  EXPECT_EQ(load_snapshot(storage)->step, 2);
+  EXPECT_EQ(load_snapshot(storage)->run.step, 2);
   const auto of_step_2 = folder / "step-00000002";
   ASSERT_EQ(fs::file_size(of_step_2 / "rank-0"), fs::file_size(of_step_2 / "rank-1")) << "sizes do not tell them apart";
   fs::rename(of_step_2 / "rank-0", of_step_2 / "between");
   fs::rename(of_step_2 / "rank-1", of_step_2 / "rank-0");
   fs::rename(of_step_2 / "between", of_step_2 / "rank-1");
-  EXPECT_EQ(load_snapshot(storage)->step, 1);
+  EXPECT_EQ(load_snapshot(storage)->run.step, 1);
 }
 
 TEST(Snapshot, DamagedOnItsWayHereIsReadOnceMore) {
@@ -371,7 +371,7 @@ TEST(Snapshot, DamagedOnItsWayHereIsReadOnceMore) {
 TEST(Snapshots, LargerThanAReaderTakesAreNotPublished) {
   MemoryStorage storage;
   Manifest manifest;
-  manifest.overrides = std::string(kMostManifestBytes / 6, '\x01');  // six bytes of JSON each
+  manifest.run.overrides = std::string(kMostManifestBytes / 6, '\x01');  // six bytes of JSON each
   try {
     Snapshots{storage}.publish(manifest);
     FAIL() << "nobody could read it";
@@ -435,13 +435,13 @@ TEST_P(FailingDisk, AtAnyOperationOfASaveIsAnErrorAndLosesNothing) {
     if (exit_code(status) == 0) break;
     ASSERT_EQ(exit_code(status), static_cast<int>(Errc::storage)) << "operation " << operation;
     const auto loaded = load_snapshot(folder.path()).value();
-    ASSERT_TRUE(same(loaded, snapshot_of(loaded.step))) << "operation " << operation;
+    ASSERT_TRUE(same(loaded, snapshot_of(loaded.run.step))) << "operation " << operation;
     for (const auto& path : files_in(folder.path()))
       EXPECT_FALSE(path.filename().string().starts_with('.')) << path << " was left behind";
     fs::remove_all(folder / "step-00000002");
   }
   EXPECT_GT(operation, 8) << "two files, each made, written, brought to the disk and published";
-  EXPECT_EQ(load_snapshot(folder.path())->step, 2);
+  EXPECT_EQ(load_snapshot(folder.path())->run.step, 2);
 }
 
 TEST(Snapshot, AFileWhoseFsyncFailedIsGivenUp) {
@@ -503,7 +503,7 @@ TEST(Snapshots, KilledWhileOneIsSetAsideAreSetAsideTheNextTime) {
     const Snapshots snapshots{storage};
     const auto set_aside = [&] { snapshots.set_aside(snapshots.list().front()); };
     ASSERT_TRUE(WIFSIGNALED(in_child(failpoint, set_aside))) << failpoint;
-    EXPECT_EQ(load_snapshot(storage)->step, 1) << failpoint;
+    EXPECT_EQ(load_snapshot(storage)->run.step, 1) << failpoint;
     set_aside();
     EXPECT_FALSE(fs::exists(folder / "step-00000002" / "manifest.json")) << failpoint;
     EXPECT_TRUE(fs::exists(folder / "step-00000002" / "manifest.rejected.json")) << failpoint;
@@ -533,7 +533,7 @@ class SharedPlace : public testing::Test {
       Shard shard{"rank-0." + start, {whole_slice("x", at::ones({2}))}};
       shard.write(storage_, Snapshots::folder_of(step));
       Manifest manifest;
-      manifest.step = step;
+      manifest.run.step = step;
       manifest.starts = {start};
       add_reports(manifest, std::vector{shard.report()});
       snapshots_.publish(manifest);
@@ -571,7 +571,7 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
   Shard shard{"rank-1", {whole_slice("x", at::ones({2}))}};
   shard.write(elsewhere, Snapshots::folder_of(1));
   Manifest manifest;
-  manifest.step = 1;
+  manifest.run.step = 1;
   add_reports(manifest, std::vector{shard.report()});
   try {
     Snapshots{storage}.publish(manifest);

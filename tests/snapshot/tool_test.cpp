@@ -36,9 +36,9 @@ class SnapshotTool : public testing::Test {
     for (const auto step : {100, 200}) save_snapshot(folder_ / "run", snapshot_of(step));
   }
   static Snapshot snapshot_of(std::int64_t step) {
-    Snapshot snapshot{.step = step, .epoch = 2, .position = 48, .world_size = 3, .settings = {}, .tensors = {}};
-    snapshot.settings = {{"training.seed", "5"}, {"optimizer.learning_rate", "0.02"}, {"optimizer.beta2", "0.95"}};
-    snapshot.parameters = {{"weight", true}, {"table", false}, {"bias", false}};
+    Snapshot snapshot{.run = {.step = step, .epoch = 2, .position = 48}, .world_size = 3};
+    snapshot.run.settings = {{"training.seed", "5"}, {"optimizer.learning_rate", "0.02"}, {"optimizer.beta2", "0.95"}};
+    snapshot.run.parameters = {{"weight", true}, {"table", false}, {"bias", false}};
     for (const char* name : {"table", "bias"}) snapshot.tensors.emplace(std::string{"model."} + name, at::ones({3}));
     for (const char* name : {"table", "bias"})
       for (const char* moment : {"exp_avg", "exp_avg_sq", "ema"})
@@ -83,7 +83,7 @@ TEST_F(SnapshotTool, ListsTheNewestFirstAndWhatIsDamaged) {
               AllOf(HasSubstr("step        size  written"), HasSubstr(" UTC "), HasSubstr("epoch 2, 3 ranks")));
   auto one = snapshot_of(300);
   one.world_size = 1;
-  one.metrics = {{"loss", 2.51234}};
+  one.run.metrics = {{"loss", 2.51234}};
   save_snapshot(folder_ / "one", one);
   EXPECT_THAT(tool_at((folder_ / "one").string(), "list").out,
               AllOf(HasSubstr("  2.5123  epoch 2, 1 rank\n"), HasSubstr("val_loss")));
@@ -97,9 +97,9 @@ TEST_F(SnapshotTool, ShowsWhatASnapshotHolds) {
                     HasSubstr("training.seed=5"), HasSubstr("\nwritten 2"), HasSubstr(" UTC\n")));
   EXPECT_THAT(tool("show", {"step=100"}).out, AllOf(HasSubstr("step 100"), Not(HasSubstr("overrides"))));
   auto told = snapshot_of(300);
-  told.overrides = "- \"training.seed=5\"\n- \"token=***\"\n";
-  told.config_hash = "3cb422a945a81aa7edd748a044e073cf51ad7e5c";
-  told.optimizer = "Adam";
+  told.run.overrides = "- \"training.seed=5\"\n- \"token=***\"\n";
+  told.run.config_hash = "3cb422a945a81aa7edd748a044e073cf51ad7e5c";
+  told.run.optimizer = "Adam";
   save_snapshot(folder_ / "run", told);
   EXPECT_THAT(tool("show").out, AllOf(HasSubstr("\noverrides\n  - \"training.seed=5\"\n  - \"token=***\"\nsettings\n"),
                                       HasSubstr("\nconfiguration 3cb422a945a81aa7edd748a044e073cf51ad7e5c\n"),
@@ -162,7 +162,7 @@ TEST_F(SnapshotTool, ConvertDoesNotTouchASnapshotThatIsThere) {
 TEST_F(SnapshotTool, ConvertedCopiesAreKeptByTheirMetricsAndDates) {
   for (const auto step : {300, 400, 500}) {
     auto snapshot = snapshot_of(step);
-    snapshot.metrics = {{"loss", step == 300 ? 1.0 : 2.0}};
+    snapshot.run.metrics = {{"loss", step == 300 ? 1.0 : 2.0}};
     snapshot.written_at = 1'000'000'000 + step;
     save_snapshot(folder_ / "run", snapshot);
     ASSERT_EQ(tool("convert", {"to=" + (folder_ / "copy").string(), "step=" + std::to_string(step)}).code, 0);
@@ -182,7 +182,7 @@ TEST_F(SnapshotTool, ConvertRefusesFilesThatItDoesNotWrite) {
   }
   EXPECT_EQ(tool("convert", {"to=" + (folder_ / "run-1.5").string()}).code, 0);
   EXPECT_EQ(tool("convert", {"to=" + (folder_ / "best.ckpt/").string()}).code, 0) << "a place, as the slash says";
-  EXPECT_EQ(load_snapshot(folder_ / "best.ckpt")->step, 200);
+  EXPECT_EQ(load_snapshot(folder_ / "best.ckpt")->run.step, 200);
   EXPECT_EQ(tool_at((folder_ / "best.ckpt").string(), "convert", {"to=" + (folder_ / "again").string()}).code, 0);
 }
 
@@ -196,7 +196,7 @@ TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
   ASSERT_EQ(tool("convert", {"to=" + pt.string(), "layout=torchrun_tutorial"}).code, 0);
   EXPECT_TRUE(at::equal(from_python(read_pt(pt)).model.at("weight"), at::full({3, 4}, 200.0)));
   ASSERT_EQ(tool("convert", {"to=" + (folder_ / "copy").string(), "step=100"}).code, 0);
-  EXPECT_EQ(load_snapshot(folder_ / "copy")->step, 100);
+  EXPECT_EQ(load_snapshot(folder_ / "copy")->run.step, 100);
 }
 
 TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {
@@ -233,8 +233,8 @@ TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {
 
 TEST_F(SnapshotTool, ConvertsTheDecayOfAdamAndSaysWhereOneGroupCannotTellWhatDecays) {
   auto snapshot = snapshot_of(300);
-  snapshot.settings.push_back({"optimizer.weight_decay", "0.1"});
-  snapshot.optimizer = "Adam";
+  snapshot.run.settings.push_back({"optimizer.weight_decay", "0.1"});
+  snapshot.run.optimizer = "Adam";
   const auto file = folder_ / "adam.pt";
   const auto convert = [&](const Snapshot& from, const char* layout) {
     std::filesystem::remove_all(folder_ / "run");
@@ -255,8 +255,8 @@ TEST_F(SnapshotTool, ConvertsTheDecayOfAdamAndSaysWhereOneGroupCannotTellWhatDec
   EXPECT_EQ(decay(1), 0.0);
   EXPECT_THAT(convert(snapshot, "guide"), HasSubstr("in this layout's one group Python decays all parameters"));
   EXPECT_EQ(decay(0), 0.1);
-  for (auto& parameter : snapshot.parameters) parameter.decays = false;
-  snapshot.optimizer = "AdamW";
+  for (auto& parameter : snapshot.run.parameters) parameter.decays = false;
+  snapshot.run.optimizer = "AdamW";
   EXPECT_THAT(convert(snapshot, "guide"), Not(HasSubstr("one group")));
   EXPECT_EQ(decay(0), 0.0) << "none of them decays";
   EXPECT_TRUE(group(0).find("decoupled_weight_decay")->get<bool>("the flag"));
@@ -264,7 +264,7 @@ TEST_F(SnapshotTool, ConvertsTheDecayOfAdamAndSaysWhereOneGroupCannotTellWhatDec
 
 TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {
   auto old = snapshot_of(300);
-  old.parameters.clear();
+  old.run.parameters.clear();
   save_snapshot(folder_ / "run", old);
   const auto file = folder_ / "old.pt";
   EXPECT_THAT(tool("convert", {"to=" + file.string()}).out,
@@ -282,10 +282,10 @@ TEST_F(SnapshotTool, ConvertsPythonsFilesIntoSnapshots) {
     const auto back = tool_at(file, "convert", {"to=" + place});
     ASSERT_EQ(back.code, 0) << back.err;
     const auto snapshot = load_snapshot(place).value();
-    EXPECT_EQ(snapshot.step, 200);
-    EXPECT_EQ(snapshot.epoch, 2);
-    EXPECT_EQ(snapshot.position, 0);
-    EXPECT_EQ(snapshot.optimizer, "AdamW");
+    EXPECT_EQ(snapshot.run.step, 200);
+    EXPECT_EQ(snapshot.run.epoch, 2);
+    EXPECT_EQ(snapshot.run.position, 0);
+    EXPECT_EQ(snapshot.run.optimizer, "AdamW");
     for (const auto& [name, tensor] : snapshot_of(200).tensors)
       if (!name.starts_with("optimizer.ema."))
         EXPECT_TRUE(snapshot.tensors.contains(name) && at::equal(snapshot.tensors.at(name), tensor)) << name;
@@ -306,21 +306,21 @@ TEST_F(SnapshotTool, TakesAFileWithoutAnOptimizerForAnyAtTheStepThatIsTold) {
   EXPECT_THAT(ended.out,
               HasSubstr("no optimizer's state: the optimizer of the run that goes on begins anew, at step 70"));
   const auto snapshot = load_snapshot(place).value();
-  EXPECT_EQ(snapshot.epoch, 2);
-  EXPECT_EQ(snapshot.step, 70);
-  EXPECT_EQ(snapshot.optimizer, "");
+  EXPECT_EQ(snapshot.run.epoch, 2);
+  EXPECT_EQ(snapshot.run.step, 70);
+  EXPECT_EQ(snapshot.run.optimizer, "");
   EXPECT_EQ(snapshot.tensors.size(), 3U) << "the model alone";
   ASSERT_EQ(tool_at(file, "convert", {"to=" + place + "-first"}).code, 0);
-  EXPECT_EQ(load_snapshot(place + "-first")->step, 0);
+  EXPECT_EQ(load_snapshot(place + "-first")->run.step, 0);
 }
 
 TEST_F(SnapshotTool, AsksForTheStepThatSGDsFilesDoNotTell) {
   auto sgd = snapshot_of(300);
   std::erase_if(sgd.tensors, [](const auto& each) { return each.first.starts_with("optimizer."); });
-  for (const auto& [name, decays] : sgd.parameters)
+  for (const auto& [name, decays] : sgd.run.parameters)
     sgd.tensors.emplace("optimizer.momentum_buffer." + name,
                         at::full_like(sgd.tensors.at("model." + name), static_cast<double>(name[0])));
-  sgd.optimizer = "SGD";
+  sgd.run.optimizer = "SGD";
   save_snapshot(folder_ / "run", sgd);
   const auto file = (folder_ / "sgd.pt").string(), place = (folder_ / "sgd").string();
   ASSERT_EQ(tool("convert", {"to=" + file, "layout=guide"}).code, 0);
@@ -330,8 +330,8 @@ TEST_F(SnapshotTool, AsksForTheStepThatSGDsFilesDoNotTell) {
   const auto ended = tool_at(file, "convert", {"to=" + place, "step=300"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   const auto snapshot = load_snapshot(place).value();
-  EXPECT_EQ(snapshot.step, 300);
-  EXPECT_EQ(snapshot.optimizer, "SGD");
+  EXPECT_EQ(snapshot.run.step, 300);
+  EXPECT_EQ(snapshot.run.optimizer, "SGD");
   for (const auto& [name, tensor] : sgd.tensors) EXPECT_TRUE(at::equal(snapshot.tensors.at(name), tensor)) << name;
 }
 
@@ -363,7 +363,7 @@ TEST_F(SnapshotTool, SaysWhereAFilesOptimizerDoesNotFitItsModel) {
 
 TEST_F(SnapshotTool, AddsTheMasksOfMinGPTDdpAndPassesOverThem) {
   auto gpt = snapshot_of(300);
-  gpt.parameters.clear();
+  gpt.run.parameters.clear();
   gpt.tensors = {{"model.emb_stem.pos_emb", at::zeros({1, 5, 4})},
                  {"model.blocks.0.attn.attn.in_proj_weight", at::ones({12, 4})},
                  {"model.blocks.1.attn.attn.in_proj_weight", at::ones({12, 4})}};
@@ -382,7 +382,7 @@ TEST_F(SnapshotTool, AddsTheMasksOfMinGPTDdpAndPassesOverThem) {
 
 TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
   EXPECT_EQ(tool("prune").code, 2);
-  EXPECT_EQ(load_snapshot(folder_ / "run")->step, 200);
+  EXPECT_EQ(load_snapshot(folder_ / "run")->run.step, 200);
   const auto pruned = tool("prune", {"keep_last=1"});
   EXPECT_EQ(pruned.code, 0) << pruned.err;
   EXPECT_THAT(pruned.out, HasSubstr("1 of 2 snapshots removed"));

@@ -18,6 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/unix_time.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
@@ -50,7 +51,7 @@ TEST_F(Checkpoint, WrittenByAnyStrategyAtAnyWorldSizeLoadsIntoAnyOther) {
   for (std::size_t i = 0; i < got_losses.size(); ++i)
     EXPECT_NEAR(got_losses[i], expected_losses[i], 1e-5 * expected_losses[i]) << "step " << i + 1;
   const auto got = snapshot();
-  EXPECT_EQ(got.position, expected.position);
+  EXPECT_EQ(got.run.position, expected.run.position);
   for (const auto& [name, tensor] : expected.tensors)
     if (!name.starts_with("random.")) {
       EXPECT_TRUE(at::allclose(got.tensors.at(name), tensor, 1e-4, 1e-5)) << name;
@@ -91,7 +92,7 @@ TEST_P(KilledCheckpoint, GoesOnBitForBitAsIfNothingHadBeen) {
   const bool before = killed.failpoint.find("_shard") != std::string::npos || killed.failpoint.starts_with("file.") ||
                       killed.failpoint.starts_with("snapshot.before_publish");
   EXPECT_EQ(steps().front(), before ? 2 : 4);
-  EXPECT_EQ(snapshot().step, before ? 2 : 4) << "and it is whole";
+  EXPECT_EQ(snapshot().run.step, before ? 2 : 4) << "and it is whole";
   train<FSDP>(2, plain);
   expect_same_bits(snapshot(), expected);
   std::size_t files = 0;
@@ -230,7 +231,7 @@ TEST_P(EndedWhileWriting, LeavesWholeSnapshotsAndGoesOnBitForBit) {
     EXPECT_THAT(error.what(), testing::HasSubstr(GetParam().second));
   }
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{2}));
-  EXPECT_EQ(snapshot().step, 2) << "and it is whole";
+  EXPECT_EQ(snapshot().run.step, 2) << "and it is whole";
   train<FSDP>(2, options);
   expect_same_bits(snapshot(), expected);
 }
@@ -256,7 +257,7 @@ TEST_F(Checkpoint, WhosePlaceIsRemovedOrRenamedInMidRunIsMadeAgainByTheNextSave)
     EXPECT_EQ(steps(), (std::vector<std::int64_t>{6, 4}));
     expect_same_bits(snapshot(), expected);
   }
-  EXPECT_EQ(load_snapshot(moved).value().step, 2);
+  EXPECT_EQ(load_snapshot(moved).value().run.step, 2);
 }
 
 TEST_F(Checkpoint, KnowsTheModelsOrderOfParametersAndWhichDecay) {
@@ -266,13 +267,13 @@ TEST_F(Checkpoint, KnowsTheModelsOrderOfParametersAndWhichDecay) {
   const auto manifest = snapshots.read(snapshots.list().front()).manifest.value();
   const GPT model{{.n_layer = 2, .n_head = 2, .n_embd = 16}, 11, 8};
   const auto named = model.named_parameters();
-  ASSERT_EQ(manifest.parameters.size(), named.size());
-  for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
+  ASSERT_EQ(manifest.run.parameters.size(), named.size());
+  for (std::size_t i = 0; i < manifest.run.parameters.size(); ++i) {
     const auto& item = named[i];
-    EXPECT_EQ(manifest.parameters[i].name, item.key());
-    EXPECT_EQ(manifest.parameters[i].decays, model.decays(item.key(), item.value())) << item.key();
+    EXPECT_EQ(manifest.run.parameters[i].name, item.key());
+    EXPECT_EQ(manifest.run.parameters[i].decays, model.decays(item.key(), item.value())) << item.key();
   }
-  EXPECT_NEAR(static_cast<double>(manifest.written_at), static_cast<double>(seconds_since_1970()), 60.0);
+  EXPECT_NEAR(static_cast<double>(manifest.written_at), static_cast<double>(unix_time()), 60.0);
 }
 
 TEST_F(Checkpoint, DueWhileOneIsWrittenIsLeftOutIfSoChosenButNeverTheLast) {

@@ -69,7 +69,7 @@ class ChosenSnapshot : public testing::Test {
     for (const auto& [step, loss] : {std::pair{2, 3.0}, std::pair{4, 2.0}, std::pair{6, 2.5}}) {
       const auto storage = open_storage(path("a"));
       auto snapshot = read_snapshot(*storage, choose_snapshot(*storage, {.place = path("a"), .step = step}));
-      snapshot.metrics = {{"loss", loss}};
+      snapshot.run.metrics = {{"loss", loss}};
       save_snapshot(path("rated"), snapshot);
     }
   }
@@ -99,13 +99,13 @@ TEST_F(ChosenSnapshot, GoesOnAtItsStepAsTheRunDidAndLeavesItsPlaceAlone) {
   train(other);
   expect_same_bits(at(path("b")), at(path("a")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a/step-00000002/attempts")) << "nothing was written";
-  EXPECT_EQ(at(path("a")).step, 6) << "nothing was pruned";
-  EXPECT_EQ(at(path("a") + ":2").step, 2);
+  EXPECT_EQ(at(path("a")).run.step, 6) << "nothing was pruned";
+  EXPECT_EQ(at(path("a") + ":2").run.step, 2);
 }
 
 TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) {
-  EXPECT_EQ(at(path("rated") + ":best").step, 4);
-  EXPECT_EQ(at(path("rated")).step, 6);
+  EXPECT_EQ(at(path("rated") + ":best").run.step, 4);
+  EXPECT_EQ(at(path("rated")).run.step, 6);
   const auto none = error_of(Errc::storage, [&] { at(path("rated") + ":3"); });
   EXPECT_NE(none.find("no snapshot of step 3 at"), std::string::npos) << none;
   EXPECT_NE(none.find("there are 6 4 2"), std::string::npos) << none;
@@ -118,7 +118,7 @@ TEST_F(ChosenSnapshot, IsNotTheSecondBestWhereTheBestIsDamaged) {
   std::filesystem::resize_file(manifest, 100);
   const auto text = error_of(Errc::storage, [&] { at(path("rated") + ":best"); });
   EXPECT_NE(text.find(manifest.string() + " is not usable"), std::string::npos) << text;
-  EXPECT_EQ(at(path("rated")).step, 6);
+  EXPECT_EQ(at(path("rated")).run.step, 6);
 }
 
 TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwn) {
@@ -128,7 +128,7 @@ TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwn) {
   train(other);
   other.training.max_steps = 6;
   train(other, 2);  // the same command again, on more ranks
-  EXPECT_EQ(at(path("b")).step, 6);
+  EXPECT_EQ(at(path("b")).run.step, 6);
 }
 
 TEST_F(ChosenSnapshot, OfAStepCannotLieWhereTheRunSaves) {
@@ -143,7 +143,7 @@ TEST_F(ChosenSnapshot, OfAStepCannotLieWhereTheRunSaves) {
   auto newest = config(8);
   newest.snapshot.name = newest.training.save_dir = path("a");
   train(newest);
-  EXPECT_EQ(at(path("a")).step, 8);
+  EXPECT_EQ(at(path("a")).run.step, 8);
 }
 
 TEST_F(ChosenSnapshot, LoadsIntoAModelThatIsNotTrained) {
@@ -163,14 +163,14 @@ TEST_F(ChosenSnapshot, LoadsIntoAModelThatIsNotTrained) {
 TEST_F(ChosenSnapshot, OfAModelAloneLetsAnyOptimizerBeginAnewAtItsStep) {
   auto alone = at(path("a"));
   std::erase_if(alone.tensors, [](const auto& item) { return !item.first.starts_with("model."); });
-  alone.optimizer.clear();
+  alone.run.optimizer.clear();
   save_snapshot(path("model"), alone);
   auto adam = config(7);
   adam.training.save_dir = path("model");
   adam.training.ema_decay = 0.5;
   train(adam, 2);
   const auto after = at(path("model"));
-  EXPECT_EQ(after.step, 7);
+  EXPECT_EQ(after.run.step, 7);
   EXPECT_EQ(after.tensors.at("optimizer.step").item<float>(), 1) << "AdamW counts its own steps";
   const auto weight = std::string{"transformer.wte.weight"};
   EXPECT_LT(
@@ -189,7 +189,7 @@ TEST_F(ChosenSnapshot, OfAModelAloneLetsAnyOptimizerBeginAnewAtItsStep) {
     TrainSGD{group, model(), std::make_shared<Tokens>(), settings}.fit();
   };
   spawn_ranks(2, sgd);
-  EXPECT_EQ(at(path("sgd")).step, 7);
+  EXPECT_EQ(at(path("sgd")).run.step, 7);
   EXPECT_TRUE(at(path("sgd")).tensors.contains("optimizer.momentum_buffer." + weight));
 }
 

@@ -62,7 +62,7 @@ struct Shared : Tokens {
   Batch batch(std::span<const std::int64_t> indices) const {
     if (++batches == 3) {
       try {
-        save_snapshot(place, {.step = step, .settings = {}, .tensors = {{"model.theirs", at::ones({2})}}});
+        save_snapshot(place, {.run = {.step = step}, .tensors = {{"model.theirs", at::ones({2})}}});
       } catch (const Error&) {  // the other rank was faster
       }
     }
@@ -189,7 +189,7 @@ TEST_F(FailedSave, IsNotPutDownToAnotherRunWithoutItsManifest) {
   const auto publish = [&](int times) {
     Contested storage{place(), times};
     Manifest manifest;
-    manifest.step = 4;
+    manifest.run.step = 4;
     manifest.world_size = 1;
     manifest.starts = {"0123456789ab"};
     return Snapshots{storage}.try_publish(manifest);

@@ -66,7 +66,7 @@ const Settings kRun{{"model.n_layer", "4", Resume::must_match, ""},
 
 Manifest snapshot_of(const Settings& settings) {
   Manifest manifest;
-  manifest.settings = settings;
+  manifest.run.settings = settings;
   return manifest;
 }
 

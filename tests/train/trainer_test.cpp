@@ -281,8 +281,8 @@ TEST_P(Resume_, TrainStopResumeEqualsTrainBitForBitWithDropout) {
   run(11, folder / "parts");
   const auto whole = load_snapshot(folder / "whole"), parts = load_snapshot(folder / "parts");
   ASSERT_TRUE(whole && parts);
-  EXPECT_EQ(parts->step, 11);
-  EXPECT_EQ(whole->position, parts->position);
+  EXPECT_EQ(parts->run.step, 11);
+  EXPECT_EQ(whole->run.position, parts->run.position);
   ASSERT_EQ(whole->tensors.size(), parts->tensors.size());
   for (const auto& [name, tensor] : whole->tensors) EXPECT_TRUE(at::equal(tensor, parts->tensors.at(name))) << name;
   EXPECT_EQ(losses().size(), 11u) << "the resumed run appends to the metrics";
@@ -413,9 +413,9 @@ TEST_F(Run, SnapshotsKeepTheArgumentsAndAHashOfTheSettings) {
                             .overrides = "- \"training.seed=5\"\n"};
   Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings, record}.fit();
   const auto snapshot = load_snapshot(folder).value();
-  EXPECT_EQ(snapshot.overrides, record.overrides);
-  EXPECT_EQ(snapshot.config_hash, config_hash(record.settings));
-  EXPECT_EQ(snapshot.optimizer, "AdamW");
+  EXPECT_EQ(snapshot.run.overrides, record.overrides);
+  EXPECT_EQ(snapshot.run.config_hash, config_hash(record.settings));
+  EXPECT_EQ(snapshot.run.optimizer, "AdamW");
 }
 
 TEST_F(Run, RefusesRanksThatWereStartedToDoDifferentThings) {

@@ -141,8 +141,8 @@ class TrainingRun : public testing::Test {
 };
 
 inline void expect_same_bits(const Snapshot& got, const Snapshot& expected) {
-  EXPECT_EQ(got.step, expected.step);
-  EXPECT_EQ(got.position, expected.position);
+  EXPECT_EQ(got.run.step, expected.run.step);
+  EXPECT_EQ(got.run.position, expected.run.position);
   ASSERT_EQ(got.tensors.size(), expected.tensors.size());
   for (const auto& [name, tensor] : expected.tensors) EXPECT_TRUE(at::equal(got.tensors.at(name), tensor)) << name;
 }

@@ -20,6 +20,7 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/collect_orphans.hpp>
 #include <ddpxx/launch/agent/failure_report.hpp>
@@ -121,11 +122,6 @@ inline std::string make_run_id(const LaunchPlan& plan) {
   return (std::ostringstream{} << std::put_time(&parts, "%Y%m%d-%H%M%S-") << ::getpid()).str();
 }
 
-inline std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 inline std::vector<std::string> own_environment() {
   std::vector<std::string> result;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) result.emplace_back(*entry);
@@ -223,7 +219,7 @@ inline std::optional<int> Agent::request(const std::vector<Exit>& exits) const {
 
 inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause, const std::string& refusal) {
   if (folder_.empty() && only_repeats(exits, cause)) return say(repeat_line(exits[cause], plan_.max_restarts > 0));
-  std::string text = failure_report(exits, cause, plan_.program, detail::host_name());
+  std::string text = failure_report(exits, cause, plan_.program, host_name());
   text.pop_back();  // the queue ends lines itself
   output_.push(STDERR_FILENO, "", text);
   if (const auto silent = silent_rank(exits); silent && detail::lost_its_peers(exits[cause]))

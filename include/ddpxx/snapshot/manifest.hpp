@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,8 +20,8 @@
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
-#include <ddpxx/core/setting.hpp>
 #include <ddpxx/snapshot/chunk_sums.hpp>
+#include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {
@@ -55,41 +54,20 @@ struct StoredTensor {
   }
 };
 
-/// A parameter as optimizers of other programs tell it from the rest: by its place and its group.
-struct OptimizedParameter {
-  std::string name;     ///< The model's own.
-  bool decays = false;  ///< It is in the group of the weights that decay.
-};
-
-/// A run at the boundary between two steps.
+/// What a snapshot says about a run, and where each tensor of the run lies in the snapshot's files.
 /// Tensors are named `model.NAME`, `optimizer.MOMENT.NAME`, `random.RANK` and so on.
 struct Manifest {
-  std::int64_t step = 0;      ///< Optimizer steps done.
-  std::int64_t epoch = 0;     ///< Passes over the data that are complete.
-  std::int64_t position = 0;  ///< Samples of the present epoch consumed by all ranks together.
+  RunInfo run = {};
   int world_size = 1;
-  std::int64_t written_at = 0;  ///< In seconds since the begin of 1970, UTC; 0 where nobody wrote it down.
-  /// Names of the starts of the program that led to this snapshot, the last one at the end: each start has its own, so
-  /// that files which a killed one left behind can be told from those of somebody else.
-  std::vector<std::string> starts;
-  std::map<std::string, double> metrics;  ///< Such as the loss of the last evaluation.
-  Settings settings;                      ///< The configuration of the run that saved it.
-  std::vector<ShardFile> files;
-  std::map<std::string, StoredTensor> tensors;
-  /// All parameters in the order in which the model registers them; none where nobody wrote it down.
-  std::vector<OptimizedParameter> parameters = {};
-  std::string optimizer = {};    ///< What torch.optim calls it, such as "Adam"; empty where nobody wrote it down.
-  std::string overrides = {};    ///< The arguments that set something: a YAML list. Likewise.
-  std::string config_hash = {};  ///< A name for the settings, in hexadecimal digits. Likewise.
-  std::int64_t tokens = 0;       ///< That all ranks together have trained on; 0 where it was not written down.
+  std::int64_t written_at = 0;  ///< Seconds since 1970-01-01 UTC; 0 if unknown.
+  /// A name for each start of the program that led to this snapshot, the latest last. File names contain these names,
+  /// so a file that a killed start left behind can be told from another run's files.
+  std::vector<std::string> starts = {};
+  std::vector<ShardFile> files = {};
+  std::map<std::string, StoredTensor> tensors = {};
 };
 
 inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
-
-/// As `written_at` counts.
-inline std::int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string print_manifest(const Manifest& manifest);
 
@@ -244,17 +222,17 @@ inline bool is_start(std::string_view name) { return name.size() == 12 && is_hex
 }  // namespace detail
 
 inline std::string print_manifest(const Manifest& manifest) {
-  nlohmann::ordered_json json{{"format", detail::kManifestFormat}, {"step", manifest.step},
-                              {"epoch", manifest.epoch},           {"position", manifest.position},
+  nlohmann::ordered_json json{{"format", detail::kManifestFormat}, {"step", manifest.run.step},
+                              {"epoch", manifest.run.epoch},       {"position", manifest.run.position},
                               {"world_size", manifest.world_size}, {"written_at", manifest.written_at},
-                              {"starts", manifest.starts},         {"metrics", manifest.metrics}};
+                              {"starts", manifest.starts},         {"metrics", manifest.run.metrics}};
   json["settings"] = nlohmann::ordered_json::array();
-  for (const auto& setting : manifest.settings)
+  for (const auto& setting : manifest.run.settings)
     json["settings"].push_back({setting.path, setting.value, setting.origin});
-  json["overrides"] = manifest.overrides;
-  json["config_hash"] = manifest.config_hash;
-  json["optimizer"] = manifest.optimizer;
-  json["tokens"] = manifest.tokens;
+  json["overrides"] = manifest.run.overrides;
+  json["config_hash"] = manifest.run.config_hash;
+  json["optimizer"] = manifest.run.optimizer;
+  json["tokens"] = manifest.run.tokens;
   json["files"] = nlohmann::ordered_json::array();
   for (const auto& file : manifest.files)
     json["files"].push_back(
@@ -268,7 +246,7 @@ inline std::string print_manifest(const Manifest& manifest) {
   }
   json["tensors"] = std::move(tensors);
   json["parameters"] = nlohmann::ordered_json::array();
-  for (const auto& [name, decays] : manifest.parameters) json["parameters"].push_back({name, decays});
+  for (const auto& [name, decays] : manifest.run.parameters) json["parameters"].push_back({name, decays});
   auto text = json.dump();
   text.pop_back();
   return text + std::string{detail::kManifestSum} + sums_text({crc32c(bytes_of(text))}) +
@@ -282,32 +260,32 @@ inline Manifest parse_manifest(std::string_view text) {
       detail::refuse_manifest("its format is " + detail::value_text(json.at("format")) + ", not \"" +
                               std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
     Manifest manifest;
-    manifest.step = detail::progress_in(json, "step", detail::kMostSteps);
-    manifest.epoch = detail::progress_in(json, "epoch", detail::kMostEpochs);
-    manifest.position = detail::progress_in(json, "position", detail::kMostSamples);
+    manifest.run.step = detail::progress_in(json, "step", detail::kMostSteps);
+    manifest.run.epoch = detail::progress_in(json, "epoch", detail::kMostEpochs);
+    manifest.run.position = detail::progress_in(json, "position", detail::kMostSamples);
     manifest.world_size = static_cast<int>(std::min<std::int64_t>(detail::count_in(json.at("world_size")), INT32_MAX));
     if (json.contains("written_at")) manifest.written_at = detail::count_in(json.at("written_at"));
     manifest.starts = json.at("starts").get<std::vector<std::string>>();
-    manifest.metrics = json.at("metrics").get<std::map<std::string, double>>();
+    manifest.run.metrics = json.at("metrics").get<std::map<std::string, double>>();
     for (const auto& setting : json.at("settings"))
-      manifest.settings.push_back({.path = setting.at(0),
-                                   .value = setting.at(1),
-                                   .origin = setting.size() > 2 ? setting.at(2).get<std::string>() : ""});
+      manifest.run.settings.push_back({.path = setting.at(0),
+                                       .value = setting.at(1),
+                                       .origin = setting.size() > 2 ? setting.at(2).get<std::string>() : ""});
     // Manifests of older versions lack these.
-    manifest.overrides = json.value("overrides", "");
-    manifest.config_hash = json.value("config_hash", "");
-    manifest.optimizer = json.value("optimizer", "");
-    if (json.contains("tokens")) manifest.tokens = detail::progress_in(json, "tokens", detail::kMostSamples);
+    manifest.run.overrides = json.value("overrides", "");
+    manifest.run.config_hash = json.value("config_hash", "");
+    manifest.run.optimizer = json.value("optimizer", "");
+    if (json.contains("tokens")) manifest.run.tokens = detail::progress_in(json, "tokens", detail::kMostSamples);
     for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
     for (const auto& [name, tensor] : json.at("tensors").items())
       manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));
     if (json.contains("parameters"))
       for (const auto& parameter : json.at("parameters"))
-        manifest.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<bool>()});
+        manifest.run.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<bool>()});
     for (const auto& start : manifest.starts)
       if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is no name of a start");
-    if (!detail::is_hexadecimal(manifest.config_hash))
-      detail::refuse_manifest(detail::in_quotes(manifest.config_hash) + " is no hash of a configuration");
+    if (!detail::is_hexadecimal(manifest.run.config_hash))
+      detail::refuse_manifest(detail::in_quotes(manifest.run.config_hash) + " is no hash of a configuration");
     detail::check_apart(manifest);
     return manifest;
   } catch (const nlohmann::json::exception& error) {

@@ -17,8 +17,9 @@
 #include <ATen/ops/empty.h>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/unix_time.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/snapshot/shard.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
@@ -29,22 +30,13 @@
 
 namespace ddpxx {
 
-/// A run at the boundary between two steps, with all of its tensors.
-/// These are named `model.NAME`, `optimizer.MOMENT.NAME`, `random.RANK` and so on.
+/// A run at the boundary between two steps, with its tensors in memory.
+/// Tensors are named `model.NAME`, `optimizer.MOMENT.NAME`, `random.RANK` and so on.
 struct Snapshot {
-  std::int64_t step = 0;      ///< Optimizer steps done.
-  std::int64_t epoch = 0;     ///< Passes over the data that are complete.
-  std::int64_t position = 0;  ///< Samples of the present epoch consumed by all ranks together.
+  RunInfo run = {};
   int world_size = 1;
-  Settings settings;  ///< The configuration of the run that saved it.
-  std::map<std::string, at::Tensor> tensors;
-  std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them, if known.
-  std::string optimizer = {};                       ///< What torch.optim calls it, if known.
-  std::string overrides = {};                       ///< The arguments of that run: a YAML list.
-  std::string config_hash = {};                     ///< A name for its settings.
-  std::map<std::string, double> metrics = {};       ///< Such as the loss of the last evaluation.
-  std::int64_t written_at = 0;                      ///< In seconds since the begin of 1970, UTC; 0 is when it is saved.
-  std::int64_t tokens = 0;                          ///< That all ranks together have trained on, if known.
+  std::map<std::string, at::Tensor> tensors = {};
+  std::int64_t written_at = 0;  ///< Seconds since 1970-01-01 UTC; `save_snapshot` takes the present time instead of 0.
 };
 
 /// Whether a tensor is wanted, by its name; one without content wants all.
@@ -54,19 +46,8 @@ using TensorFilter = std::function<bool(std::string_view name)>;
 /// Errors  `storage` for what cannot be read.
 inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest,
                                                              const TensorFilter& wanted = {}) {
-  Snapshot snapshot{.step = manifest.step,
-                    .epoch = manifest.epoch,
-                    .position = manifest.position,
-                    .world_size = manifest.world_size,
-                    .settings = manifest.settings,
-                    .tensors = {},
-                    .parameters = manifest.parameters,
-                    .optimizer = manifest.optimizer,
-                    .overrides = manifest.overrides,
-                    .config_hash = manifest.config_hash,
-                    .metrics = manifest.metrics,
-                    .written_at = manifest.written_at,
-                    .tokens = manifest.tokens};
+  Snapshot snapshot{
+      .run = manifest.run, .world_size = manifest.world_size, .tensors = {}, .written_at = manifest.written_at};
   std::vector<StateSlice> slices;
   for (const auto& [name, stored] : manifest.tensors) {
     if (wanted && !wanted(name)) continue;
@@ -74,7 +55,7 @@ inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, c
     slices.push_back(whole_slice(name, tensor));
     snapshot.tensors.emplace(name, tensor);
   }
-  ShardReader reader{storage, Snapshots::folder_of(manifest.step), manifest};
+  ShardReader reader{storage, Snapshots::folder_of(manifest.run.step), manifest};
   if (auto damage = reader.read(slices)) return std::move(*damage);
   return snapshot;
 }
@@ -112,7 +93,7 @@ inline std::optional<Snapshot> load_snapshot(const std::filesystem::path& place,
 /// Writes a snapshot, in one file, and publishes it.
 /// Errors  `storage`, also where there is a snapshot of this step; whatever was at the place before is as it was.
 inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
-  const auto folder = Snapshots::folder_of(snapshot.step);
+  const auto folder = Snapshots::folder_of(snapshot.run.step);
   if (!storage.list(folder + Snapshots::kManifest).empty())
     throw Error{Errc::storage, storage.whole_name(folder + Snapshots::kManifest) +
                                    " is there already: remove that snapshot, or choose another place"};
@@ -122,21 +103,12 @@ inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
   const auto file = "all." + start + ".safetensors";
   Shard shard{file, std::move(slices)};
   shard.write(storage, folder);
-  Manifest manifest{.step = snapshot.step,
-                    .epoch = snapshot.epoch,
-                    .position = snapshot.position,
+  Manifest manifest{.run = snapshot.run,
                     .world_size = snapshot.world_size,
-                    .written_at = snapshot.written_at > 0 ? snapshot.written_at : seconds_since_1970(),
+                    .written_at = snapshot.written_at > 0 ? snapshot.written_at : unix_time(),
                     .starts = {start},
-                    .metrics = snapshot.metrics,
-                    .settings = snapshot.settings,
                     .files = {},
-                    .tensors = {},
-                    .parameters = snapshot.parameters,
-                    .optimizer = snapshot.optimizer,
-                    .overrides = snapshot.overrides,
-                    .config_hash = snapshot.config_hash,
-                    .tokens = snapshot.tokens};
+                    .tensors = {}};
   const std::string reports[] = {shard.report()};
   add_reports(manifest, reports);
   const auto conflict = Snapshots{storage}.try_publish(manifest);

@@ -62,8 +62,8 @@ inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
       continue;
     }
     if (!choice.best) return std::move(*read.manifest);
-    const auto loss = [](const Manifest& manifest) { return manifest.metrics.at("loss"); };
-    if (!read.manifest->metrics.contains("loss"))
+    const auto loss = [](const Manifest& manifest) { return manifest.run.metrics.at("loss"); };
+    if (!read.manifest->run.metrics.contains("loss"))
       others += ' ' + std::to_string(stored.step);
     else if (!best || loss(*read.manifest) < loss(*best))
       best = std::move(read.manifest);

@@ -101,7 +101,8 @@ class Snapshots {
     try {
       if (!text) throw Error{Errc::storage, "it is gone"};
       auto manifest = parse_manifest(*text);
-      if (manifest.step != stored.step) throw Error{Errc::storage, "it is of step " + std::to_string(manifest.step)};
+      if (manifest.run.step != stored.step)
+        throw Error{Errc::storage, "it is of step " + std::to_string(manifest.run.step)};
       for (const auto& file : manifest.files) {
         const auto size = stored.sizes.find(file.name);
         if (size == stored.sizes.end()) throw Error{Errc::storage, "its file " + file.name + " is missing"};
@@ -125,7 +126,7 @@ class Snapshots {
   /// Returns why it is none where another run has a snapshot of this step.
   /// Errors  also where what is there is damaged: nobody knows whose it is.
   std::optional<std::string> try_publish(const Manifest& manifest) const {
-    const auto name = folder_of(manifest.step) + kManifest;
+    const auto name = folder_of(manifest.run.step) + kManifest;
     const auto text = print_manifest(manifest);
     if (text.size() > kMostManifestBytes)
       throw Error{Errc::storage, storage_->whole_name(name) + " would have " + std::to_string(text.size()) +
@@ -135,14 +136,15 @@ class Snapshots {
     check_files(manifest);
     failpoint("snapshot.before_publish");
     for (int round = 1; !storage_->create(name, bytes_of(text)); ++round) {
-      const auto found = manifest_text(manifest.step);
+      const auto found = manifest_text(manifest.run.step);
       if (!found && round < kMostRounds) continue;  // removed in between
       if (!found) throw Error{Errc::storage, storage_->whole_name(name) + " is made and removed all the time"};
       const auto there = understood(*found);
       if (!there && !is_of_another_version(*found))
         throw Error{Errc::storage,
                     storage_->whole_name(name) + " is there already and damaged: nobody knows whose it is"};
-      if (!there || manifest.starts.empty() || there->starts != manifest.starts) return conflict_text(manifest.step);
+      if (!there || manifest.starts.empty() || there->starts != manifest.starts)
+        return conflict_text(manifest.run.step);
       const Bytes parts[] = {bytes_of(text)};
       storage_->write(name, parts);
       break;
@@ -160,7 +162,7 @@ class Snapshots {
   std::optional<std::string> find_later_of_another(const Manifest& manifest,
                                                    const std::set<std::int64_t>& known) const {
     for (const auto& stored : list()) {
-      if (stored.step <= manifest.step) break;
+      if (stored.step <= manifest.run.step) break;
       if (!stored.published || known.contains(stored.step)) continue;
       const auto there = manifest_of(stored.step);
       if (there && (manifest.starts.empty() || there->starts.empty() || there->starts.back() != manifest.starts.back()))
@@ -288,8 +290,8 @@ class Snapshots {
   };
 
   void know(const Manifest& manifest) const {
-    auto& facts = known_[manifest.step];
-    facts = {{manifest.step, manifest.metrics, manifest.epoch, manifest.written_at},
+    auto& facts = known_[manifest.run.step];
+    facts = {{manifest.run.step, manifest.run.metrics, manifest.run.epoch, manifest.written_at},
              manifest.starts.empty() ? "" : manifest.starts.back(),
              {}};
     for (const auto& file : manifest.files) facts.files.emplace(file.name, file.bytes);
@@ -356,7 +358,7 @@ class Snapshots {
 
   /// Before a manifest says so: all files are there, for this rank too, and of their sizes.
   void check_files(const Manifest& manifest) const {
-    const auto folder = folder_of(manifest.step);
+    const auto folder = folder_of(manifest.run.step);
     const auto there = storage_->list(folder);
     for (const auto& file : manifest.files)
       if (std::find(there.begin(), there.end(), StoredObject{folder + file.name, file.bytes}) == there.end())

@@ -50,7 +50,7 @@ Manifest read_chosen(Storage& storage, SnapshotChoice choice, const Group& group
     if (damage == damages.end()) return manifest;
     if (!choice.is_newest()) throw Error{Errc::storage, *damage};
     if (group.rank() == 0) log.warn(*damage + "; the snapshot before it is taken");
-    choice.before = manifest.step;
+    choice.before = manifest.run.step;
   }
 }
 
@@ -68,8 +68,8 @@ inline Manifest load_chosen(const std::string& choice, const Settings& settings,
     check_state(state, found);
     return read_state(*storage, found, state, group, device, seed).text;
   });
-  log.info("begins with step " + std::to_string(manifest.step) + " of " +
-           storage->whole_name(Snapshots::folder_of(manifest.step)));
+  log.info("begins with step " + std::to_string(manifest.run.step) + " of " +
+           storage->whole_name(Snapshots::folder_of(manifest.run.step)));
   return manifest;
 }
 

@@ -59,7 +59,7 @@ inline StateDamage read_state(Storage& storage, const Manifest& manifest, const 
   if (same_random) slices.push_back(whole_slice(random_name, random));
 
   const auto damage = on_every_rank(group, Errc::storage, [&] {
-    ShardReader reader{storage, Snapshots::folder_of(manifest.step), manifest};
+    ShardReader reader{storage, Snapshots::folder_of(manifest.run.step), manifest};
     auto text = reader.read(slices).value_or("");
     return StateDamage{std::move(text), reader.unreadable()};
   });
@@ -73,8 +73,8 @@ inline StateDamage read_state(Storage& storage, const Manifest& manifest, const 
   if (same_random)
     set_random_state(device, random);
   else
-    seed_random(device,
-                seed + static_cast<std::uint64_t>(group.rank()) + (static_cast<std::uint64_t>(manifest.step) << 20U));
+    seed_random(device, seed + static_cast<std::uint64_t>(group.rank()) +
+                            (static_cast<std::uint64_t>(manifest.run.step) << 20U));
   return {};
 }
 

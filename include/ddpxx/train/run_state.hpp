@@ -154,7 +154,7 @@ inline std::vector<StateSlice> slices_to_read(const RunState& run) {
 /// an optimizer. Any optimizer begins anew with it, and so does a loss scale or a moving average.
 inline bool lacks_optimizer(const Manifest& snapshot) {
   // A run's own snapshot has the state of its random numbers at least, also where its optimizer has none.
-  return snapshot.optimizer.empty() &&
+  return snapshot.run.optimizer.empty() &&
          std::all_of(snapshot.tensors.begin(), snapshot.tensors.end(),
                      [](const auto& tensor) { return tensor.first.starts_with("model."); });
 }
@@ -168,8 +168,8 @@ inline bool is_read(const std::string& name, const Manifest& snapshot) {
 /// Errors  `storage` listing every tensor that one has and the other has not, or whose shape or type differs.
 inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
-  if (!run.optimizer.empty() && !snapshot.optimizer.empty() && run.optimizer != snapshot.optimizer)
-    differences += "\n  the optimizer: " + snapshot.optimizer + " in the snapshot, " + run.optimizer + " now";
+  if (!run.optimizer.empty() && !snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
+    differences += "\n  the optimizer: " + snapshot.run.optimizer + " in the snapshot, " + run.optimizer + " now";
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     names.insert(name);
@@ -199,7 +199,7 @@ inline void check_state(const RunState& run, const Manifest& snapshot) {
 /// Errors  `storage` listing the settings that must match and do not.
 inline std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot) {
   std::map<std::string, std::string> saved;
-  for (const auto& setting : snapshot.settings) saved.emplace(setting.path, setting.value);
+  for (const auto& setting : snapshot.run.settings) saved.emplace(setting.path, setting.value);
   std::vector<std::string> warnings;
   std::string conflicts;
   for (const auto& [path, value, resume, origin] : run) {

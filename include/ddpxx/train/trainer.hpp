@@ -31,14 +31,19 @@
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/run_report.hpp>
-#include <ddpxx/train/checkpoint.hpp>
+#include <ddpxx/snapshot/run_info.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/same_run.hpp>
+#include <ddpxx/train/snapshot_history.hpp>
+#include <ddpxx/train/snapshot_loader.hpp>
+#include <ddpxx/train/snapshot_saver.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/stop_request.hpp>
 #include <ddpxx/train/train_step.hpp>
@@ -141,7 +146,7 @@ class Trainer {
     tell_launcher(Milestone::trains);  // a stop that was told before is over
     try {
       resume();
-      if (checkpoints_) stop_.hold_signals();
+      if (saver_) stop_.hold_signals();
       while (!finished()) {
         step();
         if (evaluation_due()) evaluate();
@@ -168,12 +173,7 @@ class Trainer {
     if (!has_loaded_ && !has_stepped() && !config_.snapshot.name.empty()) {
       const auto from = load_chosen(config_.snapshot.name, record_.settings, step_.state(), *group_, step_.device(),
                                     config_.training.seed);
-      stand_at({.step = from.step,
-                .cursor = {from.epoch, from.position},
-                .settings = {},
-                .metrics = {},
-                .tokens = from.tokens,
-                .has_optimizer = !lacks_optimizer(from)});
+      stand_at({from.run, !lacks_optimizer(from)});
     }
     on_rank_zero(*group_, Errc::storage, [&] { report_->begin(run_began()); });
     has_begun_ = true;
@@ -204,7 +204,7 @@ class Trainer {
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step.
   bool save_due() const {
     const auto& training = config_.training;
-    return checkpoints_ && !is_saved() &&
+    return saver_ && !is_saved() &&
            (save_due_ || divides(training.save_every, steps_done()) ||
             (has_ended_epoch_ && divides(training.save_every_epochs, batches_.cursor().epoch)));
   }
@@ -231,21 +231,24 @@ class Trainer {
   /// Ranks   Collective.
   /// Errors  `config` without a save_dir, and before resume(); `storage` where it cannot be written.
   void save() {
-    if (!checkpoints_)
+    if (!saver_)
       throw Error{Errc::config, config_.training.save_dir.empty()
                                     ? "there is no place for a snapshot: set training.save_dir"
                                     : "save() comes between resume(), which opens training.save_dir, and close()"};
     read_all_steps();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
-    const Progression run{.step = steps_done(),
-                          .cursor = batches_.cursor(),
-                          .settings = record_.settings,
-                          .metrics = metrics_of_snapshot(),
-                          .parameters = optimized_parameters(step_.model(), step_.flat_model()),
-                          .overrides = record_.overrides,
-                          .config_hash = config_hash_,
-                          .tokens = step_.tokens()};
-    if (checkpoints_->save(run, step_.state(), copies)) saved_at_ = steps_done();
+    const auto state = step_.state();
+    const RunInfo run{.step = steps_done(),
+                      .epoch = batches_.cursor().epoch,
+                      .position = batches_.cursor().position,
+                      .settings = record_.settings,
+                      .metrics = metrics_of_snapshot(),
+                      .parameters = optimized_parameters(step_.model(), step_.flat_model()),
+                      .overrides = record_.overrides,
+                      .config_hash = config_hash_,
+                      .optimizer = state.optimizer,
+                      .tokens = step_.tokens()};
+    if (saver_->save(run, state, copies)) saved_at_ = steps_done();
     save_due_ = false;
     step_.restart_clock();
     saved_time_ = Clock::now();
@@ -266,12 +269,12 @@ class Trainer {
       stop_.answer(*group_);
     else if (config_.training.eval_every > 0 && !is_evaluated())
       evaluate();
-    if (checkpoints_) {
-      if (!checkpoints_->commit()) saved_at_ = -1;
-      checkpoints_->stop_on_failure();  // there is no later snapshot
+    if (saver_) {
+      if (!saver_->finish()) saved_at_ = -1;
+      saver_->stop_on_failure();  // there is no later snapshot
       if (!is_saved()) save();
-      checkpoints_->commit();
-      checkpoints_.reset();
+      saver_->finish();
+      saver_.reset();
     }
     step_.make_whole();
     if (std::exchange(has_begun_, false) && report_) report_->end();
@@ -330,7 +333,7 @@ class Trainer {
                           .out_of_time = out_of_time(),
                           .asked_to_stop = !stop_.heard().empty(),
                           .save_due = time_to_save(),
-                          .snapshot_written = checkpoints_ && checkpoints_->written()};
+                          .snapshot_written = saver_ && saver_->is_part_done()};
     end_by_numbers([&] {
       if (const auto done = step_.step(batches, notes)) report(*done);
     });
@@ -350,8 +353,8 @@ class Trainer {
       if (error.code() != Errc::numerics) throw;
       stop_.release_signals();
       error.with("snapshots", snapshots_text());
-      if (checkpoints_) try {
-          checkpoints_->commit();
+      if (saver_) try {
+          saver_->finish();
         } catch (const std::exception& failure) {
           if (group_->rank() == 0) log_.warn(failure.what());
         }
@@ -370,9 +373,8 @@ class Trainer {
     is_out_of_time_ = is_out_of_time_ || done.stop_voted;
     if (done.stop_asked) stop_.agree();
     save_due_ = save_due_ || done.save_due;
-    // The ranks voted when that step began, so about what was begun before it.
-    if (done.snapshot_written && checkpoints_ && checkpoints_->writing_since() < done.row.step)
-      checkpoints_->advance(steps_done());
+    // The ranks voted when that step began; the vote says nothing about a part of a save that began later.
+    if (done.snapshot_written && saver_ && saver_->part_began_at() < done.row.step) saver_->advance(steps_done());
     if (!report_) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
@@ -402,15 +404,15 @@ class Trainer {
     const auto& chosen = config_.snapshot.name;
     const auto& save_dir = config_.training.save_dir;
     if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir); });
-    checkpoints_.emplace(
-        save_dir, config_.snapshot, *group_, step_.device(),
-        [this](const auto& saved) {
-          if (report_) report_->show(saved);
-        },
-        parts_.storage);
-    const auto found = checkpoints_->load(record_.settings, step_.state(), config_.training.seed);
+    const auto history =
+        std::make_shared<SnapshotHistory>(parts_.storage ? parts_.storage : open_storage(save_dir), *group_);
+    saver_.emplace(history, config_.snapshot, *group_, step_.device(), [this](const auto& saved) {
+      if (report_) report_->show(saved);
+    });
+    SnapshotLoader loader{history, config_.snapshot.load_attempts, *group_, step_.device()};
+    const auto found = loader.load(record_.settings, step_.state(), config_.training.seed);
     if (!found) return;
-    if (!chosen.empty()) tell_own_instead_of_chosen(chosen, save_dir, found->step, log_);
+    if (!chosen.empty()) tell_own_instead_of_chosen(chosen, save_dir, found->info.step, log_);
     stand_at(*found);
     saved_at_ = steps_done();
     has_loaded_ = true;
@@ -420,13 +422,13 @@ class Trainer {
                 "begins anew");
   }
   /// The state is that of a snapshot, and so is the place in the data from now on.
-  void stand_at(const Progression& run) {
-    step_.resume_at(run.step, run.tokens, run.has_optimizer);
-    stood_at_ = evaluated_at_ = run.step;
-    batches_.seek(run.cursor);
+  void stand_at(const LoadedRun& run) {
+    step_.resume_at(run.info.step, run.info.tokens, run.has_optimizer);
+    stood_at_ = evaluated_at_ = run.info.step;
+    batches_.seek({run.info.epoch, run.info.position});
     if (!run.has_optimizer)
       log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew at step " +
-                std::to_string(run.step));
+                std::to_string(run.info.step));
   }
 
   static bool divides(std::int64_t every, std::int64_t count) { return every > 0 && count % every == 0; }
@@ -442,7 +444,7 @@ class Trainer {
   /// One clock decides for all: the ranks read the verdict in the same step.
   bool time_to_save() const {
     const auto every = config_.training.save_every_time;
-    return group_->rank() == 0 && checkpoints_ && every > 0 &&
+    return group_->rank() == 0 && saver_ && every > 0 &&
            std::chrono::duration<double>(Clock::now() - saved_time_).count() >= every;
   }
   Error stopped() const {
@@ -500,8 +502,8 @@ class Trainer {
   Step step_;
   StepBatches<Dataset> batches_;
   Log log_;
-  std::optional<RunReport> report_;         ///< On rank 0.
-  std::optional<Checkpoints> checkpoints_;  ///< Between resume() and close(), with a save_dir.
+  std::optional<RunReport> report_;     ///< On rank 0.
+  std::optional<SnapshotSaver> saver_;  ///< Between resume() and close(), with a save_dir.
   StopRequest stop_;
   std::int64_t stood_at_ = 0;  ///< The step of the last snapshot that was loaded.
   std::int64_t evaluated_at_ = -1;

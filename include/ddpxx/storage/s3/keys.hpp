@@ -10,12 +10,12 @@
 #include <aws/io/event_loop.h>
 #include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include <ddpxx/core/unix_time.hpp>
 #include <ddpxx/storage/s3/config.hpp>
 #include <ddpxx/storage/s3/library.hpp>
 
@@ -130,7 +130,7 @@ class S3Keys {
   /// The pause; but keys at hand are of no use once they have expired, and without any nothing works.
   std::chrono::milliseconds longest_wait() const {
     if (!last_ || !last_is_valid()) return std::min(pause_, kMostPausesWithoutKeys * timeout_);
-    const auto left = expiry() - seconds_since_1970();
+    const auto left = expiry() - unix_seconds();
     const auto pause = std::chrono::ceil<std::chrono::seconds>(pause_);
     return left < static_cast<std::uint64_t>(pause.count()) ? std::chrono::seconds{left} : pause_;
   }
@@ -170,9 +170,9 @@ class S3Keys {
     chain_.reset(aws_credentials_provider_new_chain_default(s3_library(), &options));
   }
 
-  static std::uint64_t seconds_since_1970() { return static_cast<std::uint64_t>(std::time(nullptr)); }
+  static std::uint64_t unix_seconds() { return static_cast<std::uint64_t>(unix_time()); }
   std::uint64_t expiry() const { return aws_credentials_get_expiration_timepoint_seconds(last_.get()); }
-  bool last_is_valid() const { return expiry() > seconds_since_1970(); }
+  bool last_is_valid() const { return expiry() > unix_seconds(); }
 
   static constexpr int kGivenUp = AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT;
   static constexpr int kMostPauses = 32;  // five minutes, where a search may take ten seconds

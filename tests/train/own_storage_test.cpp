@@ -1,0 +1,109 @@
+// A storage of a program's own, handed to the parts that save and load a run.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/snapshot_loader.hpp>
+#include <ddpxx/train/snapshot_saver.hpp>
+
+#include "../snapshot/memory_storage.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+/// One rank of a run. Its state is one tensor of 64 values, of which each rank holds a piece.
+class RankOfRun {
+ public:
+  RankOfRun(const Group& group, std::shared_ptr<Storage> storage)
+      : group_{&group},
+        arena_{{{"weight", at::zeros({64}), 0}},
+               {.gradients = Gradients::none, .pieces = group.size(), .piece = group.rank()}},
+        history_{std::make_shared<SnapshotHistory>(std::move(storage), group)} {}
+
+  at::Tensor values() const { return arena_.segments().front().master; }
+
+  std::optional<LoadedRun> load() { return SnapshotLoader{history_, 2, *group_, at::kCPU}.load({}, state(), 0); }
+
+  /// Saves a state whose values are all `step`.
+  void save(std::int64_t step, SnapshotWriting writing = SnapshotWriting::foreground) {
+    SnapshotSaver saver{history_, {.writing = writing, .keep_last = 0}, *group_, at::kCPU};
+    values().fill_(static_cast<double>(step));
+    saver.save({.step = step, .epoch = 1, .tokens = 100 * step}, state(), Copies::equal);
+    values().fill_(-1);  // training goes on
+    saver.finish();
+  }
+
+ private:
+  RunState state() const { return {{values_part(arena_)}, {}}; }
+
+  const Group* group_;
+  Arena arena_;
+  std::shared_ptr<SnapshotHistory> history_;
+};
+
+class OwnStorage : public testing::TestWithParam<SnapshotWriting> {
+ protected:
+  /// Two ranks that share one storage, which is a map in memory.
+  void on_two_ranks(const std::function<void(RankOfRun&)>& body) const {
+    spawn_ranks(
+        2,
+        [&](Group& group) {
+          RankOfRun run{group, storage_};
+          body(run);
+        },
+        Ranks::threads);
+  }
+
+  std::shared_ptr<MemoryStorage> storage_ = std::make_shared<MemoryStorage>();
+};
+INSTANTIATE_TEST_SUITE_P(Writing, OwnStorage,
+                         testing::Values(SnapshotWriting::foreground, SnapshotWriting::background));
+
+TEST_P(OwnStorage, KeepsWhatTheSaverWritesAndGivesItToTheLoader) {
+  on_two_ranks([](RankOfRun& run) {
+    EXPECT_FALSE(run.load()) << "an empty storage has no snapshot";
+    run.save(3, GetParam());
+  });
+  EXPECT_TRUE(storage_->objects.contains(Snapshots::folder_of(3) + Snapshots::kManifest));
+  EXPECT_EQ(storage_->objects.size(), 3u) << "two ranks' files and the manifest";
+  on_two_ranks([](RankOfRun& run) {
+    const auto loaded = run.load();
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(loaded->info.step, 3);
+    EXPECT_EQ(loaded->info.epoch, 1);
+    EXPECT_EQ(loaded->info.tokens, 300);
+    EXPECT_TRUE(run.values().eq(3).all().item<bool>());
+  });
+}
+
+TEST_P(OwnStorage, GivesTheSnapshotBeforeOneThatItHasDamaged) {
+  on_two_ranks([](RankOfRun& run) {
+    for (const auto step : {3, 5}) run.save(step, GetParam());
+  });
+  for (auto& [name, content] : storage_->objects)
+    if (name.starts_with(Snapshots::folder_of(5)) && name.ends_with(".safetensors")) content.back() ^= 1;
+  testing::internal::CaptureStderr();
+  on_two_ranks([](RankOfRun& run) {
+    const auto loaded = run.load();
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(loaded->info.step, 3);
+    EXPECT_TRUE(run.values().eq(3).all().item<bool>());
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("trying the one of step 3"));
+  EXPECT_TRUE(storage_->objects.contains(Snapshots::folder_of(5) + Snapshots::kRejected));
+}
+
+}  // namespace
+}  // namespace ddpxx
