@@ -1,5 +1,5 @@
-// fsdp_bf16.cpp — a GPT for one choice of types: FSDP, recomputed activations, bfloat16. Its settings are those of the
-// types: a key that they do not have is refused.
+// fsdp_bf16.cpp — a GPT for one choice of types: FSDP, recomputed activations, bfloat16. Its keys are those of the
+// types, and any other key is refused.
 #include <memory>
 
 #include <ddpxx/ddpxx.hpp>
@@ -10,7 +10,7 @@ using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, ddpxx::AutocastBF16
 struct Config {
   ddpxx::CharDatasetConfig data;
   ddpxx::GPTConfig model;
-  Train::Config train;
+  ddpxx::TrainerConfig<ddpxx::AdamW, ddpxx::AutocastBF16, ddpxx::FSDP> train;
   ddpxx::ConnectConfig comm;
 
   static constexpr auto describe() { return ddpxx::fields(ddpxx::flatten<&Config::train>()); }
@@ -25,7 +25,14 @@ int main(int argc, char** argv) {
     const auto parts = ddpxx::hold_out_tail(text, 0.9);
     auto model = ddpxx::make_model<ddpxx::GPT>(training.seed, group.device(), config.model, text->vocab_size(),
                                                text->block_size());
-    Train trainer{group, model, parts.train, config.train, record, {.validation = parts.validation}};
+    const auto& [batch_size, num_workers, limits, snapshot, optimizer, precision, fsdp] = config.train;
+    Train trainer{
+        group,
+        model,
+        parts.train,
+        {batch_size, num_workers, limits, snapshot, optimizer, precision, {.strategy = fsdp}},  // recomputes all layers
+        record,
+        {.validation = parts.validation}};
     trainer.fit();
     group.leave();
   });

@@ -118,10 +118,13 @@ class TrainStep {
   /// which have arrived by now; none in the first two steps.
   ///
   /// Ranks   Collective; each rank gives as many micro-batches.
-  /// Errors  `data` when the batches of the first step count no targets; those of `StepLog::pop` about an earlier step.
+  /// Errors  `data` for no batch, and when the batches of the first step count no targets; those of `StepLog::pop`
+  /// about an earlier step.
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
+    if (std::ranges::empty(batches))
+      throw Error{Errc::data, "step " + std::to_string(step_ + 1) + " was given no batch: give each rank as many"};
     norms_.clear();  // an exception may have ended the last step
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;

@@ -1,0 +1,276 @@
+// A loop of one's own around a trainer: it equals fit(), and close() leaves nothing running.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/storage/folder.hpp>
+
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+template <class Strategy>
+using Train = Trainer<GPT, Tokens, AdamW, Float32, Strategy>;
+
+std::shared_ptr<GPT> tiny_gpt(double dropout = 0.0) {
+  at::manual_seed(3);
+  return std::make_shared<GPT>(GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16, .dropout = dropout}, 11, 8);
+}
+
+std::vector<at::Tensor> values_of(const GPT& model) {
+  std::vector<at::Tensor> values;
+  for (const auto& parameter : model.parameters()) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+class OwnLoop : public testing::Test {
+ protected:
+  template <class Strategy = DDP>
+  typename Train<Strategy>::Config config(const std::string& name, std::int64_t max_steps) const {
+    typename Train<Strategy>::Config config;
+    config.batch_size = 3;
+    config.training = {.max_steps = max_steps,
+                       .max_epochs = 0,
+                       .seed = 5,
+                       .ema_decay = 0.9,
+                       .save_dir = (folder_ / name).string(),
+                       .save_every = 4,
+                       .eval_every = 3,
+                       .metrics = (folder_ / (name + ".jsonl")).string()};
+    config.snapshot.writing = SnapshotWriting::background;
+    config.optimizer.learning_rate = 1e-2;
+    config.optimizer.epsilon = 1e-4;  // the key bias's gradient is rounding noise; the usual one makes steps of it
+    return config;
+  }
+  Snapshot snapshot(const std::string& name) const { return load_snapshot(folder_ / name).value(); }
+
+  /// The rows of a run without the times, which differ from run to run.
+  std::vector<nlohmann::json> rows(const std::string& name) const {
+    std::vector<nlohmann::json> rows;
+    std::ifstream file{folder_ / (name + ".jsonl")};
+    for (std::string line; std::getline(file, line);) {
+      auto row = nlohmann::json::parse(line);
+      if (row.contains("snapshot")) continue;  // a snapshot: in the background the row comes when it is complete
+      for (const char* key : {"time", "elapsed", "step_ms", "tokens_per_second", "peak_memory_bytes"}) row.erase(key);
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+  TemporaryFolder folder_;
+};
+
+template <class Trainer>
+void train_by_hand(Trainer& trainer) {
+  trainer.resume();
+  while (!trainer.finished()) {
+    trainer.step();
+    if (trainer.evaluation_due()) trainer.evaluate();
+    if (trainer.save_due()) trainer.save();
+  }
+  trainer.close();
+}
+
+TEST_F(OwnLoop, EqualsFitBitForBit) {
+  const TrainerParts<Tokens> parts{.validation = std::make_shared<Tokens>()};
+  for (const std::int64_t steps : {7, 11}) {  // the second one resumes
+    spawn_ranks(2, [&](Group& group) {
+      Train<DDP>{group, tiny_gpt(0.2), std::make_shared<Tokens>(), config("fit", steps), {}, parts}.fit();
+    });
+    spawn_ranks(2, [&](Group& group) {
+      Train<DDP> trainer{group, tiny_gpt(0.2), std::make_shared<Tokens>(), config("hand", steps), {}, parts};
+      train_by_hand(trainer);
+    });
+    expect_same_bits(snapshot("hand"), snapshot("fit"));
+    EXPECT_EQ(rows("hand"), rows("fit"));
+  }
+}
+
+TEST_F(OwnLoop, HasReportedAllStepsAndIsWholeAfterClose) {
+  spawn_ranks(2, [&](Group& group) {
+    auto settings = config<FSDP>("run", 100);
+    settings.training.save_dir.clear();
+    settings.training.save_every = settings.training.eval_every = 0;
+    auto model = tiny_gpt();
+    {
+      Train<FSDP> trainer{group, model, std::make_shared<Tokens>(), settings};
+      for (int i = 0; i < 5; ++i) trainer.step();
+      trainer.close();
+    }
+    for (const auto& parameter : model->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+  });
+  const auto all = rows("run");
+  ASSERT_EQ(all.size(), 5U);
+  EXPECT_EQ(all.back()["step"], 5);
+}
+
+TEST_F(OwnLoop, LeavesACompleteSnapshotWhenItClosesEarly) {
+  spawn_ranks(2, [&](Group& group) {
+    Train<DDP> trainer{group,
+                       tiny_gpt(),
+                       std::make_shared<Tokens>(),
+                       config("run", 100),
+                       {},
+                       {.validation = std::make_shared<Tokens>()}};
+    trainer.resume();
+    for (int i = 0; i < 5; ++i) trainer.step();
+    trainer.close();
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000005")) << "it is there when close() returns";
+    EXPECT_EQ(trainer.stop_reason(), "");
+    trainer.close();  // nothing is left to do
+  });
+  EXPECT_EQ(snapshot("run").step, 5);
+}
+
+TEST_F(OwnLoop, EndsOnRequestOfAnyRankAndSaysWhatItWas) {
+  spawn_ranks(2, [&](Group& group) {
+    Train<DDP> trainer{group,
+                       tiny_gpt(),
+                       std::make_shared<Tokens>(),
+                       config("run", 100),
+                       {},
+                       {.validation = std::make_shared<Tokens>()}};
+    trainer.resume();
+    while (!trainer.finished()) {
+      if (group.rank() == 1 && trainer.steps_done() == 2) trainer.request_stop();
+      trainer.step();
+    }
+    trainer.close();
+    EXPECT_EQ(trainer.steps_done(), 5);
+    EXPECT_EQ(trainer.stop_reason(), "request_stop() on rank 1");
+  });
+  EXPECT_EQ(snapshot("run").step, 5);
+}
+
+TEST_F(OwnLoop, TakesBatchesFromElsewhereBesideItsDataset) {
+  const Tokens data;
+  const std::vector<std::int64_t> indices{1, 2, 3};
+  spawn_ranks(1, [&](Group& group) {
+    auto settings = config("run", 2);
+    settings.training.save_every = settings.training.eval_every = 0;
+    Train<DDP> trainer{group, tiny_gpt(), std::make_shared<Tokens>(), settings};
+    trainer.resume();
+    trainer.step(std::vector{data.batch(indices), data.batch(indices)});
+    trainer.step();
+    trainer.close();
+  });
+  EXPECT_EQ(snapshot("run").position, 3) << "batches from elsewhere do not move the place in the dataset";
+  EXPECT_EQ(rows("run").at(0)["tokens"], 48);
+}
+
+TEST_F(OwnLoop, RefusesToSaveWhereNoPlaceIsOpen) {
+  Group alone;
+  const auto refusal = [&](const std::string& save_dir) {
+    Train<SingleDevice>::Config settings;
+    settings.training.save_dir = save_dir;
+    Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), settings};
+    try {
+      trainer.save();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      return std::string{error.what()};
+    }
+    return std::string{"none"};
+  };
+  EXPECT_THAT(refusal(""), HasSubstr("set training.save_dir"));
+  EXPECT_THAT(refusal((folder_ / "run").string()), HasSubstr("save() comes between resume()"));
+}
+
+TEST_F(OwnLoop, KeepsSnapshotsInAStorageOfTheProgram) {
+  const auto train_to = [&](std::int64_t steps) {
+    spawn_ranks(2, [&](Group& group) {
+      auto settings = config("name", steps);
+      settings.training.save_every = settings.training.eval_every = 0;
+      Train<DDP> trainer{group,    tiny_gpt(), std::make_shared<Tokens>(),
+                         settings, {},         {.storage = std::make_shared<Folder>(folder_ / "own")}};
+      train_by_hand(trainer);
+    });
+  };
+  train_to(3);
+  train_to(5);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "name"));
+  EXPECT_EQ(snapshot("own").step, 5);
+  EXPECT_EQ(rows("name").size(), 5U) << "the second start went on with the snapshot of the first";
+}
+
+/// Trains a model to step 6 after some others, and returns its values.
+std::vector<at::Tensor> trained(Group& group, const Train<DDP>::Config& settings) {
+  auto model = tiny_gpt();
+  Train<DDP> trainer{group, model, std::make_shared<Tokens>(), settings};
+  train_by_hand(trainer);
+  return values_of(*model);
+}
+
+TEST_F(OwnLoop, TwoTrainersInOneProcessDoNotDisturbEachOther) {
+  spawn_ranks(2, [&](Group& group) {
+    Train<DDP>::Config slow, fast;
+    slow.training = fast.training = {.max_steps = 6, .max_epochs = 0, .seed = 5};
+    slow.optimizer.learning_rate = 1e-3;
+    fast.optimizer.learning_rate = 1e-2;
+    const auto slow_alone = trained(group, slow), fast_after_it = trained(group, fast);
+
+    auto first_group = group.part(0, group.rank(), group.size());
+    auto second_group = group.part(0, group.rank(), group.size());
+    auto first_model = tiny_gpt(), second_model = tiny_gpt();
+    Train<DDP> first{first_group, first_model, std::make_shared<Tokens>(), slow};
+    Train<DDP> second{second_group, second_model, std::make_shared<Tokens>(), fast};
+    first.resume();
+    second.resume();
+    while (!first.finished() || !second.finished()) {
+      if (!first.finished()) first.step();
+      if (!second.finished()) second.step();
+    }
+    first.close();
+    second.close();
+    const auto side_by_side = values_of(*first_model), other = values_of(*second_model);
+    for (std::size_t i = 0; i < slow_alone.size(); ++i) {
+      EXPECT_TRUE(at::equal(side_by_side[i], slow_alone[i])) << i;
+      EXPECT_TRUE(at::equal(other[i], fast_after_it[i])) << i;
+    }
+    EXPECT_FALSE(at::equal(other[0], side_by_side[0]));
+    second_group.leave();
+    first_group.leave();
+  });
+}
+
+TEST_F(OwnLoop, OfASecondTrainerComesAfterAnErrorOfTheFirst) {
+  Group alone;
+  Train<SingleDevice>::Config settings;
+  settings.training = {.max_steps = 40, .max_epochs = 0, .grad_norm_clip = 0};
+  settings.optimizer.learning_rate = 1e30;
+  {
+    Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), settings};
+    try {
+      train_by_hand(trainer);
+      FAIL() << "its loss is no number";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::numerics);
+      EXPECT_THAT(error.what(), HasSubstr("; snapshots=none, since training.save_dir is empty"));
+    }
+  }
+  settings.optimizer.learning_rate = 1e-3;
+  Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), settings};
+  train_by_hand(trainer);
+  EXPECT_EQ(trainer.steps_done(), 40);
+}
+
+}  // namespace
+}  // namespace ddpxx

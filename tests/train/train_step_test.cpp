@@ -1,0 +1,171 @@
+// One step that a program holds: batches from anywhere, gradients that can be seen, numbers that come later.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/concept.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/step_batches.hpp>
+#include <ddpxx/train/train_step.hpp>
+
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+
+std::shared_ptr<GPT> tiny_gpt() {
+  at::manual_seed(3);
+  return std::make_shared<GPT>(GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8);
+}
+
+/// The loss is the sum of `weight * input` over the batch, so that the gradient is the mean of the inputs.
+struct Product : torch::nn::Module {
+  Product() { weight = register_parameter("weight", torch::ones({4})); }
+  Loss forward(const Batch& batch) { return {(weight * batch.inputs).sum()}; }
+  at::Tensor weight;
+};
+Batch rows_of(double value, std::int64_t rows) { return {torch::full({rows, 4}, value), torch::zeros({rows}), rows}; }
+
+TEST(TrainStep, OfBatchesFromOutsideEqualsTheTrainer) {
+  spawn_ranks(2, [&](Group& group) {
+    using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
+    Train::Config config;
+    config.batch_size = 3;
+    config.training = {.max_steps = 7, .max_epochs = 0, .seed = 5, .accumulation_steps = 2};
+    auto expected = tiny_gpt(), got = tiny_gpt();
+    const auto data = std::make_shared<Tokens>();
+    Train{group, expected, data, config}.fit();
+
+    TrainStep<GPT> step{group, got, {.optimizer = config.optimizer}};
+    StepBatches<Tokens> batches{data, group, {.batch_size = 3, .accumulation_steps = 2, .seed = 5}};
+    std::vector<StepDone> rows;
+    const auto keep = [&](const CompletedStep& done) { rows.push_back(done.row); };
+    for (int i = 0; i < 7; ++i)
+      if (const auto done = step.step(batches.next(), {.epoch = 1})) keep(*done);
+    EXPECT_EQ(rows.size(), 5U) << "numbers come two steps later";
+    step.read_all(keep);
+    step.make_whole();
+    ASSERT_EQ(rows.size(), 7U);
+    for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].step, static_cast<std::int64_t>(i) + 1);
+    EXPECT_EQ(rows.back().epoch, 1);
+    EXPECT_EQ(step.tokens(), rows.back().tokens);
+    for (std::size_t i = 0; i < expected->parameters().size(); ++i)
+      EXPECT_TRUE(at::equal(got->parameters()[i], expected->parameters()[i])) << i;
+  });
+}
+
+TEST(TrainStep, CarriesTheVotesOfAnyRank) {
+  spawn_ranks(2, [&](Group& group) {
+    TrainStep<Product, SGD> step{group, std::make_shared<Product>(), {}};
+    std::vector<CompletedStep> all;
+    const auto keep = [&](const CompletedStep& done) { all.push_back(done); };
+    const std::vector batches{rows_of(1, 2)};
+    step.step(batches, {.out_of_time = group.rank() == 1});
+    step.step(batches, {.asked_to_stop = group.rank() == 0, .snapshot_written = group.rank() == 0});
+    step.read_all(keep);
+    step.step(batches, {.save_due = true, .snapshot_written = true});
+    step.read_all(keep);
+    step.read_all(keep);  // nothing is left
+    ASSERT_EQ(all.size(), 3U);
+    EXPECT_TRUE(all[0].stop_voted && !all[0].stop_asked && !all[0].save_due);
+    EXPECT_TRUE(all[1].stop_asked && !all[1].stop_voted && !all[1].snapshot_written);
+    EXPECT_TRUE(all[2].save_due && all[2].snapshot_written);
+    EXPECT_EQ(all[0].targets, 4);
+  });
+}
+
+template <class Strategy>
+class BeforeTheOptimizerStep : public testing::Test {};
+using Strategies = testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP>;
+TYPED_TEST_SUITE(BeforeTheOptimizerStep, Strategies);
+
+TYPED_TEST(BeforeTheOptimizerStep, AHookSeesAveragedGradientsBeforeTheClipAndMayChangeThem) {
+  constexpr int kRanks = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
+  spawn_ranks(kRanks, [&](Group& group) {
+    auto model = std::make_shared<Product>();
+    TrainStep<Product, SGD, Float32, TypeParam> step{
+        group, model, {.grad_norm_clip = 1.0, .optimizer = {.learning_rate = 1.0}}};
+    std::vector<std::string> order;
+    double seen = 0;
+    step.before_optimizer_step([&](std::span<const Slice> slices) {
+      order.push_back("first");
+      for (const auto& slice : slices) seen += slice.gradients.sum().template item<double>();
+    });
+    step.before_optimizer_step([&](std::span<const Slice> slices) {
+      order.push_back("second");
+      for (const auto& slice : slices) slice.gradients.mul_(0.25);
+    });
+    // Two micro-batches a rank of the mean 2: the gradient of each of the four weights is 2.
+    step.step(std::vector{rows_of(1, 3), rows_of(3, 3)});
+    EXPECT_EQ(order, (std::vector<std::string>{"first", "second"}));
+    auto sum = step.strategy().sum_over_shards(torch::tensor(seen));
+    EXPECT_NEAR(sum.template item<double>(), 8, 1e-6);
+    std::vector<StepDone> rows;
+    step.read_all([&](const CompletedStep& done) { rows.push_back(done.row); });
+    step.make_whole();
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_NEAR(rows[0].grad_norm, 1.0, 1e-6) << "the norm is that of the changed gradients: four times 0.5";
+    EXPECT_TRUE(at::allclose(model->weight, torch::full({4}, 0.5)));
+  });
+}
+
+TEST(TrainStep, ShowsHooksUnscaledGradients) {
+  Group alone;
+  auto model = std::make_shared<Product>();
+  TrainStep<Product, SGD, AutocastFP16, SingleDevice> step{alone, model, {}};
+  double seen = 0;
+  step.before_optimizer_step([&](std::span<const Slice> slices) {
+    for (const auto& slice : slices) seen += slice.gradients.sum().item<double>();
+  });
+  step.step(std::vector{rows_of(2, 3)});
+  EXPECT_NEAR(seen, 8, 1e-2) << "and not 65536 times as much";
+}
+
+TEST(TrainStep, RefusesAHookWhereParametersAreSteppedInBackward) {
+  Group alone;
+  TrainStep<Product, SGD, Float32, StepInBackward<SingleDevice>> step{
+      alone, std::make_shared<Product>(), {.grad_norm_clip = 0}};
+  try {
+    step.before_optimizer_step([](std::span<const Slice>) {});
+    FAIL() << "there is no moment at which it has all gradients";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), HasSubstr("choose the strategy alone"));
+  }
+}
+
+TEST(TrainStep, RefusesToStepOnNothing) {
+  Group alone;
+  TrainStep<Product, SGD, Float32, SingleDevice> step{alone, std::make_shared<Product>(), {}};
+  try {
+    step.step(std::vector<Batch>{});
+    FAIL() << "there is no batch";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::data);
+    EXPECT_THAT(error.what(), HasSubstr("step 1 was given no batch"));
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
