@@ -137,7 +137,7 @@ TEST_F(OwnLoop, LeavesACompleteSnapshotWhenItClosesEarly) {
     EXPECT_EQ(trainer.stop_reason(), "");
     trainer.close();  // nothing is left to do
   });
-  EXPECT_EQ(snapshot("run").step, 5);
+  EXPECT_EQ(snapshot("run").run.step, 5);
 }
 
 TEST_F(OwnLoop, EndsOnRequestOfAnyRankAndSaysWhatItWas) {
@@ -157,7 +157,7 @@ TEST_F(OwnLoop, EndsOnRequestOfAnyRankAndSaysWhatItWas) {
     EXPECT_EQ(trainer.steps_done(), 5);
     EXPECT_EQ(trainer.stop_reason(), "request_stop() on rank 1");
   });
-  EXPECT_EQ(snapshot("run").step, 5);
+  EXPECT_EQ(snapshot("run").run.step, 5);
 }
 
 TEST_F(OwnLoop, TakesBatchesFromElsewhereBesideItsDataset) {
@@ -172,7 +172,7 @@ TEST_F(OwnLoop, TakesBatchesFromElsewhereBesideItsDataset) {
     trainer.step();
     trainer.close();
   });
-  EXPECT_EQ(snapshot("run").position, 3) << "batches from elsewhere do not move the place in the dataset";
+  EXPECT_EQ(snapshot("run").run.position, 3) << "batches from elsewhere do not move the place in the dataset";
   EXPECT_EQ(rows("run").at(0)["tokens"], 48);
 }
 
@@ -207,7 +207,7 @@ TEST_F(OwnLoop, KeepsSnapshotsInAStorageOfTheProgram) {
   train_to(3);
   train_to(5);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "name"));
-  EXPECT_EQ(snapshot("own").step, 5);
+  EXPECT_EQ(snapshot("own").run.step, 5);
   EXPECT_EQ(rows("name").size(), 5U) << "the second start went on with the snapshot of the first";
 }
 
