@@ -8,11 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -25,6 +23,7 @@
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/data_parallel_config.hpp>
+#include <ddpxx/parallel/whole_model.hpp>
 
 namespace ddpxx {
 
@@ -41,7 +40,7 @@ concept SplitsIntoParts = requires(const B& batch, std::int64_t parts) {
 /// and it leaves the machine; this is for scripts that must stay one process.
 /// Errors  `config` in a group of more than one rank, for a model that cannot be cloned, and for more replicas than
 ///         kMaxReplicas or than there are GPUs.
-class DataParallel {
+class DataParallel : public WholeModel {
  public:
   using Config = DataParallelConfig;
 
@@ -58,9 +57,6 @@ class DataParallel {
                                     std::to_string(Config::kMaxReplicas)};
   }
 
-  DataParallel(const DataParallel&) = delete;
-  DataParallel& operator=(const DataParallel&) = delete;
-
   void attach(FlatModel& model) {
     for (const auto device : other_devices(model.device())) {
       replicas_.push_back(std::make_unique<Replica>());
@@ -73,16 +69,6 @@ class DataParallel {
     hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { add(i, gradient); }};
     for (auto& replica : replicas_) fill(*replica, model);
   }
-
-  std::span<const Slice> slices() const { return trainable_.slices(); }
-  const Arena& trainable() const { return trainable_; }
-  const Arena& frozen() const { return frozen_; }
-
-  template <class Next, class... Args>
-  decltype(auto) around(Layers, Next&& next, Args&&... args) {
-    return std::forward<Next>(next)(std::forward<Args>(args)...);
-  }
-  auto runner() { return LayerRunner{*this}; }
 
   /// The sum of the replicas' losses. Without gradients, and for a batch of one, the first device works alone.
   template <class Model, class Batch, class Compute>
@@ -137,11 +123,7 @@ class DataParallel {
         into[i].copy_(buffers_[i], /*non_blocking=*/true);
     }
   }
-  void wait_pending() {}
 
-  at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  auto gathered() { return std::monostate{}; }
-  void make_whole() {}
   /// The layers of each replica but the first, in the order of the model's own.
   std::vector<std::vector<const Layer*>> layers_of_replicas() const {
     std::vector<std::vector<const Layer*>> all;
@@ -234,8 +216,6 @@ class DataParallel {
   }
 
   Config config_;
-  Arena trainable_;
-  Arena frozen_;
   std::vector<at::Tensor> buffers_;
   std::mutex mutex_;
   std::optional<GradientSum> sum_;

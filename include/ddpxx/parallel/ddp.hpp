@@ -6,10 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -23,6 +21,7 @@
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/same_model.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
+#include <ddpxx/parallel/whole_model.hpp>
 
 namespace ddpxx {
 
@@ -39,7 +38,7 @@ struct HookedDDPConfig {
 /// Errors  `peer` naming the first parameter that differs between ranks; those of `Reducer` and of the hook.
 /// Source  Li et al. 2020, arXiv:2006.15704; gradients agree bit for bit with PyTorch's DDP at two ranks.
 template <class Hook = AllReduce>
-class DDPWith {
+class DDPWith : public WholeModel {
   static_assert(explain_hook<Hook>());
   static constexpr bool kPlain = std::same_as<Hook, AllReduce>;
 
@@ -49,8 +48,6 @@ class DDPWith {
 
   DDPWith(const Config& config, Group& group)
       : config_{own_part(config)}, group_{&group}, hook_{hook_part(config), group} {}
-  DDPWith(const DDPWith&) = delete;
-  DDPWith& operator=(const DDPWith&) = delete;
 
   /// What step_in_backward() refuses, for whoever asks before there is a group.
   /// Errors  `config` for bucket_bytes_list, since segments have two sizes.
@@ -90,21 +87,6 @@ class DDPWith {
                            }};
   }
 
-  std::span<const Slice> slices() const { return trainable_.slices(); }
-  const Arena& trainable() const { return trainable_; }
-  const Arena& frozen() const { return frozen_; }
-
-  template <class Next, class... Args>
-  decltype(auto) around(Layers, Next&& next, Args&&... args) {
-    return std::forward<Next>(next)(std::forward<Args>(args)...);
-  }
-  auto runner() { return LayerRunner{*this}; }
-  template <class Model, class Batch, class Compute>
-  at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
-    auto run = runner();
-    return compute(model, run, batch);
-  }
-
   void begin_backward(Sync sync) {
     trainable_.check_owned();
     sync_ = sync;
@@ -119,11 +101,6 @@ class DDPWith {
     if constexpr (FinishesHookStep<Hook>) hook_.finish_step(trainable_, *group_);
     trainable_.publish_masters();
   }
-
-  void wait_pending() {}
-
-  at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  auto gathered() { return std::monostate{}; }
   /// Where the hook lets the ranks' models differ for a time, all get rank 0's, which snapshots hold as well.
   /// Ranks   Collective then.
   void make_whole() {
@@ -200,8 +177,6 @@ class DDPWith {
   DDPConfig config_;
   Group* group_;
   Hook hook_;
-  Arena trainable_;
-  Arena frozen_;
   std::vector<at::Tensor> buffer_list_;
   SharedBuffers buffers_;
   StepSegment step_;

@@ -5,23 +5,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
+#include <ddpxx/parallel/whole_model.hpp>
 
 namespace ddpxx {
 
 /// One process that holds everything: the smallest strategy, and the reference for every other. A parameter that gets
 /// no gradient counts as one with zeros.
 /// Errors  `config` in a group of more than one rank, which would train W models apart from each other.
-class SingleDevice {
+class SingleDevice : public WholeModel {
  public:
   struct Config {};
 
@@ -30,8 +29,6 @@ class SingleDevice {
       throw Error{Errc::config, "strategy single_device runs one process, but this group has " +
                                     std::to_string(group.size()) + "; choose ddp, or start one process"};
   }
-  SingleDevice(const SingleDevice&) = delete;
-  SingleDevice& operator=(const SingleDevice&) = delete;
 
   /// Before attach(), instead of a step after backward: see StepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
@@ -55,21 +52,6 @@ class SingleDevice {
     hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); }};
   }
 
-  std::span<const Slice> slices() const { return trainable_.slices(); }
-  const Arena& trainable() const { return trainable_; }
-  const Arena& frozen() const { return frozen_; }
-
-  template <class Next, class... Args>
-  decltype(auto) around(Layers, Next&& next, Args&&... args) {
-    return std::forward<Next>(next)(std::forward<Args>(args)...);
-  }
-  auto runner() { return LayerRunner{*this}; }
-  template <class Model, class Batch, class Compute>
-  at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
-    auto run = runner();
-    return compute(model, run, batch);
-  }
-
   void begin_backward(Sync sync) {
     trainable_.check_owned();
     sync_ = sync;
@@ -82,12 +64,6 @@ class SingleDevice {
     else
       sum_->publish();
   }
-  void finish_step() { trainable_.publish_masters(); }
-  void wait_pending() {}
-
-  at::Tensor sum_over_shards(at::Tensor value) const { return value; }
-  auto gathered() { return std::monostate{}; }
-  void make_whole() {}
 
  private:
   static constexpr std::int64_t kSteppedBytes = std::int64_t{4} << 20;
@@ -102,8 +78,6 @@ class SingleDevice {
   }
 
   Group* group_;
-  Arena trainable_;
-  Arena frozen_;
   std::optional<GradientSum> sum_;
   StepSegment step_;
   std::optional<SteppedSegments> stepped_;  ///< Where steps are made in backward; the reducer says when.
