@@ -98,8 +98,8 @@ TEST(StepInBackward, EqualsStepsInPrecisionsWithoutAScaledLoss) {
 
 TEST(StepInBackward, GoesAroundRecomputedLayersAndInsideOfThem) {
   const auto after = train_course<FSDP>(2, kPlain, {.unit_bytes = 0});
-  expect_same_bits(train_course<StepInBackward<Recompute<FSDP>>>(2, kPlain, {.strategy = {.unit_bytes = 0}}), after);
-  expect_same_bits(train_course<Recompute<StepInBackward<FSDP>>>(2, kPlain, {.strategy = {.unit_bytes = 0}}), after);
+  expect_same_bits(train_course<StepInBackward<Recompute<FSDP>>>(2, kPlain, {.inner = {.unit_bytes = 0}}), after);
+  expect_same_bits(train_course<Recompute<StepInBackward<FSDP>>>(2, kPlain, {.inner = {.unit_bytes = 0}}), after);
   expect_same_bits(train_course<Recompute<StepInBackward<DDP>>>(2, kPlain), train_course<DDP>(2, kPlain));
 }
 
@@ -146,8 +146,8 @@ TEST(StepInBackward, IsRefusedWithAListOfBucketSizesBeforeThereIsAGroup) {
   const DDPConfig listed{.bucket_bytes_list = {1024}};
   expect_list_of_buckets_is_refused<StepInBackward<DDP>>(listed);
   expect_list_of_buckets_is_refused<StepInBackward<DDPWith<PowerSGD>>>({.ddp = listed});
-  expect_list_of_buckets_is_refused<StepInBackward<Recompute<DDP>>>({.strategy = listed});
-  expect_list_of_buckets_is_refused<Recompute<StepInBackward<DDP>>>({.strategy = listed});
+  expect_list_of_buckets_is_refused<StepInBackward<Recompute<DDP>>>({.inner = listed});
+  expect_list_of_buckets_is_refused<Recompute<StepInBackward<DDP>>>({.inner = listed});
   Trainer<GPT, Tokens, AdamW, Float32, DDP>::Config alone;
   alone.strategy = listed;
   EXPECT_NO_THROW((Trainer<GPT, Tokens, AdamW, Float32, DDP>::check(alone)));

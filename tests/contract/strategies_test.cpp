@@ -134,7 +134,7 @@ TYPED_TEST(SameBitsRecomputed, RecomputeEqualsItsStrategy) {
     expect_same_bits(train_course<Recompute<TypeParam>>(world, kBits, {.recompute = recompute}), plain);
     if (std::is_same_v<TypeParam, FSDP>)
       expect_same_bits(
-          train_course<Recompute<TypeParam>>(world, kBits, {.strategy = alone<TypeParam>(), .recompute = recompute}),
+          train_course<Recompute<TypeParam>>(world, kBits, {.inner = alone<TypeParam>(), .recompute = recompute}),
           plain);
   }
 }

@@ -66,7 +66,7 @@ TEST(DataParallel, LayersOfReplicasHaveTheNumbersOfTheModelsOwn) {
     ++asked[layer];
     return false;
   };
-  Recompute<DataParallel> strategy{{.strategy = {.replicas = 3}, .recompute = {.chosen = note}}, alone};
+  Recompute<DataParallel> strategy{{.inner = {.replicas = 3}, .recompute = {.chosen = note}}, alone};
   strategy.attach(flat);
   backward(strategy, net);
   EXPECT_EQ(asked, (std::map<std::size_t, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
@@ -136,7 +136,7 @@ at::Tensor gradient_of_dropping(const typename Strategy::Config& config) {
 TEST(DataParallel, DropoutOnACpuRepeatsAndIsTheSameInALayerThatIsRunAgain) {
   const auto first = gradient_of_dropping<DataParallel>({.replicas = 4});
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(at::equal(gradient_of_dropping<DataParallel>({.replicas = 4}), first)) << i;
-  EXPECT_TRUE(at::equal(gradient_of_dropping<Recompute<DataParallel>>({.strategy = {.replicas = 4}}), first));
+  EXPECT_TRUE(at::equal(gradient_of_dropping<Recompute<DataParallel>>({.inner = {.replicas = 4}}), first));
 }
 
 TEST(DataParallel, RefusesReplicasWithoutNumberBeforeItMakesOne) {

@@ -14,6 +14,8 @@
 #include <ddpxx/parallel/hooks/compress.hpp>
 #include <ddpxx/parallel/hooks/power_sgd.hpp>
 #include <ddpxx/parallel/join.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/testing.hpp>
 
 namespace ddpxx {
@@ -300,6 +302,10 @@ TEST(Join, StandsInForRecomputedLayersAsForOthers) {
     }
   });
 }
+
+// Join finds the DDP inside of the strategies that are wrapped around it.
+static_assert(std::same_as<decltype(Join{std::declval<StepInBackward<Recompute<DDP>>&>()}), Join<AllReduce>>);
+static_assert(std::same_as<decltype(Join{std::declval<Recompute<DDPWith<PowerSGD>>&>()}), Join<PowerSGD>>);
 
 TEST(Join, AHookCarriesOnWithItsOwnState) {
   spawn_ranks(kWorld, [](Group& group) {

@@ -256,7 +256,7 @@ TYPED_TEST(StepsInBackward, NeedSomebodyWhoSteps) {
   FlatModel flat{net};
   StepInBackward<TypeParam> strategy{{}, alone};
   expect_config_error([&] { strategy.attach(flat); },
-                      "StepInBackward: nobody has said what steps a segment: call step_in_backward() before attach()");
+                      "StepInBackward: nothing steps the segments: call step_in_backward() before attach()");
 }
 
 /// The layer in the middle is left out when `whole` is false.

@@ -271,7 +271,7 @@ TYPED_TEST(StrategyContract, ASecondStrategyOnOneModelIsRefused) {
 }
 
 TYPED_TEST(StrategyContract, AModelWithoutARunnerIsOneUnit) {
-  if constexpr (!detail::recomputes<TypeParam>) {
+  if constexpr (!recomputes_layers<TypeParam>) {
     struct Ordinary : Net {
       at::Tensor forward(const at::Tensor& x) {
         PlainCall plain;

@@ -316,12 +316,12 @@ TEST(Plan, ForesaysEveryPrecision) {
 }
 TEST(Plan, ForesaysRecompute) {
   using Policy = RecomputeConfig::Policy;
-  expect_planned<Recompute<FSDP>>(4, kPlanned, {.strategy = in_pairs()});
-  expect_planned<Recompute<FSDP>>(4, kPlanned, {.strategy = in_pairs(), .recompute = {.policy = Policy::selective}});
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.inner = in_pairs()});
+  expect_planned<Recompute<FSDP>>(4, kPlanned, {.inner = in_pairs(), .recompute = {.policy = Policy::selective}});
   expect_planned<Recompute<FSDP>>(
-      4, kPlanned, {.strategy = {.unit_bytes = 0}, .recompute = {.policy = Policy::every, .count = 2}}, {}, 2);
+      4, kPlanned, {.inner = {.unit_bytes = 0}, .recompute = {.policy = Policy::every, .count = 2}}, {}, 2);
   expect_planned<Recompute<FSDP>>(
-      4, kPlanned, {.strategy = {.unit_bytes = 0}, .recompute = {.policy = Policy::segments, .count = 2}}, {}, 2);
+      4, kPlanned, {.inner = {.unit_bytes = 0}, .recompute = {.policy = Policy::segments, .count = 2}}, {}, 2);
 }
 TEST(Plan, ForesaysAnAverageAndAccumulatedSteps) {
   expect_planned<DDP>(4, kPlanned, {}, {.ema_decay = 0.99});
@@ -342,8 +342,8 @@ TEST(Plan, ForesaysStepsInBackward) {
   expect_planned<StepInBackward<ZeRO1>>(2, kPlanned, in_buckets<ZeROConfig>(), plain);
   expect_planned<StepInBackward<ZeRO2>>(64, kPlanned, in_buckets<ZeROConfig>(), plain);
   expect_planned<StepInBackward<FSDP>>(64, kPlanned, in_pairs(), plain);
-  expect_planned<Recompute<StepInBackward<DDP>>>(2, kPlanned, {.strategy = in_buckets<DDPConfig>()}, plain);
-  expect_planned<StepInBackward<Recompute<FSDP>>>(4, kPlanned, {.strategy = in_pairs()}, plain);
+  expect_planned<Recompute<StepInBackward<DDP>>>(2, kPlanned, {.inner = in_buckets<DDPConfig>()}, plain);
+  expect_planned<StepInBackward<Recompute<FSDP>>>(4, kPlanned, {.inner = in_pairs()}, plain);
   expect_planned<StepInBackward<FSDP>>(4, kPlanned, in_pairs(),
                                        {.grad_norm_clip = 0, .accumulation_steps = 2, .ema_decay = 0.99});
   auto deep = kPlanned;  // twenty layers are a segment of a single device
@@ -370,7 +370,7 @@ TEST(Plan, BuildsNoWholeModelWhereAPeriodAndBucketsMeetOnlyBelowIt) {
   for (const std::int64_t period : {3, 7})
     expect_planned<Recompute<StepInBackward<DDP>>>(
         2, deep,
-        {.strategy = buckets,
+        {.inner = buckets,
          .recompute = {.policy = RecomputeConfig::Policy::every, .count = static_cast<std::size_t>(period)}},
         {.grad_norm_clip = 0}, period);
 }

@@ -174,6 +174,10 @@ concept ChecksStepInBackward =
 template <class S>
 inline constexpr bool steps_in_backward = requires { requires S::kStepsInBackward; };
 
+/// True if the strategy runs layers again in backward: `static constexpr bool kRecomputes = true`, as Recompute has it.
+template <class S>
+inline constexpr bool recomputes_layers = requires { requires S::kRecomputes; };
+
 /// Explains by static_assert what a type lacks to be a strategy, and which optional function has another signature than
 /// the library calls.
 template <class S>

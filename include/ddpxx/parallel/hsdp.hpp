@@ -5,6 +5,7 @@
 #include <string>
 
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/wraps_strategy.hpp>
 
 namespace ddpxx {
 
@@ -43,16 +44,10 @@ class ShardGrid {
 /// FSDP inside groups of `shard_size` neighbouring ranks; gradients are averaged across the groups as well. Gathers
 /// stay inside a node where the groups are the nodes.
 /// Errors  `config` for a size that does not divide the world; those of FSDP.
-class HSDP : private detail::ShardGrid, public FSDP {
+class HSDP : private detail::ShardGrid, public WrapsStrategy<FSDP, HSDPConfig, &HSDPConfig::fsdp> {
  public:
-  using Config = HSDPConfig;
-
   HSDP(const Config& config, Group& group)
-      : detail::ShardGrid{config.shard_size, group}, FSDP{config.fsdp, row_, &column_} {}
-
-  static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes) {
-    return FSDP::layers_of_unit(config.fsdp, bytes);
-  }
+      : detail::ShardGrid{config.shard_size, group}, WrapsStrategy{config, row_, &column_} {}
 };
 
 static_assert(ParallelStrategy<HSDP> && explain_strategy<HSDP>());

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <concepts>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -13,7 +15,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/parallel/ddp.hpp>
-#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/wraps_strategy.hpp>
 
 namespace ddpxx {
 
@@ -30,9 +32,13 @@ struct JoinOptions {
 namespace detail {
 
 template <class Hook>
-void stand_in_for(DDPWith<Hook>&);
-template <class Hook>
-void stand_in_for(Recompute<DDPWith<Hook>>&);
+std::type_identity<Hook> hook_of(const DDPWith<Hook>&);
+
+/// DDP, alone or with other strategies wrapped around it.
+template <class Strategy>
+concept HasDDPInside = requires(Strategy& strategy) { hook_of(innermost(strategy)); };
+template <HasDDPInside Strategy>
+using HookInside = typename decltype(hook_of(innermost(std::declval<Strategy&>())))::type;
 
 /// In the place of the hook of a strategy that has none.
 template <class Strategy>
@@ -63,8 +69,9 @@ class Join {
 
  public:
   explicit Join(DDPWith<Hook>& ddp, const JoinOptions& options = {}) : ddp_{&ddp}, options_{options} {}
-  explicit Join(Recompute<DDPWith<Hook>>& strategy, const JoinOptions& options = {})
-      : Join{strategy.strategy(), options} {}
+  template <detail::HasDDPInside Strategy>
+  explicit Join(Strategy& strategy, const JoinOptions& options = {})
+      : Join{static_cast<DDPWith<Hook>&>(innermost(strategy)), options} {}
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
@@ -137,11 +144,13 @@ class Join<detail::NoHookOf<Strategy>> {
  public:
   explicit Join(Strategy&, const JoinOptions& = {}) {}
 };
+template <detail::HasDDPInside Strategy>
+Join(Strategy&) -> Join<detail::HookInside<Strategy>>;
+template <detail::HasDDPInside Strategy>
+Join(Strategy&, const JoinOptions&) -> Join<detail::HookInside<Strategy>>;
 template <class Strategy>
-  requires(!requires(Strategy& strategy) { detail::stand_in_for(strategy); })
 Join(Strategy&) -> Join<detail::NoHookOf<Strategy>>;
 template <class Strategy>
-  requires(!requires(Strategy& strategy) { detail::stand_in_for(strategy); })
 Join(Strategy&, const JoinOptions&) -> Join<detail::NoHookOf<Strategy>>;
 
 }  // namespace ddpxx

@@ -6,6 +6,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/wraps_strategy.hpp>
 
 namespace ddpxx {
 
@@ -23,8 +24,8 @@ namespace ddpxx {
 /// Errors  `config` for attach() before step_in_backward(); those of the strategy.
 /// Source  torch.distributed.optim._apply_optimizer_in_backward; Lv et al. 2023, arXiv:2306.09782.
 template <class Strategy>
-class StepInBackward : public Strategy {
-  static_assert(ParallelStrategy<Strategy> && explain_strategy<Strategy>());
+class StepInBackward : public WrapsStrategy<Strategy> {
+  using Wraps = WrapsStrategy<Strategy>;
   static_assert(!steps_in_backward<Strategy>, "StepInBackward<StepInBackward<S>>: once is enough");
   static_assert(OffersStepInBackward<Strategy>,
                 "StepInBackward: this strategy does not say when a part of its gradients is complete: choose "
@@ -32,28 +33,27 @@ class StepInBackward : public Strategy {
                 "segment)>)`");
 
  public:
-  using Config = typename Strategy::Config;
+  using typename Wraps::Config;
+  using Wraps::Wraps;
   static constexpr bool kStepsInBackward = true;
 
-  using Strategy::Strategy;
-
-  /// What the strategy refuses then, for whoever asks before there is a group.
+  /// Throws what the strategy refuses, alone and when it steps in backward.
   static void check(const Config& config) {
     if constexpr (ChecksConfig<Strategy>) Strategy::check(config);
     if constexpr (ChecksStepInBackward<Strategy>) Strategy::check_step_in_backward(config);
   }
 
-  /// Before attach(): what steps the slices of a segment of `trainable()`.
+  /// Before attach(): `step` steps the slices of a segment of `trainable()`.
   void step_in_backward(StepSegment step) {
     has_step_ = true;
-    Strategy::step_in_backward(std::move(step));
+    this->inner().step_in_backward(std::move(step));
   }
   void attach(FlatModel& model) {
     if (!has_step_)
       throw Error{Errc::config,
-                  "StepInBackward: nobody has said what steps a segment: call step_in_backward() before attach(), or "
-                  "take the strategy alone"};
-    Strategy::attach(model);
+                  "StepInBackward: nothing steps the segments: call step_in_backward() before attach(), or take the "
+                  "strategy alone"};
+    Wraps::attach(model);
   }
 
  private:

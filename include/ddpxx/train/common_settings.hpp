@@ -54,8 +54,9 @@ Settings common_settings(const Config& config, const Settings& types, const Sett
   add(part_settings(config.optimizer, "optimizer"));
   add(part_settings(config.precision, "precision"));
   auto strategy = part_settings(config.strategy, "strategy");
-  for (auto& setting : strategy)  // the settings of a strategy in another one: see Recompute
-    while (setting.path.starts_with("strategy.strategy.")) setting.path.erase(0, std::string_view{"strategy."}.size());
+  for (auto& setting : strategy)  // the settings of a strategy inside another one, such as Recompute
+    while (setting.path.starts_with("strategy.inner."))
+      setting.path.erase(std::string_view{"strategy."}.size(), std::string_view{"inner."}.size());
   add(strategy);
   constexpr std::array<std::string_view, 4> kOwn{"training.metrics", "training.device", "training.max_time",
                                                  "training.save_every_time"};
