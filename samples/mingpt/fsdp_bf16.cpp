@@ -25,14 +25,19 @@ int main(int argc, char** argv) {
     const auto parts = ddpxx::hold_out_tail(text, 0.9);
     auto model = ddpxx::make_model<ddpxx::GPT>(training.seed, group.device(), config.model, text->vocab_size(),
                                                text->block_size());
-    const auto& [batch_size, num_workers, limits, snapshot, optimizer, precision, fsdp] = config.train;
-    Train trainer{
-        group,
-        model,
-        parts.train,
-        {batch_size, num_workers, limits, snapshot, optimizer, precision, {.strategy = fsdp}},  // recomputes all layers
-        record,
-        {.validation = parts.validation}};
+    const auto& train = config.train;
+    Train trainer{group,
+                  model,
+                  parts.train,
+                  {.batch_size = train.batch_size,
+                   .num_workers = train.num_workers,
+                   .training = train.training,
+                   .snapshot = train.snapshot,
+                   .optimizer = train.optimizer,
+                   .precision = train.precision,
+                   .strategy = {.strategy = train.strategy}},  // and recomputes all layers
+                  record,
+                  {.validation = parts.validation}};
     trainer.fit();
     group.leave();
   });
