@@ -36,7 +36,7 @@ std::vector<std::int64_t> steps_of(const std::filesystem::path& path) {
 }
 
 void write_steps(MetricsFile& metrics, std::int64_t first, std::int64_t last) {
-  for (auto step = first; step <= last; ++step) metrics.write(StepDone{.step = step, .loss = 2.5});
+  for (auto step = first; step <= last; ++step) metrics.on_step(StepDone{.step = step, .loss = 2.5});
 }
 
 using Steps = std::vector<std::int64_t>;
@@ -46,20 +46,21 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
   const auto path = folder / "runs/7/metrics.jsonl";
   MetricsFile metrics{path};
   const EventTime at{.time = 1'700'000'000.5, .elapsed = 2.5};
-  metrics.write(StepDone{.step = 1,
-                         .epoch = 0,
-                         .loss = 2.5,
-                         .grad_norm = 0.75,
-                         .learning_rate = 3e-4,
-                         .tokens_per_second = 1e5,
-                         .step_ms = 12.5,
-                         .peak_memory_bytes = 1 << 20,
-                         .state_bytes = 4096,
-                         .samples = 16,
-                         .tokens = 1024,
-                         .at = at});
-  metrics.write(Evaluated{.step = 1, .epoch = 0, .val_loss = 2.25, .samples = 128, .at = at});
-  metrics.write(SnapshotSaved{.step = 1, .path = "runs/7/snapshot", .seconds = 0.5, .waited_seconds = 0.25, .at = at});
+  metrics.on_step(StepDone{.step = 1,
+                           .epoch = 0,
+                           .loss = 2.5,
+                           .grad_norm = 0.75,
+                           .learning_rate = 3e-4,
+                           .tokens_per_second = 1e5,
+                           .step_ms = 12.5,
+                           .peak_memory_bytes = 1 << 20,
+                           .state_bytes = 4096,
+                           .samples = 16,
+                           .tokens = 1024,
+                           .at = at});
+  metrics.on_evaluated(Evaluated{.step = 1, .epoch = 0, .val_loss = 2.25, .samples = 128, .at = at});
+  metrics.on_snapshot(
+      SnapshotSaved{.step = 1, .path = "runs/7/snapshot", .seconds = 0.5, .waited_seconds = 0.25, .at = at});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(nlohmann::json::parse(lines[0]), (nlohmann::json{{"step", 1},
@@ -92,7 +93,7 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
 TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {
   const TemporaryFolder folder;
   MetricsFile metrics{folder / "m.jsonl"};
-  metrics.write(StepDone{.step = 1, .loss = std::nan("")});
+  metrics.on_step(StepDone{.step = 1, .loss = std::nan("")});
   EXPECT_TRUE(nlohmann::json::parse(lines_of(folder / "m.jsonl").at(0))["loss"].is_null());
 }
 
@@ -114,7 +115,7 @@ TEST(MetricsFile, MovesTheRowsOfAnEarlierRunAway) {
   EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
   EXPECT_NE(said.str().find("m.1.jsonl"), std::string::npos) << said.str();
   MetricsFile metrics{path, Log{0, said}};
-  metrics.start_anew();
+  metrics.on_begin({});
   EXPECT_EQ(steps_of(path), Steps{});
   EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
   EXPECT_EQ(steps_of(folder / "m.2.jsonl"), (Steps{1, 2}));
@@ -141,12 +142,12 @@ TEST(MetricsFile, KeepsARunsRowsUpToTheStepItGoesOnFrom) {
   {
     MetricsFile metrics{path};
     write_steps(metrics, 1, 4);
-    metrics.write(Evaluated{.step = 4});
+    metrics.on_evaluated(Evaluated{.step = 4});
     write_steps(metrics, 5, 6);
-    metrics.write(Evaluated{.step = 6});
+    metrics.on_evaluated(Evaluated{.step = 6});
   }
   MetricsFile metrics{path};
-  metrics.resume_at(4);
+  metrics.on_begin({.step = 4, .goes_on = true});
   EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 4}));
   write_steps(metrics, 5, 6);
   EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 4, 5, 6}));
@@ -158,7 +159,7 @@ TEST(MetricsFile, CutsAHalfWrittenLastLineWhereverItEnds) {
   {
     MetricsFile metrics{path};
     write_steps(metrics, 1, 2);
-    metrics.write(SnapshotSaved{.step = 2, .path = "a}\"}\\", .seconds = 1});
+    metrics.on_snapshot(SnapshotSaved{.step = 2, .path = "a}\"}\\", .seconds = 1});
   }
   std::ostringstream whole;
   whole << std::ifstream{path}.rdbuf();
@@ -166,8 +167,8 @@ TEST(MetricsFile, CutsAHalfWrittenLastLineWhereverItEnds) {
   for (std::size_t size = 0; size <= text.size(); ++size) {
     folder.file("m.jsonl", text.substr(0, size));
     MetricsFile metrics{path};
-    metrics.resume_at(2);
-    metrics.write(StepDone{.step = 3});
+    metrics.on_begin({.step = 2, .goes_on = true});
+    metrics.on_step(StepDone{.step = 3});
     Steps steps;
     ASSERT_NO_THROW(steps = steps_of(path)) << "cut at " << size;
     EXPECT_EQ(steps.back(), 3);

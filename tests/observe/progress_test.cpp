@@ -28,6 +28,15 @@ StepDone step(std::int64_t number) {
   return event;
 }
 
+/// A progress after the begin of a run; `text` is empty again.
+struct Begun : Progress {
+  Begun(std::ostringstream& text, std::int64_t last_step, ProgressOptions options = {}, double seconds_allowed = 0)
+      : Progress{text, options} {
+    on_begin({.last_step = last_step, .seconds_allowed = seconds_allowed});
+    text.str("");
+  }
+};
+
 TEST(ProgressLine, TellsAllWhereThereIsRoom) {
   EXPECT_EQ(progress_line(kStep, 50'000, 11'520.0, 200),
             "step 1200/50000  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  eta 3h12m  mem 161M");
@@ -75,12 +84,12 @@ TEST(ProgressLine, ShortensNumbers) {
 
 TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
   std::ostringstream text;
-  Progress progress{text, 3, {.plain_interval = std::chrono::milliseconds{0}}};
-  progress.show(step(1));
-  progress.show(Evaluated{.step = 2, .val_loss = 2.34564});
-  progress.show(SnapshotSaved{.step = 2, .path = "run/\x1b[2J", .seconds = 3.26, .waited_seconds = 0.11});
-  progress.show(step(3));
-  progress.finish();
+  Begun progress{text, 3, {.plain_interval = std::chrono::milliseconds{0}}};
+  progress.on_step(step(1));
+  progress.on_evaluated(Evaluated{.step = 2, .val_loss = 2.34564});
+  progress.on_snapshot(SnapshotSaved{.step = 2, .path = "run/\x1b[2J", .seconds = 3.26, .waited_seconds = 0.11});
+  progress.on_step(step(3));
+  progress.on_end({});
   EXPECT_EQ(text.str(),
             "step 1/3  loss 2.8431  gnorm 0.87  lr 2.98e-04  412k tok/s  eta 0s  mem 161M\n"
             "step 2  val_loss 2.3456\n"
@@ -90,29 +99,29 @@ TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
 
 TEST(Progress, SmoothsTheLossAndTheTokensASecond) {
   std::ostringstream text;
-  Progress progress{text, 0, {.plain_interval = std::chrono::milliseconds{0}}};
+  Begun progress{text, 0, {.plain_interval = std::chrono::milliseconds{0}}};
   auto event = step(1);
   event.loss = 2;
   event.tokens_per_second = 1'000;
   event.step_ms = 100;
-  progress.show(event);
+  progress.on_step(event);
   event.loss = 4;
   event.tokens_per_second = 200;  // 100 tokens in the first step, 100 in the second
   event.step_ms = 500;
   text.str("");
-  progress.show(event);
+  progress.on_step(event);
   EXPECT_NE(text.str().find("loss 3.0256"), std::string::npos) << text.str();
   EXPECT_NE(text.str().find("  328 tok/s"), std::string::npos) << text.str();
 }
 
 TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {
   std::ostringstream text;
-  Progress progress{text, 1'000'000, {.plain_interval = std::chrono::milliseconds{0}, .seconds_allowed = 600}};
-  progress.show(step(1));
+  Begun progress{text, 1'000'000, {.plain_interval = std::chrono::milliseconds{0}}, 600};
+  progress.on_step(step(1));
   EXPECT_NE(text.str().find("eta 10m00s"), std::string::npos) << text.str();
   std::ostringstream endless;
-  Progress only_time{endless, 0, {.plain_interval = std::chrono::milliseconds{0}, .seconds_allowed = 600}};
-  only_time.show(step(1));
+  Begun only_time{endless, 0, {.plain_interval = std::chrono::milliseconds{0}}, 600};
+  only_time.on_step(step(1));
   EXPECT_NE(endless.str().find("step 1  "), std::string::npos) << endless.str();
   EXPECT_NE(endless.str().find("eta 10m00s"), std::string::npos) << endless.str();
 }
@@ -120,24 +129,24 @@ TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {
 TEST(Progress, TellsHowFarAnEvaluationIs) {
   const Terminal terminal{80};
   std::ostringstream text;
-  Progress progress{text, 1, {.descriptor = terminal.descriptor()}};
-  progress.show(Evaluating{.step = 1, .samples = 40, .all_samples = 800});
+  Begun progress{text, 1, {.descriptor = terminal.descriptor()}};
+  progress.on_evaluating(Evaluating{.step = 1, .samples = 40, .all_samples = 800});
   EXPECT_EQ(text.str(), "") << "a short evaluation says nothing";
   std::this_thread::sleep_for(std::chrono::milliseconds{110});
-  progress.show(Evaluating{.step = 1, .samples = 120, .all_samples = 800});
+  progress.on_evaluating(Evaluating{.step = 1, .samples = 120, .all_samples = 800});
   EXPECT_EQ(text.str(), "\rstep 1  evaluating 120/800");
   text.str("");
-  progress.show(Evaluated{.step = 1, .val_loss = 2});
+  progress.on_evaluated(Evaluated{.step = 1, .val_loss = 2});
   EXPECT_EQ(text.str(), "\rstep 1  val_loss 2.0000   \n") << "it takes the line's place";
 }
 
 TEST(Progress, TellsHowFarAnEvaluationIsWhereThereIsNoTerminal) {
   std::ostringstream text, rarely;
-  Progress progress{text, 1, {.plain_interval = std::chrono::milliseconds{0}}};
-  Progress rare{rarely, 1, {.plain_interval = std::chrono::hours{1}}};
+  Begun progress{text, 1, {.plain_interval = std::chrono::milliseconds{0}}};
+  Begun rare{rarely, 1, {.plain_interval = std::chrono::hours{1}}};
   for (const std::int64_t samples : {8, 12}) {
-    progress.show(Evaluating{.step = 1, .samples = samples, .all_samples = 12});
-    rare.show(Evaluating{.step = 1, .samples = samples, .all_samples = 12});
+    progress.on_evaluating(Evaluating{.step = 1, .samples = samples, .all_samples = 12});
+    rare.on_evaluating(Evaluating{.step = 1, .samples = samples, .all_samples = 12});
   }
   EXPECT_EQ(text.str(), "step 1  evaluating 8/12\nstep 1  evaluating 12/12\n");
   EXPECT_EQ(rarely.str(), "");
@@ -146,13 +155,13 @@ TEST(Progress, TellsHowFarAnEvaluationIsWhereThereIsNoTerminal) {
 TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
   for (const std::int64_t total : {std::int64_t{50}, std::int64_t{0}}) {
     std::ostringstream text;
-    Progress progress{text, total, {.plain_interval = std::chrono::hours{1}}};
-    for (std::int64_t i = 1; i <= 50; ++i) progress.show(step(i));
+    Begun progress{text, total, {.plain_interval = std::chrono::hours{1}}};
+    for (std::int64_t i = 1; i <= 50; ++i) progress.on_step(step(i));
     if (total != 0) {
       EXPECT_NE(text.str().find("\nstep 50/50"), std::string::npos) << "a known end needs no finish()";
     }
-    progress.finish();
-    progress.finish();
+    progress.on_end({});
+    progress.on_end({});
     EXPECT_EQ(std::ranges::count(text.str(), '\n'), 2) << text.str();
     EXPECT_EQ(text.str().find("step 1"), 0U);
     EXPECT_NE(text.str().find("\nstep 50"), std::string::npos);
@@ -162,21 +171,21 @@ TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
 TEST(Progress, RewritesOneLineOnATerminalAndFitsIt) {
   const Terminal terminal{40};  // gnorm would end in its last column
   std::ostringstream text;
-  Progress progress{text, 50'000, {.descriptor = terminal.descriptor()}};
-  progress.show(step(1200));
+  Begun progress{text, 50'000, {.descriptor = terminal.descriptor()}};
+  progress.on_step(step(1200));
   EXPECT_EQ(text.str(), "\rstep 1200/50000  loss 2.8431");
-  progress.finish();
+  progress.on_end({});
   EXPECT_TRUE(text.str().ends_with('\n'));
 }
 
 TEST(Progress, CoversALongerLineAndKeepsEvaluations) {
   const Terminal terminal{60};
   std::ostringstream text;
-  Progress progress{text, 50'000, {.descriptor = terminal.descriptor()}};
-  progress.show(step(50'000));
+  Begun progress{text, 50'000, {.descriptor = terminal.descriptor()}};
+  progress.on_step(step(50'000));
   const auto width = text.str().size() - 1;
   text.str("");
-  progress.show(Evaluated{.step = 1, .val_loss = 2});
+  progress.on_evaluated(Evaluated{.step = 1, .val_loss = 2});
   std::string line = "step 1  val_loss 2.0000";
   line.resize(width, ' ');
   EXPECT_EQ(text.str(), '\r' + line + '\n');
@@ -185,11 +194,11 @@ TEST(Progress, CoversALongerLineAndKeepsEvaluations) {
 TEST(Progress, FollowsATerminalThatIsResized) {
   const Terminal terminal{80};
   std::ostringstream text;
-  Progress progress{text, 1200, {.descriptor = terminal.descriptor()}};
-  progress.show(step(1200));
+  Begun progress{text, 1200, {.descriptor = terminal.descriptor()}};
+  progress.on_step(step(1200));
   terminal.resize(20);
   text.str("");
-  progress.show(step(1200));
+  progress.on_step(step(1200));
   EXPECT_LE(text.str().size(), 20U) << "the carriage return and at most 19 columns";
 }
 
@@ -197,8 +206,8 @@ TEST(Progress, LeavesTheLineOfATerminalWhenItGoes) {
   const Terminal terminal{80};
   std::ostringstream text;
   {
-    Progress progress{text, 50'000, {.descriptor = terminal.descriptor()}};
-    progress.show(step(1));
+    Begun progress{text, 50'000, {.descriptor = terminal.descriptor()}};
+    progress.on_step(step(1));
   }
   EXPECT_TRUE(text.str().ends_with('\n'));
 }
@@ -208,8 +217,8 @@ TEST(Progress, TakesADumbTerminalForNone) {
   for (const char* kind : {"dumb", ""}) {
     ::setenv("TERM", kind, 1);
     std::ostringstream text;
-    Progress progress{text, 3, {.descriptor = terminal.descriptor()}};
-    progress.show(step(1));
+    Begun progress{text, 3, {.descriptor = terminal.descriptor()}};
+    progress.on_step(step(1));
     EXPECT_EQ(text.str().find('\r'), std::string::npos);
   }
 }

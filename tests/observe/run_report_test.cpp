@@ -1,13 +1,21 @@
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
+#include <memory>
+#include <ostream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <ddpxx/observe/metrics_file.hpp>
+#include <ddpxx/observe/progress.hpp>
 #include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/observe/run_text.hpp>
 #include <ddpxx/observe/smoothed.hpp>
 
 #include "../temporary_folder.hpp"
@@ -72,12 +80,20 @@ std::vector<nlohmann::json> rows_of(const std::filesystem::path& path) {
   return rows;
 }
 
+/// The observers that a trainer adds by itself.
+RunReport make_report(const std::string& metrics, std::ostream& screen) {
+  RunReport report;
+  if (!metrics.empty()) report.add(std::make_shared<MetricsFile>(metrics));
+  report.add(std::make_shared<Progress>(screen));
+  return report;
+}
+
 TEST(RunReport, TellsARunFromItsBeginToItsEnd) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
   std::ostringstream screen;
   const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  RunReport report{path.string(), screen};
+  auto report = make_report(path.string(), screen);
   auto run = kRun;
   run.last_step = 2;
   report.begin(run);
@@ -107,7 +123,7 @@ TEST(RunReport, GoesOnInTheFileOnlyWithTheRunThatWroteIt) {
   const auto path = folder / "m.jsonl";
   std::ostringstream screen;
   const auto train = [&](std::int64_t begin, std::int64_t end, bool goes_on) {
-    RunReport report{path.string(), screen};
+    auto report = make_report(path.string(), screen);
     auto run = kRun;
     run.step = begin;
     run.goes_on = goes_on;
@@ -125,10 +141,65 @@ TEST(RunReport, GoesOnInTheFileOnlyWithTheRunThatWroteIt) {
 
 TEST(RunReport, HasNothingToCloseWhereNothingWasDone) {
   std::ostringstream screen;
-  RunReport report{"", screen};
+  auto report = make_report("", screen);
   report.begin(kRun);
   report.end();
   EXPECT_EQ(screen.str(), head_of_run(kRun));
+}
+
+/// Counts its calls; throws or asks to stop at the steps that it was given.
+struct Watcher : Observer {
+  std::string name() const override { return "the watcher"; }
+  void on_begin(const RunBegan&) override { ++begins; }
+  Verdict on_step(const StepDone& event) override {
+    ++steps;
+    if (event.step == throws_at || event.step == throws_again_at) throw std::runtime_error{"no room on the shelf"};
+    return event.step == stops_at ? Verdict::stop : Verdict::go_on;
+  }
+  void on_end(const RunEnded& run) override { ended_at = run.step; }
+
+  std::int64_t throws_at = -1, throws_again_at = -1, stops_at = -1;
+  std::int64_t begins = 0, steps = 0, ended_at = -1;
+};
+
+TEST(RunReport, GoesOnWithOneWarningWhereAnObserverThrows) {
+  std::ostringstream warnings;
+  RunReport report{Log{2, warnings}};
+  const auto failing = std::make_shared<Watcher>(), after = std::make_shared<Watcher>();
+  failing->throws_at = 1;
+  failing->throws_again_at = 2;
+  report.add(failing);
+  report.add(after);
+  report.begin({});
+  for (std::int64_t step = 1; step <= 3; ++step) report.show(StepDone{.step = step});
+  EXPECT_EQ(failing->steps, 3) << "it is called again after a failure";
+  EXPECT_EQ(after->steps, 3);
+  EXPECT_EQ(warnings.str(),
+            "[rank2] warning: the watcher failed: no room on the shelf; training goes on, and further failures are "
+            "counted\n");
+  report.end();
+  EXPECT_NE(warnings.str().find("the watcher failed 2 times in this run\n"), std::string::npos) << warnings.str();
+  EXPECT_EQ(after->ended_at, 3);
+}
+
+TEST(RunReport, WantsToStopOnceAnObserverDoes) {
+  RunReport report;
+  const auto watcher = std::make_shared<Watcher>();
+  watcher->stops_at = 2;
+  report.add(watcher);
+  report.begin({});
+  report.show(StepDone{.step = 1});
+  EXPECT_FALSE(report.wants_stop());
+  report.show(StepDone{.step = 2});
+  report.show(StepDone{.step = 3});
+  EXPECT_TRUE(report.wants_stop());
+  report.begin({.step = 3});
+  EXPECT_FALSE(report.wants_stop()) << "of another run";
+}
+
+TEST(RunReport, RefusesANullPointer) {
+  RunReport report;
+  EXPECT_THROW(report.add(nullptr), Error);
 }
 
 }  // namespace

@@ -1,11 +1,21 @@
-// ddpxx/observe/events.hpp — what a training run tells those who watch it.
+// ddpxx/observe/events.hpp — what a training run reports to its observers.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
+
+/// A number of a model's own beside the loss: its mean, as the loss is a mean.
+struct Metric {
+  std::string name;
+  double value = 0;
+};
+using Metrics = std::vector<Metric>;
 
 /// When something happened.
 struct EventTime {
@@ -13,7 +23,7 @@ struct EventTime {
   double elapsed = 0;  ///< Seconds since this start of the program began to train.
 };
 
-/// The first step is about to be done.
+/// The first step of this start of the program comes next.
 struct RunBegan {
   std::int64_t parameters = 0;  ///< Of the model, trained or frozen.
   std::string strategy = {};
@@ -29,7 +39,8 @@ struct RunBegan {
   std::int64_t step = 0;       ///< Steps that are done already.
   bool goes_on = false;        ///< With a run that was saved in save_dir.
   std::int64_t last_step = 0;  ///< Where the run ends; 0 when that is not known.
-  double seconds_allowed = 0;  ///< After which it ends in any case; 0 is no limit.
+  double seconds_allowed = 0;  ///< The run ends after that time in any case; 0 is no limit.
+  Settings settings = {};      ///< The configuration, as snapshots record it.
 
   std::int64_t global_batch() const { return batch_size * accumulation_steps * ranks; }
 };
@@ -50,6 +61,7 @@ struct StepDone {
   std::int64_t state_bytes = 0;        ///< This rank's parameters, gradients and optimizer state.
   std::int64_t samples = 0;            ///< That all ranks together have trained on since step 0.
   std::int64_t tokens = 0;             ///< Targets of the loss, of all ranks since step 0.
+  Metrics metrics = {};                ///< The model's own, over the global batch.
   EventTime at = {};
 };
 
@@ -66,6 +78,7 @@ struct Evaluated {
   std::int64_t epoch = 0;
   double val_loss = 0;
   std::int64_t samples = 0;  ///< Of the validation set.
+  Metrics metrics = {};      ///< The model's own, over the validation set.
   EventTime at = {};
 };
 
@@ -76,6 +89,16 @@ struct SnapshotSaved {
   double seconds = 0;         ///< From the begin of saving until then.
   double waited_seconds = 0;  ///< Seconds that training was blocked by this save.
   EventTime at = {};
+};
+
+/// The run has come to its end, or this start of the program to the end of its part of the run.
+struct RunEnded {
+  std::int64_t step = 0;       ///< The last one that was done.
+  std::int64_t last_step = 0;  ///< Where the run was to end; 0 when that was not known.
+  std::int64_t steps = 0;      ///< Done by this start of the program.
+  double seconds = 0;
+  std::optional<Evaluated> best = {};  ///< Of this start's evaluations, the one with the lowest loss.
+  std::string saved = {};              ///< The last snapshot; empty where none was saved.
 };
 
 }  // namespace ddpxx

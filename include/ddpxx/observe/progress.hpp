@@ -19,6 +19,8 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/observer.hpp>
+#include <ddpxx/observe/run_text.hpp>
 #include <ddpxx/observe/short_text.hpp>
 #include <ddpxx/observe/smoothed.hpp>
 
@@ -28,29 +30,28 @@ struct ProgressOptions {
   /// Asked whether it is a terminal, and how wide; none: the stream's own where it is a standard stream.
   std::optional<int> descriptor = {};
   std::chrono::milliseconds plain_interval{5'000};  ///< Between two lines where there is no terminal.
-  double seconds_allowed = 0;                       ///< The run ends then in any case; 0 is no limit.
 };
 
-/// Shows steps, evaluations and snapshots of one rank. On a terminal the step line is rewritten in place and is never
-/// wider than the terminal; elsewhere lines end with a line end and hold no control characters: the first step, then at
-/// most one per interval, then the last. Loss and tokens per second are moving averages: single steps differ widely.
-class Progress {
+/// Shows a run on a screen: three lines about it, then its steps, evaluations and snapshots, then what it has reached.
+/// On a terminal the step line is rewritten in place and is never wider than the terminal; elsewhere lines end with a
+/// line end and hold no control characters: the first step, then at most one per interval, then the last. Loss and
+/// tokens per second are moving averages: single steps differ widely.
+class Progress : public Observer {
  public:
-  /// `total_steps` is where the run ends; 0 when that is not known.
-  explicit Progress(std::ostream& stream, std::int64_t total_steps = 0, ProgressOptions options = {});
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  ~Progress() {
+  explicit Progress(std::ostream& stream, ProgressOptions options = {});
+  ~Progress() override {
     if (line_width_ > 0) *stream_ << std::endl;  // what the program prints next, an error perhaps, gets its own line
   }
 
-  void show(const StepDone& event);
-  void show(const Evaluating& event);
-  void show(const Evaluated& event);
-  void show(const SnapshotSaved& event);
+  std::string name() const override { return "the progress line"; }
 
-  /// The run has ended: shows the last step if it was not shown.
-  void finish();
+  void on_begin(const RunBegan& run) override;
+  Verdict on_step(const StepDone& event) override;
+  void on_evaluating(const Evaluating& event) override;
+  Verdict on_evaluated(const Evaluated& event) override;
+  void on_snapshot(const SnapshotSaved& event) override;
+  /// A run that had nothing left to do says nothing.
+  void on_end(const RunEnded& run) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -63,7 +64,8 @@ class Progress {
   void print(std::string line);
 
   std::ostream* stream_;
-  std::int64_t total_steps_;
+  std::int64_t total_steps_ = 0;  // where the run ends; 0 when that is not known
+  double seconds_allowed_ = 0;    // the run ends then in any case; 0 is no limit
   ProgressOptions options_;
   bool terminal_ = false;
   std::size_t line_width_ = 0;  // of the line that stands open on the terminal
@@ -117,23 +119,33 @@ inline std::string progress_line(const StepDone& event, std::int64_t total_steps
   return line.substr(0, width);
 }
 
-inline Progress::Progress(std::ostream& stream, std::int64_t total_steps, ProgressOptions options)
-    : stream_{&stream}, total_steps_{total_steps}, options_{options} {
+inline Progress::Progress(std::ostream& stream, ProgressOptions options) : stream_{&stream}, options_{options} {
   if (!options_.descriptor) options_.descriptor = detail::descriptor_of(stream);
   const auto kind = environment("TERM");
   terminal_ = ::isatty(*options_.descriptor) == 1 && kind && *kind != "dumb";
 }
 
-inline void Progress::show(const StepDone& event) {
+inline void Progress::on_begin(const RunBegan& run) {
+  total_steps_ = run.last_step;
+  seconds_allowed_ = run.seconds_allowed;
+  begun_ = Clock::now();
+  last_.reset();
+  drawn_.reset();
+  loss_ = tokens_ = step_ms_ = {};
+  *stream_ << head_of_run(run) << std::flush;
+}
+
+inline Verdict Progress::on_step(const StepDone& event) {
   last_ = event;
   last_shown_ = false;
   loss_.add(event.loss);
   tokens_.add(event.tokens_per_second * event.step_ms / 1'000);
   step_ms_.add(event.step_ms);
   if (due() || event.step == total_steps_) draw_step();
+  return Verdict::go_on;
 }
 
-inline void Progress::show(const Evaluating& event) {
+inline void Progress::on_evaluating(const Evaluating& event) {
   // The first time is the begin of the evaluation: it may be over before a line about it is worth its place.
   if (!drawn_) drawn_ = Clock::now();
   if (!due()) return;
@@ -143,19 +155,23 @@ inline void Progress::show(const Evaluating& event) {
        std::string::npos);
 }
 
-inline void Progress::show(const Evaluated& event) {
-  print("step " + std::to_string(event.step) + "  val_loss " + formatted("%.4f", event.val_loss));
+inline Verdict Progress::on_evaluated(const Evaluated& event) {
+  auto line = "step " + std::to_string(event.step) + "  val_loss " + formatted("%.4f", event.val_loss);
+  for (const auto& metric : event.metrics) line += "  val_" + harmless(metric.name) + formatted(" %.4g", metric.value);
+  print(line);
+  return Verdict::go_on;
 }
 
-inline void Progress::show(const SnapshotSaved& event) {
+inline void Progress::on_snapshot(const SnapshotSaved& event) {
   print("step " + std::to_string(event.step) + "  snapshot " + harmless(event.path) +
         formatted(" saved in %.1fs, training waited %.1fs", event.seconds, event.waited_seconds));
 }
 
-inline void Progress::finish() {
+inline void Progress::on_end(const RunEnded& run) {
   if (last_ && !last_shown_) draw_step();
   if (line_width_ > 0) *stream_ << std::endl;
   line_width_ = 0;
+  if (run.steps > 0) *stream_ << closing_line(run) << std::endl;
 }
 
 inline bool Progress::due() const {
@@ -167,8 +183,8 @@ inline bool Progress::due() const {
 inline std::optional<double> Progress::seconds_left() const {
   std::optional<double> seconds;
   if (total_steps_ > last_->step) seconds = static_cast<double>(total_steps_ - last_->step) * step_ms_.value() / 1'000;
-  if (options_.seconds_allowed > 0 && (seconds || total_steps_ == 0)) {
-    const auto left = options_.seconds_allowed - std::chrono::duration<double>(Clock::now() - begun_).count();
+  if (seconds_allowed_ > 0 && (seconds || total_steps_ == 0)) {
+    const auto left = seconds_allowed_ - std::chrono::duration<double>(Clock::now() - begun_).count();
     seconds = std::min(seconds.value_or(left), std::max(left, 0.0));
   }
   return seconds;

@@ -1,85 +1,126 @@
-// ddpxx/observe/run_report.hpp — what one rank tells of a run: on the screen, and in the metrics file if there is one.
+// ddpxx/observe/run_report.hpp — the observers of one rank: dates a run's events and calls each observer.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <iostream>
-#include <optional>
-#include <ostream>
+#include <exception>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/observe/events.hpp>
-#include <ddpxx/observe/metrics_file.hpp>
-#include <ddpxx/observe/progress.hpp>
-#include <ddpxx/observe/run_text.hpp>
+#include <ddpxx/observe/observer.hpp>
 
 namespace ddpxx {
 
-/// Takes a run's events in their order, dates them, and passes them on.
+/// Takes a run's events in their order, dates them, and calls the observers in the order in which they were added.
 class RunReport {
  public:
-  /// `metrics` is the path of the metrics file; empty is none.
-  /// Errors  `config` for a file that cannot be opened or is no metrics file.
-  explicit RunReport(const std::string& metrics, std::ostream& screen = std::cout) : screen_{&screen} {
-    if (!metrics.empty()) metrics_.emplace(metrics);
+  explicit RunReport(Log log = Log{0}) : log_{log} {}
+
+  /// Errors  `config` for a null pointer.
+  void add(std::shared_ptr<Observer> observer) {
+    if (!observer) throw Error{Errc::config, "add(observer): the pointer is null"};
+    observers_.push_back({std::move(observer)});
   }
+  bool empty() const noexcept { return observers_.empty(); }
 
   /// Comes first.
+  /// Errors  what an observer throws: the run does not begin.
   void begin(const RunBegan& run) {
     began_ = Clock::now();
-    ended_.step = first_step_ = run.step;
-    ended_.last_step = run.last_step;
-    if (metrics_ && run.goes_on) metrics_->resume_at(run.step);
-    if (metrics_ && !run.goes_on) metrics_->start_anew();
-    *screen_ << head_of_run(run) << std::flush;
-    progress_.emplace(*screen_, run.last_step, ProgressOptions{.seconds_allowed = run.seconds_allowed});
+    ended_ = {.step = run.step, .last_step = run.last_step};
+    first_step_ = run.step;
+    has_begun_ = true;
+    wants_stop_ = false;
+    for (auto& each : observers_) each.observer->on_begin(run);
   }
 
   void show(StepDone event) {
     ended_.step = event.step;
-    pass_on(event);
+    event.at = now();
+    ask([&](Observer& observer) { return observer.on_step(event); });
   }
   void show(const Evaluating& event) {
-    if (progress_) progress_->show(event);
+    call([&](Observer& observer) { observer.on_evaluating(event); });
   }
   void show(Evaluated event) {
+    event.at = now();
     if (!ended_.best || event.val_loss < ended_.best->val_loss) ended_.best = event;
-    pass_on(event);
+    ask([&](Observer& observer) { return observer.on_evaluated(event); });
   }
   void show(SnapshotSaved event) {
+    event.at = now();
     ended_.saved = event.path;
-    pass_on(event);
+    call([&](Observer& observer) { observer.on_snapshot(event); });
+  }
+  void before_optimizer_step(const std::span<const Slice>& slices) {
+    call([&](Observer& observer) { observer.before_optimizer_step(slices); });
   }
 
-  /// The run has come to its end. A run that had nothing left to do says nothing.
+  /// Comes last; does nothing without a begin.
   void end() {
-    if (!progress_) return;
-    progress_->finish();
+    if (!std::exchange(has_begun_, false)) return;
     ended_.steps = ended_.step - first_step_;
     ended_.seconds = seconds_since(began_);
-    if (ended_.steps > 0) *screen_ << closing_line(ended_) << std::endl;
+    call([&](Observer& observer) { observer.on_end(ended_); });
+    for (auto& each : observers_)
+      if (const auto failures = std::exchange(each.failures, 0); failures > 1)
+        log_.warn(each.observer->name() + " failed " + std::to_string(failures) + " times in this run");
   }
+
+  /// Whether an observer of this rank has asked to stop since the run began.
+  bool wants_stop() const noexcept { return wants_stop_; }
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Entry {
+    std::shared_ptr<Observer> observer;
+    std::int64_t failures = 0;
+  };
 
   static double seconds_since(Clock::time_point time) {
     return std::chrono::duration<double>(Clock::now() - time).count();
   }
-
-  template <class Event>
-  void pass_on(Event& event) {
-    event.at = {std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(),
-                seconds_since(began_)};
-    if (metrics_) metrics_->write(event);
-    if (progress_) progress_->show(event);
+  EventTime now() const {
+    return {std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(),
+            seconds_since(began_)};
   }
 
-  std::ostream* screen_;
-  std::optional<MetricsFile> metrics_;
-  std::optional<Progress> progress_;
+  /// Calls each observer. A rank whose observer fails must not leave the others alone: it warns and goes on.
+  template <class Call>
+  void call(Call&& call_one) {
+    for (auto& each : observers_) {
+      try {
+        call_one(*each.observer);
+      } catch (const std::exception& error) {
+        count_failure(each, error.what());
+      } catch (...) {
+        count_failure(each, "an exception that is no std::exception");
+      }
+    }
+  }
+  template <class Ask>
+  void ask(Ask&& ask_one) {
+    call([&](Observer& observer) {
+      if (ask_one(observer) == Verdict::stop) wants_stop_ = true;
+    });
+  }
+  void count_failure(Entry& entry, const std::string& why) {
+    if (++entry.failures == 1)
+      log_.warn(entry.observer->name() + " failed: " + why + "; training goes on, and further failures are counted");
+  }
+
+  Log log_;
+  std::vector<Entry> observers_;
   Clock::time_point began_ = Clock::now();
   std::int64_t first_step_ = 0;
+  bool has_begun_ = false;
+  bool wants_stop_ = false;
   RunEnded ended_;
 };
 

@@ -1,8 +1,6 @@
 // ddpxx/observe/run_text.hpp — what a run says of itself when it begins and when it ends.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 
 #include <ddpxx/core/log.hpp>
@@ -10,16 +8,6 @@
 #include <ddpxx/observe/short_text.hpp>
 
 namespace ddpxx {
-
-/// What a run has reached.
-struct RunEnded {
-  std::int64_t step = 0;       ///< The last one that was done.
-  std::int64_t last_step = 0;  ///< Where the run was to end; 0 when that was not known.
-  std::int64_t steps = 0;      ///< Done by this start of the program.
-  double seconds = 0;
-  std::optional<Evaluated> best = {};  ///< Of this start's evaluations, the one with the lowest loss.
-  std::string saved = {};              ///< The last snapshot; empty where none was saved.
-};
 
 /// Three lines, each narrower than most terminals: the model and how it is computed, the data, the place of snapshots.
 inline std::string head_of_run(const RunBegan& run) {

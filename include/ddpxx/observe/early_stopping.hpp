@@ -1,0 +1,69 @@
+// ddpxx/observe/early_stopping.hpp — stops a run whose evaluations do not improve any more.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/observe/early_stopping_config.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/observer.hpp>
+
+namespace ddpxx {
+
+/// Votes to stop once `patience` evaluations in a row have not improved the best value of a metric by more than
+/// `min_delta`. A value that is not finite is no improvement. A resumed run begins to count anew.
+class EarlyStopping : public Observer {
+ public:
+  /// Errors  `config` for a config without a metric.
+  explicit EarlyStopping(EarlyStoppingConfig config, Log log = Log{0}) : config_{std::move(config)}, log_{log} {
+    if (config_.metric.empty())
+      throw Error{Errc::config, "early_stopping.metric: name the metric that has to improve, val_loss for example"};
+  }
+
+  std::string name() const override { return "early stopping"; }
+
+  void on_begin(const RunBegan&) override {
+    best_.reset();
+    evaluations_without_ = 0;
+  }
+
+  /// Errors  `config` where an evaluation has no metric of that name.
+  Verdict on_evaluated(const Evaluated& event) override {
+    const auto value = value_of(event);
+    const bool improves =
+        !best_ || (config_.mode == MetricMode::min ? *best_ - value : value - *best_) > config_.min_delta;
+    if (improves && value == value) {
+      best_ = value;
+      evaluations_without_ = 0;
+      return Verdict::go_on;
+    }
+    if (++evaluations_without_ < config_.patience) return Verdict::go_on;
+    log_.info("early stopping: " + config_.metric + " has not improved on " +
+              (best_ ? std::to_string(*best_) : "anything") + " in " + std::to_string(evaluations_without_) +
+              " evaluations");
+    return Verdict::stop;
+  }
+
+ private:
+  double value_of(const Evaluated& event) const {
+    if (config_.metric == "val_loss") return event.val_loss;
+    std::string names = "val_loss";
+    for (const auto& metric : event.metrics) {
+      if (config_.metric == "val_" + metric.name) return metric.value;
+      names += ", val_" + metric.name;
+    }
+    throw Error{Errc::config,
+                "early_stopping.metric: an evaluation has no " + harmless(config_.metric) + " (it has: " + names + ")"};
+  }
+
+  EarlyStoppingConfig config_;
+  Log log_;
+  std::optional<double> best_;
+  std::int64_t evaluations_without_ = 0;
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,58 @@
+// ddpxx/observe/observer.hpp — the interface of what watches a run: files, screens, rules that stop it.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include <ddpxx/observe/events.hpp>
+
+namespace ddpxx {
+
+struct Slice;  // flat/arena.hpp, which an observer of gradients includes
+
+/// What an observer answers to an event. `stop` is a vote: all ranks stop after the same step, a few steps later, and
+/// the run ends as it does at max_time, with a snapshot if there is a save_dir.
+enum class Verdict { go_on, stop };
+
+/// Watches a run. A program derives from it, overrides the events that it wants, and calls `Trainer::add`:
+///
+///     struct StopAtLoss : Observer {
+///       std::string name() const override { return "StopAtLoss"; }
+///       Verdict on_step(const StepDone& step) override { return step.loss < 0.1 ? Verdict::stop : Verdict::go_on; }
+///     };
+///     trainer.add(std::make_shared<StopAtLoss>());
+///
+/// An observer is called in the thread of the training loop, and the loop waits for it. It starts no collective, unless
+/// it was added on every rank and starts the same one on each.
+/// Ranks   Local: the observers of a rank are those that were added there. The numbers of an event are those of all
+///         ranks, unless the event says otherwise.
+/// Errors  An exception ends no run. The first one of an observer is a warning with its name, and further ones are
+///         counted. From `on_begin` alone an exception reaches the program, on every rank: nothing has been trained
+///         then.
+class Observer {
+ public:
+  Observer() = default;
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  virtual ~Observer() = default;
+
+  /// As warnings call it.
+  virtual std::string name() const = 0;
+
+  /// Once, before the first step, with the state of a snapshot if one was loaded.
+  virtual void on_begin(const RunBegan&) {}
+  /// Once for each optimizer step, two steps after it was started: the loop does not wait for a device.
+  virtual Verdict on_step(const StepDone&) { return Verdict::go_on; }
+  /// Several times during an evaluation.
+  virtual void on_evaluating(const Evaluating&) {}
+  virtual Verdict on_evaluated(const Evaluated&) { return Verdict::go_on; }
+  /// Once a snapshot can be loaded, which may be some steps after it was asked for.
+  virtual void on_snapshot(const SnapshotSaved&) {}
+  /// Between backward and clip of each step, on all slices that this rank's optimizer steps: gradients are averaged
+  /// over the ranks, not scaled, and may be changed. Not called where the strategy steps in backward.
+  virtual void before_optimizer_step(const std::span<const Slice>&) {}
+  /// Once, after the last event.
+  virtual void on_end(const RunEnded&) {}
+};
+
+}  // namespace ddpxx

@@ -1,0 +1,121 @@
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/observe/csv_file.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file{path};
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+constexpr const char* kHeader =
+    "step,epoch,loss,grad_norm,lr,tokens_per_second,step_ms,peak_memory_bytes,state_bytes,samples,tokens,loss_scale,"
+    "skipped_steps,val_loss,time,elapsed";
+
+StepDone step(std::int64_t number) {
+  return {.step = number, .loss = 2.5, .learning_rate = 0.125, .at = {.time = 1'700'000'000.5, .elapsed = 0.25}};
+}
+
+TEST(CsvFile, HasOneHeaderAndARowForEachStepAndEvaluation) {
+  const TemporaryFolder folder;
+  CsvFile csv{folder / "runs/m.csv"};
+  csv.on_begin({});
+  csv.on_step(step(1));
+  csv.on_evaluated({.step = 1, .val_loss = 2.25, .at = {.time = 1'700'000'001.5, .elapsed = 1.25}});
+  csv.on_snapshot({.step = 1, .path = "run/"});
+  EXPECT_EQ(lines_of(folder / "runs/m.csv"),
+            (std::vector<std::string>{kHeader, "1,0,2.5,0,0.125,0,0,0,0,0,0,,,,1700000000.5,0.25",
+                                      "1,0,,,,,,,,,,,,2.25,1700000001.5,1.25"}));
+}
+
+TEST(CsvFile, LeavesTheCellOfANumberThatIsNotFiniteEmpty) {
+  const TemporaryFolder folder;
+  CsvFile csv{folder / "m.csv"};
+  csv.on_begin({});
+  auto event = step(1);
+  event.loss = std::nan("");
+  csv.on_step(event);
+  EXPECT_EQ(lines_of(folder / "m.csv").at(1).substr(0, 7), "1,0,,0,");
+}
+
+TEST(CsvFile, HasColumnsForTheModelsOwnMetrics) {
+  const TemporaryFolder folder;
+  CsvFile csv{folder / "m.csv"};
+  csv.on_begin({});
+  auto event = step(1);
+  event.metrics = {{"accuracy", 0.5}};
+  csv.on_step(event);
+  csv.on_evaluated({.step = 1, .metrics = {{"accuracy", 0.75}}});
+  const auto lines = lines_of(folder / "m.csv");
+  EXPECT_EQ(lines.at(0), std::string{kHeader} + ",accuracy,val_accuracy");
+  EXPECT_TRUE(lines.at(1).ends_with(",0.5,")) << lines.at(1);
+  EXPECT_TRUE(lines.at(2).ends_with(",,0.75")) << lines.at(2);
+}
+
+TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.csv";
+  {
+    CsvFile csv{path};
+    csv.on_begin({});
+    for (std::int64_t i = 1; i <= 4; ++i) csv.on_step(step(i));
+  }
+  const auto before = lines_of(path);
+  std::string whole;
+  for (const auto& line : before) whole += line + '\n';
+  for (const std::size_t cut : {0U, 1U, 20U}) {  // a kill has cut the last row
+    std::ofstream{path} << whole.substr(0, whole.size() - cut);
+    CsvFile csv{path};
+    csv.on_begin({.step = 2, .goes_on = true});
+    auto event = step(3);
+    event.metrics = {{"accuracy", 0.5}};
+    csv.on_step(event);
+    EXPECT_EQ(lines_of(path), (std::vector<std::string>{before[0], before[1], before[2], before[3]})) << cut;
+  }
+  std::ofstream{path} << whole.substr(0, whole.size() - 20);
+  CsvFile csv{path};
+  csv.on_begin({.step = 4, .goes_on = true});
+  EXPECT_EQ(lines_of(path).size(), 4U) << "the header and three whole rows";
+}
+
+TEST(CsvFile, MovesTheRowsOfAnEarlierRunAway) {
+  const TemporaryFolder folder;
+  for (int run = 0; run < 2; ++run) {
+    std::ostringstream said;
+    CsvFile csv{folder / "m.csv", Log{0, said}};
+    csv.on_begin({});
+    csv.on_step(step(1 + run));
+  }
+  EXPECT_EQ(lines_of(folder / "m.csv").size(), 2U);
+  EXPECT_EQ(lines_of(folder / "m.csv").at(0), kHeader);
+  EXPECT_EQ(lines_of(folder / "m.1.csv").at(1).substr(0, 2), "1,");
+}
+
+TEST(CsvFile, RefusesAndKeepsAFileOfAnotherKind) {
+  const TemporaryFolder folder;
+  folder.file("text.txt", "first line\n");
+  try {
+    CsvFile csv{folder / "text.txt"};
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_NE(std::string{error.what()}.find("text.txt is no CSV file of metrics"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(lines_of(folder / "text.txt"), std::vector<std::string>{"first line"});
+}
+
+}  // namespace
+}  // namespace ddpxx

@@ -1,0 +1,81 @@
+// Event files are read back by Python's TensorBoard.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/observe/tensorboard.hpp>
+
+#include "../parity/python.hpp"
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+nlohmann::json read(const std::filesystem::path& folder) {
+  return nlohmann::json::parse(run_python("../observe/tensorboard_reader.py", {folder.string()}));
+}
+nlohmann::json pairs(const std::vector<std::pair<std::int64_t, double>>& points) {
+  auto list = nlohmann::json::array();
+  for (const auto& [step, value] : points) list.push_back({step, value});
+  return list;
+}
+
+TEST(TensorBoard, ReadsScalarsAndTexts) {
+  const TemporaryFolder folder;
+  TensorBoard board{folder / "board"};
+  board.on_begin({.strategy = "ddp", .settings = {{"optimizer.learning_rate", "0.125"}, {"name", "\"ünï\""}}});
+  for (std::int64_t step = 1; step <= 300; ++step)
+    board.on_step({.step = step,
+                   .loss = 1.0 / static_cast<double>(step),
+                   .learning_rate = 0.125,
+                   .tokens_per_second = 1e6,
+                   .metrics = {{"accuracy", 0.5}}});
+  board.on_evaluated({.step = 300, .val_loss = 2.5, .metrics = {{"accuracy", 0.75}}});
+  board.on_snapshot({.step = 300, .path = "run/step-00000300/"});
+  const auto events = read(folder / "board");
+  EXPECT_EQ(events["scalars"]["train/loss"].size(), 300U);
+  EXPECT_EQ(events["scalars"]["train/loss"][3], (nlohmann::json{4, 0.25}));
+  EXPECT_EQ(events["scalars"]["speed/tokens_per_second"][299], (nlohmann::json{300, 1e6}));
+  EXPECT_EQ(events["scalars"]["train/accuracy"][0], (nlohmann::json{1, 0.5}));
+  EXPECT_EQ(events["scalars"]["val/loss"], pairs({{300, 2.5}}));
+  EXPECT_EQ(events["scalars"]["val/accuracy"], pairs({{300, 0.75}}));
+  EXPECT_FALSE(events["scalars"].contains("train/loss_scale"));
+  EXPECT_EQ(events["texts"]["settings"][0][1], "    optimizer.learning_rate: 0.125\n    name: \"ünï\"\n");
+  EXPECT_EQ(events["plugins"]["settings"], "text");
+  EXPECT_NE(events["texts"]["run"][0][1].get<std::string>().find("strategy ddp"), std::string::npos);
+  EXPECT_EQ(events["texts"]["snapshot"][0], (nlohmann::json{300, "run/step-00000300/"}));
+}
+
+TEST(TensorBoard, DropsTheStepsAfterWhichARunHasGoneOn) {
+  const TemporaryFolder folder;
+  const auto run = [&](std::int64_t begin, std::int64_t end, bool goes_on, double loss) {
+    TensorBoard board{folder.path()};
+    board.on_begin({.step = begin, .goes_on = goes_on});
+    for (auto step = begin + 1; step <= end; ++step) board.on_step({.step = step, .loss = loss});
+  };
+  run(0, 4, false, 1);
+  run(2, 5, true, 2);
+  EXPECT_EQ(read(folder.path())["scalars"]["train/loss"], pairs({{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 2}}));
+  run(0, 1, false, 3);
+  EXPECT_EQ(read(folder.path())["scalars"]["train/loss"], pairs({{1, 3}})) << "a new run";
+}
+
+TEST(TensorBoard, RefusesAFolderThatCannotBe) {
+  const TemporaryFolder folder;
+  folder.file("file", "");
+  try {
+    TensorBoard board{folder / "file"};
+    ADD_FAILURE() << "was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_NE(std::string{error.what()}.find((folder / "file").string()), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx
