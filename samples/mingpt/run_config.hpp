@@ -80,6 +80,7 @@ struct RunConfig {
   ddpxx::AdamWConfig optimizer{.learning_rate = 3e-4, .weight_decay = 0.1, .beta2 = 0.95};
   ddpxx::TrainingConfig training;
   ddpxx::SnapshotConfig snapshot;
+  ddpxx::EarlyStoppingConfig early_stopping;
   StrategyConfig strategy;
   std::string recompute = "none";
   PrecisionName precision = PrecisionName::fp32;

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/config/check_config.hpp>
 #include <ddpxx/core/config_record.hpp>
@@ -25,17 +28,20 @@
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/core/type_name.hpp>
 #include <ddpxx/data/concept.hpp>
+#include <ddpxx/flat/arena.hpp>
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
+#include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
+#include <ddpxx/train/configured_observers.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/evaluate.hpp>
@@ -103,6 +109,8 @@ class Trainer {
     add("optimizer", config.optimizer);
     add("precision", config.precision);
     add("strategy", config.strategy);
+    add("early_stopping", config.early_stopping);
+    for (auto& error : config.check()) errors.push_back(std::move(error));
     throw_config_errors(errors);
     Step::check(step_config(config));
   }
@@ -122,18 +130,29 @@ class Trainer {
                   .num_workers = config.num_workers,
                   .accumulation_steps = config.training.accumulation_steps,
                   .seed = config.training.seed}},
-        log_{group.rank()} {
+        log_{group.rank()},
+        report_{log_} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
     auto& settings = record_.settings;
     for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
     settings.push_back({"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
     settings.push_back({"global batch", std::to_string(run_began().global_batch())});
-    on_rank_zero(group, Errc::config, [&] { report_.emplace(config.training.metrics); });
+    on_rank_zero(group, Errc::config, [&] {
+      add_configured_observers(report_, config_.training, config_.early_stopping,
+                               parts_.screen != nullptr ? *parts_.screen : std::cout);
+    });
+    if constexpr (!steps_in_backward<Strategy>)
+      step_.before_optimizer_step([this](std::span<const Slice> slices) { report_.before_optimizer_step(slices); });
     // Weights are the same everywhere; what dropout draws must not be.
     seed_random(step_.device(), config.training.seed + static_cast<std::uint64_t>(group.rank()));
     tell_launcher(Milestone::trains);
   }
+
+  /// From now on the observer sees the run, after those that the configuration asks for and those added before it.
+  /// Ranks   Local: it sees the events of this rank. Snapshots are reported on rank 0 only.
+  /// Errors  `config` for a null pointer.
+  void add(std::shared_ptr<Observer> observer) { report_.add(std::move(observer)); }
 
   /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
   ///
@@ -175,7 +194,11 @@ class Trainer {
                                     config_.training.seed);
       stand_at({from.run, !lacks_optimizer(from)});
     }
-    on_rank_zero(*group_, Errc::storage, [&] { report_->begin(run_began()); });
+    on_every_rank(*group_, Errc::storage, [&] {
+      report_.begin(run_began());
+      return true;
+    });
+    is_out_of_time_ = false;
     has_begun_ = true;
     step_.model().train();
     step_.restart_clock();
@@ -196,8 +219,8 @@ class Trainer {
     do_step(batches, batches_.cursor().epoch);
   }
 
-  /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, or one
-  /// was asked to stop. The ranks agree at most three steps later.
+  /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
+  /// its observers votes to stop, or it was asked to stop. The ranks agree at most three steps later.
   bool finished() const { return is_out_of_time_ || stop_.is_agreed() || reached_limit(); }
   /// Whether eval_every wants an evaluation after the last step.
   bool evaluation_due() const { return divides(config_.training.eval_every, steps_done()) && !is_evaluated(); }
@@ -221,7 +244,7 @@ class Trainer {
     step_.exchange_average();
     evaluated_ = {steps_done(), batches_.cursor().epoch, result.mean_loss, result.samples};
     evaluated_at_ = steps_done();
-    if (report_) report_->show(*evaluated_);
+    report_.show(*evaluated_);
     step_.restart_clock();
     return result;
   }
@@ -277,7 +300,7 @@ class Trainer {
       saver_.reset();
     }
     step_.make_whole();
-    if (std::exchange(has_begun_, false) && report_) report_->end();
+    if (std::exchange(has_begun_, false)) report_.end();
   }
 
   /// Asks all ranks to stop, as a signal to this process does: finished() is true on all of them after the same step,
@@ -330,7 +353,7 @@ class Trainer {
   void do_step(const auto& batches, std::int64_t epoch) {
     const StepNotes notes{.epoch = epoch,
                           .samples = samples_done(),
-                          .out_of_time = out_of_time(),
+                          .out_of_time = out_of_time() || report_.wants_stop(),
                           .asked_to_stop = !stop_.heard().empty(),
                           .save_due = time_to_save(),
                           .snapshot_written = saver_ && saver_->is_part_done()};
@@ -375,10 +398,10 @@ class Trainer {
     save_due_ = save_due_ || done.save_due;
     // The ranks voted when that step began; the vote says nothing about a part of a save that began later.
     if (done.snapshot_written && saver_ && saver_->part_began_at() < done.row.step) saver_->advance(steps_done());
-    if (!report_) return;
+    if (report_.empty()) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
-    report_->show(done.row);
+    report_.show(done.row);
   }
 
   /// Ranks   Collective.
@@ -390,7 +413,7 @@ class Trainer {
           return step_.loss_sum(batch);
         },
         [&](std::int64_t samples, std::int64_t all_samples) {
-          if (report_) report_->show(Evaluating{steps_done(), samples, all_samples});
+          report_.show(Evaluating{steps_done(), samples, all_samples});
         });
   }
   /// What snapshots are ranked by: the last evaluation, if it is of this step.
@@ -406,9 +429,8 @@ class Trainer {
     if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir); });
     const auto history =
         std::make_shared<SnapshotHistory>(parts_.storage ? parts_.storage : open_storage(save_dir), *group_);
-    saver_.emplace(history, config_.snapshot, *group_, step_.device(), [this](const auto& saved) {
-      if (report_) report_->show(saved);
-    });
+    saver_.emplace(history, config_.snapshot, *group_, step_.device(),
+                   [this](const auto& saved) { report_.show(saved); });
     SnapshotLoader loader{history, config_.snapshot.load_attempts, *group_, step_.device()};
     const auto found = loader.load(record_.settings, step_.state(), config_.training.seed);
     if (!found) return;
@@ -491,7 +513,8 @@ class Trainer {
             .step = steps_done(),
             .goes_on = has_loaded_ || has_stepped(),
             .last_step = last_step(),
-            .seconds_allowed = training.max_time};
+            .seconds_allowed = training.max_time,
+            .settings = record_.settings};
   }
 
   Group* group_;
@@ -502,7 +525,7 @@ class Trainer {
   Step step_;
   StepBatches<Dataset> batches_;
   Log log_;
-  std::optional<RunReport> report_;     ///< On rank 0.
+  RunReport report_;
   std::optional<SnapshotSaver> saver_;  ///< Between resume() and close(), with a save_dir.
   StopRequest stop_;
   std::int64_t stood_at_ = 0;  ///< The step of the last snapshot that was loaded.
@@ -513,7 +536,7 @@ class Trainer {
   bool has_begun_ = false;        ///< resume() was called, and close() was not yet.
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
-  bool is_out_of_time_ = false;   ///< All ranks know that one of them is.
+  bool is_out_of_time_ = false;   ///< All ranks know that one of them is, or has an observer that votes to stop.
   bool save_due_ = false;         ///< All ranks know that it is time to save.
   Clock::time_point started_ = Clock::now();
   Clock::time_point saved_time_ = started_;

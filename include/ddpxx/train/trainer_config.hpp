@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/training_config.hpp>
@@ -31,12 +33,18 @@ struct TrainerConfig {
   typename Optimizer::Config optimizer = {};
   typename Precision::Config precision = {};
   typename Strategy::Config strategy = {};
+  EarlyStoppingConfig early_stopping = {};
 
   static constexpr auto describe() {
     return fields(
         field<&TrainerConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
         field<&TrainerConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
                                            between(0, 1024), Unit::threads, Resume::free));
+  }
+  std::vector<FieldError> check() const {
+    if (!early_stopping.metric.empty() && training.eval_every == 0)
+      return {{"early_stopping.metric", "nothing is evaluated, since training.eval_every is 0: set it"}};
+    return {};
   }
 };
 

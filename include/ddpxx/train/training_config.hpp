@@ -27,6 +27,8 @@ struct TrainingConfig {
   std::int64_t eval_every = 0;
   std::int64_t eval_samples = 0;
   std::string metrics = {};
+  std::string csv = {};
+  std::string tensorboard = {};
   std::string device = "auto";
 
   static constexpr auto describe() {
@@ -61,6 +63,9 @@ struct TrainingConfig {
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
+        field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
+        field<&TrainingConfig::tensorboard>("Folder of event files for TensorBoard; empty is none", Output::folder,
+                                            Resume::free),
         field<&TrainingConfig::device>(
             "Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
             choices("auto", "cpu", "cuda"), Resume::free));

@@ -1,0 +1,223 @@
+// Observers of a training: what they see, what they may change, and how they end it.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/observe/observer.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "../temporary_folder.hpp"
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::HasSubstr;
+using Train = Trainer<GPT, Tokens>;
+
+Train::Config make_config(const Group& group, std::int64_t max_steps) {
+  Train::Config config;
+  config.batch_size = kGlobalBatch / group.size();
+  config.training = {.max_steps = max_steps, .max_epochs = 0, .seed = 5};
+  config.optimizer.learning_rate = 1e-2;
+  return config;
+}
+std::shared_ptr<GPT> make_model() {
+  at::manual_seed(3);
+  return std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 8}, 11, 8);
+}
+std::shared_ptr<const Tokens> make_data() { return std::make_shared<const Tokens>(); }
+at::Tensor weights_of(const GPT& model) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : model.parameters()) all.push_back(parameter.detach().flatten());
+  return at::cat(all);
+}
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+/// Writes down what it is told.
+struct Recorder : Observer {
+  std::string name() const override { return "the recorder"; }
+  void on_begin(const RunBegan& run) override { add("begin", run.step); }
+  Verdict on_step(const StepDone& step) override {
+    EXPECT_GT(step.loss, 0);
+    EXPECT_GT(step.at.time, 0);
+    return add("step", step.step);
+  }
+  Verdict on_evaluated(const Evaluated& evaluated) override { return add("evaluated", evaluated.step); }
+  void on_snapshot(const SnapshotSaved& saved) override { add("snapshot", saved.step); }
+  void before_optimizer_step(const std::span<const Slice>& slices) override {
+    EXPECT_FALSE(slices.empty());
+    add("gradients", -1);
+  }
+  void on_end(const RunEnded& run) override { add("end", run.step); }
+
+  Verdict add(const std::string& what, std::int64_t step) {
+    events += what + (step < 0 ? "" : ' ' + std::to_string(step)) + ", ";
+    return what == stops_at ? Verdict::stop : Verdict::go_on;
+  }
+  std::string events, stops_at;
+};
+
+TEST(Observers, SeeARunFromItsBeginToItsEndOnEachRank) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config(group, 4);
+    config.training.eval_every = 2;
+    config.training.save_dir = (folder / "run").string();
+    Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+    const auto recorder = std::make_shared<Recorder>();
+    trainer.add(recorder);
+    trainer.fit();
+    EXPECT_EQ(recorder->events, std::string{"begin 0, gradients, gradients, step 1, step 2, evaluated 2, "
+                                            "gradients, gradients, step 3, step 4, evaluated 4, "} +
+                                    (group.rank() == 0 ? "snapshot 4, " : "") + "end 4, ");
+  });
+}
+
+TEST(Observers, StopAllRanksAfterTheSameStepByTheVoteOfOne) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config(group, 100);
+    config.training.save_dir = (folder / "run").string();
+    Train trainer{group, make_model(), make_data(), config};
+    struct StopAtThree : Observer {
+      std::string name() const override { return "stop at three"; }
+      Verdict on_step(const StepDone& step) override { return step.step == 3 ? Verdict::stop : Verdict::go_on; }
+    };
+    if (group.rank() == 1) trainer.add(std::make_shared<StopAtThree>());
+    trainer.fit();
+    auto steps = at::full({1}, trainer.steps_done(), at::kLong);
+    broadcast(steps, group);
+    EXPECT_EQ(steps.item<std::int64_t>(), trainer.steps_done());
+    EXPECT_GE(trainer.steps_done(), 5);
+    EXPECT_LE(trainer.steps_done(), 8);
+  });
+  EXPECT_TRUE(std::filesystem::exists(folder / "run")) << "the run is saved";
+}
+
+TEST(Observers, LeaveTheNumbersOfTheRunAsTheyAre) {
+  spawn_ranks(2, [&](Group& group) {
+    struct Throws : Observer {
+      std::string name() const override { return "the thrower"; }
+      Verdict on_step(const StepDone&) override { throw std::runtime_error{"out of ink"}; }
+      void before_optimizer_step(const std::span<const Slice>&) override { throw std::runtime_error{"no gradients"}; }
+    };
+    const auto weights_after = [&](bool watched) {
+      Train trainer{group, make_model(), make_data(), make_config(group, 5)};
+      if (watched && group.rank() == 1) trainer.add(std::make_shared<Throws>());
+      if (watched) trainer.add(std::make_shared<Recorder>());
+      trainer.fit();
+      return weights_of(trainer.model());
+    };
+    EXPECT_TRUE(at::equal(weights_after(false), weights_after(true)));
+  });
+}
+
+TEST(Observers, SeeAveragedGradientsAndMayChangeThem) {
+  spawn_ranks(2, [&](Group& group) {
+    struct Zeros : Observer {
+      explicit Zeros(Group& ranks) : group{&ranks} {}
+      std::string name() const override { return "zeros"; }
+      void before_optimizer_step(const std::span<const Slice>& slices) override {
+        for (const auto& slice : slices) {
+          auto first = slice.gradients.clone();
+          broadcast(first, *group);
+          EXPECT_TRUE(at::equal(first, slice.gradients)) << "all ranks have the average";
+          EXPECT_GT(slice.gradients.abs().max().item<double>(), 0);
+          at::Tensor{slice.gradients}.zero_();
+        }
+      }
+      Group* group;
+    };
+    auto config = make_config(group, 3);
+    config.optimizer.weight_decay = 0;
+    Train trainer{group, make_model(), make_data(), config};
+    const auto before = weights_of(trainer.model()).clone();
+    trainer.add(std::make_shared<Zeros>(group));
+    trainer.fit();
+    EXPECT_TRUE(at::equal(weights_of(trainer.model()), before));
+  });
+}
+
+TEST(Observers, KeepAllRanksFromBeginningWhereOneCannot) {
+  spawn_ranks(2, [&](Group& group) {
+    struct NoBegin : Observer {
+      std::string name() const override { return "no begin"; }
+      void on_begin(const RunBegan&) override { throw Error{Errc::config, "this day is a holiday"}; }
+    };
+    Train trainer{group, make_model(), make_data(), make_config(group, 3)};
+    if (group.rank() == 1) trainer.add(std::make_shared<NoBegin>());
+    EXPECT_THAT(error_of([&] { trainer.fit(); }), HasSubstr("this day is a holiday"));
+    EXPECT_EQ(trainer.steps_done(), 0);
+  });
+}
+
+TEST(Observers, DoNotSeeGradientsWhereTheStrategyStepsInBackward) {
+  spawn_ranks(1, [&](Group& group) {
+    using InBackward = Trainer<GPT, Tokens, AdamW, Float32, StepInBackward<DDP>>;
+    InBackward::Config config;
+    config.training = {.max_steps = 2, .max_epochs = 0, .grad_norm_clip = 0};
+    InBackward trainer{group, make_model(), make_data(), config};
+    const auto recorder = std::make_shared<Recorder>();
+    trainer.add(recorder);
+    trainer.fit();
+    EXPECT_EQ(recorder->events, "begin 0, step 1, step 2, end 2, ");
+  });
+}
+
+TEST(ConfiguredObservers, WriteTheFilesAndStopEarly) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config(group, 100);
+    config.training.eval_every = 1;
+    config.training.csv = (folder / "m.csv").string();
+    config.training.tensorboard = (folder / "board").string();
+    config.early_stopping = {.metric = "val_loss", .patience = 2, .min_delta = 100};
+    Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+    trainer.fit();
+    EXPECT_EQ(trainer.steps_done(), 4) << "the third evaluation votes, and the ranks read the vote in the next step";
+  });
+  std::ifstream csv{folder / "m.csv"};
+  std::string header;
+  std::getline(csv, header);
+  EXPECT_THAT(header, HasSubstr("step,epoch,loss"));
+  EXPECT_FALSE(std::filesystem::is_empty(folder / "board"));
+}
+
+TEST(ConfiguredObservers, RefuseEarlyStoppingWithoutEvaluations) {
+  Train::Config config;
+  config.early_stopping.metric = "val_loss";
+  EXPECT_THAT(error_of([&] { Train::check(config); }),
+              HasSubstr("early_stopping.metric: nothing is evaluated, since training.eval_every is 0: set it"));
+}
+
+}  // namespace
+}  // namespace ddpxx
