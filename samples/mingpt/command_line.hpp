@@ -105,7 +105,8 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   if (command.verb == "train" && choice.is_newest() && !is_job) {
     put("training.save_dir", choice.place);
   } else {
-    for (const char* written : {"save_dir", "save_every", "save_every_epochs", "save_every_time", "metrics"})
+    for (const char* written :
+         {"save_dir", "save_every", "save_every_epochs", "save_every_time", "metrics", "csv", "tensorboard"})
       drop(std::string{"training."} + written);
     put("snapshot.name", command.from);
   }

@@ -72,7 +72,8 @@ void write_nothing(RunConfig& config) {
   config.training.save_dir.clear();
   config.training.save_every = config.training.save_every_epochs = 0;
   config.training.save_every_time = 0;
-  config.training.metrics.clear();
+  for (auto* file : {&config.training.metrics, &config.training.csv, &config.training.tensorboard}) file->clear();
+  config.early_stopping = {};
   config.run_folder.clear();
 }
 

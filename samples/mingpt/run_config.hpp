@@ -12,6 +12,7 @@
 #include <ddpxx/data/char_dataset_config.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/adamw_config.hpp>
 #include <ddpxx/precision/loss_scaler_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
@@ -217,9 +218,11 @@ struct RunConfig {
         Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
         Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
         Ignored{"num_samples", "one text is generated"},
-        Ignored{"wandb_log", "training.metrics writes rows that any tool reads"},
-        Ignored{"wandb_project", "training.metrics writes rows that any tool reads"},
-        Ignored{"wandb_run_name", "training.metrics writes rows that any tool reads"},
+        Ignored{"wandb_log", "training.metrics, training.csv and training.tensorboard write files that any tool reads"},
+        Ignored{"wandb_project",
+                "training.metrics, training.csv and training.tensorboard write files that any tool reads"},
+        Ignored{"wandb_run_name",
+                "training.metrics, training.csv and training.tensorboard write files that any tool reads"},
         Ignored{"compile", "there is nothing to compile at run time"},
         Ignored{"eval_iters", "training.eval_samples says how many samples an evaluation uses"},
         Ignored{"log_interval", "the progress line keeps itself short"},
