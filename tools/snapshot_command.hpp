@@ -66,13 +66,14 @@ struct SnapshotArguments {
         field<&SnapshotArguments::what>("What is converted", choices("model", "all")),
         field<&SnapshotArguments::layout>("Keys of a .pt file",
                                           choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict")),
-        field<&SnapshotArguments::keep_last>("Newest snapshots that are kept", at_least(0)),
-        field<&SnapshotArguments::keep_best>("Kept as well: those with the lowest validation loss", at_least(0)),
-        field<&SnapshotArguments::keep_every>("Kept as well: those of every so many steps", at_least(0)),
-        field<&SnapshotArguments::keep_every_epochs>("Kept as well: the first one after each so many complete epochs",
-                                                     at_least(0)),
+        field<&SnapshotArguments::keep_last>("Number of newest snapshots to keep", at_least(0)),
+        field<&SnapshotArguments::keep_best>("Number of snapshots with the lowest validation loss to keep as well",
+                                             at_least(0)),
+        field<&SnapshotArguments::keep_every>("Also keep snapshots whose step is a multiple of this", at_least(0)),
+        field<&SnapshotArguments::keep_every_epochs>(
+            "Also keep the first snapshot after every this many complete epochs", at_least(0)),
         field<&SnapshotArguments::keep_every_time>(
-            "Kept as well: the oldest one, and each that was written so long after the last of these", at_least(0.0),
+            "Also keep the oldest snapshot, and one each time this much time has passed", at_least(0.0),
             Unit::seconds));
   }
 };
@@ -93,7 +94,7 @@ class SnapshotCommands {
       for (const auto& [file, size] : stored.sizes) bytes += size;
       std::ostringstream line;
       line << std::setw(10) << stored.step << "  " << std::setw(10) << ddpxx::bytes_text(bytes) << "  ";
-      if (!stored.published) {
+      if (!stored.committed) {
         line << "begun and not finished";
       } else if (const auto snapshot = unread.watch([&] { return snapshots_.read(stored); }); snapshot.manifest) {
         const auto& metrics = snapshot.manifest->run.metrics;
@@ -139,7 +140,7 @@ class SnapshotCommands {
     int damaged = 0, whole = 0;
     Unread unread;
     for (const auto& stored : snapshots_.list()) {
-      if (!stored.published || (arguments_.step >= 0 && stored.step != arguments_.step)) continue;
+      if (!stored.committed || (arguments_.step >= 0 && stored.step != arguments_.step)) continue;
       const auto damage = unread
                               .watch([&] {
                                 auto snapshot = snapshots_.read(stored);
@@ -235,7 +236,7 @@ class SnapshotCommands {
     return ddpxx::Error{ddpxx::Errc::config, "this command needs " + what + ": see ddpxx snapshot --help"};
   }
   ddpxx::Error none_there() const {
-    return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot at " + storage_->whole_name("")};
+    return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot at " + storage_->full_name("")};
   }
   static std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
   static std::string date_text(std::int64_t seconds_since_1970) {
@@ -253,7 +254,7 @@ class SnapshotCommands {
 
   std::ptrdiff_t published() const {
     const auto all = snapshots_.list();
-    return std::count_if(all.begin(), all.end(), [](const auto& stored) { return stored.published; });
+    return std::count_if(all.begin(), all.end(), [](const auto& stored) { return stored.committed; });
   }
 
   /// The snapshot of a step, or the newest one, in which `find_damage` finds nothing.
@@ -262,7 +263,7 @@ class SnapshotCommands {
     const ddpxx::Snapshots snapshots{storage};
     std::string damages;
     for (const auto& stored : snapshots.list()) {
-      if (!stored.published || (step >= 0 && stored.step != step)) continue;
+      if (!stored.committed || (step >= 0 && stored.step != step)) continue;
       auto snapshot = snapshots.read(stored);
       if (snapshot.manifest) snapshot.damage = find_damage(*snapshot.manifest);
       if (snapshot.damage.empty()) return std::move(*snapshot.manifest);
@@ -271,7 +272,7 @@ class SnapshotCommands {
     }
     throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
                                                  (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                                 storage.whole_name("") + damages};
+                                                 storage.full_name("") + damages};
   }
 
   bool wants_all() const { return arguments_.what == "all"; }

@@ -116,7 +116,7 @@ void put(ddpxx::Storage& storage, const std::string& name, const std::string& pa
 /// Writes what it reads from memory that it has used before: a file as memory would be filled page fault by page fault.
 void get(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
   const auto found = storage.list(name);
-  if (found.empty()) throw ddpxx::Error{ddpxx::Errc::data, "there is no " + storage.whole_name(name)};
+  if (found.empty()) throw ddpxx::Error{ddpxx::Errc::data, "there is no " + storage.full_name(name)};
   const auto size = found.front().size;
   const File file{path, O_WRONLY | O_CREAT | O_TRUNC};
   std::atomic<std::uint64_t> next{0};

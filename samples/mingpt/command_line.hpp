@@ -91,7 +91,7 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   const auto manifest = ddpxx::choose_snapshot(*storage, choice);
   options.recorded = manifest.run.settings;
   options.recorded_name =
-      storage->whole_name(ddpxx::Snapshots::folder_of(manifest.run.step)) + ddpxx::Snapshots::kManifest;
+      storage->full_name(ddpxx::Snapshots::folder_of(manifest.run.step)) + ddpxx::Snapshots::kManifest;
   const auto drop = [&](std::string_view path) {
     std::erase_if(options.recorded, [&](const auto& setting) { return setting.path == path; });
   };

@@ -65,7 +65,7 @@ class StorageFaults : public TrainingRun {
     const Snapshots snapshots{storage};
     std::size_t sound = 0;
     for (const auto& stored : snapshots.list()) {
-      if (!stored.published) continue;
+      if (!stored.committed) continue;
       const auto read = snapshots.read(stored);
       ASSERT_TRUE(read.manifest) << read.damage;
       EXPECT_EQ(ShardReader(storage, stored.folder, *read.manifest).verify(), std::nullopt);
@@ -213,7 +213,7 @@ TEST_F(Unreadable, ForAWhileEndsTheRunAndSetsNothingAside) {
 }
 
 TEST_F(Unreadable, ForMoreBytesThanAReaderTakesIsSetAside) {
-  fs::resize_file(step_file(6, Snapshots::kManifest), kMostManifestBytes + 1);
+  fs::resize_file(step_file(6, Snapshots::kManifest), kMaxManifestBytes + 1);
   EXPECT_THAT(told_by<FSDP>(2, until(6)), AllOf(HasSubstr("it has more than"), HasSubstr("resumed at step 4")));
   expect_same_bits(snapshot(), *expected_);
 }

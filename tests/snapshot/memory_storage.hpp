@@ -49,7 +49,7 @@ class MemoryStorage final : public Storage {
   void forget_reads() { reads_.clear(); }
   std::size_t most_at_once() const { return most_at_once_; }
 
-  std::string whole_name(const std::string& name) const override { return "memory/" + name; }
+  std::string full_name(const std::string& name) const override { return "memory/" + name; }
   void prepare() override {}
   void write(const std::string& name, std::span<const Bytes> parts) override {
     const std::lock_guard lock{mutex_};
@@ -61,7 +61,7 @@ class MemoryStorage final : public Storage {
     const std::lock_guard lock{mutex_};
     return objects.try_emplace(name, reinterpret_cast<const char*>(content.data()), content.size()).second;
   }
-  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override {
     {
       const std::lock_guard lock{mutex_};
       most_at_once_ = std::max(most_at_once_, ++at_once_);
@@ -69,28 +69,28 @@ class MemoryStorage final : public Storage {
     std::this_thread::sleep_for(pause);
     const std::lock_guard lock{mutex_};
     --at_once_;
-    reads_.push_back({name, offset, offset + room.size()});
+    reads_.push_back({name, offset, offset + buffer.size()});
     const auto object = objects.find(name);
-    if (object == objects.end() || object->second.size() < offset + room.size())
-      throw Error{Errc::storage, "cannot read " + whole_name(name)};
-    std::memcpy(room.data(), object->second.data() + offset, room.size());
-    damage(name, offset, room);
+    if (object == objects.end() || object->second.size() < offset + buffer.size())
+      throw Error{Errc::storage, "cannot read " + full_name(name)};
+    std::memcpy(buffer.data(), object->second.data() + offset, buffer.size());
+    damage(name, offset, buffer);
   }
   std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
     const std::lock_guard lock{mutex_};
     const auto object = objects.find(name);
     if (object == objects.end()) return std::nullopt;
     auto text = object->second;
-    if (text.size() > max_bytes) throw Error{Errc::storage, "cannot read " + whole_name(name) + ": it is too large"};
+    if (text.size() > max_bytes) throw Error{Errc::storage, "cannot read " + full_name(name) + ": it is too large"};
     reads_.push_back({name, 0, text.size()});
     damage(name, 0, std::as_writable_bytes(std::span{text}));
     return text;
   }
-  std::vector<StoredObject> list(const std::string& front) override {
+  std::vector<StoredObject> list(const std::string& prefix) override {
     const std::lock_guard lock{mutex_};
     std::vector<StoredObject> found;
     for (const auto& [name, content] : objects)
-      if (name.starts_with(front)) found.push_back({name, content.size()});
+      if (name.starts_with(prefix)) found.push_back({name, content.size()});
     return found;
   }
   void remove(const std::string& name) override {

@@ -34,7 +34,7 @@ class Prune : public testing::Test {
     manifest.run.step = step;
     manifest.starts = {start};
     add_reports(manifest, std::array{written.report()});
-    snapshots_.publish(manifest);
+    snapshots_.commit(manifest);
   }
   void leave(std::int64_t step, const std::string& file) {
     storage_.objects[Snapshots::folder_of(step) + file] = "half of it";
@@ -49,7 +49,7 @@ class Prune : public testing::Test {
   std::vector<std::int64_t> steps() const {
     std::vector<std::int64_t> published;
     for (const auto& stored : snapshots_.list())
-      if (stored.published) published.push_back(stored.step);
+      if (stored.committed) published.push_back(stored.step);
     return published;
   }
   std::size_t manifests_read() {
@@ -81,7 +81,7 @@ TEST_F(Prune, LeavesWhatWasSetAsideUntilAllThatIsKeptIsNewer) {
     save(4, kMine);
     save(5, kYours);
     for (const auto step : {4, 5}) {
-      snapshots_.note_attempts(snapshots_.list().front(), 1);
+      snapshots_.write_attempts(snapshots_.list().front(), 1);
       set_aside(step);
     }
     save(6, kMine);
@@ -139,7 +139,7 @@ TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
   manifest.run.step = 4;
   manifest.starts = {kYours};
   add_reports(manifest, std::array{written.report()});
-  others.publish(manifest);
+  others.commit(manifest);
   for (const auto step : {6, 8}) save(step, kMine);
   snapshots_.prune({.last = 1}, shared_place_);
   EXPECT_THAT(steps(), ElementsAre(8, 4));

@@ -151,7 +151,7 @@ TEST(Snapshot, OfOneStepIsPublishedOnceAndKeepsItsContent) {
 class OvertakenFolder : public Storage {
  public:
   explicit OvertakenFolder(const fs::path& path) : folder_{path} {}
-  std::string whole_name(const std::string& name) const override { return folder_.whole_name(name); }
+  std::string full_name(const std::string& name) const override { return folder_.full_name(name); }
   void prepare() override { folder_.prepare(); }
   void write(const std::string& name, std::span<const Bytes> parts) override {
     folder_.write(name, parts);
@@ -253,9 +253,9 @@ TEST(Snapshot, OfOneStepIsReplacedOnlyByTheStartThatPublishedIt) {
     return made;
   };
   const std::string ours = "0123456789ab", theirs = "ba9876543210";
-  EXPECT_FALSE(snapshots.try_publish(manifest(ours, 1)));
-  EXPECT_FALSE(snapshots.try_publish(manifest(ours, 2)));
-  EXPECT_THAT(snapshots.try_publish(manifest(theirs, 3)).value_or(""), testing::HasSubstr("is there already"));
+  EXPECT_FALSE(snapshots.try_commit(manifest(ours, 1)));
+  EXPECT_FALSE(snapshots.try_commit(manifest(ours, 2)));
+  EXPECT_THAT(snapshots.try_commit(manifest(theirs, 3)).value_or(""), testing::HasSubstr("is there already"));
   EXPECT_EQ(snapshots.read(snapshots.list().front()).manifest.value().run.epoch, 2);
 
   auto earlier = manifest(theirs, 0);
@@ -344,7 +344,7 @@ TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
     reports.push_back(shard.report());
   }
   add_reports(manifest, reports);
-  Snapshots{storage}.publish(manifest);
+  Snapshots{storage}.commit(manifest);
   EXPECT_EQ(load_snapshot(storage)->run.step, 2);
   const auto of_step_2 = folder / "step-00000002";
   ASSERT_EQ(fs::file_size(of_step_2 / "rank-0"), fs::file_size(of_step_2 / "rank-1")) << "sizes do not tell them apart";
@@ -371,9 +371,9 @@ TEST(Snapshot, DamagedOnItsWayHereIsReadOnceMore) {
 TEST(Snapshots, LargerThanAReaderTakesAreNotPublished) {
   MemoryStorage storage;
   Manifest manifest;
-  manifest.run.overrides = std::string(kMostManifestBytes / 6, '\x01');  // six bytes of JSON each
+  manifest.run.overrides = std::string(kMaxManifestBytes / 6, '\x01');  // six bytes of JSON each
   try {
-    Snapshots{storage}.publish(manifest);
+    Snapshots{storage}.commit(manifest);
     FAIL() << "nobody could read it";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
@@ -386,17 +386,17 @@ class KilledSave : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(EveryFailpoint, KilledSave,
                          testing::Values("file.before_write:kill@1", "file.after_write:kill@1",
                                          "file.after_fsync:kill@1", "file.after_publish:kill@1",
-                                         "snapshot.before_publish:kill", "file.before_write:kill@2",
+                                         "snapshot.before_commit:kill", "file.before_write:kill@2",
                                          "file.after_write:kill@2", "file.after_fsync:kill@2",
-                                         "file.after_publish:kill@2", "snapshot.after_publish:kill"));
+                                         "file.after_publish:kill@2", "snapshot.after_commit:kill"));
 
 TEST_P(KilledSave, LeavesTheOldOneOrTheNewOneWhole) {
   const TemporaryFolder folder;
   save_snapshot(folder.path(), snapshot_of(1));
   ASSERT_TRUE(WIFSIGNALED(in_child(GetParam(), [&] { save_snapshot(folder.path(), snapshot_of(2)); })))
       << "the failpoint was not met";
-  const auto published = std::string{GetParam()} == "file.after_publish:kill@2" ||
-                         std::string{GetParam()} == "snapshot.after_publish:kill";
+  const auto published =
+      std::string{GetParam()} == "file.after_publish:kill@2" || std::string{GetParam()} == "snapshot.after_commit:kill";
   const auto loaded = load_snapshot(folder.path());
   ASSERT_TRUE(loaded);
   EXPECT_TRUE(same(*loaded, snapshot_of(published ? 2 : 1)));
@@ -536,7 +536,7 @@ class SharedPlace : public testing::Test {
       manifest.run.step = step;
       manifest.starts = {start};
       add_reports(manifest, std::vector{shard.report()});
-      snapshots_.publish(manifest);
+      snapshots_.commit(manifest);
     }
   }
   bool has(const std::string& file) const { return fs::exists(folder_ / file); }
@@ -574,13 +574,13 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
   manifest.run.step = 1;
   add_reports(manifest, std::vector{shard.report()});
   try {
-    Snapshots{storage}.publish(manifest);
+    Snapshots{storage}.commit(manifest);
     FAIL() << "the file lies on another node's disk";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("all ranks must share one save_dir"));
   }
   manifest.tensors.at("x").parts.clear();
-  EXPECT_THROW(Snapshots{storage}.publish(manifest), Error);
+  EXPECT_THROW(Snapshots{storage}.commit(manifest), Error);
 }
 
 TEST(Snapshots, WithoutTheirDateAndTheOrderOfParametersAreReadAllTheSame) {
@@ -606,17 +606,17 @@ TEST(Snapshots, CountTheAttemptsToLoadThemUntilTheyAreForgottenOrSetAside) {
   save_snapshot(storage, snapshot_of(1));
   const auto stored = [&] { return snapshots.list().front(); };
   EXPECT_EQ(snapshots.attempts(stored()), 0);
-  snapshots.note_attempts(stored(), 3);
+  snapshots.write_attempts(stored(), 3);
   EXPECT_EQ(snapshots.attempts(stored()), 3);
   EXPECT_TRUE(same(load_snapshot(storage).value(), snapshot_of(1))) << "whoever only looks does not mind";
-  snapshots.forget_attempts(stored());
-  snapshots.forget_attempts(stored());
+  snapshots.clear_attempts(stored());
+  snapshots.clear_attempts(stored());
   EXPECT_EQ(snapshots.attempts(stored()), 0);
   for (const char* text : {"", "rubbish", "-7\n"}) {
     folder.file("step-00000001/attempts", text);
     EXPECT_EQ(snapshots.attempts(stored()), 0) << text;
   }
-  snapshots.note_attempts(stored(), 2);
+  snapshots.write_attempts(stored(), 2);
   snapshots.set_aside(stored());
   save_snapshot(storage, snapshot_of(1));
   EXPECT_EQ(snapshots.attempts(stored()), 0) << "the snapshot that takes its place";

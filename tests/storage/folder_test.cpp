@@ -57,7 +57,7 @@ TEST_P(FolderNamed, HoldsObjectsWhereverItsNamePoints) {
   EXPECT_EQ(folder.list("step-1/"), all);
   EXPECT_EQ(folder.list(""), all);
   EXPECT_EQ(folder.read_text("step-1/part", 10), "one");
-  EXPECT_TRUE(std::filesystem::exists(folder.whole_name("step-1/part")));
+  EXPECT_TRUE(std::filesystem::exists(folder.full_name("step-1/part")));
   const auto path = std::filesystem::path{GetParam()};
   EXPECT_TRUE(std::filesystem::exists((path.empty() ? "." : path) / "step-1" / "part"));
   folder.remove("step-1/part");

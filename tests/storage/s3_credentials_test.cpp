@@ -95,10 +95,10 @@ class S3MetadataKeys : public testing::Test {
     storage().remove("object");
   }
 
-  template <class Deed>
-  static double seconds_of(Deed&& deed) {
+  template <class Operation>
+  static double seconds_of(Operation&& operation) {
     const auto start = std::chrono::steady_clock::now();
-    std::forward<Deed>(deed)();
+    std::forward<Operation>(operation)();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   /// Of this process.

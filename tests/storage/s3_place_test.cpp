@@ -46,10 +46,10 @@ class Environment {
       "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"};
 };
 
-template <class Deed>
-std::string config_error(Deed deed) {
+template <class Operation>
+std::string config_error(Operation operation) {
   try {
-    deed();
+    operation();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config) << error.what();
     return error.what();
@@ -116,9 +116,9 @@ TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
                                                 {-1, AWS_SSB_END, "e"}}) {
     ASSERT_EQ(aws_input_stream_seek(stream.get(), offset, basis), AWS_OP_SUCCESS);
     std::string text(8, '?');
-    auto room = aws_byte_buf_from_empty_array(text.data(), text.size());
-    ASSERT_EQ(aws_input_stream_read(stream.get(), &room), AWS_OP_SUCCESS);
-    EXPECT_EQ(text.substr(0, room.len), expected);
+    auto buffer = aws_byte_buf_from_empty_array(text.data(), text.size());
+    ASSERT_EQ(aws_input_stream_read(stream.get(), &buffer), AWS_OP_SUCCESS);
+    EXPECT_EQ(text.substr(0, buffer.len), expected);
     aws_stream_status status{};
     aws_input_stream_get_status(stream.get(), &status);
     EXPECT_TRUE(status.is_end_of_stream);

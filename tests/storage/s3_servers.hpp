@@ -63,8 +63,9 @@ class Reading {
   }
 
   std::string line() {
-    std::array<char, 4096> room{};
-    return std::fgets(room.data(), static_cast<int>(room.size()), pipe_.get()) == nullptr ? std::string{} : room.data();
+    std::array<char, 4096> buffer{};
+    return std::fgets(buffer.data(), static_cast<int>(buffer.size()), pipe_.get()) == nullptr ? std::string{}
+                                                                                              : buffer.data();
   }
   /// All that is left, once the program has ended well.
   std::string rest() {
@@ -132,10 +133,10 @@ inline bool same_bytes(Bytes a, Bytes b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-template <class Deed>
-std::string storage_error(Deed deed) {
+template <class Operation>
+std::string storage_error(Operation operation) {
   try {
-    deed();
+    operation();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage) << error.what();
     return error.what();

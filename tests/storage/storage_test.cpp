@@ -50,7 +50,7 @@ class StorageContract : public testing::TestWithParam<std::string> {
     storage_->read(name, offset, std::as_writable_bytes(std::span{text}));
     return text;
   }
-  std::vector<std::string> names(const std::string& front) {
+  std::vector<std::string> names(const std::string& prefix) {
     std::vector<std::string> names;
     for (const auto& object : storage_->list(front)) names.push_back(object.name);
     return names;
@@ -90,7 +90,7 @@ TEST_P(StorageContract, RefusesToReadPastTheEnd) {
   for (const auto& [offset, count] : {std::pair{8, 3}, {10, 1}, {20, 5}}) {
     const auto text =
         storage_error([&] { read("object", static_cast<std::uint64_t>(offset), static_cast<std::size_t>(count)); });
-    EXPECT_THAT(text, HasSubstr(storage().whole_name("object")));
+    EXPECT_THAT(text, HasSubstr(storage().full_name("object")));
     EXPECT_THAT(text, HasSubstr("it ends"));
   }
 }
@@ -98,7 +98,7 @@ TEST_P(StorageContract, RefusesToReadPastTheEnd) {
 TEST_P(StorageContract, SaysWhichObjectIsNotThere) {
   for (const std::size_t count : {0U, 5U}) {
     const auto text = storage_error([&] { read("step-9/absent", 0, count); });
-    EXPECT_THAT(text, HasSubstr(storage().whole_name("step-9/absent")));
+    EXPECT_THAT(text, HasSubstr(storage().full_name("step-9/absent")));
   }
   EXPECT_EQ(storage().read_text("step-9/absent", 100), std::nullopt);
 }
@@ -235,9 +235,9 @@ TEST_P(StorageContract, CarriesLargeObjects) {
   storage().read("large", 0, back);
   EXPECT_TRUE(back == whole);
   for (const auto& [offset, count] : {std::pair{5'242'879U, 2U}, {1U, 11'000'000U}, {16'000'000U, 24'000'000U}}) {
-    std::vector<std::byte> room(count);
-    storage().read("large", offset, room);
-    EXPECT_TRUE(std::equal(room.begin(), room.end(), whole.begin() + offset)) << offset;
+    std::vector<std::byte> buffer(count);
+    storage().read("large", offset, buffer);
+    EXPECT_TRUE(std::equal(buffer.begin(), buffer.end(), whole.begin() + offset)) << offset;
   }
   EXPECT_THAT(storage_error([&] { storage().read("large", 1, back); }), HasSubstr("it ends"));
 }
@@ -251,8 +251,8 @@ TEST_P(StorageContract, PreparesThePlaceAndLeavesNothingThere) {
 }
 
 TEST_P(StorageContract, NamesPlaceAndObject) {
-  EXPECT_EQ(storage().whole_name("a/b"), storage().whole_name("a") + "/b");
-  EXPECT_THAT(storage().whole_name("a"), testing::StartsWith(storage().whole_name("")));
+  EXPECT_EQ(storage().full_name("a/b"), storage().full_name("a") + "/b");
+  EXPECT_THAT(storage().full_name("a"), testing::StartsWith(storage().full_name("")));
 }
 
 class S3Servers : public testing::TestWithParam<std::string> {};
@@ -299,7 +299,7 @@ TEST(OpenStorage, TellsPlacesApart) {
   EXPECT_NE(dynamic_cast<Folder*>(open_storage("runs/one").get()), nullptr);
   const auto storage = open_storage("s3://bucket/runs/one");
   EXPECT_NE(dynamic_cast<S3Storage*>(storage.get()), nullptr);
-  EXPECT_EQ(storage->whole_name("x"), "s3://bucket/runs/one/x");
+  EXPECT_EQ(storage->full_name("x"), "s3://bucket/runs/one/x");
   try {
     open_storage("ftp://host/x");
     FAIL() << "opened";

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
     EveryFailpoint, KilledCheckpoint,
     testing::Values(std::pair{"checkpoint.before_shard:kill@2", 1}, std::pair{"file.before_write:kill@2", 1},
                     std::pair{"file.after_publish:kill@2", 1}, std::pair{"checkpoint.after_shard:kill@2", 0},
-                    std::pair{"snapshot.before_publish:kill@2", 0}, std::pair{"snapshot.after_publish:kill@2", 0},
+                    std::pair{"snapshot.before_commit:kill@2", 0}, std::pair{"snapshot.after_commit:kill@2", 0},
                     std::pair{"snapshot.before_remove:kill", 0}, std::pair{"snapshot.after_remove_manifest:kill", 0}));
 
 TEST_P(KilledCheckpoint, GoesOnBitForBitAsIfNothingHadBeen) {
@@ -90,7 +90,7 @@ TEST_P(KilledCheckpoint, GoesOnBitForBitAsIfNothingHadBeen) {
   std::tie(killed.failpoint, killed.failing_rank) = GetParam();
   EXPECT_THROW(train<FSDP>(2, killed), Error);
   const bool before = killed.failpoint.find("_shard") != std::string::npos || killed.failpoint.starts_with("file.") ||
-                      killed.failpoint.starts_with("snapshot.before_publish");
+                      killed.failpoint.starts_with("snapshot.before_commit");
   EXPECT_EQ(steps().front(), before ? 2 : 4);
   EXPECT_EQ(snapshot().run.step, before ? 2 : 4) << "and it is whole";
   train<FSDP>(2, plain);
@@ -167,7 +167,7 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileTrainingGoesOn) {
   EXPECT_THROW(train<DDP>(2, {.max_steps = 250,
                               .save_every = 150,
                               .snapshot = {.writing = SnapshotWriting::background},
-                              .failpoint = "snapshot.after_publish:kill"}),
+                              .failpoint = "snapshot.after_commit:kill"}),
                Error);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{150}));
   EXPECT_LT(losses().size(), 245u) << "at the end of the run it would be published in any case";
@@ -178,7 +178,7 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileNobodyWaitsForIt) {
                      {.max_steps = 40,
                       .save_every = 20,
                       .snapshot = {.writing = SnapshotWriting::background, .keep_last = 0},
-                      .failpoint = "snapshot.before_publish:sleep:2000@1"},
+                      .failpoint = "snapshot.before_commit:sleep:2000@1"},
                      [] { std::this_thread::sleep_for(std::chrono::milliseconds{80}); });
   const auto saved = rows_with("snapshot");
   ASSERT_EQ(saved.size(), 2U);
@@ -290,7 +290,7 @@ TEST_F(Checkpoint, DueWhileOneIsPublishedIsLeftOutAsWell) {
   train<DDP>(2, {.max_steps = 8,
                  .save_every = 1,  // so that a rank may have told nobody yet that it has written
                  .snapshot = {.writing = SnapshotWriting::background, .busy = SnapshotBusy::skip, .keep_last = 0},
-                 .failpoint = "snapshot.before_publish:sleep:3000@1"});
+                 .failpoint = "snapshot.before_commit:sleep:3000@1"});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 1}));
 }
 

@@ -48,7 +48,7 @@ class FailedSave : public TrainingRun {
     Folder storage{place()};
     const Snapshots snapshots{storage};
     for (const auto& stored : snapshots.list()) {
-      ASSERT_TRUE(stored.published) << stored.folder;
+      ASSERT_TRUE(stored.committed) << stored.folder;
       EXPECT_NO_THROW(read_snapshot(storage, snapshots.read(stored).manifest.value()));
     }
   }
@@ -113,7 +113,7 @@ TEST_P(LostAnswer, OfTheLastSnapshotIsFoundOutByTheNextTry) {
   const auto expected = snapshot();
   forget();
   auto options = going_on(GetParam());
-  options.failpoint = "snapshot.after_publish:throw@3";
+  options.failpoint = "snapshot.after_commit:throw@3";
   testing::internal::CaptureStderr();
   train<FSDP>(2, options);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the snapshot of step 6 failed and training goes on"));
@@ -142,7 +142,7 @@ TEST_F(FailedSave, RemovesNothingOfASnapshotThatOnlyRankZeroCanSee) {
   auto options = going_on(SnapshotWriting::background);
   options.max_steps = 60;
   options.save_every = 30;
-  options.failpoint = "snapshot.after_publish:throw@1";
+  options.failpoint = "snapshot.after_commit:throw@1";
   auto data = std::make_shared<Lagging>();
   data->folder = place() / Snapshots::folder_of(30);
   testing::internal::CaptureStderr();
@@ -166,7 +166,7 @@ struct GoingBlank : Tokens {
 class Contested : public Storage {
  public:
   Contested(const std::filesystem::path& path, int times) : folder_{path}, times_{times} {}
-  std::string whole_name(const std::string& name) const override { return folder_.whole_name(name); }
+  std::string full_name(const std::string& name) const override { return folder_.full_name(name); }
   void prepare() override { folder_.prepare(); }
   bool claim(const std::string& owner) override { return folder_.claim(owner); }
   void write(const std::string& name, std::span<const Bytes> parts) override { folder_.write(name, parts); }
@@ -192,7 +192,7 @@ TEST_F(FailedSave, IsNotPutDownToAnotherRunWithoutItsManifest) {
     manifest.run.step = 4;
     manifest.world_size = 1;
     manifest.starts = {"0123456789ab"};
-    return Snapshots{storage}.try_publish(manifest);
+    return Snapshots{storage}.try_commit(manifest);
   };
   EXPECT_THROW(publish(1000), Error);
   EXPECT_EQ(publish(2), std::nullopt);
@@ -269,7 +269,7 @@ TEST_F(FailedSave, OfTheLastStepIsTriedAgainAndThenAnError) {
 
 TEST_F(FailedSave, OfThePublishingRankGivesItsRoomBack) {
   auto options = going_on();
-  options.failpoint = "snapshot.before_publish:throw";
+  options.failpoint = "snapshot.before_commit:throw";
   EXPECT_THROW(train<FSDP>(2, options), Error) << "the last one must be written";
   EXPECT_TRUE(steps().empty());
   for (const std::int64_t step : {2, 4})
@@ -279,7 +279,7 @@ TEST_F(FailedSave, OfThePublishingRankGivesItsRoomBack) {
 TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
   auto options = going_on(SnapshotWriting::background);
   options.snapshot.on_failure = SnapshotFailure::stop;
-  options.failpoint = "snapshot.before_publish:throw";
+  options.failpoint = "snapshot.before_commit:throw";
   testing::internal::CaptureStderr();
   try {
     train<FSDP, GoingBlank>(2, options);
@@ -288,7 +288,7 @@ TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
     EXPECT_EQ(error.code(), Errc::numerics) << error.what();
     EXPECT_THAT(error.what(), HasSubstr("the batches of this step count no targets"));
   }
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("snapshot.before_publish was told to throw"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("snapshot.before_commit was told to throw"));
   EXPECT_TRUE(steps().empty());
 }
 
@@ -313,7 +313,7 @@ TEST_F(FailedSave, ForLackOfMemoryEndsWith7OrGoesOnAsToldAndSoDoesALoad) {
   options.snapshot.on_failure = SnapshotFailure::stop;
   expect_memory("no snapshot of step 2 was written; older ones are as they were:\n  rank 1: out of memory");
   options.failing_rank = 0;
-  options.failpoint = "snapshot.before_publish:bad_alloc";
+  options.failpoint = "snapshot.before_commit:bad_alloc";
   expect_memory("out of memory");
   options.failpoint.clear();
   options.max_steps = 2;

@@ -128,7 +128,7 @@ class TrainingRun : public testing::Test {
     Folder storage{place()};
     std::vector<std::int64_t> steps;
     for (const auto& stored : Snapshots{storage}.list())
-      if (stored.published) steps.push_back(stored.step);
+      if (stored.committed) steps.push_back(stored.step);
     return steps;
   }
   void forget() {

@@ -32,7 +32,7 @@ namespace detail {
 
 inline std::string read_objects(Storage& storage, const std::vector<StoredObject>& objects, std::size_t max_bytes) {
   return join_texts(
-      objects, max_bytes, [&storage](const StoredObject& object) { return storage.whole_name(object.name); },
+      objects, max_bytes, [&storage](const StoredObject& object) { return storage.full_name(object.name); },
       [&storage](const StoredObject& object, std::size_t most) {
         std::string text(static_cast<std::size_t>(std::min<std::uint64_t>(object.size, most)), '\0');
         storage.read(object.name, 0, std::as_writable_bytes(std::span{text}));

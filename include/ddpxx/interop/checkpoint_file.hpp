@@ -47,14 +47,14 @@ class CheckpointFiles {
         pack_pt(to_python(TrainingCheckpoint{CheckpointLayout::guide, std::move(model), std::move(optimizer), epoch}));
     const Bytes parts[] = {bytes_of(bytes)};
     storage_->write(filename, parts);
-    *out_ << "Checkpoint saved to " << harmless(storage_->whole_name(filename)) << std::endl;
+    *out_ << "Checkpoint saved to " << harmless(storage_->full_name(filename)) << std::endl;
   }
 
   /// The checkpoint, in whichever layout (see from_python).
   /// Errors  `storage` naming the file: it is not there, is damaged, or is no checkpoint.
   TrainingCheckpoint load_checkpoint(const std::string& filename) {
     constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
-    const auto name = storage_->whole_name(filename);
+    const auto name = storage_->full_name(filename);
     auto bytes = storage_->read_text(filename, kMostBytes);
     if (!bytes) throw Error{Errc::storage, "there is no checkpoint " + name};
     const auto value = unpack_pt(std::move(*bytes), name);

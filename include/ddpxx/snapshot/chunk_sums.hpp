@@ -15,14 +15,14 @@
 
 namespace ddpxx {
 
-/// How a file of so many bytes is cut: into chunks of 1 MiB, or larger ones where there would be more than 4096.
+/// Returns the size of the chunks of a file: 1 MiB, doubled until the file has at most about 4096 chunks.
 inline std::uint64_t chunk_bytes_for(std::uint64_t file_bytes) {
   std::uint64_t chunk = std::uint64_t{1} << 20;
   while (file_bytes / chunk > 4096) chunk *= 2;
   return chunk;
 }
 
-/// Sums up bytes that come in pieces.
+/// Computes the CRC-32C of each chunk of a file whose bytes arrive in pieces.
 class ChunkSums {
  public:
   explicit ChunkSums(std::uint64_t chunk_bytes) : chunk_bytes_{chunk_bytes} {}
@@ -36,7 +36,7 @@ class ChunkSums {
       if (filled_ == chunk_bytes_) close();
     }
   }
-  /// The sums of all chunks; the last one may be short.
+  /// Returns the checksums of all chunks. The last chunk may be shorter.
   std::vector<std::uint32_t> finish() {
     if (filled_ > 0) close();
     return std::move(sums_);
@@ -55,14 +55,14 @@ class ChunkSums {
   std::vector<std::uint32_t> sums_;
 };
 
-/// Sums as text: eight hexadecimal digits each.
+/// Returns the checksums as text, eight hexadecimal digits each.
 inline std::string sums_text(const std::vector<std::uint32_t>& sums) {
   std::string text;
   for (const auto sum : sums)
     for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[(sum >> shift) & 0xFU];
   return text;
 }
-/// None for a text that is no sums.
+/// Reads what `sums_text` returned. Returns none for any other text.
 inline std::optional<std::vector<std::uint32_t>> parse_sums(std::string_view text) {
   if (text.size() % 8 != 0) return std::nullopt;
   std::vector<std::uint32_t> sums(text.size() / 8);

@@ -20,10 +20,10 @@
 
 namespace ddpxx {
 
-/// Copies a snapshot's parameters and buffers into a model, or says what is damaged. Where the run kept a moving
-/// average of its parameters, the model gets that, as the run's own evaluations did.
-/// Errors  `storage` for what cannot be read, and listing every name that is missing, superfluous or of another shape.
-///         The model is then as it was, and so it is where the snapshot is damaged.
+/// Copies a snapshot's parameters and buffers into a model. Uses the moving average of the parameters if the run kept
+/// one, as the run's own evaluations did. Returns none, or a text that names the damage.
+/// Errors  `storage` if the storage does not answer, and for a snapshot of another model, listing every name that is
+///         missing, superfluous or of another shape. After damage or an error the model is unchanged.
 inline std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
   constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
   auto read = try_read_snapshot(
@@ -55,7 +55,7 @@ inline std::optional<std::string> try_load_model(torch::nn::Module& model, Stora
   }
   return std::nullopt;
 }
-/// The same; damage is an error as well.
+/// Copies as `try_load_model` does. Errors  `storage` also for damage.
 inline void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
   if (const auto damage = try_load_model(model, storage, manifest)) throw Error{Errc::storage, *damage};
 }

@@ -1,5 +1,6 @@
-// ddpxx/snapshot/manifest.hpp — what makes files a snapshot: where the run stood, which files belong to it, and where
-// in them every tensor lies. Written last, in JSON, with a checksum of its own.
+// ddpxx/snapshot/manifest.hpp — the manifest of a snapshot: the facts of the run, the files that belong to the
+// snapshot, and the place of each tensor in them. It is written after all files, as JSON that ends with its own
+// checksum.
 #pragma once
 
 #include <algorithm>
@@ -34,18 +35,19 @@ struct ShardFile {
   std::vector<std::uint32_t> sums;
 };
 
-/// Where a range of a tensor's elements lies.
+/// A range of a tensor's elements, and the bytes of a file that hold it.
 struct TensorPart {
-  std::size_t file = 0;
-  std::int64_t begin = 0;  ///< Elements [begin, end) of the tensor, in row-major order,
+  std::size_t file = 0;    ///< Index into Manifest::files.
+  std::int64_t begin = 0;  ///< The part holds the elements [begin, end) of the tensor, in row-major order.
   std::int64_t end = 0;
-  std::uint64_t offset = 0;  ///< from this byte of the file on.
+  std::uint64_t offset = 0;  ///< The byte of the file where the part begins.
 };
 
+/// A tensor of a snapshot: its type, its shape, and the parts that hold its elements.
 struct StoredTensor {
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;
-  std::vector<TensorPart> parts;  ///< In order: together the whole tensor.
+  std::vector<TensorPart> parts;  ///< In the order of the elements. Together they hold the whole tensor.
 
   std::int64_t numel() const {
     std::int64_t product = 1;
@@ -67,18 +69,20 @@ struct Manifest {
   std::map<std::string, StoredTensor> tensors = {};
 };
 
-inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
+inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 28;
 
+/// Returns the manifest as JSON.
 std::string print_manifest(const Manifest& manifest);
 
-/// Reads a manifest with every check: whatever it says is true of files of the sizes that it names.
-/// Errors  `storage` with what is wrong with it.
+/// Reads a manifest and checks it: its checksum, its numbers and names, and that the parts of each tensor lie inside
+/// the files without overlap and make up the whole tensor.
+/// Errors  `storage` with what is wrong with the text.
 Manifest parse_manifest(std::string_view text);
 
-/// Whether its checksum is right: nothing has happened to it since it was written.
+/// True if the manifest's own checksum is right.
 bool is_whole_manifest(std::string_view text);
 
-/// Whether this is a whole manifest in another version's format: nothing is wrong with it, and it must not be touched.
+/// True if another version of ddpxx wrote the manifest and its checksum is right: it is not damaged and must be kept.
 bool is_of_another_version(std::string_view text);
 
 namespace detail {
@@ -100,19 +104,19 @@ inline at::ScalarType dtype_named(const std::string& name) {
   refuse_manifest("it has a tensor of the unknown type " + in_quotes(name));
 }
 
-/// Of a file in a snapshot's folder; messages show it as it is.
+/// True if `name` may name a file of a snapshot: printable ASCII, so that messages can show it, and no path.
 inline bool is_file_name(std::string_view name) {
   return !name.empty() && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~' && c != '/'; });
 }
 
-/// What a message shows of a value that has no place: nothing that is nested, which would be printed by recursion.
+/// Returns how messages show an unexpected value. Arrays and objects are not printed: printing would recurse into them.
 inline std::string value_text(const nlohmann::json& json) {
   if (json.is_string()) return in_quotes(json.get_ref<const std::string&>().substr(0, 40));
   return json.is_number() ? json.dump() : std::string{json.is_structured() ? "an " : "a "} + json.type_name();
 }
 
-/// The text in front of the checksum, once that has been found right.
+/// Returns the text before the checksum. Errors  `storage` if the checksum is wrong.
 inline std::string_view checked_manifest(std::string_view text) {
   const auto tail = kManifestSum.size() + 8 + kManifestEnd.size();
   if (text.size() < tail) refuse_manifest("it is cut off");
@@ -130,24 +134,25 @@ inline std::int64_t count_in(const nlohmann::json& json) {
   return json.get<std::int64_t>();
 }
 
-/// Far above what a run reaches, and small enough for products and sums of two such numbers to fit 64 bits.
-inline constexpr std::int64_t kMostSteps = 1'000'000'000'000'000, kMostEpochs = 1'000'000'000,
-                              kMostSamples = 1'000'000'000'000'000'000;
+/// Limits far above what a run reaches, so that numbers computed from them fit 64 bits.
+inline constexpr std::int64_t kMaxSteps = 1'000'000'000'000'000, kMaxEpochs = 1'000'000'000,
+                              kMaxSamples = 1'000'000'000'000'000'000;
 
-/// How far a run has come, as `key` says it.
-inline std::int64_t progress_in(const nlohmann::json& manifest, const char* key, std::int64_t most) {
+/// Returns the number under `key`, which counts steps, epochs, samples or tokens.
+/// Errors  `storage` if it is above `max`.
+inline std::int64_t progress_in(const nlohmann::json& manifest, const char* key, std::int64_t max) {
   const auto count = count_in(manifest.at(key));
-  if (count > most)
+  if (count > max)
     refuse_manifest(std::string{key} + "=" + std::to_string(count) + " is more than any run reaches (" +
-                    std::to_string(most) + ")");
+                    std::to_string(max) + ")");
   return count;
 }
 
-/// A hostile text nests so deeply that its values take a hundred times its own memory.
+/// Parses JSON that nests at most `kMaxDepth` deep: a deeper text could take a hundred times its own size in memory.
 inline nlohmann::json parse_shallow(const std::string& text) {
-  constexpr int kMostDepth = 16;  // this format has 5
+  constexpr int kMaxDepth = 16;  // this format has 5
   return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
-    if (depth > kMostDepth) refuse_manifest("it nests deeper than " + std::to_string(kMostDepth));
+    if (depth > kMaxDepth) refuse_manifest("it nests deeper than " + std::to_string(kMaxDepth));
     return true;
   });
 }
@@ -196,7 +201,7 @@ inline StoredTensor tensor_in(const std::string& name, const nlohmann::json& jso
   return tensor;
 }
 
-/// Whole tensors can take no more memory than their files where no byte of a file belongs to two of them.
+/// Rejects a byte of a file that belongs to two parts: overlapping parts would let a small file claim huge tensors.
 inline void check_apart(const Manifest& manifest) {
   std::set<std::string_view> names;
   for (const auto& file : manifest.files)
@@ -260,9 +265,9 @@ inline Manifest parse_manifest(std::string_view text) {
       detail::refuse_manifest("its format is " + detail::value_text(json.at("format")) + ", not \"" +
                               std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
     Manifest manifest;
-    manifest.run.step = detail::progress_in(json, "step", detail::kMostSteps);
-    manifest.run.epoch = detail::progress_in(json, "epoch", detail::kMostEpochs);
-    manifest.run.position = detail::progress_in(json, "position", detail::kMostSamples);
+    manifest.run.step = detail::progress_in(json, "step", detail::kMaxSteps);
+    manifest.run.epoch = detail::progress_in(json, "epoch", detail::kMaxEpochs);
+    manifest.run.position = detail::progress_in(json, "position", detail::kMaxSamples);
     manifest.world_size = static_cast<int>(std::min<std::int64_t>(detail::count_in(json.at("world_size")), INT32_MAX));
     if (json.contains("written_at")) manifest.written_at = detail::count_in(json.at("written_at"));
     manifest.starts = json.at("starts").get<std::vector<std::string>>();
@@ -275,7 +280,7 @@ inline Manifest parse_manifest(std::string_view text) {
     manifest.run.overrides = json.value("overrides", "");
     manifest.run.config_hash = json.value("config_hash", "");
     manifest.run.optimizer = json.value("optimizer", "");
-    if (json.contains("tokens")) manifest.run.tokens = detail::progress_in(json, "tokens", detail::kMostSamples);
+    if (json.contains("tokens")) manifest.run.tokens = detail::progress_in(json, "tokens", detail::kMaxSamples);
     for (const auto& file : json.at("files")) manifest.files.push_back(detail::file_in(file));
     for (const auto& [name, tensor] : json.at("tensors").items())
       manifest.tensors.emplace(name, detail::tensor_in(name, tensor, manifest.files));

@@ -15,24 +15,25 @@
 
 namespace ddpxx {
 
-/// What the choice looks at.
+/// The facts of a snapshot by which `Retention` chooses.
 struct RetainedSnapshot {
   std::int64_t step = 0;
   std::map<std::string, double> metrics = {};
   std::int64_t epoch = 0;
-  std::int64_t written_at = 0;  ///< In seconds since the begin of 1970; 0 where nobody knows.
+  std::int64_t written_at = 0;  ///< Seconds since 1970-01-01 UTC; 0 if unknown.
 };
 
-/// A snapshot that any of the rules keeps is kept, and the newest one always.
+/// Rules that say which snapshots to keep. A snapshot is kept if any rule keeps it; the newest is always kept.
 struct Retention {
-  std::int64_t last = 0;          ///< The newest ones; 0 keeps all snapshots.
-  std::int64_t best = 0;          ///< Those with the lowest value of `metric`.
-  std::string metric = "loss";    ///< Snapshots that lack it are not among the best.
-  std::int64_t every_steps = 0;   ///< Those whose step it divides; 0 is none.
-  std::int64_t every_epochs = 0;  ///< The first one after each so many complete epochs; 0 is none.
-  double every_seconds = 0.0;     ///< The oldest one, and each written so long after the last of these; 0 is none.
+  std::int64_t last = 0;          ///< Keeps this many of the newest; 0 keeps all snapshots.
+  std::int64_t best = 0;          ///< Keeps this many with the lowest value of `metric`.
+  std::string metric = "loss";    ///< Snapshots without this metric are not among the best.
+  std::int64_t every_steps = 0;   ///< Keeps snapshots whose step is a multiple of this; 0 is off.
+  std::int64_t every_epochs = 0;  ///< Keeps the first snapshot after every this many complete epochs; 0 is off.
+  double every_seconds = 0.0;     ///< Keeps the oldest, and each that was written at least this long after the last
+                                  ///< one that this rule keeps; 0 is off.
 
-  /// The steps to keep.
+  /// Returns the steps to keep.
   std::set<std::int64_t> keep(std::span<const RetainedSnapshot> snapshots) const {
     std::vector<std::int64_t> newest;
     std::vector<std::pair<double, std::int64_t>> ranked;  // equal values: the newer one first
@@ -58,7 +59,7 @@ struct Retention {
   }
 
  private:
-  /// Going from the oldest on, so that what is kept once is kept again whatever follows it.
+  /// Goes from the oldest to the newest: a snapshot that these rules keep stays kept when newer ones are added.
   void keep_first_ones(std::span<const RetainedSnapshot> snapshots, std::set<std::int64_t>& kept) const {
     std::map<std::int64_t, const RetainedSnapshot*> by_step;
     for (const auto& snapshot : snapshots) by_step.emplace(snapshot.step, &snapshot);
@@ -70,7 +71,7 @@ struct Retention {
         kept.insert(step);
       }
       if (every_seconds <= 0 || snapshot->written_at == 0) continue;
-      // A clock that was set back must not keep the rule from going on.
+      // Compare the distance in both directions, so that the rule goes on after a clock was set back.
       if (time && std::abs(static_cast<double>(snapshot->written_at - *time)) < every_seconds) continue;
       time = snapshot->written_at;
       kept.insert(step);

@@ -31,22 +31,21 @@ namespace ddpxx {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// What a safetensors file holds.
+/// The tensors and the metadata of a safetensors file.
 struct Safetensors {
   NamedTensors tensors;
   Metadata metadata;
 };
 
-/// Whether a file must have the checksum that `write_safetensors` adds; other programs write none. A wrong checksum is
-/// refused in both cases.
+/// Whether a file must have the checksum that `write_safetensors` adds. Other programs write none. A wrong checksum is
+/// always refused.
 enum class Checksum { optional, required };
 
-/// Replaces the file atomically, tensor after tensor; those of other devices, and strided ones, are copied one at a
-/// time.
-/// Errors  `storage`, naming the file, for what cannot be written or a reader would refuse.
+/// Writes the file atomically. Tensors on other devices and strided tensors are copied one at a time.
+/// Errors  `storage`, naming the file, if it cannot be written or a reader would refuse it.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
-/// The file's tensors as private memory, mapped from the file: processes share the pages until they write to them.
+/// Reads a file by mapping it. Processes share the memory of the tensors until they write to it.
 /// Errors  `storage`, naming the file and what is wrong with it.
 Safetensors read_safetensors(const std::filesystem::path& path, Checksum checksum = Checksum::optional);
 
@@ -56,9 +55,9 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 inline constexpr std::string_view kChecksumKey = "ddpxx.checksum";
 inline constexpr std::string_view kChecksumFront = "\"ddpxx.checksum\":\"";
-inline constexpr std::string_view kNoChecksum = "00000000";  // stands in the place of the sum while it is computed
+inline constexpr std::string_view kNoChecksum = "00000000";  // in place of the checksum while it is computed
 
-/// Eight hexadecimal digits.
+/// Returns the checksum as eight hexadecimal digits.
 inline std::string checksum_text(std::uint32_t sum) {
   std::string digits{kNoChecksum};
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, sum >>= 4)
@@ -80,7 +79,8 @@ inline void check_sum(std::string_view file, std::size_t header_end) {
   if (file.substr(digits, kNoChecksum.size()) != checksum_text(sum)) refuse_header("its checksum is wrong");
 }
 
-/// A view of the mapping, which it keeps alive; a copy where another program has put the tensor out of step.
+/// Returns a view that keeps the mapping alive, or a copy if the tensor does not begin at a multiple of its element
+/// size.
 inline at::Tensor tensor_in(const std::shared_ptr<MappedFile>& map, std::byte* data, const std::string& name,
                             const SafetensorsEntry& entry) {
   const auto num_bytes = entry.end - entry.begin;
@@ -123,7 +123,7 @@ inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum 
 
 inline void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                               const Metadata& metadata) {
-  // The widest come first, so that each lies at a multiple of its element's size.
+  // Wide types come first, so that each tensor begins at a multiple of its element size.
   std::vector<std::pair<std::string_view, at::Tensor>> in_order(tensors.begin(), tensors.end());
   std::stable_sort(in_order.begin(), in_order.end(),
                    [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });

@@ -36,16 +36,16 @@ struct SafetensorsHeader {
   Metadata metadata;
 };
 
-/// What the format's own library allows.
+/// The longest header that the format's own library reads.
 inline constexpr std::size_t kMostHeaderBytes = 100'000'000;
 
-/// Reads the JSON of a file in which `data_bytes` bytes follow the header. What it holds in memory is in proportion to
-/// the text; what the text claims is believed only after it was checked.
-/// Errors  `storage` with what is wrong: not this JSON, a name twice, an unknown dtype, a shape that overflows or does
-///         not fit its bytes, tensors that overlap, leave a hole or do not end with the file.
+/// Reads the JSON header of a file in which `data_bytes` bytes follow the header. Takes memory in proportion to the
+/// text, whatever sizes the text claims. Errors  `storage` for text that is no such header, a name that comes twice, an
+/// unknown dtype, a shape that overflows
+///         or does not fit its bytes, and tensors that overlap, leave a gap or do not end with the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t data_bytes);
 
-/// Writes the JSON, metadata first, tensors as they lie in the file.
+/// Returns the header as JSON: the metadata first, then the tensors in the order of the file.
 /// Errors  `storage` for text that is not UTF-8 and for names that a reader would refuse.
 std::string print_safetensors_header(const SafetensorsHeader& header);
 
@@ -71,26 +71,26 @@ inline constexpr std::array kSafetensorsTypes{SafetensorsType{"F32", at::kFloat}
                                               SafetensorsType{"F8_E4M3", at::kFloat8_e4m3fn},
                                               SafetensorsType{"F8_E5M2", at::kFloat8_e5m2}};
 
-/// In quotes, with nothing in it that a terminal would obey.
+/// Returns the text in quotes, with control characters made visible.
 inline std::string in_quotes(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 [[noreturn]] inline void refuse_header(const std::string& what) { throw Error{Errc::storage, what}; }
 
-/// Names end up in messages and may one day become names of files.
+/// Refuses a name that is unsafe in a message or as the name of a file.
 inline void check_tensor_name(std::string_view name) {
   const bool prints = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
   if (name.empty() || name == "__metadata__" || !prints || name.find("../") != std::string_view::npos)
     refuse_header("the tensor name " + in_quotes(name) + " is not allowed");
 }
 
-/// The tensor's size, counted without trust in the shape.
+/// Returns the size of a tensor. Errors  `storage` if the product of the shape overflows.
 inline std::size_t bytes_of_shape(const std::string& name, const SafetensorsEntry& entry) {
   std::int64_t largest = static_cast<std::int64_t>(at::elementSize(entry.dtype));
   auto bytes = largest;
   bool fits = true;
-  for (const auto length : entry.shape) {  // strides multiply without the zeros, so that product must fit as well
+  for (const auto length : entry.shape) {  // strides are products of the lengths that are not 0, which must fit as well
     fits = fits && !__builtin_mul_overflow(largest, std::max<std::int64_t>(length, 1), &largest);
     bytes *= fits ? length : 0;
   }
@@ -98,8 +98,8 @@ inline std::size_t bytes_of_shape(const std::string& name, const SafetensorsEntr
   return static_cast<std::size_t>(bytes);
 }
 
-/// Takes the parser's events and refuses the first one that has no place in this format. Nothing is nested deeper than
-/// an array in a tensor in the header, so a hostile text cannot make it hold more.
+/// Receives the parser's events and refuses the first one that the format does not allow. The format nests three levels
+/// deep, so a hostile text cannot make this take more memory.
 class SafetensorsHeaderReader {
  public:
   SafetensorsHeader header;
@@ -179,7 +179,7 @@ class SafetensorsHeaderReader {
     auto& entry = header.entries[name_];
     if (number > std::numeric_limits<std::int64_t>::max()) refuse_here("a number above 2^63");
     if (place_ == Place::shape) {
-      if (entry.shape.size() == kMostDimensions) refuse_header("the shape of " + in_quotes(name_) + " is too long");
+      if (entry.shape.size() == kMaxDimensions) refuse_header("the shape of " + in_quotes(name_) + " is too long");
       entry.shape.push_back(static_cast<std::int64_t>(number));
     } else if (place_ == Place::offset_begin) {
       entry.begin = number;
@@ -202,7 +202,7 @@ class SafetensorsHeaderReader {
   }
 
  private:
-  static constexpr std::size_t kMostDimensions = 64;
+  static constexpr std::size_t kMaxDimensions = 64;
 
   enum class Place {
     start,
@@ -228,7 +228,7 @@ class SafetensorsHeaderReader {
   }
 
   Place place_ = Place::start;
-  std::string name_;  ///< The tensor or the metadata's key whose value is being read.
+  std::string name_;  ///< The tensor or metadata key whose value is being read.
   bool has_metadata_ = false;
   bool has_dtype_ = false;
   bool has_shape_ = false;

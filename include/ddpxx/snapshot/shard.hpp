@@ -1,4 +1,4 @@
-// ddpxx/snapshot/shard.hpp — what one rank adds to a snapshot: one safetensors file, and a report of what lies where.
+// ddpxx/snapshot/shard.hpp — the file that one rank adds to a snapshot, and the report of where its tensors lie.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +28,13 @@
 
 namespace ddpxx {
 
-/// Slices on their way into a file. A slice that is its whole tensor lies there in the tensor's shape; another one is
-/// 1-D. The bytes are those of the slices themselves where these are in the CPU's memory, until `stage` copies them.
+/// Writes slices of tensors into one safetensors file. A slice that is a whole tensor has the tensor's shape in the
+/// file; any other slice is 1-D. Until `stage` copies them, `write` reads the memory of the slices themselves.
 class Shard {
  public:
   Shard(std::string file_name, std::vector<StateSlice> slices)
       : file_name_{std::move(file_name)}, slices_{std::move(slices)} {
-    // The widest come first, so that each lies at a multiple of its element's size.
+    // Wide types come first, so that each slice begins at a multiple of its element size.
     std::stable_sort(slices_.begin(), slices_.end(), [](const StateSlice& a, const StateSlice& b) {
       return a.values.element_size() > b.values.element_size();
     });
@@ -50,14 +50,14 @@ class Shard {
     auto json = print_safetensors_header(header);
     json.resize((json.size() + 7) / 8 * 8, ' ');
     const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{json.size()});
-    front_.assign(length.data(), length.size());
-    front_ += json;
-    bytes_ += front_.size();
+    header_.assign(length.data(), length.size());
+    header_ += json;
+    bytes_ += header_.size();
   }
 
-  /// Copies all slices into `buffer`, which grows if it must and keeps its size: from now on the run may change them.
+  /// Copies all slices into `buffer`, which grows if needed. From then on the run may change the slices.
   void stage(at::Tensor& buffer) {
-    const auto size = static_cast<std::int64_t>(bytes_ - front_.size());
+    const auto size = static_cast<std::int64_t>(bytes_ - header_.size());
     bool gpu = false;
     for (const auto& slice : slices_) gpu = gpu || !slice.values.is_cpu();
     if (!buffer.defined() || buffer.numel() < size)
@@ -72,10 +72,10 @@ class Shard {
     }
   }
 
-  /// Writes the file into `folder` of a storage. Slices of another device are copied first.
+  /// Writes the file into `folder` of a storage. Slices on another device are copied to the CPU first.
   /// Errors  `storage`.
   void write(Storage& storage, const std::string& folder) {
-    std::vector<Bytes> parts{bytes_of(front_)};
+    std::vector<Bytes> parts{bytes_of(header_)};
     for (auto& slice : slices_) {
       slice.values = slice.values.to(at::kCPU);
       parts.emplace_back(static_cast<const std::byte*>(slice.values.const_data_ptr()), slice.values.nbytes());
@@ -86,11 +86,11 @@ class Shard {
     storage.write(folder + file_name_, parts);
   }
 
-  /// What the manifest must say of the file, as JSON.
+  /// Returns what the manifest needs to know of the file, as JSON. Comes after `write`.
   std::string report() const {
     nlohmann::json json{{"name", file_name_}, {"bytes", bytes_}, {"crc32c", sums_text(sums_)}};
     json["tensors"] = nlohmann::json::array();
-    auto offset = static_cast<std::uint64_t>(front_.size());
+    auto offset = static_cast<std::uint64_t>(header_.size());
     for (const auto& slice : slices_) {
       json["tensors"].push_back(
           {slice.name, detail::dtype_name(slice.values.scalar_type()), slice.shape, slice.begin, slice.end(), offset});
@@ -104,13 +104,13 @@ class Shard {
  private:
   std::string file_name_;
   std::vector<StateSlice> slices_;
-  std::string front_;  ///< The file's begin: the length of its header and the header.
+  std::string header_;  ///< The first bytes of the file: the length of the header, then the header.
   std::uint64_t bytes_ = 0;
   std::vector<std::uint32_t> sums_;
 };
 
 /// Adds the files and tensors of all ranks' reports to a manifest.
-/// Errors  `storage` when they do not fit together.
+/// Errors  `storage` for a report that is not a `Shard::report`.
 inline void add_reports(Manifest& manifest, std::span<const std::string> reports) {
   for (const auto& text : reports) {
     const auto report = nlohmann::json::parse(text);

@@ -1,4 +1,5 @@
-// ddpxx/snapshot/shard_reader.hpp — reads ranges of tensors out of a snapshot's files, and proves what it reads.
+// ddpxx/snapshot/shard_reader.hpp — reads ranges of tensors from a snapshot's files, and checks every byte that it
+// uses.
 #pragma once
 
 #include <algorithm>
@@ -28,38 +29,38 @@
 
 namespace ddpxx {
 
-/// Bytes of a file and where they are wanted.
+/// The bytes [begin, end) of a file, and the memory that they are copied to.
 struct WantedBytes {
-  std::size_t file = 0;
+  std::size_t file = 0;  ///< Index into Manifest::files.
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::byte* to = nullptr;
 };
 
-/// What reading holds in memory besides the slices.
+/// Limits of the memory that reading takes besides the slices.
 struct ReadSizes {
-  std::uint64_t piece = std::uint64_t{16} << 20;     ///< Bytes of one read; four of them are held.
-  std::uint64_t on_host = std::uint64_t{256} << 20;  ///< Bytes on their way to another device.
+  std::uint64_t piece = std::uint64_t{16} << 20;     ///< Bytes of one read. Four reads are held at a time.
+  std::uint64_t on_host = std::uint64_t{256} << 20;  ///< Bytes held on the CPU while they are copied to another device.
 };
 
-/// Reads whole chunks, those that are wanted and no others, some at a time; what they hold is given out only after its
-/// checksum was found right. The next ones are on their way meanwhile. A chunk whose checksum is wrong is read once
-/// more: it may have been damaged on its way here.
+/// Reads the chunks that hold the wanted ranges, and no others. The bytes of a chunk are used only after its checksum
+/// was found right; meanwhile the next chunks are being read. A chunk with a wrong checksum is read once more, since it
+/// may have been damaged on the way.
 class ShardReader {
  public:
-  /// The files lie in `folder` of the storage.
+  /// Reads the files in `folder` of the storage.
   ShardReader(Storage& storage, std::string folder, const Manifest& manifest, ReadSizes sizes = {})
       : storage_{&storage}, folder_{std::move(folder)}, manifest_{&manifest}, sizes_{sizes} {}
 
-  /// Fills the slices; each must be of a tensor that the manifest has, in the type that it has there.
-  /// Errors  `storage` where the place does not answer. Damage is no error but a result: the sentence that says which
-  ///         file has it; a file that the place cannot read is damaged. Some of the slices are overwritten then.
+  /// Fills the slices. The manifest must have the tensor of each slice, in the type of the slice. Returns none, or a
+  /// text that names the damaged file; then some of the slices are overwritten. A file that cannot be read counts as
+  /// damaged. Errors  `storage` if the storage does not answer.
   std::optional<std::string> read(std::span<const StateSlice> slices) {
     const c10::NoGradGuard no_grad;
     std::vector<WantedBytes> wanted;
     std::vector<StateSlice> elsewhere;
     for (const auto& slice : slices)
-      if (is_in_reach(slice.values))
+      if (is_writable_here(slice.values))
         add_parts(slice, slice.values, wanted);
       else
         elsewhere.push_back(slice);
@@ -69,10 +70,10 @@ class ShardReader {
     return std::nullopt;
   }
 
-  /// The bytes that the place could not give, where that is the damage that was returned.
+  /// The bytes that the storage could not read, if that was the damage.
   const std::optional<StoredRange>& unreadable() const noexcept { return unreadable_; }
 
-  /// Reads every byte of every file; returns the first damage.
+  /// Reads and checks every byte of every file. Returns a text that names the first damage, or none.
   std::optional<std::string> verify() {
     std::vector<WantedBytes> all;
     for (std::size_t i = 0; i < manifest_->files.size(); ++i) all.push_back({i, 0, manifest_->files[i].bytes, nullptr});
@@ -80,7 +81,7 @@ class ShardReader {
   }
 
  private:
-  /// Whole chunks that lie one behind the other, and what is wanted of them.
+  /// Consecutive chunks of a file that are read at once, and the ranges that are wanted from them.
   struct Piece {
     const ShardFile* file = nullptr;
     std::uint64_t begin = 0;
@@ -89,16 +90,16 @@ class ShardReader {
 
     std::uint64_t bytes() const { return end - begin; }
   };
-  /// Where a piece arrives.
+  /// The memory that a piece is read into.
   struct Arrival {
-    std::unique_ptr<std::byte[]> room;
+    std::unique_ptr<std::byte[]> buffer;
     std::uint64_t size = 0;
     std::future<void> read = {};  ///< Its destructor waits for the thread.
   };
 
-  static constexpr std::size_t kUnderWay = 4;  // one that is looked at, and three that a server may be sending
+  static constexpr std::size_t kReadsAhead = 4;  // one piece is checked while three are read
 
-  static bool is_in_reach(const at::Tensor& values) { return values.is_cpu() && values.is_contiguous(); }
+  static bool is_writable_here(const at::Tensor& values) { return values.is_cpu() && values.is_contiguous(); }
 
   void add_parts(const StateSlice& slice, const at::Tensor& values, std::vector<WantedBytes>& wanted) const {
     const auto element = static_cast<std::int64_t>(values.element_size());
@@ -112,20 +113,20 @@ class ShardReader {
     }
   }
 
-  /// The slices in their order, cut so that no batch has more bytes than may be on the host.
+  /// Cuts the slices, in their order, into batches of at most `on_host` bytes.
   std::vector<std::vector<StateSlice>> in_batches(std::span<const StateSlice> slices) const {
     std::vector<std::vector<StateSlice>> batches;
-    std::uint64_t room = 0;
+    std::uint64_t left = 0;
     for (const auto& slice : slices) {
       const auto element = static_cast<std::uint64_t>(slice.values.element_size());
       for (std::int64_t from = 0; from < slice.values.numel();) {
-        if (room < element) {
+        if (left < element) {
           batches.emplace_back();
-          room = std::max(sizes_.on_host, element);
+          left = std::max(sizes_.on_host, element);
         }
-        const auto count = std::min(slice.values.numel() - from, static_cast<std::int64_t>(room / element));
+        const auto count = std::min(slice.values.numel() - from, static_cast<std::int64_t>(left / element));
         batches.back().push_back({slice.name, slice.shape, slice.begin + from, slice.values.narrow(0, from, count)});
-        room -= static_cast<std::uint64_t>(count) * element;
+        left -= static_cast<std::uint64_t>(count) * element;
         from += count;
       }
     }
@@ -148,9 +149,9 @@ class ShardReader {
     const auto pieces = pieces_of(wanted);
     try {
       for (std::size_t i = 0, begun = 0; i < pieces.size(); ++i) {
-        for (; begun < std::min(pieces.size(), i + kUnderWay); ++begun) begin(pieces[begun], arrival_of(begun));
+        for (; begun < std::min(pieces.size(), i + kReadsAhead); ++begun) begin(pieces[begun], arrival_of(begun));
         arrival_of(i).read.get();
-        if (auto damage = take(pieces[i], {arrival_of(i).room.get(), pieces[i].bytes()})) return damage;
+        if (auto damage = take(pieces[i], {arrival_of(i).buffer.get(), pieces[i].bytes()})) return damage;
       }
     } catch (const UnreadableObject& error) {
       unreadable_ = error.range();
@@ -167,7 +168,7 @@ class ShardReader {
     for (std::size_t first = 0; first < wanted.size();) {
       const auto& file = manifest_->files[wanted[first].file];
       const auto chunk = file.chunk_bytes;
-      // One run of chunks without a gap, and all that begins in it.
+      // Take chunks as long as there is no gap, with all ranges that begin in them.
       const auto begin = wanted[first].begin / chunk * chunk;
       auto end = begin;
       auto last = first;
@@ -183,16 +184,16 @@ class ShardReader {
     return pieces;
   }
 
-  Arrival& arrival_of(std::size_t piece) { return arrivals_[piece % kUnderWay]; }
+  Arrival& arrival_of(std::size_t piece) { return arrivals_[piece % kReadsAhead]; }
 
-  /// Where no thread is left the piece is read once it is asked for.
+  /// Starts to read a piece. If the system has no thread left, the piece is read when it is needed.
   void begin(const Piece& piece, Arrival& arrival) const {
-    if (arrival.read.valid()) arrival.read.wait();  // of a reading that was given up
+    if (arrival.read.valid()) arrival.read.wait();  // for a read that an error left unused
     if (arrival.size < piece.bytes()) {
       arrival.size = piece.bytes();
-      arrival.room = std::make_unique_for_overwrite<std::byte[]>(arrival.size);
+      arrival.buffer = std::make_unique_for_overwrite<std::byte[]>(arrival.size);
     }
-    const auto read = [this, piece, to = arrival.room.get()] {
+    const auto read = [this, piece, to = arrival.buffer.get()] {
       storage_->read(folder_ + piece.file->name, piece.begin, {to, piece.bytes()});
     };
     try {
@@ -205,7 +206,7 @@ class ShardReader {
   std::optional<std::string> take(const Piece& piece, std::span<std::byte> bytes) const {
     const auto chunk = piece.file->chunk_bytes;
     for (std::uint64_t i = 0; i < bytes.size(); i += chunk)
-      if (auto damage = prove(*piece.file, piece.begin + i, bytes.subspan(i, std::min(chunk, bytes.size() - i))))
+      if (auto damage = check(*piece.file, piece.begin + i, bytes.subspan(i, std::min(chunk, bytes.size() - i))))
         return damage;
     for (const auto& each : piece.wanted) {
       const auto from = std::max(each.begin, piece.begin), to = std::min(each.end, piece.end);
@@ -215,13 +216,14 @@ class ShardReader {
     return std::nullopt;
   }
 
-  /// One chunk, which was read from the byte `at` of the file.
-  std::optional<std::string> prove(const ShardFile& file, std::uint64_t at, std::span<std::byte> bytes) const {
+  /// Checks one chunk, which was read from the byte `at` of the file, and reads it once more if its checksum is wrong.
+  /// Returns the text of the damage, or none.
+  std::optional<std::string> check(const ShardFile& file, std::uint64_t at, std::span<std::byte> bytes) const {
     const auto is_right = [&] { return crc32c(bytes) == file.sums[at / file.chunk_bytes]; };
     if (is_right()) return std::nullopt;
     storage_->read(folder_ + file.name, at, bytes);
     if (is_right()) return std::nullopt;
-    return storage_->whole_name(folder_ + file.name) + " is damaged between its bytes " + std::to_string(at) + " and " +
+    return storage_->full_name(folder_ + file.name) + " is damaged between its bytes " + std::to_string(at) + " and " +
            std::to_string(at + bytes.size());
   }
 
@@ -230,7 +232,7 @@ class ShardReader {
   const Manifest* manifest_;
   ReadSizes sizes_;
   std::optional<StoredRange> unreadable_;
-  std::array<Arrival, kUnderWay> arrivals_;
+  std::array<Arrival, kReadsAhead> arrivals_;
 };
 
 }  // namespace ddpxx

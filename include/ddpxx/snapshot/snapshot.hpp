@@ -1,5 +1,5 @@
-// ddpxx/snapshot/snapshot.hpp — a snapshot whole in one process: for tools, for tests, for models that are used and not
-// trained on.
+// ddpxx/snapshot/snapshot.hpp — a whole snapshot in one process, for tools, tests, and programs that use a model
+// without training it.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ struct Snapshot {
   std::int64_t written_at = 0;  ///< Seconds since 1970-01-01 UTC; `save_snapshot` takes the present time instead of 0.
 };
 
-/// Whether a tensor is wanted, by its name; one without content wants all.
+/// Says by the name of a tensor whether to read it. An empty function reads all tensors.
 using TensorFilter = std::function<bool(std::string_view name)>;
 
-/// Reads the tensors of a snapshot that are wanted, or says what is damaged.
-/// Errors  `storage` for what cannot be read.
+/// Reads the wanted tensors of a snapshot. Returns the snapshot, or a text that names the damage.
+/// Errors  `storage` if the storage does not answer.
 inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, const Manifest& manifest,
                                                              const TensorFilter& wanted = {}) {
   Snapshot snapshot{
@@ -59,20 +59,20 @@ inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, c
   if (auto damage = reader.read(slices)) return std::move(*damage);
   return snapshot;
 }
-/// The same; damage is an error as well.
+/// Reads as `try_read_snapshot` does. Errors  `storage` also for damage.
 inline Snapshot read_snapshot(Storage& storage, const Manifest& manifest, const TensorFilter& wanted = {}) {
   auto read = try_read_snapshot(storage, manifest, wanted);
   if (const auto* damage = std::get_if<std::string>(&read)) throw Error{Errc::storage, *damage};
   return std::get<Snapshot>(std::move(read));
 }
 
-/// The newest snapshot at a place of which all that is wanted is whole; none where there is no snapshot.
-/// Errors  `storage`, with every reason, when there are snapshots and none is whole: never taken for a fresh start.
+/// Reads the newest snapshot whose wanted tensors are whole. Returns none if there is no snapshot.
+/// Errors  `storage`, with every reason, if there are snapshots and none is whole.
 inline std::optional<Snapshot> load_snapshot(Storage& storage, const TensorFilter& wanted = {}) {
   const Snapshots snapshots{storage};
   std::string damages;
   for (const auto& stored : snapshots.list()) {
-    if (!stored.published) continue;
+    if (!stored.committed) continue;
     const auto found = snapshots.read(stored);
     auto damage = found.damage;
     if (found.manifest) {
@@ -82,20 +82,19 @@ inline std::optional<Snapshot> load_snapshot(Storage& storage, const TensorFilte
     }
     damages += "\n  " + damage;
   }
-  if (!damages.empty())
-    throw Error{Errc::storage, "no snapshot at " + storage.whole_name("") + " is usable:" + damages};
+  if (!damages.empty()) throw Error{Errc::storage, "no snapshot at " + storage.full_name("") + " is usable:" + damages};
   return std::nullopt;
 }
 inline std::optional<Snapshot> load_snapshot(const std::filesystem::path& place, const TensorFilter& wanted = {}) {
   return load_snapshot(*open_storage(place.string()), wanted);
 }
 
-/// Writes a snapshot, in one file, and publishes it.
-/// Errors  `storage`, also where there is a snapshot of this step; whatever was at the place before is as it was.
+/// Writes a snapshot in one file and commits it.
+/// Errors  `storage`, also if there is a snapshot of this step. What was in the storage before is unchanged then.
 inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
   const auto folder = Snapshots::folder_of(snapshot.run.step);
   if (!storage.list(folder + Snapshots::kManifest).empty())
-    throw Error{Errc::storage, storage.whole_name(folder + Snapshots::kManifest) +
+    throw Error{Errc::storage, storage.full_name(folder + Snapshots::kManifest) +
                                    " is there already: remove that snapshot, or choose another place"};
   std::vector<StateSlice> slices;
   for (const auto& [name, tensor] : snapshot.tensors) slices.push_back(whole_slice(name, tensor));
@@ -111,9 +110,9 @@ inline void save_snapshot(Storage& storage, const Snapshot& snapshot) {
                     .tensors = {}};
   const std::string reports[] = {shard.report()};
   add_reports(manifest, reports);
-  const auto conflict = Snapshots{storage}.try_publish(manifest);
+  const auto conflict = Snapshots{storage}.try_commit(manifest);
   if (!conflict) return;
-  storage.remove(folder + file);  // somebody else was faster, and no manifest names it
+  storage.remove(folder + file);  // another program committed this step first, and its manifest does not list this file
   throw Error{Errc::storage, *conflict};
 }
 inline void save_snapshot(const std::filesystem::path& place, const Snapshot& snapshot) {

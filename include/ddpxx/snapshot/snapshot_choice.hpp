@@ -17,11 +17,12 @@
 
 namespace ddpxx {
 
+/// Which snapshot to read: the newest one, that of a step, or the best one.
 struct SnapshotChoice {
   std::string place;                        ///< A folder, or s3://bucket/prefix.
-  std::optional<std::int64_t> step = {};    ///< None: the newest one that is whole, unless `best` is set.
-  bool best = false;                        ///< The one with the lowest validation loss.
-  std::optional<std::int64_t> before = {};  ///< Only those of steps before this one.
+  std::optional<std::int64_t> step = {};    ///< None: the newest snapshot that is whole, unless `best` is set.
+  bool best = false;                        ///< The snapshot with the lowest validation loss.
+  std::optional<std::int64_t> before = {};  ///< If set, only steps before this one.
 
   bool is_newest() const { return !step && !best; }
 };
@@ -38,17 +39,17 @@ inline SnapshotChoice parse_snapshot_choice(const std::string& text) {
   return {.place = text.substr(0, colon), .step = step};
 }
 
-/// The manifest of the chosen snapshot. Looks at manifests and at the sizes of files; nothing is written.
-/// `tell_skipped` is told why a damaged snapshot was not taken into account.
-/// Errors  `storage` where there is none, naming those that are there; for `best` also where any snapshot is damaged,
-///         since its loss is then unknown.
+/// Returns the manifest of the chosen snapshot. Reads manifests and the sizes of files; writes nothing.
+/// Calls `on_skipped` with the text of the damage of each snapshot that it skips.
+/// Errors  `storage` if there is no such snapshot, naming those that are there. For `best` also if any snapshot is
+///         damaged, since its loss is unknown.
 inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
-                                const std::function<void(const std::string&)>& tell_skipped = {}) {
+                                const std::function<void(const std::string&)>& on_skipped = {}) {
   const Snapshots snapshots{storage};
   std::optional<Manifest> best;
   std::string others;
   for (const auto& stored : snapshots.list()) {
-    if (!stored.published || (choice.before && stored.step >= *choice.before)) continue;
+    if (!stored.committed || (choice.before && stored.step >= *choice.before)) continue;
     if (choice.step && stored.step != *choice.step) {
       others += ' ' + std::to_string(stored.step);
       continue;
@@ -58,7 +59,7 @@ inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
       if (choice.best)
         throw Error{Errc::storage, read.damage + "; it may be the best snapshot: choose one by its step"};
       others += "\n  " + read.damage;
-      if (tell_skipped) tell_skipped(read.damage);
+      if (on_skipped) on_skipped(read.damage);
       continue;
     }
     if (!choice.best) return std::move(*read.manifest);
@@ -72,7 +73,7 @@ inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
   throw Error{Errc::storage, "there is no snapshot" + (choice.step ? " of step " + std::to_string(*choice.step) : "") +
                                  (choice.best ? " with a validation loss" : "") +
                                  (choice.before ? " before step " + std::to_string(*choice.before) : "") + " at " +
-                                 storage.whole_name("") + (others.empty() ? "" : "; there are" + others)};
+                                 storage.full_name("") + (others.empty() ? "" : "; there are" + others)};
 }
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/snapshot/snapshot_config.hpp — what a user may set about how snapshots are written and kept.
+// ddpxx/snapshot/snapshot_config.hpp — the settings for writing and keeping snapshots.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 
 namespace ddpxx {
 
-/// Whether training waits until a snapshot is written, or only until its state is copied.
+/// How long a save blocks training: until the snapshot is written, or until the state is copied.
 enum class SnapshotWriting { foreground, background };
-/// What happens to a snapshot that is due while the one before is still being written.
+/// What happens to a snapshot that is due while the previous one is still being written.
 enum class SnapshotBusy { wait, skip };
-/// What follows when a snapshot cannot be written: the run ends, or it goes on with a warning until the next one is
-/// due.
+/// What follows if a snapshot cannot be written: the run ends, or it goes on with a warning and tries again when the
+/// next snapshot is due.
 enum class SnapshotFailure { stop, go_on };
 
 constexpr auto enum_names(SnapshotWriting) {
@@ -28,6 +28,7 @@ constexpr auto enum_names(SnapshotFailure) {
   return std::array{Named{SnapshotFailure::stop, "stop"}, Named{SnapshotFailure::go_on, "go_on"}};
 }
 
+/// The settings under `snapshot.`.
 struct SnapshotConfig {
   std::string name = {};
   SnapshotWriting writing = SnapshotWriting::foreground;
@@ -53,29 +54,30 @@ struct SnapshotConfig {
     return fields(
         field<&SnapshotConfig::name>(
             "Snapshot to begin with, unless save_dir has one: PLACE, PLACE:STEP or PLACE:best; "
-            "snapshot=... says the same",
+            "snapshot=... is short for this",
             Resume::free),
-        field<&SnapshotConfig::writing>("Training waits until a snapshot is written, or only until its state is copied",
-                                        Resume::free),
-        field<&SnapshotConfig::busy>("A snapshot that is due while the last one is being written waits, or is left out",
-                                     Resume::free),
+        field<&SnapshotConfig::writing>(
+            "Whether a save blocks training until the snapshot is written, or only until the state is copied",
+            Resume::free),
+        field<&SnapshotConfig::busy>(
+            "Whether a snapshot that is due while the last one is being written waits, or is skipped", Resume::free),
         field<&SnapshotConfig::on_failure>(
-            "When a snapshot cannot be written the run stops, or goes on with a warning; the last one of a run must be",
+            "Whether the run stops or goes on when a snapshot cannot be written; the last one of a run must be written",
             Resume::free),
-        field<&SnapshotConfig::load_attempts>("Starts that may be killed while they read a snapshot until the other "
-                                              "snapshots are tried before it; 0 counts none",
+        field<&SnapshotConfig::load_attempts>("Number of starts that may be killed while reading a snapshot before "
+                                              "other snapshots are tried first; 0 counts none",
                                               at_least(0), Resume::free),
-        field<&SnapshotConfig::keep_last>("Newest snapshots that are kept; 0 keeps all", at_least(0), Resume::free),
-        field<&SnapshotConfig::keep_best>("Kept as well: the snapshots with the lowest loss on the validation data",
+        field<&SnapshotConfig::keep_last>("Number of newest snapshots to keep; 0 keeps all", at_least(0), Resume::free),
+        field<&SnapshotConfig::keep_best>("Number of snapshots with the lowest validation loss to keep as well",
                                           at_least(0), Resume::free),
-        field<&SnapshotConfig::keep_every>("Kept as well: the snapshots of every so many steps; 0 is none", at_least(0),
-                                           Unit::steps, Resume::free),
+        field<&SnapshotConfig::keep_every>("Also keep snapshots whose step is a multiple of this; 0 is off",
+                                           at_least(0), Unit::steps, Resume::free),
         field<&SnapshotConfig::keep_every_epochs>(
-            "Kept as well: the first snapshot after each so many complete epochs; 0 is none", at_least(0), Unit::epochs,
+            "Also keep the first snapshot after every this many complete epochs; 0 is off", at_least(0), Unit::epochs,
             Resume::free),
         field<&SnapshotConfig::keep_every_time>(
-            "Kept as well: the oldest snapshot, and each that was written so long after the last of these; 0 is none",
-            at_least(0.0), Unit::seconds, Resume::free));
+            "Also keep the oldest snapshot, and one each time this much time has passed; 0 is off", at_least(0.0),
+            Unit::seconds, Resume::free));
   }
 };
 

@@ -1,4 +1,4 @@
-// ddpxx/snapshot/start_name.hpp — the name of one start of a program, by which its files are told from all others.
+// ddpxx/snapshot/start_name.hpp — the name of one start of a program, which tells its files from those of other starts.
 #pragma once
 
 #include <random>
@@ -6,7 +6,7 @@
 
 namespace ddpxx {
 
-/// Twelve hexadecimal digits, drawn anew at each call.
+/// Returns twelve random hexadecimal digits.
 inline std::string draw_start_name() {
   std::random_device random;
   std::string name;

@@ -10,17 +10,17 @@
 
 namespace ddpxx {
 
-/// What a rank writes into a snapshot, or reads out of it. Elements count in row-major order.
+/// A range of a tensor's elements, in row-major order, that a rank writes to a snapshot or reads from it.
 struct StateSlice {
-  std::string name;                 ///< Of the tensor in the snapshot, such as `model.head.weight`.
-  std::vector<std::int64_t> shape;  ///< Of the whole tensor.
-  std::int64_t begin = 0;           ///< The first of its elements that is here.
-  at::Tensor values;                ///< 1-D and contiguous: these elements, on any device.
+  std::string name;                 ///< The tensor's name in the snapshot, such as `model.head.weight`.
+  std::vector<std::int64_t> shape;  ///< The shape of the whole tensor.
+  std::int64_t begin = 0;           ///< Index of the first element of the range.
+  at::Tensor values;                ///< The elements: 1-D and contiguous, on any device.
 
   std::int64_t end() const { return begin + values.numel(); }
 };
 
-/// A tensor that a rank holds whole.
+/// Returns the slice that is a whole tensor.
 inline StateSlice whole_slice(std::string name, const at::Tensor& tensor) {
   return {std::move(name), tensor.sizes().vec(), 0, tensor.detach().contiguous().view({-1})};
 }

@@ -1,4 +1,4 @@
-// ddpxx/storage/folder.hpp — objects as files of a folder.
+// ddpxx/storage/folder.hpp — a storage whose objects are the files of a folder.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,17 @@
 
 namespace ddpxx {
 
-/// A folder of a local or a mounted disk. Names that would leave it are refused.
+/// A storage in a folder of a local or mounted disk. Names that would lead out of the folder are refused.
 class Folder final : public Storage {
  public:
   explicit Folder(const std::filesystem::path& path) : path_{without_slash(path.empty() ? "." : path)} {}
 
-  std::string whole_name(const std::string& name) const override { return (path_ / name).string(); }
+  std::string full_name(const std::string& name) const override { return (path_ / name).string(); }
 
   void prepare() override {
     make_folder(path_);
     warn_if_world_writable();
-    // Named as a temporary file, so that the next claim sweeps away what a killed start has left of it.
+    // The name of a temporary file: if this process is killed here, the next claim removes it.
     const auto probe = path_ / (".probe." + std::to_string(::getpid()) + ".tmp");
     std::error_code ignored;
     std::filesystem::remove(probe, ignored);
@@ -47,7 +47,7 @@ class Folder final : public Storage {
     if (!made) throw Error{Errc::storage, "cannot write to " + path_.string() + ": its files do not last"};
   }
 
-  /// By a lock on `.owner`, which the system gives free when its holder ends, however it ends.
+  /// Takes a lock on the file `.owner`. The system releases it when the process ends, in whatever way.
   bool claim(const std::string& owner) override {
     const auto path = path_ / ".owner";
     bool has_locks = true;
@@ -55,7 +55,7 @@ class Folder final : public Storage {
       remove_shared_owner(path);
       owner_ = File::open_to_append(path, Errc::storage);
       has_locks = lock_owner(*owner_);
-    } while (!owner_->is_at(path));  // another start has replaced it meanwhile
+    } while (!owner_->is_at(path));  // another process has replaced the file meanwhile
     if (!has_locks) return false;
     if (::ftruncate(owner_->descriptor(), 0) != 0) throw file_error(Errc::storage, "cannot write", path);
     owner_->write(bytes_of(owner + '\n'));
@@ -73,18 +73,18 @@ class Folder final : public Storage {
     const auto path = path_of(name);
     make_folder_for(path);
     const bool made = create_file_atomic(path, content);
-    // Of a folder that a killed writer had made nobody knows whether it would last.
+    // The folder may be one that a killed writer made and did not bring to the disk.
     if (path.parent_path() != path_) detail::sync_folder(path.parent_path().parent_path(), path);
     return made;
   }
 
-  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override {
     const auto path = path_of(name);
-    const auto count = try_to_read({.name = name, .offset = offset, .bytes = room.size()},
-                                   [&] { return File::open(path, Errc::storage).read_at(offset, room); });
-    if (count < room.size())
+    const auto count = try_to_read({.name = name, .offset = offset, .bytes = buffer.size()},
+                                   [&] { return File::open(path, Errc::storage).read_at(offset, buffer); });
+    if (count < buffer.size())
       throw Error{Errc::storage, "cannot read " + path.string() + ": it ends after " + std::to_string(offset + count) +
-                                     " bytes, and " + std::to_string(offset + room.size()) + " are expected"};
+                                     " bytes, and " + std::to_string(offset + buffer.size()) + " are expected"};
   }
 
   std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
@@ -98,9 +98,9 @@ class Folder final : public Storage {
     return text;
   }
 
-  std::vector<StoredObject> list(const std::string& front) override {
+  std::vector<StoredObject> list(const std::string& prefix) override {
     std::vector<StoredObject> found;
-    visit(path_, front, [&](const std::string& name, std::uint64_t size) { found.push_back({name, size}); });
+    visit(path_, prefix, [&](const std::string& name, std::uint64_t size) { found.push_back({name, size}); });
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     return found;
   }
@@ -121,7 +121,7 @@ class Folder final : public Storage {
     if ((failpoint_fails("io") || ::unlink(path.c_str()) != 0) && errno != ENOENT)
       throw file_error(Errc::storage, "cannot remove", path);
     failpoint("folder.after_remove");
-    // A folder goes with its last file; one that has others stays.
+    // Remove the folder if this was its last file. A folder with other files stays.
     for (auto folder = path.parent_path(); folder != path_ && ::rmdir(folder.c_str()) == 0;)
       folder = folder.parent_path();
   }
@@ -130,9 +130,9 @@ class Folder final : public Storage {
   static constexpr int kTriesToClaim = 30;
   static constexpr std::array kPausesToRead{std::chrono::milliseconds{100}, std::chrono::milliseconds{900}};
 
-  /// Reads, and again after each pause where the system reports an error, which may pass: file servers restart, and
-  /// tables of open files become free.
-  /// Errors  UnreadableObject for an error that a disk or a file system reports of this range.
+  /// Calls `read`, and again after a pause if the system reports an error: file servers restart, and a full table of
+  /// open files becomes free again. Errors  UnreadableObject for an error that a disk or a file system reports about
+  /// this range.
   template <class Read>
   static std::invoke_result_t<Read> try_to_read(const StoredRange& range, Read&& read) {
     for (std::size_t tries = 0;; ++tries) {
@@ -146,17 +146,17 @@ class Folder final : public Storage {
       std::this_thread::sleep_for(kPausesToRead[tries]);
     }
   }
-  /// What disks and file systems report for a file that they have lost or whose checksum is wrong. File servers report
-  /// some of these while they do not answer, too.
+  /// True for the errors that disks and file systems report for lost sectors and wrong checksums. File servers also
+  /// report some of these while they do not answer.
   static bool may_be_damage(int reason) {
     static constexpr std::array kReasons{EIO, ESTALE, EBADMSG, EUCLEAN, EILSEQ, ENODATA, EREMOTEIO};
     return std::ranges::find(kReasons, reason) != kReasons.end();
   }
 
-  /// Takes the lock on `.owner`; false where the file system has no locks.
-  /// Errors  `storage` where another process holds the lock.
+  /// Takes the lock on `.owner`. Returns false if the file system has no locks.
+  /// Errors  `storage` if another process holds the lock.
   bool lock_owner(const File& owner) const {
-    // A process that was killed may still be ending.
+    // The holder may be a killed process that has not ended yet: try for a while.
     for (int tries = 0; ::flock(owner.descriptor(), LOCK_EX | LOCK_NB) != 0; ++tries) {
       if (errno != EWOULDBLOCK) return false;
       if (tries == kTriesToClaim)
@@ -168,8 +168,8 @@ class Folder final : public Storage {
     return true;
   }
 
-  /// Removes the name `.owner` from a file that has other names as well, as `cp -al` makes them: what is written to
-  /// `.owner` must not arrive in another file. Only the process that holds the file's lock removes the name.
+  /// Removes the name `.owner` if the file has other names too, as `cp -al` makes them: writing to `.owner` must not
+  /// change another folder's file. Only the process that holds the file's lock removes the name.
   void remove_shared_owner(const std::filesystem::path& path) const {
     struct ::stat status {};
     if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink < 2) return;
@@ -184,7 +184,7 @@ class Folder final : public Storage {
     return path.has_filename() || !path.has_relative_path() ? path : path.parent_path();
   }
 
-  /// Calls `visit_entry` for what is in the folder; returns why that ended early.
+  /// Calls `visit_entry` for each entry of the folder. Returns the error that ended this early, if any.
   template <class Visit>
   static std::error_code each_entry(const std::filesystem::path& folder, Visit&& visit_entry) {
     std::error_code error;
@@ -193,8 +193,8 @@ class Folder final : public Storage {
     return error;
   }
 
-  /// Unlinks what killed writers left half-done here and in the folders here. Below those, and where this user may not
-  /// look, lie other programs' files.
+  /// Removes half-written files of killed writers, in this folder and in the folders directly below. Looks no deeper,
+  /// and skips folders that this user may not read: the files there belong to other programs.
   void sweep() const {
     std::vector<std::filesystem::path> folders{path_};
     each_entry(path_, [&](const auto& entry) {
@@ -208,17 +208,17 @@ class Folder final : public Storage {
       });
   }
 
-  /// Calls `visit_file` with the name and the size of each regular file whose name begins with `front`. Looks at no
-  /// other files, and into no folder that is a symbolic link.
+  /// Calls `visit_file` with the name and the size of each regular file whose name begins with `prefix`. Looks at
+  /// no other files, and follows no symbolic link to a folder.
   template <class Visit>
-  void visit(const std::filesystem::path& folder, const std::string& front, Visit&& visit_file) const {
+  void visit(const std::filesystem::path& folder, const std::string& prefix, Visit&& visit_file) const {
     const auto error = each_entry(folder, [&](const auto& entry) {
       const auto name = entry.path().lexically_relative(path_).generic_string();
-      if (!name.starts_with(front) && !front.starts_with(name + '/')) return;
+      if (!name.starts_with(prefix) && !front.starts_with(name + '/')) return;
       const auto status = status_of(entry.path(), name);
       if (!status) return;  // another process has removed it
-      if (S_ISDIR(status->st_mode)) return visit(entry.path(), front, visit_file);
-      if (!name.starts_with(front) || entry.path().filename().string().starts_with('.')) return;
+      if (S_ISDIR(status->st_mode)) return visit(entry.path(), prefix, visit_file);
+      if (!name.starts_with(prefix) || entry.path().filename().string().starts_with('.')) return;
       std::error_code dangling;
       if (S_ISREG(status->st_mode))
         visit_file(name, static_cast<std::uint64_t>(status->st_size));
@@ -230,7 +230,7 @@ class Folder final : public Storage {
                                      (folder == path_ ? "" : "; if this lasts, move that folder to another place")};
   }
 
-  /// None where there is nothing of that name.
+  /// Returns none if there is no such file.
   static std::optional<struct ::stat> status_of(const std::filesystem::path& path, const std::string& name) {
     return try_to_read(
         {.name = name}, [&]() -> std::optional<struct ::stat> {
@@ -245,11 +245,11 @@ class Folder final : public Storage {
     const std::filesystem::path relative{name};
     const auto leaves = [](const std::filesystem::path& part) { return part == ".." || part == "."; };
     if (name.empty() || relative.is_absolute() || std::any_of(relative.begin(), relative.end(), leaves))
-      throw Error{Errc::storage, "\"" + name + "\" is no name of an object in " + path_.string()};
+      throw Error{Errc::storage, "\"" + name + "\" is not a valid name of an object in " + path_.string()};
     return path_ / relative;
   }
 
-  /// Makes the folder and those above it, so that they outlast a loss of power as well.
+  /// Makes the folder and its parents, so that they survive a loss of power.
   static void make_folder(const std::filesystem::path& folder) {
     std::error_code error;
     if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
@@ -260,7 +260,7 @@ class Folder final : public Storage {
     detail::sync_folder(above, folder);
   }
 
-  /// Makes the folders of an object. The folder of this storage may be a symbolic link, those below it may not.
+  /// Makes the folders of an object. The storage's own folder may be a symbolic link; the folders below it may not.
   void make_folder_for(const std::filesystem::path& object) const {
     const auto folder = object.parent_path();
     if (folder == path_) return make_folder(folder);
@@ -268,7 +268,7 @@ class Folder final : public Storage {
     if (make_subfolder(folder)) detail::sync_folder(folder.parent_path(), folder);
   }
 
-  /// Other users who may write to the folder can replace and remove its files.
+  /// Warns if other users may write to the folder: they can replace and remove its files.
   void warn_if_world_writable() const {
     struct ::stat folder {};
     if (::stat(path_.c_str(), &folder) != 0 || (folder.st_mode & S_IWOTH) == 0) return;

@@ -1,4 +1,4 @@
-// ddpxx/storage/open_storage.hpp — the storage that a user's word for a place stands for.
+// ddpxx/storage/open_storage.hpp — the storage at a location that a user names.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace ddpxx {
 
-/// The storage at a place: a folder's path, or s3://bucket/prefix. Nothing is read or written yet.
-/// Errors  `config` for a place that this build cannot reach.
+/// Opens the storage at a location, which is a folder's path or s3://bucket/prefix. Reads and writes nothing.
+/// Errors  `config` for a location that this build cannot reach.
 inline std::unique_ptr<Storage> open_storage(const std::string& place) {
   const auto scheme = place.find("://");
   if (scheme == std::string::npos) return std::make_unique<Folder>(place);

@@ -1,4 +1,4 @@
-// ddpxx/storage/storage.hpp — named objects in one place, on disk or behind s3://.
+// ddpxx/storage/storage.hpp — named objects in one location: a folder, or a bucket behind s3://.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace ddpxx {
 
-/// What a listing says of an object.
+/// The name and the size of an object, as `list` returns them.
 struct StoredObject {
   std::string name;
   std::uint64_t size = 0;
@@ -22,7 +22,7 @@ struct StoredObject {
   bool operator==(const StoredObject&) const = default;
 };
 
-/// Bytes of an object.
+/// A range of bytes of an object.
 struct StoredRange {
   std::string name;
   std::uint64_t offset = 0;
@@ -30,9 +30,9 @@ struct StoredRange {
   std::uint64_t max_bytes = 0;
 };
 
-/// The place reports that it cannot give these bytes of an object: a bad sector, a damaged file system, or more bytes
-/// than the reader takes. A mounted file server reports the same while it does not answer, so that only a second
-/// reading, some time later, tells the two apart: `is_readable_now`.
+/// The storage reports that it cannot read these bytes of an object: a bad sector, a damaged file system, or an object
+/// larger than the reader's limit. A mounted file server may report the same errors while it does not answer. Only a
+/// second attempt, some time later, tells the two apart: see `is_readable_now`.
 class UnreadableObject final : public Error {
  public:
   UnreadableObject(std::string text, StoredRange range)
@@ -45,8 +45,9 @@ class UnreadableObject final : public Error {
 };
 
 /// Objects under names such as "step-12/manifest.json": files of a folder, or objects under a prefix of a bucket.
-/// An object is written once and whole: whoever reads it sees all of it or none. May be used by several threads.
-/// Errors  `storage` from every deed, naming the deed, the whole name and the reason.
+/// An object is written as a whole: readers see all of it or nothing. All functions may be called by several threads at
+/// the same time. A program may derive a storage of its own and hand it to SnapshotHistory.
+/// Errors  `storage` from every function, naming the operation, the object's full name and the reason.
 class Storage {
  public:
   Storage() = default;
@@ -54,43 +55,46 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
   virtual ~Storage() = default;
 
-  /// The whole name of an object, as messages show it and as a user would type it; of the place, for an empty name.
-  virtual std::string whole_name(const std::string& name) const = 0;
+  /// Returns the full name of an object, as messages show it and as a user would type it. An empty name gives the full
+  /// name of the location.
+  virtual std::string full_name(const std::string& name) const = 0;
 
-  /// Finds out whether objects can be written here; makes the place where it is not there yet.
+  /// Checks that objects can be written here. Makes the location if it does not exist.
   virtual void prepare() = 0;
 
-  /// Keeps other programs from writing here until this object is gone, where the place has locks: then true, and what
-  /// an earlier writer left half-done is removed. `owner` is what the others are told.
-  /// Errors  also where another program has the place.
+  /// If the location has locks: keeps other programs from writing here as long as this object lives, removes what an
+  /// earlier writer left half-written, and returns true. Otherwise returns false. Other programs' errors show `owner`.
+  /// Errors  `storage`, also if another program holds the lock.
   virtual bool claim([[maybe_unused]] const std::string& owner) { return false; }
 
-  /// Makes the object, or replaces it, out of the parts one after the other. On return it will outlast a loss of power.
+  /// Writes the object, or replaces it. Its content is the parts, one after the other. When this returns, the object
+  /// survives a loss of power.
   virtual void write(const std::string& name, std::span<const Bytes> parts) = 0;
 
-  /// Makes the object unless one of its name is there: then false. Of many writers exactly one makes it.
+  /// Creates the object. Returns false if an object of that name exists. If several writers create it at the same time,
+  /// exactly one succeeds.
   virtual bool create(const std::string& name, Bytes content) = 0;
 
-  /// Fills `room` with the object's bytes from `offset` on. After an error it holds anything.
-  /// Errors  also for an object that is not there or ends before; UnreadableObject.
-  virtual void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) = 0;
+  /// Fills `buffer` with the object's bytes from `offset` on. After an error the content of `buffer` is undefined.
+  /// Errors  `storage`, also if the object does not exist or is too short; UnreadableObject.
+  virtual void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) = 0;
 
-  /// The whole content; none where there is no such object.
-  /// Errors  also for one larger than `max_bytes`; UnreadableObject.
+  /// Returns the object's content, or none if it does not exist.
+  /// Errors  `storage`; UnreadableObject, also if the object is larger than `max_bytes`.
   virtual std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) = 0;
 
-  /// The objects whose names begin with `front`, in the order of their names; none where the place is not there.
-  virtual std::vector<StoredObject> list(const std::string& front) = 0;
+  /// Returns the objects whose names begin with `prefix`, ordered by name. Returns none if the location does not exist.
+  virtual std::vector<StoredObject> list(const std::string& prefix) = 0;
 
-  /// The names of the symbolic links in the place itself. `list` does not follow links to folders.
+  /// Returns the names of the symbolic links in the location itself. `list` does not follow links to folders.
   virtual std::vector<std::string> links() { return {}; }
 
-  /// Removes the object. One that is not there is no error.
+  /// Removes the object. It is no error if the object does not exist.
   virtual void remove(const std::string& name) = 0;
 };
 
-/// Reads the bytes once more that `storage` could not give.
-/// Errors  `storage` for an error of another kind, such as a place that does not answer.
+/// Reads a range once more that `storage` could not read before. Returns true if it can be read now.
+/// Errors  `storage` for an error of another kind, for example if the storage does not answer.
 inline bool is_readable_now(Storage& storage, const StoredRange& range) {
   try {
     if (range.bytes) {

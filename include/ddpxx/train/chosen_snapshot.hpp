@@ -1,4 +1,4 @@
-// ddpxx/train/chosen_snapshot.hpp — a run that begins with a snapshot of another place, which is only read.
+// ddpxx/train/chosen_snapshot.hpp — begins a run with a snapshot from another location, which is only read.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +25,10 @@
 
 namespace ddpxx {
 
-/// Calls `read(manifest)` with the chosen snapshot's manifest, which rank 0 finds, and returns that manifest. `read`
-/// returns why this rank found the snapshot damaged, or nothing. If any rank did, the one before is read where the
-/// newest was chosen, and rank 0 warns.
-/// Ranks   Collective; `read` may be as well.
-/// Errors  `storage` on every rank: there is none, or the one that was chosen is damaged; those of `read`.
+/// Rank 0 finds the chosen snapshot; all ranks call `read(manifest)`. `read` returns the text of the damage that this
+/// rank found, or an empty text. If any rank found damage and the newest snapshot was chosen, the one before it is
+/// tried after a warning. Returns the manifest of the snapshot that was read. Ranks   Collective; `read` may be as
+/// well. Errors  `storage` on every rank if there is no such snapshot or it is damaged; those of `read`.
 template <class Read>
 Manifest read_chosen(Storage& storage, SnapshotChoice choice, const Group& group, Read&& read) {
   const Log log{group.rank()};
@@ -56,7 +55,7 @@ Manifest read_chosen(Storage& storage, SnapshotChoice choice, const Group& group
 
 /// Loads the snapshot that `choice` names (see parse_snapshot_choice) into the run's state, and returns its manifest.
 /// Ranks   Collective.
-/// Errors  `storage` on every rank: it is not there, is damaged, or is of another model or run.
+/// Errors  `storage` on every rank if it is missing, damaged, or of another model or run.
 inline Manifest load_chosen(const std::string& choice, const Settings& settings, const RunState& state,
                             const Group& group, at::Device device, std::uint64_t seed) {
   const auto wanted = parse_snapshot_choice(choice);
@@ -69,15 +68,15 @@ inline Manifest load_chosen(const std::string& choice, const Settings& settings,
     return read_state(*storage, found, state, group, device, seed).text;
   });
   log.info("begins with step " + std::to_string(manifest.run.step) + " of " +
-           storage->whole_name(Snapshots::folder_of(manifest.run.step)));
+           storage->full_name(Snapshots::folder_of(manifest.run.step)));
   return manifest;
 }
 
 namespace detail {
 
-inline bool is_one_place(const std::string& a, const std::string& b) {
+inline bool is_same_location(const std::string& a, const std::string& b) {
   const auto is_folder = [](const std::string& place) { return place.find("://") == std::string::npos; };
-  if (!is_folder(a) || !is_folder(b)) return open_storage(a)->whole_name("") == open_storage(b)->whole_name("");
+  if (!is_folder(a) || !is_folder(b)) return open_storage(a)->full_name("") == open_storage(b)->full_name("");
   const auto path = [](const std::string& place) {
     auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(place)).lexically_normal();
     return whole.has_filename() ? whole : whole.parent_path();  // with or without a slash at the end
@@ -87,22 +86,21 @@ inline bool is_one_place(const std::string& a, const std::string& b) {
 
 }  // namespace detail
 
-/// Refuses a step or `best` of the place in which the run saves: its newer snapshots would follow another one, and a
-/// restart of the same command could not tell its own from them.
-/// Errors  `config`.
+/// Refuses to begin with a step or `best` of the location in which the run saves: a restart of the same command could
+/// not tell the run's own snapshots from the ones that were there before. Errors  `config`.
 inline void check_chosen_place(const std::string& choice, const std::string& save_dir) {
   const auto wanted = parse_snapshot_choice(choice);
-  if (!wanted.is_newest() && detail::is_one_place(wanted.place, save_dir))
+  if (!wanted.is_newest() && detail::is_same_location(wanted.place, save_dir))
     throw Error{Errc::config, "snapshot=" + choice +
                                   ": training.save_dir is the same place; choose another training.save_dir, or leave "
                                   "the step out to go on with the newest"};
 }
 
-/// Says that a run which was told to begin with a chosen snapshot has found one in its own save_dir, and goes on with
-/// that, as a restart of the same command must.
+/// Logs that the run goes on with a snapshot in its own save_dir instead of the chosen one, as a restart of the same
+/// command must.
 inline void tell_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
                                        const Log& log) {
-  if (!detail::is_one_place(parse_snapshot_choice(choice).place, save_dir))
+  if (!detail::is_same_location(parse_snapshot_choice(choice).place, save_dir))
     log.info("training.save_dir=" + save_dir + " has a snapshot already: the run goes on with its step " +
              std::to_string(step) + " and not with snapshot=" + choice);
 }

@@ -1,4 +1,4 @@
-// ddpxx/train/config_hash.hpp — a short name for a configuration, by which runs of equal settings are found.
+// ddpxx/train/config_hash.hpp — a hash of a configuration, by which runs with equal settings are found.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace ddpxx {
 
-/// A name for the settings: equal for equal values, whoever set them. No secret is part of it, since settings only say
-/// that there is one.
+/// Returns a hash of the settings. It depends on their values, not on the source that set them. Secrets do not change
+/// it: a setting only says that there is one.
 /// Source  SHA-1, in 40 hexadecimal digits, of the lines `path=value`, each with a line end, in the order of settings.
 inline std::string config_hash(const Settings& settings) {
   std::string lines;

@@ -1,4 +1,4 @@
-// ddpxx/train/load_attempt.hpp — starts that were killed while they read a snapshot, counted beside it.
+// ddpxx/train/load_attempt.hpp — counts the starts of a run that were killed while they read a snapshot.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class LoadAttempt {
   LoadAttempt(const Snapshots& snapshots, std::int64_t limit, Log log)
       : snapshots_{&snapshots}, limit_{limit}, log_{log} {}
 
-  /// Moves the snapshots whose count has reached the limit behind the others, and warns of each of these.
+  /// Moves the snapshots whose count has reached the limit to the end, with a warning for each.
   void put_last(std::vector<StoredSnapshot>& found) const {
     const auto last = std::ranges::stable_partition(found, [&](const auto& stored) { return !is_at_limit(stored); });
     if (last.size() == found.size()) return;
@@ -40,15 +40,15 @@ class LoadAttempt {
       log_.warn(killed_text(stored, limit_) + "; the other snapshots are tried before it");
   }
 
-  /// Counts this start, just before it reads `stored`. If the count has reached the limit, all other snapshots have
-  /// been tried in vain or have reached it as well: then all counts begin again.
+  /// Begins an attempt: counts this start, just before it reads `stored`. If the count has reached the limit, no other
+  /// snapshot could be loaded or all have reached the limit; then all counts start again from 0.
   void begin(const StoredSnapshot& stored, const std::vector<StoredSnapshot>& found) {
     if (limit_ == 0) return;
     auto before = count(stored);
     if (before == limit_) {
       log_.warn(killed_text(stored, before) + ", and no other snapshot is left to try: it is tried again");
       for (const auto& each : found)
-        if (each.sizes.contains(Snapshots::kAttempts)) warn_of_failure([&] { snapshots_->forget_attempts(each); });
+        if (each.sizes.contains(Snapshots::kAttempts)) warn_of_failure([&] { snapshots_->clear_attempts(each); });
       before = 0;
     } else if (before > 0) {
       log_.warn(killed_text(stored, before) + "; after " + std::to_string(limit_) +
@@ -56,18 +56,18 @@ class LoadAttempt {
     }
     const std::lock_guard lock{mutex_};
     reading_ = stored;
-    warn_of_failure([&] { snapshots_->note_attempts(stored, before + 1); });
+    warn_of_failure([&] { snapshots_->write_attempts(stored, before + 1); });
   }
 
-  /// Removes the count of the snapshot that `begin` named last. On a rank that counts nothing it does nothing.
-  void forget() {
+  /// Ends the attempt: removes the count of the snapshot that `begin` named last. Without an attempt it does nothing.
+  void end() {
     const std::lock_guard lock{mutex_};
     if (const auto stored = std::exchange(reading_, std::nullopt))
-      warn_of_failure([&] { snapshots_->forget_attempts(*stored); });
+      warn_of_failure([&] { snapshots_->clear_attempts(*stored); });
   }
 
  private:
-  /// A number above the limit, such as one of a run with a larger limit, counts as the limit; one that cannot be read
+  /// A count above the limit, written by a run with a larger limit, counts as the limit. A count that cannot be read
   /// counts as 0.
   std::int64_t count(const StoredSnapshot& stored) const {
     std::int64_t count = 0;
@@ -77,7 +77,7 @@ class LoadAttempt {
   bool is_at_limit(const StoredSnapshot& stored) const { return limit_ > 0 && count(stored) == limit_; }
 
   std::string killed_text(const StoredSnapshot& stored, std::int64_t starts) const {
-    return snapshots_->storage().whole_name(stored.folder) + ": " + std::to_string(starts) +
+    return snapshots_->storage().full_name(stored.folder) + ": " + std::to_string(starts) +
            (starts == 1 ? " start was" : " starts were") +
            " killed while reading it (snapshot.load_attempts=0 does not count them)";
   }
@@ -94,25 +94,25 @@ class LoadAttempt {
   const Snapshots* snapshots_;
   std::int64_t limit_;
   Log log_;
-  std::mutex mutex_;  ///< Guards what follows, and the count's file.
+  std::mutex mutex_;  ///< Guards `reading_` and the file with its count.
   std::optional<StoredSnapshot> reading_;
 };
 
-/// While one lives, the count is removed as soon as a signal has asked the process to end: a scheduler kills a process
-/// that goes on reading for too long, and that is not the snapshot's fault.
-class ForgetOnSignal {
+/// Ends the attempt as soon as a signal asks the process to stop. A scheduler kills a process that goes on reading for
+/// too long after the signal, and that is not the snapshot's fault.
+class EndAttemptOnSignal {
  public:
-  ForgetOnSignal(LoadAttempt& attempt, const StopSignals& signals) {
+  EndAttemptOnSignal(LoadAttempt& attempt, const StopSignals& signals) {
     try {
       watcher_ = std::jthread{[&attempt, &signals](const std::stop_token& ended) {
         std::mutex mutex;
         std::unique_lock lock{mutex};
         std::condition_variable_any waiting;
         while (!waiting.wait_for(lock, ended, kPause, [&] { return ended.stop_requested(); }))
-          if (signals.heard()) attempt.forget();
+          if (signals.heard()) attempt.end();
       }};
     } catch (const std::system_error&) {
-      // No thread is left. The count is then removed when the reading has ended.
+      // The system has no thread left. The count is then removed after reading.
     }
   }
 

@@ -1,4 +1,4 @@
-// ddpxx/train/read_state.hpp — a snapshot into a run's state: each rank reads what it will hold.
+// ddpxx/train/read_state.hpp — reads a snapshot into a run's state; each rank reads what it will hold.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,14 @@ namespace ddpxx {
 
 /// Why a state could not be read.
 struct StateDamage {
-  std::string text;                       ///< Of the first rank that met damage; empty where no rank did.
-  std::optional<StoredRange> unreadable;  ///< The bytes that the place could not give to this rank.
+  std::string text;                       ///< The damage that the first rank with damage found; empty if no rank did.
+  std::optional<StoredRange> unreadable;  ///< The bytes that this rank could not read.
 };
 
-/// Reads what this rank will hold; returns the damage that any rank has met. At another world size, and on another kind
-/// of device, the ranks draw new random numbers, from seed, rank and step.
+/// Reads what this rank will hold. Returns the damage that any rank found. At another world size, or on another kind of
+/// device, the ranks seed their random numbers anew, from seed, rank and step.
 /// Ranks   Collective.
-/// Errors  `storage` on every rank, for what any of them cannot read; `memory` likewise.
+/// Errors  `storage` or `memory` on every rank if any rank has that error.
 inline StateDamage read_state(Storage& storage, const Manifest& manifest, const RunState& state, const Group& group,
                               at::Device device, std::uint64_t seed) {
   failpoint("checkpoint.before_read");
@@ -49,14 +49,14 @@ inline StateDamage read_state(Storage& storage, const Manifest& manifest, const 
                                             : at::Tensor{});
     if (whole.back().defined()) slices.push_back(whole_slice(name, whole.back()));
   }
-  // Another world has other ranks, and another device another kind of generator.
+  // The saved random state is used only if this world has the same ranks, and this device the same kind of generator.
   const auto random = at::empty_like(random_state(device));
   const auto random_name = "random." + std::to_string(group.rank());
   const auto saved = manifest.tensors.find(random_name);
-  const bool same_random = manifest.world_size == group.size() && saved != manifest.tensors.end() &&
-                           saved->second.dtype == random.scalar_type() &&
-                           at::IntArrayRef{saved->second.shape} == random.sizes();
-  if (same_random) slices.push_back(whole_slice(random_name, random));
+  const bool has_random_state = manifest.world_size == group.size() && saved != manifest.tensors.end() &&
+                                saved->second.dtype == random.scalar_type() &&
+                                at::IntArrayRef{saved->second.shape} == random.sizes();
+  if (has_random_state) slices.push_back(whole_slice(random_name, random));
 
   const auto damage = on_every_rank(group, Errc::storage, [&] {
     ShardReader reader{storage, Snapshots::folder_of(manifest.run.step), manifest};
@@ -70,7 +70,7 @@ inline StateDamage read_state(Storage& storage, const Manifest& manifest, const 
   for (const auto& part : state.parts) part.arena->publish_masters();
   for (std::size_t i = 0; i < whole.size(); ++i)
     if (whole[i].defined()) at::Tensor{state.whole[i].second}.copy_(whole[i]);
-  if (same_random)
+  if (has_random_state)
     set_random_state(device, random);
   else
     seed_random(device, seed + static_cast<std::uint64_t>(group.rank()) +

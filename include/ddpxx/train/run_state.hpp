@@ -1,4 +1,4 @@
-// ddpxx/train/run_state.hpp — a run's state as a snapshot sees it: ranges of values and moments, and what must match.
+// ddpxx/train/run_state.hpp — the state of a run that snapshots hold, and the checks that a snapshot fits a run.
 #pragma once
 
 #include <algorithm>
@@ -25,31 +25,31 @@
 
 namespace ddpxx {
 
-/// A range of an arena, or of memory laid out like one: 1-D and contiguous.
+/// A range of an arena, or of memory with the layout of an arena. The values are 1-D and contiguous.
 struct StateRange {
-  std::int64_t begin = 0;  ///< In elements from the arena's begin.
+  std::int64_t begin = 0;  ///< Offset in elements from the start of the arena.
   at::Tensor values;
 
   std::int64_t end() const { return begin + values.numel(); }
 };
 
-/// One kind of state, such as the values or a moment: where it lies, and what it is called in a snapshot.
+/// One kind of state, for example the parameters' values or a moment of the optimizer.
 struct StatePart {
-  std::string prefix;
+  std::string prefix;  ///< Stands before the parameter's name in a snapshot, such as `optimizer.exp_avg.`.
   const Arena* arena;
-  at::ScalarType type;             ///< Of its elements.
-  std::vector<StateRange> ranges;  ///< What this rank holds of it, in the arena's order.
+  at::ScalarType type;             ///< The type of the elements.
+  std::vector<StateRange> ranges;  ///< The ranges that this rank holds, in the order of the arena.
 };
 
-/// All that a step changes, but for random numbers and the place in the data.
+/// Everything that a step changes, except the random numbers and the position in the data.
 struct RunState {
   std::vector<StatePart> parts;
   /// Tensors that every rank holds whole, by their names in a snapshot: the model's buffers, the loss scale.
   std::vector<std::pair<std::string, at::Tensor>> whole;
-  std::string optimizer = {};  ///< What torch.optim calls it; empty if it has no such one.
+  std::string optimizer = {};  ///< The optimizer's name in torch.optim; empty if torch.optim has no such optimizer.
 };
 
-/// The values of an arena's parameters, as the optimizer steps them.
+/// Returns the values of an arena's parameters, as the optimizer steps them.
 inline StatePart values_part(const Arena& arena) {
   StatePart part{"model.", &arena, c10::typeMetaToScalarType(arena.options().dtype()), {}};
   for (const auto& segment : arena.segments())
@@ -57,8 +57,8 @@ inline StatePart values_part(const Arena& arena) {
   return part;
 }
 
-/// A moment of the optimizer that steps the slices of `arena`.
-/// Errors  `config` for a moment that is not laid out like those slices: other elements would be saved and loaded.
+/// Returns a moment of the optimizer that steps the slices of `arena`.
+/// Errors  `config` for a moment that does not have the layout of those slices.
 inline StatePart moment_part(const Arena& arena, const Moment& moment) {
   const auto& slices = arena.slices();
   const auto refuse = [&](const std::string& found) {
@@ -84,7 +84,7 @@ inline StatePart moment_part(const Arena& arena, const Moment& moment) {
   return part;
 }
 
-/// The state of a model and its optimizer.
+/// Returns the state of a model and its optimizer.
 /// Errors  those of `moment_part`.
 inline std::vector<StatePart> state_parts(const Arena& trainable, const Arena& frozen,
                                           std::span<const Moment> moments) {
@@ -95,8 +95,8 @@ inline std::vector<StatePart> state_parts(const Arena& trainable, const Arena& f
 
 namespace detail {
 
-/// Calls `visit` with every range of a tensor that this rank holds, as a slice of its own memory, with its arena, and
-/// with the place of its begin in the piece that holds it, from 0 to below 1.
+/// Calls `visit(slice, arena, place)` for every range of a tensor that this rank holds. The slice is a view of the
+/// rank's memory. `place` says where the range begins in this rank's piece of the segment, from 0 to below 1.
 template <class Visit>
 void each_slice(const RunState& run, Visit&& visit) {
   for (const auto& [prefix, arena, type, ranges] : run.parts) {
@@ -124,18 +124,18 @@ void each_slice(const RunState& run, Visit&& visit) {
 
 }  // namespace detail
 
-/// Whether ranks that hold the same piece hold the same bits.
+/// Whether all ranks that hold one piece hold equal bits, or their copies drift apart during training.
 enum class Copies { equal, drifting };
 
-/// What this rank writes: each element of the state is written by one rank. Ranks that hold the same piece share it
-/// among them, tensor by tensor, unless their copies drift apart: then the first one's count. What every rank holds
-/// whole is rank 0's.
+/// Returns the slices that this rank writes. Each element of the state is written by exactly one rank. Ranks that hold
+/// equal copies of a piece divide its tensors among themselves; of copies that drift, the first rank writes its own.
+/// Rank 0 writes the tensors that every rank holds whole.
 inline std::vector<StateSlice> slices_to_write(const RunState& run, const Group& group, Copies holds) {
   std::vector<StateSlice> slices;
   detail::each_slice(run, [&](StateSlice slice, const Arena& arena, double place) {
     const auto copies = group.size() / arena.pieces(), copy = group.rank() / arena.pieces();
     const auto writer = holds == Copies::equal ? static_cast<int>(place * copies) : 0;
-    // Of what has no elements all ranks hold all.
+    // Every rank holds an empty tensor, so rank 0 writes it.
     if (writer == copy && (slice.values.numel() > 0 || group.rank() == 0)) slices.push_back(std::move(slice));
   });
   if (group.rank() == 0)
@@ -143,29 +143,30 @@ inline std::vector<StateSlice> slices_to_write(const RunState& run, const Group&
   return slices;
 }
 
-/// What this rank reads: everything that it holds.
+/// Returns the slices that this rank reads: all that it holds.
 inline std::vector<StateSlice> slices_to_read(const RunState& run) {
   std::vector<StateSlice> slices;
   detail::each_slice(run, [&](StateSlice slice, const Arena&, double) { slices.push_back(std::move(slice)); });
   return slices;
 }
 
-/// True for a snapshot that was made of a file with weights alone, and not by a run: it holds a model and no state of
-/// an optimizer. Any optimizer begins anew with it, and so does a loss scale or a moving average.
+/// True if the snapshot holds a model and no optimizer state, as one made from a file of weights does. A run that loads
+/// it starts with a new optimizer, loss scale and moving average.
 inline bool lacks_optimizer(const Manifest& snapshot) {
-  // A run's own snapshot has the state of its random numbers at least, also where its optimizer has none.
+  // A snapshot that a run wrote has at least the state of the random numbers.
   return snapshot.run.optimizer.empty() &&
          std::all_of(snapshot.tensors.begin(), snapshot.tensors.end(),
                      [](const auto& tensor) { return tensor.first.starts_with("model."); });
 }
 
-/// Whether a run reads this tensor from the snapshot.
+/// True if a run reads this tensor from the snapshot.
 inline bool is_read(const std::string& name, const Manifest& snapshot) {
   return !lacks_optimizer(snapshot) || !(name.starts_with("optimizer.") || name.starts_with("scaler."));
 }
 
-/// Holds the tensors of a snapshot against those of a run, and the optimizers: Adam would take AdamW's tensors.
-/// Errors  `storage` listing every tensor that one has and the other has not, or whose shape or type differs.
+/// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since Adam
+/// and AdamW have equal tensors. Errors  `storage`, listing every tensor that is missing on one side or differs in
+/// shape or type.
 inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
   if (!run.optimizer.empty() && !snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
@@ -194,9 +195,9 @@ inline void check_state(const RunState& run, const Manifest& snapshot) {
                                    "\nchoose the configuration it was saved with, or another save_dir"};
 }
 
-/// Compares a run's settings with those of the snapshot it resumes from; returns a line for each that differs and only
-/// deserves a warning.
-/// Errors  `storage` listing the settings that must match and do not.
+/// Compares a run's settings with those of the snapshot that it resumes from. Returns a warning for each setting that
+/// differs and may.
+/// Errors  `storage`, listing the settings that differ and must not.
 inline std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot) {
   std::map<std::string, std::string> saved;
   for (const auto& setting : snapshot.run.settings) saved.emplace(setting.path, setting.value);

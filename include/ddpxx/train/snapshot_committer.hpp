@@ -59,7 +59,7 @@ class SnapshotCommitter {
     const auto step = manifest.run.step;
     try {
       uncertain_steps_.insert(step);
-      auto conflict = history_->snapshots().try_publish(manifest);
+      auto conflict = history_->snapshots().try_commit(manifest);
       committed_at_ = Clock::now();
       if (conflict) uncertain_steps_.erase(step);
       return conflict;

@@ -43,7 +43,7 @@ class SnapshotHistory {
           throw Error{Errc::storage,
                       link + " is a symbolic link, and a folder is expected: replace the link by the folder itself"};
       } catch (const Error& error) {
-        auto name = storage_->whole_name("");
+        auto name = storage_->full_name("");
         if (name.size() > 1 && name.ends_with('/')) name.pop_back();
         throw Error{error.code(), "no snapshot can be written to " + name + ": choose another training.save_dir"}.with(
             "cause", error.what());

@@ -59,7 +59,7 @@ class SnapshotLoader {
     StopSignals signals;
     try {
       auto loaded = [&] {
-        std::optional<ForgetOnSignal> watch;
+        std::optional<EndAttemptOnSignal> watch;
         if (group_->rank() == 0) watch.emplace(attempt_, signals);
         return load_newest(settings, state, seed);
       }();
@@ -67,10 +67,10 @@ class SnapshotLoader {
       return loaded;
     } catch (const Error& error) {
       // A lost peer may have been killed by what it read. Any other error has a known cause and does not count.
-      if (error.code() != Errc::peer) attempt_.forget();
+      if (error.code() != Errc::peer) attempt_.end();
       throw;
     } catch (...) {
-      attempt_.forget();
+      attempt_.end();
       throw;
     }
   }
@@ -100,14 +100,14 @@ class SnapshotLoader {
         if (result.text.empty()) return accept(manifest, found, unreadable);
         damage = result.text;
       }
-      attempt_.forget();
+      attempt_.end();
       if (group_->rank() == 0)
         log_.warn(damage +
                   (i + 1 < found.size() ? "; trying the one of step " + std::to_string(found[i + 1].step) : ""));
       damages.push_back(damage);
     }
     if (damages.empty()) return std::nullopt;
-    std::string text = std::to_string(damages.size()) + " snapshots found at " + history_->storage().whole_name("") +
+    std::string text = std::to_string(damages.size()) + " snapshots found at " + history_->storage().full_name("") +
                        ", and none is usable; a fresh start needs another save_dir:";
     for (const auto& damage : damages) text += "\n  " + damage;
     throw Error{Errc::storage, text};
@@ -120,11 +120,11 @@ class SnapshotLoader {
     on_rank_zero(*group_, Errc::storage, [&] {
       std::set<std::int64_t> steps;
       for (auto& stored : history_->snapshots().list()) {
-        if (stored.published) {
+        if (stored.committed) {
           steps.insert(stored.step);
           found.push_back(std::move(stored));
         } else if (!stored.set_aside) {
-          log_.warn(history_->storage().whole_name(stored.folder) + " has no " + Snapshots::kManifest +
+          log_.warn(history_->storage().full_name(stored.folder) + " has no " + Snapshots::kManifest +
                     " and is no snapshot: its save did not come to its end, or the manifest got lost");
         }
       }
@@ -161,12 +161,12 @@ class SnapshotLoader {
                    const std::vector<StoredRange>& unreadable) {
     check_still_unreadable(unreadable);
     on_rank_zero(*group_, Errc::storage, [&] {
-      attempt_.forget();
+      attempt_.end();
       for (const auto& stored : found)
         if (stored.step > manifest.run.step) history_->snapshots().set_aside(stored);
     });
     log_.info("resumed at step " + std::to_string(manifest.run.step) + " from " +
-              history_->storage().whole_name(Snapshots::folder_of(manifest.run.step)));
+              history_->storage().full_name(Snapshots::folder_of(manifest.run.step)));
     history_->continue_from(manifest);
     failpoint("checkpoint.after_load");
     return {manifest.run, !lacks_optimizer(manifest)};
@@ -180,7 +180,7 @@ class SnapshotLoader {
     on_every_rank(*group_, Errc::storage, [&] {
       for (const auto& range : unreadable)
         if (is_readable_now(history_->storage(), range))
-          throw Error{Errc::storage, history_->storage().whole_name(range.name) +
+          throw Error{Errc::storage, history_->storage().full_name(range.name) +
                                          " could not be read before and can be read now: nothing was set aside; start "
                                          "the run again, so that it goes on with that snapshot"};
       return true;

@@ -195,7 +195,7 @@ class SnapshotSaver {
     if (on_saved_ && group_->rank() == 0) {
       const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
       on_saved_({.step = save_->step,
-                 .path = history_->storage().whole_name(Snapshots::folder_of(save_->step)),
+                 .path = history_->storage().full_name(Snapshots::folder_of(save_->step)),
                  .seconds = seconds(committer_.committed_at() - save_->begun),
                  .waited_seconds = seconds(save_->blocked + (Clock::now() - save_->blocked_since))});
     }

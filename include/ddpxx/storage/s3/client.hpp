@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/client.hpp — one request to S3, and its reply.
+// ddpxx/storage/s3/client.hpp — sends requests to S3 and waits for the replies.
 #pragma once
 
 #include <algorithm>
@@ -28,25 +28,25 @@
 
 namespace ddpxx {
 
-/// Sends requests to one bucket and waits for the replies; threads may share it. Its runtime starts with the first
-/// request.
+/// Sends requests to one bucket and waits for the replies. Several threads may use one client. The first request starts
+/// its threads.
 class S3Client {
  public:
-  /// Errors  `config` for an endpoint that is none.
+  /// Errors  `config` for an invalid endpoint.
   S3Client(std::string bucket, S3Config config) : bucket_{std::move(bucket)}, config_{std::move(config)} {
     parse_endpoint();
   }
   S3Client(const S3Client&) = delete;
   S3Client& operator=(const S3Client&) = delete;
   ~S3Client() {
-    // Threads stay behind in a fork, and whoever waits for their end waits for ever.
+    // In a forked process the threads do not exist, and waiting for them would never end.
     if (runtime_ && made_by_ != ::getpid()) static_cast<void>(runtime_.release());
   }
 
   const S3Config& config() const noexcept { return config_; }
   const std::string& endpoint() const noexcept { return endpoint_; }
 
-  /// The reply, after as many attempts as the configuration grants.
+  /// Sends the request, if needed as often as the configuration allows, and returns the last reply.
   S3Reply send(const S3Request& request) {
     auto pause = config_.first_pause;
     for (int attempt = 1;; ++attempt) {
@@ -58,10 +58,11 @@ class S3Client {
   }
 
  private:
-  /// What the AWS library counts as final and is not. What it has tried often enough itself is not tried again.
+  /// True for an error that the AWS library does not retry although a retry may succeed. False for an error that the
+  /// library has already retried.
   bool worth_another_attempt(const S3Reply& reply) const;
 
-  /// Writers that failed together shall not come back together.
+  /// Waits for a random part of `pause`, so that ranks that failed at the same time do not retry at the same time.
   static void rest(std::chrono::milliseconds pause) {
     std::uniform_int_distribution<std::int64_t> part{pause.count() / 2, pause.count()};
     std::random_device source;
@@ -87,9 +88,9 @@ class S3Client {
   std::string bucket_;
   S3Config config_;
   std::string endpoint_;      // scheme://host[:port]
-  std::string aws_endpoint_;  // the same with the bucket in front, where it goes there
-  std::string host_;          // what the header Host says
-  std::string path_front_;    // before a key
+  std::string aws_endpoint_;  // with the bucket before the host, if it is addressed so
+  std::string host_;          // the value of the header Host
+  std::string path_prefix_;   // stands before a key
   std::mutex mutex_;
   std::unique_ptr<S3Runtime> runtime_;
   pid_t made_by_ = 0;
@@ -97,7 +98,7 @@ class S3Client {
 
 namespace detail {
 
-/// A request under way, as the AWS library's callbacks see it.
+/// A request under way: the state that the AWS library's callbacks use.
 struct S3Call {
   S3Reply reply;
   S3Event finished;
@@ -123,7 +124,7 @@ struct S3Call {
     return AWS_OP_SUCCESS;
   }
 
-  /// What has come to its place. The AWS library itself counts what the header promised.
+  /// The number of bytes that arrived. The AWS library reports the number that the header promised.
   static void count(aws_s3_meta_request*, const aws_s3_meta_request_progress* progress, void* self) {
     static_cast<S3Call*>(self)->reply.filled += progress->bytes_transferred;
   }
@@ -140,7 +141,8 @@ struct S3Call {
     call.finished.say();
   }
 
-  /// For what it has repeated in vain, the AWS library keeps nothing but a number of its own.
+  /// After its last retry the AWS library only keeps its own error number. Restores the status and the code of the
+  /// reply.
   void name_what_was_repeated() {
     struct Name {
       int error;
@@ -193,7 +195,7 @@ inline void S3Client::parse_endpoint() {
   const bool in_path = config_.addressing == S3Addressing::path || !fits_in_host_name(bucket_, scheme == "https://");
   endpoint_ = scheme + server;
   host_ = in_path ? server : bucket_ + '.' + server;
-  path_front_ = in_path ? '/' + bucket_ + '/' : "/";
+  path_prefix_ = in_path ? '/' + bucket_ + '/' : "/";
   aws_endpoint_ = scheme + host_;
 }
 
@@ -201,7 +203,7 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   auto* client = aws_client();
   auto* allocator = s3_library();
   const S3Owned<aws_http_message, aws_http_message_release> message{aws_http_message_new_request(allocator)};
-  auto target = path_front_ + percent_encode_path(request.key);
+  auto target = path_prefix_ + percent_encode_path(request.key);
   if (!request.query.empty()) target += '?' + request.query;
   aws_http_message_set_request_method(message.get(), s3_cursor(request.method));
   aws_http_message_set_request_path(message.get(), s3_cursor(target));
@@ -222,8 +224,8 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
     if (request.upload == S3Upload::in_one_piece)
       options.multipart_upload_threshold = std::max<std::uint64_t>(size, config_.part_bytes);
     if (size <= config_.part_bytes || request.upload == S3Upload::in_one_piece) {
-      // Servers differ in which of the two they look at. For the parts of a large object the library takes the MD5 only
-      // where it is asked for no other sum, and it is the one that all servers look at.
+      // Servers differ in which checksum they check, but all check the MD5. For the parts of a large object the library
+      // sends the MD5 only if it is asked for no other checksum.
       detail::add_s3_header(message.get(), "Content-MD5", content_md5(*request.body));
       checksum.location = AWS_SCL_HEADER;
       checksum.checksum_algorithm = AWS_SCA_CRC64NVME;
@@ -233,11 +235,11 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
     aws_http_message_set_body_stream(message.get(), stream.get());
   }
 
-  aws_byte_buf room{};
-  if (request.room) {
-    room = aws_byte_buf_from_empty_array(request.room->data(), request.room->size());
+  aws_byte_buf buffer{};
+  if (request.buffer) {
+    buffer = aws_byte_buf_from_empty_array(request.buffer->data(), request.buffer->size());
     options.type = AWS_S3_META_REQUEST_TYPE_GET_OBJECT;
-    options.recv_buffer = &room;
+    options.recv_buffer = &buffer;
     options.progress_callback = detail::S3Call::count;
   } else {
     options.body_callback = detail::S3Call::take_body;
@@ -258,7 +260,7 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   if (refused != 0) return {.error = refused};
   call.finished.wait();
   aws_s3_meta_request_release(under_way);
-  call.gone.wait();  // until then it may read the body or write into the room
+  call.gone.wait();  // until then the library may read the body or write into the buffer
   if (no_credentials(call.reply)) call.reply.keys_error = runtime_->keys_error();
   return std::move(call.reply);
 }

@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/config.hpp — how the servers of S3 are reached, and with how much patience.
+// ddpxx/storage/s3/config.hpp — how to reach an S3 server, and how long to wait for it.
 #pragma once
 
 #include <aws/common/string.h>
@@ -15,50 +15,49 @@
 
 namespace ddpxx {
 
-/// Where the bucket's name goes: behind the server's name (https://server/bucket), or before it
-/// (https://bucket.server) if it can be part of that.
+/// Where the bucket's name stands in an address: after the server's name (https://server/bucket), or before it
+/// (https://bucket.server) if it is valid there.
 enum class S3Addressing { path, virtual_host };
 
 struct S3Credentials {
   std::string access_key;
   std::string secret_key;
-  std::string session_token;  ///< Empty for credentials without an end.
+  std::string session_token;  ///< Empty for credentials that do not expire.
 };
 
-/// Each field that stands at its default is what Amazon's own servers want.
+/// The defaults are for Amazon's servers.
 struct S3Config {
   std::string region = "us-east-1";
   std::string endpoint;  ///< http[s]://host[:port]; empty: Amazon's server of the region.
   S3Addressing addressing = S3Addressing::virtual_host;
-  std::string profile = "default";           ///< Of the files ~/.aws/config and ~/.aws/credentials.
+  std::string profile = "default";           ///< A profile of ~/.aws/config and ~/.aws/credentials.
   std::string ca_bundle;                     ///< A file of certificates to trust; empty: the system's.
   std::optional<S3Credentials> credentials;  ///< None: environment, profile, web identity, then a container's or EC2's.
 
-  std::uint64_t part_bytes = std::uint64_t{16} << 20U;  ///< What one request carries of a large object; 5 MiB or more.
+  std::uint64_t part_bytes = std::uint64_t{16} << 20U;  ///< Part size of a large object; at least 5 MiB.
   std::uint32_t connections = 16;
-  std::int64_t page_keys = 1000;               ///< Of a list in one reply; servers give no more than 1000.
-  std::uint32_t retries = 12;                  ///< Of one request: a server that is down for a minute is waited for.
-  int attempts = 4;                            ///< At a whole deed, where repeating one request is not enough.
-  std::chrono::milliseconds first_pause{500};  ///< Before the second attempt, of either kind; doubles, up to 20 s.
+  std::int64_t page_keys = 1000;  ///< Keys per page of a listing; servers return at most 1000.
+  std::uint32_t retries = 12;     ///< Retries of one request: enough for a server that is down for a minute.
+  int attempts = 4;               ///< Attempts at a whole operation, if retrying one request is not enough.
+  std::chrono::milliseconds first_pause{500};  ///< Pause before the second attempt, of either kind; doubles up to 20 s.
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::seconds stall_timeout{30};                 ///< How long a connection may carry nothing.
-  std::chrono::milliseconds credentials_timeout{10'000};  ///< How long a search for credentials may take.
-  std::chrono::seconds upload_max_age{
-      std::chrono::hours{24}};  ///< An unfinished upload older than this was left behind.
+  std::chrono::seconds stall_timeout{30};                       ///< How long a connection may transfer nothing.
+  std::chrono::milliseconds credentials_timeout{10'000};        ///< How long a search for credentials may take.
+  std::chrono::seconds upload_max_age{std::chrono::hours{24}};  ///< Unfinished uploads older than this are aborted.
 };
 
-/// From the variables that other S3 programs read as well: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or
+/// Reads the variables that other S3 programs read as well: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or
 /// AWS_DEFAULT_REGION, AWS_PROFILE, AWS_CA_BUNDLE; then from `region` and `endpoint_url` of the profile. A server of
 /// one's own is addressed by path, Amazon's by virtual host, unless DDPXX_S3_ADDRESSING says path or virtual.
 /// Errors  `config` for a DDPXX_S3_ADDRESSING that is neither.
 S3Config s3_config_from_environment();
 
-/// The keys that need no search: the configuration's, else the environment's, where any search begins.
+/// Returns the credentials that need no search: the configuration's, else the environment's.
 std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config);
 
 namespace detail {
 
-/// What the profile says of region and endpoint_url; a missing file or profile says nothing.
+/// Fills region and endpoint_url from the profile. A missing file or profile changes nothing.
 class S3Profile {
  public:
   explicit S3Profile(const std::string& name) {

@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/keys.hpp — the search for keys that are not at hand: in profiles, at the machine's metadata service.
+// ddpxx/storage/s3/keys.hpp — searches for credentials in profiles and at metadata services, with a time limit.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,15 @@ namespace ddpxx {
 
 using S3CredentialsProvider = S3Owned<aws_credentials_provider, aws_credentials_provider_release>;
 
-/// Asks the AWS library's chain of places, which keeps what it finds and asks again five minutes before the keys expire
-/// and every quarter of an hour. The chain waits for ever where a service takes a question and does not answer, and
-/// forgets the keys at hand where asking again fails; this ends the search after a while, and uses them as long as
-/// they are valid. For as long again nobody is asked, and each time twice as long, so that requests do not all wait for
-/// a service that hangs; without valid keys at hand never for more than twice as long as a search. Threads may share
-/// it.
+/// Wraps the AWS library's credential chain with a time limit. The chain caches credentials and renews them five
+/// minutes before they expire and every 15 minutes, but it waits forever for a service that does not answer, and drops
+/// cached credentials if renewing fails. This class gives up a search after `credentials_timeout` and keeps using
+/// cached credentials while they are valid. After a search that was given up it pauses for one timeout, and doubles the
+/// pause each time, up to 32 timeouts; without valid credentials the pause is at most 2 timeouts. Several threads may
+/// use one object.
 class S3Keys {
  public:
-  /// `bootstrap` and `tls` stay the caller's and outlive this.
+  /// The caller owns `bootstrap` and `tls`, which must outlive this object.
   S3Keys(aws_client_bootstrap* bootstrap, aws_tls_ctx* tls, const S3Config& config)
       : bootstrap_{bootstrap}, tls_{tls}, profile_{config.profile}, timeout_{config.credentials_timeout} {
     renew();
@@ -40,7 +40,7 @@ class S3Keys {
   S3Keys& operator=(const S3Keys&) = delete;
   ~S3Keys() = default;
 
-  /// What requests are signed with; none where the library cannot make one.
+  /// Returns the provider that signs requests with these credentials; null if the library cannot make one.
   static S3CredentialsProvider provider(std::shared_ptr<S3Keys> keys) {
     auto self = std::make_unique<std::shared_ptr<S3Keys>>(std::move(keys));
     aws_credentials_provider_delegate_options options{};
@@ -53,12 +53,12 @@ class S3Keys {
     return made;
   }
 
-  /// Why the last search found none: the AWS library's number; 0 after a success.
+  /// The AWS library's error number of the last search; 0 if it found credentials.
   int error() const {
     const std::lock_guard lock{mutex_};
     return error_;
   }
-  /// Whether a search that was given up is still under way: it keeps threads that nobody can wait for.
+  /// True if a search that was given up is still running. Waiting for its threads could take forever.
   bool gave_up() const {
     const std::lock_guard lock{mutex_};
     return given_up_ > 0;
@@ -66,25 +66,26 @@ class S3Keys {
 
  private:
   template <class T>
-  using Kept = std::unique_ptr<std::shared_ptr<T>>;  // what a callback of C is given
+  using Kept = std::unique_ptr<std::shared_ptr<T>>;  // the argument of a C callback
   using Credentials = S3Owned<aws_credentials, aws_credentials_release>;
   using Clock = std::chrono::steady_clock;
 
-  /// One request's question. The chain and the deadline both hold it; whoever comes first answers.
+  /// The search for one request. The chain and the deadline both hold it; the first of them to finish answers the
+  /// request.
   struct Search {
     aws_on_get_credentials_callback_fn* answer;
     void* asker;
     const aws_credentials_provider* chain;
     aws_task deadline{};
     std::mutex mutex{};
-    std::shared_ptr<S3Keys> keys{};  // none once answered
+    std::shared_ptr<S3Keys> keys{};  // null once the request is answered
     std::weak_ptr<S3Keys> given_up_by{};
 
     std::shared_ptr<S3Keys> take_keys() {
       const std::lock_guard lock{mutex};
       return std::exchange(keys, nullptr);
     }
-    /// The same at the deadline, unless it was answered: whatever comes after is late.
+    /// Takes the keys at the deadline, if the request is not answered yet. An answer that comes after this is late.
     std::shared_ptr<S3Keys> give_up() {
       const std::lock_guard lock{mutex};
       given_up_by = keys;
@@ -116,26 +117,26 @@ class S3Keys {
   }
 
   void note_given_up(const aws_credentials_provider* chain) {
-    S3CredentialsProvider old;  // given back without the lock: it may call
+    S3CredentialsProvider old;  // destroyed after the lock is released: its destructor may call back
     const std::lock_guard lock{mutex_};
     ++given_up_;
-    if (chain_.get() != chain) return;  // one of several requests that waited for one search
-    old = std::move(chain_);            // it would make whoever asks next wait, too
+    if (chain_.get() != chain) return;  // another request that waited for this search was faster
+    old = std::move(chain_);            // a new chain, since the next search in this one would wait as well
     renew();
-    error_ = kGivenUp;  // what those are told who do not ask from now on
-    pause_ = pause_ == pause_.zero() ? timeout_ : std::min(2 * pause_, kMostPauses * timeout_);
+    error_ = kGivenUp;  // the error of requests that do not search during the pause
+    pause_ = pause_ == pause_.zero() ? timeout_ : std::min(2 * pause_, kMaxPauses * timeout_);
     ask_again_ = Clock::now() + longest_wait();
   }
 
-  /// The pause; but keys at hand are of no use once they have expired, and without any nothing works.
+  /// Returns the pause, shortened to the time for which the cached credentials are valid.
   std::chrono::milliseconds longest_wait() const {
-    if (!last_ || !last_is_valid()) return std::min(pause_, kMostPausesWithoutKeys * timeout_);
+    if (!last_ || !last_is_valid()) return std::min(pause_, kMaxPausesWithoutKeys * timeout_);
     const auto left = expiry() - unix_seconds();
     const auto pause = std::chrono::ceil<std::chrono::seconds>(pause_);
     return left < static_cast<std::uint64_t>(pause.count()) ? std::chrono::seconds{left} : pause_;
   }
 
-  /// A search that was given up has come to its end.
+  /// Called when a search that was given up ends. Keeps its credentials, if it found any.
   void note_late(aws_credentials* credentials) {
     const std::lock_guard lock{mutex_};
     --given_up_;
@@ -150,7 +151,7 @@ class S3Keys {
     ask_again_ = {};
   }
 
-  /// What a request is answered with: what was found, or what is at hand and valid; none else.
+  /// Returns the credentials for a request: those just found, or cached ones that are still valid, or null.
   Credentials usable(bool was_found) const {
     Credentials copy;
     if (last_ && (was_found || last_is_valid())) {
@@ -175,8 +176,8 @@ class S3Keys {
   bool last_is_valid() const { return expiry() > unix_seconds(); }
 
   static constexpr int kGivenUp = AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT;
-  static constexpr int kMostPauses = 32;  // five minutes, where a search may take ten seconds
-  static constexpr int kMostPausesWithoutKeys = 2;
+  static constexpr int kMaxPauses = 32;  // five minutes at a timeout of ten seconds
+  static constexpr int kMaxPausesWithoutKeys = 2;
 
   aws_client_bootstrap* bootstrap_;
   aws_tls_ctx* tls_;
@@ -186,8 +187,8 @@ class S3Keys {
   S3CredentialsProvider chain_;
   Credentials last_;
   int error_ = 0;
-  int given_up_ = 0;                    // searches that have not come to their end
-  std::chrono::milliseconds pause_{0};  // after the last one that was given up; none after a success
+  int given_up_ = 0;                    // searches that were given up and still run
+  std::chrono::milliseconds pause_{0};  // after the last search that was given up; 0 after a success
   Clock::time_point ask_again_{};
 };
 
@@ -218,7 +219,7 @@ inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer,
   static_cast<void>(for_chain.release());
   {
     const std::lock_guard lock{search->mutex};
-    if (!search->keys) return AWS_OP_SUCCESS;  // keys that the chain had at hand
+    if (!search->keys) return AWS_OP_SUCCESS;  // the chain answered from its cache
   }
   auto* loop = aws_event_loop_group_get_next_loop(keys->bootstrap_->event_loop_group);
   std::uint64_t now = 0;

@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/library.hpp — the process's one AWS library, and owners for its handles. Needs ddpxx::s3.
+// ddpxx/storage/s3/library.hpp — initializes the AWS library, and owns its handles. Needs ddpxx::s3.
 #pragma once
 
 #include <aws/common/byte_buf.h>
@@ -12,8 +12,8 @@
 
 namespace ddpxx {
 
-/// Readies the library and returns its allocator. It stays until the process ends: another part of the program may use
-/// it too, and the library does not count its users.
+/// Initializes the library and returns its allocator. It is never shut down: another part of the program may use it,
+/// and the library does not count its users.
 inline aws_allocator* s3_library() {
   static aws_allocator* const kAllocator = [] {
     auto* allocator = aws_default_allocator();
@@ -23,7 +23,7 @@ inline aws_allocator* s3_library() {
   return kAllocator;
 }
 
-/// Owns a handle that its library gives back by `Release(handle)`.
+/// Owns a handle, which `Release(handle)` frees.
 template <class Handle, auto Release>
 struct S3Releases {
   void operator()(Handle* handle) const noexcept { Release(handle); }
@@ -31,7 +31,7 @@ struct S3Releases {
 template <class Handle, auto Release>
 using S3Owned = std::unique_ptr<Handle, S3Releases<Handle, Release>>;
 
-/// Something that another thread will say once.
+/// An event that one thread waits for and another thread signals once.
 class S3Event {
  public:
   void say() {

@@ -24,7 +24,8 @@ inline std::uint64_t total_bytes(std::span<const Bytes> parts) {
   return total;
 }
 
-/// The parts as a stream that can be read again from any place. The parts are the caller's, and outlive it.
+/// The parts as one stream, which can be read again from any position. The caller owns the parts, which must outlive
+/// it.
 class S3PartsStream {
  public:
   static S3Owned<aws_input_stream, aws_input_stream_release> make(std::span<const Bytes> parts) {
@@ -36,8 +37,8 @@ class S3PartsStream {
 
  private:
   explicit S3PartsStream(std::span<const Bytes> parts) : parts_{parts}, size_{total_bytes(parts)} {
-    static const aws_input_stream_vtable kDeeds{seek, read, status, length, nullptr, nullptr};
-    stream_.vtable = &kDeeds;
+    static const aws_input_stream_vtable kOperations{seek, read, status, length, nullptr, nullptr};
+    stream_.vtable = &kOperations;
     stream_.impl = this;
     aws_ref_count_init(&stream_.ref_count, this, [](void* self) { delete static_cast<S3PartsStream*>(self); });
   }
@@ -58,13 +59,13 @@ class S3PartsStream {
     return AWS_OP_SUCCESS;
   }
 
-  static int read(aws_input_stream* stream, aws_byte_buf* room) {
+  static int read(aws_input_stream* stream, aws_byte_buf* buffer) {
     auto& self = of(stream);
-    while (self.left_ > 0 && room->len < room->capacity) {
+    while (self.left_ > 0 && buffer->len < buffer->capacity) {
       const auto rest = self.parts_[self.part_].subspan(self.at_);
-      const auto count = std::min(rest.size(), room->capacity - room->len);
-      std::copy_n(rest.data(), count, reinterpret_cast<std::byte*>(room->buffer) + room->len);
-      room->len += count;
+      const auto count = std::min(rest.size(), buffer->capacity - buffer->len);
+      std::copy_n(rest.data(), count, reinterpret_cast<std::byte*>(buffer->buffer) + buffer->len);
+      buffer->len += count;
       self.left_ -= count;
       self.at_ += count;
       if (self.at_ == self.parts_[self.part_].size()) {
@@ -89,11 +90,11 @@ class S3PartsStream {
   std::span<const Bytes> parts_;
   std::uint64_t size_;
   std::uint64_t left_ = size_;
-  std::size_t part_ = 0;  // where the next byte lies: in this part,
-  std::size_t at_ = 0;    // at this place
+  std::size_t part_ = 0;  // index of the part that holds the next byte
+  std::size_t at_ = 0;    // position of that byte in its part
 };
 
-/// The MD5 of all parts in the notation of the header Content-MD5.
+/// Returns the MD5 of all parts, as the header Content-MD5 wants it.
 inline std::string content_md5(std::span<const Bytes> parts) {
   const S3Owned<aws_hash, aws_hash_destroy> hash{aws_md5_new(s3_library())};
   for (const auto part : parts) {
@@ -101,11 +102,11 @@ inline std::string content_md5(std::span<const Bytes> parts) {
     aws_hash_update(hash.get(), &bytes);
   }
   std::array<std::uint8_t, AWS_MD5_LEN> digest{};
-  auto room = aws_byte_buf_from_empty_array(digest.data(), digest.size());
-  aws_hash_finalize(hash.get(), &room, 0);
+  auto buffer = aws_byte_buf_from_empty_array(digest.data(), digest.size());
+  aws_hash_finalize(hash.get(), &buffer, 0);
   std::array<std::uint8_t, 32> letters{};
   auto text = aws_byte_buf_from_empty_array(letters.data(), letters.size());
-  const auto raw = aws_byte_cursor_from_buf(&room);
+  const auto raw = aws_byte_cursor_from_buf(&buffer);
   aws_base64_encode(&raw, &text);
   return s3_text(aws_byte_cursor_from_buf(&text));
 }

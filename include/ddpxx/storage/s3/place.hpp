@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/place.hpp — what s3://bucket/prefix says.
+// ddpxx/storage/s3/place.hpp — a bucket and a prefix, as s3://bucket/prefix names them.
 #pragma once
 
 #include <algorithm>
@@ -10,29 +10,29 @@
 
 namespace ddpxx {
 
-/// A bucket and the front that the keys of a storage's objects have in common.
+/// A bucket and the prefix of the keys of a storage's objects.
 struct S3Place {
   std::string bucket;
   std::string prefix;  ///< Ends with '/', or is empty.
 
   bool operator==(const S3Place&) const = default;
 
-  /// The key of the object with this name.
-  /// Errors  `storage` for a name that could not be one of a file in a folder, too.
+  /// Returns the key of an object.
+  /// Errors  `storage` for a name that a file in a folder could not have either.
   std::string key(const std::string& name) const;
 
-  /// s3://bucket/key, as a user would type it.
+  /// Returns s3://bucket/key, as a user would type it.
   std::string text(const std::string& name) const { return "s3://" + bucket + '/' + prefix + name; }
 };
 
-/// Errors  `config`, saying what is wrong with the text.
+/// Reads s3://bucket/prefix. Errors  `config`, with what is wrong with the text.
 S3Place parse_s3_place(std::string_view text);
 
 inline constexpr std::string_view kS3Scheme = "s3://";
 
 namespace detail {
 
-/// Whether the text is parts between single slashes, none of them "." or "..".
+/// True if the text consists of parts between single slashes, and no part is "." or "..".
 inline bool is_plain_path(std::string_view text) {
   for (;;) {
     const auto end = text.find('/');
@@ -47,19 +47,19 @@ inline bool is_plain_path(std::string_view text) {
 
 inline std::string S3Place::key(const std::string& name) const {
   if (!detail::is_plain_path(name))
-    throw Error{Errc::storage, '"' + name + "\" is no name of an object in " + text("")};
+    throw Error{Errc::storage, '"' + name + "\" is not a valid name of an object in " + text("")};
   return prefix + name;
 }
 
-/// Whether a server's name may begin with the bucket's: capitals and '_' are in no host's name, and a certificate for
-/// *.server covers no further dot.
+/// True if the bucket's name may stand before the server's name. Host names contain no capitals and no '_', and a
+/// certificate for *.server does not cover a name with one more dot.
 inline bool fits_in_host_name(std::string_view bucket, bool with_tls) {
   return std::none_of(bucket.begin(), bucket.end(), [with_tls](char c) {
     return std::isupper(static_cast<unsigned char>(c)) != 0 || c == '_' || (with_tls && c == '.');
   });
 }
 
-/// What messages show of an address: not what stands before an @, which may be a key and its secret.
+/// Returns the address as messages show it, without the part before an @, which may hold a key and its secret.
 inline std::string without_secrets(std::string_view text) {
   const auto at = text.rfind('@');
   if (at == std::string_view::npos) return std::string{text};

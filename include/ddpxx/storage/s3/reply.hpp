@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/reply.hpp — a request to S3 and its reply as values, and what an error means for the user.
+// ddpxx/storage/s3/reply.hpp — a request to S3, its reply, and what an error means for the user.
 #pragma once
 
 #include <algorithm>
@@ -25,55 +25,55 @@
 
 namespace ddpxx {
 
-/// How a body travels: large ones in several parts, or, for the sake of a condition, any as a whole (up to 5 GiB).
+/// How a body is sent: a large one in several parts, or in one piece (up to 5 GiB), which a condition needs.
 enum class S3Upload { in_parts, in_one_piece };
 
-/// What S3 calls an operation.
+/// A request to S3.
 struct S3Request {
-  std::string operation;  ///< "GetObject"; the AWS library goes by it.
+  std::string operation;  ///< Such as "GetObject". The AWS library needs it.
   std::string method;
-  std::string key;    ///< Empty: the bucket itself.
-  std::string query;  ///< Encoded.
+  std::string key;    ///< Empty for a request about the bucket itself.
+  std::string query;  ///< Percent-encoded.
   std::vector<std::pair<std::string, std::string>> headers{};
-  std::optional<std::span<const Bytes>> body{};  ///< Of a PUT.
+  std::optional<std::span<const Bytes>> body{};  ///< The content that a PUT sends.
   S3Upload upload = S3Upload::in_parts;
-  std::optional<std::span<std::byte>> room{};  ///< Where the content of a GET goes; else into the reply.
+  std::optional<std::span<std::byte>> buffer{};  ///< Receives the content of a GET; without it, the reply does.
 };
 
 struct S3Reply {
-  int status = 0;           ///< Of HTTP; 0 where none arrived, or one that is not to be understood.
-  int error = 0;            ///< The AWS library's number; 0 for a success.
-  int keys_error = 0;       ///< Its number for why no credentials were found, where that is the error.
-  std::string code{};       ///< The server's word for an error, such as NoSuchBucket.
-  std::string operation{};  ///< Which request failed, where the deed took several.
-  std::string body{};       ///< Of a success without `room`.
-  std::size_t filled = 0;   ///< Bytes in `room`, of a success.
-  std::uint64_t size = 0;   ///< Of the whole object, where a range of it was asked for.
+  int status = 0;           ///< HTTP status; 0 if no valid reply arrived.
+  int error = 0;            ///< The AWS library's error number; 0 for a success.
+  int keys_error = 0;       ///< The AWS library's error number of the search for credentials, if that failed.
+  std::string code{};       ///< The server's name for the error, such as NoSuchBucket.
+  std::string operation{};  ///< The request that failed, if the operation took several.
+  std::string body{};       ///< The content, if the request had no `buffer`.
+  std::size_t filled = 0;   ///< Bytes written to `buffer`.
+  std::uint64_t size = 0;   ///< Size of the whole object, if a range was requested.
   std::string version{};    ///< The header ETag.
   std::string writer{};     ///< The header kS3WriterHeader.
 
   bool ok() const noexcept { return error == 0; }
 };
 
-/// Who wrote an object: a number that the writer drew, kept beside the object.
+/// The header that holds a random number of the object's writer, stored in the object's metadata.
 inline constexpr std::string_view kS3WriterHeader = "x-amz-meta-ddpxx-writer";
 
-/// Why the request failed and what to do about it, in a sentence. No secret is part of it.
+/// Returns a sentence that says why the request failed and what to do. It contains no secret.
 std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint);
 
 namespace detail {
 
-/// Whether the error's number is of this one among the AWS libraries.
+/// True if the error number belongs to the given AWS library.
 inline bool is_aws_error_of(unsigned package, int error) {
   return error > 0 && static_cast<unsigned>(error) / AWS_ERROR_ENUM_STRIDE == package;
 }
 
 }  // namespace detail
 
-/// Whether the request never left, for want of credentials.
+/// True if the request was not sent because no credentials were found.
 inline bool no_credentials(const S3Reply& reply) { return detail::is_aws_error_of(AWS_C_AUTH_PACKAGE_ID, reply.error); }
 
-/// Whether something between or the server itself took no notice of the range that was asked for.
+/// True if the server, or a proxy, ignored the range of the request.
 inline bool gives_no_ranges(const S3Reply& reply) {
   return reply.error == AWS_ERROR_S3_MISSING_CONTENT_RANGE_HEADER ||
          reply.error == AWS_ERROR_S3_INVALID_CONTENT_RANGE_HEADER;
@@ -87,7 +87,7 @@ inline std::string credentials_source(const S3Config& config) {
          "\" of ~/.aws/credentials";
 }
 
-/// What to do about an error that a server names so; empty where there is no advice.
+/// Returns what to do about an error that a server names `code`; empty if there is no advice.
 inline std::string s3_advice(std::string_view code, const S3Config& config) {
   if (code == "SignatureDoesNotMatch")
     return "the secret key does not fit the access key; check " + credentials_source(config);
@@ -108,10 +108,10 @@ inline std::string s3_advice(std::string_view code, const S3Config& config) {
   return {};
 }
 
-/// The service that hands out keys to this machine or container, as the AWS library chooses it; none where that is
-/// forbidden.
+/// Returns the service that gives credentials to this machine or container, as the AWS library chooses it; none if the
+/// user has turned it off.
 inline std::optional<std::string> metadata_service() {
-  // Not the path: who knows it may ask for the keys as well.
+  // Without the path: it is a secret that gives access to the credentials.
   if (environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"))
     return "http://169.254.170.2 (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI)";
   if (const auto address = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI")) {
@@ -135,7 +135,7 @@ inline std::string where_credentials_are_not(const S3Reply& reply, const S3Confi
   const auto service = metadata_service();
   if (!service) return text + ", and asked no metadata service, since AWS_EC2_METADATA_DISABLED is set";
   text += ", and asked the metadata service " + *service;
-  // The library's other numbers tell of what it tried last, which is often not what went wrong.
+  // The library's other error numbers say what it tried last, which is often not the cause.
   if (reply.keys_error == AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT)
     text += ", which did not answer in time";
   else if (reply.keys_error == AWS_AUTH_CREDENTIALS_PROVIDER_ECS_INVALID_HOST)
@@ -150,7 +150,7 @@ inline std::string where_credentials_are_not(const S3Reply& reply, const S3Confi
 }  // namespace detail
 
 inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint) {
-  // A server's word is only shown where it looks like one.
+  // Show the server's name for the error only if it looks like a name.
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   };

@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/runtime.hpp — event loops, credentials and connections: all that must run before a request can.
+// ddpxx/storage/s3/runtime.hpp — the threads, credentials and connections that a client's requests need.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 
 namespace ddpxx {
 
-/// Threads and connections of one client. They do not survive a fork.
+/// The threads and connections of one client. They do not exist in a forked process.
 class S3Runtime {
  public:
-  /// Errors  `storage` when the certificates or the machine's limits do not allow one.
+  /// Errors  `storage` if certificates cannot be read or the machine's limits do not allow it.
   explicit S3Runtime(const S3Config& config) : S3Runtime{} {  // so that the destructor waits if one of these fails
     const auto at_hand = s3_credentials_at_hand(config);
     make_bootstrap();
-    // Reading the system's certificates takes longer than all the rest. A search for keys may speak TLS, too.
+    // Reading the system's certificates is the slowest part. A search for credentials may need TLS too.
     if (!is_plain(config) || !at_hand) make_tls(config);
     if (at_hand)
       take_credentials(*at_hand);
@@ -40,7 +40,7 @@ class S3Runtime {
   S3Runtime(const S3Runtime&) = delete;
   S3Runtime& operator=(const S3Runtime&) = delete;
 
-  /// Waits until nothing of it runs any more.
+  /// Waits until all of its threads have ended.
   ~S3Runtime() {
     if (client_) {
       client_.reset();
@@ -62,13 +62,13 @@ class S3Runtime {
 
   aws_s3_client* client() const noexcept { return client_.get(); }
 
-  /// Why no keys were found, as a number of the AWS library; 0 where they were, or were at hand.
+  /// The AWS library's error number of the last search for credentials; 0 if there are credentials.
   int keys_error() const { return keys_ ? keys_->error() : 0; }
 
  private:
   S3Runtime() = default;
 
-  /// Whether the server is spoken to without TLS.
+  /// True if the connection uses no TLS.
   static bool is_plain(const S3Config& config) { return config.endpoint.starts_with("http:"); }
 
   template <class Owner, class Handle>
@@ -80,10 +80,10 @@ class S3Runtime {
   }
 
   void make_bootstrap() {
-    constexpr unsigned kMostLoops = 4;  // more of them do not make a transfer faster, and each rank has its own
+    constexpr unsigned kMaxLoops = 4;  // more loops do not make a transfer faster, and each rank has its own loops
     const aws_shutdown_callback_options ended{S3Event::say_to, &loops_ended_};
     aws_event_loop_group_options loops{};
-    loops.loop_count = static_cast<std::uint16_t>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostLoops));
+    loops.loop_count = static_cast<std::uint16_t>(std::clamp(std::thread::hardware_concurrency(), 1U, kMaxLoops));
     loops.shutdown_options = &ended;
     keep(loops_, aws_event_loop_group_new(allocator_, &loops), "event loops");
 
@@ -162,7 +162,7 @@ class S3Runtime {
   S3Owned<aws_host_resolver, aws_host_resolver_release> resolver_;
   S3Owned<aws_client_bootstrap, aws_client_bootstrap_release> bootstrap_;
   S3Owned<aws_tls_ctx, aws_tls_ctx_release> tls_;
-  std::shared_ptr<S3Keys> keys_;  // none where they are at hand
+  std::shared_ptr<S3Keys> keys_;  // null if the credentials need no search
   S3CredentialsProvider credentials_;
   S3Owned<aws_s3_client, aws_s3_client_release> client_;
 };

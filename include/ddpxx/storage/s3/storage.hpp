@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/storage.hpp — objects behind s3://. Needs the component ddpxx::s3.
+// ddpxx/storage/s3/storage.hpp — a storage in an S3 bucket. Needs the component ddpxx::s3.
 #pragma once
 
 #include <algorithm>
@@ -27,16 +27,16 @@
 
 namespace ddpxx {
 
-/// Objects of a bucket of S3 or of a server that speaks its language. Nothing is sent before the first deed.
+/// A storage in a bucket of Amazon S3 or of a server with the same interface. Sends nothing before the first operation.
 /// Source  Amazon S3 API reference, version 2006-03-01.
 class S3Storage final : public Storage {
  public:
   explicit S3Storage(S3Place place) : S3Storage{std::move(place), s3_config_from_environment()} {}
   S3Storage(S3Place place, S3Config config) : place_{std::move(place)}, client_{place_.bucket, std::move(config)} {}
 
-  std::string whole_name(const std::string& name) const override { return place_.text(name); }
+  std::string full_name(const std::string& name) const override { return place_.text(name); }
 
-  /// Also aborts the uploads that killed writers left unfinished under this prefix.
+  /// Writes and removes a small object. Also aborts unfinished uploads that killed writers left under this prefix.
   void prepare() override;
 
   /// S3 has no locks.
@@ -44,47 +44,48 @@ class S3Storage final : public Storage {
 
   void write(const std::string& name, std::span<const Bytes> parts) override;
   bool create(const std::string& name, Bytes content) override;
-  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override;
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override;
   std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override;
-  std::vector<StoredObject> list(const std::string& front) override;
+  std::vector<StoredObject> list(const std::string& prefix) override;
   void remove(const std::string& name) override;
 
-  /// Aborts the uploads under this prefix that began longer ago than this; returns how many. They are on nobody's list
-  /// of objects, but on the bill.
+  /// Aborts the unfinished uploads under this prefix that began longer ago than `age`, and returns their number. No
+  /// list of objects shows them, but they cost money.
   std::int64_t abort_uploads_older_than(std::chrono::seconds age) { return abort_uploads(client_, age); }
 
  private:
-  /// What a deed on an object begins with: its message's first words.
-  struct Deed {
+  /// What the storage does: the first words of an error's message, and the object's name.
+  struct Action {
     std::string_view words;
     const std::string& name;
   };
 
-  Error failure(const Deed& deed, const std::string& reason) const {
-    return Error{Errc::storage, std::string{deed.words} + ' ' + place_.text(deed.name) + ": " + reason};
+  Error failure(const Action& action, const std::string& reason) const {
+    return Error{Errc::storage, std::string{action.words} + ' ' + place_.text(action.name) + ": " + reason};
   }
-  Error failure(const Deed& deed, const S3Reply& reply) const {
-    return failure(deed, s3_reason(reply, client_.config(), client_.endpoint()));
+  Error failure(const Action& action, const S3Reply& reply) const {
+    return failure(action, s3_reason(reply, client_.config(), client_.endpoint()));
   }
-  S3Reply expect(const Deed& deed, S3Reply reply) const {
-    if (!reply.ok()) throw failure(deed, reply);
+  S3Reply expect(const Action& action, S3Reply reply) const {
+    if (!reply.ok()) throw failure(action, reply);
     return reply;
   }
 
-  /// Whether it is the object that is missing, and not its bucket.
+  /// True if the object is missing, and not the bucket.
   static bool is_absent(const S3Reply& reply) { return reply.status == 404 && reply.code != "NoSuchBucket"; }
 
-  static constexpr int kMostRounds = 10;
-  static constexpr std::uint64_t kFirstLook = std::uint64_t{64} << 10U;  // a manifest comes with one request
+  static constexpr int kMaxTries = 10;
+  static constexpr std::uint64_t kFirstLook = std::uint64_t{64} << 10U;  // a manifest of usual size needs one request
 
   static std::string draw_number();
 
-  /// Asks for a range, of this version only where one is named.
-  S3Reply get(const std::string& key, std::uint64_t offset, std::span<std::byte> room, const std::string& version);
+  /// Reads a range of an object; of the given version only, unless `version` is empty.
+  S3Reply get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer, const std::string& version);
 
-  /// Takes the pages of a listing one after the other; `next` returns what the query of the next one adds, if any.
+  /// Calls `take` for each page of a listing. `next` returns what the next page's query adds, or an empty text at the
+  /// end.
   template <class Take, class Next>
-  void each_page(S3Client& client, const Deed& deed, const std::string& operation, const std::string& query,
+  void each_page(S3Client& client, const Action& action, const std::string& operation, const std::string& query,
                  Take&& take, Next&& next);
 
   void put_probe(S3Client& client) const;
@@ -102,17 +103,17 @@ inline std::string S3Storage::draw_number() {
 }
 
 inline void S3Storage::prepare() {
-  // Whoever starts a program wants to know at once that the server cannot be reached; in the middle of a run a server
-  // that is away for a minute is waited for.
-  auto hasty = client_.config();
-  hasty.retries = 0;
-  S3Client client{place_.bucket, std::move(hasty)};
+  // Do not retry: at the start of a program an unreachable server is reported at once. During a run, requests are
+  // repeated for about a minute.
+  auto probe_config = client_.config();
+  probe_config.retries = 0;
+  S3Client client{place_.bucket, std::move(probe_config)};
   put_probe(client);
-  if (place_.prefix.empty()) return;  // the uploads there may be anybody's
+  if (place_.prefix.empty()) return;  // uploads in the whole bucket may belong to other programs
   try {
     abort_uploads(client, client.config().upload_max_age);
   } catch (const Error&) {
-    // A server that does not show unfinished uploads takes objects all the same.
+    // Some servers cannot list unfinished uploads. They store objects nevertheless.
   }
 }
 
@@ -139,11 +140,11 @@ inline void S3Storage::write(const std::string& name, std::span<const Bytes> par
 }
 
 inline bool S3Storage::create(const std::string& name, Bytes content) {
-  const Deed deed{"cannot create", name};
+  const Action action{"cannot create", name};
   const auto key = place_.key(name);
   const auto writer = draw_number();
   const std::array parts{content};
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     const auto reply = client_.send({.operation = "PutObject",
                                      .method = "PUT",
                                      .key = key,
@@ -152,20 +153,21 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
                                      .body = parts,
                                      .upload = S3Upload::in_one_piece});
     if (reply.ok()) return true;
-    // Somebody made it: perhaps this writer, and the reply was lost. If all replies were, perhaps nobody did.
+    // The object exists: another writer made it, or this one did and the reply was lost. After a server error it may
+    // not exist at all.
     const bool is_unknown = (reply.status == 0 && !no_credentials(reply)) || reply.status >= 500;
-    if (!is_unknown && reply.status != 412) throw failure(deed, reply);
+    if (!is_unknown && reply.status != 412) throw failure(action, reply);
     const auto there = client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""});
     if (there.ok()) return there.writer == writer;
-    if (is_unknown) throw failure(deed, reply);
-    if (!is_absent(there)) throw failure(deed, there);
+    if (is_unknown) throw failure(action, reply);
+    if (!is_absent(there)) throw failure(action, there);
   }
-  throw failure(deed, "others make and remove it all the time");
+  throw failure(action, "other programs create and remove it again and again");
 }
 
-inline S3Reply S3Storage::get(const std::string& key, std::uint64_t offset, std::span<std::byte> room,
+inline S3Reply S3Storage::get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer,
                               const std::string& version) {
-  const auto last = offset + room.size() - 1;
+  const auto last = offset + buffer.size() - 1;
   std::vector<std::pair<std::string, std::string>> headers{
       {"Range", "bytes=" + std::to_string(offset) + '-' + std::to_string(last)}};
   if (!version.empty()) headers.emplace_back("If-Match", version);
@@ -174,63 +176,63 @@ inline S3Reply S3Storage::get(const std::string& key, std::uint64_t offset, std:
                        .key = key,
                        .query = "",
                        .headers = std::move(headers),
-                       .room = room});
+                       .buffer = buffer});
 }
 
-inline void S3Storage::read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) {
-  const Deed deed{"cannot read", name};
+inline void S3Storage::read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) {
+  const Action action{"cannot read", name};
   const auto key = place_.key(name);
-  if (room.empty()) {
-    expect(deed, client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""}));
+  if (buffer.empty()) {
+    expect(action, client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""}));
     return;
   }
-  const auto reply = get(key, offset, room, "");
-  if (reply.status == 416 || (reply.ok() && reply.filled < room.size()))
-    throw failure(deed, "it ends before " + std::to_string(offset + room.size()) + " bytes");
-  expect(deed, reply);
+  const auto reply = get(key, offset, buffer, "");
+  if (reply.status == 416 || (reply.ok() && reply.filled < buffer.size()))
+    throw failure(action, "it ends before " + std::to_string(offset + buffer.size()) + " bytes");
+  expect(action, reply);
 }
 
 inline std::optional<std::string> S3Storage::read_text(const std::string& name, std::uint64_t max_bytes) {
-  const Deed deed{"cannot read", name};
+  const Action action{"cannot read", name};
   const auto key = place_.key(name);
   const auto room_in = [](std::string& text, std::size_t from) {
     return std::as_writable_bytes(std::span{text}).subspan(from);
   };
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     std::string text(std::min(std::max<std::uint64_t>(max_bytes, 1), kFirstLook), '\0');
     const auto head = get(key, 0, room_in(text, 0), "");
     if (is_absent(head)) return std::nullopt;
-    if (head.status == 416) return std::string{};  // what an empty object answers to every range
-    expect(deed, head);
+    if (head.status == 416) return std::string{};  // the reply of an empty object to any range
+    expect(action, head);
     const auto size = std::max<std::uint64_t>(head.size, head.filled);
     if (size > max_bytes)
-      throw UnreadableObject{failure(deed, "it has more than " + std::to_string(max_bytes) + " bytes").what(),
+      throw UnreadableObject{failure(action, "it has more than " + std::to_string(max_bytes) + " bytes").what(),
                              {.name = name, .max_bytes = max_bytes}};
     text.resize(size);
     if (head.filled == size) return text;
     const auto rest = get(key, head.filled, room_in(text, head.filled), head.version);
     if (rest.status == 412 || is_absent(rest)) continue;  // replaced or removed between the two
-    if (expect(deed, rest).filled == size - head.filled) return text;
-    throw failure(deed, "it ends before " + std::to_string(size) + " bytes");
+    if (expect(action, rest).filled == size - head.filled) return text;
+    throw failure(action, "it ends before " + std::to_string(size) + " bytes");
   }
-  throw failure(deed, "it is replaced all the time");
+  throw failure(action, "another program replaces it again and again");
 }
 
 template <class Take, class Next>
-void S3Storage::each_page(S3Client& client, const Deed& deed, const std::string& operation, const std::string& query,
-                          Take&& take, Next&& next) {
+void S3Storage::each_page(S3Client& client, const Action& action, const std::string& operation,
+                          const std::string& query, Take&& take, Next&& next) {
   for (std::string more;;) {
     const auto page =
-        expect(deed, client.send({.operation = operation, .method = "GET", .key = "", .query = query + more}));
+        expect(action, client.send({.operation = operation, .method = "GET", .key = "", .query = query + more}));
     take(page.body);
     if (xml_text(page.body, "IsTruncated") != "true") return;
     auto following = next(page.body);
-    if (following.empty() || following == more) throw failure(deed, "the server does not say how its list goes on");
+    if (following.empty() || following == more) throw failure(action, "the server does not say how its list goes on");
     more = std::move(following);
   }
 }
 
-inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
+inline std::vector<StoredObject> S3Storage::list(const std::string& prefix) {
   std::vector<StoredObject> found;
   const auto take = [&](const std::string& page) {
     const bool is_encoded = has_encoded_keys(page);
@@ -238,7 +240,7 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
       const auto key = listed_key(entry, "Key", is_encoded);
       if (!key.starts_with(place_.prefix)) continue;
       auto name = key.substr(place_.prefix.size());
-      // What ends with a '/' is a folder that a browser of buckets made; a dot in front marks a probe.
+      // A name that ends with '/' is a folder made by a bucket browser. A leading dot marks a probe.
       if (name.empty() || name.ends_with('/') || name[name.rfind('/') + 1] == '.') continue;
       std::uint64_t size = 0;
       const auto digits = xml_text(entry, "Size");
@@ -246,9 +248,9 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& front) {
       found.push_back({std::move(name), size});
     }
   };
-  each_page(client_, {"cannot list", front}, "ListObjectsV2",
+  each_page(client_, {"cannot list", prefix}, "ListObjectsV2",
             "list-type=2&encoding-type=url&max-keys=" + std::to_string(client_.config().page_keys) +
-                "&prefix=" + percent_encode(place_.prefix + front),
+                "&prefix=" + percent_encode(place_.prefix + prefix),
             take, [](const std::string& page) {
               const auto token = xml_text(page, "NextContinuationToken");
               return token.empty() ? token : "&continuation-token=" + percent_encode(token);
@@ -271,7 +273,7 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
     std::string id;
   };
   const std::string everything;
-  const Deed deed{"cannot list the unfinished uploads of", everything};
+  const Action action{"cannot list the unfinished uploads of", everything};
   const auto oldest = std::chrono::system_clock::now() - age;
   std::vector<Upload> left;
   const auto take = [&](const std::string& page) {
@@ -287,14 +289,14 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
         left.push_back({std::move(key), xml_text(entry, "UploadId")});
     }
   };
-  // Without encoding-type: Ceph 16 would encode the keys of this list, and not say so.
+  // No encoding-type here: Ceph 16 would encode the keys of this list without saying so.
   each_page(
-      client, deed, "ListMultipartUploads",
+      client, action, "ListMultipartUploads",
       "uploads=&max-uploads=" + std::to_string(client.config().page_keys) + "&prefix=" + percent_encode(place_.prefix),
       take, [](const std::string& page) {
         const auto key = listed_key(page, "NextKeyMarker", has_encoded_keys(page));
         const auto id = xml_text(page, "NextUploadIdMarker");
-        if (key.empty() && id.empty()) return std::string{};  // SeaweedFS goes by the id alone
+        if (key.empty() && id.empty()) return std::string{};  // SeaweedFS uses the id alone
         return "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);
       });
   for (const auto& upload : left) {

@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/text.hpp — the two notations of S3's replies and requests: percent-encoding, and a little XML.
+// ddpxx/storage/s3/text.hpp — percent-encoding for S3's requests, and as much XML as its replies need.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace ddpxx {
 
-/// Everything but letters, digits and -_.~ as %XX. In a path the '/' stays, in a query it does not.
+/// Encodes every character but letters, digits and -_.~ as %XX. In a path the '/' stays as well.
 inline std::string percent_encode(std::string_view text, std::string_view also_plain = "") {
   static constexpr std::string_view kPlain = "-_.~";
   static constexpr std::string_view kHex = "0123456789ABCDEF";
@@ -31,7 +31,7 @@ inline std::string percent_encode(std::string_view text, std::string_view also_p
 
 inline std::string percent_encode_path(std::string_view path) { return percent_encode(path, "/"); }
 
-/// The inverse, as encoding-type=url of a listing asks for it: there a '+' is a blank.
+/// Decodes the keys of a listing with encoding-type=url, where '+' is a space.
 inline std::string percent_decode(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -47,7 +47,7 @@ inline std::string percent_decode(std::string_view text) {
   return result;
 }
 
-/// What stands between <tag> and </tag>, for each such element in order. Servers write these replies themselves and
+/// Returns the text between <tag> and </tag> of each such element, in order. Servers write these replies themselves and
 /// escape every '<' of a name, so that no element is hidden inside a text.
 inline std::vector<std::string_view> xml_elements(std::string_view xml, const std::string& tag) {
   const auto open = '<' + tag + '>';
@@ -63,7 +63,7 @@ inline std::vector<std::string_view> xml_elements(std::string_view xml, const st
   return found;
 }
 
-/// The text with &amp; and its like resolved.
+/// Replaces &amp; and the other entities by their characters.
 inline std::string xml_unescape(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, char>, 5> kNames{
       {{"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}}};
@@ -96,16 +96,16 @@ inline std::string xml_unescape(std::string_view text) {
   return result;
 }
 
-/// The text of the first such element; empty where there is none.
+/// Returns the text of the first such element, or an empty text.
 inline std::string xml_text(std::string_view xml, const std::string& tag) {
   const auto found = xml_elements(xml, tag);
   return found.empty() ? std::string{} : xml_unescape(found.front());
 }
 
-/// Whether the keys in a page of a listing are percent-encoded: a server may pass over the wish.
+/// True if the keys in a page of a listing are percent-encoded. A server may ignore the request for it.
 inline bool has_encoded_keys(std::string_view page) { return xml_text(page, "EncodingType") == "url"; }
 
-/// A key in such a page, or in an entry of it.
+/// Returns a key of such a page, or of an entry in it.
 inline std::string listed_key(std::string_view xml, const std::string& tag, bool is_encoded) {
   auto text = xml_text(xml, tag);
   return is_encoded ? percent_decode(text) : text;
