@@ -1,5 +1,5 @@
-// ddpxx/interop/checkpoint_file.hpp — checkpoints under file names of one's own choosing, in a folder or a bucket, as
-// a program in Python writes and reads them.
+// ddpxx/interop/checkpoint_file.hpp — saves and loads checkpoints in a folder or a bucket, under file names of the
+// caller's choice, as Python programs write and read them.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +20,27 @@
 
 namespace ddpxx {
 
-/// Saves and loads .pt files with the keys `epoch`, `model_state_dict` and `optimizer_state_dict`. They pass through
-/// memory, whole, and no temporary file.
-/// Ranks   Local: one rank calls.
+/// Saves and loads .pt files with the keys `epoch`, `model_state_dict` and `optimizer_state_dict`. Holds a whole file
+/// in memory, and makes no temporary file. Ranks   Local; only one rank should save.
 class CheckpointFiles {
  public:
-  /// `storage` must outlive this.
+  /// Keeps the files in `storage`, which must outlive this object.
   explicit CheckpointFiles(Storage& storage, std::ostream& out = std::cout) : storage_{&storage}, out_{&out} {}
 
-  /// Files s3://bucket/prefix/filename.
-  /// Errors  `config` where there can be no such place, or no S3 in this program.
+  /// Keeps the files in a bucket, as s3://bucket/prefix/filename.
+  /// Errors  `config` for an invalid name, or if this program was built without S3.
   explicit CheckpointFiles(const std::string& bucket, const std::string& prefix = "checkpoints",
                            std::ostream& out = std::cout)
       : own_{open_storage("s3://" + bucket + '/' + prefix)}, storage_{own_.get()}, out_{&out} {}
 
-  /// Replaces the file by the state of a model and its optimizer (AdamW, Adam or SGD), and prints where it is.
-  /// Errors  `storage`; the old file is then untouched. `config` for another optimizer.
+  /// Writes the state of a model and its optimizer (AdamW, Adam or SGD) to the file, replacing it, and prints its name.
+  /// Errors  `storage`; an old file is then unchanged. `config` for another optimizer.
   void save_checkpoint(std::int64_t epoch, const torch::nn::Module& model, const torch::optim::Optimizer& optimizer,
                        const std::string& filename) {
     save_checkpoint(epoch, state_dict(model), state_dict(optimizer), filename);
   }
 
-  /// The same for states at hand: `optimizer` is a state_dict() as optimizer_to_python makes it, or none.
+  /// Writes states that the caller has. `optimizer` is a state_dict() from optimizer_to_python, or None.
   void save_checkpoint(std::int64_t epoch, NamedTensors model, PickleValue optimizer, const std::string& filename) {
     const auto bytes =
         pack_pt(to_python(TrainingCheckpoint{CheckpointLayout::guide, std::move(model), std::move(optimizer), epoch}));
@@ -50,12 +49,12 @@ class CheckpointFiles {
     *out_ << "Checkpoint saved to " << harmless(storage_->full_name(filename)) << std::endl;
   }
 
-  /// The checkpoint, in whichever layout (see from_python).
-  /// Errors  `storage` naming the file: it is not there, is damaged, or is no checkpoint.
+  /// Reads a checkpoint of any layout (see from_python).
+  /// Errors  `storage`, naming the file, if it is missing, damaged or no checkpoint.
   TrainingCheckpoint load_checkpoint(const std::string& filename) {
-    constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
+    constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40U;
     const auto name = storage_->full_name(filename);
-    auto bytes = storage_->read_text(filename, kMostBytes);
+    auto bytes = storage_->read_text(filename, kMaxBytes);
     if (!bytes) throw Error{Errc::storage, "there is no checkpoint " + name};
     const auto value = unpack_pt(std::move(*bytes), name);
     try {
@@ -66,7 +65,7 @@ class CheckpointFiles {
   }
 
  private:
-  std::unique_ptr<Storage> own_;  // of a bucket
+  std::unique_ptr<Storage> own_;  // the storage of the constructor for a bucket
   Storage* storage_;
   std::ostream* out_;
 };

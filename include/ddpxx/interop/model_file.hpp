@@ -1,4 +1,5 @@
-// ddpxx/interop/model_file.hpp — the model's tensors in a file of any program: safetensors, or what torch.save writes.
+// ddpxx/interop/model_file.hpp — reads a model's tensors from a file of any program, in safetensors or torch.save
+// format.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace ddpxx {
 
-/// Whether these are a snapshot's tensors, `model.NAME` and so on, as `ddpxx snapshot convert` writes them.
+/// True if these are the tensors of a snapshot, named `model.NAME` and so on, as `ddpxx snapshot convert` writes them.
 inline bool is_of_snapshot(const NamedTensors& tensors) {
   constexpr std::array<std::string_view, 4> kFronts{"model.", "optimizer.", "scaler.", "random."};
   return std::ranges::all_of(tensors, [&](const auto& item) {
@@ -21,7 +22,7 @@ inline bool is_of_snapshot(const NamedTensors& tensors) {
   });
 }
 
-/// The tensors under the model's own names, whichever layout the file has (see from_python).
+/// Reads the model's tensors from a file of any layout (see from_python). Returns them under the model's own names.
 /// Errors  `storage`, naming the file.
 inline NamedTensors read_model_file(const std::filesystem::path& path) {
   if (path.extension() == ".safetensors") {

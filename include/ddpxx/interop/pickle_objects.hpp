@@ -1,4 +1,4 @@
-// ddpxx/interop/pickle_objects.hpp — the objects that a pickle builds, numbered; in the end one of them as a value.
+// ddpxx/interop/pickle_objects.hpp — the objects that a pickle builds, and one of them as a value in the end.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,11 @@ namespace ddpxx::detail {
 
 [[noreturn]] inline void refuse_pickle(const std::string& what) { throw Error{Errc::storage, "the pickle " + what}; }
 
-/// What a pickle may name, to build it.
+/// The Python classes and functions that a pickle may use.
 enum class PickledClass { ordered_dict, counter, size, tensor, parameter };
 
-/// Objects refer to each other by number, so that a pickle which makes rings or chains of them does no harm.
+/// The objects of a pickle. They refer to each other by index, so cycles and long chains cannot leak or overflow the
+/// stack.
 class PickleObjects {
  public:
   using Id = std::uint32_t;
@@ -37,7 +38,7 @@ class PickleObjects {
     std::vector<Id> items;
   };
   struct Dict {
-    std::vector<Id> items;  ///< Key, value, key, value.
+    std::vector<Id> items;  ///< Keys and values in turn: key, value, key, value.
     bool ordered = false;
   };
   struct StorageType {
@@ -49,7 +50,7 @@ class PickleObjects {
   using Object = std::variant<std::monostate, bool, std::int64_t, double, std::string_view, List, Tuple, Dict,
                               PickledClass, StorageType, Storage, at::Tensor>;
 
-  /// At most `max_objects` are taken.
+  /// Accepts at most `max_objects` objects.
   explicit PickleObjects(std::size_t max_objects) : max_objects_{max_objects} {}
 
   Id add(Object object) {
@@ -59,7 +60,7 @@ class PickleObjects {
     return static_cast<Id>(objects_.size() - 1);
   }
 
-  /// The object, which must be a T; `what` is how one says that.
+  /// Returns an object that must be a T. `what` names a T in the error.
   template <class T>
   T& get(Id id, std::string_view what) {
     auto* found = std::get_if<T>(&objects_[id]);
@@ -67,7 +68,7 @@ class PickleObjects {
     return *found;
   }
 
-  /// The sizes or strides of a tensor.
+  /// Returns the sizes or strides of a tensor.
   std::vector<std::int64_t> integers(Id tuple) {
     const auto& items = get<Tuple>(tuple, "a tuple").items;
     if (items.size() > 64) refuse_pickle("has a tensor of more than 64 dimensions");
@@ -76,16 +77,16 @@ class PickleObjects {
     return numbers;
   }
 
-  /// The object with all that it refers to. What is referred to twice is copied, in all to at most `most_bytes`.
-  PickleValue value(Id id, std::size_t most_bytes) {
-    allowance_ = most_bytes;
+  /// Returns an object and all that it refers to, as a value. An object that is referred to twice is copied. The copies
+  /// may take at most `max_bytes` together.
+  PickleValue value(Id id, std::size_t max_bytes) {
+    allowance_ = max_bytes;
     return expand(id, 0);
   }
 
  private:
   PickleValue expand(Id id, std::size_t depth) {
-    if (depth > kMostPickleDepth)
-      refuse_pickle("holds itself, or nests deeper than " + std::to_string(kMostPickleDepth));
+    if (depth > kMaxPickleDepth) refuse_pickle("holds itself, or nests deeper than " + std::to_string(kMaxPickleDepth));
     const auto all = [&](const std::vector<Id>& items) {
       spend(items.size() * sizeof(PickleValue));
       PickleList values;
@@ -119,7 +120,7 @@ class PickleObjects {
   PickleDict expand_dict(const Dict& dict, std::size_t depth) {
     spend(dict.items.size() * sizeof(PickleValue));
     PickleDict result;
-    std::set<std::string_view> texts;  // not hashed: a hostile file could choose what collides
+    std::set<std::string_view> texts;  // an ordered set: a hostile file could choose strings with equal hashes
     std::set<std::int64_t> numbers;
     for (std::size_t i = 0; i < dict.items.size(); i += 2) {
       const auto& key = objects_[dict.items[i]];
@@ -140,7 +141,7 @@ class PickleObjects {
     allowance_ -= bytes;
   }
 
-  std::deque<Object> objects_;  // grows without copies of what is there
+  std::deque<Object> objects_;  // a deque does not move its elements when it grows
   std::size_t max_objects_;
   std::size_t allowance_ = 0;
 };

@@ -1,5 +1,5 @@
-// ddpxx/interop/pickle_reader.hpp — a restricted unpickler: it builds tensors, containers, numbers and texts, and runs
-// nothing.
+// ddpxx/interop/pickle_reader.hpp — a restricted unpickler. It builds tensors, containers, numbers and strings, and
+// runs no code.
 #pragma once
 
 #include <algorithm>
@@ -24,30 +24,31 @@
 
 namespace ddpxx {
 
-/// The memory of one or more tensors, as a pickle names it.
+/// The storage of one or more tensors, as a pickle names it.
 struct PickledStorage {
   std::string key;
   at::ScalarType dtype = at::kFloat;
   std::int64_t num_elements = 0;
 };
 
-/// Gives the named memory as a contiguous tensor of one dimension, of that type and length; or throws. Asked once for
-/// each name.
+/// Returns the named storage as a 1-D contiguous tensor of that type and length, or throws. Called once for each name.
 using FindStorage = std::function<at::Tensor(const PickledStorage&)>;
 
-/// A pickle of state that takes more than this is none.
-inline constexpr std::size_t kMostPickleBytes = 64 << 20;
+/// The largest pickle that is read. A state dict's pickle is far smaller.
+inline constexpr std::size_t kMaxPickleBytes = 64 << 20;
 
-/// The value of a pickle of protocol 2, as torch.save writes it. Memory is taken in proportion to the text; tensors are
-/// views of the storages, which they share where the pickle says so. An OrderedDict becomes a dict, a Parameter its
-/// values; attributes of an OrderedDict, such as `_metadata`, are left out.
-/// Errors  `storage`, naming what stands where no tensor, container, number or text stands; a text that ends too early,
-///         nests too deeply or holds itself; a tensor that reaches beyond its storage, or shows more than is in it.
+/// Reads a pickle of protocol 2, as torch.save writes it. Takes memory in proportion to the pickle. Tensors are views
+/// of their storages, and share a storage where the pickle says so. An OrderedDict becomes a dict, and a Parameter
+/// becomes its tensor. Attributes of an OrderedDict, such as `_metadata`, are left out. Errors  `storage`, naming any
+/// object that is not a tensor, container, number or string; for a pickle that ends too
+///         early, nests too deeply or contains itself; for a tensor that reaches beyond its storage or has more
+///         elements than its storage.
 PickleValue parse_pickle(std::string_view pickle, const FindStorage& find_storage);
 
 namespace detail {
 
-/// Whether an element of such a view lies outside of a storage of that many.
+/// True if every element of the view lies inside a storage of `num_elements`, and the view has at most that many
+/// elements.
 inline bool view_fits(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
                       std::int64_t offset, std::int64_t num_elements) {
   std::int64_t shown = 1, last = offset;
@@ -60,11 +61,11 @@ inline bool view_fits(const std::vector<std::int64_t>& sizes, const std::vector<
            !__builtin_mul_overflow(std::max<std::int64_t>(sizes[i] - 1, 0), strides[i], &reach) &&
            !__builtin_add_overflow(last, reach, &last);
   }
-  // A view may well show an element twice. One that shows more than there is would make much out of little when copied.
+  // Stride 0 is legal, but a view larger than its storage is refused: copying it would multiply its memory.
   return fits && (empty ? offset <= num_elements : last < num_elements && shown <= num_elements);
 }
 
-/// The stack machine of a pickle. Objects are numbered, so that those that refer to each other need no care.
+/// The stack machine that runs a pickle. Objects are referred to by index, so cycles cannot leak.
 class Unpickler {
  public:
   Unpickler(std::string_view pickle, const FindStorage& find_storage)
@@ -80,7 +81,7 @@ class Unpickler {
 
  private:
   PickleValue parse() {
-    if (pickle_.size() > kMostPickleBytes) refuse_pickle("has more than 64 MiB");
+    if (pickle_.size() > kMaxPickleBytes) refuse_pickle("has more than 64 MiB");
     if (number<std::uint8_t>() != 0x80) refuse_pickle("is no pickle");
     if (const int protocol = number<std::uint8_t>(); protocol != 2)
       refuse_pickle("is of pickle protocol " + std::to_string(protocol) +
@@ -285,7 +286,7 @@ class Unpickler {
     push(flat.as_strided(sizes, strides, offset));
   }
 
-  /// Attributes of an OrderedDict say which version of a module wrote it.
+  /// Ignores the attributes of an OrderedDict, which hold versions of modules.
   void build() {
     objects_.get<Dict>(pop(), "a dict of attributes");
     if (!objects_.get<Dict>(top(), "an OrderedDict").ordered) refuse_pickle("gives attributes to a dict");
@@ -299,7 +300,7 @@ class Unpickler {
     const auto dtype = objects_.get<PickleObjects::StorageType>(parts[1], "the type of a storage").dtype;
     const auto num_elements = objects_.get<std::int64_t>(parts[4], "a number");
     const std::string key{text(2)};
-    text(3);  // the device on which it lay
+    text(3);  // the device of the storage
     auto [found, added] = storages_.try_emplace(key);
     auto& flat = found->second;
     if (added) {
@@ -311,8 +312,8 @@ class Unpickler {
     push(PickleObjects::Storage{flat});
   }
 
-  /// An object takes 40 bytes or more, and one byte of a pickle is enough for it. An object of a real pickle has two
-  /// bytes or more; so many may have less.
+  /// An object takes at least 40 bytes of memory, and a hostile pickle needs one byte for each. Pickles of real
+  /// programs have at least two bytes for each object; this many objects may have fewer.
   static constexpr std::size_t kFreeObjects = std::size_t{1} << 20U;
 
   std::string_view pickle_;

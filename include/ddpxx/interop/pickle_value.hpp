@@ -1,4 +1,5 @@
-// ddpxx/interop/pickle_value.hpp — what a .pt file may hold, as a value: Python's numbers, texts, containers, tensors.
+// ddpxx/interop/pickle_value.hpp — the values that a .pt file may hold: Python's numbers, strings, containers and
+// tensors.
 #pragma once
 
 #include <concepts>
@@ -24,21 +25,21 @@ struct PickleTuple {
   std::vector<PickleValue> items;
 };
 
-/// A dict, or an OrderedDict, in the order of insertion. Keys are texts and integers.
+/// A dict or an OrderedDict, in the order of insertion. Keys are strings and integers.
 struct PickleDict {
   std::vector<std::pair<PickleValue, PickleValue>> entries;
 
   /// Appends an entry; the key must be new.
   PickleDict& add(PickleValue key, PickleValue value);
 
-  /// The value under a text; null where there is none. Looks at one entry after the other.
+  /// Returns the value under a key, or null. Takes linear time.
   const PickleValue* find(std::string_view key) const;
 };
 
-/// None, a bool, an integer, a float, a text, a list, a tuple, a dict or a tensor.
+/// A value of Python: None, a bool, an integer, a float, a string, a list, a tuple, a dict or a tensor.
 class PickleValue {
  public:
-  // Values are written down as in Python: NOLINTBEGIN(google-explicit-constructor)
+  // Implicit, so that values are written as in Python: NOLINTBEGIN(google-explicit-constructor)
   PickleValue() = default;
   template <class T>
     requires std::same_as<T, bool> || std::same_as<T, double> || std::same_as<T, std::string> ||
@@ -53,15 +54,15 @@ class PickleValue {
 
   bool is_none() const noexcept { return held_.index() == 0; }
 
-  /// The content, where it is a T: bool, std::int64_t, double, std::string, PickleList, PickleTuple, PickleDict or
-  /// at::Tensor. Null where it is something else.
+  /// Returns the content if it is a T, or null. T is bool, std::int64_t, double, std::string, PickleList, PickleTuple,
+  /// PickleDict or at::Tensor.
   template <class T>
   const T* get_if() const noexcept {
     return std::get_if<T>(&held_);
   }
 
-  /// The content, which must be a T.
-  /// Errors  `storage`, saying what `name` is and should be.
+  /// Returns the content, which must be a T.
+  /// Errors  `storage`, saying what `name` is and what it should be.
   template <class T>
   const T& get(std::string_view name) const {
     if (const auto* value = get_if<T>()) return *value;
@@ -69,7 +70,7 @@ class PickleValue {
                                    std::string{PickleValue{T{}}.kind()}};
   }
 
-  /// What it is, as one says it: "a tensor".
+  /// Returns the kind of value as messages name it, such as "a tensor".
   std::string_view kind() const noexcept {
     static constexpr std::string_view kKinds[] = {"None",   "a bool",  "an integer", "a float", "a text",
                                                   "a list", "a tuple", "a dict",     "a tensor"};
@@ -98,12 +99,12 @@ inline const PickleValue* PickleDict::find(std::string_view key) const {
   return nullptr;
 }
 
-/// The depth to which containers may lie in each other.
-inline constexpr std::size_t kMostPickleDepth = 100;
+/// The largest depth of nested containers.
+inline constexpr std::size_t kMaxPickleDepth = 100;
 
 namespace detail {
 
-/// The tensors that .pt files hold are named by the type of their storage.
+/// The types of tensors in .pt files, by the name of their storage class.
 struct PickledType {
   std::string_view storage;
   at::ScalarType dtype;

@@ -1,4 +1,5 @@
-// ddpxx/interop/pickle_writer.hpp — values as a pickle of protocol 2, such as Python's torch.load takes without trust.
+// ddpxx/interop/pickle_writer.hpp — writes values as a pickle of protocol 2, which torch.load reads with
+// weights_only=True.
 #pragma once
 
 #include <bit>
@@ -19,13 +20,13 @@
 
 namespace ddpxx {
 
-/// Gives the key under which the bytes of a tensor's storage will lie; the same for tensors that share them.
+/// Returns the key of a tensor's storage in the archive. Tensors that share a storage get one key.
 using NameStorage = std::function<std::string(const at::Tensor&)>;
 
-/// The value as a pickle. Tensors are written as what they hold, with their strides; whether they want a gradient is
-/// left out.
-/// Errors  `storage` for what a reader would refuse: a tensor without strides or of another type, a text that is not
-///         UTF-8, a key that is neither text nor integer, containers too deep in each other.
+/// Returns the value as a pickle. Tensors keep their strides; requires_grad is not written.
+/// Errors  `storage` for values that a reader would refuse: a tensor without strides or of another type, a string that
+/// is
+///         not UTF-8, a key that is neither string nor integer, and containers that nest too deeply.
 std::string print_pickle(const PickleValue& value, const NameStorage& name_storage);
 
 namespace detail {
@@ -41,12 +42,12 @@ inline std::string_view storage_type(const at::Tensor& tensor) {
                 ", which ddpxx does not write to .pt files");
 }
 
-/// The elements of a tensor's whole storage, counted in the tensor's type.
+/// Returns the number of elements of the tensor's type that its whole storage holds.
 inline std::int64_t storage_length(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(tensor.storage().nbytes()) / tensor.element_size();
 }
 
-/// Writes without a memo: what comes twice is written twice.
+/// Writes without a memo: an object that comes twice is written twice.
 class Pickler {
  public:
   explicit Pickler(const NameStorage& name_storage) : name_storage_{name_storage} {}
@@ -66,7 +67,7 @@ class Pickler {
   }
 
   void write(const PickleValue& value, std::size_t depth) {
-    if (depth > kMostPickleDepth) refuse_header("containers lie deeper in each other than a reader goes");
+    if (depth > kMaxPickleDepth) refuse_header("its containers nest deeper than readers accept");
     value.visit([&](const auto& content) { put(content, depth); });
   }
 
@@ -133,7 +134,7 @@ class Pickler {
     numbers(tensor.strides());
     pickle_ +=
         "\x89"
-        "ccollections\nOrderedDict\n)RtR";  // no gradient, no hooks
+        "ccollections\nOrderedDict\n)RtR";  // requires_grad is False, and there are no hooks
   }
 
   const NameStorage& name_storage_;

@@ -1,5 +1,5 @@
-// ddpxx/interop/pt_file.hpp — the .pt files of Python's torch.save and torch.load, both ways.
-// Such a file is a zip archive: a pickle, which says what there is, and the bytes of each storage.
+// ddpxx/interop/pt_file.hpp — reads and writes the .pt files of Python's torch.save and torch.load.
+// A .pt file is a zip archive with a pickle, which describes the value, and the bytes of each tensor's storage.
 #pragma once
 
 #include <algorithm>
@@ -31,23 +31,24 @@
 
 namespace ddpxx {
 
-/// What torch.save put into the file. Tensors lie on the CPU, in private memory that is mapped from the file, and share
+/// Reads a file that torch.save wrote. The tensors are on the CPU, in private memory mapped from the file, and share
 /// storages as they did in Python.
-/// Errors  `storage`, naming the file and what is wrong with it or what it holds that is no value (see parse_pickle).
+/// Errors  `storage`, naming the file, for damage and for objects that cannot be read (see parse_pickle).
 PickleValue read_pt(const std::filesystem::path& path);
 
-/// Replaces the file atomically. Python's torch.load reads it with its defaults. Tensors that share a storage go on
-/// sharing it; as in Python, a view takes the whole storage with it, so clone a small part of something large.
-/// Errors  `storage`, naming the file, for what cannot be written or a reader would refuse.
+/// Writes the file atomically, so that Python's torch.load reads it with its defaults. Tensors that share a storage
+/// keep sharing it. As in Python, the whole storage of a view is written, so clone a small view of a large tensor
+/// first. Errors  `storage`, naming the file, if it cannot be written or a reader would refuse it.
 void write_pt(const std::filesystem::path& path, const PickleValue& value);
 
-/// The same in memory. `name` is what messages call the bytes.
+/// Reads and writes a .pt file in memory. Messages call it `name`.
 PickleValue unpack_pt(std::string bytes, const std::string& name);
 std::string pack_pt(const PickleValue& value);
 
 namespace detail {
 
-/// The tensor whose memory a record is; a copy where it is out of step. The view keeps `owner` alive.
+/// Returns a record as a tensor. This is a view, which keeps `owner` alive, or a copy if the record does not begin at a
+/// multiple of the element size.
 inline at::Tensor storage_in(std::span<std::byte> record, const PickledStorage& storage,
                              const std::shared_ptr<void>& owner) {
   const auto item = at::elementSize(storage.dtype);
@@ -72,7 +73,7 @@ inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_pt
   if (text.starts_with(kOldFront))
     refuse_header("it is in the format from before PyTorch 1.6; load and save it once with a newer one");
   const auto records = read_zip(bytes);
-  // All records lie in one folder, named as the file was when it was written.
+  // All records are in one folder, which has the file's name from when it was written.
   std::string folder;
   for (const auto& [name, content] : records)
     if (const auto slash = name.find('/'); name.ends_with("/data.pkl") && slash + 9 == name.size())
@@ -98,7 +99,7 @@ inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_pt
   throw Error{Errc::storage, name + " is damaged, or no .pt file that ddpxx reads: " + first_line(cause)};
 }
 
-/// The storages of a value, each once. One that is seen as two types counts as two: a file knows one type for each.
+/// The storages of a value, each once. A storage that is used as two types counts as two: in a file each has one type.
 class StorageTable {
  public:
   std::string name(const at::Tensor& tensor) {
@@ -114,34 +115,34 @@ class StorageTable {
   std::vector<at::Tensor> tensors_;
 };
 
-/// What goes into a file: the pickle, and the tensors whose storages it refers to.
+/// The content of a file: the pickle, and the tensors whose storages it refers to.
 struct PtArchive {
   std::string pickle;
   StorageTable storages;
 };
 
-inline PtArchive plan_archive(const PickleValue& value, const std::string& deed) {
+inline PtArchive plan_archive(const PickleValue& value, const std::string& operation) {
   PtArchive archive;
   try {
     archive.pickle = print_pickle(value, [&](const at::Tensor& tensor) { return archive.storages.name(tensor); });
-    if (archive.pickle.size() > kMostPickleBytes) refuse_header("the pickle would have more than 64 MiB");
+    if (archive.pickle.size() > kMaxPickleBytes) refuse_header("the pickle would have more than 64 MiB");
   } catch (const Error& error) {
-    throw Error{Errc::storage, deed + ": " + error.what()};
+    throw Error{Errc::storage, operation + ": " + error.what()};
   }
   return archive;
 }
 
-/// At least as many bytes as the archive will have.
+/// Returns an upper bound of the archive's size in bytes.
 inline std::size_t room_for(const PtArchive& archive) {
-  constexpr std::size_t kFrame = 1024;  // a record's headers, at its front and in the directory, and its alignment
-  auto room = 8 * kFrame + archive.pickle.size();
+  constexpr std::size_t kFrame = 1024;  // for a record's two headers and its alignment
+  auto bytes = 8 * kFrame + archive.pickle.size();
   for (const auto& tensor : archive.storages.tensors())
-    room += kFrame + static_cast<std::size_t>(storage_length(tensor) * tensor.element_size());
-  return room;
+    bytes += kFrame + static_cast<std::size_t>(storage_length(tensor) * tensor.element_size());
+  return bytes;
 }
 
-/// Writes the archive through `write(Bytes)`, front to back, one storage after the other. What `write` throws is kept
-/// away from LibTorch's writer, which would end the program, and thrown here.
+/// Writes the archive through `write(Bytes)`, from start to end. An exception from `write` is caught before it reaches
+/// LibTorch's writer, which would end the program, and is thrown again here.
 template <class Write>
 void write_archive(const PtArchive& archive, Write&& write) {
   std::exception_ptr failure;

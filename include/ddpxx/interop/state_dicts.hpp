@@ -1,4 +1,4 @@
-// ddpxx/interop/state_dicts.hpp — between the tensors of a snapshot and the checkpoints that PyTorch's guides write.
+// ddpxx/interop/state_dicts.hpp — converts between a snapshot's tensors and the checkpoints of PyTorch programs.
 #pragma once
 
 #include <algorithm>
@@ -23,42 +23,42 @@ namespace ddpxx {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Whose habit a checkpoint follows, which is to say what its keys are.
+/// The layout of a checkpoint: which program wrote it, and so which keys it has.
 enum class CheckpointLayout {
-  torchrun_tutorial,  ///< MODEL_STATE, EPOCHS_RUN: epochs count from 0, and the saved one is run again.
-  mingpt_ddp,         ///< model_state, optimizer_state, finished_epoch: epochs count from 1, and the next one is run.
-  guide,              ///< model_state_dict, optimizer_state_dict, epoch.
-  nanogpt,            ///< model, optimizer, model_args, iter_num, best_val_loss, config. Read, and not written.
-  lightning,          ///< state_dict, optimizer_states, epoch, global_step. Read, and not written.
-  state_dict          ///< The model's tensors alone, without keys around them.
+  torchrun_tutorial,  ///< MODEL_STATE, EPOCHS_RUN: epochs count from 0, and a resumed run repeats the saved epoch.
+  mingpt_ddp,  ///< model_state, optimizer_state, finished_epoch: epochs count from 1, and a resumed run begins with the
+               ///< next epoch.
+  guide,       ///< model_state_dict, optimizer_state_dict, epoch.
+  nanogpt,     ///< model, optimizer, model_args, iter_num, best_val_loss, config. Read only.
+  lightning,   ///< state_dict, optimizer_states, epoch, global_step. Read only.
+  state_dict   ///< The model's tensors alone, without outer keys.
 };
 
 struct TrainingCheckpoint {
   CheckpointLayout layout = CheckpointLayout::mingpt_ddp;
   NamedTensors model;      ///< Parameters and buffers, under the model's own names.
-  PickleValue optimizer;   ///< As torch.optim's state_dict(); None where there is none.
-  std::int64_t epoch = 0;  ///< As the layout counts.
-  /// The model's names in the order of the file, in which Python's module registers them. When it is written, what is
-  /// not named comes last.
+  PickleValue optimizer;   ///< The state_dict() of a torch.optim optimizer, or None.
+  std::int64_t epoch = 0;  ///< Counted as the layout counts.
+  /// The names of the model's tensors in the order of the file, which is the order of Python's module. When a
+  /// checkpoint is written, tensors that are not in this list come last.
   std::vector<std::string> names = {};
-  std::optional<std::int64_t> step = {};  ///< Optimizer steps that were done; none where the file does not say so.
+  std::optional<std::int64_t> step = {};  ///< Optimizer steps done; none if the file does not say.
 };
 
-/// The checkpoint as torch.save would be given it. The tutorial's layout has no place for an optimizer.
+/// Returns the value that Python would give to torch.save. The tutorial's layout leaves out the optimizer.
 PickleValue to_python(const TrainingCheckpoint& checkpoint);
 
-/// A checkpoint in any of the layouts. `module.` and `_orig_mod.`, which wrappers put before every name, are taken off,
-/// and so is Lightning's `model.`.
-/// Errors  `storage`, listing the keys that are there instead.
+/// Reads a checkpoint of any of the layouts. Removes the prefixes `module.` and `_orig_mod.` of wrappers and
+/// Lightning's `model.` from the names. Errors  `storage` for any other value, listing its keys.
 TrainingCheckpoint from_python(const PickleValue& value);
 
-/// A group of an optimizer's parameters, in Python's order, which is all by which Python knows them.
+/// A group of an optimizer's parameters, in Python's order. Python identifies parameters by this order alone.
 struct OptimizerGroup {
   std::vector<std::string> parameters;
   PickleDict settings;  ///< The entries of `param_groups` other than `params`.
 };
 
-/// Whether weight decay acts on the weight itself, as in torch.optim.AdamW, or through the gradient, as in Adam.
+/// Whether weight decay changes the weight directly, as in torch.optim.AdamW, or through the gradient, as in Adam.
 enum class PythonAdam { adamw, adam };
 
 /// The settings of torch.optim.AdamW and Adam.
@@ -83,7 +83,7 @@ struct SGDSettings {
 };
 PickleDict to_python(const SGDSettings& settings);
 
-/// The two groups that minGPT and minGPT-ddp make: parameters that decay, then those that do not, each by name.
+/// Returns the two groups of minGPT and minGPT-ddp: parameters with weight decay, then those without, each by name.
 template <class Decays, class OptimizerSettings = AdamWSettings>
 std::vector<OptimizerGroup> mingpt_groups(std::vector<std::string> names, Decays&& decays, OptimizerSettings settings) {
   std::sort(names.begin(), names.end());
@@ -95,13 +95,13 @@ std::vector<OptimizerGroup> mingpt_groups(std::vector<std::string> names, Decays
   return groups;
 }
 
-/// An optimizer's state_dict() out of a snapshot's tensors `optimizer.MOMENT.NAME` and `optimizer.step`; others are
-/// passed over, and so is the average `optimizer.ema.NAME`, which no optimizer of Python has.
-/// Errors  `storage` for a moment of a parameter that no group has.
+/// Returns the state_dict() of an optimizer from a snapshot's tensors `optimizer.MOMENT.NAME` and `optimizer.step`.
+/// Ignores other tensors and the moving average `optimizer.ema.NAME`, which Python's optimizers do not have.
+/// Errors  `storage` for a moment of a parameter that is in no group.
 PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<const OptimizerGroup> groups);
 
-/// The same tensors out of a state_dict(), for the parameters of the groups; none where no step was done yet.
-/// Errors  `storage` for groups of other lengths, and for parameters that have done different numbers of steps.
+/// Returns those tensors from a state_dict(), for the parameters of the groups. Returns none before the first step.
+/// Errors  `storage` if the groups have other lengths, or the parameters have done different numbers of steps.
 NamedTensors optimizer_from_python(const PickleValue& state_dict, std::span<const OptimizerGroup> groups);
 
 namespace detail {
@@ -109,9 +109,9 @@ namespace detail {
 struct CheckpointKeys {
   CheckpointLayout layout;
   const char* model;
-  const char* optimizer;  ///< Null where the layout has none.
-  const char* epoch;      ///< Null where the layout counts none.
-  const char* step;       ///< The same. What has it is of this layout only if the key is there.
+  const char* optimizer;  ///< Null if the layout has no optimizer.
+  const char* epoch;      ///< Null if the layout has no epoch.
+  const char* step;       ///< Null if the layout has no step; otherwise the layout needs this key.
 };
 inline constexpr CheckpointKeys kCheckpointKeys[] = {
     {CheckpointLayout::torchrun_tutorial, "MODEL_STATE", nullptr, "EPOCHS_RUN", nullptr},
@@ -120,7 +120,7 @@ inline constexpr CheckpointKeys kCheckpointKeys[] = {
     {CheckpointLayout::nanogpt, "model", "optimizer", nullptr, "iter_num"},
     {CheckpointLayout::lightning, "state_dict", "optimizer_states", "epoch", "global_step"}};
 
-/// A checkpoint of the model alone.
+/// Reads a checkpoint's model, without its optimizer.
 inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const PickleDict& dict) {
   TrainingCheckpoint checkpoint;
   checkpoint.layout = layout;
@@ -139,7 +139,7 @@ inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const Pickl
   return checkpoint;
 }
 
-/// Of Lightning's list of optimizers the only one.
+/// Returns the only entry of Lightning's list of optimizers.
 inline PickleValue only_optimizer(const PickleValue& value) {
   const auto* list = value.get_if<PickleList>();
   if (list == nullptr) return value;
@@ -149,7 +149,7 @@ inline PickleValue only_optimizer(const PickleValue& value) {
   return list->empty() ? PickleValue{} : list->front();
 }
 
-/// A tensor of one number; before PyTorch 1.12 an integer.
+/// Reads a step: a tensor of one number, or an integer before PyTorch 1.12.
 inline double step_count(const PickleValue& value) {
   if (const auto* number = value.get_if<std::int64_t>()) return static_cast<double>(*number);
   const auto& tensor = value.get<at::Tensor>("step");
@@ -246,7 +246,7 @@ inline PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<c
     const auto dot = rest.find('.');
     if (dot == std::string_view::npos || rest.substr(0, dot) == detail::kAverageName) continue;
     auto& state = states[rest.substr(dot + 1)];
-    // A clone for each: Python counts every parameter's steps in place.
+    // A clone for each parameter: Python increments each step in place.
     if (state.entries.empty() && step != snapshot.end()) state.add("step", step->second.to(at::kFloat).clone());
     state.add(rest.substr(0, dot), tensor);
   }
@@ -300,7 +300,7 @@ inline NamedTensors optimizer_from_python(const PickleValue& state_dict, std::sp
       }
       for (const auto& [key, value] : state->second->entries) {
         const auto& moment = key.get<std::string>("a key of an optimizer's state");
-        if (value.is_none()) continue;  // as SGD's momentum_buffer, where there is no momentum
+        if (value.is_none()) continue;  // for example momentum_buffer of SGD without momentum
         if (moment != "step") {
           tensors.emplace(std::string{detail::kOptimizerFront} + moment + '.' + name, value.get<at::Tensor>(moment));
           continue;

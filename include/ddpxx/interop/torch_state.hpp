@@ -1,4 +1,4 @@
-// ddpxx/interop/torch_state.hpp — what state_dict() of LibTorch's models and optimizers would be in Python.
+// ddpxx/interop/torch_state.hpp — the Python state_dict() of LibTorch's models and optimizers.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace ddpxx {
 
-/// The model's own parameters and buffers, no copies.
+/// Returns the model's parameters and buffers, without copying them.
 inline NamedTensors state_dict(const torch::nn::Module& model) {
   NamedTensors tensors;
   for (const auto& item : model.named_parameters()) tensors.emplace(item.key(), item.value());
@@ -28,13 +28,13 @@ inline NamedTensors state_dict(const torch::nn::Module& model) {
   return tensors;
 }
 
-/// The optimizer's own state, no copies; parameters are numbered in the order of its groups, as in Python.
-/// Errors  `config` for another optimizer than AdamW, Adam and SGD.
+/// Returns the optimizer's state without copying it. Parameters are numbered in the order of its groups, as in Python.
+/// Errors  `config` for an optimizer other than AdamW, Adam and SGD.
 PickleValue state_dict(const torch::optim::Optimizer& optimizer);
 
 namespace detail {
 
-/// The settings of Adam and AdamW have the same names.
+/// Returns the settings of Adam or AdamW, whose names are equal.
 template <class Options>
 PickleDict adam_settings(const Options& options, PythonAdam optimizer) {
   return to_python(AdamWSettings{.learning_rate = options.lr(),

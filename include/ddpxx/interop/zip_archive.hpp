@@ -1,5 +1,6 @@
-// ddpxx/interop/zip_archive.hpp — the records of a zip archive as torch.save writes it: nothing is compressed.
-// LibTorch's own reader believes the sizes that an archive claims, and compares no checksums; this one does neither.
+// ddpxx/interop/zip_archive.hpp — reads the records of a zip archive as torch.save writes it, without compression.
+// LibTorch's own reader trusts the sizes that an archive claims, and does not compare checksums. This reader checks
+// both.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +22,21 @@
 
 namespace ddpxx {
 
-/// Names and bytes of an archive.
+/// The records of an archive: their names and bytes.
 using ZipRecords = std::map<std::string, std::span<std::byte>>;
 
-/// The records of the archive that `bytes` are; views of them. Takes memory in proportion to the list of names.
-/// Errors  `storage` with what is wrong: no archive, a record outside of the bytes or over another, a name twice,
-///         compression, encryption, a wrong checksum. A checksum of 0 is none: torch.save can be told to leave it out.
+/// Reads an archive. The records are views of `bytes`. Takes memory in proportion to the list of names.
+/// Errors  `storage` for bytes that are no archive, a record that lies outside of them or overlaps another, a name that
+///         comes twice, compression, encryption, and a wrong checksum. A checksum of 0 is not compared: torch.save has
+///         an option that leaves checksums out.
 ZipRecords read_zip(std::span<std::byte> bytes);
 
-/// The checksum of zip archives (CRC-32 of IEEE 802.3).
+/// Returns the checksum of zip archives, which is CRC-32 of IEEE 802.3.
 std::uint32_t crc32(Bytes bytes);
 
 namespace detail {
 
-/// Tables for eight bytes at a time: kCrc32[k][b] is the sum of byte b with k zeros behind it.
+/// Tables for eight bytes at a time: kCrc32[k][b] is the checksum of byte b followed by k zeros.
 inline constexpr auto kCrc32 = [] {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -48,7 +50,7 @@ inline constexpr auto kCrc32 = [] {
   return tables;
 }();
 
-/// The number of type T at `place`; refuses one that is not all there.
+/// Reads a number of type T at `place`. Errors  `storage` if the bytes end before it does.
 template <class T>
 T number_at(Bytes bytes, std::size_t place) {
   if (place > bytes.size() || bytes.size() - place < sizeof(T)) refuse_header("the zip archive ends too early");
@@ -62,10 +64,10 @@ struct ZipDirectory {
   std::uint64_t size = 0;
 };
 
-/// Where the list of records lies: told at the end of the archive, for large ones a second time, in 64 bits.
+/// Finds the list of records. The end of the archive says where it is; large archives say it again in 64 bits.
 inline ZipDirectory find_zip_directory(Bytes bytes) {
-  constexpr std::size_t kEndBytes = 22, kMostComment = 0xFFFF, kLocatorBytes = 20;
-  for (std::size_t back = kEndBytes; back <= std::min(bytes.size(), kEndBytes + kMostComment); ++back) {
+  constexpr std::size_t kEndBytes = 22, kMaxComment = 0xFFFF, kLocatorBytes = 20;
+  for (std::size_t back = kEndBytes; back <= std::min(bytes.size(), kEndBytes + kMaxComment); ++back) {
     const auto end = bytes.size() - back;
     if (number_at<std::uint32_t>(bytes, end) != 0x06054B50 ||
         number_at<std::uint16_t>(bytes, end + 20) != back - kEndBytes)
@@ -83,12 +85,12 @@ inline ZipDirectory find_zip_directory(Bytes bytes) {
 
 struct ZipEntry {
   std::string name;
-  std::uint64_t header = 0;  ///< Where the record's own header lies.
+  std::uint64_t header = 0;  ///< Offset of the record's own header.
   std::uint64_t size = 0;
   std::uint32_t sum = 0;
 };
 
-/// Reads the entry at `place` of the directory and moves `place` behind it.
+/// Reads the entry at `place` of the directory, and moves `place` to the next entry.
 inline ZipEntry read_zip_entry(Bytes directory, std::size_t& place) {
   if (number_at<std::uint32_t>(directory, place) != 0x02014B50) refuse_header("the list of records is damaged");
   const auto half = [&](std::size_t offset) { return number_at<std::uint16_t>(directory, place + offset); };
@@ -100,7 +102,7 @@ inline ZipEntry read_zip_entry(Bytes directory, std::size_t& place) {
   if (half(10) != 0) refuse_header(in_quotes(entry.name) + " is compressed; torch.save compresses nothing");
   if ((half(8) & 1U) != 0) refuse_header(in_quotes(entry.name) + " is encrypted");
 
-  // Numbers that do not fit 32 bits are all ones above, and stand in an extra field, in this order.
+  // A number that does not fit 32 bits is all ones above, and stands in an extra field, in this order.
   std::uint64_t packed = word(20);
   for (std::size_t field = extra; field + 4 <= end;) {
     const auto bytes = directory.first(end);
@@ -120,7 +122,7 @@ inline ZipEntry read_zip_entry(Bytes directory, std::size_t& place) {
   return entry;
 }
 
-/// The record's bytes.
+/// Returns the bytes of a record.
 inline std::span<std::byte> zip_content(std::span<std::byte> bytes, const ZipEntry& entry) {
   const Bytes before{bytes};
   if (entry.header > bytes.size() || number_at<std::uint32_t>(before, entry.header) != 0x04034B50)
@@ -163,11 +165,11 @@ inline ZipRecords read_zip(std::span<std::byte> bytes) {
     if (!records.emplace(entry.name, content).second) refuse_header(in_quotes(entry.name) + " comes twice");
     places.emplace_back(entry.header, static_cast<std::uint64_t>(content.data() - bytes.data()) + content.size());
   }
-  // Records that lie over each other would make much out of little.
+  // Overlapping records would let a small file claim much memory.
   std::sort(places.begin(), places.end());
   for (std::size_t i = 1; i < places.size(); ++i)
     if (places[i].first < places[i - 1].second) refuse_header("records of the zip archive overlap");
-  // Only now: no byte is summed up twice.
+  // Compute checksums after the check for overlaps, so that each byte is read once.
   for (const auto& [name, sum] : sums)
     if (crc32(records.at(name)) != sum) refuse_header("the checksum of " + in_quotes(name) + " is wrong");
   return records;

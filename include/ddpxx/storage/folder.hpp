@@ -214,7 +214,7 @@ class Folder final : public Storage {
   void visit(const std::filesystem::path& folder, const std::string& prefix, Visit&& visit_file) const {
     const auto error = each_entry(folder, [&](const auto& entry) {
       const auto name = entry.path().lexically_relative(path_).generic_string();
-      if (!name.starts_with(prefix) && !front.starts_with(name + '/')) return;
+      if (!name.starts_with(prefix) && !prefix.starts_with(name + '/')) return;
       const auto status = status_of(entry.path(), name);
       if (!status) return;  // another process has removed it
       if (S_ISDIR(status->st_mode)) return visit(entry.path(), prefix, visit_file);
