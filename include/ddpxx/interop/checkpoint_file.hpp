@@ -21,7 +21,8 @@
 namespace ddpxx {
 
 /// Saves and loads .pt files with the keys `epoch`, `model_state_dict` and `optimizer_state_dict`. Holds a whole file
-/// in memory, and makes no temporary file. Ranks   Local; only one rank should save.
+/// in memory, and makes no temporary file.
+/// Ranks   Local; only one rank should save.
 class CheckpointFiles {
  public:
   /// Keeps the files in `storage`, which must outlive this object.

@@ -39,8 +39,8 @@ inline constexpr std::size_t kMaxPickleBytes = 64 << 20;
 
 /// Reads a pickle of protocol 2, as torch.save writes it. Takes memory in proportion to the pickle. Tensors are views
 /// of their storages, and share a storage where the pickle says so. An OrderedDict becomes a dict, and a Parameter
-/// becomes its tensor. Attributes of an OrderedDict, such as `_metadata`, are left out. Errors  `storage`, naming any
-/// object that is not a tensor, container, number or string; for a pickle that ends too
+/// becomes its tensor. Attributes of an OrderedDict, such as `_metadata`, are left out.
+/// Errors  `storage`, naming any object that is not a tensor, container, number or string; for a pickle that ends too
 ///         early, nests too deeply or contains itself; for a tensor that reaches beyond its storage or has more
 ///         elements than its storage.
 PickleValue parse_pickle(std::string_view pickle, const FindStorage& find_storage);

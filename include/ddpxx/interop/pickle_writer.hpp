@@ -25,8 +25,7 @@ using NameStorage = std::function<std::string(const at::Tensor&)>;
 
 /// Returns the value as a pickle. Tensors keep their strides; requires_grad is not written.
 /// Errors  `storage` for values that a reader would refuse: a tensor without strides or of another type, a string that
-/// is
-///         not UTF-8, a key that is neither string nor integer, and containers that nest too deeply.
+///         is not UTF-8, a key that is neither string nor integer, and containers that nest too deeply.
 std::string print_pickle(const PickleValue& value, const NameStorage& name_storage);
 
 namespace detail {

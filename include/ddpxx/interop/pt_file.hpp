@@ -38,7 +38,8 @@ PickleValue read_pt(const std::filesystem::path& path);
 
 /// Writes the file atomically, so that Python's torch.load reads it with its defaults. Tensors that share a storage
 /// keep sharing it. As in Python, the whole storage of a view is written, so clone a small view of a large tensor
-/// first. Errors  `storage`, naming the file, if it cannot be written or a reader would refuse it.
+/// first.
+/// Errors  `storage`, naming the file, if it cannot be written or a reader would refuse it.
 void write_pt(const std::filesystem::path& path, const PickleValue& value);
 
 /// Reads and writes a .pt file in memory. Messages call it `name`.

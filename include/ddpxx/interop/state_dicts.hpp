@@ -49,7 +49,8 @@ struct TrainingCheckpoint {
 PickleValue to_python(const TrainingCheckpoint& checkpoint);
 
 /// Reads a checkpoint of any of the layouts. Removes the prefixes `module.` and `_orig_mod.` of wrappers and
-/// Lightning's `model.` from the names. Errors  `storage` for any other value, listing its keys.
+/// Lightning's `model.` from the names.
+/// Errors  `storage` for any other value, listing its keys.
 TrainingCheckpoint from_python(const PickleValue& value);
 
 /// A group of an optimizer's parameters, in Python's order. Python identifies parameters by this order alone.

@@ -50,7 +50,8 @@ inline constexpr auto kCrc32 = [] {
   return tables;
 }();
 
-/// Reads a number of type T at `place`. Errors  `storage` if the bytes end before it does.
+/// Reads a number of type T at `place`.
+/// Errors  `storage` if the bytes end before it does.
 template <class T>
 T number_at(Bytes bytes, std::size_t place) {
   if (place > bytes.size() || bytes.size() - place < sizeof(T)) refuse_header("the zip archive ends too early");

@@ -55,7 +55,8 @@ inline std::optional<std::string> try_load_model(torch::nn::Module& model, Stora
   }
   return std::nullopt;
 }
-/// Copies as `try_load_model` does. Errors  `storage` also for damage.
+/// Copies as `try_load_model` does.
+/// Errors  `storage` also for damage.
 inline void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
   if (const auto damage = try_load_model(model, storage, manifest)) throw Error{Errc::storage, *damage};
 }

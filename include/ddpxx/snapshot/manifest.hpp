@@ -116,7 +116,8 @@ inline std::string value_text(const nlohmann::json& json) {
   return json.is_number() ? json.dump() : std::string{json.is_structured() ? "an " : "a "} + json.type_name();
 }
 
-/// Returns the text before the checksum. Errors  `storage` if the checksum is wrong.
+/// Returns the text before the checksum.
+/// Errors  `storage` if the checksum is wrong.
 inline std::string_view checked_manifest(std::string_view text) {
   const auto tail = kManifestSum.size() + 8 + kManifestEnd.size();
   if (text.size() < tail) refuse_manifest("it is cut off");

@@ -40,8 +40,8 @@ struct SafetensorsHeader {
 inline constexpr std::size_t kMostHeaderBytes = 100'000'000;
 
 /// Reads the JSON header of a file in which `data_bytes` bytes follow the header. Takes memory in proportion to the
-/// text, whatever sizes the text claims. Errors  `storage` for text that is no such header, a name that comes twice, an
-/// unknown dtype, a shape that overflows
+/// text, whatever sizes the text claims.
+/// Errors  `storage` for text that is no such header, a name that comes twice, an unknown dtype, a shape that overflows
 ///         or does not fit its bytes, and tensors that overlap, leave a gap or do not end with the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t data_bytes);
 
@@ -85,7 +85,8 @@ inline void check_tensor_name(std::string_view name) {
     refuse_header("the tensor name " + in_quotes(name) + " is not allowed");
 }
 
-/// Returns the size of a tensor. Errors  `storage` if the product of the shape overflows.
+/// Returns the size of a tensor.
+/// Errors  `storage` if the product of the shape overflows.
 inline std::size_t bytes_of_shape(const std::string& name, const SafetensorsEntry& entry) {
   std::int64_t largest = static_cast<std::int64_t>(at::elementSize(entry.dtype));
   auto bytes = largest;

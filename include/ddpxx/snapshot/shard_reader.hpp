@@ -54,7 +54,8 @@ class ShardReader {
 
   /// Fills the slices. The manifest must have the tensor of each slice, in the type of the slice. Returns none, or a
   /// text that names the damaged file; then some of the slices are overwritten. A file that cannot be read counts as
-  /// damaged. Errors  `storage` if the storage does not answer.
+  /// damaged.
+  /// Errors  `storage` if the storage does not answer.
   std::optional<std::string> read(std::span<const StateSlice> slices) {
     const c10::NoGradGuard no_grad;
     std::vector<WantedBytes> wanted;

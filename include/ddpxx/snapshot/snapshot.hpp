@@ -59,7 +59,8 @@ inline std::variant<Snapshot, std::string> try_read_snapshot(Storage& storage, c
   if (auto damage = reader.read(slices)) return std::move(*damage);
   return snapshot;
 }
-/// Reads as `try_read_snapshot` does. Errors  `storage` also for damage.
+/// Reads as `try_read_snapshot` does.
+/// Errors  `storage` also for damage.
 inline Snapshot read_snapshot(Storage& storage, const Manifest& manifest, const TensorFilter& wanted = {}) {
   auto read = try_read_snapshot(storage, manifest, wanted);
   if (const auto* damage = std::get_if<std::string>(&read)) throw Error{Errc::storage, *damage};

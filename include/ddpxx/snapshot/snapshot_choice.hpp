@@ -39,8 +39,8 @@ inline SnapshotChoice parse_snapshot_choice(const std::string& text) {
   return {.place = text.substr(0, colon), .step = step};
 }
 
-/// Returns the manifest of the chosen snapshot. Reads manifests and the sizes of files; writes nothing.
-/// Calls `on_skipped` with the text of the damage of each snapshot that it skips.
+/// Returns the manifest of the chosen snapshot. Reads manifests and the sizes of files; writes nothing. Calls
+/// `on_skipped` with the text of the damage of each snapshot that it skips.
 /// Errors  `storage` if there is no such snapshot, naming those that are there. For `best` also if any snapshot is
 ///         damaged, since its loss is unknown.
 inline Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,

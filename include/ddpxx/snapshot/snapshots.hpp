@@ -43,8 +43,8 @@ struct ReadSnapshot {
 };
 
 /// The snapshots in a storage, in one folder for each step: `step-00000100/` holds a file of each rank and
-/// `manifest.json`, which is written last. Readers ignore files that no manifest lists.
-/// Manifests are cached, so only one thread at a time may call `read`, `commit` and `prune`.
+/// `manifest.json`, which is written last. Readers ignore files that no manifest lists. Manifests are cached, so only
+/// one thread at a time may call `read`, `commit` and `prune`.
 /// Errors  `storage`, from every function.
 class Snapshots {
  public:
@@ -156,7 +156,8 @@ class Snapshots {
     remember(manifest);
     return std::nullopt;
   }
-  /// Commits as `try_commit` does. Errors  `storage` also if another run owns the step.
+  /// Commits as `try_commit` does.
+  /// Errors  `storage` also if another run owns the step.
   void commit(const Manifest& manifest) const {
     if (const auto conflict = try_commit(manifest)) throw Error{Errc::storage, *conflict};
   }

@@ -131,8 +131,8 @@ class Folder final : public Storage {
   static constexpr std::array kPausesToRead{std::chrono::milliseconds{100}, std::chrono::milliseconds{900}};
 
   /// Calls `read`, and again after a pause if the system reports an error: file servers restart, and a full table of
-  /// open files becomes free again. Errors  UnreadableObject for an error that a disk or a file system reports about
-  /// this range.
+  /// open files becomes free again.
+  /// Errors  UnreadableObject for an error that a disk or a file system reports about this range.
   template <class Read>
   static std::invoke_result_t<Read> try_to_read(const StoredRange& range, Read&& read) {
     for (std::size_t tries = 0;; ++tries) {

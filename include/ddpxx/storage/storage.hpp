@@ -44,8 +44,8 @@ class UnreadableObject final : public Error {
   StoredRange range_;
 };
 
-/// Objects under names such as "step-12/manifest.json": files of a folder, or objects under a prefix of a bucket.
-/// An object is written as a whole: readers see all of it or nothing. All functions may be called by several threads at
+/// Objects under names such as "step-12/manifest.json": files of a folder, or objects under a prefix of a bucket. An
+/// object is written as a whole: readers see all of it or nothing. All functions may be called by several threads at
 /// the same time. A program may derive a storage of its own and hand it to SnapshotHistory.
 /// Errors  `storage` from every function, naming the operation, the object's full name and the reason.
 class Storage {

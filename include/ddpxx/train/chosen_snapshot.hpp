@@ -27,8 +27,9 @@ namespace ddpxx {
 
 /// Rank 0 finds the chosen snapshot; all ranks call `read(manifest)`. `read` returns the text of the damage that this
 /// rank found, or an empty text. If any rank found damage and the newest snapshot was chosen, the one before it is
-/// tried after a warning. Returns the manifest of the snapshot that was read. Ranks   Collective; `read` may be as
-/// well. Errors  `storage` on every rank if there is no such snapshot or it is damaged; those of `read`.
+/// tried after a warning. Returns the manifest of the snapshot that was read.
+/// Ranks   Collective; `read` may be as well.
+/// Errors  `storage` on every rank if there is no such snapshot or it is damaged; those of `read`.
 template <class Read>
 Manifest read_chosen(Storage& storage, SnapshotChoice choice, const Group& group, Read&& read) {
   const Log log{group.rank()};
@@ -87,7 +88,8 @@ inline bool is_same_location(const std::string& a, const std::string& b) {
 }  // namespace detail
 
 /// Refuses to begin with a step or `best` of the location in which the run saves: a restart of the same command could
-/// not tell the run's own snapshots from the ones that were there before. Errors  `config`.
+/// not tell the run's own snapshots from the ones that were there before.
+/// Errors  `config`.
 inline void check_chosen_place(const std::string& choice, const std::string& save_dir) {
   const auto wanted = parse_snapshot_choice(choice);
   if (!wanted.is_newest() && detail::is_same_location(wanted.place, save_dir))

@@ -23,8 +23,8 @@ namespace ddpxx {
 
 /// Counts the starts that were killed while they read a snapshot. The count is raised before the reading and removed
 /// once all ranks have read the snapshot, or failed with an error that they could report. When it reaches the limit,
-/// the other snapshots are tried before this one.
-/// A count that cannot be read, written or removed is a warning: no run depends on it.
+/// the other snapshots are tried before this one. A count that cannot be read, written or removed is a warning: no run
+/// depends on it.
 /// Ranks   Rank 0 alone counts.
 class LoadAttempt {
  public:

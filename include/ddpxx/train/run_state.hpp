@@ -165,8 +165,8 @@ inline bool is_read(const std::string& name, const Manifest& snapshot) {
 }
 
 /// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since Adam
-/// and AdamW have equal tensors. Errors  `storage`, listing every tensor that is missing on one side or differs in
-/// shape or type.
+/// and AdamW have equal tensors.
+/// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
 inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
   if (!run.optimizer.empty() && !snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)

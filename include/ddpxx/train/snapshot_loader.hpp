@@ -48,12 +48,12 @@ class SnapshotLoader {
   SnapshotLoader(const SnapshotLoader&) = delete;
   SnapshotLoader& operator=(const SnapshotLoader&) = delete;
 
-  /// Loads the newest snapshot that is whole into `state`. Returns none if there is no snapshot.
-  /// A damaged snapshot is a warning, and the one before it is tried. Once one is loaded, newer ones are set aside: the
-  /// run will save their steps again. At another world size the ranks draw new random numbers, from seed, rank and
-  /// step. Ranks   Collective. Errors  `storage` on every rank if there are snapshots and none is whole, or if the
-  /// snapshot is of another model or
-  ///         run.
+  /// Loads the newest snapshot that is whole into `state`. Returns none if there is no snapshot. A damaged snapshot is
+  /// a warning, and the one before it is tried. Once one is loaded, newer ones are set aside: the run will save their
+  /// steps again. At another world size the ranks draw new random numbers, from seed, rank and step.
+  /// Ranks   Collective.
+  /// Errors  `storage` on every rank if there are snapshots and none is whole, or if the snapshot is of another model
+  ///         or run.
   std::optional<LoadedRun> load(const Settings& settings, const RunState& state, std::uint64_t seed) {
     // Signals are held back until the attempt's count is removed: a start that a signal ends does not count.
     StopSignals signals;

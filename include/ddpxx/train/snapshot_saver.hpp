@@ -36,9 +36,9 @@
 namespace ddpxx {
 
 /// Saves the snapshots of a run. A save has two parts: every rank writes its file and reports it, then rank 0 commits
-/// the snapshot by creating its manifest. A save that fails has a third part: the ranks remove their files.
-/// In the background the parts run in threads while training goes on. The trainer asks `is_part_done()` on each rank,
-/// lets the ranks agree, and calls `advance` once the part is done on all of them. There is one save at a time.
+/// the snapshot by creating its manifest. A save that fails has a third part: the ranks remove their files. In the
+/// background the parts run in threads while training goes on. The trainer asks `is_part_done()` on each rank, lets the
+/// ranks agree, and calls `advance` once the part is done on all of them. There is one save at a time.
 /// Ranks   All functions are collective, except those that are const.
 /// Errors  `storage` on every rank if a save fails and the configuration does not let the run go on; snapshots that
 ///         were there before are then unchanged.
@@ -127,7 +127,7 @@ class SnapshotSaver {
   struct Save {
     std::int64_t step;
     std::int64_t part_began_at;  ///< Steps done when the present part began.
-    Manifest manifest;           ///< Without files and tensors, which the reports tell.
+    Manifest manifest;           ///< Without files and tensors, which are in the reports.
     std::future<std::string> report;
     std::optional<std::future<void>> committing;  ///< Set in the second part; has a thread on rank 0 only.
     std::optional<std::future<void>> clearing;    ///< Set in the third part.

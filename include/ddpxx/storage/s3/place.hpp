@@ -25,7 +25,8 @@ struct S3Place {
   std::string text(const std::string& name) const { return "s3://" + bucket + '/' + prefix + name; }
 };
 
-/// Reads s3://bucket/prefix. Errors  `config`, with what is wrong with the text.
+/// Reads s3://bucket/prefix.
+/// Errors  `config`, with what is wrong with the text.
 S3Place parse_s3_place(std::string_view text);
 
 inline constexpr std::string_view kS3Scheme = "s3://";
