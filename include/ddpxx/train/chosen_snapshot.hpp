@@ -100,8 +100,8 @@ inline void check_chosen_place(const std::string& choice, const std::string& sav
 
 /// Logs that the run goes on with a snapshot in its own save_dir instead of the chosen one, as a restart of the same
 /// command must.
-inline void tell_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
-                                       const Log& log) {
+inline void log_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
+                                      const Log& log) {
   if (!detail::is_same_location(parse_snapshot_choice(choice).place, save_dir))
     log.info("training.save_dir=" + save_dir + " has a snapshot already: the run goes on with its step " +
              std::to_string(step) + " and not with snapshot=" + choice);

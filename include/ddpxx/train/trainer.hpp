@@ -434,7 +434,7 @@ class Trainer {
     SnapshotLoader loader{history, config_.snapshot.load_attempts, *group_, step_.device()};
     const auto found = loader.load(record_.settings, step_.state(), config_.training.seed);
     if (!found) return;
-    if (!chosen.empty()) tell_own_instead_of_chosen(chosen, save_dir, found->info.step, log_);
+    if (!chosen.empty()) log_own_instead_of_chosen(chosen, save_dir, found->info.step, log_);
     stand_at(*found);
     saved_at_ = steps_done();
     has_loaded_ = true;
