@@ -33,11 +33,11 @@
 namespace ddpxx {
 
 /// Parameters, gradients and optimizer state are sharded. A layer's parameters are gathered just before it runs and
-/// freed after, and again in backward; its gradients are reduce-scattered as soon as they are complete. The next layer
-/// is gathered ahead, in the order that the step before has shown. Small layers that follow each other share one
-/// gather. What belongs to no layer is one more unit, kept from forward to the end of backward. A model with an
-/// ordinary forward is whole for that time. A parameter that gets no gradient counts as one with zeros. A weight used
-/// outside of its layer's call is an error.
+/// freed after it, and again in backward; its gradients are reduce-scattered as soon as they are complete. The next
+/// layer is gathered ahead, in the order of calls of the last step. Small layers that follow each other are one unit,
+/// which is gathered by one collective. Parameters that belong to no layer are another unit, which stays whole from
+/// forward to the end of backward; a model whose forward takes no runner is whole for that time. A parameter that gets
+/// no gradient counts as one with zeros. A parameter used outside of its layer's call is an error.
 /// Errors  `peer` naming the first parameter that differs between ranks.
 /// Source  Zhao et al. 2023, arXiv:2304.11277; equal to DDP bit for bit at two ranks, without clipping.
 class FSDP {
@@ -50,24 +50,24 @@ class FSDP {
       : config_{config}, shards_{&shards}, replicas_{replicas} {}
   FSDP(const FSDP&) = delete;
   FSDP& operator=(const FSDP&) = delete;
-  /// Does not communicate. Parameters that are in shards then lose their values, and say so when they are used; where
-  /// this rank holds the only shard, they are made whole.
+  /// Communicates nothing. Parameters that are sharded lose their values, and their next use is an error; where one
+  /// rank holds the only shard they are made whole.
   ~FSDP() {
     for (auto* arena : {&trainable_, &frozen_})
       for (const auto& segment : arena->segments()) {
         const auto& unit = units_[static_cast<std::size_t>(segment.unit)];
-        if (segment.values.storage().nbytes() > 0 && !unit.pending()) continue;
+        if (segment.values.storage().nbytes() > 0 && !unit.gathering()) continue;
         try {
           if (arena->pieces() == 1)
             restore(*arena, segment);
           else
             make_hollow(*arena, segment);
-        } catch (...) {  // no memory: the parameters' storage is empty then
+        } catch (...) {  // out of memory: the parameters have empty storage then
         }
       }
   }
 
-  /// Before attach(), instead of a step after backward: see StepInBackward.
+  /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
   void attach(FlatModel& model) {
     check_same_model(model, *shards_);
@@ -98,19 +98,20 @@ class FSDP {
       units_[unit].on_gradients([this, unit](const auto& gradients) { receive(unit, gradients); });
       if (unit != kRoot && small_group_) units_[unit].reshard_to(&*small_group_);
     }
-    for (std::size_t i = 0; i < model.layers().size(); ++i) number_of_[model.layers()[i]] = i + 1;
+    for (std::size_t i = 0; i < model.layers().size(); ++i) layer_index_[model.layers()[i]] = i + 1;
     if (step_) stepped_.emplace(trainable_, step_);
     gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction, BufferSize::own,
                        stepped_ ? &*stepped_ : nullptr);
-    held_.resize(trainable_.segments().size());
+    unreduced_.resize(trainable_.segments().size());
     buffers_ =
         SharedBuffers{model.buffers(), *shards_,
                       config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once, replicas_};
-    strays_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor&) {
-                              throw Error{Errc::config, "parameter \"" + trainable_[i].name +
-                                                            "\" was used outside of its layer's call: FSDP cannot "
-                                                            "shard it there; use it inside the layer's forward"};
-                            }};
+    misuse_hooks_ =
+        GradientHooks{trainable_, [this](std::size_t i, const at::Tensor&) {
+                        throw Error{Errc::config, "parameter \"" + trainable_[i].name +
+                                                      "\" was used outside of its layer's call: FSDP cannot "
+                                                      "shard it there; use it inside the layer's forward"};
+                      }};
   }
 
   std::span<const Slice> slices() const { return trainable_.slices(); }
@@ -121,25 +122,25 @@ class FSDP {
   auto around(Layers layers, Next&& next, Args&&... args) {
     const auto calls = calls_of(layers);
     const bool with_gradient = at::GradMode::is_enabled();
-    std::map<std::size_t, bool> needed_again;  // of a unit: what its last layer here says
+    std::map<std::size_t, bool> needed_again;  // for each unit, by the last of its layers here
     for (const auto& [unit, layer] : calls) {
-      if (config_.check_calls && scopes_ == 0) check_call("call of layer " + std::to_string(layer));
+      if (config_.check_calls && gathered_scopes_ == 0) check_call("call of layer " + std::to_string(layer));
       gather(unit);
       needed_again[unit] = enter(unit, layer, with_gradient);
       if (with_gradient) units_[unit].arm();
     }
-    if (with_gradient) release_frozen_after_backward(calls, args...);
+    if (with_gradient) reshard_frozen_after_backward(calls, args...);
     auto result = next(std::forward<Args>(args)...);
     static_assert(
         shows_its_tensors<decltype(result)>,
-        "a layer under FSDP yields tensors, or tuples, pairs, arrays, vectors and optionals of them: in a type "
-        "of its own backward could not see when the layer is needed again");
+        "a layer under FSDP returns tensors, or tuples, pairs, arrays, vectors and optionals of them: FSDP cannot "
+        "find the tensors in other types, and would not gather the layer for backward");
     if (with_gradient)
       each_tensor(result, [&](at::Tensor& tensor) {
         if (tensor.requires_grad()) tensor.register_hook([this, calls](const at::Tensor&) { before_backward(calls); });
       });
     for (const auto& [unit, again] : needed_again)
-      if (!again) release_after_call(unit, with_gradient);
+      if (!again) reshard_after_call(unit, with_gradient);
     return result;
   }
   auto runner() { return LayerRunner{*this}; }
@@ -154,7 +155,7 @@ class FSDP {
     };
     std::vector<bool> was_whole;
     for (const auto& unit : units_) was_whole.push_back(unit.whole());
-    if (scopes_ == 0) {
+    if (gathered_scopes_ == 0) {
       order_.begin_forward();
       gather_ahead(kRoot);
       gather_ahead(order_.first());
@@ -163,13 +164,13 @@ class FSDP {
     if constexpr (!RunsLayers<Model, decltype(run), Batch>)
       for (std::size_t unit = 1; unit < units_.size(); ++unit) hold(unit);
     auto loss = compute(model, run, batch);
-    if (!with_gradient)  // also what was gathered ahead for a layer that did not come
+    if (!with_gradient)  // also units that were gathered ahead for a layer that was not called
       for (std::size_t unit = 0; unit < units_.size(); ++unit)
-        if (!was_whole[unit]) units_[unit].release();
+        if (!was_whole[unit]) units_[unit].reshard();
     return loss;
   }
 
-  /// After a pass that an exception ended, the step begins as if nothing had been.
+  /// Where an exception has ended the last backward pass, its gradients are dropped.
   void begin_backward(Sync sync) {
     if (std::exchange(in_backward_, true)) abandon();
     trainable_.check_owned();
@@ -178,20 +179,20 @@ class FSDP {
     buffers_.begin_backward(sync);
   }
   void finish_backward() {
-    reduce_held();
+    reduce_rest();
     gradients_->finish();
     if (sync_ == Sync::now) gradients_->end_step();
-    let_go();
+    reshard_all();
     in_backward_ = false;
   }
-  /// What was whole before the step is not up to date any more.
+  /// Frees all parameters: the optimizer has stepped the shards, and the gathered values are those before the step.
   void finish_step() {
-    for (auto& unit : units_) unit.release();
+    for (auto& unit : units_) unit.reshard();
   }
-  /// Frees what was gathered ahead and not used.
+  /// Waits for the units that were gathered ahead and not used, and frees them.
   void wait_pending() {
     for (auto& unit : units_)
-      if (unit.pending()) unit.release();
+      if (unit.gathering()) unit.reshard();
   }
 
   at::Tensor sum_over_shards(at::Tensor value) const {
@@ -200,11 +201,11 @@ class FSDP {
     return sum.to(value.device());
   }
 
-  /// Everything whole, for generation and export; what it has gathered is released with the scope.
+  /// A scope in which all parameters are whole, for generation and export. Its end frees what it has gathered.
   /// Ranks   Collective.
   auto gathered() { return Gathered{*this}; }
 
-  /// Everything whole until the next step, unless whole_at_end says otherwise.
+  /// Makes all parameters whole until the next step, unless whole_at_end is false.
   /// Ranks   Collective.
   void make_whole() {
     wait_pending();
@@ -212,12 +213,12 @@ class FSDP {
     for (auto& unit : units_) unit.gather();
   }
 
-  /// How many layers of so many bytes one unit has.
+  /// How many layers of `bytes` bytes each one unit has.
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes) {
     return std::max<std::int64_t>(1, bytes == 0 ? 1 : (config.unit_bytes + bytes - 1) / bytes);
   }
 
-  /// A number that ranks share exactly if they called the same layers in the same order, since the last time.
+  /// A number that is equal on two ranks if they have called the same layers in the same order since the last call.
   std::uint32_t take_call_hash() { return order_.take_hash(); }
 
  private:
@@ -226,7 +227,7 @@ class FSDP {
   class Gathered {
    public:
     explicit Gathered(FSDP& fsdp) : fsdp_{&fsdp} {
-      ++fsdp.scopes_;
+      ++fsdp.gathered_scopes_;
       for (std::size_t unit = 0; unit < fsdp.units_.size(); ++unit) {
         if (fsdp.units_[unit].whole()) continue;
         fsdp.units_[unit].gather();
@@ -236,9 +237,9 @@ class FSDP {
     Gathered(const Gathered&) = delete;
     Gathered& operator=(const Gathered&) = delete;
     ~Gathered() {
-      --fsdp_->scopes_;
-      for (const auto unit : here_) fsdp_->units_[unit].release();
-      fsdp_->pool_.shrink();  // a step never needs as much at once
+      --fsdp_->gathered_scopes_;
+      for (const auto unit : here_) fsdp_->units_[unit].reshard();
+      fsdp_->pool_.shrink();  // a step needs less memory at a time
     }
 
    private:
@@ -246,7 +247,7 @@ class FSDP {
     std::vector<std::size_t> here_;
   };
 
-  /// Fills a segment's values from this rank's piece, which is all of it.
+  /// Fills a segment's values from this rank's piece, where that is the only one.
   void restore(const Arena& arena, const Segment& segment) {
     const c10::NoGradGuard no_grad;
     pool_.lend(segment.values);
@@ -266,8 +267,9 @@ class FSDP {
     small_group_.emplace(shards_->part(shards_->rank() / *ranks, shards_->rank() % *ranks, *ranks));
   }
 
-  /// The unit of every layer, from layer 1 on; at 0 the root's. Layers that follow each other share a unit until it has
-  /// enough bytes; one with nothing to train has its own, since it is released by other signs.
+  /// The unit of every layer, counted from 1; at 0 stands that of the root. Layers that follow each other share a unit
+  /// until it has enough bytes. A layer with nothing to train has its own, since it gets no gradients after which it
+  /// could be freed.
   std::vector<int> units_of_layers(const FlatModel& model) const {
     std::vector<std::int64_t> bytes(model.layers().size() + 1);
     std::vector<bool> trains(bytes.size(), false);
@@ -298,7 +300,7 @@ class FSDP {
   std::vector<Call> calls_of(Layers layers) const {
     std::vector<Call> calls;
     for (const auto* layer : layers)
-      if (const auto found = number_of_.find(layer); found != number_of_.end())
+      if (const auto found = layer_index_.find(layer); found != layer_index_.end())
         calls.push_back({static_cast<std::size_t>(unit_of_layer_[found->second]), found->second});
     return calls;
   }
@@ -308,21 +310,22 @@ class FSDP {
     units_[unit].gather();
   }
 
-  /// Notes a call, and gathers ahead what comes next; returns whether what the unit holds is needed right after it.
-  /// Inside a `gathered` scope ranks may call what they like: nothing is sent, and nothing learnt.
+  /// Records a call and gathers the next unit ahead; returns whether the unit is needed again right after the call.
+  /// Inside a `gathered` scope ranks may call different layers: nothing is sent, and no call is recorded.
   bool enter(std::size_t unit, std::size_t layer, bool with_gradient) {
-    if (scopes_ > 0) return true;
+    if (gathered_scopes_ > 0) return true;
     const auto outlook = order_.enter(unit, layer);
     gather_ahead(outlook.next);
     return outlook.again || (outlook.last && with_gradient);
   }
-  void release_after_call(std::size_t unit, bool with_gradient) {
+  void reshard_after_call(std::size_t unit, bool with_gradient) {
     if (!with_gradient)
-      units_[unit].release();
+      units_[unit].reshard();
     else if (config_.ranks_after_forward() != 1)
-      units_[unit].release_after_forward();
+      units_[unit].reshard_after_forward();
   }
-  /// Backward comes to the outputs of a call: its parameters are needed again, and soon those of the call before.
+  /// Called when backward comes to the outputs of a call: gathers its parameters, and starts to gather those of the
+  /// call before it.
   void before_backward(const std::vector<Call>& calls) {
     for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
       gather(call->unit);
@@ -333,15 +336,16 @@ class FSDP {
     if (unit && !config_.check_calls) units_[*unit].start_gather();
   }
 
-  /// A unit without trainable parameters gets no gradients, by whose coming others are released: its inputs' do.
+  /// A unit with trainable parameters is freed when their gradients are complete. One without any is freed when the
+  /// gradients of its inputs are.
   template <class... Args>
-  void release_frozen_after_backward(const std::vector<Call>& calls, Args&... args) {
+  void reshard_frozen_after_backward(const std::vector<Call>& calls, Args&... args) {
     if (std::any_of(calls.begin(), calls.end(), [this](const Call& call) { return units_[call.unit].trainable(); }))
       return;
     const auto watch = [&](const at::Tensor& tensor) {
       if (tensor.requires_grad())
         tensor.register_hook([this, calls](const at::Tensor&) {
-          for (const auto& call : calls) units_[call.unit].release();
+          for (const auto& call : calls) units_[call.unit].reshard();
         });
     };
     (each_tensor(args, watch), ...);
@@ -349,48 +353,47 @@ class FSDP {
 
   // --- gradients ---
 
-  Then then() const { return stepped_ && sync_ == Sync::now ? Then::step : Then::keep; }
-  /// Whether the gradients of this backward pass are sent, rather than kept whole for the next.
+  AfterReduce after_reduce() const { return stepped_ && sync_ == Sync::now ? AfterReduce::step : AfterReduce::keep; }
+  /// Whether the gradients of this backward pass are reduced. If not, they stay whole until the next one.
   bool sends() const { return sync_ == Sync::now || config_.reduce_each_backward; }
 
   void receive(std::size_t unit, const std::vector<at::Tensor>& gradients) {
     const c10::NoGradGuard no_grad;
     const bool complete = units_[unit].end_call();
     const bool send = complete && sends();
-    // Freed first: what follows needs memory of its own.
-    if (complete && unit != kRoot) units_[unit].release();
-    if (send) gradients_->make_room();
+    // Freed first, because the gradients need buffers.
+    if (complete && unit != kRoot) units_[unit].reshard();
+    if (send) gradients_->wait_for_free_slot();
     std::size_t k = 0;
-    for (std::size_t i = 0; i < trainable_.segments().size(); ++i) {
+    for (const auto i : units_[unit].trainable_segments()) {
       const auto& segment = trainable_.segments()[i];
-      if (static_cast<std::size_t>(segment.unit) != unit) continue;
-      if (!held_[i].defined()) held_[i] = gradients_->borrow(i, sends() ? Borrow::to_send : Borrow::to_sum);
-      for (auto e = segment.first; e < segment.last; ++e) gradients_->add(held_[i], trainable_[e], gradients[k++]);
+      if (!unreduced_[i].defined())
+        unreduced_[i] = gradients_->borrow(i, sends() ? BufferUse::reduce : BufferUse::accumulate);
+      for (auto e = segment.first; e < segment.last; ++e) gradients_->add(unreduced_[i], trainable_[e], gradients[k++]);
     }
     if (!send) return;
     if (config_.check_calls) check_call("reduction of " + name_of(unit));
-    for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
-      if (static_cast<std::size_t>(trainable_.segments()[i].unit) == unit)
-        gradients_->reduce(i, std::exchange(held_[i], {}), then());
+    for (const auto i : units_[unit].trainable_segments())
+      gradients_->reduce(i, std::exchange(unreduced_[i], {}), after_reduce());
   }
-  /// What batches without communication have left of units that the last one did not use.
-  void reduce_held() {
+  /// Reduces the gradients of earlier backward passes in units that the last one did not use.
+  void reduce_rest() {
     if (!sends()) return;
-    for (std::size_t i = 0; i < held_.size(); ++i)
-      if (held_[i].defined()) gradients_->reduce(i, std::exchange(held_[i], {}), then());
+    for (std::size_t i = 0; i < unreduced_.size(); ++i)
+      if (unreduced_[i].defined()) gradients_->reduce(i, std::exchange(unreduced_[i], {}), after_reduce());
   }
 
-  void let_go() {
+  void reshard_all() {
     for (auto& unit : units_) {
-      unit.release();
+      unit.reshard();
       unit.disarm();
     }
   }
   void abandon() {
     gradients_->abandon();
-    for (auto& memory : held_)
+    for (auto& memory : unreduced_)
       if (memory.defined()) pool_.take_back(std::exchange(memory, {}));
-    let_go();
+    reshard_all();
   }
 
   std::string name_of(std::size_t unit) const {
@@ -418,15 +421,15 @@ class FSDP {
   Arena frozen_;
   SharedBuffers buffers_;
   std::vector<FSDPUnit> units_;
-  std::map<const Layer*, std::size_t> number_of_;  ///< Of a layer, from 1.
+  std::map<const Layer*, std::size_t> layer_index_;  ///< Counted from 1.
   std::vector<int> unit_of_layer_;
   StepSegment step_;
   std::optional<SteppedSegments> stepped_;
   std::optional<GradientShards> gradients_;
-  std::vector<at::Tensor> held_;  ///< Per segment: whole gradients not yet sent.
-  GradientHooks strays_;
+  std::vector<at::Tensor> unreduced_;  ///< For each segment: whole gradients that are not reduced yet.
+  GradientHooks misuse_hooks_;
   CallOrder order_;
-  int scopes_ = 0;  ///< `gathered` scopes that are open.
+  int gathered_scopes_ = 0;  ///< Number of `gathered` scopes that are open.
   bool in_backward_ = false;
   Sync sync_ = Sync::now;
 };

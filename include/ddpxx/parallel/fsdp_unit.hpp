@@ -1,5 +1,5 @@
-// ddpxx/parallel/fsdp_unit.hpp — the parameters that FSDP gathers and releases together: those of a layer, of some
-// small layers, or the rest.
+// ddpxx/parallel/fsdp_unit.hpp — the parameters that FSDP gathers and frees together: those of one layer, of several
+// small layers, or those that belong to no layer.
 #pragma once
 
 #include <cstddef>
@@ -19,38 +19,44 @@
 
 namespace ddpxx {
 
-/// Parameters whose memory exists only while they are used. At rest each rank holds its pieces, and the parameters are
-/// hidden; `gather` makes them whole, `release` frees them. The storage stays the same object all its life, so that
-/// tensors which backward has saved, and views of them, are good again after the next gather.
+/// Parameters whose memory exists only while they are used. Between uses each rank holds its pieces, and the parameters
+/// are hidden. The storage of the values stays the same object all the time, so that tensors which backward has saved,
+/// and views of the parameters, are valid again after the next gather.
+///
+///     sharded --start_gather()--> gathering --gather()--> whole --reshard()--> sharded
+///
+/// gather() and reshard() may be called in every state, start_gather() has no effect unless the unit is sharded.
 /// Ranks   Gathers are collective.
 class FSDPUnit {
  public:
-  /// What backward has computed for the trainable parameters, in their order; undefined for those not used.
+  /// Receives what backward has computed for the trainable parameters, in their order; undefined for unused ones.
   using OnGradients = std::function<void(const std::vector<at::Tensor>&)>;
 
   FSDPUnit(const Group& group, BufferPool& pool) : group_{&group}, pool_{&pool} {}
 
-  /// Takes a segment over, which stays where it is; its values are hollow from now on, until gathered.
+  /// Adds a segment of `arena`, which must stay where it is. Its values have no memory from now on, until gathered.
   void add(Arena& arena, std::size_t segment, Gradients gradients) {
     const auto& added = arena.segments()[segment];
     arena.hide(added);
     BufferPool::release(added.values);
     segments_.push_back({&arena, &added});
     if (gradients == Gradients::none) return;
+    trainable_segments_.push_back(segment);
     for (auto i = added.first; i < added.last; ++i) trainable_.push_back(arena[i].parameter);
   }
 
-  bool empty() const noexcept { return segments_.empty(); }
-  bool whole() const noexcept { return whole_; }
-  bool pending() const noexcept { return !pending_.empty(); }
+  bool whole() const noexcept { return state_ == State::whole; }
+  bool gathering() const noexcept { return state_ == State::gathering; }
   bool trainable() const noexcept { return !trainable_.empty(); }
+  /// The segments of the trainable arena that belong to this unit, in order.
+  const std::vector<std::size_t>& trainable_segments() const noexcept { return trainable_segments_; }
   void on_gradients(OnGradients receive) { receive_ = std::make_shared<OnGradients>(std::move(receive)); }
 
   /// The small group that holds this unit between forward and backward, if there is one.
   void reshard_to(const Group* group) { small_group_ = group; }
 
   void start_gather() {
-    if (whole_ || !pending_.empty()) return;
+    if (state_ != State::sharded) return;
     const c10::NoGradGuard no_grad;
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const auto& segment = *segments_[i].segment;
@@ -59,58 +65,59 @@ class FSDPUnit {
         pending_.push_back(start_all_gather(segment.values, segment.master.to(segment.values.options()), *group_));
       else
         pending_.push_back(start_all_gather(segment.values, small_pieces_[i], *small_group_));
+      state_ = State::gathering;
     }
   }
   void gather() {
-    if (whole_) return;
+    if (state_ == State::whole) return;
     start_gather();
     for (auto& pending : pending_) pending.wait();
     pending_.clear();
     for (const auto& [arena, segment] : segments_) arena->show(*segment);
-    whole_ = true;
+    state_ = State::whole;
   }
 
-  void release() {
-    if (!pending_.empty()) gather();  // bytes are still on their way into this memory
-    if (!whole_) return;
+  void reshard() {
+    if (state_ == State::gathering) gather();  // the collective still writes into this memory
+    if (state_ == State::sharded) return;
     for (const auto& [arena, segment] : segments_) {
       arena->hide(*segment);
       pool_->take_back(segment->values);
     }
-    whole_ = false;
+    state_ = State::sharded;
   }
-  /// After forward: releases, but keeps what the small group needs to gather again.
-  void release_after_forward() {
-    if (small_group_ != nullptr && whole_ && small_pieces_.empty())
+  /// reshard() after forward, which keeps the pieces that the small group needs for the next gather.
+  void reshard_after_forward() {
+    if (small_group_ != nullptr && state_ == State::whole && small_pieces_.empty())
       for (const auto& [arena, segment] : segments_) {
         const auto size = segment->size() / small_group_->size();
         auto piece = pool_->tensor(size, segment->values.options());
         piece.copy_(segment->values.narrow(0, size * small_group_->rank(), size));
         small_pieces_.push_back(std::move(piece));
       }
-    release();
+    reshard();
   }
 
-  /// Before a forward call: from now on autograd hands the gradients of this call over all together, when the last of
-  /// them is there. Hooks of the parameters themselves would fire before backward has done with frozen weights beside
-  /// them.
+  /// Called before a forward call: autograd then gives all gradients of this call to `on_gradients` together, when the
+  /// last of them has been computed. Hooks of the parameters would run earlier, while backward still reads the frozen
+  /// parameters of the layer.
   void arm() {
     if (trainable_.empty()) return;
-    ++calls_;
+    ++open_calls_;
     armed_ = true;
     const auto node = std::shared_ptr<Node>(new Node{receive_}, torch::autograd::deleteNode);
     for (const auto& parameter : trainable_)
       torch::autograd::impl::set_gradient_edge(parameter, {node, node->add_input_metadata(parameter)});
   }
-  /// Backward has done with a call; true once it has done with all of them.
-  bool end_call() { return --calls_ == 0; }
-  /// After backward: the parameters are leaves again, and nothing is whole that a step would leave behind.
+  /// Called when backward has finished a call; returns whether it was the last one of this step.
+  bool end_call() { return --open_calls_ == 0; }
+  /// Called after backward: the parameters are leaves again, and the pieces for the small group are freed.
   void disarm() {
     if (std::exchange(armed_, false))
       for (const auto& parameter : trainable_) torch::autograd::impl::set_gradient_edge(parameter, {nullptr, 0});
     for (const auto& piece : small_pieces_) pool_->take_back(piece);
     small_pieces_.clear();
-    calls_ = 0;
+    open_calls_ = 0;
   }
 
  private:
@@ -126,22 +133,28 @@ class FSDPUnit {
     std::shared_ptr<OnGradients> receive_;
   };
 
-  struct Held {
+  enum class State {
+    sharded,    ///< The values have no memory; this rank holds its pieces.
+    gathering,  ///< The values have memory, which a collective is writing.
+    whole,      ///< The model can use the parameters.
+  };
+  struct ArenaSegment {
     Arena* arena;
     const Segment* segment;
   };
 
   const Group* group_;
   BufferPool* pool_;
-  std::vector<Held> segments_;
+  std::vector<ArenaSegment> segments_;
+  std::vector<std::size_t> trainable_segments_;
   std::vector<at::Tensor> trainable_;
   std::shared_ptr<OnGradients> receive_;
   std::vector<Pending> pending_;
   const Group* small_group_ = nullptr;
   std::vector<at::Tensor> small_pieces_;
-  bool whole_ = false;
+  State state_ = State::sharded;
   bool armed_ = false;
-  int calls_ = 0;  ///< Of this step, that backward has not done with.
+  int open_calls_ = 0;  ///< Calls of this step that backward has not finished.
 };
 
 }  // namespace ddpxx

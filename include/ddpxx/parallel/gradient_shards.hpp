@@ -1,4 +1,4 @@
-// ddpxx/parallel/gradient_shards.hpp — gradients that come whole, segment by segment, and stay as this rank's pieces.
+// ddpxx/parallel/gradient_shards.hpp — reduces whole gradients, segment by segment, to the pieces that ranks keep.
 #pragma once
 
 #include <algorithm>
@@ -20,24 +20,25 @@
 
 namespace ddpxx {
 
-/// What whole gradients are borrowed for: to be sent as they are, or to sum several batches first, in the type of the
-/// parameters before any was converted.
-enum class Borrow { to_send, to_sum };
+/// What a buffer of whole gradients is for. reduce: it is sent after one backward pass, and has the type that gradients
+/// are reduced in. accumulate: several backward passes are added up in it first, in the type that the parameters had
+/// before any was converted.
+enum class BufferUse { reduce, accumulate };
 
-/// Of what size the memory is that is borrowed: of the segment's own, or of the largest segment's for all that come
-/// near it, so that segments of different sizes can use one buffer one after the other.
+/// The size of a segment's buffer. own: the size of the segment. common: the size of the largest segment for all
+/// segments of more than half of it, so that they can use the same buffers one after the other.
 enum class BufferSize { own, common };
 
-/// What is done with the pieces of a segment once they have come.
-enum class Then { keep, step };
+/// What happens to the pieces of a segment after its reduction.
+enum class AfterReduce { keep, step };
 
-/// Averages the gradients of segments over the ranks and leaves each rank its piece, while backward is running.
-/// The sum of a step's backward passes lies in the pieces; the first one of a step replaces what the last step left.
-/// Ranks   `reduce` and `finish` are collective, in the same order on all ranks.
+/// Averages the gradients of segments over the ranks while backward is running; each rank keeps its piece of them.
+/// The pieces hold the sum over a step's backward passes; the first pass of a step overwrites those of the last step.
+/// Ranks   `reduce` and `finish` are collective; all ranks reduce the same segments in the same order.
 class GradientShards {
  public:
-  /// Gradients are summed over `shards`, and their pieces over `replicas`, ranks that hold the same pieces. If given,
-  /// `stepped` lends the pieces their memory and steps them.
+  /// Gradients are summed over `shards`, and their pieces over `replicas`, the ranks that hold the same pieces. If
+  /// given, `stepped` provides the memory of the pieces and steps them.
   GradientShards(Arena& arena, const Group& shards, const Group* replicas, BufferPool& pool,
                  std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own,
                  SteppedSegments* stepped = nullptr)
@@ -54,40 +55,41 @@ class GradientShards {
     std::int64_t largest = 0;
     for (const auto& segment : arena.segments()) largest = std::max(largest, segment.size());
     for (const auto& segment : arena.segments())
-      rooms_.push_back(size == BufferSize::common && segment.size() > largest / 2 ? largest : segment.size());
+      buffer_sizes_.push_back(size == BufferSize::common && segment.size() > largest / 2 ? largest : segment.size());
   }
 
-  /// Memory for the whole gradients of a segment, zeros; it goes back with `reduce`.
-  at::Tensor borrow(std::size_t segment, Borrow purpose = Borrow::to_send) {
-    const auto type = purpose == Borrow::to_send ? type_ : c10::typeMetaToScalarType(device_options_.dtype());
-    auto memory =
-        pool_->tensor(rooms_[segment], device_options_.dtype(type)).narrow(0, 0, arena_->segments()[segment].size());
+  /// A buffer of zeros for the whole gradients of a segment; `reduce` takes it back.
+  at::Tensor borrow(std::size_t segment, BufferUse use = BufferUse::reduce) {
+    const auto type = use == BufferUse::reduce ? type_ : c10::typeMetaToScalarType(device_options_.dtype());
+    auto memory = pool_->tensor(buffer_sizes_[segment], device_options_.dtype(type))
+                      .narrow(0, 0, arena_->segments()[segment].size());
     memory.zero_();
     return memory;
   }
-  /// Adds a gradient, scaled, where it belongs in a segment's memory; an undefined one counts as zeros.
+  /// Adds a gradient, scaled, to its parameter's range of a segment's buffer; an undefined gradient counts as zeros.
   void add(const at::Tensor& memory, const ArenaEntry& entry, const at::Tensor& gradient) const {
     if (!gradient.defined()) return;
     const c10::NoGradGuard no_grad;
     Arena::part(memory, entry, arena_->segments()[entry.segment].begin).add_(gradient, scale_);
   }
 
-  /// Waits until the next reduction can start at once: before memory for it is borrowed, one buffer less is needed.
-  void make_room() {
+  /// Waits until the next reduction can start at once. Called before the buffer for it is borrowed, it saves one
+  /// buffer.
+  void wait_for_free_slot() {
     const c10::NoGradGuard no_grad;
-    while (under_way_.size() >= kMostUnderWay) finish_oldest();
+    while (under_way_.size() >= kMaxUnderWay) finish_oldest();
   }
 
-  /// Starts the reduction of a segment whose gradients are all written. Only one is under way, beside the backward pass
-  /// of what comes next, so that memory does not grow with the depth of the model.
-  /// Errors  `config` for a segment that has been stepped in this step already.
-  void reduce(std::size_t i, at::Tensor memory, Then then = Then::keep) {
+  /// Starts the reduction of a segment whose gradients are all written. Only one reduction runs at a time, while
+  /// backward computes the next gradients, so that memory does not grow with the depth of the model. Errors  `config`
+  /// for a segment that has been stepped in this step already.
+  void reduce(std::size_t i, at::Tensor memory, AfterReduce after = AfterReduce::keep) {
     const c10::NoGradGuard no_grad;
     if (was_stepped_[i])
       throw Error{Errc::config, "parameter \"" + (*arena_)[arena_->segments()[i].first].name +
                                     "\" got gradients after it was stepped in backward: run one backward pass a step, "
                                     "or take the strategy without StepInBackward"};
-    make_room();
+    wait_for_free_slot();
     if (memory.scalar_type() != type_) {
       const auto sum = std::exchange(memory, pool_->tensor(memory.numel(), memory.options().dtype(type_)));
       memory.copy_(sum);
@@ -99,17 +101,17 @@ class GradientShards {
                         segment.gradient.device() == device_options_.device();
     auto piece = direct ? segment.gradient : pool_->tensor(segment.gradient.numel(), memory.options());
     auto pending = start_reduce_scatter(piece, memory, *shards_);
-    under_way_.push_back({i, std::move(memory), std::move(piece), direct, then, std::move(pending)});
+    under_way_.push_back({i, std::move(memory), std::move(piece), direct, after, std::move(pending)});
     written_[i] = written_[i] || direct;
   }
 
-  /// Waits until everything that was started lies in the pieces.
+  /// Waits for all reductions that were started; their results are then in the pieces.
   void finish() {
     const c10::NoGradGuard no_grad;
     while (!under_way_.empty()) finish_oldest();
   }
 
-  /// Drops what the step has brought so far.
+  /// Drops the gradients of this step, after an exception has ended its backward pass.
   void abandon() {
     for (auto& each : under_way_) {
       each.pending.wait();
@@ -120,7 +122,8 @@ class GradientShards {
     drop();
   }
 
-  /// Ends the step: what was never written is zero, and what the last backward pass did not bring is stepped now.
+  /// Ends the step: pieces that no backward pass has written become zeros. Under StepInBackward, segments that the last
+  /// backward pass has not reduced are stepped now.
   void end_step() {
     for (std::size_t i = 0; i < written_.size(); ++i) {
       if (stepped_ == nullptr) {
@@ -132,7 +135,7 @@ class GradientShards {
       written_[i] = was_stepped_[i] = false;
     }
   }
-  /// Ends the step in an error: what is kept is not used.
+  /// Ends a step that fails: the gradients in the pieces are not used.
   void drop() {
     written_.assign(written_.size(), false);
     was_stepped_.assign(written_.size(), false);
@@ -140,13 +143,13 @@ class GradientShards {
   }
 
  private:
-  static constexpr std::size_t kMostUnderWay = 1;
+  static constexpr std::size_t kMaxUnderWay = 1;
   struct UnderWay {
     std::size_t segment;
     at::Tensor memory;
     at::Tensor piece;
     bool direct;
-    Then then;
+    AfterReduce after;
     Pending pending;
   };
 
@@ -157,7 +160,7 @@ class GradientShards {
     pool_->take_back(oldest.memory);
     if (replicas_ != nullptr) all_reduce(oldest.piece, *replicas_);
     if (!oldest.direct) collect(oldest);
-    if (oldest.then == Then::keep) return;
+    if (oldest.after == AfterReduce::keep) return;
     was_stepped_[oldest.segment] = true;
     stepped_->step(oldest.segment);
   }
@@ -181,7 +184,7 @@ class GradientShards {
   double scale_;
   std::vector<bool> written_;
   std::vector<bool> was_stepped_;
-  std::vector<std::int64_t> rooms_;  ///< Of each segment's buffer, in elements.
+  std::vector<std::int64_t> buffer_sizes_;  ///< In elements, for each segment.
   std::deque<UnderWay> under_way_;
 };
 

@@ -239,7 +239,7 @@ class ZeRO {
     --bucket.missing;
     for (; next_ < arriving_.size() && arriving_[next_].missing == 0; ++next_)
       shards_->reduce(next_, std::exchange(arriving_[next_].memory, {}),
-                      stepped_ && sync_ == Sync::now && !refused_ ? Then::step : Then::keep);
+                      stepped_ && sync_ == Sync::now && !refused_ ? AfterReduce::step : AfterReduce::keep);
   }
   void finish_arrivals() {
     std::vector<std::size_t> unused;
