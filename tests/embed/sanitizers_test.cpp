@@ -1,0 +1,31 @@
+// The host of embed_host.cpp, compiled with sanitizers: no error, no leak, no race, and a return from main().
+#include <cstdlib>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+
+namespace {
+
+using testing::HasSubstr;
+
+void run_to_its_return(const char* program) {
+  const TemporaryFolder folder;
+  const auto host = StartedProgram{{program_folder() + '/' + program, folder.path().string()}}.wait();
+  EXPECT_EQ(host.code, 0) << host.out << host.err;
+  EXPECT_THAT(host.out, HasSubstr("embed_host: static destructors ran"));
+}
+
+TEST(Embed, AHostUnderAddressSanitizerEndsByItsOwnReturnAndLeaksNothing) {
+  ::setenv("ASAN_OPTIONS", "exitcode=66:detect_leaks=1", 1);
+  run_to_its_return("embed_host_address");
+}
+
+TEST(Embed, AHostUnderThreadSanitizerEndsByItsOwnReturn) {
+  ::setenv("TSAN_OPTIONS", "exitcode=66:suppressions=" DDPXX_RACES, 1);
+  run_to_its_return("embed_host_thread");
+}
+
+}  // namespace
