@@ -14,6 +14,7 @@ import sys
 LIBRARIES = {
     "ATen": r"ATen/(?!ATen\.h)|c10/",
     "Boost.PFR": r"boost/pfr",
+    "MPI": r"mpi\.h",
     "autograd": r"torch/csrc/autograd/",
     "c10d": r"torch/csrc/distributed/c10d/",
     "caffe2": r"caffe2/serialize/",
@@ -31,7 +32,7 @@ DOORS_ONLY = {"train": {"parallel", "precision"}}
 NAMES_POLICIES = {"train/default_types.hpp"}
 # These gather rooms for the user.
 EXEMPT = {"ddpxx.hpp", "testing.hpp", "version.hpp"}
-A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range/|nlohmann|gtest|gmock|gloo|nccl\.h|cuda)")
+A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range/|nlohmann|gtest|gmock|gloo|nccl\.h|cuda|mpi\.h)")
 ROW = re.compile(r"\| `(\w+)/` \|[^|]*\|([^|]*)\|$")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

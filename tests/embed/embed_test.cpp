@@ -18,4 +18,12 @@ TEST(Embed, AHostTrainsTwiceLosesARankAndEndsByItsOwnReturn) {
   EXPECT_THAT(host.err, Not(HasSubstr("resumed"))) << "the host's log has it";
 }
 
+TEST(Embed, ProcessesOfMPITrainTogetherAndEndByTheirOwnReturn) {
+  const auto host = StartedProgram{{DDPXX_MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "2",
+                                    program_folder() + "/embed_mpi_host"}}
+                        .wait();
+  EXPECT_EQ(host.code, 0) << host.out << host.err;
+  EXPECT_THAT(host.out, HasSubstr("embed_mpi_host: 2 ranks end by their own return"));
+}
+
 }  // namespace

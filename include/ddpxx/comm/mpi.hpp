@@ -1,0 +1,116 @@
+// ddpxx/comm/mpi.hpp — the processes of an MPI program as a group. Needs mpi.h and an MPI library, and is not part of
+// ddpxx/ddpxx.hpp.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <mpi.h>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/secret.hpp>
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx {
+
+/// The place of this process among those of `comm`; processes that share memory are on one machine.
+/// Ranks   Collective.
+inline Place mpi_place(MPI_Comm comm) {
+  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  MPI_Comm machine = MPI_COMM_NULL;
+  MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine);
+  MPI_Comm_rank(machine, &local_rank);
+  MPI_Comm_size(machine, &local_size);
+  MPI_Comm_free(&machine);
+  return {.rank = Rank{rank},
+          .world_size = WorldSize{size},
+          .local_rank = LocalRank{local_rank},
+          .local_world_size = LocalWorldSize{local_size}};
+}
+
+namespace detail {
+
+/// Where rank 0 serves the store, and the secret by which it knows the ranks; or why it cannot.
+struct MPIMeetingPlace {
+  std::string address;
+  std::string token;
+  std::string error;
+  int listener = -1;  ///< On rank 0: a socket that listens there already, or none.
+};
+
+/// Called by rank 0.
+inline MPIMeetingPlace choose_meeting_place(bool one_machine) {
+  try {
+    if (one_machine) {
+      const auto listener = ddpxx::listen_on_loopback();
+      return {.address = "tcp://127.0.0.1:" + std::to_string(SocketAddress::of_socket(listener.get()).port()),
+              .token = make_secret(),
+              .error = {},
+              .listener = ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0)};
+    }
+    std::string host(256, '\0');
+    ::gethostname(host.data(), host.size() - 1);
+    const auto any = listen_at(*SocketAddress::parse("0.0.0.0"));  // for a port that is free
+    if (!any) throw Error{Errc::peer, std::string{"no free port: "} + std::strerror(errno)};
+    return {.address = store_url(host.c_str(), SocketAddress::of_socket(any.get()).port()),
+            .token = make_secret(),
+            .error = {}};
+  } catch (const std::exception& error) {
+    return {.address = {}, .token = {}, .error = error.what()};
+  }
+}
+
+/// Rank 0's text on all ranks.
+inline std::string broadcast_by_mpi(std::string text, MPI_Comm comm) {
+  auto size = static_cast<std::int64_t>(text.size());
+  MPI_Bcast(&size, 1, MPI_INT64_T, 0, comm);
+  text.resize(static_cast<std::size_t>(size));
+  MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, 0, comm);
+  return text;
+}
+
+}  // namespace detail
+
+/// Connects the processes of `comm` as a group, as `connect` does, without an address: rank 0 chooses one and sends it,
+/// with a secret that admits only these processes, by MPI_Bcast. The group does not use MPI afterwards. Between
+/// machines the ranks meet at rank 0's host name.
+///
+///     MPI_Init(&argc, &argv);
+///     Group group = connect_mpi(MPI_COMM_WORLD);
+///
+/// Ranks   Collective. MPI_Init comes before. On a GPU each rank gives its own in `options.device`.
+/// Errors  those of `connect`; errors of MPI itself are handled as `comm` says, which by default ends the program.
+inline Group connect_mpi(MPI_Comm comm, ConnectOptions options = {}) {
+  const auto place = mpi_place(comm);
+  detail::MPIMeetingPlace meeting;
+  if (place.rank.value == 0)
+    meeting = detail::choose_meeting_place(place.local_world_size.value == place.world_size.value);
+  meeting.error = detail::broadcast_by_mpi(std::move(meeting.error), comm);
+  meeting.address = detail::broadcast_by_mpi(std::move(meeting.address), comm);
+  meeting.token = detail::broadcast_by_mpi(std::move(meeting.token), comm);
+  if (!meeting.error.empty()) {
+    Error error{Errc::peer, "rank 0 cannot open a meeting place for the ranks: " + meeting.error};
+    if (place.rank.value != 0) error.copied_from(0);
+    throw error;
+  }
+  options.store_host = StoreHost::rank_zero;
+  options.local_world_known = true;
+  options.credentials.token = meeting.token;
+  options.listening_socket = meeting.listener;
+  return connect(meeting.address, place, options);
+}
+
+}  // namespace ddpxx
