@@ -50,6 +50,8 @@
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/whole_model.hpp>
+#include <ddpxx/parallel/wraps_strategy.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
