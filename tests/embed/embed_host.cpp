@@ -18,6 +18,7 @@
 #include <optional>
 #include <signal.h>
 #include <spawn.h>
+#include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -162,7 +163,13 @@ Train::Config config(const std::string& folder, std::int64_t max_steps) {
 /// Trains a step at a time; `between` runs before each step and is told its number.
 template <class Between>
 void train(ddpxx::Group& group, const Train::Config& settings, const Between& between) {
-  Train trainer{group, std::make_shared<embed::Line>(), std::make_shared<embed::Points>(), settings};
+  std::ostringstream screen;
+  Train trainer{group,
+                std::make_shared<embed::Line>(),
+                std::make_shared<embed::Points>(),
+                settings,
+                /*record=*/{},
+                {.screen = &screen}};
   trainer.resume();
   while (!trainer.finished()) {
     between(trainer.steps_done());

@@ -14,8 +14,18 @@ TEST(Embed, AHostTrainsTwiceLosesARankAndEndsByItsOwnReturn) {
   const TemporaryFolder folder;
   const auto host = StartedProgram{{program_folder() + "/embed_host", folder.path().string()}}.wait();
   EXPECT_EQ(host.code, 0) << host.out << host.err;
-  EXPECT_THAT(host.out, HasSubstr("embed_host: static destructors ran"));
+  EXPECT_EQ(host.out, "embed_host: static destructors ran\n") << "nothing else is printed in the host's place";
   EXPECT_THAT(host.err, Not(HasSubstr("resumed"))) << "the host's log has it";
+}
+
+TEST(Embed, TheProgramOfTheDocsTrainsAloneAndSaysWhyItCannot) {
+  const auto program = program_folder() + "/embedding_page";
+  const auto alone = StartedProgram{{program}}.wait();
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(alone.out, "trained for 20 steps\n");
+  const auto nowhere = StartedProgram{{program, "nowhere", "0", "2"}}.wait();
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("the training has failed: \"nowhere\" is no address"));
 }
 
 TEST(Embed, ProcessesOfMPITrainTogetherAndEndByTheirOwnReturn) {
