@@ -155,7 +155,8 @@ TYPED_TEST(EndOfTrainer, AfterFitEveryRankHasTheModelOfTheSnapshot) {
       config.training.save_dir = (folder / "run").string();
       config.training.ema_decay = 0.9;
       config.training.eval_every = 2;
-      Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), config, std::make_shared<const Rows>()};
+      Train<TypeParam> trainer{group,  model, std::make_shared<const Rows>(),
+                               config, {},    {.validation = std::make_shared<const Rows>()}};
       trainer.fit();
       trainer.fit();  // nothing is left to do
     }

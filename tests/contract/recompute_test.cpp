@@ -98,7 +98,8 @@ Course train(int world_size, const typename S::Config& strategy) {
     config.strategy = strategy;
     at::manual_seed(3);
     const auto model = std::make_shared<Network>();
-    Train{group, model, std::make_shared<const Rows>(), config, std::make_shared<const Rows>()}.fit();
+    Train{group, model, std::make_shared<const Rows>(), config, {}, {.validation = std::make_shared<const Rows>()}}
+        .fit();
   });
   Course course{{}, load_snapshot(folder / "run").value()};
   std::ifstream file{folder / "metrics.jsonl"};

@@ -1,10 +1,7 @@
 // ddpxx/train/trainer.hpp — the training loop: knows the doors of the rooms, and no concrete policy.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -37,8 +34,6 @@
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
-#include <ddpxx/storage/open_storage.hpp>
-#include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/configured_observers.hpp>
@@ -47,14 +42,13 @@
 #include <ddpxx/train/evaluate.hpp>
 #include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/same_run.hpp>
-#include <ddpxx/train/snapshot_history.hpp>
-#include <ddpxx/train/snapshot_loader.hpp>
-#include <ddpxx/train/snapshot_saver.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/stop_request.hpp>
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer_config.hpp>
 #include <ddpxx/train/trainer_parts.hpp>
+#include <ddpxx/train/training_limits.hpp>
+#include <ddpxx/train/training_snapshots.hpp>
 
 namespace ddpxx {
 
@@ -131,7 +125,10 @@ class Trainer {
                   .accumulation_steps = config.training.accumulation_steps,
                   .seed = config.training.seed}},
         log_{group.rank()},
-        report_{log_} {
+        report_{log_},
+        snapshots_{group,           step_.device(), config.training,
+                   config.snapshot, parts_.storage, [this](const SnapshotSaved& saved) { report_.show(saved); }},
+        limits_{config.training} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
     auto& settings = record_.settings;
     for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
@@ -165,7 +162,7 @@ class Trainer {
     tell_launcher(Milestone::trains);  // a stop that was told before is over
     try {
       resume();
-      if (saver_) stop_.hold_signals();
+      if (snapshots_.is_open()) stop_.hold_signals();
       while (!finished()) {
         step();
         if (evaluation_due()) evaluate();
@@ -188,12 +185,11 @@ class Trainer {
   /// Errors  `storage` where no snapshot can be written to save_dir, and where none of those in it can be loaded.
   void resume() {
     stop_.dismiss();
-    if (!config_.training.save_dir.empty()) resume_own();
-    if (!has_loaded_ && !has_stepped() && !config_.snapshot.name.empty()) {
-      const auto from = load_chosen(config_.snapshot.name, record_.settings, step_.state(), *group_, step_.device(),
-                                    config_.training.seed);
-      stand_at({from.run, !lacks_optimizer(from)});
-    }
+    if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) stand_at(*run);
+    if (snapshots_.is_saved(steps_done()) && finished())
+      log_.info("already at step " + std::to_string(steps_done()) +
+                ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
+                "begins anew");
     on_every_rank(*group_, Errc::storage, [&] {
       report_.begin(run_began());
       return true;
@@ -202,7 +198,7 @@ class Trainer {
     has_begun_ = true;
     step_.model().train();
     step_.restart_clock();
-    started_ = saved_time_ = Clock::now();
+    limits_.start_clocks();
   }
 
   /// One optimizer step on the next batches of the dataset.
@@ -223,13 +219,12 @@ class Trainer {
   /// its observers votes to stop, or it was asked to stop. The ranks agree at most three steps later.
   bool finished() const { return is_out_of_time_ || stop_.is_agreed() || reached_limit(); }
   /// Whether eval_every wants an evaluation after the last step.
-  bool evaluation_due() const { return divides(config_.training.eval_every, steps_done()) && !is_evaluated(); }
+  bool evaluation_due() const { return limits_.wants_evaluation(steps_done()) && !is_evaluated(); }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step.
   bool save_due() const {
-    const auto& training = config_.training;
-    return saver_ && !is_saved() &&
-           (save_due_ || divides(training.save_every, steps_done()) ||
-            (has_ended_epoch_ && divides(training.save_every_epochs, batches_.cursor().epoch)));
+    return snapshots_.is_open() && !snapshots_.is_saved(steps_done()) &&
+           (save_due_ || limits_.wants_snapshot(steps_done()) ||
+            (has_ended_epoch_ && limits_.wants_snapshot_of_epoch(batches_.cursor().epoch)));
   }
 
   /// The mean loss over the validation set, with the parameters as they are, or with their moving average where
@@ -254,10 +249,6 @@ class Trainer {
   /// Ranks   Collective.
   /// Errors  `config` without a save_dir, and before resume(); `storage` where it cannot be written.
   void save() {
-    if (!saver_)
-      throw Error{Errc::config, config_.training.save_dir.empty()
-                                    ? "there is no place for a snapshot: set training.save_dir"
-                                    : "save() comes between resume(), which opens training.save_dir, and close()"};
     read_all_steps();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const auto state = step_.state();
@@ -271,10 +262,10 @@ class Trainer {
                       .config_hash = config_hash_,
                       .optimizer = state.optimizer,
                       .tokens = step_.tokens()};
-    if (saver_->save(run, state, copies)) saved_at_ = steps_done();
+    snapshots_.save(run, state, copies);
     save_due_ = false;
     step_.restart_clock();
-    saved_time_ = Clock::now();
+    limits_.restart_save_clock();
   }
 
   /// Ends a training as its configuration wants it: reports all steps, evaluates if eval_every is set, saves if there
@@ -292,12 +283,10 @@ class Trainer {
       stop_.answer(*group_);
     else if (config_.training.eval_every > 0 && !is_evaluated())
       evaluate();
-    if (saver_) {
-      if (!saver_->finish()) saved_at_ = -1;
-      saver_->stop_on_failure();  // there is no later snapshot
-      if (!is_saved()) save();
-      saver_->finish();
-      saver_.reset();
+    if (snapshots_.is_open()) {
+      snapshots_.expect_last();
+      if (!snapshots_.is_saved(steps_done())) save();
+      snapshots_.close();
     }
     step_.make_whole();
     if (std::exchange(has_begun_, false)) report_.end();
@@ -316,8 +305,6 @@ class Trainer {
   Strategy& strategy() noexcept { return step_.strategy(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   static typename Step::Config step_config(const Config& config) {
     return {.grad_norm_clip = config.training.grad_norm_clip,
             .grad_value_clip = config.training.grad_value_clip,
@@ -353,10 +340,10 @@ class Trainer {
   void do_step(const auto& batches, std::int64_t epoch) {
     const StepNotes notes{.epoch = epoch,
                           .samples = samples_done(),
-                          .out_of_time = out_of_time() || report_.wants_stop(),
+                          .out_of_time = limits_.is_out_of_time() || report_.wants_stop(),
                           .asked_to_stop = !stop_.heard().empty(),
-                          .save_due = time_to_save(),
-                          .snapshot_written = saver_ && saver_->is_part_done()};
+                          .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
+                          .snapshot_written = snapshots_.is_part_done()};
     end_by_numbers([&] {
       if (const auto done = step_.step(batches, notes)) report(*done);
     });
@@ -375,29 +362,17 @@ class Trainer {
     } catch (Error& error) {
       if (error.code() != Errc::numerics) throw;
       stop_.release_signals();
-      error.with("snapshots", snapshots_text());
-      if (saver_) try {
-          saver_->finish();
-        } catch (const std::exception& failure) {
-          if (group_->rank() == 0) log_.warn(failure.what());
-        }
+      error.with("snapshots", snapshots_.text());
+      snapshots_.finish_quietly();
       throw;
     }
   }
-  /// What there is to go back to when a run ends by its numbers.
-  std::string snapshots_text() const {
-    if (config_.training.save_dir.empty()) return "none, since training.save_dir is empty";
-    if (saved_at_ < 0) return "none so far";
-    return "the last one is of step " + std::to_string(saved_at_);
-  }
-
   void report(CompletedStep done) {
     if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);
     is_out_of_time_ = is_out_of_time_ || done.stop_voted;
     if (done.stop_asked) stop_.agree();
     save_due_ = save_due_ || done.save_due;
-    // The ranks voted when that step began; the vote says nothing about a part of a save that began later.
-    if (done.snapshot_written && saver_ && saver_->part_began_at() < done.row.step) saver_->advance(steps_done());
+    if (done.snapshot_written) snapshots_.advance(done.row.step, steps_done());
     if (report_.empty()) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
@@ -422,27 +397,6 @@ class Trainer {
     return {{"loss", evaluated_->val_loss}};
   }
 
-  /// Goes on with the newest snapshot in save_dir, if there is one.
-  void resume_own() {
-    const auto& chosen = config_.snapshot.name;
-    const auto& save_dir = config_.training.save_dir;
-    if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir); });
-    const auto history =
-        std::make_shared<SnapshotHistory>(parts_.storage ? parts_.storage : open_storage(save_dir), *group_);
-    saver_.emplace(history, config_.snapshot, *group_, step_.device(),
-                   [this](const auto& saved) { report_.show(saved); });
-    SnapshotLoader loader{history, config_.snapshot.load_attempts, *group_, step_.device()};
-    const auto found = loader.load(record_.settings, step_.state(), config_.training.seed);
-    if (!found) return;
-    if (!chosen.empty()) log_own_instead_of_chosen(chosen, save_dir, found->info.step, log_);
-    stand_at(*found);
-    saved_at_ = steps_done();
-    has_loaded_ = true;
-    if (finished())
-      log_.info("already at step " + std::to_string(steps_done()) +
-                ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
-                "begins anew");
-  }
   /// The state is that of a snapshot, and so is the place in the data from now on.
   void stand_at(const LoadedRun& run) {
     step_.resume_at(run.info.step, run.info.tokens, run.has_optimizer);
@@ -453,22 +407,10 @@ class Trainer {
                 std::to_string(run.info.step));
   }
 
-  static bool divides(std::int64_t every, std::int64_t count) { return every > 0 && count % every == 0; }
   bool is_evaluated() const { return evaluated_at_ == steps_done(); }
-  bool is_saved() const { return saved_at_ == steps_done(); }
   /// Whether this trainer has done a step: its state and its metrics are in use.
   bool has_stepped() const { return steps_done() != stood_at_; }
 
-  bool out_of_time() const {
-    return config_.training.max_time > 0 &&
-           std::chrono::duration<double>(Clock::now() - started_).count() >= config_.training.max_time;
-  }
-  /// One clock decides for all: the ranks read the verdict in the same step.
-  bool time_to_save() const {
-    const auto every = config_.training.save_every_time;
-    return group_->rank() == 0 && saver_ && every > 0 &&
-           std::chrono::duration<double>(Clock::now() - saved_time_).count() >= every;
-  }
   Error stopped() const {
     const auto step = std::to_string(steps_done());
     return {Errc::stopped, "stopped by " + stop_.reason() + " after step " + step +
@@ -477,18 +419,7 @@ class Trainer {
                                     : "; the snapshot of step " + step + " is in " +
                                           harmless(config_.training.save_dir) + ": the same command goes on there")};
   }
-  bool reached_limit() const {
-    const auto& limits = config_.training;
-    return (limits.max_steps > 0 && steps_done() >= limits.max_steps) ||
-           (limits.max_epochs > 0 && batches_.cursor().epoch >= limits.max_epochs);
-  }
-  /// Where the run ends, counted from where it stands: epochs that are done may have had steps of another size.
-  std::int64_t last_step() const {
-    const auto& limits = config_.training;
-    if (limits.max_epochs == 0) return limits.max_steps;
-    const auto by_epochs = steps_done() + batches_.steps_until(limits.max_epochs);
-    return limits.max_steps == 0 ? by_epochs : std::min(limits.max_steps, by_epochs);
-  }
+  bool reached_limit() const { return limits_.reached(steps_done(), batches_.cursor().epoch); }
   /// Samples that all ranks together have trained on.
   std::int64_t samples_done() const {
     return batches_.cursor().epoch * batches_.num_samples() + batches_.cursor().position;
@@ -511,8 +442,8 @@ class Trainer {
             .seed = training.seed,
             .save_dir = training.save_dir,
             .step = steps_done(),
-            .goes_on = has_loaded_ || has_stepped(),
-            .last_step = last_step(),
+            .goes_on = snapshots_.has_loaded() || has_stepped(),
+            .last_step = limits_.last_step(steps_done(), batches_.steps_until(training.max_epochs)),
             .seconds_allowed = training.max_time,
             .settings = record_.settings};
   }
@@ -526,20 +457,17 @@ class Trainer {
   StepBatches<Dataset> batches_;
   Log log_;
   RunReport report_;
-  std::optional<SnapshotSaver> saver_;  ///< Between resume() and close(), with a save_dir.
+  TrainingSnapshots snapshots_;
+  TrainingLimits limits_;
   StopRequest stop_;
   std::int64_t stood_at_ = 0;  ///< The step of the last snapshot that was loaded.
   std::int64_t evaluated_at_ = -1;
   std::optional<Evaluated> evaluated_;  ///< The last one.
-  std::int64_t saved_at_ = -1;
-  bool has_loaded_ = false;       ///< A snapshot of this run.
-  bool has_begun_ = false;        ///< resume() was called, and close() was not yet.
-  bool has_told_step_ = false;    ///< The launcher knows that a step is done.
-  bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
-  bool is_out_of_time_ = false;   ///< All ranks know that one of them is, or has an observer that votes to stop.
-  bool save_due_ = false;         ///< All ranks know that it is time to save.
-  Clock::time_point started_ = Clock::now();
-  Clock::time_point saved_time_ = started_;
+  bool has_begun_ = false;              ///< resume() was called, and close() was not yet.
+  bool has_told_step_ = false;          ///< The launcher knows that a step is done.
+  bool has_ended_epoch_ = false;        ///< The last step was the last one of an epoch.
+  bool is_out_of_time_ = false;         ///< All ranks know that one of them is, or has an observer that votes to stop.
+  bool save_due_ = false;               ///< All ranks know that it is time to save.
 };
 
 }  // namespace ddpxx
