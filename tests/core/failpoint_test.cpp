@@ -76,7 +76,7 @@ TEST_F(Failpoint, SleepsAtLeastAsLongAsAsked) {
 TEST_F(Failpoint, ReadsEveryPartOfAnOrder) {
   const auto order = parse_failpoint("a.b:sleep:250@2,rank=7");
   EXPECT_EQ(order.name, "a.b");
-  EXPECT_EQ(order.deed, FailpointOrder::Deed::sleep);
+  EXPECT_EQ(order.action, FailpointOrder::Action::sleep);
   EXPECT_EQ(order.pause, std::chrono::milliseconds{250});
   EXPECT_EQ(order.hit, 2);
   EXPECT_EQ(order.rank, 7);

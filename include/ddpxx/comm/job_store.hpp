@@ -115,8 +115,8 @@ class JobStore final : public c10d::Store {
   template <class Request>
   std::invoke_result_t<Request, JobStoreConnection&, Time> ask(Request&& request, std::chrono::milliseconds timeout) {
     // Zero is c10d's word for no time-out; a wait of months is near enough, and adds to the clock without overflow.
-    constexpr std::chrono::hours kLongest{2'500};
-    if (timeout <= kNoTimeout || timeout > kLongest) timeout = kLongest;
+    constexpr std::chrono::hours kMaxTimeout{2'500};
+    if (timeout <= kNoTimeout || timeout > kMaxTimeout) timeout = kMaxTimeout;
     const std::lock_guard lock{mutex_};
     try {
       return request(connection_, JobStoreConnection::Clock::now() + timeout);

@@ -412,8 +412,8 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
   const auto operation = static_cast<StoreOperation>(reader.code());
   const auto key = [&] { return std::string{reader.text()}; };
   const auto until = [&] {
-    constexpr std::int64_t kLongest = 10'000'000'000;  // milliseconds; more could overflow the clock
-    return Clock::now() + std::chrono::milliseconds{std::clamp<std::int64_t>(reader.number(), 0, kLongest)};
+    constexpr std::int64_t kMaxTime = 10'000'000'000;  // milliseconds; more could overflow the clock
+    return Clock::now() + std::chrono::milliseconds{std::clamp<std::int64_t>(reader.number(), 0, kMaxTime)};
   };
   StoreMessage done{StoreStatus::done};
   switch (operation) {

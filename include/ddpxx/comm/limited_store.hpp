@@ -80,8 +80,8 @@ class LimitedStore final : public c10d::Store {
   std::invoke_result_t<Work, Store&> ask(Work work, std::chrono::milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
     // Zero is c10d's word for no time-out; a wait of months is near enough, and adds to the clock without overflow.
-    constexpr std::chrono::hours kLongest{2'500};
-    if (timeout <= kNoTimeout || timeout > kLongest) timeout = kLongest;
+    constexpr std::chrono::hours kMaxTimeout{2'500};
+    if (timeout <= kNoTimeout || timeout > kMaxTimeout) timeout = kMaxTimeout;
     if (!silent_) {
       // The other store's own error, which knows more, may come a little later than the time-out.
       auto result = within(Clock::now() + timeout + JobStoreConnection::kAnswerTime,

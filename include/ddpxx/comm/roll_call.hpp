@@ -134,11 +134,11 @@ Roll call_roll(Store& store, RollCall call) {
 }
 
 inline std::string number_list(const std::vector<int>& numbers) {
-  constexpr int kMost = 20;
+  constexpr int kMaxParts = 20;
   std::string text;
   int parts = 0;
   for (std::size_t first = 0; first < numbers.size();) {
-    if (parts++ == kMost) return text + " and " + std::to_string(numbers.size() - first) + " more";
+    if (parts++ == kMaxParts) return text + " and " + std::to_string(numbers.size() - first) + " more";
     std::size_t last = first;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
     if (last == first + 1) last = first;  // "1, 2" rather than "1-2"

@@ -99,14 +99,14 @@ constexpr Range between(BoundValue low, BoundValue high) {
 
 /// The texts a string field takes; or the names of a variant's alternatives, in the order of its types.
 struct Choices {
-  static constexpr std::size_t kMost = 24;
-  std::array<std::string_view, kMost> names{};
+  static constexpr std::size_t kMax = 24;
+  std::array<std::string_view, kMax> names{};
   std::size_t count = 0;
 };
 
 template <std::convertible_to<std::string_view>... Names>
 constexpr Choices choices(Names... names) {
-  static_assert(sizeof...(Names) > 0 && sizeof...(Names) <= Choices::kMost, "choices: between 1 and 24 of them");
+  static_assert(sizeof...(Names) > 0 && sizeof...(Names) <= Choices::kMax, "choices: between 1 and 24 of them");
   return {.names = {std::string_view{names}...}, .count = sizeof...(Names)};
 }
 
@@ -117,11 +117,12 @@ struct Resets {
   std::vector<const void*> (*siblings)(const void* owner) = nullptr;
 };
 
-/// Says that a value is nobody's business: it is taken as any other, and nowhere printed, recorded or compared.
+/// Marks a secret: the value is read as any other, and is never printed, recorded or compared.
 struct Secret {};
 constexpr Secret secret() { return {}; }
 
-/// A former name: of a field of the same struct, or, with a dot in it, a whole path. Who uses it is told the new one.
+/// A former name: of a field of the same struct, or, with a dot in it, a whole path. A warning tells the new name to
+/// those who use the former one.
 struct Was {
   std::string_view name;
 };
@@ -243,9 +244,9 @@ constexpr void add_fact(FieldFacts& facts, const Range& range) {
   static_assert(is_number<Value> || DurationLike<Value>,
                 "field: a range (above, at_least, below, at_most, between) needs a number or a std::chrono duration");
   if constexpr (DurationLike<Value>) {
-    constexpr double kMost = 9e9;  // nanoseconds in 64 bits, with room: 285 years
+    constexpr double kMax = 9e9;  // nanoseconds in 64 bits, with room: 285 years
     for (const auto& bound : {range.low, range.high})
-      if (bound && !(bound->value > -kMost && bound->value < kMost))
+      if (bound && !(bound->value > -kMax && bound->value < kMax))
         throw std::invalid_argument{"field: a bound of a duration is finite, and below 285 years"};
     facts.range.is_of_time = true;
   }

@@ -16,7 +16,7 @@ namespace ddpxx {
 enum class Errc { config = 2, data = 3, storage = 4, peer = 5, numerics = 6, memory = 7, stopped = 75 };
 
 /// An error whose text says what, where and what to do.
-/// Facts are appended by whoever knows them: the collective adds op and bytes, the trainer adds the step.
+/// Each caller appends the facts that it knows: the collective adds op and bytes, the trainer adds the step.
 class Error : public std::exception {
  public:
   Error(Errc code, std::string text) : code_{code}, text_{std::move(text)} {}

@@ -1,5 +1,5 @@
 // ddpxx/core/failpoint.hpp — named places in the code where a test may kill, throw or stall.
-// Compiled to nothing unless DDPXX_FAILPOINTS is defined. The environment chooses one place and one deed:
+// Compiled to nothing unless DDPXX_FAILPOINTS is defined. The environment chooses one place and one action:
 //   DDPXX_FAILPOINT="NAME:kill" | "NAME:throw" | "NAME:bad_alloc" | "NAME:sleep:MILLISECONDS" | "NAME:errno:NUMBER",
 //   then "@N" for the N-th hit only (from 1), then ",rank=R" for one rank of RANK (absent: 0).
 // errno is for places that stand for a call of the system, which then fails with that number.
@@ -30,10 +30,10 @@ inline constexpr bool kFailpoints = false;
 
 /// What DDPXX_FAILPOINT asks for.
 struct FailpointOrder {
-  enum class Deed { kill, raise, bad_alloc, sleep, fail };
+  enum class Action { kill, raise, bad_alloc, sleep, fail };
 
   std::string name;
-  Deed deed = Deed::kill;
+  Action action = Action::kill;
   std::chrono::milliseconds pause{0};
   int error = 0;
   std::optional<std::int64_t> hit;   ///< Every hit where absent.
@@ -46,18 +46,18 @@ FailpointOrder parse_failpoint(std::string_view text);
 namespace detail {
 
 inline void obey(const FailpointOrder& order) {
-  switch (order.deed) {
-    case FailpointOrder::Deed::kill:
+  switch (order.action) {
+    case FailpointOrder::Action::kill:
       std::raise(SIGKILL);
       break;
-    case FailpointOrder::Deed::raise:
+    case FailpointOrder::Action::raise:
       throw Error{Errc::storage, "failpoint " + order.name + " was told to throw"};
-    case FailpointOrder::Deed::bad_alloc:
+    case FailpointOrder::Action::bad_alloc:
       throw std::bad_alloc{};
-    case FailpointOrder::Deed::sleep:
+    case FailpointOrder::Action::sleep:
       std::this_thread::sleep_for(order.pause);
       break;
-    case FailpointOrder::Deed::fail:
+    case FailpointOrder::Action::fail:
       errno = order.error;
       break;
   }
@@ -89,7 +89,7 @@ inline bool failpoint_fails(std::string_view name) {
     const auto hit = detail::count_hit(*text);
     if (order.hit && *order.hit != hit) return false;
     detail::obey(order);
-    return order.deed == FailpointOrder::Deed::fail;
+    return order.action == FailpointOrder::Action::fail;
   }
   return false;
 }
@@ -122,22 +122,22 @@ inline FailpointOrder parse_failpoint(std::string_view text) {
   auto rest = text;
   if (const auto rank = cut(rest, ",rank=")) order.rank = whole_number(*rank);
   if (const auto hit = cut(rest, "@")) order.hit = whole_number(*hit);
-  auto deed = cut(rest, ":");
-  if (!deed || rest.empty() || order.hit == 0) throw refuse();
+  auto action = cut(rest, ":");
+  if (!action || rest.empty() || order.hit == 0) throw refuse();
   order.name = rest;
-  const auto number = cut(*deed, ":");
-  if (number.has_value() != (*deed == "sleep" || *deed == "errno")) throw refuse();
-  if (*deed == "sleep") {
-    order.deed = FailpointOrder::Deed::sleep;
+  const auto number = cut(*action, ":");
+  if (number.has_value() != (*action == "sleep" || *action == "errno")) throw refuse();
+  if (*action == "sleep") {
+    order.action = FailpointOrder::Action::sleep;
     order.pause = std::chrono::milliseconds{whole_number(*number)};
-  } else if (*deed == "errno") {
-    order.deed = FailpointOrder::Deed::fail;
+  } else if (*action == "errno") {
+    order.action = FailpointOrder::Action::fail;
     order.error = static_cast<int>(whole_number(*number));
-  } else if (*deed == "throw") {
-    order.deed = FailpointOrder::Deed::raise;
-  } else if (*deed == "bad_alloc") {
-    order.deed = FailpointOrder::Deed::bad_alloc;
-  } else if (*deed != "kill") {
+  } else if (*action == "throw") {
+    order.action = FailpointOrder::Action::raise;
+  } else if (*action == "bad_alloc") {
+    order.action = FailpointOrder::Action::bad_alloc;
+  } else if (*action != "kill") {
     throw refuse();
   }
   return order;

@@ -1,5 +1,5 @@
 // ddpxx/core/file.hpp — the seam to the file system: read a file whole, replace a file atomically.
-// Every error names the deed, the path and the system's reason.
+// Every error names the operation, the path and the system's reason.
 #pragma once
 
 #include <algorithm>
@@ -43,11 +43,11 @@ class FileError final : public Error {
   int reason_;
 };
 
-/// An error with the text "DEED PATH: REASON (errno N)"; the reason is what errno holds now.
-inline FileError file_error(Errc code, std::string_view deed, const std::filesystem::path& path) {
+/// An error with the text "OPERATION PATH: REASON (errno N)"; the reason is what errno holds now.
+inline FileError file_error(Errc code, std::string_view operation, const std::filesystem::path& path) {
   const int reason = errno;
   return {code,
-          std::string{deed} + ' ' + path.string() + ": " + std::generic_category().message(reason) + " (errno " +
+          std::string{operation} + ' ' + path.string() + ": " + std::generic_category().message(reason) + " (errno " +
               std::to_string(reason) + ')',
           reason};
 }
@@ -101,7 +101,7 @@ class File {
   Descriptor descriptor_;
   std::filesystem::path path_;
   Errc code_;
-  std::size_t not_started_ = 0;  ///< Bytes appended that the disk was not told to begin with.
+  std::size_t not_started_ = 0;  ///< Bytes appended whose writing to disk was not requested yet.
 };
 
 /// The file's bytes, or its first `max_bytes`.
@@ -110,7 +110,7 @@ std::string read_file(const std::filesystem::path& path, Errc code,
                       std::size_t max_bytes = std::numeric_limits<std::size_t>::max());
 
 /// Replaces the file, or makes it, by what `write_content(File&)` writes; nothing but that file grows in memory.
-/// Whoever looks, at any moment, finds the old file or the new one, whole, even after a kill or a loss of power.
+/// A reader finds the old file or the new one, whole, at any moment, even after a kill or a loss of power.
 /// What killed writers of this file left behind is swept away first.
 /// Errors  `storage`; the old file is then intact, unless the text says that the new one is in place.
 template <std::invocable<File&> WriteContent>
@@ -128,7 +128,7 @@ inline void write_file_atomic(const std::filesystem::path& path, std::string_vie
 }
 
 /// Makes the file with this content unless one of its name is there: then false. Of many writers exactly one makes it,
-/// and nobody sees a part of it.
+/// and no reader sees a part of it.
 /// Errors  `storage`.
 bool create_file_atomic(const std::filesystem::path& path, Bytes content);
 
@@ -349,7 +349,7 @@ class TemporaryFile {
       auto name = stem + std::to_string(number);
       name += kSuffix;
       if (auto file = File::create(target.parent_path() / name, Errc::storage)) {
-        // Whoever swept this folder just now may have found the file before it was locked, and taken it away.
+        // Another process that swept this folder may have found the file before it was locked, and removed it.
         const bool lost = ::flock(file->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
         if (!lost && file->status().st_nlink > 0) return std::move(*file);
       }

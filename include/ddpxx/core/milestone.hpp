@@ -1,4 +1,4 @@
-// ddpxx/core/milestone.hpp — how far a rank has come, told to the launcher that has started it.
+// ddpxx/core/milestone.hpp — how far a rank has come, reported to the launcher that has started it.
 #pragma once
 
 #include <charconv>
@@ -17,7 +17,8 @@ enum class Milestone : char {
   began = 'b',    ///< It is a program of ddpxx: its exit codes are those of `Errc`.
   trains = 't',   ///< It has a trainer: from now on a step is to be expected.
   stepped = 's',  ///< The result of a step has been read.
-  stopped = 'p',  ///< It was asked to stop and has saved a snapshot. One of the others, told later, takes this back.
+  stopped =
+      'p',  ///< It was asked to stop and has saved a snapshot. A later report of one of the others takes this back.
 };
 
 /// Names the socket on which a launcher listens to one rank, as `DESCRIPTOR:INODE`. A program that is started by the

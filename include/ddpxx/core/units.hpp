@@ -132,23 +132,23 @@ inline std::optional<Decimal> parse_decimal(std::string_view text) {
 
 inline WholeNumber to_whole(const Decimal& number, std::uint64_t factor) {
   using Fit = WholeNumber::Fit;
-  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
+  constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
   if (number.digits.empty() || factor == 0) return {};
   std::uint64_t value = 0;
   for (const char c : number.digits) {
     const auto digit = static_cast<std::uint64_t>(c - '0');
-    if (value > (kMost - digit) / 10)
+    if (value > (kMax - digit) / 10)
       return {.fit = number.exponent < 0 && factor == 1 ? Fit::fraction : Fit::too_large};
     value = value * 10 + digit;
   }
-  if (value > kMost / factor) return {.fit = Fit::too_large};
+  if (value > kMax / factor) return {.fit = Fit::too_large};
   value *= factor;
   for (int left = number.exponent; left < 0; ++left) {
     if (value % 10 != 0) return {.fit = Fit::fraction};
     value /= 10;
   }
   for (int left = number.exponent; left > 0; --left) {
-    if (value > kMost / 10) return {.fit = Fit::too_large};
+    if (value > kMax / 10) return {.fit = Fit::too_large};
     value *= 10;
   }
   return {.fit = Fit::exact, .negative = number.negative, .magnitude = value};
