@@ -1,4 +1,4 @@
-// ddpxx/parallel/buffers.hpp — keeps the buffers of a model, such as running means, the same on all ranks.
+// ddpxx/parallel/buffers.hpp — keeps the buffers of a model, such as running means, equal on all ranks.
 #pragma once
 
 #include <utility>
@@ -13,18 +13,18 @@ namespace ddpxx {
 
 enum class BroadcastBuffers { once, each_step };
 
-/// Gives all ranks rank 0's buffers: at the start, and before each step's first forward pass if asked.
+/// Broadcasts rank 0's buffers: when it is made and, with `each_step`, before the first forward pass of each step.
 class SharedBuffers {
  public:
   SharedBuffers() = default;
-  /// Ranks   Collective; `replicas`, if given, are further ranks that the buffers go to.
+  /// Ranks   Collective. If `replicas` is given, the buffers are broadcast in that group too.
   SharedBuffers(std::vector<at::Tensor> buffers, const Group& group, BroadcastBuffers when,
                 const Group* replicas = nullptr)
       : buffers_{std::move(buffers)}, group_{&group}, replicas_{replicas}, when_{when} {
     send();
   }
 
-  /// Ranks   Collective: before every backward pass, with the same `sync`.
+  /// Ranks   Collective: all ranks call it before every backward pass, with equal `sync`.
   void begin_backward(Sync sync) {
     if (std::exchange(step_begins_, sync == Sync::now) && when_ == BroadcastBuffers::each_step) send();
   }

@@ -1,5 +1,4 @@
-// ddpxx/parallel/call_order.hpp — in which order a model calls its layers: what will be needed next, and a number for
-// it.
+// ddpxx/parallel/call_order.hpp — records the order in which a model calls its layers, and predicts the next call.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +9,25 @@
 
 namespace ddpxx {
 
-/// Learns the order of calls from one forward pass and predicts the next; follows it back in backward. What is called
-/// is a unit of layers; layers of one unit are mostly called one after the other.
+/// Records the order of calls in a forward pass and predicts the calls of the next one; in backward it predicts them in
+/// reverse. Calls are recorded by unit, a group of layers that are mostly called one after the other.
 class CallOrder {
  public:
-  /// What the pass before says about a call.
+  /// What the last forward pass predicts about a call.
   struct Outlook {
-    std::optional<std::size_t> next;  ///< The unit needed after this one.
-    bool again = false;               ///< The next call is of this unit once more.
-    bool last = false;                ///< No other call comes: backward begins with this unit.
+    std::optional<std::size_t> next;  ///< The next other unit that is called.
+    bool again = false;               ///< The next call is of the same unit.
+    bool last = false;                ///< This is the last call: backward begins with this unit.
   };
 
   void begin_forward() {
     if (!calls_.empty()) last_ = std::exchange(calls_, {});
     backward_at_ = 0;
   }
-  /// The unit that the pass before called first.
+  /// The unit that the last forward pass called first.
   std::optional<std::size_t> first() const { return last_.empty() ? std::nullopt : std::optional{last_.front()}; }
 
-  /// Notes a call of a unit's layer; looks ahead if the pass before went the same way here.
+  /// Records a call of a layer of `unit`; predicts nothing if the last forward pass called another unit at this place.
   Outlook enter(std::size_t unit, std::size_t layer) {
     hash_ = hash_ * 31U + static_cast<std::uint32_t>(layer);
     const auto at = calls_.size();
@@ -42,7 +41,7 @@ class CallOrder {
     return outlook;
   }
 
-  /// Backward has come to a call of `unit`; returns the unit called before it, which backward needs next.
+  /// Called when backward comes to a call of `unit`; returns the unit called before it, which backward needs next.
   std::optional<std::size_t> enter_backward(std::size_t unit) {
     auto at = backward_at_;
     while (at > 0 && calls_[at - 1] != unit) --at;
@@ -52,7 +51,7 @@ class CallOrder {
     return at > 0 ? std::optional{calls_[at - 1]} : std::nullopt;
   }
 
-  /// A number that ranks share exactly if they noted the same calls in the same order, since the last time.
+  /// A hash of the calls and their order since the last take_hash().
   std::uint32_t take_hash() { return std::exchange(hash_, 0U); }
 
  private:

@@ -1,4 +1,4 @@
-// ddpxx/parallel/concept.hpp — the door of the strategies: how parameters and gradients are held over the ranks.
+// ddpxx/parallel/concept.hpp — what a strategy must be able to do: hold parameters and gradients over the ranks.
 #pragma once
 
 #include <concepts>
@@ -85,7 +85,8 @@ concept GathersParameters = requires(S s) {
 /// of the loss that forward returned, `finish_backward()`. `sync` is `Sync::now` for the last micro-batch and
 /// `Sync::defer` for those before it, whose gradients are added up. After `finish_backward()` of the last one the
 /// gradients of the slices are averages over all ranks. Then the optimizer steps the slices, and `finish_step()` gives
-/// the model the new values. An exception may end a step anywhere: the next `begin_backward()` starts a new one.
+/// the model the new values; it is also called, without a step, when a snapshot has been loaded into the slices. An
+/// exception may end a step anywhere: the next `begin_backward()` starts a new one.
 ///
 /// `forward` returns compute(model, run, batch), where `run` is `runner()`. Where the model calls a layer through the
 /// runner, the runner calls `around(layers, next, args...)`, which returns next(args...) and may work before and after

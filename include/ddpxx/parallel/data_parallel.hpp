@@ -33,11 +33,11 @@ concept SplitsIntoParts = requires(const B& batch, std::int64_t parts) {
   { batch.split(parts) } -> std::same_as<std::vector<B>>;
 };
 
-/// One process drives several devices: the model is copied to each, every batch is cut into as many parts, threads run
-/// them forward at the same time, and the gradients are added up on the first. On a CPU the replicas are copies beside
-/// each other and run one after the other: all draw random numbers from the CPU's one generator, and only a fixed order
-/// makes dropout repeat. DDP is faster: it has no copy of all parameters every step, no thread that waits for another,
-/// and it leaves the machine; this is for scripts that must stay one process.
+/// One process drives several devices: the model is copied to each, every batch is cut into one part for each device,
+/// threads run the parts forward at the same time, and the gradients are added up on the first device. On a CPU the
+/// copies run one after the other: all draw random numbers from the one generator of the CPU, and dropout repeats only
+/// in a fixed order. DDP is faster, since it does not copy all parameters every step and no thread waits for another,
+/// and it can use several machines; DataParallel is for programs that must stay one process.
 /// Errors  `config` in a group of more than one rank, for a model that cannot be cloned, and for more replicas than
 ///         kMaxReplicas or than there are GPUs.
 class DataParallel : public WholeModel {
@@ -50,7 +50,7 @@ class DataParallel : public WholeModel {
       throw Error{Errc::config, "strategy dp runs one process on all devices, but this group has " +
                                     std::to_string(group.size()) + "; choose ddp, or start one process"};
   }
-  /// What the constructor refuses of a config, for whoever asks before there is a group.
+  /// See ChecksConfig.
   static void check(const Config& config) {
     if (config.replicas < 0 || config.replicas > Config::kMaxReplicas)
       throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config.replicas) + " is not between 0 and " +
@@ -70,7 +70,8 @@ class DataParallel : public WholeModel {
     for (auto& replica : replicas_) fill(*replica, model);
   }
 
-  /// The sum of the replicas' losses. Without gradients, and for a batch of one, the first device works alone.
+  /// Returns the sum of the replicas' losses. Without gradients, and for a batch of one sample, only the first device
+  /// works.
   template <class Model, class Batch, class Compute>
   at::Tensor forward(Model& model, const Batch& batch, Compute&& compute) {
     static_assert(SplitsIntoParts<Batch>,
@@ -108,7 +109,8 @@ class DataParallel : public WholeModel {
   void finish_backward() {
     if (sync_ == Sync::now) sum_->publish();
   }
-  /// Gives the replicas the new parameters, one copy a device, and what a snapshot may have changed beside them.
+  /// Copies the new parameters to the replicas, and the frozen parameters and buffers, which a snapshot may have
+  /// changed.
   void finish_step() {
     trainable_.publish_masters();
     const c10::NoGradGuard no_grad;
@@ -124,7 +126,7 @@ class DataParallel : public WholeModel {
     }
   }
 
-  /// The layers of each replica but the first, in the order of the model's own.
+  /// See CopiesLayers.
   std::vector<std::vector<const Layer*>> layers_of_replicas() const {
     std::vector<std::vector<const Layer*>> all;
     for (const auto& replica : replicas_) {
@@ -144,7 +146,7 @@ class DataParallel : public WholeModel {
     GradientHooks hooks;
   };
 
-  /// Calls `body(i)` for every i below `count`: the first on this thread, each other on a thread of its own.
+  /// Calls `body(i)` for every i below `count`, all at the same time: 0 on this thread, the others on new threads.
   template <class Body>
   static void run_at_once(std::size_t count, const Body& body) {
     std::vector<std::exception_ptr> failures(count);
@@ -194,7 +196,8 @@ class DataParallel : public WholeModel {
     }
   }
 
-  /// Puts a clone's parameters into flat memory of the same layout, and leads their gradients to the first device.
+  /// Puts the parameters of a copy into arenas of the same layout, and adds their gradients to those of the first
+  /// device.
   void fill(Replica& replica, const FlatModel& model) {
     const auto named = replica.model->named_parameters();
     const auto arena = [&](std::vector<NamedParameter> parameters) {
@@ -208,7 +211,7 @@ class DataParallel : public WholeModel {
                                   }};
   }
 
-  /// Devices run backward on threads of their own.
+  /// Adds a gradient to the sum; called by the threads that run backward on the devices.
   void add(std::size_t i, const at::Tensor& gradient) {
     const std::lock_guard lock{mutex_};
     const c10::NoGradGuard no_grad;

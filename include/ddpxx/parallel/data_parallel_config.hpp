@@ -1,4 +1,4 @@
-// ddpxx/parallel/data_parallel_config.hpp — what a user may set about DataParallel.
+// ddpxx/parallel/data_parallel_config.hpp — the settings of DataParallel.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ struct DataParallelConfig {
 
   static constexpr auto describe() {
     return fields(field<&DataParallelConfig::replicas>(
-        "Copies of the model, one a GPU; 0 takes all GPUs. On a CPU they lie beside each other, and 0 is one",
+        "Copies of the model, one for each GPU; 0 uses all GPUs. On a CPU all copies share the memory of the machine, "
+        "and 0 means one",
         at_least(0), at_most(kMaxReplicas), Resume::free));
   }
 };

@@ -25,16 +25,16 @@
 
 namespace ddpxx {
 
-/// What a user may set about DDP with a hook.
+/// The settings of DDP with a hook.
 template <class Hook>
 struct HookedDDPConfig {
   DDPConfig ddp = {};
   typename Hook::Config hook = {};
 };
 
-/// Every rank holds the whole model and a share of each batch; gradients are averaged while backward runs, by `Hook`.
-/// At the start the ranks' models are compared, then rank 0's parameters and buffers are given to all; buffers are
-/// given again before each step's first forward pass.
+/// Every rank holds the whole model and a share of each batch; `Hook` averages the gradients while backward runs.
+/// attach() compares the models of the ranks and broadcasts rank 0's parameters and buffers; the buffers are broadcast
+/// again before the first forward pass of each step.
 /// Errors  `peer` naming the first parameter that differs between ranks; those of `Reducer` and of the hook.
 /// Source  Li et al. 2020, arXiv:2006.15704; gradients agree bit for bit with PyTorch's DDP at two ranks.
 template <class Hook = AllReduce>
@@ -49,16 +49,15 @@ class DDPWith : public WholeModel {
   DDPWith(const Config& config, Group& group)
       : config_{own_part(config)}, group_{&group}, hook_{hook_part(config), group} {}
 
-  /// What step_in_backward() refuses, for whoever asks before there is a group.
-  /// Errors  `config` for bucket_bytes_list, since segments have two sizes.
+  /// Errors  `config` for bucket_bytes_list: segments have two sizes only.
   static void check_step_in_backward(const Config& config) { check_two_sizes(own_part(config)); }
-  /// Before attach(), instead of a step after backward: see StepInBackward. Each bucket is a segment then.
+  /// See OffersStepInBackward. Each bucket is then a segment.
   /// Errors  those of check_step_in_backward().
   void step_in_backward(StepSegment step) {
     check_two_sizes(config_);
     step_ = std::move(step);
   }
-  /// How many layers of so many bytes a segment has then.
+  /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.
   static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
     return std::max<std::int64_t>(1, own_part(config).bucket_bytes / std::max<std::int64_t>(1, bytes));
   }
@@ -101,14 +100,14 @@ class DDPWith : public WholeModel {
     if constexpr (FinishesHookStep<Hook>) hook_.finish_step(trainable_, *group_);
     trainable_.publish_masters();
   }
-  /// Where the hook lets the ranks' models differ for a time, all get rank 0's, which snapshots hold as well.
-  /// Ranks   Collective then.
+  /// Where the hook lets the models of the ranks differ, broadcasts rank 0's model, which snapshots hold too.
+  /// Ranks   Collective for such a hook, local for others.
   void make_whole() {
     if constexpr (kRanksDrift) give_model(0);
   }
 
   Hook& hook() noexcept { return hook_; }
-  /// Goes on as after `step` steps, where the hook counts them.
+  /// See ResumesAtStep; for a hook that counts steps.
   void resume_at(std::int64_t step)
     requires CountsSteps<Hook>
   {
@@ -118,19 +117,20 @@ class DDPWith : public WholeModel {
   // --- for ranks with fewer batches than others: see Join ---
 
   const Group& group() const noexcept { return *group_; }
-  /// From the next backward pass on, averages are over `ranks` ranks; the others give zeros.
+  /// From the next backward pass on, gradients are divided by `ranks`; the other ranks contribute zeros.
   void average_over(int ranks) { reducer_->set_scale(1.0 / ranks); }
-  /// A whole step of a rank that has no batch: all that the others' begin_backward and finish_backward communicate.
+  /// A step of a rank that has no batch: takes part in all collectives of the others' begin_backward() and
+  /// finish_backward().
   void sit_out() {
     trainable_.check_owned();
     buffers_.begin_backward(Sync::now);
     reducer_->sit_out();
   }
-  /// Gives all ranks the buffers of `root`, where a step begins by giving them those of rank 0.
+  /// Broadcasts the buffers of `root`, if a step begins with a broadcast of rank 0's.
   void give_buffers(int root) const {
     if (config_.broadcast_buffers) send_buffers(root);
   }
-  /// Gives all ranks the parameters and buffers of `root`.
+  /// Broadcasts the parameters and buffers of `root`.
   void give_model(int root) const {
     for (const auto& segment : trainable_.segments()) broadcast(segment.master, *group_, root);
     trainable_.publish_masters();

@@ -1,4 +1,4 @@
-// ddpxx/parallel/ddp_config.hpp — what a user may set about DDP.
+// ddpxx/parallel/ddp_config.hpp — the settings of DDP.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,21 @@ struct DDPConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&DDPConfig::first_bucket_bytes>("Size of the first gradient bucket: small, so that it leaves early",
-                                              at_least(1), Unit::bytes, Resume::free),
+        field<&DDPConfig::first_bucket_bytes>(
+            "Size of the first gradient bucket; small, so that communication starts early", at_least(1), Unit::bytes,
+            Resume::free),
         field<&DDPConfig::bucket_bytes>("Size of the other gradient buckets", at_least(1), Unit::bytes, Resume::free),
         field<&DDPConfig::bucket_bytes_list>(
-            "Sizes of the gradient buckets in the order in which they leave, instead of the two above; the last one "
-            "is that of all further buckets",
+            "Sizes of the gradient buckets in the order in which they are sent, instead of first_bucket_bytes and "
+            "bucket_bytes; further buckets have the last of these sizes",
             at_least(1), Unit::bytes, Resume::free),
         field<&DDPConfig::find_unused_parameters>(
             "Average parameters that got no gradient as zeros instead of refusing them", Resume::free),
         field<&DDPConfig::static_graph>(
-            "Every step uses the parameters that the first one used: the others are averaged as zeros without waiting "
-            "for the end of backward, and a change is an error; find_unused_parameters is then not needed",
+            "Every step uses the parameters that the first step used: the others are averaged as zeros without waiting "
+            "for the end of backward, and using them later is an error; find_unused_parameters is then not needed",
             Resume::free),
-        field<&DDPConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free));
+        field<&DDPConfig::broadcast_buffers>("Broadcast rank 0's buffers before each step", Resume::free));
   }
 };
 

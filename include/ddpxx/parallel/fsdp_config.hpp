@@ -1,4 +1,4 @@
-// ddpxx/parallel/fsdp_config.hpp — what a user may set about FSDP and HSDP.
+// ddpxx/parallel/fsdp_config.hpp — the settings of FSDP and HSDP.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace ddpxx {
 
-/// Where a rank keeps its shard, with the optimizer's state, between steps.
+/// Where a rank keeps its shard and the optimizer's state between steps.
 enum class Offload { none, cpu };
 
 constexpr auto enum_names(Offload) { return std::array{Named{Offload::none, "none"}, Named{Offload::cpu, "cpu"}}; }
@@ -28,8 +28,8 @@ struct FSDPConfig {
   bool whole_at_end = true;
   bool check_calls = false;
 
-  /// Over how many ranks a layer is sharded between forward and backward: 0 over all of them, 1 not at all.
-  /// None if the text is neither true, false nor a number.
+  /// How many ranks a layer is sharded over between forward and backward: kAll for all of them, 1 if it stays whole.
+  /// None if the text is neither true, false nor a number of at least 1.
   static constexpr int kAll = 0;
   std::optional<int> ranks_after_forward() const {
     if (reshard_after_forward == "true") return kAll;
@@ -44,21 +44,22 @@ struct FSDPConfig {
   static constexpr auto describe() {
     return fields(
         field<&FSDPConfig::unit_bytes>(
-            "Gather small layers together until they have so many bytes; 0 gathers each alone", at_least(0),
+            "Gather small layers together until they have this many bytes; 0 gathers each layer alone", at_least(0),
             Unit::bytes, Resume::free),
         field<&FSDPConfig::reshard_after_forward>(
             "Free a layer's parameters between forward and backward: true, false, or a number of ranks to shard over",
             Resume::free),
         field<&FSDPConfig::reduce_each_backward>(
-            "Reduce the gradients of every batch of an accumulated step; false communicates once and holds them whole"),
-        field<&FSDPConfig::offload>("Keep shards and optimizer state in the memory of the CPU, and step there",
+            "Reduce the gradients of every micro-batch of a step; false reduces once a step and holds whole gradients "
+            "until then"),
+        field<&FSDPConfig::offload>("cpu keeps shards and optimizer state in the memory of the CPU, and steps there",
                                     Resume::free),
-        field<&FSDPConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free),
+        field<&FSDPConfig::broadcast_buffers>("Broadcast rank 0's buffers before each step", Resume::free),
         field<&FSDPConfig::whole_at_end>(
-            "Give every rank the whole model when training ends; false leaves it in shards, for a model that does not "
-            "fit one device",
+            "Gather the whole model on every rank when training ends; false leaves it sharded, for a model that does "
+            "not fit on one device",
             Resume::free),
-        field<&FSDPConfig::check_calls>("Before each gather, compare with the other ranks which layer it is for: slow",
+        field<&FSDPConfig::check_calls>("Before each gather, check that all ranks gather the same layer; slow",
                                         Resume::free));
   }
   std::vector<FieldError> check() const {
@@ -67,8 +68,8 @@ struct FSDPConfig {
   }
 };
 
-/// The ranks that share one copy of a model when nothing else is said: those of one node, where their number divides
-/// the world, else its largest divisor below.
+/// The default number of ranks that share one copy of a model: the number of ranks of one node, or the next smaller one
+/// that divides the world.
 inline std::int64_t shard_size_for(std::int64_t ranks_of_a_node, std::int64_t world_size) {
   auto size = std::min(ranks_of_a_node, world_size);
   while (world_size % size != 0) --size;
@@ -82,7 +83,7 @@ struct HSDPConfig {
   FSDPConfig fsdp;
 
   static constexpr auto describe() {
-    return fields(field<&HSDPConfig::shard_size>("Ranks that share one copy of the model; 0 takes all of them",
+    return fields(field<&HSDPConfig::shard_size>("Number of ranks that share one copy of the model; 0 means all ranks",
                                                  at_least(0), at_most(kMaxShardSize)));
   }
 };

@@ -1,4 +1,4 @@
-// ddpxx/parallel/gradient_hook.hpp — the door of the gradient hooks: how DDP brings a bucket's gradients together.
+// ddpxx/parallel/gradient_hook.hpp — what a gradient hook must be able to do: average the gradients of a bucket.
 #pragma once
 
 #include <concepts>
@@ -29,18 +29,22 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
 /// A gradient hook is a policy of DDP, built from its own config and the group.
 ///
 /// `start(bucket, memory, group)` is called in backward, for buckets 0, 1, ... of a step in order, on every rank.
-/// `memory` is 1-D and holds this rank's gradients, scaled by 1/W already, with gaps of zeros between parameters. Once
-/// the Pending has been waited for, and `finish` been called if there is one, it holds the average.
+/// `memory` is 1-D and holds this rank's gradients, multiplied by 1/W, with gaps of zeros between parameters. After
+/// wait() of the returned Pending, and after `finish` if the hook has it, `memory` holds the average.
 ///
-/// What else a hook may have: `finish`, the part that this rank does itself once a bucket has come. It is called in
-/// bucket order on every rank, so it may communicate again: when backward is over, but under StepInBackward while it
-/// runs, for a bucket as soon as the next one has been started, and only for the last when backward is over. `attach`,
-/// to learn what lies in the buckets. `scale`, what gradients are multiplied by instead of 1/W. `finish_step`, after
-/// the optimizer's step. `resume_at(step)`, where it counts steps. `static constexpr bool kRanksDrift = true`, where
-/// the ranks' parameters differ after some steps: snapshots then hold those of rank 0.
+/// What else a hook may have:
+/// `finish(bucket, memory, group)` is the work of this rank after the collective of a bucket. It is called in bucket
+/// order on every rank, so it may communicate. DDP calls it after backward; under StepInBackward it is called for a
+/// bucket as soon as the next one has been started, and for the last bucket after backward.
+/// `attach(arena, buckets)` is called once, before the first step, with the parameters of each bucket.
+/// `scale()` returns what gradients are multiplied by instead of 1/W; it is called before each backward pass.
+/// `finish_step(arena, group)` is called after the optimizer's step, and when a snapshot has been loaded.
+/// `resume_at(step)` is called when a snapshot of step `step` has been loaded, for a hook that counts steps.
+/// `static constexpr bool kRanksDrift = true` says that the parameters of the ranks may differ after a step: snapshots
+/// then hold those of rank 0.
 ///
-/// Only DDP takes a hook, as a template argument: the other strategies reduce-scatter, or send nothing.
-/// What a hook remembers is in no snapshot: after a resume it begins anew, but for the count of steps that it is told.
+/// Only DDP takes a hook, as a template argument. Snapshots do not hold the state of a hook: after a resume it starts
+/// anew, with the number of steps that resume_at() gives it.
 template <class H>
 concept GradientHook = BuiltFromHookConfig<H> && StartsBuckets<H>;
 

@@ -81,8 +81,8 @@ class GradientShards {
   }
 
   /// Starts the reduction of a segment whose gradients are all written. Only one reduction runs at a time, while
-  /// backward computes the next gradients, so that memory does not grow with the depth of the model. Errors  `config`
-  /// for a segment that has been stepped in this step already.
+  /// backward computes the next gradients, so that memory does not grow with the depth of the model.
+  /// Errors  `config` for a segment that has been stepped in this step already.
   void reduce(std::size_t i, at::Tensor memory, AfterReduce after = AfterReduce::keep) {
     const c10::NoGradGuard no_grad;
     if (was_stepped_[i])

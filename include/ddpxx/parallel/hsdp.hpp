@@ -1,4 +1,5 @@
-// ddpxx/parallel/hsdp.hpp — hybrid sharding: shards inside small groups of ranks, copies across the groups.
+// ddpxx/parallel/hsdp.hpp — hybrid sharding: FSDP inside small groups of ranks, each of which holds a copy of the
+// model.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,19 @@ namespace ddpxx {
 
 namespace detail {
 
-/// The two groups that a rank of a grid belongs to: its row shares a copy, its column holds the same shard.
+/// The two groups that a rank belongs to: the ranks of its row share one copy of the model, the ranks of its column
+/// hold the same shard.
 class ShardGrid {
  public:
   ShardGrid(std::int64_t shard_size, Group& group)
-      : size_{checked(shard_size, group)},
+      : size_{checked_size(shard_size, group)},
         row_{make(group, size_, Axis::row)},
         column_{make(group, size_, Axis::column)} {}
 
  protected:
   enum class Axis { row, column };
 
-  static int checked(std::int64_t shard_size, const Group& group) {
+  static int checked_size(std::int64_t shard_size, const Group& group) {
     if (shard_size == 0) return group.size();
     if (shard_size < 0 || shard_size > group.size() || group.size() % shard_size != 0)
       throw Error{Errc::config, "shard_size=" + std::to_string(shard_size) + " does not divide the world of " +
@@ -41,8 +43,8 @@ class ShardGrid {
 
 }  // namespace detail
 
-/// FSDP inside groups of `shard_size` neighbouring ranks; gradients are averaged across the groups as well. Gathers
-/// stay inside a node where the groups are the nodes.
+/// FSDP inside groups of `shard_size` neighbouring ranks; gradients are averaged across the groups as well. Where the
+/// groups are the nodes, gathers stay inside a node.
 /// Errors  `config` for a size that does not divide the world; those of FSDP.
 class HSDP : private detail::ShardGrid, public WrapsStrategy<FSDP, HSDPConfig, &HSDPConfig::fsdp> {
  public:

@@ -19,13 +19,13 @@
 
 namespace ddpxx {
 
-/// By how many ranks a step's gradients are divided: by all, so that each sample counts the same as before, or by those
-/// that still have a batch, so that each such rank does.
+/// What the sum of a step's gradients is divided by. all_ranks: the number of all ranks, so that each sample has the
+/// same weight in every step. active_ranks: the number of ranks that still have a batch.
 enum class DivideBy { all_ranks, active_ranks };
 
 struct JoinOptions {
   DivideBy divide_by = DivideBy::all_ranks;
-  /// All ranks throw as soon as one of them has run out while others have not.
+  /// Throw on all ranks as soon as one rank has run out of batches and another has not.
   bool throw_on_early_termination = false;
 };
 
@@ -40,13 +40,13 @@ concept HasDDPInside = requires(Strategy& strategy) { hook_of(innermost(strategy
 template <HasDDPInside Strategy>
 using HookInside = typename decltype(hook_of(innermost(std::declval<Strategy&>())))::type;
 
-/// In the place of the hook of a strategy that has none.
+/// Stands for the hook of a strategy without one.
 template <class Strategy>
 struct NoHookOf;
 
 }  // namespace detail
 
-/// Lets ranks with fewer batches stand in for themselves, with zeros, until all are done.
+/// Lets ranks with fewer batches take part in the steps of the others, with gradients of zeros, until all are done.
 ///
 ///     Join join{ddp};
 ///     for (const auto& batch : batches) {
@@ -55,12 +55,12 @@ struct NoHookOf;
 ///     }
 ///     while (join.shadow()) {}
 ///
-/// At the end all ranks hold the parameters and buffers of the highest of those that finished last. A rank that ran out
-/// does not step its optimizer, whose state then is that of its own last step; with `while (join.shadow()) {
-/// optimizer.step(lr); ddp.finish_step(); }` it does, and parameters and state stay equal on all ranks to the last bit.
-/// A StepInBackward<DDP> does so by itself: shadow() steps, and leaves no gradients. Costs one small all-reduce a step
-/// that the host waits for, and in the steps without rank 0 one more round of the buffers: give all ranks as many
-/// batches where that can be done.
+/// At the end all ranks hold the parameters and buffers of one rank: the highest of those that had a batch last. With
+/// the loop above, a rank without batches does not step its optimizer, whose state stays that of its own last step.
+/// With `while (join.shadow()) { optimizer.step(lr); ddp.finish_step(); }` it does, and parameters and state stay equal
+/// on all ranks bit for bit. Under StepInBackward<DDP> shadow() itself steps, and leaves no gradients. Join costs one
+/// small all-reduce a step, which the host waits for, and one more broadcast of the buffers in each step without rank
+/// 0: give all ranks the same number of batches where you can.
 /// Source  torch.distributed.algorithms.join.Join over DistributedDataParallel.
 template <class Hook>
 class Join {
@@ -75,15 +75,16 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// Before a step's first backward pass, on a rank that has a batch for it.
-  /// Ranks   Collective with the step() or shadow() of the others; what follows is, until finish_backward().
-  /// Errors  `data` naming the ranks that have run out, if that is to throw; on all ranks, in the same step. `config`
-  ///         once shadow() has been false.
+  /// Called before a step's first backward pass, on a rank that has a batch for it.
+  /// Ranks   Collective: the other ranks call step() or shadow(). So are all calls from here to finish_backward().
+  /// Errors  `data`, naming the ranks that have run out, with throw_on_early_termination; all ranks throw in the same
+  ///         step. `config` after shadow() has returned false.
   void step() { count(/*mine=*/1); }
 
-  /// On a rank that has run out: takes part in the next step of the others, whose average then lies in the gradients.
-  /// False once no rank has a batch: this rank then has the model of a rank that finished last.
-  /// Ranks   As step(). Once false it communicates nothing, and stays false.
+  /// Called on a rank that has run out of batches: takes part in the next step of the others and returns true; the
+  /// gradients are then the averages of that step. Returns false when no rank has a batch; this rank then has the model
+  /// of a rank that had a batch last.
+  /// Ranks   As step(). After it has returned false it communicates nothing, and returns false again.
   /// Errors  `data` as step().
   bool shadow() {
     if (done_) return false;
@@ -98,10 +99,10 @@ class Join {
   }
 
  private:
-  /// Counts the ranks that have a batch, and prepares a step over them.
+  /// Counts the ranks that have a batch, and prepares a step over them. `mine` is 1 if this rank has one, else 0.
   int count(int mine) {
     const Group& group = ddp_->group();
-    if (done_) throw Error{Errc::config, "Join: all ranks have said that they are out of batches: make a new one"};
+    if (done_) throw Error{Errc::config, "Join: all ranks are out of batches, and this Join has ended: make a new one"};
     const at::Tensor flags = at::zeros({group.size()}, at::TensorOptions{at::kInt}.device(group.device()));
     flags[group.rank()].fill_(mine);
     all_reduce(flags, group);
@@ -123,18 +124,18 @@ class Join {
     std::string ranks;
     for (std::size_t rank = 0; rank < active.size(); ++rank)
       if (active[rank] == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-    return Error{Errc::data, "ranks out of batches while others go on: " + ranks +
-                                 "; give all ranks as many, or leave throw_on_early_termination off"}
+    return Error{Errc::data, "ranks out of batches while others have more: " + ranks +
+                                 "; give all ranks the same number of batches, or set throw_on_early_termination=false"}
         .with("rank", ddp_->group().rank());
   }
 
   DDPWith<Hook>* ddp_;
   JoinOptions options_;
-  int last_ = -1;  ///< The highest rank that had a batch in the last step; none yet.
+  int last_ = -1;  ///< The highest rank that had a batch in the last step; -1 before the first.
   bool done_ = false;
 };
 
-/// Says what is wrong with a strategy that Join does not know.
+/// Explains by static_assert why Join does not take a strategy.
 template <class Strategy>
 class Join<detail::NoHookOf<Strategy>> {
   static_assert(!std::same_as<Strategy, Strategy>,

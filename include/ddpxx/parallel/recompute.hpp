@@ -1,4 +1,4 @@
-// ddpxx/parallel/recompute.hpp — activation checkpointing around the layers of any strategy.
+// ddpxx/parallel/recompute.hpp — activation checkpointing for the layers of any strategy.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace ddpxx {
 
-/// What a user may set about a strategy whose layers are recomputed.
+/// The settings of a strategy in Recompute.
 template <class Strategy>
 struct RecomputedConfig {
   typename Strategy::Config inner = {};
   RecomputeConfig recompute = {};
 };
 
-/// `Strategy`, with the activations of layers dropped after forward and computed again in backward. The strategy's own
-/// work stays outermost: parameters are gathered once for the second run and its backward.
-/// Results equal the strategy's bit for bit, with dropout too, and with layers that change their buffers, such as batch
-/// norm's running statistics: after backward these are as after one run.
+/// `Strategy`, with the activations of layers dropped after forward and computed again in backward. What the strategy
+/// does around a layer is done around both runs: FSDP gathers the parameters once for the second run and its backward.
+/// Results equal those of `Strategy` bit for bit, also with dropout, and with layers that change their buffers, such as
+/// batch norm's running statistics: after backward the buffers are as after one run.
 template <ParallelStrategy Strategy>
 class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &RecomputedConfig<Strategy>::inner> {
   using Wraps = WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &RecomputedConfig<Strategy>::inner>;
@@ -57,8 +57,7 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
         },
         std::forward<Args>(args)...);
   }
-  /// Where the segment that begins with layer `first` of a row ends. As in checkpoint_sequential the last one takes
-  /// what is left over.
+  /// See CutsRows. As in PyTorch's checkpoint_sequential, the last segment has the remaining layers.
   std::size_t segment_end(std::size_t first, std::size_t layers) const {
     if (config_.policy != RecomputeConfig::Policy::segments) return first + 1;
     const auto size = std::max<std::size_t>(1, layers / config_.count);

@@ -1,4 +1,4 @@
-// ddpxx/parallel/recompute_config.hpp — which layers are run again in backward.
+// ddpxx/parallel/recompute_config.hpp — the settings of Recompute: which layers are run again in backward.
 #pragma once
 
 #include <array>
@@ -9,13 +9,14 @@
 
 namespace ddpxx {
 
-/// Which activations are dropped. One of: none; those of all layers; every k-th; n segments of layers, each one run
-/// again as a whole; those that a predicate names; all layers, but for what they keep by `run.keep`.
+/// Whose activations are dropped. none: those of no layer. all: those of all layers. every: those of every k-th layer.
+/// segments: the layers are cut into n segments, each of which is run again as a whole. selective: those of all layers,
+/// except results that the layers keep by `run.keep`.
 struct RecomputeConfig {
   enum class Policy { none, all, every, segments, selective };
   Policy policy = Policy::all;
-  std::size_t count = 1;                               ///< The k of every, the n of segments; at least 1.
-  std::function<bool(std::size_t layer)> chosen = {};  ///< If given: which layers, counted from 0.
+  std::size_t count = 1;                               ///< k for every, n for segments; at least 1.
+  std::function<bool(std::size_t layer)> chosen = {};  ///< If given, decides instead of `policy`; layers count from 0.
 };
 
 constexpr auto enum_names(RecomputeConfig::Policy) {

@@ -1,4 +1,4 @@
-// ddpxx/parallel/reducer.hpp — averages the gradients of an arena over the ranks, bucket by bucket, as they come.
+// ddpxx/parallel/reducer.hpp — averages the gradients of an arena over the ranks, bucket by bucket, during backward.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@
 
 namespace ddpxx {
 
-/// What finish() does about parameters that got no gradient. refuse: names them in an error. find: averages them as
-/// zeros. learn: averages those of the first step as zeros and, from then on, does not wait for them; a step that uses
-/// other parameters than the first one is an error.
+/// What finish() does with parameters that got no gradient. refuse: it throws an error with their names. find: it
+/// averages zeros for them. learn: it averages zeros for those of the first step, and later steps do not wait for them;
+/// a step that uses other parameters than the first one is an error.
 enum class UnusedParameters { refuse, find, learn };
 
-/// The first few names of a list of parameters.
+/// The names of the first five parameters of a list, and the number of the others.
 inline std::string some_names(const Arena& arena, const std::vector<std::size_t>& parameters) {
   constexpr std::size_t kShown = 5;
   std::string names;
@@ -41,24 +41,25 @@ inline Error unused_parameters_error(const Arena& arena, const std::vector<std::
 struct ReducerOptions {
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  ///< Small, so that communication starts early.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
-  /// If given, the sizes of the buckets in order, instead of the two above; the last one repeats.
+  /// If given, the sizes of the buckets in order, instead of the two above; further buckets have the last size.
   std::vector<std::int64_t> bucket_bytes_list = {};
   UnusedParameters unused = UnusedParameters::refuse;
-  bool bucket_is_segment = false;  ///< Each segment of the arena is one bucket, whatever its bytes.
-  /// How the gradients of bucket `i` are brought together; by default as the sum over all ranks, in place.
+  bool bucket_is_segment = false;  ///< Each segment of the arena is one bucket; the sizes above are not used.
+  /// Starts the collective of bucket `i`; by default the sum over all ranks, in place.
   std::function<Pending(std::size_t i, at::Tensor memory)> start = {};
-  /// What this rank does itself once bucket `i` has come: in bucket order on every rank, so it may communicate.
+  /// The work of this rank after the collective of bucket `i`. It is called in bucket order on every rank, so it may
+  /// communicate.
   std::function<void(std::size_t i, at::Tensor memory)> finish = {};
-  /// If given: each segment is one bucket, which has memory and is stepped when this says so, in bucket order. While
-  /// one bucket is on its way, the one before it is stepped.
+  /// If given: each segment is one bucket, gets its gradient memory from here, and is stepped by it, in bucket order.
+  /// While the collective of one bucket runs, the bucket before it is stepped.
   SteppedSegments* stepped = nullptr;
 };
 
 /// Averages gradients over a group while backward is still running.
 ///
 /// A bucket is a range of the arena's gradient memory. As soon as all gradients of a bucket are `ready`, its sum over
-/// the ranks is started; buckets start in index order on every rank, whatever order the gradients come in. A gradient
-/// is scaled by 1/W first and summed then, which is what PyTorch's DDP does: the order of rounding is the same.
+/// the ranks is started; buckets start in index order on every rank, in whatever order the gradients are computed. A
+/// gradient is first multiplied by 1/W and then summed, as in PyTorch's DDP, so that both round equally.
 ///
 ///     Reducer reducer{arena, group};
 ///     for (i : reversed parameters) { write arena[i].gradient; reducer.ready(i); }
@@ -76,11 +77,11 @@ class Reducer {
     cut_buckets();
   }
 
-  /// From the next gradient on, gradients are multiplied by `scale` instead of 1/W.
+  /// Gradients are multiplied by `scale` instead of 1/W, from the next one on.
   void set_scale(double scale) noexcept { scale_ = scale; }
 
-  /// Says that the gradient of parameter `i` lies in the arena, not yet scaled.
-  /// Errors  `config` when it was ready already in this step.
+  /// Takes the gradient of parameter `i`, which has been written into the arena and is not scaled yet.
+  /// Errors  `config` if ready() was called for this parameter in this step before.
   void ready(std::size_t i) {
     mark(i);
     fed_ = true;
@@ -89,8 +90,8 @@ class Reducer {
     launch_full_buckets();
   }
 
-  /// The same for a gradient that autograd hands over: copied into the arena and scaled in one pass, on top of what
-  /// `defer` left there. An undefined gradient counts as zeros.
+  /// Takes a gradient of parameter `i` from autograd: adds it to the gradients that `defer` took, and scales the sum,
+  /// in one pass over the memory. An undefined gradient counts as zeros.
   void ready(std::size_t i, const at::Tensor& gradient) {
     mark(i);
     fed_ = fed_ || gradient.defined();
@@ -99,7 +100,7 @@ class Reducer {
     launch_full_buckets();
   }
 
-  /// Adds a gradient of a backward pass that is not the step's last; nothing is sent.
+  /// Adds a gradient of a backward pass that is not the last of its step; nothing is sent.
   void defer(std::size_t i, const at::Tensor& gradient) {
     check_used(i);
     fed_ = fed_ || gradient.defined();
@@ -109,9 +110,9 @@ class Reducer {
 
   /// Waits until the averages of all buckets lie in the arena.
   /// Ranks   Collective: every rank calls it once a step.
-  /// Errors  `config` naming the parameters that got no gradient on this rank, where that is refused. All buckets are
-  ///         sent before, so that no other rank hangs in this step; where only some ranks left a parameter unused, the
-  ///         others learn of it as a lost peer in the next one. `peer` if a rank is gone.
+  /// Errors  `config`, naming the parameters that got no gradient on this rank, with UnusedParameters::refuse. All
+  ///         buckets are sent before, so that no other rank waits forever in this step; if only some ranks left a
+  ///         parameter unused, the others get the error of a lost peer in the next step. `peer` if a rank is lost.
   void finish() {
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < arena_->size(); ++i) {
@@ -121,7 +122,7 @@ class Reducer {
       else
         unused.push_back(i);
     }
-    // A step without any gradient, on a rank out of data or after an exception, teaches nothing.
+    // A step without any gradient (no data, or an exception) says nothing about which parameters are used.
     const bool first = options_.unused == UnusedParameters::learn && !learned_ && fed_;
     refused_ = !unused.empty() && !first && options_.unused != UnusedParameters::find;
     for (const std::size_t i : unused) ready(i, at::Tensor{});
@@ -134,12 +135,12 @@ class Reducer {
     std::fill(arrived_.begin(), arrived_.end(), false);
     for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
     sum_.publish();
-    if (options_.stepped != nullptr) sum_.hide();  // what was stepped has no memory any more
+    if (options_.stepped != nullptr) sum_.hide();  // the gradients of stepped segments have no memory
     if (std::exchange(refused_, false)) throw unused_error(unused);
   }
 
-  /// Takes part in a step for which this rank has no batch: what was deferred, or zeros.
-  /// Ranks   Collective: the other ranks feed gradients and finish().
+  /// Takes part in a step for which this rank has no batch, with the deferred gradients or zeros.
+  /// Ranks   Collective: the other ranks call ready() for all parameters, and finish().
   void sit_out() {
     begin();
     for (std::size_t i = 0; i < arena_->size(); ++i)
@@ -147,7 +148,7 @@ class Reducer {
     finish();
   }
 
-  /// Before a backward pass: clears what the last step showed in `.grad`.
+  /// Called before a backward pass: makes `.grad` undefined.
   void begin() { sum_.hide(); }
 
   /// The buckets as [first, last) ranges of parameter indices.
@@ -163,10 +164,10 @@ class Reducer {
     std::size_t last = 0;
     std::size_t missing = 0;
     at::Tensor memory;
-    std::vector<std::size_t> idle = {};  ///< Parameters of this bucket that the graph does not use.
+    std::vector<std::size_t> idle = {};  ///< Parameters of this bucket that the first step did not use.
   };
 
-  /// From how many bytes on bucket `k` is full.
+  /// The size in bytes from which bucket `k` is full.
   std::int64_t limit_of(std::size_t k) const {
     const auto& list = options_.bucket_bytes_list;
     if (!list.empty()) return list[std::min(k, list.size() - 1)];
@@ -266,15 +267,15 @@ class Reducer {
   double scale_;
   GradientSum sum_;
   std::vector<bool> arrived_;
-  std::vector<bool> idle_;  ///< Learned: the graph does not use these parameters.
+  std::vector<bool> idle_;  ///< Parameters that the first step did not use, with UnusedParameters::learn.
   bool learned_ = false;
-  bool fed_ = false;  ///< A gradient came in this step.
+  bool fed_ = false;  ///< This step has received a gradient.
   std::vector<std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::vector<Pending> pending_;
-  std::size_t finished_ = 0;  ///< Of `pending_`, from its begin.
+  std::size_t finished_ = 0;  ///< How many of `pending_`, from the first on, are finished.
   std::size_t next_ = 0;
-  bool refused_ = false;  ///< This step ends in an error: nothing more is stepped.
+  bool refused_ = false;  ///< This step will throw an error: no further segment is stepped.
 };
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/parallel/same_model.hpp — do all ranks hold the same model?
+// ddpxx/parallel/same_model.hpp — checks that all ranks hold the same model.
 #pragma once
 
 #include <sstream>
@@ -12,8 +12,8 @@
 namespace ddpxx {
 
 /// Compares names, shapes, dtypes and order of the parameters and buffers of all ranks.
-/// Ranks   Collective; every rank comes to the same verdict.
-/// Errors  `peer` naming the first difference and both ranks.
+/// Ranks   Collective: either all ranks throw or none does.
+/// Errors  `peer`, naming the first difference and both ranks.
 inline void check_same_model(const FlatModel& model, const Group& group) {
   std::ostringstream mine;
   for (const auto* list : {&model.trainable(), &model.frozen()})

@@ -17,9 +17,9 @@
 
 namespace ddpxx {
 
-/// One process that holds everything: the smallest strategy, and the reference for every other. A parameter that gets
+/// One process that holds everything: the smallest strategy, which all others are tested against. A parameter that gets
 /// no gradient counts as one with zeros.
-/// Errors  `config` in a group of more than one rank, which would train W models apart from each other.
+/// Errors  `config` in a group of more than one rank, where each rank would train a model of its own.
 class SingleDevice : public WholeModel {
  public:
   struct Config {};
@@ -30,9 +30,9 @@ class SingleDevice : public WholeModel {
                                     std::to_string(group.size()) + "; choose ddp, or start one process"};
   }
 
-  /// Before attach(), instead of a step after backward: see StepInBackward.
+  /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
-  /// How many layers of so many bytes a segment has then.
+  /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.
   static std::int64_t layers_of_segment(const Config&, std::int64_t bytes) {
     return std::max<std::int64_t>(1, kSteppedBytes / std::max<std::int64_t>(1, bytes));
   }
@@ -80,7 +80,7 @@ class SingleDevice : public WholeModel {
   Group* group_;
   std::optional<GradientSum> sum_;
   StepSegment step_;
-  std::optional<SteppedSegments> stepped_;  ///< Where steps are made in backward; the reducer says when.
+  std::optional<SteppedSegments> stepped_;  ///< For steps in backward; the reducer says when.
   std::optional<Reducer> reducer_;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;

@@ -1,4 +1,4 @@
-// ddpxx/parallel/step_in_backward.hpp — parameters are stepped while backward runs, and their gradients are gone after.
+// ddpxx/parallel/step_in_backward.hpp — steps the parameters while backward runs, and frees their gradients.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace ddpxx {
 
-/// `Strategy`, whose parameters are stepped inside of backward: as soon as the gradients of a segment (a bucket of
-/// DDP's, a unit of FSDP's) have been brought together, the optimizer steps it, and its gradient memory serves the
-/// next one of about its size. Of several backward passes that are added up only the last one steps, and until then all
-/// gradients stay. Results equal the strategy's bit for bit on up to two ranks; DDP's buckets are cut a little
-/// differently, so that more ranks, or a hook that works on whole buckets, may round otherwise.
+/// `Strategy`, whose parameters are stepped during backward: as soon as the gradients of a segment (a bucket of DDP, a
+/// unit of FSDP) have been averaged, the optimizer steps the segment, and its gradient memory is used for the next
+/// segment of about its size. Where several micro-batches are added up, only the last backward pass steps, and all
+/// gradients are kept until then. Results equal those of `Strategy` bit for bit on up to two ranks; DDP's buckets are
+/// cut a little differently, so that on more ranks, or with a hook that works on whole buckets, rounding may differ.
 ///
 ///     Trainer<GPT, CharDataset, AdamW, Float32, StepInBackward<DDP>> trainer{...};
 ///
-/// What needs all gradients before the first is stepped cannot be had: clipping by the global norm, which is refused
-/// when a trainer is made, and a scaled loss, which does not compile. The norm itself is still reported. `.grad` shows
-/// nothing. After an exception in backward some segments have been stepped and others not: go on from a snapshot.
+/// Nothing works that needs all gradients before the first step: clipping by the global norm is refused when a trainer
+/// is made, and a scaled loss does not compile. The norm itself is still reported. `.grad` is undefined. After an
+/// exception in backward some segments have been stepped and others not: resume from a snapshot.
 /// Errors  `config` for attach() before step_in_backward(); those of the strategy.
 /// Source  torch.distributed.optim._apply_optimizer_in_backward; Lv et al. 2023, arXiv:2306.09782.
 template <class Strategy>

@@ -1,4 +1,4 @@
-// ddpxx/parallel/stepped_segments.hpp — gradients that live from a segment's first one to its step, inside backward.
+// ddpxx/parallel/stepped_segments.hpp — gradient memory that exists from a segment's first gradient to its step.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,16 @@
 
 namespace ddpxx {
 
-/// Steps the segments of an arena one by one, and lends each its gradient memory for so long as it needs it: from
-/// `open` to `step`. The tensors of the arena stay the same objects; between steps those of the gradients are hollow.
-/// Two or three segments of a model have memory at a time, unless several backward passes are added up. Those of more
-/// than half of the largest one's size use the same buffers one after the other; what comes on top of three has memory
-/// of its own size.
+/// Steps the segments of an arena one by one, and gives each its gradient memory from `open` to `step`. The gradient
+/// tensors of the arena stay the same objects; between steps they have no memory. Two or three segments have memory at
+/// a time, unless several backward passes are added up. Segments of more than half of the largest one's size use the
+/// same buffers one after the other; if more than three are open, each further one has memory of its own size.
 class SteppedSegments {
  public:
   using Step = std::function<void(std::size_t segment)>;
 
-  /// Takes the gradients of `arena` over, whole ones or pieces. `step(i)` steps the slices of segment `i`.
+  /// Frees the gradient memory of `arena`, which holds whole gradients or pieces, and provides it from now on.
+  /// `step(i)` steps the slices of segment `i`.
   SteppedSegments(Arena& arena, Step step) : step_{std::move(step)} {
     if (arena.size() == 0) return;
     const c10::NoGradGuard no_grad;
@@ -46,7 +46,7 @@ class SteppedSegments {
           if (view.defined()) move(view);
       BufferPool::release(memory);
     }
-    at::Tensor{arena.gradients()}.set_();  // what they all were views of
+    at::Tensor{arena.gradients()}.set_();  // the memory that all of them were views of
     for (const auto& memory : memories_) largest_ = std::max(largest_, memory.numel());
   }
   SteppedSegments(const SteppedSegments&) = delete;
@@ -55,36 +55,36 @@ class SteppedSegments {
   /// The gradients of a segment that this rank holds, 1-D.
   const at::Tensor& memory(std::size_t segment) const { return memories_[segment]; }
 
-  /// Before a segment's first gradient: zeros. Nothing if it has been opened.
+  /// Gives a segment gradient memory of zeros, before its first gradient. Does nothing if it has memory.
   void open(std::size_t segment) {
     const auto& memory = memories_[segment];
     if (memory.numel() == 0 || memory.storage().nbytes() > 0) return;
     const c10::NoGradGuard no_grad;
-    pool_.lend(memory, open_ < kMostAtATime ? BufferPool::common_room(memory.numel(), largest_) : memory.numel());
+    pool_.lend(memory, open_ < kMaxOpen ? BufferPool::common_room(memory.numel(), largest_) : memory.numel());
     memory.zero_();
     ++open_;
   }
-  /// All gradients of a segment are there: steps it, and takes its memory back.
+  /// Steps a segment whose gradients are complete, and frees its gradient memory.
   void step(std::size_t segment) {
     step_(segment);
     drop(segment);
   }
-  /// Takes a segment's memory back; its step does not come.
+  /// Frees the gradient memory of a segment without a step.
   void drop(std::size_t segment) {
     if (memories_[segment].storage().nbytes() > 0) --open_;
     pool_.take_back(memories_[segment]);
   }
 
-  /// How many gradient memories there have ever been at a time, of all sizes.
+  /// The largest number of gradient buffers, of all sizes, that existed at a time.
   std::size_t buffers_made() const noexcept { return pool_.buffers_made(); }
 
  private:
-  static constexpr int kMostAtATime = 3;
+  static constexpr int kMaxOpen = 3;
 
   Step step_;
   std::vector<at::Tensor> memories_;
-  std::int64_t largest_ = 0;  ///< Of the memories, in elements.
-  int open_ = 0;              ///< Segments that have memory.
+  std::int64_t largest_ = 0;  ///< Elements of the largest segment's memory.
+  int open_ = 0;              ///< Number of segments that have memory.
   BufferPool pool_;
 };
 

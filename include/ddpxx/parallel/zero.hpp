@@ -1,4 +1,4 @@
-// ddpxx/parallel/zero.hpp — ZeRO-1 and ZeRO-2: every rank holds all parameters, and steps a part of them.
+// ddpxx/parallel/zero.hpp — ZeRO-1 and ZeRO-2: every rank holds all parameters and steps a part of them.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +28,13 @@
 
 namespace ddpxx {
 
-/// What is cut into pieces, one a rank: the optimizer's state (ZeRO-1), and the gradients as well (ZeRO-2).
+/// What is cut into one piece for each rank: the optimizer's state (ZeRO-1), or the gradients as well (ZeRO-2).
 enum class ZeROStage { optimizer = 1, gradients = 2 };
 
-/// Every rank holds the whole model, steps one piece of each bucket, and is given the others' pieces while the next
-/// forward pass begins. Gradients are reduce-scattered while backward runs. With ZeRO-2 each backward pass of an
-/// accumulated step communicates, since no rank has room for the whole sum; with ZeRO-1 only the last.
-/// Errors  `peer` naming the first parameter that differs between ranks; those of `Reducer`.
+/// Every rank holds the whole model and steps one piece of each bucket; the stepped pieces are gathered while the next
+/// forward pass begins. Gradients are reduce-scattered while backward runs: with ZeRO-2 in each backward pass of a
+/// step, since no rank holds the whole sum, with ZeRO-1 only in the last.
+/// Errors  `peer`, naming the first parameter that differs between ranks; those of `Reducer`.
 /// Source  Rajbhandari et al. 2020, arXiv:1910.02054; equal to DDP bit for bit at two ranks, without clipping.
 template <ZeROStage kStage>
 class ZeRO {
@@ -44,8 +44,8 @@ class ZeRO {
   ZeRO(const Config& config, Group& group) : config_{config}, group_{&group} {}
   ZeRO(const ZeRO&) = delete;
   ZeRO& operator=(const ZeRO&) = delete;
-  /// Starts no collective. Waits for the parameters that the last step has sent, unless an exception is ending the
-  /// scope: then parameters that have not arrived lose their values, and say so when they are used.
+  /// Starts no collective. Waits for the pending gathers of the last step. If an exception is ending the scope it does
+  /// not wait: parameters that have not arrived lose their values, and their next use is an error.
   ~ZeRO() {
     const bool unwinding = std::uncaught_exceptions() > exceptions_;
     for (std::size_t i = 0; i < gathers_.size(); ++i) {
@@ -62,9 +62,9 @@ class ZeRO {
     }
   }
 
-  /// Before attach(), instead of a step after backward: see StepInBackward.
+  /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
-  /// How many layers of so many bytes a segment has then.
+  /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.
   static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
     return std::max<std::int64_t>(1, config.bucket_bytes / std::max<std::int64_t>(1, bytes));
   }
@@ -84,7 +84,7 @@ class ZeRO {
                              config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
     if (step_)
       stepped_.emplace(trainable_, [this](std::size_t segment) {
-        wait_for(segment);  // a layer that was not called has not waited
+        wait_for(segment);  // its layer may not have been called, and so not have waited
         step_(segment);
       });
     find_segments_of_layers(model);
@@ -112,7 +112,7 @@ class ZeRO {
   const Arena& trainable() const { return trainable_; }
   const Arena& frozen() const { return frozen_; }
 
-  /// Before a layer runs, its new parameters must be there.
+  /// Waits for the stepped parameters of the layers before they run.
   template <class Next, class... Args>
   decltype(auto) around(Layers layers, Next&& next, Args&&... args) {
     for (const auto* layer : layers)
@@ -141,7 +141,7 @@ class ZeRO {
       begin_arrivals();
   }
   void finish_backward() {
-    wait_pending();  // also what no layer has waited for: the optimizer writes there next
+    wait_pending();  // also for parameters whose layers were not called: the optimizer writes them next
     if constexpr (kStage == ZeROStage::optimizer) {
       if (sync_ == Sync::now) reducer_->finish();
     } else {
@@ -149,8 +149,8 @@ class ZeRO {
     }
   }
 
-  /// Starts to give every rank what the others have stepped; those that forward needs first go first. Until they have
-  /// arrived the parameters are hidden: they hold values of this step and of the last one.
+  /// Starts to gather the pieces that the other ranks have stepped, in the order in which forward needs them. Until a
+  /// gather is done its parameters are hidden: they hold a mix of values of this step and the last one.
   void finish_step() {
     const c10::NoGradGuard no_grad;
     trainable_.publish_masters();
@@ -170,7 +170,7 @@ class ZeRO {
     return std::monostate{};
   }
   void make_whole() { wait_pending(); }
-  /// Waits until the parameters that the last step has sent are there.
+  /// Waits for the gathers that the last step has started.
   void wait_pending() {
     for (std::size_t i = 0; i < gathers_.size(); ++i) wait_for(i);
   }
@@ -182,18 +182,18 @@ class ZeRO {
     trainable_.show(trainable_.segments()[segment]);
   }
 
-  /// The values of a segment cannot be had any more.
+  /// Marks the parameters of a segment as lost: their gather will not be waited for.
   void lose(std::size_t segment) noexcept {
     try {
       make_hollow(trainable_, trainable_.segments()[segment]);
-    } catch (...) {  // no memory for the sentence: the storage is empty then
+    } catch (...) {  // out of memory: the parameters have empty storage then
       BufferPool::release(trainable_.segments()[segment].values);
     }
   }
 
   SteppedSegments* stepped() { return stepped_ ? &*stepped_ : nullptr; }
 
-  /// Under the null layer stands what belongs to none.
+  /// Parameters that belong to no layer are listed under the null pointer.
   void find_segments_of_layers(const FlatModel& model) {
     for (const auto& entry : trainable_.entries()) {
       const auto unit = static_cast<std::size_t>(entry.unit);
@@ -214,10 +214,10 @@ class ZeRO {
     }
   }
 
-  // --- ZeRO-2: whole gradients live only until their bucket is full ---
+  // --- ZeRO-2: whole gradients exist only until their bucket is full ---
 
   void begin_arrivals() {
-    if (std::exchange(in_backward_, true)) {  // a pass that an exception ended
+    if (std::exchange(in_backward_, true)) {  // an exception has ended the last pass
       shards_->abandon();
       used_.assign(trainable_.size(), false);
     }
@@ -278,11 +278,11 @@ class ZeRO {
   BufferPool pool_;
   std::optional<GradientShards> shards_;
   std::vector<Arriving> arriving_;
-  std::vector<bool> arrived_;  ///< In this backward pass,
-  std::vector<bool> used_;     ///< and in any of this step.
+  std::vector<bool> arrived_;  ///< Parameters that got a gradient in this backward pass.
+  std::vector<bool> used_;     ///< Parameters that got a gradient in any backward pass of this step.
   int exceptions_ = std::uncaught_exceptions();
   bool in_backward_ = false;
-  bool refused_ = false;  ///< This step ends in an error: nothing more is stepped.
+  bool refused_ = false;  ///< This step will throw an error: no further segment is stepped.
   std::size_t next_ = 0;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;

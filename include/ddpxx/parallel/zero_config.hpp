@@ -1,4 +1,4 @@
-// ddpxx/parallel/zero_config.hpp — what a user may set about ZeRO-1 and ZeRO-2.
+// ddpxx/parallel/zero_config.hpp — the settings of ZeRO-1 and ZeRO-2.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ struct ZeROConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&ZeROConfig::first_bucket_bytes>("Size of the first gradient bucket: small, so that it leaves early",
-                                               at_least(1), Unit::bytes, Resume::free),
+        field<&ZeROConfig::first_bucket_bytes>(
+            "Size of the first gradient bucket; small, so that communication starts early", at_least(1), Unit::bytes,
+            Resume::free),
         field<&ZeROConfig::bucket_bytes>("Size of the other gradient buckets", at_least(1), Unit::bytes, Resume::free),
         field<&ZeROConfig::find_unused_parameters>(
             "Average parameters that got no gradient as zeros instead of refusing them", Resume::free),
-        field<&ZeROConfig::broadcast_buffers>("Give all ranks rank 0's buffers before each step", Resume::free));
+        field<&ZeROConfig::broadcast_buffers>("Broadcast rank 0's buffers before each step", Resume::free));
   }
 };
 

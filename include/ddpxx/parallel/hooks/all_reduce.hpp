@@ -1,4 +1,4 @@
-// ddpxx/parallel/hooks/all_reduce.hpp — DDP's own hook: the sum over all ranks, in place.
+// ddpxx/parallel/hooks/all_reduce.hpp — the default hook of DDP: the sum over all ranks, in place.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ddpxx {
 
-/// Sums the scaled gradients of all ranks: exact but for rounding, and what PyTorch's DDP does.
+/// Sums the scaled gradients of all ranks, as PyTorch's DDP does.
 class AllReduce {
  public:
   struct Config {};

@@ -1,4 +1,4 @@
-// ddpxx/parallel/hooks/batched_power_sgd.hpp — a whole bucket of gradients travels as one product of two thin matrices.
+// ddpxx/parallel/hooks/batched_power_sgd.hpp — sends a bucket of gradients as one product of two thin matrices.
 #pragma once
 
 #include <algorithm>
@@ -33,20 +33,21 @@ struct BatchedPowerSGDConfig {
 
   static constexpr auto describe() {
     using Config = BatchedPowerSGDConfig;
-    return fields(field<&Config::matrix_rank>(
-                      "Rank of the matrix that stands for a bucket: higher is closer and dearer", at_least(1)),
-                  field<&Config::start_step>("Steps before compression begins: the first ones bear no error well",
-                                             at_least(0), Unit::steps),
-                  field<&Config::error_feedback>("Add what one step's compression lost to the next step's gradient"),
-                  field<&Config::warm_start>("Begin each step from the matrices of the last one, not from random ones"),
-                  field<&Config::seed>("Seed of the random matrices, the same on all ranks"));
+    return fields(
+        field<&Config::matrix_rank>(
+            "Rank of the matrix that approximates a bucket; a higher rank is more precise and sends more", at_least(1)),
+        field<&Config::start_step>("Number of first steps without compression, which would disturb them most",
+                                   at_least(0), Unit::steps),
+        field<&Config::error_feedback>("Add the error of one step's compression to the next step's gradient"),
+        field<&Config::warm_start>("Start each step from the matrices of the last step instead of random ones"),
+        field<&Config::seed>("Seed of the random matrices"));
   }
 };
 
 /// As PowerSGD, but all gradients of a bucket, vectors too, are written one after the other into one square matrix,
-/// filled up with zeros. Two products and two small messages a bucket, and more is lost: rows of the square have
-/// nothing in common but their place. Torch's own advice is to prefer PowerSGD where the loss shows.
-/// All ranks end with the same bits. Holds the square and, with error feedback, a copy of it.
+/// filled up with zeros. It takes two products and two small messages for each bucket, and loses more, since the rows
+/// of the square are unrelated. PyTorch's documentation advises PowerSGD where accuracy suffers. All ranks end with
+/// equal bits. It holds the square and, with error feedback, a copy of it.
 /// Source  Vogels et al. 2019, arXiv:1905.13727; torch's batched_powerSGD_hook, with which results agree.
 class BatchedPowerSGD {
  public:
@@ -69,10 +70,10 @@ class BatchedPowerSGD {
     }
   }
 
-  /// Sets the Q that the first compressed step of a bucket begins from.
-  /// Shapes  [n, rank], n² being the first square number that holds the bucket's elements.
-  /// Ranks   Local; every rank sets the same.
-  /// Errors  `config` for another shape.
+  /// Sets the Q that the first compressed step of a bucket starts from.
+  /// Shapes  [n, rank], where n² is the smallest square number that is not less than the bucket's number of elements.
+  /// Ranks   Local; all ranks must set equal values.
+  /// Errors  `config` for a Q of another shape.
   void set_q(std::size_t bucket, const at::Tensor& q) {
     auto& chosen = buckets_.at(bucket);
     if (q.dim() != 2 || q.size(0) != chosen.side || q.size(1) != chosen.rank)
@@ -104,18 +105,18 @@ class BatchedPowerSGD {
     at::mm_out(bucket.q, bucket.square.t(), bucket.p);
     all_reduce(bucket.q, group);
     at::mm_out(bucket.square, bucket.p, bucket.q.t());
-    // The ranks' errors together are what their gradients together lost.
+    // Divided by W, so that the sum of all ranks' errors is the error of the sum of their gradients.
     if (config_.error_feedback) bucket.error.sub_(bucket.square, 1.0 / group.size());
     const auto flat = bucket.square.view(-1);
     for (const auto& part : bucket.parts)
       memory.narrow(0, part.offset, part.numel).copy_(flat.narrow(0, part.packed, part.numel));
   }
 
-  /// Goes on as after `step` steps.
+  /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
 
  private:
-  /// A parameter: where it lies in the bucket, and where among its elements without the gaps.
+  /// A parameter: its offset in the bucket, and its offset among the elements of the bucket without the gaps.
   struct Part {
     std::int64_t offset = 0;
     std::int64_t numel = 0;
@@ -129,7 +130,7 @@ class BatchedPowerSGD {
     at::Tensor first_q = {};
     at::Tensor square = {};
     at::Tensor p = {};
-    at::Tensor q = {};  ///< Between steps, where the next one begins.
+    at::Tensor q = {};  ///< The next step starts from it.
     at::Tensor error = {};
     bool has_q = false;
   };
@@ -140,8 +141,8 @@ class BatchedPowerSGD {
     bucket.q = at::empty({bucket.side, bucket.rank}, options);
   }
 
-  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from. An error
-  /// that is not finite, left by gradients that overflowed, counts as zero.
+  /// Adds the last step's error to the gradient and keeps a copy of the sum, from which finish() computes this step's
+  /// error. An error that is not finite, because gradients have overflowed, counts as zero.
   static void remember(Bucket& bucket) {
     if (bucket.error.defined())
       bucket.error.copy_(bucket.square.add_(bucket.error.nan_to_num_(0, 0, 0)));
@@ -163,7 +164,7 @@ class BatchedPowerSGD {
   Config config_;
   at::Generator generator_;
   std::vector<Bucket> buckets_;
-  std::int64_t steps_ = 0;  ///< Begun.
+  std::int64_t steps_ = 0;  ///< Steps that have begun.
   bool compressing_ = false;
 };
 

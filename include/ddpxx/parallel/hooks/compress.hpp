@@ -1,4 +1,4 @@
-// ddpxx/parallel/hooks/compress.hpp — gradients travel in half the bytes.
+// ddpxx/parallel/hooks/compress.hpp — sends gradients in a 16-bit type.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace ddpxx {
 
-/// Rounds the gradients to `kType`, lets `Hook` bring them together in that type, and puts the result back. The sum
-/// over the ranks is rounded as well, at each addition.
-/// PyTorch's hooks round first and divide by W then; here the gradient is divided in its own type, so that it is
-/// rounded once and does not overflow before the division. At two ranks that is the same, bit for bit, down to numbers
-/// whose half is subnormal in `kType`: 1.2e-4 for float16. Source
-/// torch.distributed.algorithms.ddp_comm_hooks.default_hooks: fp16_compress_hook, bf16_compress_wrapper.
+/// Rounds the gradients to `kType`, lets `Hook` average them in that type, and converts the result back. Each addition
+/// over the ranks rounds to `kType` as well.
+/// PyTorch's hooks round first and then divide by W; here the gradient is divided in its own type, so that it is
+/// rounded once and does not overflow before the division. On two ranks both give equal bits, except for numbers whose
+/// half is subnormal in `kType`: below 1.2e-4 for float16.
+/// Source  PyTorch's ddp_comm_hooks.default_hooks: fp16_compress_hook, bf16_compress_wrapper.
 template <at::ScalarType kType, class Hook = AllReduce>
 class Compress {
   static_assert(!ScalesGradients<Hook> && !FinishesHookStep<Hook>,
@@ -47,7 +47,7 @@ class Compress {
 
  private:
   Hook hook_;
-  std::vector<at::Tensor> compressed_;  ///< Of the buckets under way.
+  std::vector<at::Tensor> compressed_;  ///< For each bucket whose collective runs.
 };
 
 using FP16Compress = Compress<at::kHalf>;

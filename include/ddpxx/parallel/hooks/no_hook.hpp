@@ -1,4 +1,4 @@
-// ddpxx/parallel/hooks/no_hook.hpp — a hook that sends nothing: what a step would cost without communication.
+// ddpxx/parallel/hooks/no_hook.hpp — a hook that sends nothing, to measure a step without communication.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace ddpxx {
 
-/// Leaves every rank its own gradients: the ranks drift apart. For measuring what communication costs, not for
-/// training.
+/// Every rank keeps its own gradients, so that the parameters of the ranks differ after each step. It is for measuring
+/// what communication costs, not for training.
 class NoSync {
  public:
   struct Config {};

@@ -12,8 +12,8 @@
 
 namespace ddpxx::detail {
 
-/// Makes the columns orthonormal, in place; one of zeros stays so. `epsilon` is added to the length of a column, up to
-/// rank 2.
+/// Makes the columns orthonormal, in place; a column of zeros stays zeros. `epsilon` is added to the length of a
+/// column, up to rank 2.
 inline void orthogonalize(at::Tensor matrix, double epsilon = 0.0) {
   const bool half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
   if (matrix.size(1) > 2 && !half) {
@@ -25,13 +25,14 @@ inline void orthogonalize(at::Tensor matrix, double epsilon = 0.0) {
     const auto length = at::norm(column, 2, 0, /*keepdim=*/true).add_(epsilon);
     column.div_(length.masked_fill(length == 0, 1.0));
     auto rest = matrix.narrow(1, i + 1, matrix.size(1) - i - 1);
-    // Twice, since what one pass leaves of a column that depends on this one is rounding, not orthogonal at all.
+    // Two passes: of a column that depends on this one, the first pass leaves rounding errors only, which are not
+    // orthogonal to it.
     for (int pass = 0; pass < 2; ++pass) rest.sub_((column * rest).sum(0, /*keepdim=*/true) * column);
   }
 }
 
-/// Columns of zeros, and columns with an element that is not finite, become ones: a step of zeros, or a step whose
-/// gradients overflowed, would otherwise be the last one that changes anything.
+/// Sets columns of zeros, and columns with an element that is not finite, to ones. Otherwise no later step would change
+/// anything after a step whose gradients were zeros or overflowed.
 inline void revive(at::Tensor matrix) {
   matrix.masked_fill_(at::isfinite(matrix).all(0, /*keepdim=*/true).logical_not_(), 1.0);
   matrix.masked_fill_((matrix == 0).all(0, /*keepdim=*/true), 1.0);

@@ -1,4 +1,5 @@
-// ddpxx/parallel/hooks/post_local_sgd.hpp — averages gradients at first, and parameters now and then from some step on.
+// ddpxx/parallel/hooks/post_local_sgd.hpp — averages gradients until some step, and parameters every few steps after
+// it.
 #pragma once
 
 #include <cstddef>
@@ -22,28 +23,29 @@ struct PostLocalSGDConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&PostLocalSGDConfig::start_step>("Steps in which all ranks average their gradients", at_least(0),
-                                               Unit::steps),
-        field<&PostLocalSGDConfig::period>("From then on, steps between two averages of the parameters", at_least(1),
-                                           Unit::steps),
+        field<&PostLocalSGDConfig::start_step>("Number of first steps in which all ranks average their gradients",
+                                               at_least(0), Unit::steps),
+        field<&PostLocalSGDConfig::period>("After start_step: steps between two averages of the parameters",
+                                           at_least(1), Unit::steps),
         field<&PostLocalSGDConfig::local_ranks>(
-            "From then on, neighbouring ranks that still average their gradients, such as those of one node; 1: none",
+            "After start_step: number of neighbouring ranks that still average their gradients, such as those of one "
+            "node; 1 means that no ranks do",
             at_least(1), Unit::ranks));
   }
 };
 
-/// All ranks average their gradients for `start_step` steps. From then on only `local_ranks` neighbours do, the others
-/// drift apart, and every `period` steps, the first of them included, all ranks' parameters are averaged: 1/period of
-/// the traffic between nodes. The optimizer's state is never averaged.
-/// The ranks hold one model after the steps with an average alone: save and evaluate then. Gradient norms differ from
-/// rank to rank, and so does what is clipped.
+/// All ranks average their gradients for `start_step` steps. After that only groups of `local_ranks` neighbours do, and
+/// the parameters of all ranks are averaged every `period` steps, beginning with the first: 1/period of the traffic
+/// between nodes. The optimizer's state is never averaged.
+/// The parameters of the ranks are equal only after a step with an average: save and evaluate then. Gradient norms, and
+/// so the effect of clipping, differ from rank to rank.
 /// Ranks   Building it is collective. Every rank calls DDP's finish_step() after each step.
 /// Errors  `config` where `local_ranks` does not divide the number of ranks.
 /// Source  Lin et al. 2018, arXiv:1808.07217; torch's post_localSGD_hook with PeriodicModelAverager.
 class PostLocalSGD {
  public:
   using Config = PostLocalSGDConfig;
-  static constexpr bool kRanksDrift = true;  ///< Between two averages their parameters differ.
+  static constexpr bool kRanksDrift = true;  ///< Between two averages the parameters of the ranks differ.
 
   PostLocalSGD(const Config& config, Group& group) : config_{config} {
     const auto neighbours = static_cast<int>(config.local_ranks);
@@ -65,14 +67,14 @@ class PostLocalSGD {
     return {};
   }
 
-  /// Averages the parameters where that is due.
+  /// Averages the parameters if this step is one with an average.
   void finish_step(const Arena& arena, const Group& group) {
     if (!average_is_due_) return;
     average_is_due_ = false;
     for (const auto& segment : arena.segments()) all_reduce(segment.master.div_(group.size()), group);
   }
 
-  /// Goes on as after `step` steps.
+  /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
 
  private:
@@ -85,7 +87,7 @@ class PostLocalSGD {
   Config config_;
   std::optional<Group> neighbours_;
   std::int64_t all_ranks_ = 1;
-  std::int64_t steps_ = 0;  ///< Begun.
+  std::int64_t steps_ = 0;  ///< Steps that have begun.
   bool average_is_due_ = false;
 };
 

@@ -1,4 +1,4 @@
-// ddpxx/parallel/hooks/power_sgd.hpp — gradient matrices travel as products of two thin ones.
+// ddpxx/parallel/hooks/power_sgd.hpp — sends gradient matrices as products of two thin matrices.
 #pragma once
 
 #include <algorithm>
@@ -35,26 +35,26 @@ struct PowerSGDConfig {
   static constexpr auto describe() {
     return fields(
         field<&PowerSGDConfig::matrix_rank>(
-            "Rank of the matrices that stand for gradients: higher is closer and dearer", at_least(1)),
-        field<&PowerSGDConfig::start_step>("Steps before compression begins: the first ones bear no error well",
+            "Rank of the matrices that approximate gradients; a higher rank is more precise and sends more",
+            at_least(1)),
+        field<&PowerSGDConfig::start_step>("Number of first steps without compression, which would disturb them most",
                                            at_least(0), Unit::steps),
-        field<&PowerSGDConfig::min_compression_rate>("A matrix that would not shrink by this factor is sent whole",
-                                                     above(0.0)),
-        field<&PowerSGDConfig::error_feedback>("Add what one step's compression lost to the next step's gradient"),
-        field<&PowerSGDConfig::warm_start>("Begin each step from the matrices of the last one, not from random ones"),
+        field<&PowerSGDConfig::min_compression_rate>(
+            "A matrix that compression would not make smaller by this factor is sent whole", above(0.0)),
+        field<&PowerSGDConfig::error_feedback>("Add the error of one step's compression to the next step's gradient"),
+        field<&PowerSGDConfig::warm_start>("Start each step from the matrices of the last step instead of random ones"),
         field<&PowerSGDConfig::orthogonalization_epsilon>(
-            "Added to the length of a column that is normalized, up to rank 2", at_least(0.0)),
-        field<&PowerSGDConfig::seed>("Seed of the random matrices, the same on all ranks"));
+            "Added to the length of a column before it is normalized, for ranks up to 2", at_least(0.0)),
+        field<&PowerSGDConfig::seed>("Seed of the random matrices"));
   }
 };
 
-/// A gradient M (rows x columns) travels as P = MQ and then Q = M^T P, both of `matrix_rank` columns, and is taken for
-/// P Q^T. Vectors, and matrices that would shrink too little, are averaged whole, in the same collective as the Ps.
-/// Until `start_step` every gradient is.
-/// All ranks end with the same bits. The Qs are summed once backward is over, so they are not hidden behind it; under
-/// StepInBackward a bucket's are summed inside backward, which waits for them. Error feedback holds a copy of each
-/// compressed gradient.
-/// A gradient of zeros does no harm, also with an epsilon of 0, which is not so in PyTorch.
+/// A gradient M (rows x columns) is sent as P = MQ and then Q = M^T P, both of `matrix_rank` columns, and replaced by
+/// P Q^T. Vectors, and matrices that would not become much smaller, are averaged whole, in the collective of the Ps.
+/// Until `start_step` every gradient is averaged whole.
+/// All ranks end with equal bits. The Qs are summed after backward, so that nothing hides the time this takes; under
+/// StepInBackward they are summed during backward, which waits for them. Error feedback holds a copy of each compressed
+/// gradient. A gradient of zeros gives zeros, also with an epsilon of 0, where PyTorch's hook may give NaN.
 /// Source  Vogels et al. 2019, arXiv:1905.13727, Alg. 1 and 2; torch's powerSGD_hook, with which results agree.
 class PowerSGD {
  public:
@@ -71,10 +71,10 @@ class PowerSGD {
     }
   }
 
-  /// Sets the Q that the first compressed step begins from, of the arena's i-th parameter, which is compressed.
+  /// Sets the Q that the first compressed step starts from, for a compressed parameter of the arena.
   /// Shapes  [columns, rank]: the parameter as a matrix is [size(0), columns].
-  /// Ranks   Local; every rank sets the same.
-  /// Errors  `config` for a parameter that is averaged whole, and for another shape.
+  /// Ranks   Local; all ranks must set equal values.
+  /// Errors  `config` for a parameter that is averaged whole, and for a Q of another shape.
   void set_q(std::size_t parameter, const at::Tensor& q) {
     for (auto& bucket : buckets_)
       for (auto& matrix : bucket.matrices)
@@ -122,12 +122,12 @@ class PowerSGD {
     for (auto& matrix : bucket.matrices) {
       auto gradient = matrix.in(memory);
       at::mm_out(gradient, matrix.p, matrix.q.t());
-      // The ranks' errors together are what their gradients together lost.
+      // Divided by W, so that the sum of all ranks' errors is the error of the sum of their gradients.
       if (config_.error_feedback) matrix.error.sub_(gradient, 1.0 / group.size());
     }
   }
 
-  /// Goes on as after `step` steps.
+  /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
 
  private:
@@ -140,7 +140,7 @@ class PowerSGD {
     bool has_q = false;
     at::Tensor first_q = {};
     at::Tensor p = {};  ///< View of the bucket's `sent`.
-    at::Tensor q = {};  ///< View of the bucket's `qs`; between steps, where the next one begins.
+    at::Tensor q = {};  ///< View of the bucket's `qs`; the next step starts from it.
     at::Tensor error = {};
 
     at::Tensor in(const at::Tensor& memory) const {
@@ -151,13 +151,13 @@ class PowerSGD {
   struct Whole {
     std::int64_t offset = 0;
     std::int64_t numel = 0;
-    std::int64_t sent = 0;  ///< Where it lies in the bucket's `sent`.
+    std::int64_t sent = 0;  ///< Offset in the bucket's `sent`.
   };
   struct Bucket {
     std::vector<Matrix> matrices;
     std::vector<Whole> whole;
     std::int64_t whole_numel = 0;
-    at::Tensor sent;  ///< What is averaged whole, then the Ps.
+    at::Tensor sent;  ///< The gradients that are averaged whole, then the Ps.
     at::Tensor qs;
   };
 
@@ -192,8 +192,8 @@ class PowerSGD {
     }
   }
 
-  /// Adds the last step's error to the gradient, and keeps the sum: what this step's error is counted from. An error
-  /// that is not finite, left by gradients that overflowed, counts as zero.
+  /// Adds the last step's error to the gradient and keeps a copy of the sum, from which finish() computes this step's
+  /// error. An error that is not finite, because gradients have overflowed, counts as zero.
   static void remember(Matrix& matrix, at::Tensor gradient) {
     if (matrix.error.defined())
       matrix.error.copy_(gradient.add_(matrix.error.nan_to_num_(0, 0, 0)));
@@ -215,7 +215,7 @@ class PowerSGD {
   Config config_;
   at::Generator generator_;
   std::vector<Bucket> buckets_;
-  std::int64_t steps_ = 0;  ///< Begun.
+  std::int64_t steps_ = 0;  ///< Steps that have begun.
   bool compressing_ = false;
 };
 

@@ -1,4 +1,4 @@
-// ddpxx/parallel/hooks/quantize.hpp — gradients travel as bytes, and every rank adds them up itself.
+// ddpxx/parallel/hooks/quantize.hpp — sends gradients as one byte an element.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +26,17 @@ struct QuantizeConfig {
 
   static constexpr auto describe() {
     return fields(field<&QuantizeConfig::channel>(
-        "Elements that share one scale; 0: all of a bucket. Smaller is finer, and 8 bytes a channel dearer",
+        "Number of elements that share one scale; 0 means all of a bucket. Fewer elements lose less, and each scale "
+        "adds 8 bytes to the message",
         at_least(0)));
   }
 };
 
-/// Each rank rounds its gradients to 256 steps between their least and their greatest value, sends those bytes to all,
-/// and adds up what all have sent: an element's average is off by at most half of the ranks' mean step. One all-gather
-/// carries W bytes an element, so it pays for few ranks: at W = 8 an all-reduce of float32 moves as much.
-/// A gradient that is not finite stays so.
-/// Source  torch.distributed.algorithms.ddp_comm_hooks.quantization_hooks: per tensor, which here is per bucket, and
-/// per
-///         channel (there of 512).
+/// Each rank rounds its gradients to 256 steps between their smallest and their largest value, sends these bytes to all
+/// ranks, and adds up the bytes of all ranks: the error of an average is at most half of the ranks' mean step. The
+/// all-gather sends W bytes an element, so it is worth it for few ranks: at W = 8 an all-reduce of float32 sends as
+/// much. A gradient that is not finite stays so.
+/// Source  PyTorch's ddp_comm_hooks.quantization_hooks: one scale per tensor, here per bucket, or one per channel.
 class Quantize {
  public:
   using Config = QuantizeConfig;
@@ -104,7 +103,7 @@ class Quantize {
   }
 
   Config config_;
-  std::vector<at::Tensor> gathered_;  ///< Of the buckets under way.
+  std::vector<at::Tensor> gathered_;  ///< For each bucket whose collective runs.
 };
 
 static_assert(GradientHook<Quantize> && explain_hook<Quantize>());
