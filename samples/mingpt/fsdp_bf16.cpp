@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
                    .snapshot = train.snapshot,
                    .optimizer = train.optimizer,
                    .precision = train.precision,
-                   .strategy = {.strategy = train.strategy}},  // and recomputes all layers
+                   .strategy = {.inner = train.strategy},  // and recomputes all layers
+                   .early_stopping = train.early_stopping},
                   record,
                   {.validation = parts.validation}};
     trainer.fit();

@@ -41,7 +41,7 @@ class DataFacts : public TrainingRun {
 TEST_F(DataFacts, AreInTheSnapshotAndAResumedRunMustHaveThem) {
   Recording data;
   train<DDP, Recording>(2, {.max_steps = 2}, {}, std::make_shared<const Recording>(data));
-  const auto settings = snapshot().settings;
+  const auto settings = snapshot().run.settings;
   EXPECT_THAT(settings, testing::Contains(testing::AllOf(testing::Field(&Setting::path, "the alphabet"),
                                                          testing::Field(&Setting::value, "abc"))));
   EXPECT_EQ(error_of(1, {.max_steps = 3}, std::make_shared<const Recording>(data)), "no error");
