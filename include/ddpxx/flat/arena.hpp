@@ -21,79 +21,83 @@
 
 namespace ddpxx {
 
-/// A parameter on its way into an arena. `unit` and `group` mark where segments and slices may begin.
+/// A parameter to be put into an arena. A segment may begin where `unit` changes, a slice where `group` changes.
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
   int unit = 0;
   int group = 0;
-  std::optional<at::ScalarType> format = {};  ///< What the model computes with; none: the parameter's own type.
+  std::optional<at::ScalarType> format = {};  ///< Type in which the model computes; none: the parameter's own type.
 };
 
 /// A parameter that lives in an arena.
 struct ArenaEntry {
   std::string name;
-  at::Tensor parameter;     ///< The leaf itself; its data is a view of its segment's values.
-  at::Tensor gradient;      ///< View of the gradient memory, shaped like the parameter; where that is held whole.
-  at::Tensor gap = {};      ///< The gradient memory from this parameter's end to the next one; undefined if empty.
-  std::int64_t offset = 0;  ///< In elements from the arena's begin.
+  at::Tensor parameter;  ///< The leaf itself; its data is a view of its segment's values.
+  at::Tensor
+      gradient;  ///< View of the gradient memory, shaped like the parameter; undefined unless gradients are whole.
+  at::Tensor gap = {};  ///< View of the gradient memory from this parameter's end to the next one; undefined if empty.
+  std::int64_t offset = 0;  ///< In elements from the start of the arena.
   std::int64_t numel = 0;
   int unit = 0;
   int group = 0;
   std::size_t segment = 0;
   std::vector<std::int64_t> shape = {};
-  c10::Storage hollow = {};  ///< The parameter's storage while it is hidden.
+  c10::Storage hollow = {};  ///< The parameter's storage while its values are hidden.
 };
 
-/// A part of an arena with a memory of its own: parameters of one format, cut into equal pieces, one a rank.
+/// A range of an arena with a memory of its own: parameters of one format, cut into one equal piece for each rank.
 struct Segment {
-  std::int64_t begin = 0;  ///< In elements from the arena's begin.
+  std::int64_t begin = 0;  ///< In elements from the start of the arena.
   std::int64_t end = 0;
-  std::size_t first = 0;  ///< Entries [first, last).
+  std::size_t first = 0;  ///< The segment holds entries [first, last).
   std::size_t last = 0;
-  int unit = 0;  ///< Of its first entry; of all of them where segments are cut by unit.
+  int unit = 0;  ///< The unit of the first entry; with CutAt::units, of every entry.
   at::ScalarType format = at::kFloat;
-  at::Tensor values;    ///< 1-D, the whole segment as the model computes with it.
-  at::Tensor master;    ///< 1-D, this rank's piece as the optimizer steps it.
-  at::Tensor gradient;  ///< 1-D, this rank's piece of the gradients; undefined where there are none.
+  at::Tensor values;    ///< 1-D, the whole segment, in the type in which the model computes.
+  at::Tensor master;    ///< 1-D, this rank's piece, in the type in which the optimizer steps it.
+  at::Tensor gradient;  ///< 1-D, this rank's piece of the gradients; undefined with Gradients::none.
 
   std::int64_t size() const noexcept { return end - begin; }
-  /// Whether the optimizer steps another memory than the one that the model computes with.
+  /// True if the optimizer steps a copy, and not the memory with which the model computes.
   bool has_copy() const { return master.defined() && !master.is_alias_of(values); }
 };
 
-/// A range of an arena: what one optimizer call steps.
+/// A range of an arena that an optimizer steps: elements of one group in this rank's piece of one segment.
 struct Slice {
   at::Tensor values;     ///< 1-D.
-  at::Tensor gradients;  ///< 1-D, the same elements; undefined in a frozen arena.
+  at::Tensor gradients;  ///< 1-D, the gradients of `values`; undefined in a frozen arena.
   std::int64_t begin = 0;
   std::int64_t end = 0;
   int group = 0;
 };
 
+/// Gradient memory of an arena: for all elements, for this rank's pieces, or none.
 enum class Gradients { whole, piece, none };
+/// Memory of the pieces that the optimizer steps. shared: views of the segments' values where both have one type, else
+/// copies; apart: always copies.
 enum class Masters { shared, apart };
+/// Where a new segment begins: at each change of the format; at each change of format or unit; at each change of format
+/// and after a number of bytes.
 enum class CutAt { formats, units, bytes };
 
 struct ArenaOptions {
   Gradients gradients = Gradients::whole;
-  /// shared: a piece is a view of the segment's values where their types agree; apart: always a copy.
   Masters masters = Masters::shared;
-  int pieces = 1;  ///< Into how many equal pieces every segment is cut,
-  int piece = 0;   ///< and which of them is this rank's.
+  int pieces = 1;  ///< Number of equal pieces into which every segment is cut.
+  int piece = 0;   ///< Index of this rank's piece.
   CutAt cut = CutAt::formats;
-  std::int64_t first_segment_bytes = 0;  ///< With CutAt::bytes: a segment ends once it has so many.
-  std::int64_t segment_bytes = 0;
-  bool offload = false;  ///< Pieces apart, and their gradients, lie in the CPU's memory, pinned for a GPU's sake.
-  /// Sees the values of every segment, whole and not yet rounded, before they are cut.
+  std::int64_t first_segment_bytes = 0;  ///< Maximum size of the first segment, with CutAt::bytes.
+  std::int64_t segment_bytes = 0;        ///< Maximum size of the other segments, with CutAt::bytes.
+  bool offload = false;  ///< Copied pieces and gradient pieces lie in CPU memory, pinned if the model is on a GPU.
+  /// Called with the values of each segment, whole and not yet rounded, before the segment is cut.
   std::function<void(at::Tensor)> prepare = {};
 };
 
-/// Contiguous memory that parameters, and gradients in the same layout, live in.
-/// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Gaps between parameters
-/// are parts of slices and buckets. Gradient gaps are zeros from a step's first gradient until its clip, so that norms,
-/// checks for infinite numbers and gradient hooks may read them. Gaps elsewhere may hold any number: nothing reads
-/// them.
+/// Contiguous memory that holds parameters, and gradients in the layout of the parameters.
+/// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Slices and buckets include
+/// the gaps between parameters. Gradient gaps are zeros from a step's first gradient until its clip, so that norms,
+/// checks for infinite numbers and gradient hooks may read them. Other gaps may hold any number: nothing reads them.
 /// Errors  `config` for parameters of different dtypes or devices.
 class Arena {
  public:
@@ -124,15 +128,16 @@ class Arena {
   std::vector<Segment>& segments() noexcept { return segments_; }
   /// This rank's pieces, cut where the group changes.
   const std::vector<Slice>& slices() const noexcept { return slices_; }
-  /// All gradients of the arena, or this rank's pieces of them one after the other, 1-D; undefined where there are
-  /// none.
+  /// 1-D: all gradients of the arena, or with Gradients::piece this rank's pieces of them one after the other;
+  /// undefined with Gradients::none.
   const at::Tensor& gradients() const noexcept { return gradients_; }
   at::Tensor gradients(const Segment& segment) const { return gradients_.narrow(0, segment.begin, segment.size()); }
-  /// How the optimizer's memory looks: type and device of the parameters before any was converted.
+  /// Type and device of the optimizer's memory: those of the parameters before any parameter was converted.
   const at::TensorOptions& options() const noexcept { return options_; }
 
-  /// Into how many pieces every segment is cut, and which of them is this rank's.
+  /// Number of pieces into which every segment is cut.
   int pieces() const noexcept { return pieces_; }
+  /// Index of this rank's piece.
   int piece() const noexcept { return piece_; }
   /// This rank's piece of a tensor laid out like a whole segment.
   at::Tensor piece_of(const at::Tensor& whole) const {
@@ -140,7 +145,7 @@ class Arena {
     return whole.narrow(0, size * piece_, size);
   }
 
-  /// What this rank holds at rest.
+  /// Bytes that this rank holds between two steps.
   std::int64_t bytes() const {
     std::int64_t bytes = gradients_.defined() ? static_cast<std::int64_t>(gradients_.nbytes()) : 0;
     for (const auto& segment : segments_) {
@@ -150,16 +155,16 @@ class Arena {
     return bytes;
   }
 
-  /// The parts of a tensor laid out like the range [begin, ...) of this arena that belong to `entry`.
+  /// A view of the elements of `entry` in `range`, a tensor laid out like the arena from element `begin` on.
   static at::Tensor part(const at::Tensor& range, const ArenaEntry& entry, std::int64_t begin = 0) {
     return range.narrow(0, entry.offset - begin, entry.numel).view(entry.shape);
   }
 
-  /// Rounds what the optimizer has stepped into this rank's piece of what the model computes with.
+  /// Copies this rank's stepped pieces, rounded, into the values with which the model computes.
   void publish_masters() const {
     const c10::NoGradGuard no_grad;
     for (const auto& segment : segments_)
-      if (segment.has_copy() && segment.values.storage().nbytes() > 0)  // hollow ones are gathered from the copies
+      if (segment.has_copy() && segment.values.storage().nbytes() > 0)  // values without memory are gathered later
         piece_of(segment.values).copy_(segment.master);
   }
 
@@ -180,14 +185,14 @@ class Arena {
       entry.parameter.unsafeGetTensorImpl()->set_storage_keep_dtype(entry.hollow);
     }
   }
-  /// The parameters have their values again.
+  /// Ends hide(): the segment's parameters have their values again.
   void show(const Segment& segment) const {
     for (auto i = segment.first; i < segment.last; ++i)
       entries_[i].parameter.unsafeGetTensorImpl()->set_storage_keep_dtype(segment.values.storage());
   }
 
-  /// False once a parameter's data lies elsewhere or has another shape: loading or converting a module does that
-  /// silently.
+  /// False if the data of parameter `i` lies outside the arena or has another shape: loading or converting a module
+  /// moves data silently.
   bool owns(std::size_t i) const {
     const auto& entry = entries_[i];
     const auto& segment = segments_[entry.segment];
@@ -197,7 +202,7 @@ class Arena {
            entry.parameter.storage_offset() == entry.offset - segment.begin &&
            entry.parameter.sizes() == at::IntArrayRef{entry.shape} && entry.parameter.is_contiguous();
   }
-  /// Errors  `config` naming the first parameter that has left.
+  /// Errors  `config` naming the first parameter that the arena does not own.
   void check_owned() const {
     for (std::size_t i = 0; i < entries_.size(); ++i)
       if (!owns(i))
@@ -211,7 +216,8 @@ class Arena {
     return std::string{c10::toString(tensor.scalar_type())} + " on " + tensor.device().str();
   }
 
-  /// Where everything lies: a pure function of the parameters' order, shapes and marks, and of the options.
+  /// Sets the offsets of entries and segments: a pure function of the options and of the parameters' order, shapes,
+  /// units, groups and formats.
   void lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options) {
     const auto& first = parameters.front();
     const auto element = static_cast<std::int64_t>(first.tensor.element_size());

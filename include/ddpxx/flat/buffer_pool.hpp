@@ -1,4 +1,4 @@
-// ddpxx/flat/buffer_pool.hpp — memory that comes and goes every step, kept for the next time.
+// ddpxx/flat/buffer_pool.hpp — a pool for memory that is used for a part of every step.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace ddpxx {
 
-/// Lends memory to tensors whose contents live for a part of a step. A general allocator would give large blocks back
-/// to the system each time. On a GPU the caching allocator does this already; the pool only shortens the way to it.
-/// Not for several threads at once.
+/// Lends memory to tensors whose contents are needed for a part of a step. A general allocator would return large
+/// blocks to the system each time. On a GPU the caching allocator keeps blocks already; there the pool saves calls to
+/// it. Not thread-safe.
 class BufferPool {
  public:
-  /// Gives `tensor`, a whole 1-D storage of its own, memory again; nothing if it has enough.
+  /// Gives memory to `tensor`, which is 1-D and the whole of its own storage. Does nothing if it has enough.
   void lend(const at::Tensor& tensor) { lend(tensor, tensor.numel()); }
-  /// The same, with room for `numel` elements, which are at least those of the tensor: see common_room.
+  /// Gives `tensor` memory for `numel` elements, at least as many as the tensor has: see common_size.
   void lend(const at::Tensor& tensor, std::int64_t numel) {
     auto* storage = tensor.storage().unsafeGetStorageImpl();
     const auto bytes = static_cast<std::size_t>(numel) * tensor.dtype().itemsize();
@@ -31,7 +31,7 @@ class BufferPool {
     storage->set_nbytes(bytes);
   }
 
-  /// Takes the memory of `tensor` back; the tensor, and all that aliases it, is hollow until it is lent some again.
+  /// Takes the memory of `tensor` back: the tensor and its aliases have no memory until the next lend().
   void take_back(const at::Tensor& tensor) {
     auto* storage = tensor.storage().unsafeGetStorageImpl();
     const auto bytes = storage->nbytes();
@@ -40,7 +40,7 @@ class BufferPool {
     storage->set_nbytes(0);
   }
 
-  /// The same, for the memory that a tensor was made with: it goes back to the system.
+  /// Returns the memory that `tensor` was made with to the system instead of the pool.
   static void release(const at::Tensor& tensor) {
     auto* storage = tensor.storage().unsafeGetStorageImpl();
     storage->set_data_ptr_noswap(at::DataPtr{nullptr, tensor.device()});
@@ -58,13 +58,13 @@ class BufferPool {
     return tensor;
   }
 
-  /// The room that a tensor is lent so that buffers of different sizes can serve one after the other: the largest's
-  /// for all that come near it, else its own.
-  static constexpr std::int64_t common_room(std::int64_t numel, std::int64_t largest) {
+  /// Number of elements to lend to a tensor of `numel`, so that tensors of similar sizes share buffers: `largest` for
+  /// those above half of it, else `numel`.
+  static constexpr std::int64_t common_size(std::int64_t numel, std::int64_t largest) {
     return numel > largest / 2 ? std::max(numel, largest) : numel;
   }
 
-  /// Gives back to the system what nobody has borrowed.
+  /// Returns to the system all memory that is not lent.
   void shrink() { free_.clear(); }
 
   std::size_t buffers_made() const noexcept { return made_; }

@@ -20,19 +20,19 @@
 
 namespace ddpxx {
 
-/// The optimizer group of a parameter, from its name and itself.
+/// A function that chooses the optimizer group of a parameter, given its name and the parameter.
 using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 
-/// The parameters of a model, ready for flat memory. The order is a pure function of the model: what the root registers
-/// behind its layers; the layers, last registered first; the rest of the root, with all that more than one layer owns.
-/// Inside a unit its formats, inside a format its groups,
-/// inside a group the parameters, last registered first. Gradients arrive in about this order.
-/// Frozen parameters (requires_grad false) are listed apart. A strategy decides what of this it holds in which memory.
-/// Errors  `config` if nothing can be trained, a layer lies inside a layer, another trainer holds the model already, or
+/// The parameters of a model in the order in which an arena holds them, a pure function of the model. First come the
+/// parameters that the root registers after its layers, then the layers, last registered first, then the other
+/// parameters of the root and those that several layers share. A unit is sorted by format, a format by group, and a
+/// group has the parameter that was registered last first. Gradients arrive in about this order. Frozen parameters
+/// (requires_grad false) have a list of their own. A strategy decides what to hold in which memory. Errors  `config` if
+/// nothing can be trained, a layer lies inside a layer, another trainer holds the model already, or
 ///         a trainer has ended without making the model whole.
 class FlatModel {
  public:
-  /// The unit of all that belongs to no layer; layers count from 1 in order of registration.
+  /// The unit of parameters that belong to no layer; layers count from 1 in order of registration.
   static constexpr int kRoot = 0;
 
   explicit FlatModel(torch::nn::Module& model, const GroupOf& group_of = {}, const NumberFormats& formats = {})
@@ -56,7 +56,7 @@ class FlatModel {
         if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
     for (auto* list : {&trainable_, &frozen_}) {
       std::reverse(list->begin(), list->end());
-      // What the root registers behind its layers, such as a head, it uses behind them: those gradients come first.
+      // The root uses what it registers after its layers, such as a head, after them: its gradients come first.
       const auto last_layer = std::find_if(list->begin(), list->end(), [](const auto& p) { return p.unit != kRoot; });
       std::set<const void*> behind;
       if (last_layer != list->end())
@@ -71,10 +71,10 @@ class FlatModel {
   }
 
   torch::nn::Module& module() const noexcept { return *module_; }
-  /// In the order in which gradients arrive, about.
+  /// The trainable parameters, in about the order in which their gradients arrive.
   const std::vector<NamedParameter>& trainable() const noexcept { return trainable_; }
   const std::vector<NamedParameter>& frozen() const noexcept { return frozen_; }
-  /// layers()[u - 1] is unit u.
+  /// The layers of the model: layers()[u - 1] is unit u.
   const std::vector<const Layer*>& layers() const noexcept { return layers_; }
   const NumberFormats& formats() const noexcept { return formats_; }
   at::Device device() const { return trainable_.front().tensor.device(); }
@@ -94,13 +94,13 @@ class FlatModel {
           throw Error{Errc::config, "layer \"" + child.key() + "\" contains another layer: tag only one of them"};
       for (const auto& parameter : child.value()->parameters()) {
         const auto [place, fresh] = unit_of.emplace(parameter.unsafeGetTensorImpl(), layers);
-        if (!fresh && place->second != layers) place->second = kRoot;  // shared by two layers
+        if (!fresh && place->second != layers) place->second = kRoot;  // two layers share it
       }
     }
     return own_by_root(model, std::move(unit_of));
   }
 
-  /// What is not inside a layer, or is used outside of one as well, is the root's.
+  /// Gives the root the parameters that a module outside of every layer registers, also if a layer shares them.
   static std::map<const void*, int> own_by_root(const torch::nn::Module& model, std::map<const void*, int> unit_of) {
     const auto visit = [&](const torch::nn::Module& module, const auto& self) -> void {
       if (dynamic_cast<const Layer*>(&module) != nullptr && &module != &model) return;

@@ -1,4 +1,4 @@
-// ddpxx/flat/formats.hpp — in which number formats parameters are held and gradients travel.
+// ddpxx/flat/formats.hpp — number formats of a model's parameters and of its gradients' reduction.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,17 @@
 
 namespace ddpxx {
 
-/// What a precision asks of whoever holds the parameters. By default everything keeps the type that the model has.
+/// The number formats that a precision asks a strategy for. By default everything keeps the model's own type.
 struct NumberFormats {
-  /// What the model computes with; the optimizer steps a copy in the model's own type.
+  /// Type of the parameters with which the model computes; the optimizer steps a copy in the model's own type.
   std::optional<at::ScalarType> parameters = {};
-  /// What gradients are summed in, where a strategy scatters them; the sums of micro-steps keep the model's type.
+  /// Type in which a strategy that shards gradients sums them over the ranks; sums over micro-steps keep the model's
+  /// type.
   std::optional<at::ScalarType> reduction = {};
-  /// Names of the parameters that keep the model's own type.
+  /// True for the names of parameters that keep the model's own type.
   std::function<bool(const std::string&)> kept = {};
 
+  /// Type of the parameter `name`; none: the model's own.
   std::optional<at::ScalarType> of(const std::string& name) const {
     return kept && kept(name) ? std::nullopt : parameters;
   }

@@ -1,4 +1,4 @@
-// ddpxx/flat/gradients.hpp — how gradients get from autograd into flat memory.
+// ddpxx/flat/gradients.hpp — moves gradients from autograd into flat memory.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace ddpxx {
 
 /// Calls `receive(i, gradient)` as soon as autograd has finished the gradient of the i-th parameter of an arena, then
 /// drops `.grad`, which must be undefined while a backward pass runs. The gradient is undefined for a parameter that
-/// took part without being used. The hooks are removed with this object.
+/// is in the graph without contributing to the loss. The destructor removes the hooks.
 class GradientHooks {
  public:
   using Receive = std::function<void(std::size_t, const at::Tensor&)>;
@@ -61,13 +61,14 @@ class GradientHooks {
   std::vector<at::Tensor> parameters_;
 };
 
-/// Collects the gradients of one optimizer step, over one or more backward passes, in the arena: the first write of a
-/// parameter replaces what the last step left there, and in the gap behind it, later ones add.
+/// Sums the gradients of one optimizer step, over one or more backward passes, in the arena. The first gradient of a
+/// parameter replaces the last step's values, and zeros the gap behind the parameter; later gradients are added.
 class GradientSum {
  public:
-  /// The arena holds its gradients whole.
+  /// `arena` has Gradients::whole.
   explicit GradientSum(Arena& arena) : arena_{&arena}, written_(arena.size(), false) {}
 
+  /// True if this step has written a gradient of parameter `i`.
   bool written(std::size_t i) const { return written_[i]; }
 
   /// Adds one backward pass's gradient and scales the sum; an undefined gradient counts as zeros.
@@ -92,13 +93,13 @@ class GradientSum {
     }
   }
 
-  /// Takes what somebody else has written into the arena for parameter `i` as its sum, scaled.
+  /// Takes the values that the caller has written into the arena as the gradient of parameter `i`, and scales them.
   void take(std::size_t i, double scale) {
     begin(i);
     at::Tensor{(*arena_)[i].gradient}.mul_(scale);
   }
 
-  /// Ends the step: what was never written is zero, and `.grad` shows the result to whoever looks.
+  /// Ends the step: gradients that were not written become zeros, and `.grad` becomes a view of each sum.
   void publish() {
     for (std::size_t i = 0; i < arena_->size(); ++i) {
       const auto& entry = (*arena_)[i];
@@ -109,13 +110,13 @@ class GradientSum {
     }
   }
 
-  /// Before a backward pass: `.grad` undefined, or autograd would add in place.
+  /// Makes `.grad` undefined before a backward pass, or autograd would add to it in place.
   void hide() {
     for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();
   }
 
  private:
-  /// Whether the step has written nothing for parameter `i` yet. Then the gap behind it is set to zero: clipping may
+  /// True on the first call for parameter `i` in a step, which sets the gap behind the parameter to zero: clipping may
   /// have left NaN there, which no gradient overwrites.
   bool begin(std::size_t i) {
     if (written_[i]) return false;

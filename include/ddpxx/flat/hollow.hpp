@@ -1,4 +1,4 @@
-// ddpxx/flat/hollow.hpp — parameters without values, which say so when they are used.
+// ddpxx/flat/hollow.hpp — parameters without values: using one throws an error that names it.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace ddpxx {
 
-/// Whether a tensor has elements, but no memory for them.
+/// True if a tensor has elements but no memory for them.
 inline bool is_hollow(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return false;
   if (tensor.storage().nbytes() == 0) return true;
@@ -25,15 +25,15 @@ inline bool is_hollow(const at::Tensor& tensor) {
   }
 }
 
-/// What to do about a parameter without values, for an error about it.
+/// The error text about a parameter without values, with what to do.
 inline std::string hollow_sentence(const std::string& name) {
   return "parameter \"" + name +
          "\" has no values on this rank: the trainer that held it ended before it made the model whole. Call "
          "Trainer::close() on every rank before the trainer ends, or build the model anew and load a snapshot";
 }
 
-/// Takes the values of a segment's parameters away for good: whatever reads or writes one of them throws a c10::Error
-/// with `hollow_sentence`.
+/// Removes the values of a segment's parameters for good: reading or writing one of them throws a c10::Error with
+/// `hollow_sentence`.
 inline void make_hollow(const Arena& arena, const Segment& segment) {
   const c10::NoGradGuard no_grad;
   for (auto i = segment.first; i < segment.last; ++i) {

@@ -1,4 +1,4 @@
-// ddpxx/flat/hollow_storage.hpp — a storage that has a size and no memory, and says so when it is used.
+// ddpxx/flat/hollow_storage.hpp — a storage that has a size but no memory.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ddpxx {
 
-/// Whatever reads or writes a tensor of this storage throws a c10::Error with the sentence.
+/// Makes a storage of `bytes` without memory: reading or writing its tensors throws a c10::Error with `sentence`.
 inline c10::Storage hollow_storage(std::size_t bytes, c10::Device device, std::string sentence) {
   auto storage =
       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, at::DataPtr{nullptr, device},

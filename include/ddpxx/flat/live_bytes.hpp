@@ -1,4 +1,4 @@
-// ddpxx/flat/live_bytes.hpp — how much memory tensors take, and have taken at most, while somebody is looking.
+// ddpxx/flat/live_bytes.hpp — current and peak memory of tensors, counted during a scope.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,22 @@
 
 namespace ddpxx {
 
-/// Counts the bytes of tensors that this thread allocates while the object lives, on all devices; what was there before
-/// does not count. On a GPU that includes what autograd's own threads allocate for this one.
-/// What other threads allocate on the CPU on behalf of this one is counted apart: Gloo's copies of what it sends.
-/// No allocator is replaced: LibTorch's reports of memory, which a profiler would get, go here. One at a time per
-/// thread, and no profiler beside it; ends on the thread where it began.
+/// Counts the bytes of tensors that this thread allocates during the lifetime of the object, on all devices. Tensors
+/// allocated before are not counted. On a GPU the count includes allocations by autograd's threads for this thread.
+/// Allocations on the CPU by other threads for this one, such as Gloo's copies of sent data, have a count of their own.
+/// No allocator is replaced: the object receives the memory reports that LibTorch has for profilers. A thread may have
+/// one such object at a time, and no profiler beside it; the thread that made the object destroys it.
 class LiveBytes {
  public:
   LiveBytes() = default;
   LiveBytes(const LiveBytes&) = delete;
   LiveBytes& operator=(const LiveBytes&) = delete;
 
+  /// Bytes that are allocated now.
   std::int64_t current() const { return counts_->read().here.current; }
-  /// The most that were live at once, since the beginning or the last `reset_peak`.
+  /// Maximum of current(), in bytes, since construction or the last `reset_peak`.
   std::int64_t peak() const { return counts_->read().here.peak; }
-  /// The same of other threads.
+  /// Maximum of the bytes that other threads held for this one, since construction or the last `reset_peak`.
   std::int64_t peak_elsewhere() const { return counts_->read().elsewhere.peak; }
   void reset_peak() { counts_->reset_peak(); }
 
@@ -52,7 +53,7 @@ class LiveBytes {
     /// `bytes` is negative when memory is freed, perhaps by another thread than the one that took it.
     void reportMemoryUsage(void* memory, std::int64_t bytes, std::size_t, std::size_t, c10::Device device) override {
       const std::lock_guard lock{mutex_};
-      forget(memory);  // also what a thread that reports nothing has freed meanwhile
+      forget(memory);  // a thread that reports nothing may have freed a block at this address
       if (bytes <= 0) return;
       const bool here = !device.is_cpu() || std::this_thread::get_id() == owner_;
       blocks_[memory] = {bytes, here};

@@ -5,21 +5,22 @@
 
 namespace ddpxx {
 
-/// Whether, and to which type, operations on a kind of device are cast.
+/// Autocast settings for one type of device: whether operations are cast, to which type, and whether casts are cached.
 struct AutocastState {
   at::DeviceType device = at::kCPU;
   bool enabled = false;
   at::ScalarType type = at::kBFloat16;
   bool cache = true;
 
+  /// The settings of this thread.
   static AutocastState of(at::DeviceType device) {
     return {device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device),
             at::autocast::is_autocast_cache_enabled()};
   }
 };
 
-/// Sets an autocast state as long as it lives, then puts back what was there. At the end of the outermost scope the
-/// cache of cast weights is cleared: it knows nothing of optimizer steps.
+/// Sets an autocast state for its lifetime, then restores the state from before. The end of the outermost scope clears
+/// the cache of cast weights, since an optimizer step changes the weights.
 class AutocastScope {
  public:
   explicit AutocastScope(const AutocastState& state) : before_{AutocastState::of(state.device)} {

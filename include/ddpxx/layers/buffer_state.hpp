@@ -1,4 +1,4 @@
-// ddpxx/layers/buffer_state.hpp — the buffers of layers, such as running means: their values, out and in again.
+// ddpxx/layers/buffer_state.hpp — saves and restores the values of buffers of layers, such as running means.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace ddpxx {
 
-/// Buffers, each with a copy of its values.
+/// Pairs of a buffer and a copy of its values.
 using BufferStates = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
-/// The buffers of `layers` as they are now, each once.
+/// Copies the current values of the buffers of `layers`; a shared buffer is copied once.
 inline BufferStates buffer_states(Layers layers) {
   const c10::NoGradGuard no_grad;
   BufferStates states;
@@ -27,8 +27,8 @@ inline BufferStates buffer_states(Layers layers) {
   return states;
 }
 
-/// Sets buffers to the values of `states` for its lifetime, and puts back those from before. Autograd does not see the
-/// writes: what a graph has saved of a buffer stays usable, and the graph is to be used up inside of the scope.
+/// Sets buffers to the values of `states` for its lifetime, then restores their values from before. Autograd does not
+/// see the writes: a graph may have saved a buffer, so run its backward pass inside of the scope.
 class BufferScope {
  public:
   explicit BufferScope(const BufferStates& states) {

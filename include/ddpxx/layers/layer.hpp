@@ -13,18 +13,17 @@
 
 namespace ddpxx {
 
-/// Tag of a layer that may be sharded or recomputed on its own; stands beside torch::nn::Module in its bases.
-/// Everything such a layer yields must be a result of `forward`, and every tensor that it uses an argument or a
-/// parameter of its own: what passes by a side door, such as a loss pushed into a member or a bias borrowed from the
-/// model, loses its gradient, and nothing can notice.
+/// Tag of a layer that may be sharded or recomputed on its own: a second base class beside torch::nn::Module.
+/// Such a layer returns all its outputs from `forward`, and uses only tensors that are arguments or parameters of its
+/// own. Other tensors, such as a loss stored in a member or a bias of the model, lose their gradients without an error.
 struct Layer {
   virtual ~Layer() = default;
 };
 
-/// The layers that one call runs, in order; mostly one.
+/// The layers that one call runs, in order; usually one.
 using Layers = std::span<const Layer* const>;
 
-/// Calls layers and nothing else: what `SingleDevice` and `DDP` need around a layer.
+/// Calls layers and does nothing around the call: for `SingleDevice` and `DDP`.
 struct PlainCall {
   template <class Next, class... Args>
   decltype(auto) around(Layers, Next&& next, Args&&... args) {
@@ -32,7 +31,7 @@ struct PlainCall {
   }
 };
 
-/// A layer that is given the runner itself, for `run.keep`.
+/// A layer whose `forward` takes the runner, to call `run.keep`.
 template <class L, class Run, class... Args>
 concept CallableWithRunner =
     requires(L& layer, Run& run, Args&&... args) { layer.forward(run, std::forward<Args>(args)...); };
@@ -45,15 +44,15 @@ concept CallableLayer =
 template <class M, class Run, class Batch>
 concept RunsLayers = requires(M& model, Run& run, const Batch& batch) { model.forward(run, batch); };
 
-/// Optional part of what a runner wraps calls with: `std::size_t segment_end(std::size_t first, std::size_t layers)`,
-/// for a strategy that runs several layers of a row in one call. It is given the index of a layer in a row of `layers`,
-/// and returns the index behind the last layer of the call that begins with it.
+/// Optional function of a runner's `Wrap`: `std::size_t segment_end(std::size_t first, std::size_t layers)`,
+/// for a strategy that runs several layers of a row in one call. For a call that begins with layer `first` of a row of
+/// `layers`, it returns the index behind the call's last layer.
 template <class Wrap>
 concept CutsRows = requires(Wrap& wrap, std::size_t first, std::size_t layers) {
   { wrap.segment_end(first, layers) } -> std::same_as<std::size_t>;
 };
 
-/// Optional part of what a runner wraps calls with: `at::Tensor keep(Work& work, const Inputs&... inputs)`, for a
+/// Optional function of a runner's `Wrap`: `at::Tensor keep(Work& work, const Inputs&... inputs)`, for a
 /// strategy that runs layers again. It returns work(inputs...), or in the second run the result of the first.
 template <class Wrap, class Work, class... Inputs>
 concept KeepsResults = requires(Wrap& wrap, Work& work, const Inputs&... inputs) {
@@ -67,9 +66,9 @@ template <class L>
 inline constexpr bool kIsRow<std::vector<std::shared_ptr<L>>> = std::derived_from<L, Layer>;
 }  // namespace detail
 
-/// What a model's `forward(run, batch)` is given: `x = run(*block, x)` for every layer that repeats, or
-/// `x = run(blocks, x)` for a row of them.
-/// `Wrap::around(layers, next, args...)` sees the call as a value and may act before, after, instead of it, or again.
+/// The `run` of a model's `forward(run, batch)`: the model calls each repeated layer by `x = run(*block, x)`, or a row
+/// of layers by `x = run(blocks, x)`. `Wrap::around(layers, next, args...)` receives the call as a callable and may act
+/// before and after it, or repeat it.
 template <class Wrap>
 class LayerRunner {
  public:
@@ -87,7 +86,7 @@ class LayerRunner {
         std::forward<Args>(args)...);
   }
 
-  /// Runs the layers one after the other, each on what the one before yields.
+  /// Runs the layers in order, each on the result of the layer before it.
   template <class L>
     requires CallableLayer<L, LayerRunner, at::Tensor&>
   at::Tensor operator()(const std::vector<std::shared_ptr<L>>& layers, at::Tensor x) {
@@ -105,7 +104,7 @@ class LayerRunner {
     return x;
   }
 
-  /// Says what is wrong with a call of anything else.
+  /// Fails to compile for other arguments, with a sentence that says why.
   template <class L, class... Args>
     requires(!CallableLayer<L, LayerRunner, Args...> && !detail::kIsRow<std::remove_const_t<L>>)
   at::Tensor operator()(L&, Args&&...) {
@@ -116,8 +115,8 @@ class LayerRunner {
     return {};
   }
 
-  /// Inside a layer: calls `work(inputs...)`, whose result is worth its memory. Where the layer is run again, the
-  /// result is there already, and only its gradient is computed.
+  /// Inside a layer: calls `work(inputs...)` and, where the strategy recomputes the layer, keeps the result: the second
+  /// run reuses it and only computes its gradient.
   /// Shapes  any number of tensors in, one out; `work` uses no other tensor but the layer's parameters.
   template <class Work, class... Inputs>
   at::Tensor keep(Work&& work, const Inputs&... inputs) {
@@ -136,7 +135,7 @@ class LayerRunner {
       return layer.forward(std::forward<Args>(args)...);
   }
 
-  /// The call owns its layers: backward may make it again when the caller's list is gone.
+  /// The callable owns its layers: backward may call it after the caller's list is destroyed.
   template <class L>
   at::Tensor run_segment(std::vector<std::shared_ptr<L>> layers, const at::Tensor& x) {
     std::vector<const Layer*> all;

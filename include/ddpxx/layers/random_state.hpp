@@ -1,4 +1,4 @@
-// ddpxx/layers/random_state.hpp — the random numbers that dropout draws: their state, out and in again.
+// ddpxx/layers/random_state.hpp — saves and restores the state of the random numbers that dropout draws.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ inline void seed_random(at::Device device, std::uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-/// The states of all generators that work on `device` may draw from: its own, and the CPU's.
+/// The states of all generators from which operations on `device` may draw: the device's and the CPU's.
 using RandomStates = std::vector<std::pair<at::Device, at::Tensor>>;
 
 inline RandomStates random_states(at::Device device) {
@@ -41,7 +41,7 @@ inline void set_random_states(const RandomStates& states) {
   for (const auto& [device, state] : states) set_random_state(device, state);
 }
 
-/// Draws from `states` as long as it lives, and puts back what was there.
+/// Sets the generators to `states` for its lifetime, then restores their states from before.
 class RandomScope {
  public:
   explicit RandomScope(const RandomStates& states) : before_{random_states(states.back().first)} {

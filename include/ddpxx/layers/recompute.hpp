@@ -1,5 +1,5 @@
-// ddpxx/layers/recompute.hpp — runs layers without keeping their activations, and once more when backward asks for
-// them.
+// ddpxx/layers/recompute.hpp — activation checkpointing: runs layers without saving activations, and again in the
+// backward pass.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace detail {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The parameters of `layers` that get gradients, each once.
+/// The parameters of `layers` that require gradients, each once.
 inline variable_list trainable_parameters(Layers layers) {
   variable_list parameters;
   for (const auto* layer : layers)
@@ -42,15 +42,15 @@ inline variable_list trainable_parameters(Layers layers) {
   return parameters;
 }
 
-/// A result that `run.keep` has kept, with the graph that its gradient needs.
+/// A result that `run.keep` has saved, with the graph of its gradient.
 struct Kept {
-  variable_list inputs;              ///< Leaves in place of the tensors that the work was given.
-  torch::autograd::edge_list edges;  ///< Where the gradients of inputs and parameters are to be caught.
+  variable_list inputs;              ///< Leaves that stand for the arguments of the work.
+  torch::autograd::edge_list edges;  ///< Edges at which the gradients of inputs and parameters are captured.
   at::Tensor result;
   RandomStates random_after;
 };
 
-/// One recomputed call: all that a second run needs but its tensors.
+/// One recomputed call: everything that its second run needs, except the input tensors.
 struct RecomputedCall : torch::CustomClassHolder {
   std::function<variable_list(const variable_list&)> run;
   variable_list parameters;
@@ -63,7 +63,7 @@ struct RecomputedCall : torch::CustomClassHolder {
   AutocastState autocast;
 };
 
-/// Stands for kept work in the second run: yields the result that is there, and its gradient when it is asked.
+/// Replaces kept work in the second run: forward returns the saved result, backward computes its gradient.
 class KeptWork : public torch::autograd::Function<KeptWork> {
  public:
   static at::Tensor forward(AutogradContext* context, const c10::intrusive_ptr<RecomputedCall>& call, std::int64_t i,
@@ -76,7 +76,7 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
     const auto capsule = context->saved_data["call"].toCapsule();
     auto& call = static_cast<RecomputedCall&>(*capsule);
     auto& kept = call.kept[static_cast<std::size_t>(context->saved_data["i"].toInt())];
-    // By edges, not by tensors: where a layer runs twice, FSDP has given its parameters another node since.
+    // Gradients are captured at edges, not tensors: if a layer runs twice, FSDP has replaced its parameters' nodes.
     const auto found = torch::autograd::Engine::get_default_engine().execute(
         {torch::autograd::impl::gradient_edge(kept.result)}, gradients, /*keep_graph=*/false, /*create_graph=*/false,
         /*accumulate_grad=*/false, kept.edges);
@@ -113,7 +113,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     variable_list inputs;
     for (const auto& saved : context->get_saved_variables())
       inputs.push_back(saved.detach().set_requires_grad(saved.requires_grad()));
-    // Until the end of this call's backward, which may read what the second run has saved of a buffer.
+    // The scope lasts until the end of this backward pass, which may read a buffer that the second run has saved.
     const BufferScope buffers{call.buffers};
     variable_list results;
     {
@@ -147,12 +147,12 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace detail
 
-/// Runs layers without keeping their activations: `around` is what a strategy does about a layer's activations, as
-/// PlainCall is what it does not. Arguments are copied; with gradients disabled the call goes straight through.
-/// The second run has the random numbers, the buffers, the autocast state and the kept work of the first, so that
-/// dropout draws the same mask. After it the buffers are as before it, so that a running mean counts each batch once:
-/// each call keeps a copy of its layers' buffers until its backward.
-/// Source  Chen et al. 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, but for changed buffers.
+/// Activation checkpointing: `around` runs a layer without saving activations, and runs it again in backward.
+/// Arguments are copied. With gradients disabled the layer is called directly.
+/// The second run uses the random numbers, the buffers, the autocast state and the kept work of the first run, so that
+/// dropout draws an equal mask. Afterwards the buffers have their values from before, so that a running mean counts
+/// each batch once; for that, each call keeps a copy of its layers' buffers until its backward. Source  Chen et al.
+/// 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, except for changed buffers.
 class RecomputeCall {
  public:
   template <class Next, class... Args>
@@ -233,7 +233,7 @@ class RecomputeCall {
   }
 
  private:
-  /// The call whose layers are running; backward may run them on a thread of its own.
+  /// The call whose layers run on this thread; backward may run layers on another thread than forward.
   static inline thread_local detail::RecomputedCall* call_ = nullptr;
 };
 

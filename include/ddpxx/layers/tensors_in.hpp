@@ -1,4 +1,4 @@
-// ddpxx/layers/tensors_in.hpp — the tensors in the arguments and results of a layer, whatever holds them.
+// ddpxx/layers/tensors_in.hpp — visits the tensors in the arguments and results of a layer.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ template <class T, std::size_t N>
 inline constexpr bool holds_by_apply<std::array<T, N>> = true;
 }  // namespace detail
 
-/// Whether each_tensor sees all tensors that a value of this type can hold.
+/// True if each_tensor visits all tensors that a value of this type can hold.
 template <class T>
 inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<T, at::Tensor>;
 template <class... T>
@@ -49,7 +49,7 @@ template <class T>
 inline constexpr bool shows_its_tensors<std::optional<T>> = shows_its_tensors<T>;
 
 /// Calls `visit` with each defined tensor in `value`: a tensor, or tuples, pairs, arrays, vectors and optionals of
-/// them; values of other types are taken to hold none. `visit` may replace the tensor.
+/// them. Values of other types are taken to hold no tensor. `visit` may replace the tensor.
 template <class T, class Visit>
 void each_tensor(T& value, Visit&& visit) {
   using Plain = std::remove_const_t<T>;

@@ -60,7 +60,7 @@ class SteppedSegments {
     const auto& memory = memories_[segment];
     if (memory.numel() == 0 || memory.storage().nbytes() > 0) return;
     const c10::NoGradGuard no_grad;
-    pool_.lend(memory, open_ < kMaxOpen ? BufferPool::common_room(memory.numel(), largest_) : memory.numel());
+    pool_.lend(memory, open_ < kMaxOpen ? BufferPool::common_size(memory.numel(), largest_) : memory.numel());
     memory.zero_();
     ++open_;
   }
