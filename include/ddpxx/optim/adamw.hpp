@@ -19,8 +19,8 @@
 
 namespace ddpxx {
 
-/// Adam over slices: one fused call for each optimizer group, however many parameters there are.
-/// Errors  `config` for a slice of another group than `DecayGroup`'s.
+/// Adam over slices, by one fused call for each optimizer group.
+/// Errors  `config` for a slice whose group is not in `DecayGroup`.
 /// Source  Kingma and Ba 2014, arXiv:1412.6980; Loshchilov and Hutter 2017, arXiv:1711.05101. Steps agree with
 ///         torch.optim's fused implementation, which calls the same ATen operation.
 template <WeightDecay kDecay>
@@ -42,7 +42,7 @@ class FusedAdam {
     }
   }
 
-  /// One optimizer step over all slices; none where `found_inf`, 0-dim float32 on their device, is 1.
+  /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     const c10::NoGradGuard no_grad;
     if (steps_.defined()) steps_.add_(1);
@@ -58,10 +58,10 @@ class FusedAdam {
       else
         run([&](auto&&... args) { at::_fused_adam_(args..., false, false, /*grad_scale=*/{}, found_inf); });
     }
-    if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a step left out does not count
+    if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a skipped step does not count
   }
 
-  /// The number of steps that were not left out, 0-dim float32; undefined without slices.
+  /// The number of steps that were not skipped, 0-dim float32; undefined without slices.
   const at::Tensor& step_count() const noexcept { return steps_; }
   std::span<const Moment> moments() const noexcept { return moments_; }
 

@@ -1,4 +1,4 @@
-// ddpxx/optim/adamw_config.hpp — what a user may set about AdamW and Adam.
+// ddpxx/optim/adamw_config.hpp — settings of AdamW and Adam.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace ddpxx {
 /// Where weight decay acts: on the weight itself (AdamW), or through the gradient (Adam).
 enum class WeightDecay { decoupled, through_gradient };
 
-/// Defaults are those of torch.optim.AdamW and torch.optim.Adam.
+/// Settings of AdamW or Adam. Defaults are those of torch.optim.AdamW and torch.optim.Adam.
 template <WeightDecay kDecay>
 struct FusedAdamConfig {
   double learning_rate = 1e-3;
@@ -29,16 +29,16 @@ struct FusedAdamConfig {
   static constexpr auto describe() {
     using Config = FusedAdamConfig;
     return fields(
-        field<&Config::learning_rate>("Peak step size", above(0.0)),
-        field<&Config::weight_decay>("Decay of the weights that decay", at_least(0.0)),
-        field<&Config::beta1>("Decay rate of the gradient's running mean", at_least(0.0), below(1.0)),
-        field<&Config::beta2>("Decay rate of the squared gradient's running mean", at_least(0.0), below(1.0)),
-        field<&Config::epsilon>("Added to the denominator", at_least(0.0)),
-        field<&Config::schedule>("How the step size goes on after warm-up; none has no warm-up either"),
-        field<&Config::warmup_steps>("Linear warm-up, in optimizer steps", at_least(0), Unit::steps),
+        field<&Config::learning_rate>("Peak learning rate", above(0.0)),
+        field<&Config::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
+        field<&Config::beta1>("Decay rate of the first moment estimate", at_least(0.0), below(1.0)),
+        field<&Config::beta2>("Decay rate of the second moment estimate", at_least(0.0), below(1.0)),
+        field<&Config::epsilon>("Added to the denominator, for numerical stability", at_least(0.0)),
+        field<&Config::schedule>("Schedule of the learning rate after warm-up; none has no warm-up either"),
+        field<&Config::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
         field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&Config::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
-        field<&Config::final_learning_rate>("Step size from decay_steps on", at_least(0.0)));
+        field<&Config::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0), at_most(1.0)),
+        field<&Config::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const { return check_schedule(*this); }

@@ -20,7 +20,7 @@ namespace ddpxx {
 
 /// The L2 norm of all gradients together.
 /// Shapes  0-dim, on the gradients' device.
-/// Ranks   Local; where slices are shards, `sum_over_shards` adds the squares of the other ranks.
+/// Ranks   Local, except for `sum_over_shards`, which adds the other ranks' squares if slices are shards.
 template <class SumOverShards>
 at::Tensor gradient_norm(std::span<const Slice> slices, SumOverShards&& sum_over_shards) {
   const c10::NoGradGuard no_grad;
@@ -38,8 +38,8 @@ inline void clip_by_norm(std::span<const Slice> slices, const at::Tensor& norm, 
   for (const auto& slice : slices) at::Tensor{slice.gradients}.mul_(factor);
 }
 
-/// Brings every element of the gradients into [-max_value, max_value]; NaN stays NaN.
-/// Ranks   Local, and the same however the gradients are cut into slices.
+/// Clamps every element of the gradients to [-max_value, max_value]; NaN stays NaN.
+/// Ranks   Local; the result does not depend on how the gradients are cut into slices.
 /// Errors  `config` for a `max_value` below 0, which would also write into the gaps between parameters.
 /// Source  torch.nn.utils.clip_grad_value_.
 inline void clip_by_value(std::span<const Slice> slices, double max_value) {

@@ -1,4 +1,4 @@
-// ddpxx/optim/concept.hpp — the door of the optimizers: each steps slices of flat memory.
+// ddpxx/optim/concept.hpp — what an optimizer must provide: it steps slices of flat memory.
 #pragma once
 
 #include <concepts>
@@ -19,8 +19,8 @@ namespace ddpxx {
 /// The optimizer groups: weights that decay, and the rest.
 enum class DecayGroup : int { decay = 0, no_decay = 1 };
 
-/// The index of a slice's group, for an optimizer that has `DecayGroup`'s two.
-/// Errors  `config` for any other group.
+/// The index of a slice's group, for an optimizer with the two groups of `DecayGroup`.
+/// Errors  `config` if the slice has another group.
 inline std::size_t index_of_group(const Slice& slice) {
   if (slice.group != static_cast<int>(DecayGroup::decay) && slice.group != static_cast<int>(DecayGroup::no_decay))
     throw Error{Errc::config, "a parameter was put into optimizer group " + std::to_string(slice.group) +
@@ -28,10 +28,10 @@ inline std::size_t index_of_group(const Slice& slice) {
   return static_cast<std::size_t>(slice.group);
 }
 
-/// One kind of optimizer state, such as the gradients' mean. There is a tensor for each slice that the optimizer was
-/// built from, in the order of the slices: 1-D, contiguous, with one element for each element of the slice. Tensors of
-/// different slices may lie in different memories. Snapshots save and load state by these places, so that they refuse
-/// any other layout.
+/// One kind of optimizer state, such as the running mean of the gradients. There is a tensor for each slice that the
+/// optimizer was built from, in the order of the slices: 1-D, contiguous, with one element for each element of the
+/// slice. Tensors of different slices may lie in different memories. Snapshots save and load the state by this layout,
+/// and refuse others.
 struct Moment {
   std::string name;
   std::vector<at::Tensor> slices;
@@ -58,23 +58,23 @@ concept SliceOptimizer = BuiltFromSlices<O> && SchedulesItsRate<O> && Steps<O> &
 
 /// Optional: `void step(double learning_rate, const std::optional<at::Tensor>& found_inf)`, which changes neither
 /// values nor state where `found_inf`, 0-dim float32 on the device of the slices, is 1. A precision that scales the
-/// loss needs it, because a step whose gradients are not finite is left out, and only the device knows which.
+/// loss needs it: a step whose gradients are not finite is skipped, and only the device knows which step that is.
 template <class O>
 concept SkipsSteps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
   optimizer.step(learning_rate, found_inf);
 };
-/// Optional: `void resume_at(std::int64_t step)`, of an optimizer that counts its steps on the host. It is called once
-/// the state of a snapshot has been read into moments(), and says how many steps have made that state.
+/// Optional: `void resume_at(std::int64_t step)`, for an optimizer that counts its steps on the host. It is called
+/// after the state of a snapshot has been read into moments(); `step` is the number of steps that have made that state.
 template <class O>
 concept CountsOptimizerSteps = requires(O optimizer, std::int64_t step) { optimizer.resume_at(step); };
-/// Optional: `at::Tensor step_count() const`, of an optimizer that keeps the number of its steps in a tensor. Snapshots
-/// save and load that tensor too.
+/// Optional: `at::Tensor step_count() const`, for an optimizer that keeps the number of its steps in a tensor.
+/// Snapshots save and load that tensor too.
 template <class O>
 concept KeepsStepCount = requires(const O& optimizer) {
   { optimizer.step_count() } -> std::convertible_to<at::Tensor>;
 };
-/// Optional: `static constexpr const char* kPythonName`, the class of torch.optim that has the same state. Snapshots
-/// then convert to files of PyTorch with the optimizer's state.
+/// Optional: `static constexpr const char* kPythonName`, the class of torch.optim whose state has the same tensors.
+/// Files for PyTorch that are converted from snapshots then include the optimizer's state.
 template <class O>
 concept HasPythonName = requires { std::string{O::kPythonName}; };
 
@@ -94,7 +94,7 @@ consteval bool explain_optimizer() {
   return true;
 }
 
-/// Zeros laid out like the slices: one allocation, a view per slice.
+/// A moment of zeros for `slices`: one allocation, with a view for each slice.
 inline Moment make_moment(std::string name, std::span<const Slice> slices) {
   Moment moment{std::move(name), {}};
   std::int64_t total = 0;

@@ -18,10 +18,10 @@
 
 namespace ddpxx {
 
-/// Follows the parameters: after each step, average = decay · average + (1 - decay) · value. The first update copies.
-/// A slice needs nothing of its neighbours, so that sharded parameters have a sharded average, of the same numbers.
-/// Errors  `config` for values of less than 32 bits: rounding would hold an average of them still.
-/// Source  torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn; the warm-up is TensorFlow's
+/// The moving average of the parameters: after each step, average = decay · average + (1 - decay) · value. The first
+/// update copies the values. Each element is averaged alone, so the numbers do not depend on how parameters are
+/// sharded. Errors  `config` for values of less than 32 bits: rounding would stop the average from changing. Source
+/// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn; the warm-up is TensorFlow's
 ///         ExponentialMovingAverage with num_updates.
 class EMA {
  public:
@@ -37,7 +37,7 @@ class EMA {
     copy_values();
   }
 
-  /// Takes the values of the step just made into the average: one call over all slices.
+  /// Adds the values of the last step to the average, by one call over all slices.
   /// Errors  `config` while values and average are exchanged.
   void update() {
     if (swapped_)
@@ -51,14 +51,15 @@ class EMA {
     ++steps_done_;
   }
 
-  /// Exchanges the values and their average, bit for bit, through a buffer of a few MiB. The caller sees to it that
-  /// nobody is reading the values, and tells those who hold copies of them (a strategy's `finish_step()`).
+  /// Exchanges the values and their average, bit for bit, through a buffer of a few MiB. No other thread and no pending
+  /// collective may read the values meanwhile. Afterwards the caller updates copies of the values, by a strategy's
+  /// `finish_step()`.
   void swap() {
     const c10::NoGradGuard no_grad;
-    constexpr std::int64_t kMost = 1 << 20;  // elements at a time
+    constexpr std::int64_t kElementsAtOnce = 1 << 20;
     for (std::size_t i = 0; i < values_.size(); ++i)
-      for (std::int64_t begin = 0, size = values_[i].numel(); begin < size; begin += kMost) {
-        const auto value = values_[i].narrow(0, begin, std::min(kMost, size - begin));
+      for (std::int64_t begin = 0, size = values_[i].numel(); begin < size; begin += kElementsAtOnce) {
+        const auto value = values_[i].narrow(0, begin, std::min(kElementsAtOnce, size - begin));
         const auto average = average_.slices[i].narrow(0, begin, value.numel());
         const auto kept = value.clone();
         value.copy_(average);
@@ -67,10 +68,11 @@ class EMA {
     swapped_ = !swapped_;
   }
 
-  /// Laid out like an optimizer's moments, for a snapshot.
+  /// The average, as a moment that a snapshot can hold.
   const Moment& average() const noexcept { return average_; }
+  /// The number of updates.
   std::int64_t steps_done() const noexcept { return steps_done_; }
-  /// Says that the average now holds the state after `step` updates.
+  /// Sets the number of updates to `step`, after a snapshot's average has been read into average().
   void resume_at(std::int64_t step) noexcept { steps_done_ = step; }
 
  private:
@@ -92,8 +94,8 @@ class EMA {
   bool swapped_ = false;
 };
 
-/// A scope in which the parameters are their average, as an evaluation wants them.
-/// It ends as it begins, with `EMA::swap()`; who holds copies of the values is to be told after both.
+/// A scope in which the parameters hold their average, for an evaluation. Its constructor and its destructor call
+/// `EMA::swap()`; the caller updates copies of the values after each.
 class AverageScope {
  public:
   explicit AverageScope(EMA& ema) : ema_{&ema} { ema.swap(); }

@@ -1,4 +1,4 @@
-// ddpxx/optim/ema_config.hpp — what a user may set about the moving average of the parameters.
+// ddpxx/optim/ema_config.hpp — settings of the moving average of the parameters.
 #pragma once
 
 #include <ddpxx/core/describe.hpp>
@@ -10,8 +10,10 @@ struct EMAConfig {
   bool warmup = false;
 
   static constexpr auto describe() {
-    return fields(field<&EMAConfig::decay>("Share of the average that a step keeps", at_least(0.0), below(1.0)),
-                  field<&EMAConfig::warmup>("Keep less in early steps: at most (1 + n) / (10 + n) after n of them"));
+    return fields(
+        field<&EMAConfig::decay>("Decay rate of the moving average: its factor in each step", at_least(0.0),
+                                 below(1.0)),
+        field<&EMAConfig::warmup>("Use a smaller decay rate in early steps: at most (1 + n) / (10 + n) after n steps"));
   }
 };
 

@@ -1,4 +1,5 @@
-// ddpxx/optim/in_parts.hpp — an optimizer a segment, so that each can be stepped as soon as its gradients are there.
+// ddpxx/optim/in_parts.hpp — one optimizer for each segment, so that a segment can be stepped once its gradients are
+// there.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@
 
 namespace ddpxx {
 
-/// The segments of an arena, each with an `Optimizer` of its own. Once each part has been stepped, values and state are
-/// those of one optimizer over all slices, bit for bit: nothing in a step joins elements. A segment without elements,
-/// of parameters that have none, is a part without slices and without state.
+/// One `Optimizer` for each segment of an arena. After each of them has made its step, values and state equal those of
+/// one optimizer over all slices, bit for bit, provided that a step treats each element alone. A segment whose
+/// parameters have no elements has an optimizer without slices and without state.
 template <SliceOptimizer Optimizer>
 class OptimizerInParts {
  public:
@@ -40,12 +41,12 @@ class OptimizerInParts {
 
   /// The slices of a segment.
   std::span<const Slice> slices(std::size_t segment) const { return slices_[segment]; }
-  /// Once a step for each segment.
+  /// Steps the slices of a segment. Call it once in each step for each segment.
   void step(std::size_t segment, double learning_rate) { parts_[segment].step(learning_rate); }
 
-  /// Laid out as those of one optimizer over all slices.
+  /// The moments of all segments, in the layout of one optimizer over all slices.
   std::span<const Moment> moments() const noexcept { return moments_; }
-  /// Says that moments() and step_count() now hold the state after `step` steps.
+  /// Sets the number of steps of each optimizer, after a snapshot has been read into moments() and step_count().
   void resume_at([[maybe_unused]] std::int64_t step) {
     for (auto& part : parts_) {
       if constexpr (CountsOptimizerSteps<Optimizer>) part.resume_at(step);
@@ -56,7 +57,7 @@ class OptimizerInParts {
         }
     }
   }
-  /// No part leaves a step out, so that all that count have the same.
+  /// The number of steps, which is equal in all segments since none of them skips a step.
   at::Tensor step_count() const
     requires KeepsStepCount<Optimizer>
   {

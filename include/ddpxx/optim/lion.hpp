@@ -1,4 +1,4 @@
-// ddpxx/optim/lion.hpp — Lion: each weight moves by the learning rate, in the direction of a sign.
+// ddpxx/optim/lion.hpp — Lion, an optimizer whose steps have the sign of an average, over slices of flat memory.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,9 @@
 namespace ddpxx {
 
 /// Steps each weight by `learning_rate` against the sign of an average of gradient and momentum. Its state is one
-/// moment, half of AdamW's. Errors  `config` for a slice of another group than `DecayGroup`'s. Source  Chen et al.
-/// 2023, arXiv:2302.06675, Algorithm 2.
+/// moment, half of AdamW's.
+/// Errors  `config` for a slice whose group is not in `DecayGroup`.
+/// Source  Chen et al. 2023, arXiv:2302.06675, Algorithm 2.
 class Lion {
  public:
   using Config = LionConfig;
@@ -39,7 +40,7 @@ class Lion {
       const auto& slice = slices_[i];
       const double decay =
           index_of_group(slice) == static_cast<std::size_t>(DecayGroup::decay) ? config_.weight_decay : 0.0;
-      // Temporary tensors of a few MiB, whatever the size of the slice.
+      // A part of the slice at a time, so that temporary tensors have a few MiB at most.
       for (std::int64_t begin = 0, size = slice.values.numel(); begin < size; begin += kElementsAtOnce) {
         const auto part = [&](const at::Tensor& whole) {
           return whole.narrow(0, begin, std::min(kElementsAtOnce, size - begin));

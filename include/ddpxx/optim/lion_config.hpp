@@ -1,4 +1,4 @@
-// ddpxx/optim/lion_config.hpp — what a user may set about Lion.
+// ddpxx/optim/lion_config.hpp — settings of Lion.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace ddpxx {
 
-/// Learning rate and betas are those that the paper names as defaults; its experiments decay weights by 0.1 to 10,
-/// times the learning rate.
+/// Settings of Lion. Learning rate and betas are the defaults of the paper, whose experiments use a weight decay of 0.1
+/// to 10.
 struct LionConfig {
   double learning_rate = 1e-4;
   double weight_decay = 0.0;
@@ -24,14 +24,16 @@ struct LionConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&LionConfig::learning_rate>("Peak learning rate: how far each weight moves in a step", above(0.0)),
-        field<&LionConfig::weight_decay>("Weight decay of the weights that decay", at_least(0.0)),
-        field<&LionConfig::beta1>("Share of the momentum in the sign that a step follows", at_least(0.0), below(1.0)),
+        field<&LionConfig::learning_rate>("Peak learning rate: the change of each weight in a step", above(0.0)),
+        field<&LionConfig::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
+        field<&LionConfig::beta1>("Weight of the momentum in the sum whose sign is the direction of a step",
+                                  at_least(0.0), below(1.0)),
         field<&LionConfig::beta2>("Decay rate of the momentum", at_least(0.0), below(1.0)),
-        field<&LionConfig::schedule>("Course of the learning rate after warm-up; none has no warm-up either"),
+        field<&LionConfig::schedule>("Schedule of the learning rate after warm-up; none has no warm-up either"),
         field<&LionConfig::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
         field<&LionConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&LionConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
+        field<&LionConfig::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0),
+                                        at_most(1.0)),
         field<&LionConfig::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }

@@ -32,16 +32,15 @@ concept Scheduled = requires(const C& config) {
   { config.decay_ratio } -> std::convertible_to<double>;
 };
 
-/// The learning rate of optimizer step `step`, counted from 0. When a run stops plays no part.
-/// With `none` it is `learning_rate` at every step. With the others warm-up climbs linearly over the first
-/// `warmup_steps` to `learning_rate`, the peak. From there
-/// - constant stays;
-/// - linear and cosine fall to `final_learning_rate`, which they reach at `decay_steps` and keep;
-/// - wsd (warm-up, stable, decay) stays at the peak and falls linearly over the last `decay_ratio` of `decay_steps`.
-/// one_cycle has a shape of its own: half a cosine up from learning_rate / 25, half a cosine down. The last of the
-/// first `warmup_steps` steps has the peak; none given, they are 0.3 of `decay_steps`. The last of the first
-/// `decay_steps` steps and all after it have learning_rate / 250000, or `final_learning_rate` where that is above 0.
-/// Momentum is not cycled.
+/// The learning rate of optimizer step `step`, counted from 0. It does not depend on when the run stops.
+/// With `none` it is `learning_rate` at every step. With constant, linear, cosine and wsd it rises linearly over the
+/// first `warmup_steps` to `learning_rate`, the peak. After warm-up
+/// - constant stays at the peak;
+/// - linear and cosine decay to `final_learning_rate`, which they reach at `decay_steps` and keep;
+/// - wsd (warm-up, stable, decay) stays at the peak and decays linearly over the last `decay_ratio` of `decay_steps`.
+/// one_cycle rises from learning_rate / 25 by half a cosine, and falls by half a cosine. Step warmup_steps - 1 has the
+/// peak; with warmup_steps=0, step 0.3 * decay_steps - 1. Step decay_steps - 1 and all steps after it have
+/// learning_rate / 250000, or `final_learning_rate` if that is above 0. Momentum is not cycled.
 ///
 /// Source  constant, linear, cosine: the arithmetic of nanoGPT's get_lr. wsd: Hu et al. 2024, arXiv:2404.06395.
 ///         one_cycle: torch.optim.lr_scheduler.OneCycleLR and its defaults; Smith and Topin 2017, arXiv:1708.07120.
@@ -54,7 +53,7 @@ std::vector<FieldError> check_schedule(const Config& config);
 
 namespace detail {
 
-/// How many steps `wsd` falls: `decay_ratio` of `decay_steps`.
+/// The number of steps in which `wsd` decays: `decay_ratio` of `decay_steps`.
 template <Scheduled Config>
 std::int64_t fall_steps(const Config& config) {
   return std::llround(config.decay_ratio * static_cast<double>(config.decay_steps));
@@ -65,7 +64,7 @@ inline double cosine_between(double from, double to, double done) {
   return to + (from - to) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 
-/// The top may lie between two steps: that of 0.3 of 25 steps is between the seventh and the eighth.
+/// The learning rate of one_cycle. Its peak may lie between two steps: 0.3 of 25 steps is 7.5.
 template <Scheduled Config>
 double one_cycle_at(const Config& config, std::int64_t step_index) {
   constexpr double kStartDivisor = 25.0, kEndDivisor = 1e4, kRisingShare = 0.3;

@@ -18,7 +18,8 @@
 
 namespace ddpxx {
 
-/// SGD with momentum over slices: one fused call per optimizer group. Steps agree with torch.optim.SGD(fused=True).
+/// SGD with momentum over slices, by one fused call for each optimizer group. Steps agree with
+/// torch.optim.SGD(fused=True).
 class SGD {
  public:
   using Config = SGDConfig;
@@ -34,15 +35,16 @@ class SGD {
     }
   }
 
-  /// One optimizer step over all slices; none where `found_inf`, 0-dim float32 on their device, is 1.
-  /// Errors  `config` for dampening together with `found_inf`: the first step, which dampening leaves out, may be the
-  ///         one that is skipped, and only the device knows.
+  /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
+  /// Errors  `config` for dampening together with `found_inf`: dampening does not act on the first step that counts,
+  /// and
+  ///         only the device knows which step that is.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     if (found_inf && config_.dampening != 0.0)
       throw Error{Errc::config,
                   "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
     const c10::NoGradGuard no_grad;
-    // From zeros, a first step without dampening is a step as any other.
+    // Without dampening the first step, whose momentum is zeros, needs no special case.
     const bool first = std::exchange(is_first_step_, false) && !found_inf;
     for (auto& group : groups_) {
       if (group.values.empty()) continue;
