@@ -1,4 +1,4 @@
-// ddpxx/precision/autocast.hpp — forward passes whose costly operations run in bfloat16 or float16.
+// ddpxx/precision/autocast.hpp — forward passes whose expensive operations run in bfloat16 or float16.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,16 +13,17 @@
 
 namespace ddpxx {
 
-/// Parameters, gradients and optimizer state stay float32. In a forward pass LibTorch casts what goes into a matrix
-/// product to bfloat16, and what goes into an operation that needs the digits back to float32; backward follows.
-/// Which operation does what differs between CPU and GPU. bfloat16 has the range of float32: no scale is needed.
-/// Source  torch.autocast(dtype=torch.bfloat16); Kalamkar et al. 2019, arXiv:1905.12322.
+/// Autocast to bfloat16. Parameters, gradients and optimizer state stay float32. In a forward pass LibTorch casts the
+/// inputs of matrix products to bfloat16, and the inputs of operations that need more digits to float32; the backward
+/// pass uses the types of the forward pass. Which operations are cast differs between CPU and GPU. bfloat16 has the
+/// range of float32, so the loss is not scaled. Source  torch.autocast(dtype=torch.bfloat16); Kalamkar et al. 2019,
+/// arXiv:1905.12322.
 struct AutocastBF16 {
   struct Config {};
 
   explicit AutocastBF16(const Config&) {}
-  /// Holds for this thread; a scope's end forgets the weights that were cast, so that the next one sees what the
-  /// optimizer has done to them.
+  /// A scope in which this thread autocasts. Its end clears the cache of cast weights, since the optimizer changes
+  /// them.
   AutocastScope forward_scope(at::DeviceType device) const {
     return AutocastScope{{.device = device, .enabled = true, .type = at::kBFloat16, .cache = true}};
   }
@@ -31,9 +32,8 @@ struct AutocastBF16 {
   static void check(at::Device device) { require_ampere("bfloat16", "float16 autocast, or float32", device); }
 };
 
-/// The same in float16, whose smallest number is 6e-8: the loss is scaled, and a step whose gradients overflow is left
-/// out.
-/// Source  torch.autocast(dtype=torch.float16) with torch.amp.GradScaler.
+/// Autocast to float16, whose smallest positive number is 6e-8: the loss is scaled, and a step whose gradients overflow
+/// is skipped. Source  torch.autocast(dtype=torch.float16) with torch.amp.GradScaler.
 class AutocastFP16 {
  public:
   static constexpr bool kScalesLoss = true;
@@ -42,7 +42,7 @@ class AutocastFP16 {
     LossScalerConfig scaler = {};
 
     static constexpr auto describe() {
-      return fields(field<&Config::scaler>("How the loss is scaled, against gradients too small for float16"));
+      return fields(field<&Config::scaler>("Scaling of the loss, so that small gradients do not become 0 in float16"));
     }
   };
 

@@ -1,4 +1,4 @@
-// ddpxx/precision/concept.hpp — the door of the precisions: in which number format a model computes.
+// ddpxx/precision/concept.hpp — what a precision must provide: it chooses the number formats of a model.
 #pragma once
 
 #include <concepts>
@@ -30,8 +30,8 @@ concept NamesFormats = requires(const P& precision) {
 template <class P>
 concept ChecksDevice = requires(at::Device device) { P::check(device); };
 
-/// Whether the gradients of `P` would vanish if the loss were not scaled up. A precision that leaves `kScalesLoss` out
-/// says no.
+/// True if `P` needs a scaled loss, because small gradients would become 0 otherwise; false if `P` has no
+/// `kScalesLoss`.
 template <class P>
 inline constexpr bool scales_loss = requires { requires P::kScalesLoss; };
 
@@ -47,7 +47,7 @@ concept MakesScaler = !scales_loss<P> || requires(const P& precision, at::Device
   { precision.make_scaler(device) } -> ScalesLoss;
 };
 
-/// A precision whose model cannot take a batch as it comes.
+/// Optional: `Batch cast_inputs(Batch batch) const`, for a precision whose model needs the batch in another type.
 template <class P, class Batch>
 concept CastsInputs = requires(const P& precision, Batch batch) {
   { precision.cast_inputs(std::move(batch)) } -> std::same_as<Batch>;
@@ -65,7 +65,7 @@ struct ScalerOf<P> {
 };
 }  // namespace detail
 
-/// What scales the loss of `P`: nothing for most.
+/// The type that scales the loss of `P`; std::monostate if `P` does not scale it.
 template <class P>
 using ScalerOf = typename detail::ScalerOf<P>::type;
 
@@ -77,15 +77,15 @@ template <class P>
 consteval bool explain_precision() {
   static_assert(BuiltFromConfig<P>, "precision: add `struct Config` and a constructor from (const Config&)");
   static_assert(ScopesForward<P>,
-                "precision: add `auto forward_scope(at::DeviceType) const`, what holds around a forward pass");
+                "precision: add `auto forward_scope(at::DeviceType) const`, a scope object for a forward pass");
   static_assert(NamesFormats<P>,
-                "precision: add `NumberFormats formats() const`, in what parameters are held and gradients travel");
+                "precision: add `NumberFormats formats() const`, the types of parameters and of gradient sums");
   static_assert(ChecksDevice<P>,
-                "precision: add `static void check(at::Device)`, which throws Errc::config for a device that cannot "
-                "compute so");
+                "precision: add `static void check(at::Device)`, which throws Errc::config for a device that does "
+                "not support the precision");
   static_assert(MakesScaler<P>,
-                "precision: a precision with kScalesLoss adds `auto make_scaler(at::Device) const`, of what scale(), "
-                "unscale(), update() and state() can be called on");
+                "precision: a precision with kScalesLoss adds `auto make_scaler(at::Device) const`; its result has "
+                "scale(), unscale(), update() and state()");
   return true;
 }
 

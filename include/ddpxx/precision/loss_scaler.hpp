@@ -28,10 +28,10 @@ namespace ddpxx {
 ///     ...                                               // clip; step, unless found_inf
 ///     scaler.update(found_inf);
 ///
-/// Nothing is read on the host: whether a step is left out is for the optimizer to find out on the device.
-/// Ranks   Local. Ranks that hold different gradients must first agree on `found_inf` (its maximum), or their scales
-///         part; equal gradients give equal scales.
-/// Source  Micikevicius et al. 2017, arXiv:1710.03740, section 3.2; numbers are those of torch.amp.GradScaler.
+/// Nothing is read on the host: the optimizer skips a step on the device.
+/// Ranks   Local. Ranks that hold different gradients must first agree on `found_inf` (by its maximum), or their scales
+///         would differ; equal gradients give equal scales.
+/// Source  Micikevicius et al. 2017, arXiv:1710.03740, section 3.2; the results equal those of torch.amp.GradScaler.
 class LossScaler {
  public:
   /// `device` is where the gradients lie.
@@ -40,8 +40,8 @@ class LossScaler {
         scale_{at::full({}, config.initial_scale, at::TensorOptions{device}.dtype(at::kFloat))},
         growth_tracker_{at::zeros({}, at::TensorOptions{device}.dtype(at::kInt))} {}
 
-  /// What backward starts from, times the scale.
-  /// Shapes  `loss_seed` 0-dim; a float16 one could not hold the scale, so the loss is to be a float32.
+  /// The seed gradient of a backward pass, multiplied by the scale.
+  /// Shapes  `loss_seed` 0-dim float32; float16 could not hold the scale.
   at::Tensor scale(const at::Tensor& loss_seed) const { return loss_seed * scale_; }
 
   /// Divides the gradients of `slices` by the scale, in place.
@@ -53,20 +53,20 @@ class LossScaler {
     gradients.reserve(slices.size());
     for (const auto& slice : slices)
       if (slice.gradients.defined()) gradients.push_back(slice.gradients);
-    // Python's own detour: some devices' division of float32 is not exact.
+    // As GradScaler does, the inverse is computed in double: some devices do not divide float32 exactly.
     const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
     if (!gradients.empty()) at::_amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse);
     return found_inf;
   }
 
-  /// Once a step: backs off if `found_inf`, else grows when that many steps have gone well.
+  /// Call once in each step. Reduces the scale if `found_inf` is 1; else grows it after `growth_interval` such steps.
   void update(const at::Tensor& found_inf) {
     const c10::NoGradGuard no_grad;
     at::_amp_update_scale_(scale_, growth_tracker_, found_inf, config_.growth_factor, config_.backoff_factor,
                            config_.growth_interval);
   }
 
-  /// All that changes, under the names that a snapshot uses; copying into these tensors restores it.
+  /// The state, under the names that a snapshot uses; copying into these tensors restores it.
   std::vector<std::pair<std::string, at::Tensor>> state() const {
     return {{"scale", scale_}, {"growth_tracker", growth_tracker_}};
   }

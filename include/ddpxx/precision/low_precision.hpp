@@ -1,4 +1,4 @@
-// ddpxx/precision/low_precision.hpp — parameters held in 16 bits; the optimizer steps a copy in the model's own type.
+// ddpxx/precision/low_precision.hpp — parameters in 16 bits; the optimizer steps a copy in the model's own type.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 
 namespace ddpxx {
 
-/// Every parameter is held in 16 bits.
+/// Keeps no parameter in the model's own type: every parameter has 16 bits.
 struct KeepNone {
   bool operator()(const std::string&) const noexcept { return false; }
 };
 
-/// Norms keep the model's own type. A norm is known by its name: a part of it contains "norm", or is "ln" with
-/// perhaps a number or an underscore and more, such as `ln_f`, `ln1` or `h.0.ln_1.weight`.
+/// Keeps the parameters of norms in the model's own type. A parameter belongs to a norm if a part of its name contains
+/// "norm", is "ln", or begins with "ln" and a digit or underscore, as in `ln_f`, `ln1` or `h.0.ln_1.weight`.
 struct KeepNorms {
   bool operator()(const std::string& name) const {
     const std::string_view all = name;
@@ -50,9 +50,9 @@ concept HasInputs = requires(Batch batch) {
   { batch.inputs } -> std::same_as<at::Tensor&>;
 };
 
-/// What the model computes with is of type `kType`; what the optimizer steps, with its state, stays in the model's own
-/// type and is rounded after each step. Parameters that `Kept` names are not rounded, and then a module has to cast
-/// where it meets both types: LibTorch does so in the layer norm of a CPU, and nowhere else.
+/// The model computes with parameters of type `kType`. The optimizer steps copies in the model's own type, which are
+/// rounded after each step; its state has that type too. Parameters for which `Kept` is true are not rounded. A module
+/// that uses both types must then cast: of LibTorch's operations, only layer norm on a CPU takes both.
 /// Source  FSDP2's MixedPrecisionPolicy(param_dtype, reduce_dtype).
 template <at::ScalarType kType = at::kBFloat16, class Kept = KeepNone>
 class LowPrecision {
@@ -70,9 +70,9 @@ class LowPrecision {
   explicit LowPrecision(const Config& config) : config_{config} {}
 
   auto forward_scope(at::DeviceType) const { return std::monostate{}; }
-  /// The batch with floating-point `inputs` in the parameters' type, in which their first product needs them; targets
-  /// stay. A batch whose inputs have other names is the model's to cast.
-  /// Source  FSDP2's cast_forward_inputs, at the root.
+  /// The batch with floating-point `inputs` cast to the parameters' type, which the model's first product needs.
+  /// Targets are not cast. A batch without a member `inputs` is cast by the model. Source  FSDP2's cast_forward_inputs,
+  /// at the root.
   template <class Batch>
   Batch cast_inputs(Batch batch) const {
     if constexpr (HasInputs<Batch>)

@@ -1,4 +1,4 @@
-// ddpxx/precision/low_precision_config.hpp — what a user may set about parameters held in 16 bits.
+// ddpxx/precision/low_precision_config.hpp — settings of parameters in 16 bits.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace ddpxx {
 
-/// What gradients are summed in, over ranks that hold a shard of them each; whole gradients are summed in the model's
-/// own type.
+/// Type in which sharded gradients are summed over the ranks: float32, or the parameters' type. Gradients that are not
+/// sharded are summed in the model's own type.
 enum class GradientSums { float32, parameters };
 
 constexpr auto enum_names(GradientSums) {
@@ -21,11 +21,11 @@ struct LowPrecisionConfig {
 
   static constexpr auto describe() {
     return fields(field<&LowPrecisionConfig::reduction>(
-        "What gradients are summed in where they are sharded: float32, or as the parameters, in half the traffic"));
+        "Type in which sharded gradients are summed: float32, or that of the parameters, with half the traffic"));
   }
 };
 
-/// The same for float16, whose gradients need a scale.
+/// Settings of parameters in float16, whose loss is scaled.
 struct ScaledLowPrecisionConfig {
   GradientSums reduction = GradientSums::float32;
   LossScalerConfig scaler = {};
@@ -33,8 +33,9 @@ struct ScaledLowPrecisionConfig {
   static constexpr auto describe() {
     return fields(
         field<&ScaledLowPrecisionConfig::reduction>(
-            "What gradients are summed in where they are sharded: float32, or as the parameters, in half the traffic"),
-        field<&ScaledLowPrecisionConfig::scaler>("How the loss is scaled, against gradients too small for float16"));
+            "Type in which sharded gradients are summed: float32, or that of the parameters, with half the traffic"),
+        field<&ScaledLowPrecisionConfig::scaler>(
+            "Scaling of the loss, so that small gradients do not become 0 in float16"));
   }
 };
 

@@ -14,10 +14,10 @@
 
 namespace ddpxx {
 
-/// Stores and reduces in float32; a GPU multiplies matrices in TF32, whose products have 10 bits of a number's 23.
-/// LibTorch keeps this as a setting of the process, and backward multiplies too: the setting holds from construction to
-/// destruction, then what was before comes back. So two that live at once must end in reverse order.
-/// Errors  `config` if the program has set the precision of float32 through both of LibTorch's interfaces.
+/// Stores and reduces in float32; a GPU multiplies matrices in TF32, which uses 10 of the 23 bits of a mantissa.
+/// LibTorch keeps this as a setting of the process, and the backward pass needs it too. The constructor sets it, and
+/// the destructor restores the setting from before, so two objects must be destroyed in reverse order. Errors  `config`
+/// if the program has set the precision of float32 through both of LibTorch's interfaces.
 class TF32 {
  public:
   struct Config {};
@@ -30,7 +30,7 @@ class TF32 {
   auto forward_scope(at::DeviceType) const { return std::monostate{}; }
   NumberFormats formats() const { return {}; }
 
-  /// Errors  `config` for a device that multiplies in float32 whatever is set: it would be no faster, and nobody told.
+  /// Errors  `config` for a device without TF32: it would multiply in float32, and be no faster.
   static void check(at::Device device) {
     if (device.type() != at::kCUDA)
       throw Error{Errc::config, "precision TF32 is for GPUs, and this run computes on " + device.str() +
@@ -39,8 +39,8 @@ class TF32 {
   }
 
  private:
-  // LibTorch's own CUDA kernels ask through the older of its two interfaces, which throws where only the newer was
-  // used.
+  // LibTorch's CUDA kernels read the setting through the older of its two interfaces, which throws if the program has
+  // used the newer one.
   static std::string current() try {
     switch (at::globalContext().float32MatmulPrecision()) {
       case at::Float32MatmulPrecision::HIGHEST:
