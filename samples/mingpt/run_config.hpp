@@ -42,10 +42,10 @@ struct DataConfig {
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&DataConfig::path>(
-            "Text: a file, a folder with all below it, a pattern such as 'books/*.txt', or s3://bucket/prefix",
-            Resume::free),
-        field<&DataConfig::block_size>("Characters that the model sees at once", at_least(1), Unit::characters,
+        field<&DataConfig::path>("Training text: a file, a folder with all files below it, a pattern such as "
+                                 "'books/*.txt', or s3://bucket/prefix",
+                                 Resume::free),
+        field<&DataConfig::block_size>("Length of a sample, the context of the model", at_least(1), Unit::characters,
                                        Resume::must_match),
         field<&DataConfig::val_path>("Text to validate on, named as path is; all of path is then used for training",
                                      Resume::free),
@@ -55,10 +55,10 @@ struct DataConfig {
             choices("tail", "random"), Resume::must_match),
         field<&DataConfig::train_split>("Fraction of the text used for training; the rest is used for validation",
                                         above(0.0), at_most(1.0), Resume::must_match),
-        field<&DataConfig::truncate>("Share of the text that is used, from its beginning", above(0.0), at_most(1.0),
+        field<&DataConfig::truncate>("Fraction of the text that is used, from its start", above(0.0), at_most(1.0),
                                      Resume::must_match),
-        field<&DataConfig::max_bytes>("Most bytes of text that are read; 0 is all", at_least(0), Unit::bytes,
-                                      Resume::must_match),
+        field<&DataConfig::max_bytes>("Maximum number of bytes of text to read; 0 is no maximum", at_least(0),
+                                      Unit::bytes, Resume::must_match),
         field<&DataConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
         field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
                                         between(0, 1024), Unit::threads, Resume::free));

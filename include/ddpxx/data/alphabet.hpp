@@ -1,4 +1,4 @@
-// ddpxx/data/alphabet.hpp — the characters that a model knows: text to ids and back, also without the text.
+// ddpxx/data/alphabet.hpp — the characters of a training text: converts text to ids and back.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 
 namespace ddpxx {
 
-/// Different characters, sorted by their code points; a character's id is its place among them.
+/// The distinct characters of a text, sorted by their code points; the id of a character is its index.
 /// A snapshot records the alphabet as a setting, so that a program can encode and decode without the training text:
 ///
 ///     const auto alphabet = Alphabet::find(load_snapshot(place)->settings);
 class Alphabet {
  public:
-  /// The different characters of a text.
+  /// The distinct characters of `text`.
   explicit Alphabet(std::string_view text) {
     std::vector<std::uint8_t> seen(kNumCodePoints);
     for_each_code_point(text, [&seen](char32_t character) { seen[character] = 1; });
@@ -36,18 +36,19 @@ class Alphabet {
   std::int64_t size() const noexcept { return std::ssize(characters_); }
   std::span<const char32_t> characters() const noexcept { return characters_; }
 
-  /// Ids of a text's characters.
+  /// The ids of the characters of `text`.
   /// Errors  `data` naming a character that is not in the alphabet.
   std::vector<std::int64_t> encode(std::string_view text) const;
 
+  /// The text whose characters have these ids, in UTF-8.
   /// Errors  `data` for an id outside [0, size).
   std::string decode(std::span<const std::int64_t> ids) const;
 
   /// The alphabet as a setting that a resumed run must match: all characters in their order. A backslash is written
-  /// `\\`, a line's end `\n`, and any other control character by its number in hexadecimal digits, as in `\u{9}`.
+  /// `\\`, a newline `\n`, and any other control character as its code point in hexadecimal digits, such as `\u{9}`.
   Setting recorded() const;
 
-  /// The alphabet among a snapshot's settings; none where the run had no alphabet.
+  /// The alphabet in a snapshot's settings; none if the run had no alphabet.
   /// Errors  `data` when the recorded text is damaged.
   static std::optional<Alphabet> find(const Settings& settings);
 

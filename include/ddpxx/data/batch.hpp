@@ -9,19 +9,20 @@
 
 namespace ddpxx {
 
-/// Inputs and what the model should make of them.
+/// Inputs of a model, and the targets with which the loss compares its outputs.
 struct Batch {
   at::Tensor inputs;
   at::Tensor targets;
-  std::int64_t num_tokens = 0;  ///< Targets that count in the loss; known without looking at the tensors.
+  std::int64_t num_tokens = 0;  ///< Number of targets that count in the loss, known without reading the tensors.
 
-  /// The same batch on another device; from pinned memory the copy does not wait.
+  /// A copy of the batch on `device`; a copy from pinned memory is asynchronous.
   Batch to(at::Device device) const {
     const auto move = [device](const at::Tensor& tensor) { return tensor.to(device, tensor.is_pinned()); };
     return {move(inputs), move(targets), num_tokens};
   }
 
-  /// The batch in at most `parts` parts of about the same number of samples; only the whole knows its tokens.
+  /// The batch in at most `parts` parts with about equal numbers of samples. `num_tokens` of each part is 0: it is
+  /// known for the whole batch only.
   std::vector<Batch> split(std::int64_t parts) const {
     const auto some_inputs = inputs.chunk(parts), some_targets = targets.chunk(parts);
     std::vector<Batch> batches;

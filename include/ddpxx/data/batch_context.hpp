@@ -1,4 +1,4 @@
-// ddpxx/data/batch_context.hpp — what a batch may depend on besides its indices, such as a random augmentation.
+// ddpxx/data/batch_context.hpp — seed and epoch of a batch, for datasets that augment at random.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace ddpxx {
 
-/// The run's seed, and the pass over the data that a batch belongs to. Random numbers that a dataset draws from
-/// `generator(index)` do not depend on the number of ranks and workers, nor on where a run was stopped and resumed.
+/// The run's seed and the epoch of a batch. Random numbers that a dataset draws from
+/// `generator(index)` do not depend on the number of ranks and workers, nor on the step at which a run was stopped and
+/// resumed.
 struct BatchContext {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;

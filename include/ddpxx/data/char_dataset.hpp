@@ -26,21 +26,22 @@
 
 namespace ddpxx {
 
-/// Sample i has the characters [i, i + block_size) as input and [i + 1, i + block_size + 1) as targets. A character is
-/// a Unicode code point; its id is its place in the alphabet. One, two or four bytes a character stay in memory.
-/// Errors  `data` when there is no text at the path, it cannot be read, is not UTF-8 or has a NUL byte, or is too short
-///         for one sample; `memory` when it is too large; `config` for a setting outside its range, and for s3:// in a
+/// A text as a dataset. Sample i has the characters [i, i + block_size) as input and [i + 1, i + block_size + 1) as
+/// targets. A character is a Unicode code point; its id is its index in the alphabet. The text takes one, two or four
+/// bytes of memory for each character.
+/// Errors  `data` if the path has no text, or the text cannot be read, is not UTF-8, has a NUL byte or is too short for
+///         one sample; `memory` if it is too large; `config` for a setting outside its range, and for s3:// in a
 ///         program that is not linked to ddpxx::s3.
 /// Source  minGPT-ddp's char_dataset.py.
 class CharDataset {
  public:
   using Config = CharDatasetConfig;
 
-  /// The alphabet is that of the text.
+  /// A text in its own alphabet.
   explicit CharDataset(const Config& config) : CharDataset{config, read(config)} {}
 
   /// A text in the alphabet of another one, such as a validation text in that of the training text.
-  /// Errors  also `data` naming a character that is not in the alphabet.
+  /// Errors  `data` naming a character that is not in the alphabet.
   CharDataset(const Config& config, const Alphabet& alphabet) : CharDataset{config, alphabet, read(config)} {}
 
   std::int64_t size() const noexcept { return num_chars() - config_.block_size; }
@@ -49,14 +50,15 @@ class CharDataset {
   std::int64_t vocab_size() const noexcept { return alphabet_.size(); }
   const Alphabet& alphabet() const noexcept { return alphabet_; }
 
-  /// The line that minGPT prints.
+  /// The line that minGPT prints about its dataset.
   std::string describe() const {
     return "Data has " + std::to_string(num_chars()) + " characters, " + std::to_string(vocab_size()) + " unique.";
   }
 
-  /// Snapshots keep the alphabet and a checksum of the text; a run does not resume on another one.
+  /// The alphabet and a checksum of the text, for snapshots: a run does not resume on another text.
   Settings recorded() const { return {alphabet_.recorded(), {"the text", fingerprint(), Resume::must_match, {}}}; }
 
+  /// The samples with these indices.
   /// Shapes  Inputs and targets int64 [B, T].
   /// Errors  `data` for an index outside [0, size).
   Batch batch(std::span<const std::int64_t> indices) const;
@@ -97,7 +99,7 @@ class CharDataset {
 
   Config config_;
   Alphabet alphabet_;
-  std::uint32_t checksum_;  ///< Of the text's UTF-8.
+  std::uint32_t checksum_;  ///< CRC-32C of the text in UTF-8.
   CharIds ids_;
   std::int64_t num_chars_;
 };

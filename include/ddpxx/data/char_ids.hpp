@@ -16,9 +16,8 @@
 
 namespace ddpxx {
 
-/// The ids of a text's characters. With at most 256 different characters the ids take the place of the text in its own
-/// memory, so that nothing else is allocated.
-/// Errors  `data` naming a character that is not in the alphabet.
+/// The ids of a text's characters. With at most 256 distinct characters the ids are written into the memory of the
+/// text, so that no other memory is allocated. Errors  `data` naming a character that is not in the alphabet.
 class CharIds {
  public:
   CharIds(std::string text, const Alphabet& alphabet) {
@@ -60,7 +59,7 @@ class CharIds {
     return id;
   }
 
-  /// An id of one byte is never behind the character that is read: each character has at least one byte.
+  /// Writes one-byte ids over the text. They never overtake the reading position: a character has at least one byte.
   static std::string write_in_place(std::string text, const std::vector<std::uint32_t>& id_of) {
     std::size_t written = 0;
     for_each_code_point(text, [&](char32_t character) {

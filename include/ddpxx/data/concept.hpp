@@ -1,4 +1,4 @@
-// ddpxx/data/concept.hpp — the door of the datasets: what a sampler, a loader and a trainer ask of one.
+// ddpxx/data/concept.hpp — what a dataset must provide for a sampler, a loader and a trainer.
 #pragma once
 
 #include <concepts>
@@ -21,7 +21,7 @@ template <class D>
 concept HasSize = requires(const D& dataset) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
 };
-/// Worker threads call it at the same time: const means that they may.
+/// `batch(indices)` is const, and worker threads call it concurrently.
 template <class D>
 concept MakesBatches = requires { typename BatchOf<D>; };
 template <class D>
@@ -36,20 +36,20 @@ concept MovesToDevice = requires(const B& batch, at::Device device) {
   { batch.to(device) } -> std::same_as<B>;
 };
 
-/// A dataset whose samples are numbered from 0 and can be had in any order.
+/// A dataset whose samples are numbered from 0 and can be read in any order.
 template <class D>
 concept MapDataset = HasSize<D> && MakesBatches<D> && CountsTokens<BatchOf<D>> && MovesToDevice<BatchOf<D>>;
 
 /// Optional: training batches that depend on the seed and the epoch, such as augmented ones:
 /// `Batch batch(std::span<const std::int64_t> indices, const BatchContext& context) const`. Evaluations still call
-/// `batch(indices)`, which augments nothing.
+/// `batch(indices)`, without augmentation.
 template <class D>
 concept UsesBatchContext =
     requires(const D& dataset, std::span<const std::int64_t> indices, const BatchContext& context) {
       { dataset.batch(indices, context) } -> std::same_as<BatchOf<D>>;
     };
 
-/// A batch to train on.
+/// A training batch: with the context if the dataset uses it.
 template <MapDataset D>
 BatchOf<D> make_batch(const D& dataset, std::span<const std::int64_t> indices, const BatchContext& context) {
   if constexpr (UsesBatchContext<D>)
@@ -64,7 +64,7 @@ concept RecordsFacts = requires(const D& dataset) {
   { dataset.recorded() } -> std::convertible_to<Settings>;
 };
 
-/// What the dataset wants to be recorded; nothing where it offers nothing.
+/// The facts that the dataset wants to be recorded; empty if it has no `recorded()`.
 template <MapDataset D>
 Settings recorded_facts(const D& dataset) {
   if constexpr (RecordsFacts<D>)

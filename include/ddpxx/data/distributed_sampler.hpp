@@ -1,5 +1,5 @@
-// ddpxx/data/distributed_sampler.hpp — which samples of an epoch this rank takes, and in which order.
-// The order is a pure function of (seed, epoch, position); nothing else is state, so nothing else is saved.
+// ddpxx/data/distributed_sampler.hpp — chooses the samples of an epoch for this rank, and their order.
+// The order is a pure function of (seed, epoch, position), so a snapshot needs no other state of the sampler.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,11 @@ namespace ddpxx {
 
 namespace detail {
 
-/// A place in an epoch's order, moved by whole rounds; beyond the end the order begins again.
-/// A cursor for range-v3, which makes an iterator out of it. (Views of range-v3 count 64-bit numbers in a difference
-/// type that the standard library does not take.)
+/// A position in an epoch's order, which moves by whole rounds; beyond the end the order starts again. range-v3 makes
+/// an iterator of it: views of 64-bit numbers would have a difference type that the standard library does not accept.
 struct DealCursor {
-  const std::int64_t* stored = nullptr;           ///< The epoch's order in memory,
-  const ComputedPermutation* computed = nullptr;  ///< or computed; neither: the samples in their own order.
+  const std::int64_t* stored = nullptr;           ///< The epoch's order in memory, or null.
+  const ComputedPermutation* computed = nullptr;  ///< Or its computed order; if both are null, samples are in order.
   std::int64_t size = 0;
   std::int64_t place = 0;
   std::int64_t world_size = 1;
@@ -49,15 +48,16 @@ struct DistributedSamplerConfig {
   std::uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = false;
-  std::int64_t max_stored = std::int64_t{1} << 24;  ///< Datasets of more samples are shuffled by a computed order.
+  std::int64_t max_stored = std::int64_t{1} << 24;  ///< Maximum number of samples whose order is held in memory.
 };
 
-/// Deals the samples of an epoch out to the ranks in turn: `for (std::int64_t index : sampler)`. All ranks get equally
-/// many: the last round is filled up from the epoch's first samples, or dropped.
-/// Ranks   Local; all ranks give the same size, seed, shuffle, drop_last, epoch and position.
-/// Errors  `config` for a rank outside [0, world_size), a negative size or a negative position.
-/// Source  torch.utils.data.DistributedSampler, bit for bit for datasets of up to `max_stored` samples (2^24: 128 MiB
-///         for their order). The order of a larger dataset is computed place by place and takes no memory.
+/// Distributes the samples of an epoch over the ranks in turn: `for (std::int64_t index : sampler)`. All ranks get
+/// equal numbers of samples: the last round is completed with the epoch's first samples, or dropped. Ranks   Local;
+/// size, seed, shuffle, drop_last, epoch and position must be equal on all ranks. Errors  `config` for a rank outside
+/// [0, world_size), a negative size or a negative position. Source  torch.utils.data.DistributedSampler, bit for bit
+/// for datasets of up to `max_stored` samples (2^24,
+///         with 128 MiB for their order). The order of a larger dataset is computed for each sample and takes no
+///         memory.
 class DistributedSampler {
  public:
   using Config = DistributedSamplerConfig;
@@ -69,7 +69,7 @@ class DistributedSampler {
                                     std::to_string(config.world_size) + ")"};
   }
 
-  /// Begins another epoch: another order, and all samples are left.
+  /// Starts an epoch, with an order of its own, at its first sample.
   void set_epoch(std::int64_t epoch) {
     if (epoch != epoch_) {
       stored_.reset();
@@ -79,14 +79,14 @@ class DistributedSampler {
     seek(0);
   }
 
-  /// Goes to where the ranks together have consumed `position` samples of the epoch; what is left is dealt out anew,
-  /// so the number of ranks may have changed meanwhile.
+  /// Continues after the first `position` samples of the epoch, counted over all ranks. The rest is distributed over
+  /// the current ranks, whose number may have changed.
   void seek(std::int64_t position) {
     if (position < 0) throw Error{Errc::config, "sampler: position " + std::to_string(position) + " is negative"};
     position_ = position;
   }
 
-  /// How many samples are left for this rank.
+  /// The number of samples that are left for this rank.
   std::int64_t size() const noexcept {
     const auto left = std::max<std::int64_t>(size_ - position_, 0);
     const auto rounds = left / config_.world_size;
@@ -94,14 +94,15 @@ class DistributedSampler {
     return rounds + (fill_up ? 1 : 0);
   }
 
-  /// How the order is made, as a run records it: another way would repeat some samples and skip others.
+  /// The name of the method that orders samples, which a run records: resuming with another method would repeat some
+  /// samples and skip others.
   std::string order_name() const {
     if (!config_.shuffle) return "unshuffled";
     return is_stored() ? "torch.randperm" : "computed, 8 rounds";
   }
 
-  /// The first call in an epoch makes its permutation, which is why it is not const. Iterators live until `set_epoch`,
-  /// and no longer than the sampler.
+  /// The first sample of this rank. The first call in an epoch makes the permutation. Iterators are valid until
+  /// `set_epoch`, or until the sampler is destroyed.
   auto begin() {
     const auto seed = config_.seed + static_cast<std::uint64_t>(epoch_);
     if (config_.shuffle && is_stored() && !stored_.defined()) stored_ = permutation(size_, seed);
@@ -128,8 +129,8 @@ class DistributedSampler {
   Config config_;
   std::int64_t epoch_ = 0;
   std::int64_t position_ = 0;
-  at::Tensor stored_;                            ///< int64 [size]; undefined before the first use, and without shuffle.
-  std::optional<ComputedPermutation> computed_;  ///< Likewise.
+  at::Tensor stored_;  ///< int64 [size]; undefined before the first begin(), and without shuffle.
+  std::optional<ComputedPermutation> computed_;  ///< None before the first begin(), and without shuffle.
 };
 
 static_assert(ranges::random_access_range<DistributedSampler> && ranges::sized_range<DistributedSampler>);

@@ -1,6 +1,6 @@
-// ddpxx/data/held_out_text.hpp — which windows of a text a run trains on, and which it evaluates on.
-// Windows that overlap share characters: a model that has memorised one predicts the other. So validation takes text
-// that no training window touches, and its windows stand block_size apart, so that each character is predicted once.
+// ddpxx/data/held_out_text.hpp — splits the windows of a text into a training part and a validation part.
+// Windows that overlap share characters: a model that has memorised one predicts the other. So validation uses text
+// that is in no training window. Validation windows start block_size apart, so that each character is predicted once.
 #pragma once
 
 #include <algorithm>
@@ -18,25 +18,25 @@ namespace ddpxx {
 
 struct TextParts {
   std::shared_ptr<const Subset<CharDataset>> train;
-  std::shared_ptr<const Subset<CharDataset>> validation;  ///< Null: no window is held out.
+  std::shared_ptr<const Subset<CharDataset>> validation;  ///< Null if no window is held out.
 };
 
-/// Trains on the windows inside the first `train_share` of the characters, and validates on those behind it. A tail too
-/// short for one window is not evaluated.
-/// Errors  `data` when the training part is too short for one window; `config` for a share outside (0, 1].
+/// Trains on the windows inside the first `train_share` (a fraction) of the characters, and validates on those behind
+/// it. A tail that is too short for one window is not used. Errors  `data` when the training part is too short for one
+/// window; `config` for a share outside (0, 1].
 TextParts hold_out_tail(std::shared_ptr<const CharDataset> text, double train_share);
 
 /// Trains on every window of `text` and validates on another text, which has the alphabet of `text`.
 /// Errors  `config` when the alphabets differ.
 TextParts hold_out_text(std::shared_ptr<const CharDataset> text, std::shared_ptr<const CharDataset> validation);
 
-/// Splits the windows at random, as minGPT-ddp does. Training and validation windows overlap, so that the validation
-/// loss also falls for a model that only memorises: for comparison with minGPT-ddp.
+/// Splits the windows at random, for comparison with minGPT-ddp. Training and validation windows overlap, so that the
+/// validation loss also falls for a model that only memorises.
 TextParts hold_out_random(std::shared_ptr<const CharDataset> text, double train_share, std::uint64_t seed);
 
 namespace detail {
 
-/// Windows that do not overlap and lie behind the character `first`.
+/// Windows that do not overlap, from the character `first` on.
 inline std::shared_ptr<const Subset<CharDataset>> evaluated_windows(std::shared_ptr<const CharDataset> text,
                                                                     std::int64_t first) {
   const auto count = (text->num_chars() - first - 1) / text->block_size();

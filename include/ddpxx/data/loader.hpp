@@ -1,4 +1,4 @@
-// ddpxx/data/loader.hpp — the batches of one pass over the data, built ahead of their use.
+// ddpxx/data/loader.hpp — makes the batches of one pass over the data, ahead of their use.
 #pragma once
 
 #include <algorithm>
@@ -26,15 +26,15 @@ namespace ddpxx {
 
 struct LoaderOptions {
   std::int64_t batch_size = 8;
-  std::int64_t num_workers = 0;  ///< At most kMaxWorkers. 0: each batch is built when it is asked for.
-  BatchContext context = {};     ///< For datasets whose batches depend on it.
+  std::int64_t num_workers = 0;  ///< At most kMaxWorkers; 0 builds each batch inside of next().
+  BatchContext context = {};     ///< Passed to datasets whose batches depend on it.
 
   static constexpr std::int64_t kMaxWorkers = 1024;
 };
 
 namespace detail {
 
-/// Takes indices out of a range, which it owns (of an rvalue) or refers to (of an lvalue).
+/// Takes indices from a range; owns the range if it was made from an rvalue, else refers to it.
 template <class Indices>
 class IndexSource {
  public:
@@ -56,13 +56,11 @@ class IndexSource {
 
 }  // namespace detail
 
-/// Hands out `dataset.batch(indices)`, or `dataset.batch(indices, context)` where the dataset offers that, for
-/// `batch_size` indices at a time, in their order; the last batch may be smaller. Each worker keeps up to two batches
-/// ready. A sampler passed by name is read as the batches are asked for: it must outlive the loader and stay in its
-/// epoch.
-/// Errors  `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the system has
-///         threads for. What the dataset throws for a batch arrives when that batch is asked for, unchanged; the
-///         batches behind it can still be had.
+/// Returns `dataset.batch(indices)`, or `dataset.batch(indices, context)` if the dataset has that, for `batch_size`
+/// indices at a time, in their order; the last batch may be smaller. Each worker keeps up to two batches ready. A
+/// sampler passed as an lvalue is read as batches are made: it must outlive the loader and stay in its epoch. Errors
+/// `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the system has
+///         threads for. next() rethrows what the dataset throws for a batch; the batches after it can still be read.
 template <MapDataset Dataset>
 class Loader {
  public:
@@ -92,7 +90,8 @@ class Loader {
     return batch.get();
   }
 
-  /// Errors  `config` as above.
+  /// Checks the options.
+  /// Errors  `config` for a value outside its range.
   static void check(const LoaderOptions& options) {
     if (options.batch_size < 1)
       throw Error{Errc::config, "loader: batch_size " + std::to_string(options.batch_size) + " is below 1"};
@@ -122,7 +121,7 @@ class Loader {
   LoaderOptions options_;
   std::function<std::vector<std::int64_t>(std::int64_t)> take_indices_;
   std::deque<std::future<Batch>> ahead_;  ///< In the order of delivery.
-  WorkerThreads workers_;                 // last, so that no job outlives what it uses
+  WorkerThreads workers_;                 // last, so that jobs end before the members that they use are destroyed
 };
 
 }  // namespace ddpxx

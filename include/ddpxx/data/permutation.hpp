@@ -1,4 +1,4 @@
-// ddpxx/data/permutation.hpp — the random order of n samples: stored, the same bits as PyTorch's; or computed.
+// ddpxx/data/permutation.hpp — a random order of n samples: stored, equal to PyTorch's, or computed.
 #pragma once
 
 #include <bit>
@@ -12,16 +12,16 @@
 
 namespace ddpxx {
 
-/// The numbers from 0 to size - 1 in random order; a pure function of its arguments.
+/// The numbers from 0 to size - 1 in a random order, a pure function of size and seed.
 /// Shapes  Result: int64 [size].
 /// Source  torch.randperm(size, generator=torch.Generator().manual_seed(seed)).
 inline at::Tensor permutation(std::int64_t size, std::uint64_t seed) {
   return at::randperm(size, at::detail::createCPUGenerator(seed), at::kLong, at::kStrided, at::kCPU, false);
 }
 
-/// The numbers from 0 to size - 1 in a random order that takes no memory: place i is computed when it is asked for. A
-/// pure function of its arguments, on every machine, but not the order of torch.randperm.
-/// Source  Luby and Rackoff 1988 (a Feistel network permutes 2^b numbers); Black and Rogaway 2002 (cycle walking:
+/// The numbers from 0 to size - 1 in a random order that takes no memory: operator[] computes each number. The order is
+/// a pure function of size and seed, on every machine, but not the order of torch.randperm. Source  Luby and Rackoff
+/// 1988 (a Feistel network permutes 2^b numbers); Black and Rogaway 2002 (cycle walking:
 ///         numbers beyond size - 1 are permuted again until one is below).
 class ComputedPermutation {
  public:
@@ -43,7 +43,7 @@ class ComputedPermutation {
  private:
   static constexpr std::uint64_t kRounds = 8;
 
-  /// The number's low and high half change in turn, each by a hash of the other one.
+  /// Changes the low and the high half of the number in turn, each by a hash of the other half.
   constexpr std::uint64_t permuted(std::uint64_t number) const noexcept {
     auto low = number & low_mask_, high = number >> low_bits_;
     for (std::uint64_t round = 0; round < kRounds; round += 2) {

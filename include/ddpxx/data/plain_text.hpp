@@ -13,14 +13,14 @@
 
 namespace ddpxx {
 
-/// The offset of the first byte that is NUL or begins no UTF-8 character; npos in a text.
+/// The offset of the first byte that is NUL or does not begin a UTF-8 character; npos if there is none.
 inline std::size_t find_non_text(std::string_view text) {
   const auto nul = text.find('\0');
   return std::min(nul, find_malformed_utf8(text.substr(0, nul)));
 }
 
-/// The error `data` for a file that holds no text, with the offset of the first byte that tells so; for well-known
-/// endings of `name` it says what such files hold.
+/// The error `data` for a file that is not text because of the byte at `offset`. For well-known endings of `name` it
+/// says what such files hold.
 Error non_text_error(const std::string& name, std::size_t offset, char byte);
 
 namespace detail {

@@ -1,10 +1,11 @@
-// ddpxx/data/split_mix.hpp — turns numbers that are alike into numbers that look random.
+// ddpxx/data/split_mix.hpp — a hash of 64-bit numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace ddpxx {
 
+/// A hash of `value`: similar values have hashes that look random.
 /// Source  Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators": one step of SplitMix64.
 constexpr std::uint64_t split_mix(std::uint64_t value) noexcept {
   value += 0x9E3779B97F4A7C15U;

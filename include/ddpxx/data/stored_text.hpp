@@ -1,5 +1,5 @@
-// ddpxx/data/stored_text.hpp — the text behind s3://bucket/...: an object, those below a prefix, or those that match a
-// pattern.
+// ddpxx/data/stored_text.hpp — reads the text at s3://bucket/...: an object, those below a prefix, or those that match
+// a pattern.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,13 @@
 
 namespace ddpxx {
 
-/// Whether a path names a place such as s3://bucket/prefix, and no file.
+/// True if a path names a place such as s3://bucket/prefix, not a file.
 inline bool is_stored(std::string_view path) { return path.find("://") != std::string_view::npos; }
 
-/// The text of the objects that `place` names, one after the other, sorted by their names: all below it; else the one
-/// of this very name, or those that it matches as find_text_files' patterns do. Of all of it the first `max_bytes`
-/// (0: all), less a character cut in two.
-///
-/// Errors  `data` when there is none, or it is no text; `storage` when the storage does not answer or refuses;
+/// The joined text of the objects that `place` names, sorted by their names: all objects below it; if there are none,
+/// the object of this name, or those that match it as a pattern of find_text_files. Returns the first `max_bytes` of
+/// the text (0: all), without a last character that is cut in two. Errors  `data` if no object is found, or one is not
+/// text; `storage` if the storage does not answer or refuses;
 ///         `config` for a place that this program cannot reach.
 inline std::string read_stored_text(const std::string& place, std::size_t max_bytes);
 
@@ -51,7 +50,7 @@ inline std::string read_stored_text(const std::string& place, std::size_t max_by
     const auto name = place.substr(slash + 1);
     auto objects = bucket->list(name.substr(0, name.find_first_of("*?[")));
     std::erase_if(objects, [&name](const StoredObject& object) {
-      constexpr int kAsPaths = FNM_PATHNAME | FNM_PERIOD | FNM_LEADING_DIR;  // what is below a match counts, too
+      constexpr int kAsPaths = FNM_PATHNAME | FNM_PERIOD | FNM_LEADING_DIR;  // objects below a match count too
       return object.name != name && ::fnmatch(name.c_str(), object.name.c_str(), kAsPaths) != 0;
     });
     if (!objects.empty()) return detail::read_objects(*bucket, objects, max_bytes);

@@ -24,10 +24,9 @@ struct SampleRange {
   std::int64_t stride = 1;
 };
 
-/// Some samples of a dataset in an order of their own: sample i is sample `indices[i]`, or number i of a range, which
-/// takes no memory. Subsets share the dataset and keep it alive.
-/// Shapes  `indices` int64 [n] on the CPU, as random_split returns it.
-/// Errors  `data` for a sample that the subset or the dataset does not have.
+/// Some samples of a dataset, in any order: sample i is the dataset's sample `indices[i]`, or the i-th of a range,
+/// which takes no memory. Subsets share the dataset and keep it alive. Shapes  `indices` int64 [n] on the CPU, as
+/// random_split returns it. Errors  `data` for a sample that the subset or the dataset does not have.
 template <MapDataset Dataset>
 class Subset {
  public:
@@ -50,14 +49,14 @@ class Subset {
 
   BatchOf<Dataset> batch(std::span<const std::int64_t> indices) const { return dataset_->batch(translate(indices)); }
 
-  /// The context belongs to the dataset's own numbers of the samples.
+  /// The dataset receives its own indices, so that `context` draws for a sample as it does without the subset.
   BatchOf<Dataset> batch(std::span<const std::int64_t> indices, const BatchContext& context) const
     requires UsesBatchContext<Dataset>
   {
     return dataset_->batch(translate(indices), context);
   }
 
-  /// What the whole dataset records.
+  /// The facts that the whole dataset records.
   Settings recorded() const
     requires RecordsFacts<Dataset>
   {
@@ -65,7 +64,7 @@ class Subset {
   }
 
  private:
-  /// The dataset's number of this subset's sample.
+  /// The dataset's index of the subset's sample `index`.
   std::int64_t at(std::int64_t index) const {
     return indices_.defined() ? indices_.const_data_ptr<std::int64_t>()[index] : range_.first + index * range_.stride;
   }
@@ -87,7 +86,7 @@ class Subset {
 
   std::shared_ptr<const Dataset> dataset_;
   SampleRange range_;
-  at::Tensor indices_;  ///< Undefined: the range says which.
+  at::Tensor indices_;  ///< Undefined if `range_` says which samples.
 };
 
 }  // namespace ddpxx

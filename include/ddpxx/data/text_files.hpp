@@ -1,4 +1,5 @@
-// ddpxx/data/text_files.hpp — the text behind a path: a file, the files below a folder, or those that match a pattern.
+// ddpxx/data/text_files.hpp — reads the text at a path: a file, the files below a folder, or those that match a
+// pattern.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Links to folders are not followed, those to files are.
+/// Adds the files below `folder`. Follows links to files, but not to folders.
 inline void add_files_below(const std::filesystem::path& folder, std::vector<std::string>& files) {
   std::error_code failure;
   std::filesystem::directory_iterator entries{folder, failure};
@@ -47,9 +48,9 @@ inline std::vector<std::string> paths_that_match(const std::string& pattern) {
 
 }  // namespace detail
 
-/// The regular files that a path names, sorted by the bytes of their paths: the same on every machine. A folder means
-/// all files below it; a path that does not exist and has one of `*?[` in it is a pattern for glob(3).
-/// Errors  `data` when there is none.
+/// The regular files that a path names, sorted by the bytes of their paths, so that all machines have one order. A
+/// folder stands for all files below it; a path that does not exist and contains one of `*?[` is a pattern for glob(3).
+/// Errors  `data` if there is no file.
 inline std::vector<std::string> find_text_files(const std::string& path) {
   const auto is_folder = [](const std::string& name) {
     std::error_code ignored;
@@ -69,16 +70,16 @@ inline std::vector<std::string> find_text_files(const std::string& path) {
   return files;
 }
 
-/// The texts of files or objects, one after the other; of all of it the first `max_bytes` (0: all), less a character
-/// cut in two. A character may begin in one file and end in the next, as `split -b` cuts texts.
-/// `read_front(file, most)` returns what a file begins with, `name_of(file)` what an error calls it.
-/// Errors  `data` for a file that holds no text.
+/// The joined texts of files or objects: the first `max_bytes` of them (0: all), without a last character that is cut
+/// in two. A character may begin in one file and end in the next, as `split -b` cuts texts. `read_front(file, max)`
+/// returns the first `max` bytes of a file, `name_of(file)` its name for errors. Errors  `data` for a file that holds
+/// no text.
 template <class Entry, class NameOf, class ReadFront>
 std::string join_texts(const std::vector<Entry>& files, std::size_t max_bytes, NameOf&& name_of,
                        ReadFront&& read_front) {
   const auto most = max_bytes == 0 ? std::numeric_limits<std::size_t>::max() : max_bytes;
   std::string text;
-  std::vector<std::size_t> begins;  // of the files, in the text
+  std::vector<std::size_t> begins;  // offset of each file in the text
   std::size_t checked = 0;
   const auto check_up_to = [&](std::size_t end) {
     const auto offset = find_non_text(std::string_view{text}.substr(checked, end - checked));
@@ -107,6 +108,7 @@ std::string join_texts(const std::vector<Entry>& files, std::size_t max_bytes, N
   return text;
 }
 
+/// The joined text of files.
 /// Errors  `data` for a file that cannot be read or holds no text.
 inline std::string read_text(const std::vector<std::string>& files, std::size_t max_bytes) {
   return join_texts(

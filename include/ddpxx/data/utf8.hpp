@@ -16,14 +16,14 @@ struct CodePoint {
   std::size_t num_bytes = 0;
 };
 
-/// How many bytes the character has that begins with this byte; 1 for a byte that begins none.
+/// The number of bytes of a character that begins with the byte `lead`; 1 if no character begins with it.
 constexpr std::size_t bytes_of_character(std::uint32_t lead) {
   if (lead < 0xC2 || lead > 0xF4) return 1;
   return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-/// The code point at the front of a text that is not empty. Bytes that are no UTF-8 count as one U+FFFD for each
-/// longest part that could have become a character.
+/// The first code point of a text that is not empty. Malformed bytes become one U+FFFD for each longest prefix of a
+/// character.
 /// Source  The Unicode Standard, tables 3-7 and 3-8; Python's bytes.decode("utf-8", "replace").
 constexpr CodePoint decode_utf8(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
@@ -31,7 +31,7 @@ constexpr CodePoint decode_utf8(std::string_view text) {
   if (lead < 0x80) return {lead, 1};
   const auto num_bytes = bytes_of_character(lead);
   if (num_bytes == 1) return {kReplacementCharacter, 1};
-  // Only the byte after the lead has a range of its own: it shuts out surrogates, overlong forms and what is too large.
+  // Only the second byte has a range of its own, which excludes surrogates, overlong forms and too large code points.
   const std::uint32_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const std::uint32_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   auto value = lead & (0x7FU >> num_bytes);
@@ -60,20 +60,20 @@ constexpr std::string_view first_code_points(std::string_view text, std::int64_t
   return text.substr(0, text.size() - rest.size());
 }
 
-/// The text without a character at its end that was cut in two.
+/// The text without a last character that is cut in two.
 constexpr std::string_view without_torn_end(std::string_view text) {
   for (std::size_t tail = 1; tail <= 3 && tail <= text.size(); ++tail) {
     const auto last = text.substr(text.size() - tail);
     const auto lead = static_cast<unsigned char>(last.front());
     if (lead < 0x80) break;
-    if (lead < 0xC0) continue;  // inside a character: its lead comes before
+    if (lead < 0xC0) continue;  // a continuation byte: the first byte of the character comes before it
     const bool torn = bytes_of_character(lead) > tail && decode_utf8(last).num_bytes == tail;
     return torn ? text.substr(0, text.size() - tail) : text;
   }
   return text;
 }
 
-/// Appends the code point's UTF-8.
+/// Appends the code point in UTF-8.
 inline void append_utf8(std::string& text, char32_t value) {
   const auto append = [&text](std::uint32_t byte) { text += static_cast<char>(byte); };
   const std::uint32_t code = value;

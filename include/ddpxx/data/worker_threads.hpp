@@ -20,28 +20,27 @@
 
 namespace ddpxx {
 
-/// Runs jobs in the order in which they were added, each on some thread. The destructor waits for the jobs that have
-/// begun and drops the others. A job must not throw.
-/// Errors  `config` when the system has no more threads.
+/// Threads that start jobs in the order in which they were added. The destructor waits for the jobs that have started
+/// and drops the others. A job must not throw. Errors  `config` if the system cannot start so many threads.
 class WorkerThreads {
  public:
   explicit WorkerThreads(std::size_t count) {
     if (count == 0) return;
-    // A worker that computes in parallel would bring up a thread pool of its own. The setting belongs to a thread, but
-    // is the default of later threads as well, so that it has to be put back.
+    // A worker that computes in parallel would start a thread pool of its own. The number of threads is set for each
+    // worker, but also becomes the default of later threads, so it is restored afterwards.
     const int num_threads = at::get_num_threads();
     std::latch ready{static_cast<std::ptrdiff_t>(count)};
     try {
       while (threads_.size() < count)
         threads_.emplace_back([this, &ready](const std::stop_token& stop) {
-          at::get_num_threads();  // takes over the default, which would otherwise come later and win
+          at::get_num_threads();  // applies the default now, which would otherwise overwrite the 1 later
           at::set_num_threads(1);
           ready.count_down();
           run(stop);
         });
     } catch (const std::system_error& error) {
       const auto started = threads_.size();
-      threads_.clear();  // waits for them: they use the latch
+      threads_.clear();  // waits for the threads, since they use the latch
       at::set_num_threads(num_threads);
       throw Error{Errc::config, "cannot start worker " + std::to_string(started + 1) + " of " + std::to_string(count) +
                                     ": " + error.code().message() + " (limit: ulimit -u); lower num_workers"};
@@ -80,7 +79,7 @@ class WorkerThreads {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> jobs_;
-  std::vector<std::jthread> threads_;  // last, so that they are joined before the rest goes
+  std::vector<std::jthread> threads_;  // last, so that threads are joined before the other members are destroyed
 };
 
 }  // namespace ddpxx
