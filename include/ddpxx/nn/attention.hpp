@@ -30,7 +30,7 @@ inline at::Tensor causal_attention(const at::Tensor& qkv_BT3C, std::int64_t head
   return y_BHTD.transpose(1, 2).contiguous().view({B, T, C});
 }
 
-/// The projections of torch.nn.MultiheadAttention, under its names; `in_proj` is initialised as there.
+/// The projections of torch.nn.MultiheadAttention, with its parameter names and its initialisation of `in_proj`.
 class MultiheadProjections : public torch::nn::Module {
  public:
   explicit MultiheadProjections(std::int64_t width) {
@@ -48,7 +48,7 @@ class MultiheadProjections : public torch::nn::Module {
   std::shared_ptr<Linear> out_;
 };
 
-/// Causal self-attention: project, attend, project back (twice in minGPT-ddp's layout), drop.
+/// Causal self-attention: projection, attention, output projection (two in minGPT-ddp's layout), dropout.
 class CausalSelfAttention : public torch::nn::Module {
  public:
   CausalSelfAttention(const GPTConfig& config, double projection_std)
@@ -61,7 +61,7 @@ class CausalSelfAttention : public torch::nn::Module {
     c_proj_ = register_module("c_proj", std::make_shared<Linear>(width, width, projection_std));
   }
 
-  /// Attention itself is what costs most to run again for what it takes to keep.
+  /// The result of the attention is kept under Recompute: it costs the most time to compute again for its memory.
   template <class Run>
   at::Tensor forward(Run& run, const at::Tensor& x_BTC) {
     const auto qkv_BT3C = c_attn_ ? c_attn_->forward(x_BTC) : attn_->in(x_BTC);

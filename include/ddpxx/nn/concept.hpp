@@ -1,4 +1,4 @@
-// ddpxx/nn/concept.hpp — the door of the models: what a trainer calls.
+// ddpxx/nn/concept.hpp — what a model must provide for a trainer.
 #pragma once
 
 #include <concepts>
@@ -11,20 +11,20 @@
 
 namespace ddpxx {
 
-/// The loss of a batch as a sum over its targets. The trainer divides by the number of targets of the whole step, over
-/// all ranks and micro-steps, so that a mean of means cannot be written.
+/// The loss of a batch as a sum over its targets. The trainer divides it by the number of targets of the whole step,
+/// over all ranks and micro-steps, so that no mean of means can arise.
 struct Loss {
   at::Tensor sum;  ///< 0-dim.
 };
 
 template <class M>
 concept IsModule = std::derived_from<M, torch::nn::Module>;
-/// Layers are called through the runner, so that a strategy can act around each of them.
+/// A model that calls its layers through the runner, so that a strategy can act before and after each layer.
 template <class M, class Run, class Batch>
 concept LayeredModel = requires(M& model, Run& run, const Batch& batch) {
   { model.forward(run, batch) } -> std::same_as<Loss>;
 };
-/// An ordinary forward: the whole model is one unit.
+/// A model with an ordinary forward: the whole model is one unit.
 template <class M, class Batch>
 concept OrdinaryModel = requires(M& model, const Batch& batch) {
   { model.forward(batch) } -> std::same_as<Loss>;
@@ -35,7 +35,7 @@ concept ComputesLoss = LayeredModel<M, LayerRunner<PlainCall>, Batch> || Ordinar
 template <class M, class Batch>
 concept TrainableModel = IsModule<M> && ComputesLoss<M, Batch>;
 
-/// What TORCH_MODULE(Net) makes of NetImpl: a pointer, and no module.
+/// The holder that TORCH_MODULE(Net) makes for NetImpl: a pointer, not a module.
 template <class M>
 concept IsModuleHolder = !IsModule<M> && requires(const M& holder) { holder.ptr(); };
 
@@ -52,13 +52,14 @@ consteval bool explain_model() {
   return true;
 }
 
-/// A model that knows which of its weights decay; of others, those with two dimensions or more do.
+/// Optional: a model that knows which of its parameters decay. In other models, parameters with two or more dimensions
+/// decay.
 template <class M>
 concept KnowsDecay = requires(const M& model, const std::string& name, const at::Tensor& parameter) {
   { model.decays(name, parameter) } -> std::same_as<bool>;
 };
 
-/// The loss of a batch, whichever forward the model has.
+/// The loss of a batch, by either kind of forward.
 template <class M, class Run, class Batch>
 Loss compute_loss(M& model, Run& run, const Batch& batch) {
   if constexpr (LayeredModel<M, Run, Batch>)

@@ -1,4 +1,4 @@
-// ddpxx/nn/evaluation_mode.hpp — a scope in which a model is asked and not trained.
+// ddpxx/nn/evaluation_mode.hpp — a scope in which a model is evaluated.
 #pragma once
 
 #include <c10/core/GradMode.h>
@@ -6,7 +6,8 @@
 
 namespace ddpxx {
 
-/// A scope in which a model evaluates and records no graph; it goes back to its own mode afterwards.
+/// A scope in which a model is in evaluation mode and autograd records no graph. Afterwards the model has its mode from
+/// before.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& model) : model_{&model}, was_training_{model.is_training()} {

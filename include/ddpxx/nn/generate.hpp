@@ -1,4 +1,4 @@
-// ddpxx/nn/generate.hpp — text from a language model, one token after the other.
+// ddpxx/nn/generate.hpp — generates text with a language model, token by token.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace ddpxx {
 
-/// Continues `ids_BT` by `config.tokens` tokens, each from the last block_size tokens before it.
-/// The model is in evaluation mode meanwhile, and back in its own mode afterwards.
+/// Appends `config.tokens` tokens to `ids_BT`, each predicted from the block_size tokens before it. The model is in
+/// evaluation mode meanwhile.
 /// Shapes  `ids_BT` int64, T at least 1; result [B, T + tokens].
 /// Ranks   Local: the parameters must be whole, see a strategy's `gathered()`.
 template <class Model, class Run>

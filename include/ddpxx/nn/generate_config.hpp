@@ -1,4 +1,4 @@
-// ddpxx/nn/generate_config.hpp — what a user may set about generated text.
+// ddpxx/nn/generate_config.hpp — settings of generated text.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ struct GenerateConfig {
                                        Unit::tokens, Resume::free),
         field<&GenerateConfig::prompt>("Text to continue; empty begins with the first character of the alphabet",
                                        Resume::free),
-        field<&GenerateConfig::temperature>("Above 1 more varied, below 1 more certain", above(0.0), Resume::free),
-        field<&GenerateConfig::top_k>("Sample from the k likeliest tokens only; 0 is all", at_least(0), Resume::free),
-        field<&GenerateConfig::sample>("Draw tokens at random; otherwise always the likeliest", Resume::free));
+        field<&GenerateConfig::temperature>("Temperature of sampling: above 1 more varied, below 1 more certain",
+                                            above(0.0), Resume::free),
+        field<&GenerateConfig::top_k>("Sample from the k most likely tokens only; 0 is all", at_least(0), Resume::free),
+        field<&GenerateConfig::sample>("Draw tokens at random; false always takes the most likely", Resume::free));
   }
   std::vector<FieldError> check() const {
     if (tokens > 0 || prompt.empty()) return {};

@@ -35,7 +35,7 @@
 
 namespace ddpxx {
 
-/// The feed-forward half of a block: widen fourfold, GELU, narrow, drop.
+/// The feed-forward half of a block: a layer to four times the width, GELU, a layer back, dropout.
 class FeedForward : public torch::nn::Module {
  public:
   FeedForward(const GPTConfig& config, double projection_std)
@@ -43,7 +43,7 @@ class FeedForward : public torch::nn::Module {
     const auto width = config.sizes().n_embd;
     const bool gpt2 = config.layout == GPTLayout::gpt2;
     widen_ = register_module(gpt2 ? "c_fc" : "0", std::make_shared<Linear>(width, 4 * width, 0.02));
-    // Only weights named c_proj are scaled down at the start; minGPT-ddp's second matrix has no name of its own.
+    // minGPT scales the initial weights named c_proj only, and minGPT-ddp's second matrix has another name.
     narrow_ = register_module(gpt2 ? "c_proj" : "2",
                               std::make_shared<Linear>(4 * width, width, gpt2 ? projection_std : 0.02));
   }
@@ -110,7 +110,7 @@ class GPT : public torch::nn::Module {
     head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
   }
 
-  /// A copy on `device`, or where this one is; draws no random numbers.
+  /// A copy on `device`, by default on the device of this model. The state of random numbers does not change.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override {
     const c10::NoGradGuard no_grad;
     const RandomScope random{random_states(at::kCPU)};
@@ -137,7 +137,7 @@ class GPT : public torch::nn::Module {
     return head_->forward(norm_->forward(x_BTC));
   }
 
-  /// The summed cross-entropy of `batch.targets`; a target of -1 is left out.
+  /// The summed cross-entropy of `batch.targets`; a target of -1 does not count.
   template <class Run, class Batch>
   Loss forward(Run& run, const Batch& batch) {
     const auto logits_BTV = logits(run, batch.inputs);
@@ -148,7 +148,7 @@ class GPT : public torch::nn::Module {
   /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
   bool decays(const std::string& name, const at::Tensor& parameter) const { return decays_in_mingpt(name, parameter); }
 
-  /// Parameters of such a model, before it is made: in floating point, since no integer may be large enough.
+  /// The number of parameters of a model that is not made yet, as a double since it may exceed every integer.
   static double count_parameters(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size) {
     const auto sizes = config.sizes();
     const auto layers = static_cast<double>(sizes.n_layer), width = static_cast<double>(sizes.n_embd);
@@ -159,7 +159,7 @@ class GPT : public torch::nn::Module {
     return layers * in_layer + rows * width;
   }
 
-  /// Parameters of the blocks, without embeddings and head: the number that minGPT-ddp prints.
+  /// The number of parameters in the blocks, without embeddings and head, which minGPT-ddp prints.
   std::int64_t num_block_parameters() const {
     std::int64_t count = 0;
     for (const auto& block : blocks_)
@@ -168,17 +168,17 @@ class GPT : public torch::nn::Module {
   }
 
  private:
-  /// Before anything is allocated.
+  /// Refuses a model whose weights exceed the memory of the machine, before anything is allocated.
   void check_size() const {
     const auto sizes = config_.sizes();
     const auto bytes = 4 * count_parameters(config_, vocab_size_, block_size_);
     const auto there = machine_memory_bytes();
     if (bytes <= static_cast<double>(there)) return;
-    constexpr double kLargest = 9e18;  // what a text of bytes can show
+    constexpr double kMaxShown = 9e18;  // bytes_text() takes 64 bits
     throw Error{Errc::config,
                 "model: " + std::to_string(sizes.n_layer) + " layers of width " + std::to_string(sizes.n_embd) +
-                    " have weights of " + (bytes > kLargest ? "more than " : "") +
-                    bytes_text(static_cast<std::uint64_t>(std::min(bytes, kLargest))) + ", and this machine has " +
+                    " have weights of " + (bytes > kMaxShown ? "more than " : "") +
+                    bytes_text(static_cast<std::uint64_t>(std::min(bytes, kMaxShown))) + ", and this machine has " +
                     bytes_text(there) + " of memory: choose a smaller model.n_layer or model.n_embd"};
   }
 

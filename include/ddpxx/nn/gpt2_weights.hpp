@@ -1,4 +1,4 @@
-// ddpxx/nn/gpt2_weights.hpp — the weights of GPT-2 as Hugging Face names and lays them out, in and out of a GPT.
+// ddpxx/nn/gpt2_weights.hpp — loads and saves GPT-2's weights in the names and layouts of Hugging Face.
 #pragma once
 
 #include <algorithm>
@@ -20,35 +20,35 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 
 /// Loads the tensors of a file into a GPT of the same layout and sizes: GPT-2's own (model.safetensors,
 /// pytorch_model.bin), nanoGPT's, minGPT's, or those of a GPT of this library.
-/// Errors  as gpt2_from_huggingface; nothing is changed then.
+/// Errors  those of gpt2_from_huggingface; the model is unchanged then.
 void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file);
 
-/// The tensors of such a file, under the names of `parameters`, which are a GPT's. Matrices of linear layers may lie
-/// transposed in the file, as GPT-2's do: the shape of c_attn.weight tells. Names may lack their `transformer.`; in a
-/// file without lm_head.weight it is wte.weight.
-/// Errors  `storage`, listing every name that is missing, superfluous or of another shape.
+/// The tensors of such a file, under the names of `parameters`, those of a GPT. Matrices of linear layers may be
+/// transposed in the file, as GPT-2's are: the shape of c_attn.weight shows it. Names may lack `transformer.`. In a
+/// file without lm_head.weight, wte.weight is used for it. Errors  `storage`, listing every name that is missing,
+/// superfluous or of another shape.
 NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters);
 
-/// The tensors of a file of GPT-2 in the names and shapes of a GPT of layout gpt2; those of another model as they are.
+/// The tensors of a file of GPT-2 in the names and shapes of a GPT of layout gpt2. Other files are returned unchanged.
 NamedTensors gpt2_tensors(const NamedTensors& file);
 
-/// The parameters of a GPT of layout gpt2 as Hugging Face lays them out. It takes lm_head.weight only where the
-/// configuration says tie_word_embeddings=false: a GPT trains its head apart from wte.weight.
+/// The parameters of a GPT of layout gpt2 in the layout of Hugging Face. Hugging Face reads lm_head.weight only if the
+/// configuration says tie_word_embeddings=false, which is needed because a GPT trains its head apart from wte.weight.
 NamedTensors gpt2_to_huggingface(const NamedTensors& parameters);
 
-/// A module's parameters by name; detached, in the module's memory.
+/// A module's parameters by name: detached views of the module's memory.
 NamedTensors parameters_by_name(const torch::nn::Module& module);
 
 namespace detail {
 
-/// GPT-2's linear layers are a class of its own, Conv1D, whose matrices are [in, out].
+/// True for the matrices that GPT-2 stores as [in, out]: its linear layers are of a class Conv1D.
 inline bool is_transposed(std::string_view name) {
   constexpr std::array<std::string_view, 4> kLinear{".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
                                                     ".mlp.c_proj.weight"};
   return std::any_of(kLinear.begin(), kLinear.end(), [name](auto end) { return name.ends_with(end); });
 }
 
-/// Attention masks, which old files carry along.
+/// True for attention masks, which old files contain.
 inline bool is_mask(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
@@ -56,7 +56,7 @@ inline bool is_mask(std::string_view name) {
 }  // namespace detail
 
 inline NamedTensors gpt2_tensors(const NamedTensors& file) {
-  const std::string front = "transformer.";
+  const std::string prefix = "transformer.";
   const auto is_fused = [](const auto& item) { return item.first.ends_with(".attn.c_attn.weight"); };
   const auto fused = std::find_if(file.begin(), file.end(), is_fused);
   if (fused == file.end()) return file;
@@ -66,7 +66,7 @@ inline NamedTensors gpt2_tensors(const NamedTensors& file) {
   for (const auto& [name, tensor] : file) {
     if (detail::is_mask(name)) continue;
     const bool turn = transposed && detail::is_transposed(name) && tensor.dim() == 2;
-    tensors.emplace(bare && name != "lm_head.weight" ? front + name : name, turn ? tensor.t() : tensor);
+    tensors.emplace(bare && name != "lm_head.weight" ? prefix + name : name, turn ? tensor.t() : tensor);
   }
   if (const auto tokens = tensors.find("transformer.wte.weight"); tokens != tensors.end())
     tensors.emplace("lm_head.weight", tokens->second);

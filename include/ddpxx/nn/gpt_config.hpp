@@ -1,4 +1,4 @@
-// ddpxx/nn/gpt_config.hpp — what a user may set about a GPT, and minGPT's presets.
+// ddpxx/nn/gpt_config.hpp — settings of a GPT, and minGPT's presets.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ struct GPTConfig {
   double dropout = 0.1;
   GPTLayout layout = GPTLayout::gpt2;
 
-  /// The preset's sizes, each replaced where the config names its own.
+  /// The preset's sizes, with n_layer, n_head and n_embd in place of the preset's where they are set.
   GPTSizes sizes() const {
     for (const auto& preset : kGPTPresets)
       if (preset.name == model_type)
@@ -63,9 +63,10 @@ struct GPTConfig {
                                                         "gopher-44m", "gpt-mini", "gpt-micro", "gpt-nano"),
                                                 resets<&GPTConfig::n_layer, &GPTConfig::n_head, &GPTConfig::n_embd>()),
                   field<&GPTConfig::n_layer>("Number of blocks, instead of the preset's", at_least(1)),
-                  field<&GPTConfig::n_head>("Attention heads a block, instead of the preset's", at_least(1)),
+                  field<&GPTConfig::n_head>("Attention heads of each block, instead of the preset's", at_least(1)),
                   field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
-                  field<&GPTConfig::dropout>("Share of activations dropped in training", at_least(0.0), below(1.0)),
+                  field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training",
+                                             at_least(0.0), below(1.0)),
                   field<&GPTConfig::layout>("Structure and parameter names"));
   }
   std::vector<FieldError> check() const {

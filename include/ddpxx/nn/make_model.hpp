@@ -1,4 +1,4 @@
-// ddpxx/nn/make_model.hpp — a model whose initial weights depend on the seed alone.
+// ddpxx/nn/make_model.hpp — makes a model whose initial weights depend only on the seed.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace ddpxx {
 
 /// Makes a `Model` from the other arguments, with initial weights drawn from `seed`, and moves it to `device`. All
-/// ranks and all runs of one seed begin with the same weights, whatever was drawn before; the generators are left as
-/// they were.
+/// ranks and all runs with one seed begin with equal weights, whatever was drawn before. The state of the generators
+/// does not change.
 ///
 ///     auto model = make_model<GPT>(config.training.seed, group.device(), config.model, vocab_size, block_size);
 template <IsModule Model, class... Arguments>

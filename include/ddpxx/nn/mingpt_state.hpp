@@ -1,5 +1,4 @@
-// ddpxx/nn/mingpt_state.hpp — a GPT's state as minGPT's programs know it by name: which parameters decay, and the masks
-// that minGPT-ddp keeps beside them.
+// ddpxx/nn/mingpt_state.hpp — the parameters that decay in minGPT, and the masks in minGPT-ddp's state.
 #pragma once
 
 #include <map>
@@ -20,16 +19,16 @@ inline bool decays_in_mingpt(std::string_view name, const at::Tensor& parameter)
          !name.ends_with("tok_emb.weight");
 }
 
-/// Adds `blocks.I.attn.mask`, float32 [1, 1, T, T], where `model` is a GPT of layout mingpt_ddp for T tokens: there it
-/// is a buffer, without which Python refuses the rest. All blocks share one.
+/// Adds `blocks.I.attn.mask`, float32 [1, 1, T, T], if `model` is a GPT of layout mingpt_ddp for T tokens. minGPT-ddp
+/// has them as buffers, and refuses a state without them. All blocks share one tensor.
 void add_masks(NamedTensors& model);
 
-/// Removes them: a GPT makes its own.
+/// Removes `blocks.I.attn.mask`, which a GPT of this library does not have.
 void remove_masks(NamedTensors& model);
 
 namespace detail {
 
-/// The names of a GPT's masks, whether or not they are there; none for another model.
+/// The names that the masks of a GPT have or would have; none for another model.
 inline std::vector<std::string> mask_names(const NamedTensors& model) {
   constexpr std::string_view kProjection = ".attn.attn.in_proj_weight";
   std::vector<std::string> names;

@@ -1,7 +1,7 @@
-// ddpxx/nn/modules.hpp — the three modules that a GPT is made of, called as PyTorch calls them.
-// torch::nn's own forward takes other ATen operations for some shapes (a product with weight.t() in place of
-// `linear`), which cost more and round differently; these hold parameters under the usual names and call the
-// operation that Python calls.
+// ddpxx/nn/modules.hpp — linear layer, embedding and layer norm of a GPT, computed as in PyTorch.
+// torch::nn's own forward calls other ATen operations for some shapes (a product with weight.t() in place of `linear`),
+// which cost more and round differently. These modules have parameters of the usual names and call the operation that
+// Python calls.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class Linear : public torch::nn::Module {
   at::Tensor bias_;
 };
 
-/// Rows of a table, initialised N(0, std).
+/// Looks up rows of a table, which is initialised N(0, std).
 class Embedding : public torch::nn::Module {
  public:
   Embedding(std::int64_t rows, std::int64_t width, double std) {
@@ -46,7 +46,7 @@ class Embedding : public torch::nn::Module {
   at::Tensor weight_;
 };
 
-/// Normalisation over the last dimension, with scale and shift; in the type of these two, whatever that of the input.
+/// Layer normalisation over the last dimension, with scale and shift, computed in the type of scale and shift.
 class LayerNorm : public torch::nn::Module {
  public:
   explicit LayerNorm(std::int64_t width) : width_{width} {
@@ -54,7 +54,7 @@ class LayerNorm : public torch::nn::Module {
     bias_ = register_parameter("bias", at::zeros({width}));
   }
   at::Tensor forward(const at::Tensor& x) const {
-    // Under autocast the operation itself knows what to cast; elsewhere GPUs take one type only.
+    // Under autocast the operation casts by itself; otherwise GPUs need one type for input and weight.
     if (x.scalar_type() == weight_.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()))
       return at::layer_norm(x, {width_}, weight_, bias_);
     return at::layer_norm(x.to(weight_.scalar_type()), {width_}, weight_, bias_).to(x.scalar_type());
