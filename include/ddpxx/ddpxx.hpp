@@ -33,7 +33,9 @@
 #include <ddpxx/nn/make_model.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/ema.hpp>
+#include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/lion.hpp>
+#include <ddpxx/optim/muon.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>

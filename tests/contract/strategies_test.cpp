@@ -1,5 +1,7 @@
 // Every strategy trains to the same numbers: against one process, and bit for bit where bits can be kept.
+#include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/lion.hpp>
+#include <ddpxx/optim/muon.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
@@ -97,6 +99,36 @@ TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
   expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0}), ddp);
   expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0, .reshard_after_forward = "false"}), ddp);
   expect_same_bits(train_course<HSDP>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
+}
+
+/// At two ranks all strategies have the same gradients, bit for bit, and each matrix is orthogonalized once.
+TEST(MuonOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
+  const auto ddp = train_course<DDP, Muon>(2, kBits);
+  EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
+  expect_same_bits(train_course<ZeRO1, Muon>(2, kBits), ddp);
+  expect_same_bits(train_course<ZeRO2, Muon>(2, kBits), ddp);
+  expect_same_bits(train_course<FSDP, Muon>(2, kBits), ddp);
+  expect_same_bits(train_course<FSDP, Muon>(2, kBits, {.unit_bytes = 0}), ddp);
+  expect_same_bits(train_course<HSDP, Muon>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
+  expect_same_bits(train_course<Recompute<DDP>, Muon>(2, kBits), ddp);
+  auto resumed = kBits;
+  resumed.stop_at = 7;
+  expect_same_bits(train_course<FSDP, Muon>(2, resumed), ddp);
+}
+TEST(MuonOptimizer, StepsAlikeInGroupsOfRanks) {
+  const auto fsdp = train_course<FSDP, Muon>(4, kBits);
+  const auto hsdp = train_course<HSDP, Muon>(4, kBits, {.shard_size = 2, .fsdp = {}});
+  for (std::size_t i = 0; i < fsdp.losses.size(); ++i) EXPECT_NEAR(hsdp.losses[i], fsdp.losses[i], 0.02) << i;
+}
+
+TEST(LAMBOptimizer, StepsAlikeUnderEachStrategy) {
+  const auto ddp = train_course<DDP, LAMB>(2);
+  EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
+  expect_same_course(train_course<ZeRO1, LAMB>(2), ddp);
+  expect_same_course(train_course<ZeRO2, LAMB>(2), ddp);
+  expect_same_course(train_course<FSDP, LAMB>(2, {}, {.unit_bytes = 0}), ddp);
+  expect_same_course(train_course<HSDP, LAMB>(2, {}, {.shard_size = 1, .fsdp = {}}), ddp);
+  expect_same_course(train_course<FSDP, LAMB>(2, {.stop_at = 7}), ddp);
 }
 
 /// Lion moves each weight by a sign: where a gradient is nothing but rounding, one process differs from two.

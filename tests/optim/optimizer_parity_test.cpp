@@ -15,7 +15,9 @@
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/clip.hpp>
+#include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/lion.hpp>
+#include <ddpxx/optim/muon.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
@@ -58,11 +60,28 @@ void set_gradients(const Arena& arena, const NamedTensors& tensors, int step) {
     at::Tensor{arena[static_cast<std::size_t>(i)].gradient}.copy_(tensors.at(key("gradient", step, i)));
 }
 
+/// Of one process, which holds each matrix whole.
+MatrixTransform transform_alone(const Arena& arena, std::vector<std::size_t> matrices) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const auto i : matrices) shapes.push_back(arena[i].shape);
+  return [shapes](std::span<const at::Tensor> parts, const auto& change) {
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      at::Tensor{parts[i]}.copy_(change(parts[i].view(shapes[i])).reshape(-1));
+  };
+}
+
 template <class Optimizer>
 std::vector<at::Tensor> values_after(const NamedTensors& tensors, const typename Optimizer::Config& config) {
   const auto arena = make_arena(tensors);
   const auto slices = arena.slices();
-  Optimizer optimizer{config, slices};
+  auto optimizer = [&] {
+    if constexpr (MatrixOptimizer<Optimizer>)
+      return Optimizer{config, arena, transform_alone};
+    else if constexpr (ParameterOptimizer<Optimizer>)
+      return Optimizer{config, arena, [](at::Tensor value) { return value; }};
+    else
+      return Optimizer{config, slices};
+  }();
   for (int step = 0; step < kSteps; ++step) {
     set_gradients(arena, tensors, step);
     optimizer.step(config.learning_rate);
@@ -78,6 +97,21 @@ nlohmann::json options(const FusedAdamConfig<kDecay>& config) {
           {"weight_decay", config.weight_decay},
           {"betas", {config.beta1, config.beta2}},
           {"eps", config.epsilon}};
+}
+nlohmann::json options(const LAMBConfig& config) {
+  return {{"lr", config.learning_rate},
+          {"weight_decay", config.weight_decay},
+          {"betas", {config.beta1, config.beta2}},
+          {"eps", config.epsilon}};
+}
+nlohmann::json options(const MuonConfig& config) {
+  return {{"lr", config.learning_rate},
+          {"weight_decay", config.weight_decay},
+          {"momentum", config.momentum},
+          {"nesterov", config.nesterov},
+          {"eps", config.epsilon},
+          {"ns_steps", config.iterations},
+          {"adjust_lr_fn", config.scale == MuonScale::original ? "original" : "match_rms_adamw"}};
 }
 nlohmann::json options(const LionConfig& config) {
   return {{"lr", config.learning_rate}, {"weight_decay", config.weight_decay}, {"betas", {config.beta1, config.beta2}}};
@@ -135,7 +169,17 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
       make_case<SGD>("SGD after Nesterov", "SGD",
                      {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true}),
       make_case<Lion>("Lion", "Lion", {.learning_rate = 1e-2, .weight_decay = 0.5, .beta1 = 0.8, .beta2 = 0.95}),
+      make_case<LAMB>("LAMB", "LAMB", {.learning_rate = 1e-2, .weight_decay = 0.1, .beta1 = 0.8, .beta2 = 0.99}),
+      make_case<Muon>("Muon", "Muon", {.learning_rate = 1e-2}),
+      make_case<Muon>("Muon of other settings", "Muon",
+                      {.learning_rate = 3e-3,
+                       .weight_decay = 0.5,
+                       .momentum = 0.8,
+                       .nesterov = false,
+                       .iterations = 3,
+                       .scale = MuonScale::match_rms_adamw}),
       make_default_case<AdamW>("AdamW"),
+      make_default_case<LAMB>("LAMB"),
       make_default_case<Lion>("Lion"),
       make_default_case<Adam>("Adam"),
       make_default_case<SGD>("SGD"),

@@ -2,6 +2,7 @@
 // In a world of one all of them are done at once and move no byte.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -93,6 +94,19 @@ inline Pending start_all_gather(at::Tensor output, at::Tensor input, const Group
 }
 inline void all_gather(at::Tensor output, at::Tensor input, const Group& group) {
   start_all_gather(std::move(output), std::move(input), group).wait();
+}
+
+/// Sends each rank a part of `input`, in rank order, and puts the parts that the ranks send here into `output`, in rank
+/// order.
+/// Shapes  Both 1-D, contiguous and of one type. `input_sizes` and `output_sizes` have the number of elements to and
+/// from
+///         each rank; what one rank sends to another is what that one expects.
+inline void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_sizes,
+                       std::vector<std::int64_t> input_sizes, const Group& group) {
+  if (group.backend() == nullptr) output.copy_(input);
+  detail::start("all_to_all", input.nbytes(), group, [&](c10d::Backend& backend) {
+    return backend.alltoall_base(output, input, output_sizes, input_sizes);
+  }).wait();
 }
 
 /// Gives every rank the bytes that `root` has in `tensor`.

@@ -42,6 +42,7 @@ struct ArenaEntry {
   int unit = 0;
   int group = 0;
   std::size_t segment = 0;
+  std::size_t index = 0;  ///< In the arena.
   std::vector<std::int64_t> shape = {};
   c10::Storage hollow = {};  ///< The parameter's storage while its values are hidden.
 };
@@ -63,6 +64,14 @@ struct Segment {
   bool has_copy() const { return master.defined() && !master.is_alias_of(values); }
 };
 
+/// The elements of one parameter that lie in a slice.
+struct SliceEntry {
+  const ArenaEntry* parameter = nullptr;  ///< Its name, shape and group.
+  std::int64_t begin = 0;                 ///< In elements from the start of the slice.
+  std::int64_t size = 0;
+  std::int64_t offset = 0;  ///< Of the first of these elements from the start of the parameter.
+};
+
 /// A range of an arena that an optimizer steps: elements of one group in this rank's piece of one segment.
 struct Slice {
   at::Tensor values;     ///< 1-D.
@@ -70,6 +79,17 @@ struct Slice {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   int group = 0;
+  std::span<const ArenaEntry> parameters = {};  ///< Those that have elements in the slice; they live with the arena.
+
+  /// Which elements of which parameters the slice holds, in their order. Gaps between parameters belong to none.
+  std::vector<SliceEntry> entries() const {
+    std::vector<SliceEntry> entries;
+    for (const auto& parameter : parameters) {
+      const auto first = std::max(begin, parameter.offset), last = std::min(end, parameter.offset + parameter.numel);
+      if (first < last) entries.push_back({&parameter, first - begin, last - first, first - parameter.offset});
+    }
+    return entries;
+  }
 };
 
 /// Gradient memory of an arena: for all elements, for this rank's pieces, or none.
@@ -104,6 +124,11 @@ class Arena {
   static constexpr std::int64_t kAlignBytes = 64;
 
   Arena() = default;
+  Arena(const Arena&) = delete;  // the slices refer to the entries
+  Arena& operator=(const Arena&) = delete;
+  Arena(Arena&&) = default;
+  Arena& operator=(Arena&&) = default;
+  ~Arena() = default;
   explicit Arena(const std::vector<NamedParameter>& parameters, const ArenaOptions& options = {}) {
     if (parameters.empty()) return;
     const auto& first = parameters.front();
@@ -144,6 +169,9 @@ class Arena {
     const auto size = whole.numel() / pieces_;
     return whole.narrow(0, size * piece_, size);
   }
+
+  /// A slice without elements.
+  Slice empty_slice() const { return {.values = at::empty({0}, options_), .gradients = at::empty({0}, options_)}; }
 
   /// Bytes that this rank holds between two steps.
   std::int64_t bytes() const {
@@ -248,8 +276,16 @@ class Arena {
         segment.format = format;
         segments_.push_back(std::move(segment));
       }
-      entries_.push_back(
-          {name, tensor, {}, {}, size_, tensor.numel(), unit, group, segments_.size() - 1, tensor.sizes().vec()});
+      entries_.push_back({.name = name,
+                          .parameter = tensor,
+                          .gradient = {},
+                          .offset = size_,
+                          .numel = tensor.numel(),
+                          .unit = unit,
+                          .group = group,
+                          .segment = segments_.size() - 1,
+                          .index = entries_.size(),
+                          .shape = tensor.sizes().vec()});
       size_ += round_up(tensor.numel(), step);
     }
     close();
@@ -293,7 +329,7 @@ class Arena {
           slices_.push_back(
               {segment.master.narrow(0, begin - piece_begin, end - begin),
                segment.gradient.defined() ? segment.gradient.narrow(0, begin - piece_begin, end - begin) : at::Tensor{},
-               begin, end, entries_[first].group});
+               begin, end, entries_[first].group, std::span{entries_}.subspan(first, last - first)});
         first = last;
       }
     }

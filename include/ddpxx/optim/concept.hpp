@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,15 +32,43 @@ inline std::size_t index_of_group(const Slice& slice) {
 /// One kind of optimizer state, such as the running mean of the gradients. There is a tensor for each slice that the
 /// optimizer was built from, in the order of the slices: 1-D, contiguous, with one element for each element of the
 /// slice. Tensors of different slices may lie in different memories. Snapshots save and load the state by this layout,
-/// and refuse others.
+/// and refuse others. An optimizer that keeps the state for some parameters only gives the indices of those in the
+/// arena, ascending, as `parameters`; then there is a tensor for each of their `SliceEntry`s.
 struct Moment {
   std::string name;
   std::vector<at::Tensor> slices;
+  std::optional<std::vector<std::size_t>> parameters = {};
 };
+
+/// Sums a tensor over the ranks that hold different parts of the parameters. All ranks call it in one order, with
+/// tensors of one shape.
+using SumOverShards = std::function<at::Tensor(at::Tensor)>;
+
+/// Changes whole matrices: `parts[i]` has the elements of matrix i that this rank holds, and is overwritten by those of
+/// `change(matrix)`, which one rank has computed for all of them.
+/// Ranks   Collective.
+using MatrixTransform =
+    std::function<void(std::span<const at::Tensor> parts, const std::function<at::Tensor(const at::Tensor&)>& change)>;
+
+/// Makes the transform for some matrices of an arena, given by the indices of their entries.
+using MakeMatrixTransform = std::function<MatrixTransform(const Arena& arena, std::vector<std::size_t> matrices)>;
 
 template <class O>
 concept BuiltFromSlices =
     requires { typename O::Config; } && std::constructible_from<O, const typename O::Config&, std::span<const Slice>>;
+/// In place of the constructor from slices, for an optimizer that needs numbers of whole parameters, such as norms: a
+/// constructor from config, arena and `SumOverShards`. The optimizer steps `arena.slices()`; `Slice::entries()` says
+/// which elements of which parameters they hold.
+template <class O>
+concept ParameterOptimizer = requires { typename O::Config; } &&
+                             std::constructible_from<O, const typename O::Config&, const Arena&, SumOverShards>;
+/// In place of the constructor from slices, for an optimizer that needs whole matrices: a constructor from config,
+/// arena and `MakeMatrixTransform`. Its transform sends each matrix to one owner rank, so that no two ranks do the same
+/// work.
+template <class O>
+concept MatrixOptimizer = requires {
+  typename O::Config;
+} && std::constructible_from<O, const typename O::Config&, const Arena&, const MakeMatrixTransform&>;
 template <class O>
 concept SchedulesItsRate = requires(const typename O::Config& config, std::int64_t step) {
   { config.learning_rate_at(step) } -> std::convertible_to<double>;
@@ -55,6 +84,11 @@ concept ShowsItsState = requires(const O& optimizer) {
 /// own learning rate, and shows its state for snapshots.
 template <class O>
 concept SliceOptimizer = BuiltFromSlices<O> && SchedulesItsRate<O> && Steps<O> && ShowsItsState<O>;
+
+/// Any of the three kinds.
+template <class O>
+concept AnyOptimizer = (BuiltFromSlices<O> || ParameterOptimizer<O> || MatrixOptimizer<O>)&&SchedulesItsRate<O> &&
+                       Steps<O> && ShowsItsState<O>;
 
 /// Optional: `void step(double learning_rate, const std::optional<at::Tensor>& found_inf)`, which changes neither
 /// values nor state where `found_inf`, 0-dim float32 on the device of the slices, is 1. A precision that scales the
@@ -80,9 +114,9 @@ concept HasPythonName = requires { std::string{O::kPythonName}; };
 
 template <class O>
 consteval bool explain_optimizer() {
-  static_assert(BuiltFromSlices<O>,
+  static_assert(BuiltFromSlices<O> || ParameterOptimizer<O> || MatrixOptimizer<O>,
                 "optimizer: add `struct Config` and a constructor from (const Config&, std::span<const Slice>)");
-  if constexpr (BuiltFromSlices<O>)
+  if constexpr (requires { typename O::Config; })
     static_assert(
         SchedulesItsRate<O>,
         "optimizer: add `double learning_rate_at(std::int64_t step) const` to its Config: the learning rate of "

@@ -39,6 +39,11 @@ struct StatePart {
   const Arena* arena;
   at::ScalarType type;             ///< The type of the elements.
   std::vector<StateRange> ranges;  ///< The ranges that this rank holds, in the order of the arena.
+  std::optional<std::vector<std::size_t>> parameters = {};  ///< Indices of the entries that have it; none: all have.
+
+  bool has(const ArenaEntry& entry) const {
+    return !parameters || std::ranges::binary_search(*parameters, entry.index);
+  }
 };
 
 /// Everything that a step changes, except the random numbers and the position in the data.
@@ -57,6 +62,27 @@ inline StatePart values_part(const Arena& arena) {
   return part;
 }
 
+namespace detail {
+
+/// The ranges of a moment that an optimizer keeps for some parameters only.
+inline std::vector<StateRange> ranges_of(const Arena& arena, const Moment& moment) {
+  std::vector<StateRange> ranges;
+  for (const auto& slice : arena.slices())
+    for (const auto& entry : slice.entries()) {
+      if (!std::ranges::binary_search(*moment.parameters, entry.parameter->index)) continue;
+      if (ranges.size() < moment.slices.size() && moment.slices[ranges.size()].numel() == entry.size)
+        ranges.push_back({slice.begin + entry.begin, moment.slices[ranges.size()]});
+      else
+        throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has no tensor of " +
+                                      std::to_string(entry.size) + " elements for parameter \"" +
+                                      entry.parameter->name +
+                                      "\": a Moment of some parameters has one for each SliceEntry of them"};
+    }
+  return ranges;
+}
+
+}  // namespace detail
+
 /// Returns a moment of the optimizer that steps the slices of `arena`.
 /// Errors  `config` for a moment that does not have the layout of those slices.
 inline StatePart moment_part(const Arena& arena, const Moment& moment) {
@@ -66,6 +92,12 @@ inline StatePart moment_part(const Arena& arena, const Moment& moment) {
                                    "; a Moment has a tensor for each slice that the optimizer was built from, in the "
                                    "order of the slices, 1-D, contiguous and with as many elements as the slice"};
   };
+  if (moment.parameters) {
+    StatePart part{"optimizer." + moment.name + ".", &arena, c10::typeMetaToScalarType(arena.options().dtype()),
+                   detail::ranges_of(arena, moment), moment.parameters};
+    if (!part.ranges.empty()) part.type = part.ranges.front().values.scalar_type();
+    return part;
+  }
   if (moment.slices.size() != slices.size())
     throw refuse(std::to_string(moment.slices.size()) + " tensors for " + std::to_string(slices.size()) + " slices");
   StatePart part{"optimizer." + moment.name + ".", &arena, c10::typeMetaToScalarType(arena.options().dtype()), {}};
@@ -99,9 +131,11 @@ namespace detail {
 /// rank's memory. `place` says where the range begins in this rank's piece of the segment, from 0 to below 1.
 template <class Visit>
 void each_slice(const RunState& run, Visit&& visit) {
-  for (const auto& [prefix, arena, type, ranges] : run.parts) {
+  for (const auto& part : run.parts) {
+    const auto& [prefix, arena, type, ranges, parameters] = part;
     auto first = ranges.begin();
     for (const auto& entry : arena->entries()) {
+      if (!part.has(entry)) continue;
       if (entry.numel == 0) {
         visit(StateSlice{prefix + entry.name, entry.shape, 0, at::empty({0}, arena->options().dtype(type))}, *arena,
               0.0);
@@ -186,7 +220,8 @@ inline void check_state(const RunState& run, const Manifest& snapshot) {
                      c10::toString(type) + " in the model";
   };
   for (const auto& part : run.parts)
-    for (const auto& entry : part.arena->entries()) check(part.prefix + entry.name, entry.shape, part.type);
+    for (const auto& entry : part.arena->entries())
+      if (part.has(entry)) check(part.prefix + entry.name, entry.shape, part.type);
   for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
   for (const auto& [name, tensor] : snapshot.tensors)
     if (!name.starts_with("random.") && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";

@@ -33,6 +33,7 @@
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/matrix_owners.hpp>
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
@@ -49,6 +50,19 @@ struct StepNotes {
   bool save_due = false;          ///< It is time to save.
   bool snapshot_written = false;  ///< This rank has written its part of the snapshot under way.
 };
+
+namespace detail {
+
+template <class Optimizer, bool kInBackward>
+struct StepperOf {
+  using type = Optimizer;
+};
+template <SliceOptimizer Optimizer>
+struct StepperOf<Optimizer, true> {
+  using type = OptimizerInParts<Optimizer>;
+};
+
+}  // namespace detail
 
 /// Sees all gradients that this rank's optimizer is about to use, and may change them in place.
 using SliceHook = std::function<void(std::span<const Slice>)>;
@@ -74,6 +88,12 @@ class TrainStep {
   static_assert(!scales_loss<Precision> || SkipsSteps<Optimizer>,
                 "optimizer: this precision scales the loss, and needs `void step(double learning_rate, const "
                 "std::optional<at::Tensor>& found_inf)`, which changes nothing where found_inf is 1");
+  static_assert(!steps_in_backward<Strategy> || BuiltFromSlices<Optimizer>,
+                "StepInBackward steps a part of the parameters at a time, and this optimizer needs whole parameters or "
+                "matrices: choose the strategy alone");
+  static_assert(!LetsRanksDrift<Strategy> || !MatrixOptimizer<Optimizer>,
+                "this strategy lets the ranks hold different parameters, and this optimizer computes a matrix once for "
+                "all of them: choose another strategy");
   static_assert(!steps_in_backward<Strategy> || !scales_loss<Precision>,
                 "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
                 "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
@@ -106,7 +126,7 @@ class TrainStep {
         flat_{*model_, decay_rule(*model_), precision_.formats()},
         device_{flat_.device()},
         strategy_{config.strategy, group},
-        optimizer_{config.optimizer, attach()},
+        optimizer_{make_optimizer()},
         scaler_{make_scaler()},
         log_{group.size()} {
     if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
@@ -264,7 +284,7 @@ class TrainStep {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Stepper = std::conditional_t<steps_in_backward<Strategy>, OptimizerInParts<Optimizer>, Optimizer>;
+  using Stepper = typename detail::StepperOf<Optimizer, steps_in_backward<Strategy>>::type;
   using Scaler = ScalerOf<Precision>;
 
   static const Config& checked(const Config& config, const Model* model) {
@@ -273,17 +293,26 @@ class TrainStep {
     return config;
   }
 
-  /// Returns what the optimizer is made of.
-  std::conditional_t<steps_in_backward<Strategy>, const Arena&, std::span<const Slice>> attach() {
+  /// Attaches the model, and makes the optimizer of what the strategy holds.
+  Stepper make_optimizer() {
     Precision::check(device_);
-    if constexpr (steps_in_backward<Strategy>) {
+    if constexpr (steps_in_backward<Strategy>)
       strategy_.step_in_backward([this](std::size_t segment) { step_part(segment); });
-      strategy_.attach(flat_);
-      return strategy_.trainable();
-    } else {
-      strategy_.attach(flat_);
-      return strategy_.slices();
-    }
+    strategy_.attach(flat_);
+    const auto& arena = strategy_.trainable();
+    if constexpr (steps_in_backward<Strategy>)
+      return Stepper{config_.optimizer, arena};
+    else if constexpr (MatrixOptimizer<Optimizer>)
+      return Stepper{config_.optimizer, arena, [this](const Arena& matrices_of, std::vector<std::size_t> matrices) {
+                       return MatrixTransform{[owners = MatrixOwners{matrices_of, std::move(matrices), *group_}](
+                                                  std::span<const at::Tensor> parts, const auto& change) {
+                         owners.transform(parts, change);
+                       }};
+                     }};
+    else if constexpr (ParameterOptimizer<Optimizer>)
+      return Stepper{config_.optimizer, arena, [this](at::Tensor value) { return strategy_.sum_over_shards(value); }};
+    else
+      return Stepper{config_.optimizer, strategy_.slices()};
   }
 
   Scaler make_scaler() const {

@@ -1,0 +1,95 @@
+// ddpxx/optim/lamb.hpp — LAMB: Adam whose step is scaled for each parameter by the norms of the parameter and the step.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/lamb_config.hpp>
+
+namespace ddpxx {
+
+/// Steps each parameter by Adam's direction, times the norm of the parameter over the norm of that direction. It is
+/// made for very large batches. Where one of the norms is 0 the factor is 1. Ranks   Collective where the parameters
+/// are sharded: each step sums the squares of norms over the shards. Errors  `config` for a slice of another group than
+/// `DecayGroup`'s. Source  You et al. 2019, arXiv:1904.00962, Algorithm 2, without a bound on the norm of a parameter.
+class LAMB {
+ public:
+  using Config = LAMBConfig;
+
+  LAMB(const Config& config, const Arena& arena, SumOverShards sum_over_shards)
+      : config_{config},
+        slices_{arena.slices()},
+        sum_over_shards_{std::move(sum_over_shards)},
+        moments_{make_moment("exp_avg", slices_), make_moment("exp_avg_sq", slices_)},
+        squares_{at::zeros({2, static_cast<std::int64_t>(arena.size())}, arena.options().dtype(at::kFloat))} {
+    steps_ = at::zeros({}, squares_.options());
+    for (const auto& slice : slices_) index_of_group(slice);  // throws for a group that LAMB does not have
+  }
+
+  void step(double learning_rate) {
+    const c10::NoGradGuard no_grad;
+    steps_.add_(1);
+    const auto first_correction = 1 - at::pow(config_.beta1, steps_);
+    const auto second_correction = 1 - at::pow(config_.beta2, steps_);
+    squares_.zero_();
+    std::vector<at::Tensor> directions;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const auto& slice = slices_[i];
+      const bool decays = index_of_group(slice) == static_cast<std::size_t>(DecayGroup::decay);
+      auto mean = moments_[0].slices[i], square = moments_[1].slices[i];
+      mean.lerp_(slice.gradients, 1 - config_.beta1);
+      square.mul_(config_.beta2).addcmul_(slice.gradients, slice.gradients, 1 - config_.beta2);
+      auto direction = (mean / first_correction) / ((square / second_correction).sqrt_().add_(config_.epsilon));
+      if (decays) direction.add_(slice.values, config_.weight_decay);
+      for (const auto& entry : slice.entries()) {
+        const auto add = [&](std::int64_t row, const at::Tensor& all) {
+          squares_.select(0, row)
+              .select(0, static_cast<std::int64_t>(entry.parameter->index))
+              .add_(all.narrow(0, entry.begin, entry.size).square().sum());
+        };
+        add(0, slice.values);
+        add(1, direction);
+      }
+      directions.push_back(std::move(direction));
+    }
+    const auto norms = sum_over_shards_(squares_.clone()).sqrt();
+    const auto of_values = norms.select(0, 0), of_direction = norms.select(0, 1);
+    const auto factors =
+        at::where((of_values > 0).logical_and(of_direction > 0), of_values / of_direction, at::ones_like(of_values));
+    for (std::size_t i = 0; i < slices_.size(); ++i)
+      for (const auto& entry : slices_[i].entries())
+        at::Tensor{slices_[i].values}
+            .narrow(0, entry.begin, entry.size)
+            .sub_(directions[i].narrow(0, entry.begin, entry.size) *
+                  (learning_rate * factors.select(0, static_cast<std::int64_t>(entry.parameter->index))));
+  }
+
+  std::span<const Moment> moments() const noexcept { return moments_; }
+  const at::Tensor& step_count() const noexcept { return steps_; }
+
+ private:
+  Config config_;
+  std::vector<Slice> slices_;
+  SumOverShards sum_over_shards_;
+  std::array<Moment, 2> moments_;
+  at::Tensor squares_;  ///< Of the norms of values and directions, for each parameter of the arena.
+  at::Tensor steps_;
+};
+
+static_assert(explain_optimizer<LAMB>() && ParameterOptimizer<LAMB>);
+
+}  // namespace ddpxx
