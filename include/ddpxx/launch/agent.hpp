@@ -122,12 +122,6 @@ inline std::string make_run_id(const LaunchPlan& plan) {
   return (std::ostringstream{} << std::put_time(&parts, "%Y%m%d-%H%M%S-") << ::getpid()).str();
 }
 
-inline std::vector<std::string> own_environment() {
-  std::vector<std::string> result;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) result.emplace_back(*entry);
-  return result;
-}
-
 }  // namespace detail
 
 inline bool Agent::open_store() {
@@ -240,7 +234,7 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   const RankCommon common{.plan = plan_,
                           .guardian = guardian_,
                           .path = program_,
-                          .inherited = detail::own_environment(),
+                          .inherited = own_environment(),
                           .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),
                           .first_rank_has_terminal = has_terminal_};
   // The store of ranks of ddpxx has a port of its own; this one is for Python programs, where rank 0 serves.

@@ -36,6 +36,13 @@ struct ChildStart {
   int kept = -1;  ///< Stays open in the program, under its own number; -1 is none.
 };
 
+/// The environment of this process, as `ChildStart` takes it.
+inline std::vector<std::string> own_environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) result.emplace_back(*entry);
+  return result;
+}
+
 /// The file that `program` names, searched in PATH as a shell does.
 /// Errors  `config` when there is none, or it is not executable.
 inline std::string find_program(const std::string& program);

@@ -21,7 +21,6 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/sweep.hpp>
-#include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 #include <ddpxx/launch/sweep/slurm_array.hpp>
@@ -135,7 +134,7 @@ inline void SweepRunner::start(std::size_t index) {
                    .error = log.descriptor()};
   start.arguments.insert(start.arguments.end(), job.arguments.begin(), job.arguments.end());
   const std::string variable = kRunFolderVariable;
-  for (auto& entry : detail::own_environment())
+  for (auto& entry : own_environment())
     if (!entry.starts_with(variable + '=')) start.environment.push_back(std::move(entry));
   start.environment.push_back(variable + '=' + folder_.path(job).string());
   running_.push_back({index, Child{start}, Clock::now()});
