@@ -22,7 +22,7 @@ class FirstProgram : public testing::Test {
     Words command{"/usr/bin/env",
                   "OMP_NUM_THREADS=1",
                   "CUDA_VISIBLE_DEVICES=",
-                  program_folder() + "/readme_program",
+                  program_folder() + "/first_program",
                   "data.path=" + folder_.file("text.txt", std::string(50, 'a') + "the quick brown fox jumps over it"),
                   "data.block_size=8",
                   "training.max_steps=2"};
