@@ -205,28 +205,39 @@ consteval bool explain_strategy() {
   static_assert(GathersParameters<S>,
                 "strategy: add `auto gathered()`, a scope in which all parameters are whole, and `void make_whole()`, "
                 "after which they stay whole, and equal on all ranks, until the next step");
+  // The casts are for g++, which finds functions whose requires clause is not satisfied.
   if constexpr (ParallelStrategy<S>) {
     static_assert(
-        ChecksConfig<S> || !requires { &S::check; }, "strategy: check is `static void check(const Config&)`");
+        ChecksConfig<S> || !requires { &S::check; } ||
+            requires { static_cast<void (*)(const typename S::Config&)>(&S::check); },
+        "strategy: check is `static void check(const Config&)`");
     static_assert(
-        VerifiesCalls<S> || !requires { &S::take_call_hash; },
+        VerifiesCalls<S> || !requires { &S::take_call_hash; } ||
+            requires { static_cast<std::uint32_t (S::*)()>(&S::take_call_hash); },
         "strategy: take_call_hash is `std::uint32_t take_call_hash()`");
     static_assert(
-        ResumesAtStep<S> || !requires { &S::resume_at; }, "strategy: resume_at is `void resume_at(std::int64_t step)`");
+        ResumesAtStep<S> || !requires { &S::resume_at; } ||
+            requires { static_cast<void (S::*)(std::int64_t)>(&S::resume_at); },
+        "strategy: resume_at is `void resume_at(std::int64_t step)`");
     static_assert(
-        PlansUnits<S> || !requires { &S::layers_of_unit; },
+        PlansUnits<S> || !requires { &S::layers_of_unit; } ||
+            requires { static_cast<std::int64_t (*)(const typename S::Config&, std::int64_t)>(&S::layers_of_unit); },
         "strategy: layers_of_unit is `static std::int64_t layers_of_unit(const Config&, std::int64_t bytes)`");
     static_assert(
-        PlansSegments<S> || !requires { &S::layers_of_segment; },
+        PlansSegments<S> || !requires { &S::layers_of_segment; } ||
+            requires { static_cast<std::int64_t (*)(const typename S::Config&, std::int64_t)>(&S::layers_of_segment); },
         "strategy: layers_of_segment is `static std::int64_t layers_of_segment(const Config&, std::int64_t bytes)`");
     static_assert(
-        CopiesLayers<S> || !requires { &S::layers_of_replicas; },
+        CopiesLayers<S> || !requires { &S::layers_of_replicas; } ||
+            requires { static_cast<std::vector<std::vector<const Layer*>> (S::*)() const>(&S::layers_of_replicas); },
         "strategy: layers_of_replicas is `std::vector<std::vector<const Layer*>> layers_of_replicas() const`");
     static_assert(
-        OffersStepInBackward<S> || !requires { &S::step_in_backward; },
+        OffersStepInBackward<S> || !requires { &S::step_in_backward; } ||
+            requires { static_cast<void (S::*)(StepSegment)>(&S::step_in_backward); },
         "strategy: step_in_backward is `void step_in_backward(StepSegment)`");
     static_assert(
-        ChecksStepInBackward<S> || !requires { &S::check_step_in_backward; },
+        ChecksStepInBackward<S> || !requires { &S::check_step_in_backward; } ||
+            requires { static_cast<void (*)(const typename S::Config&)>(&S::check_step_in_backward); },
         "strategy: check_step_in_backward is `static void check_step_in_backward(const Config&)`");
   }
   return true;
