@@ -10,11 +10,15 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/recording.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/no_hook.hpp>
+#include <ddpxx/parallel/hooks/power_sgd.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -89,6 +93,14 @@ void expect_close(const Gradients_& got, const Gradients_& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (const auto& [name, gradient] : expected) EXPECT_TRUE(at::allclose(got.at(name), gradient, 1e-4, 1e-6)) << name;
 }
+
+// A wrapping strategy has the optional functions of the strategy inside, and no others.
+static_assert(VerifiesCalls<Recompute<HSDP>> && !VerifiesCalls<Recompute<DDP>>);
+static_assert(ResumesAtStep<Recompute<DDPWith<PowerSGD>>> && !ResumesAtStep<Recompute<DDP>>);
+static_assert(LetsRanksDrift<StepInBackward<DDPWith<NoSync>>> && !LetsRanksDrift<StepInBackward<DDP>>);
+static_assert(PlansUnits<StepInBackward<HSDP>> && PlansSegments<Recompute<ZeRO1>> && !PlansUnits<Recompute<DDP>>);
+static_assert(CopiesLayers<Recompute<DataParallel>> && ChecksConfig<Recompute<DataParallel>>);
+static_assert(ChecksStepInBackward<Recompute<DDP>> && !ChecksStepInBackward<Recompute<FSDP>>);
 
 template <class S>
 class StrategyContract : public testing::Test {
