@@ -338,6 +338,15 @@ constexpr auto fields(Entry<Owner> first, Rest... rest) {
   return std::array<Entry<Owner>, 1 + sizeof...(Rest)>{first, rest...};
 }
 
+/// The entries of one struct in two parts, one after the other.
+template <class Owner, std::size_t First, std::size_t Second>
+constexpr auto operator+(const std::array<Entry<Owner>, First>& first, const std::array<Entry<Owner>, Second>& second) {
+  std::array<Entry<Owner>, First + Second> all{};
+  for (std::size_t i = 0; i < First; ++i) all[i] = first[i];
+  for (std::size_t i = 0; i < Second; ++i) all[First + i] = second[i];
+  return all;
+}
+
 /// The entries of a struct that has no describe() of its own; specialise it for one that you cannot edit.
 template <class Struct>
 inline constexpr std::array<Entry<Struct>, 0> kFieldsOf{};

@@ -28,17 +28,12 @@ struct FusedAdamConfig {
 
   static constexpr auto describe() {
     using Config = FusedAdamConfig;
-    return fields(
-        field<&Config::learning_rate>("Peak learning rate", above(0.0)),
-        field<&Config::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
-        field<&Config::beta1>("Decay rate of the first moment estimate", at_least(0.0), below(1.0)),
-        field<&Config::beta2>("Decay rate of the second moment estimate", at_least(0.0), below(1.0)),
-        field<&Config::epsilon>("Added to the denominator, for numerical stability", at_least(0.0)),
-        field<&Config::schedule>("Schedule of the learning rate after warm-up; none has no warm-up either"),
-        field<&Config::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
-        field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&Config::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0), at_most(1.0)),
-        field<&Config::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+    return fields(field<&Config::learning_rate>("Peak learning rate", above(0.0)),
+                  field<&Config::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
+                  field<&Config::beta1>("Decay rate of the first moment estimate", at_least(0.0), below(1.0)),
+                  field<&Config::beta2>("Decay rate of the second moment estimate", at_least(0.0), below(1.0)),
+                  field<&Config::epsilon>("Added to the denominator, for numerical stability", at_least(0.0))) +
+           schedule_fields<Config>();
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const { return check_schedule(*this); }

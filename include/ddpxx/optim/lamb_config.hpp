@@ -24,16 +24,12 @@ struct LAMBConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&LAMBConfig::learning_rate>("Peak learning rate", above(0.0)),
-        field<&LAMBConfig::weight_decay>("Weight decay of the weights that decay", at_least(0.0)),
-        field<&LAMBConfig::beta1>("Decay rate of the first moment estimate", at_least(0.0), below(1.0)),
-        field<&LAMBConfig::beta2>("Decay rate of the second moment estimate", at_least(0.0), below(1.0)),
-        field<&LAMBConfig::epsilon>("Added to the denominator", at_least(0.0)),
-        field<&LAMBConfig::schedule>("Course of the learning rate after warm-up; none has no warm-up either"),
-        field<&LAMBConfig::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
-        field<&LAMBConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&LAMBConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
-        field<&LAMBConfig::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+               field<&LAMBConfig::learning_rate>("Peak learning rate", above(0.0)),
+               field<&LAMBConfig::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
+               field<&LAMBConfig::beta1>("Decay rate of the first moment estimate", at_least(0.0), below(1.0)),
+               field<&LAMBConfig::beta2>("Decay rate of the second moment estimate", at_least(0.0), below(1.0)),
+               field<&LAMBConfig::epsilon>("Added to the denominator, for numerical stability", at_least(0.0))) +
+           schedule_fields<LAMBConfig>();
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const { return check_schedule(*this); }

@@ -24,17 +24,12 @@ struct LionConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&LionConfig::learning_rate>("Peak learning rate: the change of each weight in a step", above(0.0)),
-        field<&LionConfig::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
-        field<&LionConfig::beta1>("Weight of the momentum in the sum whose sign is the direction of a step",
-                                  at_least(0.0), below(1.0)),
-        field<&LionConfig::beta2>("Decay rate of the momentum", at_least(0.0), below(1.0)),
-        field<&LionConfig::schedule>("Schedule of the learning rate after warm-up; none has no warm-up either"),
-        field<&LionConfig::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
-        field<&LionConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&LionConfig::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0),
-                                        at_most(1.0)),
-        field<&LionConfig::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+               field<&LionConfig::learning_rate>("Peak learning rate: the change of each weight in a step", above(0.0)),
+               field<&LionConfig::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
+               field<&LionConfig::beta1>("Weight of the momentum in the sum whose sign is the direction of a step",
+                                         at_least(0.0), below(1.0)),
+               field<&LionConfig::beta2>("Decay rate of the momentum", at_least(0.0), below(1.0))) +
+           schedule_fields<LionConfig>();
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const { return check_schedule(*this); }

@@ -39,19 +39,16 @@ struct MuonConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&MuonConfig::learning_rate>("Peak learning rate of matrices", above(0.0)),
-        field<&MuonConfig::weight_decay>("Weight decay of the matrices that decay", at_least(0.0)),
-        field<&MuonConfig::momentum>("Decay rate of the gradient's moving average", at_least(0.0), below(1.0)),
-        field<&MuonConfig::nesterov>("Nesterov momentum"),
-        field<&MuonConfig::iterations>("Newton-Schulz iterations", between(1, 99)),
-        field<&MuonConfig::epsilon>("Least norm that a matrix is divided by", at_least(0.0)),
-        field<&MuonConfig::scale>("How the learning rate depends on the shape of a matrix"),
-        field<&MuonConfig::adamw>("AdamW for what is no matrix of a layer; its learning rate follows this schedule"),
-        field<&MuonConfig::schedule>("Course of the learning rate after warm-up; none has no warm-up either"),
-        field<&MuonConfig::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
-        field<&MuonConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&MuonConfig::decay_ratio>("Share of decay_steps over which schedule=wsd falls", above(0.0), at_most(1.0)),
-        field<&MuonConfig::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+               field<&MuonConfig::learning_rate>("Peak learning rate of matrices", above(0.0)),
+               field<&MuonConfig::weight_decay>("Weight decay coefficient, for matrices that decay", at_least(0.0)),
+               field<&MuonConfig::momentum>("Decay rate of the gradient's moving average", at_least(0.0), below(1.0)),
+               field<&MuonConfig::nesterov>("Use Nesterov momentum"),
+               field<&MuonConfig::iterations>("Number of Newton-Schulz iterations", between(1, 99)),
+               field<&MuonConfig::epsilon>("Lower bound of the norm by which a matrix is divided", at_least(0.0)),
+               field<&MuonConfig::scale>("How the learning rate depends on the shape of a matrix"),
+               field<&MuonConfig::adamw>(
+                   "AdamW for what is no matrix of a layer; its learning rate follows this schedule")) +
+           schedule_fields<MuonConfig>();
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const {

@@ -47,6 +47,17 @@ concept Scheduled = requires(const C& config) {
 template <Scheduled Config>
 double scheduled_rate(const Config& config, std::int64_t step);
 
+/// What the fields of a schedule mean, except for `learning_rate`; an optimizer config's `describe()` appends them.
+template <class Config>
+consteval auto schedule_fields() {
+  return fields(
+      field<&Config::schedule>("Schedule of the learning rate after warm-up; none has no warm-up either"),
+      field<&Config::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
+      field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
+      field<&Config::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0), at_most(1.0)),
+      field<&Config::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+}
+
 /// The rules between the fields of a schedule, for an optimizer config's `check()`.
 template <Scheduled Config>
 std::vector<FieldError> check_schedule(const Config& config);

@@ -22,20 +22,15 @@ struct SGDConfig {
   double final_learning_rate = 0.0;
 
   static constexpr auto describe() {
-    return fields(
-        field<&SGDConfig::learning_rate>("Peak learning rate", above(0.0)),
-        field<&SGDConfig::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
-        field<&SGDConfig::momentum>("Momentum factor: decay rate of the sum of past gradients; 0 is without momentum",
-                                    between(0.0, 1.0)),
-        field<&SGDConfig::dampening>("Dampening of momentum: fraction of each gradient that is not added",
-                                     between(0.0, 1.0)),
-        field<&SGDConfig::nesterov>("Use Nesterov momentum"),
-        field<&SGDConfig::schedule>("Schedule of the learning rate after warm-up; none has no warm-up either"),
-        field<&SGDConfig::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
-        field<&SGDConfig::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
-        field<&SGDConfig::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0),
-                                       at_most(1.0)),
-        field<&SGDConfig::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+    return fields(field<&SGDConfig::learning_rate>("Peak learning rate", above(0.0)),
+                  field<&SGDConfig::weight_decay>("Weight decay coefficient, for parameters that decay", at_least(0.0)),
+                  field<&SGDConfig::momentum>(
+                      "Momentum factor: decay rate of the sum of past gradients; 0 is without momentum",
+                      between(0.0, 1.0)),
+                  field<&SGDConfig::dampening>("Dampening of momentum: fraction of each gradient that is not added",
+                                               between(0.0, 1.0)),
+                  field<&SGDConfig::nesterov>("Use Nesterov momentum")) +
+           schedule_fields<SGDConfig>();
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }
   std::vector<FieldError> check() const {
