@@ -1,5 +1,5 @@
-// ddpxx/launch/agent.hpp — starts the ranks of one machine, passes their output and signals on, and ends all of them
-// when one fails. One poll loop, no torch; the store where ranks meet has a thread of its own.
+// ddpxx/launch/agent.hpp — starts the ranks of one machine, forwards their output and signals to them, and ends all
+// of them when one fails. It is one poll loop, without torch; the store where ranks meet has a thread of its own.
 #pragma once
 
 #include <algorithm>
@@ -38,18 +38,18 @@
 
 namespace ddpxx {
 
-/// After a failure that may follow from another one, the other ranks have this long to end by themselves: the cause may
-/// be among them. Longer than `kCollateralWindow`, so that a late cause is still seen. A failure that explains itself
-/// ends the others at once.
+/// The time that the other ranks have to end by themselves after a failure which may be a consequence of another one,
+/// so that the cause can be found among them. It is longer than `kCollateralWindow`, so that a late cause is seen.
+/// After a failure that explains itself the other ranks are ended at once.
 inline constexpr std::chrono::milliseconds kSettle{2'000};
 static_assert(kSettle > kCollateralWindow);
 
-/// How often we look for the end of what runs behind a rank's first process: nothing tells us of it.
+/// How often the agent checks for the end of processes behind a rank's first process, of which no signal informs it.
 inline constexpr std::chrono::milliseconds kLookAgain{100};
 
 namespace detail {
 
-/// Whether a program with this output may draw a line there again and again.
+/// True if a program may redraw a line on this output: it is a terminal that can move the cursor.
 inline bool draws_on(int descriptor) {
   const auto kind = environment("TERM");
   return ::isatty(descriptor) == 1 && kind && *kind != "dumb";
@@ -57,8 +57,8 @@ inline bool draws_on(int descriptor) {
 
 }  // namespace detail
 
-/// Runs a plan on this machine. Where our standard output is a terminal, rank 0 has it for its own, so that a line of
-/// progress is drawn in place; the lines of other ranks come between.
+/// Runs a plan on this machine. If the agent's standard output is a terminal, rank 0 writes to it directly, so that it
+/// can redraw its line of progress; the lines of other ranks are written between.
 class Agent {
  public:
   explicit Agent(LaunchPlan plan)
@@ -68,15 +68,16 @@ class Agent {
     if (detail::draws_on(STDERR_FILENO)) output_.clear_drawn_line_on(STDERR_FILENO);
   }
 
-  /// Starts the ranks, again after a failure while restarts remain, and waits for their end; returns our exit code.
-  /// Errors  `config` when the program does not run, `storage` when log files cannot be made, `peer` when the system
-  /// gives no process or the agents of several machines do not meet; no rank is left behind.
+  /// Starts the ranks, again after a failure while restarts remain, and waits for their end. Returns the exit code of
+  /// the agent. Errors  `config` if the program cannot be run, `storage` if log files cannot be made, `peer` if the
+  /// system cannot
+  ///         start a process or the agents of several machines do not meet; no rank runs on.
   int run();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Makes the store of the run; false when a signal asked us to end while the agents of other machines did not come.
+  /// Makes the store of the run; false if a signal asked the agent to end while it waited for agents of other machines.
   bool open_store();
   std::vector<Exit> attempt(int restart);
   void wait(std::vector<RankProcess>& ranks);
@@ -97,10 +98,10 @@ class Agent {
   SignalInbox inbox_;
   OutputQueue output_;
   std::string run_id_;
-  std::optional<RunStore> store_;               // where the ranks of an attempt meet
-  std::filesystem::path folder_;                // of all attempts
-  std::string first_failure_;                   // that of attempt 0; empty for none
-  std::optional<int> request_;                  // the signal that asked us to end
+  std::optional<RunStore> store_;               // the store where the ranks of an attempt meet
+  std::filesystem::path folder_;                // the log folder of all attempts; empty for none
+  std::string first_failure_;                   // the failure of attempt 0; empty for none
+  std::optional<int> request_;                  // the signal that asked the agent to end
   Clock::time_point request_time_;              // when the first such signal came
   std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
@@ -109,7 +110,8 @@ class Agent {
 
 namespace detail {
 
-/// A name that no other run on this machine has: its log folder is its own. Several machines must agree on theirs.
+/// The id of the run: on one machine a new name, so that the log folder is new; on several machines a name that they
+/// agree on.
 inline std::string make_run_id(const LaunchPlan& plan) {
   if (plan.run_id) return *plan.run_id;
   if (plan.num_nodes > 1) {
@@ -187,7 +189,7 @@ inline int Agent::run() {
   }
 }
 
-/// Waits before a restart; false when a signal asks us to end meanwhile.
+/// Waits before a restart; false if a signal asks the agent to end meanwhile.
 inline bool Agent::pause(std::chrono::milliseconds time) {
   for (const auto until = Clock::now() + time; !request_;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
@@ -201,8 +203,8 @@ inline bool Agent::pause(std::chrono::milliseconds time) {
   return false;
 }
 
-/// The signal by which the run was asked to end. SIGUSR1 and SIGUSR2 mean that only to some programs; there the ranks
-/// show it by their ends.
+/// The signal by which the run was asked to end. SIGUSR1 and SIGUSR2 count only if a rank has ended because of them,
+/// since many programs use them for something else.
 inline std::optional<int> Agent::request(const std::vector<Exit>& exits) const {
   if (request_ || !vote_) return request_;
   const bool have_followed = std::any_of(exits.begin(), exits.end(), [&](const Exit& exit) {
@@ -214,7 +216,7 @@ inline std::optional<int> Agent::request(const std::vector<Exit>& exits) const {
 inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause, const std::string& refusal) {
   if (folder_.empty() && only_repeats(exits, cause)) return say(repeat_line(exits[cause], plan_.max_restarts > 0));
   std::string text = failure_report(exits, cause, plan_.program, host_name());
-  text.pop_back();  // the queue ends lines itself
+  text.pop_back();  // the queue adds a newline to each line
   output_.push(STDERR_FILENO, "", text);
   if (const auto silent = silent_rank(exits); silent && detail::lost_its_peers(exits[cause]))
     say("rank " + std::to_string(exits[*silent].rank) +
@@ -228,7 +230,7 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   terminate_.reset();
   kill_.reset();
   vote_.reset();
-  // Backends leave keys behind that a new attempt must not find. (Only runs on one machine are restarted.)
+  // Each attempt has a new store, without the keys of the last one. Only runs on one machine are restarted.
   if (restart > 0) open_store();
   const auto kills_before = oom_kills();
   const RankCommon common{.plan = plan_,
@@ -237,7 +239,7 @@ inline std::vector<Exit> Agent::attempt(int restart) {
                           .inherited = own_environment(),
                           .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),
                           .first_rank_has_terminal = has_terminal_};
-  // The store of ranks of ddpxx has a port of its own; this one is for Python programs, where rank 0 serves.
+  // MASTER_PORT is for Python programs, whose rank 0 serves a store; ranks of ddpxx use the agent's store.
   const auto agreed = store_->master_port() ? store_->master_port() : plan_.master_port;
   const std::uint16_t port = agreed ? *agreed : free_port();
   std::vector<RankProcess> ranks;
@@ -294,12 +296,12 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
   for (std::size_t i = 0; i < streams.size(); ++i)
     if (waits[i + 2].revents != 0) streams[i]->read_some(output_);
   while (const auto number = inbox_.next()) hear(*number, ranks);
-  keep_deadlines(ranks);  // before the look: a rank whose last time is over is given up, and nothing else would wake us
+  keep_deadlines(ranks);  // before notice_ends: if a deadline ends a rank, no other event may follow
   notice_ends(ranks);
 }
 
 inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
-  if (number == SIGCHLD) {  // `notice_ends` looks at all ranks anyway
+  if (number == SIGCHLD) {  // `notice_ends` polls all ranks anyway
     if (::getpid() != 1) return;
     std::vector<pid_t> own;
     for (const auto& rank : ranks) own.push_back(rank.pid());
@@ -335,7 +337,7 @@ inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
     const auto by = rank.lingers();
     if (by && *by != SIGUSR1 && *by != SIGUSR2 && !terminate_ && !kill_) terminate_ = now + plan_.grace;
     if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
-    // Ranks stop on request at the same step and save together: the others follow, but not within two seconds.
+    // Ranks that stop by a signal save together: the other ranks end too, but perhaps later than kSettle.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || detail::obeyed(*rank.exit());
     if (explains_itself(*rank.exit()))
       terminate_ = now;
@@ -359,7 +361,8 @@ inline void Agent::keep_deadlines(std::vector<RankProcess>& ranks) {
   }
 }
 
-/// At the end: waits as long as somebody may still read, but not against a signal, and not for long after one.
+/// Writes the remaining output. Waits for its reader, but at most 2 s after a request to end, and not after a new
+/// signal.
 inline void Agent::deliver_output() {
   while (output_.waiting_for() >= 0) {
     pollfd waits[] = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};

@@ -1,4 +1,4 @@
-// ddpxx/launch/child.hpp — one started program and all that it starts in turn.
+// ddpxx/launch/child.hpp — a started program, with the processes that it starts.
 #pragma once
 
 #include <cerrno>
@@ -25,15 +25,15 @@
 
 namespace ddpxx {
 
-/// What to start; the descriptors are borrowed.
+/// How to start a program. The caller keeps the descriptors.
 struct ChildStart {
-  std::string path;  ///< Of the executable file.
+  std::string path;  ///< Path of the executable file.
   std::vector<std::string> arguments;
-  std::vector<std::string> environment;  ///< `NAME=value`.
+  std::vector<std::string> environment;  ///< Texts `NAME=value`.
   int input = -1;
   int output = -1;
   int error = -1;
-  int kept = -1;  ///< Stays open in the program, under its own number; -1 is none.
+  int kept = -1;  ///< Descriptor that stays open in the program under its number; -1 for none.
 };
 
 /// The environment of this process, as `ChildStart` takes it.
@@ -44,28 +44,28 @@ inline std::vector<std::string> own_environment() {
 }
 
 /// The file that `program` names, searched in PATH as a shell does.
-/// Errors  `config` when there is none, or it is not executable.
+/// Errors  `config` if there is no such file, or it is not executable.
 inline std::string find_program(const std::string& program);
 
-/// A started program with its own process group. It dies with the thread that started it, and with this handle, and
-/// then its own children die with it. Stays a zombie until then, so that its number cannot come to mean another
-/// process.
+/// A started program in a process group of its own. The destructor kills the group. The program is also killed if the
+/// thread that started it ends. After its end it stays a zombie until the destructor, so that its number is not reused.
 class Child {
  public:
-  /// Errors  `config` when the file cannot be executed; `peer` when the system gives no process.
+  /// Starts the program.
+  /// Errors  `config` if the file cannot be executed; `peer` if the system cannot start a process.
   explicit Child(const ChildStart& start);
   Child(Child&& other) noexcept : pid_{std::exchange(other.pid_, 0)} {}
   Child& operator=(Child&&) = delete;
   ~Child() {
     if (pid_ == 0) return;
-    signal(SIGKILL);
+    send_signal(SIGKILL);
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
 
   pid_t pid() const noexcept { return pid_; }
 
-  /// The exit code, or minus the number of the signal that ended it; none while it runs.
+  /// The exit code, or minus the number of the signal that ended the program; none while it runs.
   std::optional<int> ended() const {
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
@@ -102,14 +102,14 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   return result;
 }
 
-/// Runs in the new process, up to the program's first instruction; what it calls is safe between fork and exec.
+/// Turns the new process into the program. It calls only functions that are safe between fork and exec.
 [[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment, pid_t parent,
                                 int report) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // it died before it could be watched
+  if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
   for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) ::signal(number, SIG_DFL);
-  ::signal(SIGTTOU, SIG_IGN);  // a terminal takes it for a background job, which must not stop where it writes
+  ::signal(SIGTTOU, SIG_IGN);  // to a terminal it is a background job, which SIGTTOU would stop at a write
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -135,13 +135,13 @@ inline Child::Child(const ChildStart& start) {
     throw Error{Errc::peer, "cannot start " + start.path + ": " + std::strerror(errno) + " (limit: ulimit -u)"};
   if (pid == 0) detail::become(start, arguments.data(), environment.data(), self, to_parent.get());
   pid_ = pid;
-  ::setpgid(pid, pid);  // both sides say it, so that it holds whoever runs first
+  ::setpgid(pid, pid);  // parent and child both set it, so that it is set before either goes on
   to_parent.close();
   int why = 0;
   ssize_t size = 0;
   do size = ::read(from_child.get(), &why, sizeof why);
   while (size < 0 && errno == EINTR);
-  if (size <= 0) return;  // exec has closed the other end: it runs
+  if (size <= 0) return;  // exec has closed the other end: the program runs
   ::waitpid(std::exchange(pid_, 0), nullptr, 0);
   throw Error{Errc::config, "cannot run " + start.path + ": " + std::strerror(why) +
                                 (why == ENOEXEC ? "; a script needs a first line such as #!/bin/sh" : "")};

@@ -1,4 +1,4 @@
-// ddpxx/launch/join.hpp — from what the launcher said to a group.
+// ddpxx/launch/join.hpp — connects the ranks that a launcher has started.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace ddpxx {
 
-/// Joins the ranks that a launcher has started; without one, a world of one. A process joins once; further groups, also
-/// of all its ranks, are parts of this one: Group::part().
+/// Connects the ranks that a launcher has started; without a launcher, makes a world of one rank. A process joins once;
+/// further groups, also of all ranks, are made from this one by Group::part().
 /// Ranks   Collective.
 /// Errors  those of `connect`.
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {
@@ -24,7 +24,7 @@ inline Group join(const std::optional<Launch>& launch, ConnectOptions options = 
   options.credentials = {launch->token, launch->run_id};
   auto address = store_url(launch->address, launch->port);
   if (launch->store_host == StoreHost::ddpxx_run) {
-    // Python programs know nothing of the agent's store: they meet at MASTER_ADDR, where rank 0 serves.
+    // Python programs do not use the agent's store: they meet at MASTER_ADDR, where rank 0 serves a store.
     if (options.python_ranks)
       options.store_host = StoreHost::rank_zero;
     else
@@ -33,7 +33,7 @@ inline Group join(const std::optional<Launch>& launch, ConnectOptions options = 
   return connect(address, launch->place, options);
 }
 
-/// The same on the device that `device` names: auto, cpu or cuda, as `pick_device` reads it.
+/// Connects the ranks on the device that `pick_device` chooses for `device`: auto, cpu or cuda.
 inline Group join(const std::optional<Launch>& launch, std::string_view device, const ConnectConfig& config = {}) {
   return join(launch, ConnectOptions{config, pick_device(device, launch ? launch->place : Place{})});
 }

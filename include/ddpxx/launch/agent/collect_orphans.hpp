@@ -11,8 +11,8 @@
 
 namespace ddpxx {
 
-/// Collects ended children that are none of `own`. In a container PID 1 becomes the parent of processes whose parents
-/// have ended, and they stay zombies until it collects them.
+/// Collects ended child processes other than `own`. In a container, PID 1 becomes the parent of processes whose parents
+/// have ended, and they stay zombies until PID 1 collects them.
 inline void collect_orphans(std::span<const pid_t> own) {
   for (const auto& entry : process_table())
     if (entry.state == 'Z' && entry.parent == ::getpid() && std::find(own.begin(), own.end(), entry.pid) == own.end())

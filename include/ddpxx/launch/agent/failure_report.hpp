@@ -1,4 +1,5 @@
-// ddpxx/launch/agent/failure_report.hpp — the one report of a failed run: who failed first, how, and who went with it.
+// ddpxx/launch/agent/failure_report.hpp — the report of a failed run: the rank that failed first, why, and the other
+// ranks.
 #pragma once
 
 #include <algorithm>
@@ -30,16 +31,16 @@ inline std::string describe(const Exit& exit) {
 }
 
 /// The report in torchrun's form, for people and for programs that look for its titles. `cause` is an index into
-/// `exits`; `entry` names the program. Every line ends with a line end.
+/// `exits`; `entry` names the program. Every line ends with a newline.
 inline std::string failure_report(std::span<const Exit> exits, std::size_t cause, const std::string& entry,
                                   const std::string& host);
 
-/// True when an exit code as of a wrong configuration or wrong data has ended this run, and what the rank itself has
-/// written says all: the other ranks ended well, were ended by us, lost their peers or have the same exit code.
+/// True if a report would only repeat the message of the rank: its exit code means a wrong configuration or wrong data,
+/// and the other ranks ended well, were ended by the agent, lost their peers or have an equal exit code.
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
 
-/// One line, without its end, on an exit code that `would_repeat`. Other programs may mean something else by the code
-/// of a refusal, so the line says whose meaning it is.
+/// A line, without a newline, about an exit code that `would_repeat`. It says what the code means in ddpxx programs,
+/// since it may mean something else in other programs.
 inline std::string repeat_line(const Exit& cause, bool has_restarts);
 
 namespace detail {
@@ -51,7 +52,7 @@ inline std::string iso_time(std::chrono::system_clock::time_point time) {
   return (std::ostringstream{} << std::put_time(&parts, "%Y-%m-%d_%H:%M:%S")).str();
 }
 
-/// One line on a rank that is not the cause.
+/// A line about a rank that is not the cause.
 inline std::string bystander(const Exit& exit, const Exit& cause) {
   const double seconds = std::chrono::duration<double>(exit.elapsed - cause.elapsed).count();
   std::ostringstream line;
@@ -99,7 +100,7 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
   text << thick << '\n' << harmless(entry) << " FAILED\n" << thin << "\nFailures:\n";
   bool any = false;
   for (std::size_t i = 0; i < exits.size(); ++i) {
-    // A rank that ended well after the cause says nothing; one that ended before may be what its peers missed.
+    // A rank that ended well after the cause is not listed. One that ended before may be the reason for the failure.
     if (i == cause || (detail::is_well(exits[i]) && exits[i].elapsed >= root.elapsed)) continue;
     text << detail::bystander(exits[i], root) << '\n';
     any = true;

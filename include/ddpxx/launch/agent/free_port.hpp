@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/free_port.hpp — a TCP port that nobody uses.
+// ddpxx/launch/agent/free_port.hpp — finds a TCP port that no program uses.
 #pragma once
 
 #include <cerrno>
@@ -13,8 +13,8 @@
 
 namespace ddpxx {
 
-/// A port that is free now on all interfaces: `wanted`, if it is one. It stays unreserved: whoever is to listen takes
-/// it soon. Errors  `peer` when the system gives none.
+/// A port that is free now on all interfaces: `wanted`, if that is free. The port is not reserved.
+/// Errors  `peer` if the system has no free port.
 inline std::uint16_t free_port(std::uint16_t wanted = 0) {
   const Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in address{};

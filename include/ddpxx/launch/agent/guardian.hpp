@@ -22,7 +22,8 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Reads process groups to watch, or minus those to forget, from standard input. At its end, kills those that are left.
+/// Reads process groups from standard input: a positive number starts to watch a group, its negative stops. At the end
+/// of the input, kills the groups that are still watched.
 [[noreturn]] inline void guard(std::vector<pid_t>& groups) {
   pid_t group = 0;
   while (true) {
@@ -40,9 +41,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Knows the process groups of the ranks, and kills them when this process ends without having ended them, as after
-/// SIGKILL. The kernel tells only a rank's first process of our end (PR_SET_PDEATHSIG); where that is a shell, the
-/// program behind it would run on. Make it before any thread, since it forks.
+/// A process that kills the process groups of the ranks if the launcher ends without having ended them, as by SIGKILL.
+/// The kernel kills only the first process of each rank then (PR_SET_PDEATHSIG); if that is a shell, the program behind
+/// it would run on. Make a Guardian before any thread, since it forks.
 class Guardian {
  public:
   /// A process group that is watched while this handle lives. The handle must end before the group's number may be
@@ -66,7 +67,7 @@ class Guardian {
     pid_t group_ = 0;
   };
 
-  /// Errors  `peer` when the system gives no process.
+  /// Errors  `peer` if the system cannot start a process.
   Guardian() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -81,7 +82,7 @@ class Guardian {
       throw Error{Errc::peer,
                   "no process to watch the ranks: " + std::string{std::strerror(errno)} + " (limit: ulimit -u)"};
     if (pid_ > 0) return;
-    ::setpgid(0, 0);  // what is sent to our process group must not end it
+    ::setpgid(0, 0);  // signals to the launcher's process group must not end it
     sigset_t all;
     ::sigfillset(&all);
     ::sigprocmask(SIG_BLOCK, &all, nullptr);
@@ -95,7 +96,7 @@ class Guardian {
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian() {
     write_end_.close();
-    ::kill(pid_, SIGCONT);  // somebody may have stopped it
+    ::kill(pid_, SIGCONT);  // it may be stopped
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
@@ -103,7 +104,7 @@ class Guardian {
  private:
   static constexpr std::size_t kMaxGroups = 8'192;  // more than the ranks of one machine
 
-  /// A guardian that somebody has killed leaves the ranks unwatched; that is no reason to end them.
+  /// Sends a group to the guardian's process. If that was killed, the ranks go on unwatched.
   void tell(pid_t group) const {
     while (::write(write_end_.get(), &group, sizeof group) < 0 && errno == EINTR) {
     }

@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/line_splitter.hpp — a stream of bytes as whole lines.
+// ddpxx/launch/agent/line_splitter.hpp — splits a stream of bytes into lines.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace ddpxx {
 
-/// Collects bytes and hands out whole lines, without their line end. A line longer than `kLongest` comes in pieces:
-/// a program that never ends its line must not fill the memory.
+/// Collects bytes and passes on whole lines, without the newline. A line longer than `kLongest` is passed on in pieces,
+/// so that a program that writes no newline does not fill the memory.
 class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 1 << 20;
@@ -18,16 +18,16 @@ class LineSplitter {
   void feed(std::string_view bytes, auto&& on_line) {
     while (!bytes.empty()) {
       const std::size_t end = bytes.find('\n');
-      const std::size_t room = kLongest - rest_.size();
-      const bool ends = end != std::string_view::npos && end <= room;
-      const std::size_t take = ends ? end : std::min(bytes.size(), room);
+      const std::size_t left = kLongest - rest_.size();
+      const bool ends = end != std::string_view::npos && end <= left;
+      const std::size_t take = ends ? end : std::min(bytes.size(), left);
       rest_ += bytes.substr(0, take);
       bytes.remove_prefix(ends ? take + 1 : take);
       if (ends || rest_.size() == kLongest) flush_any(on_line);
     }
   }
 
-  /// Hands out what has come since the last line end, if anything.
+  /// Passes on the bytes after the last newline, if there are any.
   void flush(auto&& on_line) {
     if (!rest_.empty()) flush_any(on_line);
   }

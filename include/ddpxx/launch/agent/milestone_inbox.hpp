@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/milestone_inbox.hpp — what one rank tells its launcher of its progress.
+// ddpxx/launch/agent/milestone_inbox.hpp — receives the milestones of one rank in the launcher.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@
 
 namespace ddpxx {
 
-/// A socket that the processes of one rank inherit. Programs that do not use ddpxx write nothing to it.
+/// A socket that the processes of one rank inherit, and to which programs of ddpxx write their milestones.
 class MilestoneInbox {
  public:
-  /// Errors  `peer` when the system gives no socket.
+  /// Errors  `peer` if the system cannot make a socket.
   MilestoneInbox() {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -32,7 +32,7 @@ class MilestoneInbox {
     if (Descriptor high{::fcntl(ends[1], F_DUPFD_CLOEXEC, 100)}) write_end_ = std::move(high);
   }
 
-  /// What the rank inherits under this number; ours is to be closed as soon as it has it.
+  /// The end that the rank inherits, under this number. The launcher closes it once the rank has started.
   Descriptor& write_end() noexcept { return write_end_; }
   /// `NAME=value`, for the environment of the rank.
   std::string variable() const {
@@ -42,10 +42,10 @@ class MilestoneInbox {
            std::to_string(found.st_ino);
   }
 
-  /// Readable when there is something to read; -1 after the end of file: no process has the other end open.
+  /// Descriptor that is readable if milestones have come; -1 once no process has the other end open.
   int descriptor() const noexcept { return read_end_.get(); }
 
-  /// Reads what is there now.
+  /// Reads the milestones that have come.
   void read_some() {
     std::array<char, 64> bytes;
     while (read_end_) {
@@ -54,18 +54,19 @@ class MilestoneInbox {
       if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (size <= 0) return read_end_.close();
       for (const char byte : std::string_view{bytes.data(), static_cast<std::size_t>(size)}) {
-        std::erase(told_, byte);  // each byte is kept once, so that the text stays short whatever is sent
+        std::erase(told_, byte);  // each byte is kept once, so that the text stays short
         told_ += byte;
       }
     }
   }
+  /// True if the rank has reached this milestone.
   bool has(Milestone milestone) const { return told_.find(static_cast<char>(milestone)) != std::string::npos; }
-  /// True when nothing was told after this milestone.
+  /// True if this milestone came last.
   bool ends_with(Milestone milestone) const { return told_.ends_with(static_cast<char>(milestone)); }
 
  private:
   Descriptor read_end_, write_end_;
-  std::string told_;  ///< In the order of their last arrival.
+  std::string told_;  ///< The milestones that have come, in the order of their last arrival.
 };
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/oom_kills.hpp — the kernel's count of the processes that it has killed because memory ran out.
+// ddpxx/launch/agent/oom_kills.hpp — the kernel's count of processes that it has killed because memory ran out.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace ddpxx {
 
-/// A count of killed processes, and the file that it is from.
+/// A count of killed processes, and the file from which it was read.
 struct OomKills {
   std::filesystem::path file;
   std::int64_t count = 0;
 };
 
-/// How many processes the kernel has killed because memory ran out: in our cgroup (version 2), or on the machine where
-/// our cgroup does not say. None where the kernel counts nothing. `root` is the root of the file system.
+/// The number of processes that the kernel has killed because memory ran out: in this process's cgroup (version 2), or
+/// on the machine if the cgroup has no count. None if the kernel has no count. `root` is the root of the file system.
 inline std::optional<OomKills> oom_kills(const std::filesystem::path& root = "/") {
   const auto count_in = [](const std::filesystem::path& path) -> std::optional<OomKills> {
     std::ifstream file{path};
@@ -32,7 +32,7 @@ inline std::optional<OomKills> oom_kills(const std::filesystem::path& root = "/"
   return count_in(root / "proc/vmstat");
 }
 
-/// What may have sent a SIGKILL that was not ours, by the counts before and after it.
+/// A hint about a SIGKILL that the launcher has not sent, from the counts before and after it.
 inline std::string kill_hint(const std::optional<OomKills>& before, const std::optional<OomKills>& after) {
   if (before && after && before->file == after->file && after->count > before->count)
     return "memory ran out: the kernel has killed " + std::to_string(after->count - before->count) +

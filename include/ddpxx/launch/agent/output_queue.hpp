@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/output_queue.hpp — lines on their way to our own standard output and error.
+// ddpxx/launch/agent/output_queue.hpp — queues lines for the launcher's standard output and error.
 #pragma once
 
 #include <cerrno>
@@ -13,22 +13,22 @@
 
 namespace ddpxx {
 
-/// Keeps whole lines in order and writes them only where a write does not block, so that a paused terminal never keeps
-/// the launcher from a signal or a dying rank. One queue for both outputs: where both are the same terminal, no line of
-/// one cuts into a line of the other. What a closed output was to get is dropped.
+/// Keeps whole lines in order and writes them only if a write does not block, so that a paused terminal does not keep
+/// the launcher from handling a signal or a failed rank. Both outputs share one queue: if both are one terminal, their
+/// lines do not mix. Lines for a closed output are dropped.
 class OutputQueue {
  public:
-  /// At this size readers stop reading the ranks, which then wait as they would on a slow terminal of their own.
+  /// Size in bytes from which on the launcher stops reading from the ranks, so that they wait for the terminal.
   static constexpr std::size_t kFull = 1 << 20;
 
-  /// Another program draws a line on the terminal `fd` again and again: from now on what is written there first clears
-  /// that line, which is drawn anew behind it.
+  /// Call it if another program redraws a line on the terminal `fd`: from now on each write to `fd` first clears that
+  /// line, and the program draws it again below.
   void clear_drawn_line_on(int fd) { drawn_on_.insert(fd); }
 
   void push(int fd, std::string_view prefix, std::string_view line) {
     if (closed_.contains(fd)) return;
     const std::size_t size = prefix.size() + line.size() + 1;
-    // Up to PIPE_BUF bytes a pipe takes in one piece and, once it is writable, at once.
+    // A pipe that is writable takes up to PIPE_BUF bytes in one piece, without blocking.
     if (pieces_.empty() || pieces_.back().fd != fd || pieces_.back().text.size() + size > PIPE_BUF) start_piece(fd);
     std::string& text = pieces_.back().text;
     text.append(prefix).append(line) += '\n';
@@ -37,7 +37,7 @@ class OutputQueue {
 
   bool full() const noexcept { return size_ >= kFull; }
 
-  /// The output that the next line waits for; -1 when none waits.
+  /// The descriptor of the next line; -1 if the queue is empty.
   int waiting_for() const noexcept { return pieces_.empty() ? -1 : pieces_.front().fd; }
 
   /// Writes one piece; to be called when `waiting_for()` is writable.
@@ -70,7 +70,7 @@ class OutputQueue {
 
   void drop(int fd) {
     closed_.insert(fd);
-    size_ += std::exchange(written_, 0);  // it is the first piece's output that fails
+    size_ += std::exchange(written_, 0);  // the first piece is the one that failed
     std::erase_if(pieces_, [&](const Piece& piece) {
       if (piece.fd == fd) size_ -= piece.text.size();
       return piece.fd == fd;
@@ -79,7 +79,7 @@ class OutputQueue {
 
   std::deque<Piece> pieces_;
   std::size_t size_ = 0;
-  std::size_t written_ = 0;  // of the first piece
+  std::size_t written_ = 0;  // bytes of the first piece that are written
   std::set<int> closed_, drawn_on_;
 };
 

@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/rank_environment.hpp — the environment that a launcher gives one rank: what torchrun would set.
+// ddpxx/launch/agent/rank_environment.hpp — the environment of one rank, with the variables that torchrun sets.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@
 
 namespace ddpxx {
 
-/// The variables of one rank, by name; `torchrun_environment()` reads `launch` back from them.
-/// `error_file` is where a Python program's `@record` may leave its exception; empty for nowhere.
+/// The variables that tell a rank its launch, by name; `torchrun_environment()` reads them.
+/// `error_file` is the file for the exception of a Python program with `@record`; empty for none.
 inline std::map<std::string, std::string> launch_variables(const LaunchPlan& plan, const Launch& launch,
                                                            const std::string& error_file) {
   const Place& place = launch.place;
@@ -42,7 +42,8 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
   return variables;
 }
 
-/// The whole environment of one rank as `NAME=value` texts: the launcher's own, overridden by the variables above.
+/// The whole environment of one rank as `NAME=value` texts: the launcher's environment, overridden by
+/// `launch_variables`.
 inline std::vector<std::string> rank_environment(std::span<const std::string> inherited, const LaunchPlan& plan,
                                                  const Launch& launch, const std::string& error_file) {
   auto variables = launch_variables(plan, launch, error_file);
@@ -55,7 +56,7 @@ inline std::vector<std::string> rank_environment(std::span<const std::string> in
     if (!variables.contains(name) && name != "TORCHELASTIC_ERROR_FILE") result.push_back(entry);
   }
   if (!has_nccl) variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
-  // Several ranks that each start a thread per core fight for the cores.
+  // With several ranks, one thread per core in each of them would be more threads than cores.
   if (!has_threads && plan.ranks_per_node > 1) variables["OMP_NUM_THREADS"] = "1";
   for (const auto& [name, value] : variables) result.push_back(name + '=' + value);
   return result;

@@ -28,22 +28,23 @@
 
 namespace ddpxx {
 
-/// What all ranks of one start have in common.
+/// Data that all ranks of one attempt share.
 struct RankCommon {
   const LaunchPlan& plan;
   const Guardian& guardian;
-  std::string path;                    ///< Of the program's file.
-  std::vector<std::string> inherited;  ///< Our own environment.
-  std::filesystem::path folder;        ///< Holds one folder per rank; empty for none.
-  bool first_rank_has_terminal;        ///< Rank 0 writes to our own standard output, which is a terminal.
+  std::string path;                    ///< Path of the program's file.
+  std::vector<std::string> inherited;  ///< Environment of the launcher.
+  std::filesystem::path folder;        ///< Log folder, which holds a folder for each rank; empty for none.
+  bool first_rank_has_terminal;        ///< Rank 0 writes to the launcher's standard output, a terminal.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
-/// A rank from its start to its end. Dies with this handle.
+/// A rank from its start to its end. The destructor kills it.
 class RankProcess {
  public:
-  /// Errors  `config` when the program does not run, `storage` when its log files cannot be made, `peer` when the
-  /// system gives no process.
+  /// Starts the rank.
+  /// Errors  `config` if the program cannot be run, `storage` if its log files cannot be made, `peer` if the system
+  ///         cannot start a process.
   RankProcess(const RankCommon& common, const Launch& launch) : place_{launch.place}, started_{common.started} {
     std::string error_file;
     if (!common.folder.empty()) {
@@ -74,7 +75,8 @@ class RankProcess {
       start.error = err_file->descriptor();
     }
     std::erase_if(start.environment, [](const auto& entry) {
-      return entry.starts_with(std::string{kMilestonesVariable} + '=');  // of a launcher that has started us
+      return entry.starts_with(std::string{kMilestonesVariable} +
+                               '=');  // the variable of a launcher that has started this one
     });
     start.environment.push_back(milestones_.variable());
     start.kept = milestones_.write_end().get();
@@ -87,19 +89,19 @@ class RankProcess {
   const std::optional<Exit>& exit() const noexcept { return exit_; }
   pid_t pid() const noexcept { return child_->pid(); }
   std::vector<RankStream>& streams() noexcept { return streams_; }
-  /// Readable when one of the rank's processes has told something, or none has the socket open any more; -1 after that.
+  /// Descriptor that is readable if a milestone has come or no process of the rank has the socket open; -1 after that.
   int milestones() const noexcept { return exit_ ? -1 : milestones_.descriptor(); }
 
-  /// Asks the rank to stop in its own time; remembered, because an end that we caused is no failure. What comes after
-  /// the end of its first process has not caused that end.
+  /// Sends a signal that asks the rank to stop. The signal is remembered, because an end that the launcher has caused
+  /// is not a failure; but not after the end of the first process, since it has not caused that end.
   void ask(int number) {
     if (exit_) return;
     if (!first_end_) told_ = number;
     child_->signal(number);
-    child_->signal(SIGCONT);  // a stopped process would hear it only when it goes on
+    child_->signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
   }
 
-  /// Ends the rank, because the run has failed or its time is over.
+  /// Ends the rank by a signal, because the run has failed or its time to stop is over.
   void end(int number) {
     if (exit_) return;
     if (!first_end_) told_ = number;
@@ -109,24 +111,24 @@ class RankProcess {
     child_->signal(SIGCONT);
   }
 
-  /// The signal to stop that has ended the rank's first process, a shell perhaps, while processes that it has started
-  /// are still running; none when it is not so.
+  /// The signal to stop that has ended the rank's first process, such as a shell, while processes that it has started
+  /// are still running; none otherwise.
   std::optional<int> lingers() const { return exit_ ? std::nullopt : lingers_; }
 
-  /// Looks whether the rank has ended, at the time `now`; true when it has just been found so. `group_lives` is asked
-  /// only where a signal to stop has ended the first process: whether a process of its group is still running.
+  /// Checks at the time `now` whether the rank has ended; true the first time that it has. `group_lives(pid)` says
+  /// whether a process of the group runs; it is called only if a signal to stop has ended the first process.
   template <class GroupLives>
   bool look(std::chrono::steady_clock::time_point now, GroupLives&& group_lives) {
     if (exit_) return false;
     if (!first_end_) {
       if (const auto code = child_->ended()) note_first_end(*code, now);
     }
-    milestones_.read_some();  // after the look at the end: what the rank told before its end is there now
+    milestones_.read_some();  // after the check: milestones sent before the end have come
     if (!first_end_) return false;
     lingers_ = signal_to_stop(first_end_->code);
     if (lingers_ && !is_to_end_ && group_lives(child_->pid())) return false;
     exit_ = first_end_;
-    // A shell that this signal has ended, or that went on to its next command, hides how the rank behind it ended.
+    // A shell ended by the signal, or one that went on to its next command, hides the exit code of the program.
     if ((lingers_ || exit_->code == 0) && milestones_.ends_with(Milestone::stopped))
       exit_->code = static_cast<int>(Errc::stopped);
     exit_->trains = milestones_.has(Milestone::trains);
@@ -135,7 +137,7 @@ class RankProcess {
     return true;
   }
 
-  /// After the rank's end: ends what it has left behind, and collects its last words.
+  /// Call it after the rank's end: ends the processes that it has left running, and collects its last output.
   void finish(OutputQueue& queue) {
     if (!exit_) return;
     watch_ = {};
@@ -165,7 +167,7 @@ class RankProcess {
                       .was_stopped = was_stopped_};
   }
 
-  /// LOG_DIR/RUN/attempt_N/RANK: LOG_DIR is the user's, the others are made here.
+  /// Makes the folders RUN/attempt_N/RANK in LOG_DIR, which is made by its path, as the user names it.
   void make_folders() const {
     const auto attempt = folder_.parent_path(), run = attempt.parent_path();
     std::error_code failure;
@@ -177,15 +179,15 @@ class RankProcess {
   Place place_;
   std::chrono::steady_clock::time_point started_;
   std::filesystem::path folder_;
-  std::vector<RankStream> streams_;  // standard output, if we pass it on, and error; none when they go to files
+  std::vector<RankStream> streams_;  // standard output, unless rank 0 has the terminal, and error; none with log files
   MilestoneInbox milestones_;
   std::optional<Child> child_;
-  Guardian::Watch watch_;  // ends before the child, whose number may be reused after that
+  Guardian::Watch watch_;  // destroyed before the child, whose number may be reused then
   std::optional<int> told_;
   bool was_stopped_ = false;
   bool is_to_end_ = false;
   std::optional<int> lingers_;
-  std::optional<Exit> first_end_;  // how the first process ended, as it was when that was seen
+  std::optional<Exit> first_end_;  // how the first process ended, when that was first seen
   std::optional<Exit> exit_;
 };
 

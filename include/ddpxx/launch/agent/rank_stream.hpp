@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/rank_stream.hpp — what one rank writes to one of its outputs, on its way to ours.
+// ddpxx/launch/agent/rank_stream.hpp — forwards one output of a rank to the launcher's output.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@
 
 namespace ddpxx {
 
-/// A pipe from a rank, its lines, and the last of them for a report.
+/// A pipe from a rank; passes on its lines, and keeps the last ones for a report.
 class RankStream {
  public:
   static constexpr std::size_t kLastLines = 10;
 
-  /// `target` is our own descriptor that the lines go to, each with `prefix`.
-  /// Errors  `peer` when the system gives no pipe.
+  /// `target` is the descriptor of the launcher to which the lines go, each with `prefix`.
+  /// Errors  `peer` if the system cannot make a pipe.
   RankStream(int target, std::string prefix) : target_{target}, prefix_{std::move(prefix)} {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -37,13 +37,13 @@ class RankStream {
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   }
 
-  /// What the rank gets as its output; ours is to be closed as soon as it has it.
+  /// The end that becomes the rank's output. The launcher closes it once the rank has started.
   Descriptor& write_end() noexcept { return write_end_; }
 
-  /// Readable when the rank has written something; -1 once all its writers are gone.
+  /// Descriptor that is readable if the rank has written; -1 once no process can write.
   int descriptor() const noexcept { return read_end_.get(); }
 
-  /// Moves what is there now, up to one read, to the queue; false when there was nothing.
+  /// Moves the result of one read to the queue; false if nothing was there.
   bool read_some(OutputQueue& queue) {
     std::array<char, 1 << 16> bytes;
     ssize_t size = 0;
@@ -57,8 +57,8 @@ class RankStream {
     return true;
   }
 
-  /// The rank has ended: takes what the pipe still holds, an unfinished last line included. Does not wait for writers
-  /// that have outlived the rank, and reads no more than they could have left in the pipe.
+  /// Call it after the rank's end: reads the rest of the pipe, including an unfinished last line. Does not wait for
+  /// processes that still have the pipe open, and reads at most what fits into a pipe.
   void finish(OutputQueue& queue) {
     static constexpr int kReadsOfALargestPipe = 16;
     for (int i = 0; i < kReadsOfALargestPipe && read_end_ && read_some(queue); ++i) {
@@ -67,6 +67,7 @@ class RankStream {
     splitter_.flush([&](std::string_view line) { take(line, queue); });
   }
 
+  /// The last kLastLines lines, cut to 400 bytes each.
   std::vector<std::string> last_lines() const { return {last_lines_.begin(), last_lines_.end()}; }
 
  private:
@@ -84,7 +85,7 @@ class RankStream {
   std::deque<std::string> last_lines_;
 };
 
-/// The last lines of a file; none when it cannot be read.
+/// The last lines of a file; empty if it cannot be read.
 inline std::vector<std::string> last_lines_of(const std::string& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::array<char, 8'192> bytes;
@@ -97,7 +98,7 @@ inline std::vector<std::string> last_lines_of(const std::string& path) {
   const auto keep = [&](std::string_view line) { lines.emplace_back(line); };
   splitter.feed({bytes.data(), static_cast<std::size_t>(size)}, keep);
   splitter.flush(keep);
-  if (from > 0 && lines.size() > 1) lines.erase(lines.begin());  // it has lost its beginning
+  if (from > 0 && lines.size() > 1) lines.erase(lines.begin());  // the first line may lack its start
   if (lines.size() > RankStream::kLastLines) lines.erase(lines.begin(), lines.end() - RankStream::kLastLines);
   return lines;
 }

@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/restart_rule.hpp — whether the ranks are started again after a failure, and how soon.
+// ddpxx/launch/agent/restart_rule.hpp — decides whether and when ranks are restarted after a failure.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,13 @@
 
 namespace ddpxx {
 
-/// Looks at the failed starts of one run, one after the other. A start has made progress when a rank has told of a step
-/// whose result it has read (Milestone::stepped), or, where no rank has told of a trainer, when it lived for a minute.
+/// Decides by the failed attempts of one run. An attempt has made progress if a rank has read the result of a step
+/// (Milestone::stepped) or, if no rank has a trainer, if the attempt lasted a minute.
 class RestartRule {
  public:
   static constexpr int kMaxWithoutStep = 3;
 
+  /// Adds a failed attempt.
   void note(std::span<const Exit> exits, std::size_t cause) {
     const bool is_ours = std::ranges::any_of(exits, &Exit::is_ours);
     const bool trains = std::ranges::any_of(exits, &Exit::trains), stepped = std::ranges::any_of(exits, &Exit::stepped);
@@ -26,7 +27,7 @@ class RestartRule {
     cause_ = exits[cause];
   }
 
-  /// Why the ranks are not started again after the failure that was noted last; empty when they are.
+  /// Why the ranks are not restarted after the last failure; empty if they are.
   std::string refusal() const {
     if (would_repeat(cause_)) return repeat_line(cause_, /*has_restarts=*/true);
     if (without_step_ < kMaxWithoutStep) return {};
@@ -34,7 +35,7 @@ class RestartRule {
            " starts in a row have ended before the result of a step was read; not started again";
   }
 
-  /// The time to wait before the next start: nothing at first, then longer and longer, up to four seconds.
+  /// The time to wait before the next attempt: 0 at first, then 250 ms, doubled each time, up to 4 s.
   std::chrono::milliseconds pause() const {
     using std::chrono::milliseconds;
     if (without_progress_ < 2) return milliseconds{0};
@@ -43,8 +44,8 @@ class RestartRule {
 
  private:
   Exit cause_;
-  int without_step_ = 0;      // starts in a row
-  int without_progress_ = 0;  // starts in a row
+  int without_step_ = 0;      // attempts in a row
+  int without_progress_ = 0;  // attempts in a row
 };
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/root_cause.hpp — how the ranks of a run ended, which of them is to blame, and our own exit code.
+// ddpxx/launch/agent/root_cause.hpp — finds the rank whose failure has ended a run, and the launcher's exit code.
 #pragma once
 
 #include <chrono>
@@ -20,26 +20,26 @@ struct Exit {
   int rank = 0;
   int local_rank = 0;
   pid_t pid = 0;
-  int code = 0;                          ///< Exit code, or minus the signal's number, as Python counts.
-  std::chrono::milliseconds elapsed{0};  ///< Since the ranks were started.
+  int code = 0;                          ///< Exit code, or minus the signal's number, as in Python.
+  std::chrono::milliseconds elapsed{0};  ///< Time from the start of the ranks to this end.
   std::chrono::system_clock::time_point time = {};
-  std::optional<int> told = {};              ///< The last signal by which we had asked it to end, if we had.
-  std::vector<std::string> last_lines = {};  ///< Of its standard error.
-  std::string error_file = {};               ///< Of a Python program's `@record`; empty when there is none.
-  bool is_ours = false;                      ///< It has told that it is a program of ddpxx,
-  bool trains = false;                       ///< that it has a trainer,
-  bool stepped = false;                      ///< and that it has read the result of a step.
-  bool was_stopped = false;                  ///< Its process was in state T when we ended it.
-  bool said_nothing = false;                 ///< It is the stopped one by which all others lost a peer.
-  std::string hint = {};                     ///< What may be the reason of its end.
+  std::optional<int> told = {};              ///< The last signal by which the agent asked the rank to end, if it did.
+  std::vector<std::string> last_lines = {};  ///< Last lines of its standard error.
+  std::string error_file = {};               ///< File written by a Python program's `@record`; empty if there is none.
+  bool is_ours = false;                      ///< It is a program of ddpxx.
+  bool trains = false;                       ///< It has a trainer.
+  bool stepped = false;                      ///< It has read the result of a step.
+  bool was_stopped = false;                  ///< Its process was in state T when the agent ended it.
+  bool said_nothing = false;                 ///< It is the stopped rank because of which all others lost a peer.
+  std::string hint = {};                     ///< A possible reason of its end.
 };
 
-/// A rank that lost its peers ends with `Errc::peer`. If another one failed otherwise this close to it, that one is the
-/// cause: who closes a socket by dying is sometimes seen to be dead only after its peers have noticed.
+/// If one rank ends with `Errc::peer`, and another one fails in another way at most this much later, the second one is
+/// the cause: peers of a dying rank may notice its closed socket before the launcher notices its end.
 inline constexpr std::chrono::milliseconds kCollateralWindow{1'000};
 
-/// True when this end needs no other one to explain it: a signal that we did not send, or an error of a known kind. Any
-/// other end, above all that of a rank which lost its peers, may follow from one that is not seen yet.
+/// True if this end is not the consequence of another one: a signal that the agent did not send, or an error of a known
+/// kind. Any other end, such as that of a rank which lost its peers, may follow from one that is not seen yet.
 inline bool explains_itself(const Exit& exit);
 
 /// True for the exit codes by which programs of ddpxx refuse their configuration or their data. Python's argparse and
@@ -48,25 +48,25 @@ inline bool is_refusal(const Exit& exit) {
   return exit.code == static_cast<int>(Errc::config) || exit.code == static_cast<int>(Errc::data);
 }
 
-/// True for the exit codes after which another start would probably end in the same way: refusals, and of programs of
-/// ddpxx also a snapshot that cannot be written or read, and a loss that is NaN or infinite. Other programs may mean
-/// anything by the codes of the last two.
+/// True for the exit codes after which a restart would probably fail again: refusals, and in programs of ddpxx also a
+/// snapshot that cannot be written or read, and a loss that is NaN or infinite. In other programs the codes of the last
+/// two may mean anything.
 inline bool would_repeat(const Exit& exit) {
   const bool is_final = exit.code == static_cast<int>(Errc::storage) || exit.code == static_cast<int>(Errc::numerics);
   return is_refusal(exit) || (exit.is_ours && is_final);
 }
 
-/// The one rank that was still running, or stopped, when all others had lost a peer, so that we had to end it; none
-/// when there is no such rank, or more than one.
+/// The only rank that was still running, or stopped, when all others had lost a peer, so that the agent had to end it;
+/// none if there is no such rank or more than one.
 inline std::optional<std::size_t> silent_rank(std::span<const Exit> exits);
 
-/// The index of the exit that explains the run's failure; none when nothing failed.
-/// `request` is the signal by which a user or a scheduler asked the run to end: then an end that follows from the
-/// request, this very signal or a lost peer, is no failure.
+/// The index of the exit that has caused the run's failure; none if no rank failed.
+/// `request` is the signal by which a user or a scheduler asked the run to end: then an end by this signal, or because
+/// of a lost peer, is not a failure.
 inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::optional<int> request);
 
-/// The launcher's exit code: the root cause's; without one 0, or 75 when ranks stopped on request with their work
-/// saved, or 128+n when the request's signal n ended some of them.
+/// The launcher's exit code: that of the root cause. Without a root cause: 0, or 75 if ranks stopped on request with
+/// their work saved, or 128+n if the request's signal n ended some of them.
 inline int exit_code(std::span<const Exit> exits, std::optional<int> request);
 
 namespace detail {
@@ -77,7 +77,7 @@ inline bool lost_its_peers(const Exit& exit) { return exit.code == static_cast<i
 /// True for an exit code of this signal: the signal itself, or a shell's or Python's 128+n for it.
 inline bool is_end_by(int signal, int code) { return code == -signal || code == 128 + signal; }
 
-/// True when the rank ended as we told it to.
+/// True if the rank ended by the signal that the agent had sent.
 inline bool obeyed(const Exit& exit) { return exit.told && is_end_by(*exit.told, exit.code); }
 
 }  // namespace detail
@@ -91,8 +91,8 @@ inline bool explains_itself(const Exit& exit) {
 }
 
 inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::optional<int> request) {
-  // Of ends that were seen at the same moment, one that we had asked for comes last, and one that explains itself
-  // first.
+  // Among ends that were seen at one moment, an end that explains itself comes first, one that the agent asked for
+  // last.
   const auto order = [](const Exit& exit) {
     return std::tuple{exit.elapsed, exit.told.has_value(), !explains_itself(exit)};
   };
@@ -107,7 +107,7 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
     return !detail::is_well(exit) && !detail::obeyed(exit) && !follows;
   };
   const auto first = earliest(failed);
-  // Nobody failed, yet somebody had to be ended: it did not follow the ranks that had stopped.
+  // No rank failed. If the agent had to end a rank, that rank did not follow the ranks that had stopped.
   if (!first) return request ? std::nullopt : earliest([](const Exit& exit) { return !detail::is_well(exit); });
   if (!detail::lost_its_peers(exits[*first])) return first;
   const auto other = earliest([&](const Exit& exit) { return failed(exit) && !detail::lost_its_peers(exit); });

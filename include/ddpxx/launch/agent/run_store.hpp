@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/run_store.hpp — the store where the ranks of a run meet, served by the agents; and the meeting of
+// ddpxx/launch/agent/run_store.hpp — the store where the ranks of a run meet, which an agent serves, and the meeting of
 // agents.
 #pragma once
 
@@ -31,43 +31,43 @@
 
 namespace ddpxx {
 
-/// The store of one attempt of a run. On one machine the agent serves it on the loopback interface, at a port
-/// that nobody else had. On several the agent of node 0 serves it at --master-port, and the agents meet there first.
+/// The store of one attempt of a run. On one machine the agent serves it on the loopback interface, at a free
+/// port. On several machines the agent of node 0 serves it at --master-port, and the agents meet there first.
 class RunStore {
  public:
-  /// Made on the agent's only thread, after its `SignalInbox`: the threads of the store must not take signals.
-  /// `say` gets lines that tell which nodes are missing.
-  /// Ranks   On several machines: the agents of all.
-  /// Errors  `peer`: the port is taken, another run's store, nodes that never came or disagree about the run; `stopped`
-  ///         when a signal asked to end meanwhile, which stays in the inbox.
+  /// Construct it on the agent's only thread, after its `SignalInbox`, so that the threads of the store block signals.
+  /// `say` gets lines that name the nodes which are missing.
+  /// Ranks   Collective over the agents of all machines.
+  /// Errors  `peer` if the port is in use, the store belongs to another run, or nodes do not come or disagree about the
+  ///         run; `stopped` if a signal to end comes meanwhile, which stays in the inbox.
   RunStore(const LaunchPlan& plan, const std::string& run_id, const std::function<void(const std::string&)>& say);
 
-  /// What a rank is to be told beside its place.
+  /// Writes the address and the credentials of the store into `launch`.
   void describe_to(Launch& launch) const {
     launch.store_host = StoreHost::ddpxx_run;
     launch.store = address_;
     launch.token = credentials_.token;
   }
-  /// The port for MASTER_PORT, where Python programs meet, if the agents had to agree on one.
+  /// The port that the agents have agreed on for MASTER_PORT, where Python programs meet; none on one machine.
   std::optional<std::uint16_t> master_port() const noexcept { return master_port_; }
 
  private:
   void meet_agents(const LaunchPlan& plan, const std::function<void(const std::string&)>& say);
-  /// Takes what the other nodes tell, and refuses nodes that disagree with this one.
+  /// Reads the facts of the other nodes, and refuses nodes that disagree with this one.
   void compare(const LaunchPlan& plan, const Roll& roll);
-  /// The agent of node 0 may end soon, and its store with it: it waits until the others have read.
+  /// On node 0, waits until the other nodes have read all facts: its agent may end soon, and the store with it.
   void let_all_read(const LaunchPlan& plan, const std::string& url, JobStoreConnection::Time deadline);
 
   StoreCredentials credentials_;
   std::string address_;
   std::optional<std::uint16_t> master_port_;
   std::unique_ptr<JobStoreServer> server_;
-  std::optional<JobStoreConnection> connection_;  // holds this node's number for as long as the agent lives
+  std::optional<JobStoreConnection> connection_;  // claims this node's number during the lifetime of the agent
 };
 
 namespace detail {
 
-/// Readable when a signal that ends the run waits. Reading is left to the `SignalInbox`.
+/// A descriptor that is readable if a signal that ends the run is pending. The `SignalInbox` reads the signal.
 inline Descriptor ending_signals() {
   sigset_t ending;
   ::sigemptyset(&ending);
@@ -75,7 +75,7 @@ inline Descriptor ending_signals() {
   return Descriptor{::signalfd(-1, &ending, SFD_NONBLOCK | SFD_CLOEXEC)};
 }
 
-/// What the agent of one node tells the others.
+/// The facts that the agent of a node sends to the others.
 struct NodeFacts {
   int num_nodes = 0;
   int ranks_per_node = 0;
@@ -89,7 +89,7 @@ struct NodeFacts {
                                   "\", which this version does not understand: all nodes need one version"};
     return facts;
   }
-  /// `mark` tells two agents apart that are equal in all else.
+  /// The facts as text. `mark` makes the texts of two agents with equal facts different.
   std::string text(const std::string& mark) const {
     return std::to_string(num_nodes) + ' ' + std::to_string(ranks_per_node) + ' ' + std::to_string(master_port) + ' ' +
            mark;
@@ -134,7 +134,7 @@ inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<vo
     if (credentials_.token.empty())
       say("DDPXX_TOKEN is not set: whoever can reach " + url +
           " and knows the run's id can take part; give all nodes the same secret");
-    // The store has --master-port; a Python program's rank 0 serves a store of its own.
+    // --master-port is the port of the store, so rank 0 of a Python program needs another one for its own store.
     mine.master_port = free_port(port < 65535 ? static_cast<std::uint16_t>(port + 1) : std::uint16_t{0});
   } else {
     addresses = resolve(host, port, deadline, [&](const std::string& reason) {

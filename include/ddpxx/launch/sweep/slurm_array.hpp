@@ -1,4 +1,4 @@
-// ddpxx/launch/sweep/slurm_array.hpp — a sweep as a Slurm job array: one element, and one world, for each job.
+// ddpxx/launch/sweep/slurm_array.hpp — writes a sweep as a Slurm job array, with an element for each job.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +11,14 @@
 
 namespace ddpxx {
 
-/// The script for `sbatch`. Each element keeps its job's folder as a sweep that runs here does, so that either may go
-/// on where the other was ended, and ends with the exit code of its job: 75 says that it stopped with its work saved.
+/// The script for `sbatch`. Each element writes its job's folder as SweepRunner does, so that either can resume the
+/// other, and ends with the exit code of its job; 75 means that the job stopped with its work saved.
 inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command);
 
 namespace detail {
 
-/// The part that every element runs; the number of the job is in `job`, its arguments in `arguments`, and in `shown` as
-/// they may be written down, unless that is the same.
+/// The part of the script that every element runs. The number of the job is in `job`, its arguments are in `arguments`,
+/// and in `shown` without secrets if there are any.
 inline constexpr const char* kSlurmFrame =
     R"(for each in "$folder" "$folder"/{overrides.yaml,log,".status.$SLURM_JOB_ID"}; do
   if [[ -L $each ]]; then
@@ -48,7 +48,7 @@ printf 'exit_code: %d\nseconds: %d\n' "$code" "$SECONDS" >"$folder/.status.$SLUR
 exit "$code"
 )";
 
-/// Slurm signals the tasks of a step, not the script: so each job is a step.
+/// The command of a job, as a step: Slurm sends signals to the tasks of a step, not to the script.
 inline std::string slurm_step(const SweepCommand& command) {
   const std::string end = " \"${arguments[@]}\" >>\"$folder/log\" 2>&1 </dev/null\n";
   if (command.num_nodes == 1) return "srun --ntasks=1 " + shell_line(command.words) + end;

@@ -1,5 +1,5 @@
-// ddpxx/launch/sweep/sweep_folder.hpp — where a sweep keeps its jobs: DIR/N/{log,overrides.yaml,status} and what job N
-// writes.
+// ddpxx/launch/sweep/sweep_folder.hpp — the folder of a sweep: DIR/N/{log,overrides.yaml,status}, and the files of job
+// N.
 #pragma once
 
 #include <cerrno>
@@ -28,36 +28,36 @@ namespace ddpxx {
 
 /// How a job has ended.
 struct JobStatus {
-  int code = 0;  ///< Exit code, 128+n for signal n.
+  int code = 0;  ///< Exit code; 128+n for signal n.
   double seconds = 0;
 };
 
-/// `multirun/<date>_<time>`, of the local time.
+/// The name `multirun/<date>_<time>`, in local time.
 inline std::filesystem::path new_sweep_name();
 
-/// The job's arguments as a list in YAML: a folder that has another one belongs to another sweep. Secrets are not among
-/// them: a sweep goes on with another password.
+/// The job's arguments as a list in YAML: a folder with another list belongs to another sweep. The list has no secrets,
+/// so that a sweep can resume with another password.
 inline std::string overrides_text(std::span<const std::string> arguments);
 
-/// The folder of a sweep that runs. While it lives, no other sweep runs in it.
+/// The folder of a running sweep. During its lifetime no other sweep runs in the folder.
 class SweepFolder {
  public:
-  /// Takes `wanted`, or makes a new folder where that is empty.
-  /// Errors  `config` when the folder holds another sweep, or one that runs; `storage` when it cannot be made.
+  /// Uses the folder `wanted`, or makes a new one if that is empty.
+  /// Errors  `config` if the folder holds another sweep or a running one; `storage` if it cannot be made.
   SweepFolder(const std::filesystem::path& wanted, std::span<const SweepJob> jobs);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::filesystem::path path(const SweepJob& job) const { return path_ / std::to_string(job.number); }
 
-  /// How the job ended when it ran last; none when it never came to its end.
+  /// How the job ended in its last run; none if that run did not end.
   std::optional<JobStatus> status(const SweepJob& job) const;
 
-  /// Makes the job's folder as it is before the job runs, and returns its open log.
-  /// Errors  `storage`.
+  /// Prepares the job's folder for a run, and returns its open log.
+  /// Errors  `storage` if a file cannot be written.
   File begin(const SweepJob& job) const;
 
-  /// Notes the job's end.
-  /// Errors  `storage`.
+  /// Writes the job's status.
+  /// Errors  `storage` if the file cannot be written.
   void end(const SweepJob& job, const JobStatus& status) const;
 
  private:
@@ -79,7 +79,7 @@ inline std::filesystem::path make_new_sweep_folder() {
   }
 }
 
-/// The text behind `key: ` in a status.
+/// Reads the number behind `key`, such as `seconds: `, in a status file; false if there is none.
 template <class Number>
 bool read_entry(std::string_view text, std::string_view key, Number& value) {
   const auto at = text.find(key);

@@ -1,4 +1,4 @@
-// ddpxx/launch/sweep/sweep_table.hpp — what came of a sweep: a row for each job, the best metric first.
+// ddpxx/launch/sweep/sweep_table.hpp — the results of a sweep: a row for each job, the best metric first.
 #pragma once
 
 #include <algorithm>
@@ -23,25 +23,25 @@
 
 namespace ddpxx {
 
-/// The last value of `key` in a file of JSON rows; none when no row has it, or the last that has it says null.
+/// The last value of `key` in a file of JSON rows; none if no row has the key, or the last one has null.
 inline std::optional<double> last_metric(const std::filesystem::path& rows, std::string_view key);
 
-/// The table of all jobs; a job without a status was not run to its end, and only one that ended with 0 can be the
-/// best. `metric` as `SweepOptions` has it: empty is `val_loss` where any job has written one, else `loss`.
+/// The table of all jobs. A job without a status has not ended, and only a job that ended with 0 can be the best.
+/// `metric` is SweepOptions::metric; empty means `val_loss` if any job has written it, else `loss`.
 inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const std::optional<JobStatus>> statuses,
                                const SweepFolder& folder, const std::string& metric);
 
-/// What counts as a job's metric, for `metric` as above: the one that is named, else val_loss and loss.
+/// The names of metrics that a job may have: `metric`, or val_loss and loss if that is empty.
 inline std::vector<std::string> metric_names(const std::string& metric);
 
-/// The jobs that ended with 0 and have none of `metric_names`, though `metric` names one or another job has one.
+/// The jobs that ended with 0 and have none of `metric_names`, if `metric` is not empty or another job has one.
 inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
                                                     std::span<const std::optional<JobStatus>> statuses,
                                                     const SweepFolder& folder, const std::string& metric);
 
 namespace detail {
 
-/// The text behind `"key":` of a flat row, up to the next comma or brace; none when the row is cut or has no such key.
+/// The text behind `"key":` in a flat row, up to the next comma or brace; none if the row is cut or lacks the key.
 inline std::optional<std::string_view> row_entry(std::string_view row, std::string_view key) {
   if (!row.starts_with('{') || !row.ends_with('}')) return std::nullopt;
   const auto end_of_text = [&](std::size_t at) {
@@ -65,7 +65,7 @@ inline std::string metric_name(std::string_view metric) {
   return std::string{metric.substr(metric.starts_with('-') ? 1 : 0)};
 }
 
-/// True where the job has one of the metrics.
+/// True if the job has written one of the metrics.
 inline bool has_one_of(const std::vector<std::string>& names, const SweepJob& job, const SweepFolder& folder) {
   return std::ranges::any_of(
       names, [&](const auto& name) { return last_metric(folder.path(job) / "metrics.jsonl", name).has_value(); });
@@ -84,7 +84,8 @@ inline std::vector<SweepRow> metric_rows(std::span<const SweepJob> jobs, const S
   return rows;
 }
 
-/// What the table compares: the metric that is named, else val_loss where a job has one, else loss.
+/// The jobs with the metric that the table compares, whose name is put into `name`: `metric`, or if that is empty
+/// val_loss if a job has it, else loss.
 inline std::vector<SweepRow> compared_rows(std::span<const SweepJob> jobs, const SweepFolder& folder,
                                            const std::string& metric, std::string& name) {
   const auto has_metric = [](const SweepRow& row) { return row.metric.has_value(); };
@@ -94,7 +95,7 @@ inline std::vector<SweepRow> compared_rows(std::span<const SweepJob> jobs, const
   return rows;
 }
 
-/// Columns as wide as their widest cell; the last one as it is.
+/// The cells as a table whose columns are as wide as their widest cells.
 inline std::string aligned(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::size_t> widths(cells.front().size());
   for (const auto& row : cells)
