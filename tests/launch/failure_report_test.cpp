@@ -12,13 +12,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Exit ended(int rank, int code, int after_ms, std::optional<int> told = {}) {
+Exit ended(int rank, int code, int after_ms, std::optional<int> sent = {}) {
   return {.rank = rank,
           .local_rank = rank,
           .pid = 100 + rank,
           .code = code,
           .elapsed = milliseconds{after_ms},
-          .told = told};
+          .signal_sent = sent};
 }
 
 TEST(FailureReport, NamesTheCauseAndWhoWentWithIt) {
@@ -66,7 +66,7 @@ TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
 
 TEST(FailureReport, SaysThatARankWasStoppedAndWhatMayHaveKilledAnother) {
   std::vector<Exit> exits = {ended(0, 5, 250), ended(1, -SIGTERM, 2'200, SIGTERM)};
-  exits[1].said_nothing = exits[1].was_stopped = true;
+  exits[1].is_silent = exits[1].was_stopped = true;
   EXPECT_NE(failure_report(exits, 1, "train", "node0")
                 .find("message   : was still running when all other ranks had lost a peer; ended by ddpxx-run; it was "
                       "stopped (state T), as by SIGSTOP\n"),

@@ -11,13 +11,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Exit ended(int rank, int code, int after_ms, std::optional<int> told = {}) {
+Exit ended(int rank, int code, int after_ms, std::optional<int> sent = {}) {
   return {.rank = rank,
           .local_rank = rank,
           .pid = 100 + rank,
           .code = code,
           .elapsed = milliseconds{after_ms},
-          .told = told};
+          .signal_sent = sent};
 }
 
 TEST(RootCause, IsAbsentWhenAllEndWell) {
@@ -45,7 +45,7 @@ TEST(RootCause, IsTheEndThatExplainsItselfAmongThoseThatWereSeenAtTheSameMoment)
   EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, 7, 100)}, {}), 1U);
   EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, 1, 100)}, {}), 0U);
   EXPECT_EQ(root_cause(std::vector{ended(0, 4, 100, SIGTERM), ended(1, 1, 100)}, {}), 1U)
-      << "that was why we told rank 0";
+      << "the agent ended rank 0 because of it";
 }
 
 TEST(RootCause, KnowsWhichEndsExplainThemselves) {
@@ -64,7 +64,7 @@ TEST(RootCause, IsNotARankThatWeEnded) {
 TEST(RootCause, IsTheOneRankThatSaidNothingWhenAllOthersLostAPeer) {
   std::vector exits = {ended(0, 5, 100), ended(1, -SIGTERM, 2'200, SIGTERM), ended(2, 5, 120)};
   EXPECT_EQ(silent_rank(exits), 1U);
-  exits[1].said_nothing = true;
+  exits[1].is_silent = true;
   EXPECT_EQ(root_cause(exits, {}), 1U);
   EXPECT_EQ(exit_code(exits, {}), 5) << "by which its peers ended, not the signal by which we ended it";
   EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, -15, 9, SIGTERM), ended(2, -15, 9, SIGTERM)}))

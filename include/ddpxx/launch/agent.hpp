@@ -41,11 +41,11 @@ namespace ddpxx {
 /// The time that the other ranks have to end by themselves after a failure which may be a consequence of another one,
 /// so that the cause can be found among them. It is longer than `kCollateralWindow`, so that a late cause is seen.
 /// After a failure that explains itself the other ranks are ended at once.
-inline constexpr std::chrono::milliseconds kSettle{2'000};
-static_assert(kSettle > kCollateralWindow);
+inline constexpr std::chrono::milliseconds kPeerGrace{2'000};
+static_assert(kPeerGrace > kCollateralWindow);
 
 /// How often the agent checks for the end of processes behind a rank's first process, of which no signal informs it.
-inline constexpr std::chrono::milliseconds kLookAgain{100};
+inline constexpr std::chrono::milliseconds kPollInterval{100};
 
 namespace detail {
 
@@ -82,7 +82,7 @@ class Agent {
   std::vector<Exit> attempt(int restart);
   void wait(std::vector<RankProcess>& ranks);
   void poll_once(std::vector<RankProcess>& ranks);
-  void hear(int number, std::vector<RankProcess>& ranks);
+  void on_signal(int number, std::vector<RankProcess>& ranks);
   void notice_ends(std::vector<RankProcess>& ranks);
   void keep_deadlines(std::vector<RankProcess>& ranks);
   std::optional<int> request(const std::vector<Exit>& exits) const;
@@ -259,7 +259,7 @@ inline std::vector<Exit> Agent::attempt(int restart) {
   for (auto& exit : exits)
     if (detail::is_end_by(SIGKILL, exit.code) && !detail::obeyed(exit))
       exit.hint = kill_hint(kills_before, oom_kills());
-  if (const auto silent = silent_rank(exits)) exits[*silent].said_nothing = exits[*silent].was_stopped;
+  if (const auto silent = silent_rank(exits)) exits[*silent].is_silent = exits[*silent].was_stopped;
   return exits;
 }
 
@@ -287,7 +287,7 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
     timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
   }
   if (std::any_of(ranks.begin(), ranks.end(), [](const RankProcess& rank) { return rank.lingers().has_value(); })) {
-    const int soon = static_cast<int>(kLookAgain.count());
+    const int soon = static_cast<int>(kPollInterval.count());
     timeout = timeout < 0 ? soon : std::min(timeout, soon);
   }
   ::poll(waits.data(), waits.size(), timeout);
@@ -295,12 +295,12 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
   if (waits[1].revents != 0) output_.write_some();
   for (std::size_t i = 0; i < streams.size(); ++i)
     if (waits[i + 2].revents != 0) streams[i]->read_some(output_);
-  while (const auto number = inbox_.next()) hear(*number, ranks);
+  while (const auto number = inbox_.next()) on_signal(*number, ranks);
   keep_deadlines(ranks);  // before notice_ends: if a deadline ends a rank, no other event may follow
   notice_ends(ranks);
 }
 
-inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
+inline void Agent::on_signal(int number, std::vector<RankProcess>& ranks) {
   if (number == SIGCHLD) {  // `notice_ends` polls all ranks anyway
     if (::getpid() != 1) return;
     std::vector<pid_t> own;
@@ -309,7 +309,7 @@ inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
   }
   if (number == SIGUSR1 || number == SIGUSR2) {
     vote_ = number;
-    for (auto& rank : ranks) rank.ask(number);
+    for (auto& rank : ranks) rank.ask_to_stop(number);
     return;
   }
   const auto now = Clock::now();
@@ -322,7 +322,7 @@ inline void Agent::hear(int number, std::vector<RankProcess>& ranks) {
     kill_ = now + plan_.grace;
   }
   request_ = number;
-  for (auto& rank : ranks) rank.ask(number);
+  for (auto& rank : ranks) rank.ask_to_stop(number);
 }
 
 inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
@@ -333,16 +333,16 @@ inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
     return has_living_process(table, group);
   };
   for (auto& rank : ranks) {
-    const bool has_just_ended = rank.look(now, group_lives);
+    const bool has_just_ended = rank.poll_exit(now, group_lives);
     const auto by = rank.lingers();
     if (by && *by != SIGUSR1 && *by != SIGUSR2 && !terminate_ && !kill_) terminate_ = now + plan_.grace;
     if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
-    // Ranks that stop by a signal save together: the other ranks end too, but perhaps later than kSettle.
+    // Ranks that stop by a signal save together: the other ranks end too, but perhaps later than kPeerGrace.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || detail::obeyed(*rank.exit());
     if (explains_itself(*rank.exit()))
       terminate_ = now;
     else if (!terminate_)
-      terminate_ = now + (stopped ? plan_.grace : kSettle);
+      terminate_ = now + (stopped ? plan_.grace : kPeerGrace);
   }
 }
 

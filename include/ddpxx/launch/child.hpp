@@ -79,13 +79,13 @@ class Child {
     return entry && entry->state == 'T';
   }
 
-  /// To the program and its own children.
-  void signal(int number) const noexcept { ::kill(-pid_, number); }
+  /// Sends a signal to the program and the processes that it has started.
+  void send_signal(int number) const noexcept { ::kill(-pid_, number); }
 
-  /// As `signal`, but a program of ddpxx, which stops in its own time on a signal, ends at once on this one.
+  /// Sends a signal on which a program of ddpxx ends at once, instead of after a step.
   void end(int number) const noexcept {
     ::sigqueue(pid_, number, sigval{.sival_int = kEndAtOnce});
-    signal(number);
+    send_signal(number);
   }
 
  private:

@@ -1,5 +1,5 @@
-// ddpxx/launch/launch_plan.hpp — the command line of ddpxx-run as a value. The flags and their meaning are torchrun's,
-// dashed or underscored; a flag that is not in the table is refused by name.
+// ddpxx/launch/launch_plan.hpp — reads the command line of ddpxx-run. The flags and their meaning are torchrun's, with
+// dashes or underscores; an unknown flag is refused by name.
 #pragma once
 
 #include <algorithm>
@@ -21,23 +21,23 @@
 
 namespace ddpxx {
 
-/// What one agent starts on its machine.
+/// What an agent starts on its machine.
 struct LaunchPlan {
   int num_nodes = 1;
   int node_rank = 0;
   int ranks_per_node = 1;
   std::string master_address = "127.0.0.1";
-  std::optional<std::uint16_t> master_port = {};    ///< None: a free port, picked anew for every start of the ranks.
-  std::optional<std::string> run_id = {};           ///< None: a new one on one machine, "none" on several, as torchrun.
+  std::optional<std::uint16_t> master_port = {};  ///< None: a free port, chosen for every attempt.
+  std::optional<std::string> run_id = {};         ///< None: a new id on one machine, "none" on several, as in torchrun.
   std::chrono::milliseconds join_timeout{300'000};  ///< How long the agents of several machines wait for each other.
   int max_restarts = 0;
   std::chrono::milliseconds grace{30'000};  ///< From SIGTERM, or a forwarded signal, to SIGKILL.
-  std::filesystem::path log_dir = {};       ///< Empty: the ranks' lines go to our own output.
+  std::filesystem::path log_dir = {};       ///< Folder of log files; empty: the agent prints the ranks' lines.
   std::string program = {};
   std::vector<std::string> arguments = {};  ///< Without the program's name.
 };
 
-/// The place of the rank with this local number.
+/// The place of the rank with this number on its machine.
 inline Place place_of(const LaunchPlan& plan, int local_rank, int restart) {
   return {.rank = Rank{plan.node_rank * plan.ranks_per_node + local_rank},
           .world_size = WorldSize{plan.num_nodes * plan.ranks_per_node},
@@ -46,19 +46,19 @@ inline Place place_of(const LaunchPlan& plan, int local_rank, int restart) {
           .restart = restart};
 }
 
-/// Reads the arguments that follow the program's name; none when they ask for help.
-/// The first argument that is no flag is the program to start, and all that follow are its own.
+/// Reads the arguments of ddpxx-run; none if they ask for help. The first argument that is not a flag is the program to
+/// start, and the rest are its arguments.
 /// Errors  `config`, naming the flag.
 inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> arguments);
 
-/// The text of `ddpxx-run --help`, from the same table that `parse_launch` reads by.
+/// The text of `ddpxx-run --help`, from the table of flags that `parse_launch` reads.
 inline std::string launch_help();
 
 namespace detail {
 
 struct LaunchFlag {
-  std::string_view name;   // dashed; the underscored form is understood as well
-  std::string_view value;  // its name in the help; empty when the flag takes none
+  std::string_view name;   // with dashes; underscores are accepted too
+  std::string_view value;  // the value's name in the help; empty if the flag has no value
   std::string_view help;
   void (*apply)(LaunchPlan&, const LaunchFlag&, const std::string& text);
 };
@@ -83,14 +83,14 @@ inline std::chrono::milliseconds seconds(const LaunchFlag& flag, const std::stri
   return std::chrono::milliseconds{std::llround(value * 1000)};
 }
 
-/// The id names a folder of logs as well.
+/// True if a run may have this id, which also names a folder of logs.
 inline bool is_run_id(std::string_view text) {
   static constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   return !text.empty() && text.size() <= 200 && !text.starts_with('.') &&
          text.find_first_not_of(kCharacters) == std::string_view::npos;
 }
 
-constexpr int kMaxRanksPerNode = 4096;  // far more than any machine runs, far fewer than a typing error asks for
+constexpr int kMaxRanksPerNode = 4096;  // more than any machine runs; larger numbers are typing errors
 constexpr int kMaxNodes = kMaxRanks;
 
 inline constexpr std::array kLaunchFlags = {
@@ -100,7 +100,7 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  plan.ranks_per_node = whole_number(flag, text, 1, kMaxRanksPerNode);
                }},
-    LaunchFlag{"--nnodes", "M", "machines of the run; each runs ddpxx-run with its own --node-rank [1]",
+    LaunchFlag{"--nnodes", "M", "number of machines; each runs ddpxx-run with its own --node-rank [1]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  plan.num_nodes = whole_number(flag, text, 1, kMaxNodes);
                }},
@@ -117,7 +117,7 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
                }},
-    LaunchFlag{"--rdzv-id", "ID", "name of the run; processes of another one are refused [one machine: a new one]",
+    LaunchFlag{"--rdzv-id", "ID", "name of the run; processes of another run are refused [one machine: a new name]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  if (!is_run_id(text)) refuse(flag, text, "a name of 1 to 200 letters, figures, '-', '_' and '.'");
                  plan.run_id = text;
@@ -130,7 +130,7 @@ inline constexpr std::array kLaunchFlags = {
                  if (plan.join_timeout < std::chrono::milliseconds{100})
                    refuse(flag, text, "a join_timeout of at least 0.1 s");
                }},
-    LaunchFlag{"--max-restarts", "K", "how often all ranks are started anew after a failure; one machine only [0]",
+    LaunchFlag{"--max-restarts", "K", "how often all ranks are restarted after a failure; one machine only [0]",
                [](LaunchPlan& plan, const LaunchFlag& flag, const std::string& text) {
                  plan.max_restarts = whole_number(flag, text, 0, 1'000'000);
                }},
@@ -143,7 +143,7 @@ inline constexpr std::array kLaunchFlags = {
                  if (text.empty()) refuse(flag, text, "a directory");
                  plan.log_dir = text;
                }},
-    LaunchFlag{"--no-python", "", "accepted for torchrun's sake: PROGRAM is always run as it is",
+    LaunchFlag{"--no-python", "", "accepted because torchrun has it: PROGRAM is always run as it is",
                [](LaunchPlan&, const LaunchFlag&, const std::string&) {}},
     LaunchFlag{"--help", "", "this text", [](LaunchPlan&, const LaunchFlag&, const std::string&) {}},
 };
@@ -155,11 +155,13 @@ inline const LaunchFlag& launch_flag(std::string name) {
   const auto found =
       std::find_if(kLaunchFlags.begin(), kLaunchFlags.end(), [&](auto& flag) { return flag.name == name; });
   if (found == kLaunchFlags.end())
-    throw Error{Errc::config, "unknown flag " + spelt + "; `ddpxx-run --help` lists those that are there"};
+    throw Error{Errc::config, "unknown flag " + spelt + "; `ddpxx-run --help` lists the flags"};
   return *found;
 }
 
-inline void settle_launch(LaunchPlan& plan, const std::vector<std::string_view>& given) {
+/// Fills in defaults that depend on other flags.
+/// Errors  `config` for flags that do not go together.
+inline void check_launch(LaunchPlan& plan, const std::vector<std::string_view>& given) {
   const auto has = [&](std::string_view name) { return std::find(given.begin(), given.end(), name) != given.end(); };
   if (plan.program.empty()) throw Error{Errc::config, "no PROGRAM to start; see `ddpxx-run --help`"};
   if (plan.node_rank >= plan.num_nodes)
@@ -213,7 +215,7 @@ inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> argum
     plan.program = arguments.front();
     plan.arguments.assign(arguments.begin() + 1, arguments.end());
   }
-  detail::settle_launch(plan, given);
+  detail::check_launch(plan, given);
   return plan;
 }
 

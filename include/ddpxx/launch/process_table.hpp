@@ -1,4 +1,4 @@
-// ddpxx/launch/process_table.hpp — what the system's table of processes says.
+// ddpxx/launch/process_table.hpp — reads the system's table of processes.
 #pragma once
 
 #include <charconv>
@@ -13,20 +13,20 @@
 
 namespace ddpxx {
 
-/// One entry of the table.
+/// A process in the table.
 struct ProcessEntry {
   pid_t pid = 0;
-  char state = '?';  ///< As in /proc: R, S, D, T for a stopped one, Z for one that has ended and is not collected yet.
+  char state = '?';  ///< As in /proc: R, S, D; T if it is stopped; Z if it has ended and is not collected yet.
   pid_t parent = 0;
   pid_t group = 0;
 };
 
-/// The entry of one process; none when there is no such process.
+/// The entry of one process; none if it does not exist.
 inline std::optional<ProcessEntry> process_entry(pid_t pid) {
   std::ifstream file{"/proc/" + std::to_string(pid) + "/stat"};
   std::string text;
   std::getline(file, text);
-  const auto name_end = text.rfind(") ");  // the name before it may hold anything
+  const auto name_end = text.rfind(") ");  // the name before it may contain any character
   if (name_end == std::string::npos) return std::nullopt;
   ProcessEntry entry{.pid = pid};
   std::istringstream fields{text.substr(name_end + 2)};
@@ -49,7 +49,7 @@ inline std::vector<ProcessEntry> process_table() {
   return table;
 }
 
-/// True when a process of this group runs or is stopped.
+/// True if a process of this group runs or is stopped.
 inline bool has_living_process(const std::vector<ProcessEntry>& table, pid_t group) {
   for (const auto& entry : table)
     if (entry.group == group && entry.state != 'Z' && entry.state != 'X') return true;

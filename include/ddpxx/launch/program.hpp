@@ -1,4 +1,4 @@
-// ddpxx/launch/program.hpp — the frame of a main(): errors become one line and an exit code.
+// ddpxx/launch/program.hpp — runs the body of a main(): an error becomes one line and an exit code.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,9 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Before a rank reports a copy of another rank's error: time for that rank to report it and end, upon which the
-/// launcher ends this rank. Where the other rank is on another machine, the first rank of this one reports at once.
+/// Called before a rank reports a copy of another rank's error. Waits, so that the other rank can report it and end,
+/// after which the launcher ends this rank. If the other rank is on another machine, the first rank of this machine
+/// does not wait.
 inline void let_origin_report(int origin) {
   const auto number = [](const char* name, const char* otherwise) {
     return std::atoi(environment(name).value_or(otherwise).c_str());
@@ -35,9 +36,9 @@ inline void let_origin_report(int origin) {
   if (is_here || local_rank != 0) std::this_thread::sleep_for(std::chrono::seconds{1});
 }
 
-/// A program that reads bytes of a MappedFile gets SIGBUS from the kernel where another program has shortened the file,
-/// or the file could not be read, for a bad sector or a lost server. For any other cause the signal comes again, and
-/// does what it would have done.
+/// Handles SIGBUS, which the kernel sends to a program that reads a MappedFile if another program has shortened the
+/// file, or a bad sector or a lost server makes it unreadable. For another cause the handler returns, and the signal
+/// comes again with its default action.
 inline void end_for_lost_mapping(int, siginfo_t* info, void*) {
   if (info->si_code != BUS_ADRERR) return;
   constexpr std::string_view kText =
@@ -48,7 +49,7 @@ inline void end_for_lost_mapping(int, siginfo_t* info, void*) {
   std::_Exit(static_cast<int>(Errc::storage));
 }
 
-/// A handler that the program has installed itself stays.
+/// Installs the handler of SIGBUS, unless the program has one.
 inline void watch_mappings() {
   struct ::sigaction current {
   }, action{};
@@ -62,29 +63,29 @@ inline void watch_mappings() {
 
 }  // namespace detail
 
-/// Runs a program's body and ends the process: code 0, or the number that the body returns, or the code of the error,
-/// which is printed. A copy of another rank's error is printed late, so that one rank of a machine reports it. The end
-/// of a run that was asked to stop (`Errc::stopped`) is no error, and the first rank of a machine says it.
-/// The process belongs to the program, so that this changes settings of the whole process. A host that has a main() of
-/// its own calls the library without run_program, and none of the following happens.
-/// - It ends by std::_Exit, whatever other threads still do: neither static destructors nor atexit handlers run.
+/// Runs a program's body and ends the process with code 0, the number that the body returns, or the code of an error,
+/// which is printed. A copy of another rank's error is printed late, so that only one rank of a machine reports it. The
+/// end of a run that was asked to stop (`Errc::stopped`) is not an error; the first rank of a machine prints it.
+/// run_program changes settings of the whole process, as follows. A host with a main() of its own calls the library
+/// without run_program, which changes none of them.
+/// - It ends by std::_Exit, also while other threads run: neither static destructors nor atexit handlers run.
 /// - It makes a `ProgramFrame`: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask a trainer to stop and save while it
 ///   trains with a save_dir, and `connect` chooses the number of threads, silences the backends' log and ignores
 ///   SIGPIPE.
 /// - It handles SIGBUS, unless the program does: a mapped file that another program shortens is an error with code 4.
-/// - It tells ddpxx-run, where that has started the process, that the exit codes are those of `Errc`.
+/// - It informs ddpxx-run, if that has started the process, that the exit codes are those of `Errc`.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {
   const auto rank = environment("RANK");
   const auto say = [&](const std::string& text) {
     std::cout.flush();
-    // What comes from files, settings or the network may hold what a terminal would obey.
+    // Texts from files, settings or the network may contain control sequences of a terminal.
     std::cerr << name + harmless_lines(text) + "\n";
   };
   const auto report = [&](const std::string& text) {
     say((rank ? ": rank " + harmless(*rank) : std::string{}) + ": error: " + text);
   };
-  constexpr Errc kWithoutCode{1};  // of an exception that is no Error
+  constexpr Errc kWithoutCode{1};  // for an exception that is not an Error
   const ProgramFrame frame;
   detail::watch_mappings();
   tell_launcher(Milestone::began);
@@ -94,14 +95,14 @@ template <class Body>
       body();
     else
       code = body();
-    tell_launcher(Milestone::began);  // what stopped in it, if anything did, was no reason for the program to end
+    tell_launcher(Milestone::began);  // a trainer that stopped inside did not end the program
   } catch (const ProgramEnd& end) {
     code = end.code();
   } catch (const std::exception& cause) {
     const auto error = as_error(cause, kWithoutCode);
     code = static_cast<int>(error.code());
     if (error.code() == Errc::stopped) {
-      std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C may have ended the reader of a pipe as well
+      std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C may also have ended the reader of a pipe
       if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
     } else {
       if (error.origin()) detail::let_origin_report(*error.origin());

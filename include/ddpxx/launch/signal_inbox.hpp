@@ -1,4 +1,4 @@
-// ddpxx/launch/signal_inbox.hpp — signals that are read like input, one at a time, instead of interrupting.
+// ddpxx/launch/signal_inbox.hpp — reads signals one at a time, instead of handling them in interrupts.
 #pragma once
 
 #include <cerrno>
@@ -14,8 +14,8 @@
 
 namespace ddpxx {
 
-/// While it lives, the signals of a launcher wait here, and a closed pipe is an error code instead of a death.
-/// One per process, on its only thread.
+/// During its lifetime the signals of a launcher are blocked and read from here, and a write to a closed pipe is an
+/// error instead of SIGPIPE. A process has at most one, on its only thread.
 class SignalInbox {
  public:
   SignalInbox() {
@@ -24,8 +24,8 @@ class SignalInbox {
     for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2}) ::sigaddset(&wanted, number);
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) ::sigaddset(&wanted, SIGHUP);  // under nohup it stays ignored
-    ::signal(SIGCHLD, SIG_DFL);                                      // ignored, it would take the exit codes away
+    if (hangup.sa_handler != SIG_IGN) ::sigaddset(&wanted, SIGHUP);  // nohup ignores SIGHUP
+    ::signal(SIGCHLD, SIG_DFL);                                      // if it were ignored, exit codes would be lost
     former_pipe_ = ::signal(SIGPIPE, SIG_IGN);
     ::sigprocmask(SIG_BLOCK, &wanted, &former_);
     inbox_ = Descriptor{::signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC)};
@@ -38,10 +38,10 @@ class SignalInbox {
     ::sigprocmask(SIG_SETMASK, &former_, nullptr);
   }
 
-  /// Readable when a signal waits.
+  /// Descriptor that is readable if a signal is pending.
   int descriptor() const noexcept { return inbox_.get(); }
 
-  /// The next waiting signal's number; none when none waits.
+  /// The number of the next pending signal; none if no signal is pending.
   std::optional<int> next() const {
     signalfd_siginfo info{};
     ssize_t size = 0;

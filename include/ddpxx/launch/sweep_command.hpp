@@ -1,4 +1,4 @@
-// ddpxx/launch/sweep_command.hpp — what a sweep starts in front of each job's arguments.
+// ddpxx/launch/sweep_command.hpp — the command to which a sweep adds each job's arguments.
 #pragma once
 
 #include <filesystem>
@@ -14,21 +14,22 @@
 
 namespace ddpxx {
 
+/// The command of a sweep's jobs, without their arguments.
 struct SweepCommand {
-  std::string path;                ///< Of the executable file.
-  std::vector<std::string> words;  ///< As a person would type it, the job's arguments left out.
-  int num_nodes = 1;               ///< Of each job. With several a scheduler must start them.
+  std::string path;                ///< Path of the executable file.
+  std::vector<std::string> words;  ///< The words of the command line, without the job's arguments.
+  int num_nodes = 1;               ///< Nodes of each job; if above 1, a scheduler must start the jobs.
   int ranks_per_node = 1;
 };
 
-/// The program that runs now, once more; `name` is its argv[0].
-/// Errors  `config` in a launched rank: each would start the whole sweep.
+/// The command that starts this program again; `name` is its argv[0].
+/// Errors  `config` in a rank started by a launcher, since each rank would start the whole sweep.
 inline SweepCommand own_command(const std::string& name);
 
-/// The launcher that runs now, with this plan for each job in a world of its own.
+/// The command that starts this launcher again with `plan`, for jobs that each have a world of their own.
 inline SweepCommand launch_command(const LaunchPlan& plan, const std::string& name);
 
-/// The text as one word of a shell.
+/// The text as one word of a shell command, quoted if needed.
 inline std::string shell_word(std::string_view text);
 
 namespace detail {

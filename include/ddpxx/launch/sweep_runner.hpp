@@ -1,4 +1,4 @@
-// ddpxx/launch/sweep_runner.hpp — runs the jobs of a sweep as child processes, and says what came of them.
+// ddpxx/launch/sweep_runner.hpp — runs the jobs of a sweep as child processes, and prints their results.
 #pragma once
 
 #include <algorithm>
@@ -30,22 +30,22 @@
 
 namespace ddpxx {
 
-/// Does what the sweep's options say: runs the jobs, prints them, or prints a script for Slurm. Returns our exit code:
-/// that of the failed job with the lowest number; without one 4 when a job that ended with 0 has no metric
-/// (jobs_without_metric), else 0, or 75 when jobs were stopped on request or not started any more, or 128+n when the
-/// request's signal n ended one.
-/// Errors  `config`, `storage`, `peer`: of the folder, and of starting a process; no job is left behind.
+/// Runs the jobs, prints them, or prints a script for Slurm, as the sweep's options say. Returns the exit code of the
+/// program: that of the failed job with the lowest number. If no job failed: 4 if a job that ended with 0 has no metric
+/// (jobs_without_metric), 128+n if a signal n that asked the sweep to end has ended a job, 75 if jobs were stopped on
+/// request or not started, else 0.
+/// Errors  those of SweepFolder and Child; no job runs on.
 inline int run_sweep(const Sweep& sweep, const SweepCommand& command);
 
-/// Runs a sweep's jobs: each with its own process group, folder and log. A job that ended well before, with the same
-/// arguments, is not run again. A failed job keeps no other one from running. Signals go to all jobs, which are waited
-/// for; after one that asks for an end no job is started, and a second SIGINT kills.
+/// Runs a sweep's jobs, each with its own process group, folder and log. A job whose last run with these arguments
+/// ended with 0 is not run again. Other jobs run after one has failed. Signals are forwarded to all running jobs, and
+/// the sweep waits for them. After a signal that asks for an end no job is started, and a second SIGINT kills the jobs.
 class SweepRunner {
  public:
   SweepRunner(const Sweep& sweep, SweepCommand command)
       : sweep_{sweep}, command_{std::move(command)}, folder_{sweep.options.folder, sweep.jobs} {}
 
-  /// Returns our exit code, as `run_sweep`.
+  /// Runs the jobs, and returns the exit code that `run_sweep` describes.
   int run();
 
  private:
@@ -58,7 +58,7 @@ class SweepRunner {
 
   void start_jobs();
   void start(std::size_t job);
-  void hear(int number);
+  void on_signal(int number);
   void notice_ends();
   int exit_code() const;
   bool miss_metrics() const;
@@ -73,9 +73,9 @@ class SweepRunner {
   std::vector<std::optional<JobStatus>> statuses_;
   std::size_t next_ = 0;
   std::list<Running> running_;
-  std::optional<int> request_;  // the signal that asked us to end
+  std::optional<int> request_;  // the signal that asked the sweep to end
   Clock::time_point request_time_;
-  std::optional<int> passed_on_;  // the last signal that may ask for an end: a job ends by it, or with 75
+  std::optional<int> forwarded_;  // the last signal sent to the jobs: a job may end by it, or with 75
   bool stopping_ = false;         // no job is started any more
 };
 
@@ -86,7 +86,7 @@ inline int SweepRunner::run() {
   }
   Log{0}.info("sweep: " + std::to_string(sweep_.jobs.size()) + " jobs in " + folder_.path().string());
   while (true) {
-    while (const auto number = inbox_.next()) hear(*number);
+    while (const auto number = inbox_.next()) on_signal(*number);
     notice_ends();
     start_jobs();
     if (running_.empty()) break;
@@ -98,7 +98,7 @@ inline int SweepRunner::run() {
   return code == 0 && miss_metrics() ? static_cast<int>(Errc::storage) : code;
 }
 
-/// True where a job that ended with 0 has no metric, though it should have one; says which one.
+/// True if a job that ended with 0 lacks its metric; prints the names of such jobs.
 inline bool SweepRunner::miss_metrics() const {
   const auto missing = jobs_without_metric(sweep_.jobs, statuses_, folder_, sweep_.options.metric);
   std::string names;
@@ -141,17 +141,17 @@ inline void SweepRunner::start(std::size_t index) {
   say(job, "starts: " + detail::shell_line(job.varied));
 }
 
-inline void SweepRunner::hear(int number) {
-  if (number == SIGCHLD) return;  // `notice_ends` looks at all of them anyway
+inline void SweepRunner::on_signal(int number) {
+  if (number == SIGCHLD) return;  // `notice_ends` checks all jobs anyway
   const auto now = Clock::now();
   const bool repeats = request_ && number == SIGINT, kills = repeats && now - request_time_ >= kSameRequest;
   if (repeats && !kills) return;
   if (!request_) request_time_ = now;
   for (const auto& job : running_) {
-    job.child.signal(kills ? SIGKILL : number);
-    job.child.signal(SIGCONT);  // a stopped process would hear it only when it goes on
+    job.child.send_signal(kills ? SIGKILL : number);
+    job.child.send_signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
   }
-  passed_on_ = number;
+  forwarded_ = number;
   if (number == SIGUSR1 || number == SIGUSR2) return;
   request_ = number;
   stopping_ = true;
@@ -168,9 +168,9 @@ inline void SweepRunner::notice_ends() {
     const JobStatus status{.code = *ended < 0 ? 128 - *ended : *ended,
                            .seconds = std::chrono::duration<double>(Clock::now() - at->started).count()};
     statuses_[at->job] = status;
-    at = running_.erase(at);  // ends what it has left behind
+    at = running_.erase(at);  // ends the processes that the job has left running
     folder_.end(job, status);
-    stopping_ |= passed_on_ && (status.code == static_cast<int>(Errc::stopped) || status.code == 128 + *passed_on_);
+    stopping_ |= forwarded_ && (status.code == static_cast<int>(Errc::stopped) || status.code == 128 + *forwarded_);
     std::ostringstream text;
     text << "ended with " << status.code << " after " << std::fixed << std::setprecision(1) << status.seconds << " s";
     if (status.code != 0) text << "; see " << (folder_.path(job) / "log").string();
@@ -180,7 +180,7 @@ inline void SweepRunner::notice_ends() {
 
 inline int SweepRunner::exit_code() const {
   constexpr int kStopped = static_cast<int>(Errc::stopped);
-  const auto request = request_ ? request_ : passed_on_;
+  const auto request = request_ ? request_ : forwarded_;
   bool stopped = false, obeyed = false;
   for (const auto& status : statuses_) {
     if (!status || status->code == kStopped)

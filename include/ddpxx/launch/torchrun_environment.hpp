@@ -1,4 +1,4 @@
-// ddpxx/launch/torchrun_environment.hpp — what a launcher tells a rank, read from the variables that torchrun sets.
+// ddpxx/launch/torchrun_environment.hpp — reads a rank's launch from the variables that torchrun sets.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@
 
 namespace ddpxx {
 
-/// What a launcher tells one rank: its place, and where the ranks meet.
+/// Facts that a launcher gives to a rank: its place, and where the ranks meet.
 struct Launch {
   Place place = {};
-  bool local_world_known = true;  ///< Whether LOCAL_WORLD_SIZE was set.
-  std::string address = {};       ///< Host name or IP address, an IPv6 one without brackets.
+  bool local_world_known = true;  ///< True if LOCAL_WORLD_SIZE was set.
+  std::string address = {};       ///< Host name or IP address; an IPv6 address is without brackets.
   std::uint16_t port = 0;
   StoreHost store_host = StoreHost::rank_zero;
-  std::string store = {};  ///< `host:port` of the store that ddpxx-run serves, if it does.
+  std::string store = {};  ///< `host:port` of the store that ddpxx-run serves; empty for none.
   std::string token = {};  ///< Secret of the run; empty for none. Never printed.
   std::string run_id = {};
 
@@ -48,7 +48,7 @@ inline std::string without_brackets(std::string address) {
   return address.substr(1, address.size() - 2);
 }
 
-/// Whether `text` has a host, a colon and a port.
+/// True if `text` is a host, a colon and a port.
 inline bool is_host_and_port(const std::string& text) {
   const auto colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return false;
@@ -59,11 +59,11 @@ inline bool is_host_and_port(const std::string& text) {
 
 }  // namespace detail
 
-/// This process's launch as torchrun, ddpxx-run or a hand-written script describes it; none when no variable of it is
-/// set, which is a world of one. LOCAL_RANK and LOCAL_WORLD_SIZE default to RANK and WORLD_SIZE, as on one machine.
-/// Errors  `peer` when only some variables are set (the text names every missing one) or one has an impossible value.
-/// DDPXX_STORE and DDPXX_TOKEN are ddpxx-run's own.
-/// Source  torch.distributed's `env://` rendezvous, its rule for TORCHELASTIC_USE_AGENT_STORE included.
+/// This process's launch, from variables that torchrun, ddpxx-run or a script has set; none if no variable is set, so
+/// that the world has one rank. LOCAL_RANK and LOCAL_WORLD_SIZE default to RANK and WORLD_SIZE, as on one machine. Only
+/// ddpxx-run sets DDPXX_STORE.
+/// Errors  `peer` if only some of the variables are set (the text names the missing ones) or one has an invalid value.
+/// Source  torch.distributed's `env://` rendezvous, with its rule for TORCHELASTIC_USE_AGENT_STORE.
 inline std::optional<Launch> torchrun_environment() {
   static constexpr std::array kNeeded = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
   std::string missing;
@@ -97,9 +97,9 @@ inline std::optional<Launch> torchrun_environment() {
   launch.store = environment("DDPXX_STORE").value_or("");
   if (!launch.store.empty() && !detail::is_host_and_port(launch.store))
     throw Error{Errc::peer, "environment variable DDPXX_STORE=" + harmless(launch.store) +
-                                " is not HOST:PORT; ddpxx-run sets it, and nobody else should"};
+                                " is not HOST:PORT; only ddpxx-run should set it"};
   launch.token = environment("DDPXX_TOKEN").value_or("");
-  // Where both are set, ddpxx-run has started torchrun, and torchrun has started this rank.
+  // If both are set, ddpxx-run has started torchrun, and torchrun has started this rank.
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True")
     launch.store_host = StoreHost::torchrun;
   else if (!launch.store.empty())

@@ -21,7 +21,7 @@ namespace ddpxx {
 
 /// How a rank ended, in words.
 inline std::string describe(const Exit& exit) {
-  if (exit.said_nothing)
+  if (exit.is_silent)
     return "was still running when all other ranks had lost a peer; ended by ddpxx-run; it was stopped (state T), as "
            "by "
            "SIGSTOP";
@@ -58,7 +58,7 @@ inline std::string bystander(const Exit& exit, const Exit& cause) {
   std::ostringstream line;
   line << "  rank " << exit.rank << " (local_rank: " << exit.local_rank << ", pid: " << exit.pid << "): ";
   if (obeyed(exit))
-    line << "ended by ddpxx-run with " << signal_name(*exit.told);
+    line << "ended by ddpxx-run with " << signal_name(*exit.signal_sent);
   else
     line << describe(exit);
   line << ", " << std::fixed << std::setprecision(2) << std::abs(seconds) << " s "
@@ -113,7 +113,7 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
        << "  exitcode  : " << root.code << " (pid: " << root.pid << ")\n";
   if (!root.error_file.empty()) text << "  error_file: " << harmless(root.error_file) << '\n';
   text << "  message   : " << describe(root)
-       << (detail::obeyed(root) && !root.said_nothing ? ", sent because it did not end" : "") << '\n';
+       << (detail::obeyed(root) && !root.is_silent ? ", sent because it did not end" : "") << '\n';
   if (!root.hint.empty()) text << "  hint      : " << root.hint << '\n';
   if (!root.last_lines.empty()) text << "  stderr    :\n";
   for (const std::string& line : root.last_lines) text << "    " << harmless(line) << '\n';

@@ -51,7 +51,7 @@ class Guardian {
   class Watch {
    public:
     Watch() = default;
-    Watch(const Guardian& guardian, pid_t group) : guardian_{&guardian}, group_{group} { guardian.tell(group); }
+    Watch(const Guardian& guardian, pid_t group) : guardian_{&guardian}, group_{group} { guardian.send(group); }
     Watch(Watch&& other) noexcept : guardian_{other.guardian_}, group_{std::exchange(other.group_, 0)} {}
     Watch& operator=(Watch&& other) noexcept {
       std::swap(guardian_, other.guardian_);
@@ -59,7 +59,7 @@ class Guardian {
       return *this;
     }
     ~Watch() {
-      if (group_ != 0) guardian_->tell(-group_);
+      if (group_ != 0) guardian_->send(-group_);
     }
 
    private:
@@ -105,7 +105,7 @@ class Guardian {
   static constexpr std::size_t kMaxGroups = 8'192;  // more than the ranks of one machine
 
   /// Sends a group to the guardian's process. If that was killed, the ranks go on unwatched.
-  void tell(pid_t group) const {
+  void send(pid_t group) const {
     while (::write(write_end_.get(), &group, sizeof group) < 0 && errno == EINTR) {
     }
   }

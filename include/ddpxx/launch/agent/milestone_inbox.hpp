@@ -54,19 +54,19 @@ class MilestoneInbox {
       if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (size <= 0) return read_end_.close();
       for (const char byte : std::string_view{bytes.data(), static_cast<std::size_t>(size)}) {
-        std::erase(told_, byte);  // each byte is kept once, so that the text stays short
-        told_ += byte;
+        std::erase(received_, byte);  // each byte is kept once, so that the text stays short
+        received_ += byte;
       }
     }
   }
   /// True if the rank has reached this milestone.
-  bool has(Milestone milestone) const { return told_.find(static_cast<char>(milestone)) != std::string::npos; }
+  bool has(Milestone milestone) const { return received_.find(static_cast<char>(milestone)) != std::string::npos; }
   /// True if this milestone came last.
-  bool ends_with(Milestone milestone) const { return told_.ends_with(static_cast<char>(milestone)); }
+  bool ends_with(Milestone milestone) const { return received_.ends_with(static_cast<char>(milestone)); }
 
  private:
   Descriptor read_end_, write_end_;
-  std::string told_;  ///< The milestones that have come, in the order of their last arrival.
+  std::string received_;  ///< The milestones that have come, in the order of their last arrival.
 };
 
 }  // namespace ddpxx

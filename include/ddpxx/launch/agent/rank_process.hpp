@@ -94,21 +94,21 @@ class RankProcess {
 
   /// Sends a signal that asks the rank to stop. The signal is remembered, because an end that the launcher has caused
   /// is not a failure; but not after the end of the first process, since it has not caused that end.
-  void ask(int number) {
+  void ask_to_stop(int number) {
     if (exit_) return;
-    if (!first_end_) told_ = number;
-    child_->signal(number);
-    child_->signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
+    if (!first_end_) signal_sent_ = number;
+    child_->send_signal(number);
+    child_->send_signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
   }
 
   /// Ends the rank by a signal, because the run has failed or its time to stop is over.
   void end(int number) {
     if (exit_) return;
-    if (!first_end_) told_ = number;
+    if (!first_end_) signal_sent_ = number;
     was_stopped_ = was_stopped_ || child_->is_stopped();
     is_to_end_ = true;
     child_->end(number);
-    child_->signal(SIGCONT);
+    child_->send_signal(SIGCONT);
   }
 
   /// The signal to stop that has ended the rank's first process, such as a shell, while processes that it has started
@@ -118,7 +118,7 @@ class RankProcess {
   /// Checks at the time `now` whether the rank has ended; true the first time that it has. `group_lives(pid)` says
   /// whether a process of the group runs; it is called only if a signal to stop has ended the first process.
   template <class GroupLives>
-  bool look(std::chrono::steady_clock::time_point now, GroupLives&& group_lives) {
+  bool poll_exit(std::chrono::steady_clock::time_point now, GroupLives&& group_lives) {
     if (exit_) return false;
     if (!first_end_) {
       if (const auto code = child_->ended()) note_first_end(*code, now);
@@ -163,7 +163,7 @@ class RankProcess {
                       .code = code,
                       .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
                       .time = std::chrono::system_clock::now(),
-                      .told = told_,
+                      .signal_sent = signal_sent_,
                       .was_stopped = was_stopped_};
   }
 
@@ -183,7 +183,7 @@ class RankProcess {
   MilestoneInbox milestones_;
   std::optional<Child> child_;
   Guardian::Watch watch_;  // destroyed before the child, whose number may be reused then
-  std::optional<int> told_;
+  std::optional<int> signal_sent_;
   bool was_stopped_ = false;
   bool is_to_end_ = false;
   std::optional<int> lingers_;

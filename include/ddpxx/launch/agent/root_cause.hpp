@@ -23,14 +23,14 @@ struct Exit {
   int code = 0;                          ///< Exit code, or minus the signal's number, as in Python.
   std::chrono::milliseconds elapsed{0};  ///< Time from the start of the ranks to this end.
   std::chrono::system_clock::time_point time = {};
-  std::optional<int> told = {};              ///< The last signal by which the agent asked the rank to end, if it did.
+  std::optional<int> signal_sent = {};       ///< The last signal by which the agent asked the rank to end, if it did.
   std::vector<std::string> last_lines = {};  ///< Last lines of its standard error.
   std::string error_file = {};               ///< File written by a Python program's `@record`; empty if there is none.
   bool is_ours = false;                      ///< It is a program of ddpxx.
   bool trains = false;                       ///< It has a trainer.
   bool stepped = false;                      ///< It has read the result of a step.
   bool was_stopped = false;                  ///< Its process was in state T when the agent ended it.
-  bool said_nothing = false;                 ///< It is the stopped rank because of which all others lost a peer.
+  bool is_silent = false;                    ///< It is the stopped rank because of which all others lost a peer.
   std::string hint = {};                     ///< A possible reason of its end.
 };
 
@@ -78,7 +78,7 @@ inline bool lost_its_peers(const Exit& exit) { return exit.code == static_cast<i
 inline bool is_end_by(int signal, int code) { return code == -signal || code == 128 + signal; }
 
 /// True if the rank ended by the signal that the agent had sent.
-inline bool obeyed(const Exit& exit) { return exit.told && is_end_by(*exit.told, exit.code); }
+inline bool obeyed(const Exit& exit) { return exit.signal_sent && is_end_by(*exit.signal_sent, exit.code); }
 
 }  // namespace detail
 
@@ -94,7 +94,7 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
   // Among ends that were seen at one moment, an end that explains itself comes first, one that the agent asked for
   // last.
   const auto order = [](const Exit& exit) {
-    return std::tuple{exit.elapsed, exit.told.has_value(), !explains_itself(exit)};
+    return std::tuple{exit.elapsed, exit.signal_sent.has_value(), !explains_itself(exit)};
   };
   const auto earliest = [&](auto&& counts) {
     std::optional<std::size_t> found;
@@ -112,7 +112,7 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
   if (!detail::lost_its_peers(exits[*first])) return first;
   const auto other = earliest([&](const Exit& exit) { return failed(exit) && !detail::lost_its_peers(exit); });
   if (other && exits[*other].elapsed - exits[*first].elapsed <= kCollateralWindow) return other;
-  const auto silent = earliest([](const Exit& exit) { return exit.said_nothing; });
+  const auto silent = earliest([](const Exit& exit) { return exit.is_silent; });
   return silent ? silent : first;
 }
 
@@ -129,7 +129,7 @@ inline std::optional<std::size_t> silent_rank(std::span<const Exit> exits) {
 inline int exit_code(std::span<const Exit> exits, std::optional<int> request) {
   const auto shell_code = [](int code) { return code < 0 ? 128 - code : code; };
   if (const auto cause = root_cause(exits, request))
-    return exits[*cause].said_nothing ? static_cast<int>(Errc::peer) : shell_code(exits[*cause].code);
+    return exits[*cause].is_silent ? static_cast<int>(Errc::peer) : shell_code(exits[*cause].code);
   bool stopped = false;
   for (const Exit& exit : exits) {
     if (!detail::is_well(exit)) return 128 + request.value_or(SIGTERM);
