@@ -98,7 +98,11 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
        .precision_name = text_of(config.precision)}};
   if (run.only_evaluates) {
     const auto result = trainer.evaluate();
-    if (group.rank() == 0) std::cout << "val_loss " << ddpxx::real_text(result.mean_loss) << std::endl;
+    if (group.rank() == 0) {
+      std::cout << "val_loss " << ddpxx::real_text(result.mean_loss) << std::endl;
+      for (const auto& metric : result.metrics)
+        std::cout << "val_" << metric.name << ' ' << ddpxx::real_text(metric.value) << std::endl;
+    }
     return;
   }
   trainer.fit();

@@ -8,14 +8,9 @@
 #include <torch/nn/module.h>
 
 #include <ddpxx/layers/layer.hpp>
+#include <ddpxx/nn/loss.hpp>
 
 namespace ddpxx {
-
-/// The loss of a batch as a sum over its targets. The trainer divides it by the number of targets of the whole step,
-/// over all ranks and micro-steps, so that no mean of means can arise.
-struct Loss {
-  at::Tensor sum;  ///< 0-dim.
-};
 
 template <class M>
 concept IsModule = std::derived_from<M, torch::nn::Module>;

@@ -14,6 +14,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/train/metric_sums.hpp>
 
 namespace ddpxx {
 
@@ -48,10 +49,11 @@ struct RankFacts {
   std::uint16_t last_calls = 0;   ///< A number for the layers that were called in the last step.
 };
 
-/// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to tell.
+/// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to send.
 struct LastStep {
   at::Tensor loss = {};     ///< The sum over this rank's targets.
   at::Tensor skipped = {};  ///< 1 if the step was left out, else 0.
+  MetricSums metrics = {};  ///< The model's own; all ranks have equal names.
 };
 
 /// The sums over all ranks of: what each tells, and what each knows of the last step. Started before the forward pass,
@@ -60,7 +62,8 @@ class StepFacts {
  public:
   /// Ranks   Collective.
   StepFacts(const RankFacts& facts, const LastStep& last, const Group& group)
-      : sums_{at::zeros({kNumbers}, at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))},
+      : sums_{at::zeros({kNumbers + last.metrics.num_numbers()},
+                        at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))},
         world_size_{group.size()} {
     auto* mine = sums_.mutable_data_ptr<double>();
     mine[kTargets] = static_cast<double>(facts.targets);
@@ -73,6 +76,7 @@ class StepFacts {
     sums_ = sums_.to(group.device(), /*non_blocking=*/true);
     if (last.loss.defined()) sums_.select(0, kLastLoss).copy_(last.loss);
     if (last.skipped.defined()) sums_.select(0, kLastSkipped).copy_(last.skipped);
+    if (!last.metrics.names().empty()) last.metrics.write(sums_.narrow(0, kNumbers, last.metrics.num_numbers()));
     pending_ = start_all_reduce(sums_, group);
   }
 
@@ -100,7 +104,8 @@ class StepFacts {
   }
 
   static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kWritten = 5,
-                                kSaveDue = 6, kLastSkipped = 7, kAsked = 8, kNumbers = 9;
+                                kSaveDue = 6, kLastSkipped = 7, kAsked = 8,
+                                kNumbers = 9;  ///< Metrics of the last step follow.
 
   /// Whether all ranks gave the same number: only then is W times the sum of squares the square of the sum. Every rank
   /// comes to the same verdict. Exact up to 1024 ranks; more are not compared.

@@ -8,9 +8,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/observe/events.hpp>
+#include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/step_facts.hpp>
 
 namespace ddpxx {
@@ -35,10 +37,11 @@ class StepLog {
 
   explicit StepLog(int world_size) : world_size_{world_size} {}
 
-  /// A step that has been launched: its row lacks the loss, the norm and the scale. `scale` is undefined where the loss
-  /// is not scaled, and not written to after this call.
-  void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {}) {
-    UnderWay step{std::move(row), HostCopy{facts}, HostCopy{norm}, std::nullopt};
+  /// A step that has been launched: its row lacks the loss, the norm, the scale and the metrics. `scale` is undefined
+  /// where the loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
+  void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {},
+            std::vector<std::string> metrics = {}) {
+    UnderWay step{std::move(row), HostCopy{facts}, HostCopy{norm}, std::nullopt, std::move(metrics)};
     if (scale.defined()) step.scale.emplace(scale);
     steps_.push_back(std::move(step));
   }
@@ -54,6 +57,7 @@ class StepLog {
     step.row.grad_norm = step.norm[0];
     if (step.scale) step.row.loss_scale = (*step.scale)[0];
     auto& next = steps_[1].facts;
+    step.row.metrics = read_metrics(step.metrics, next, StepFacts::kNumbers);
     const bool skipped = next[StepFacts::kLastSkipped] == world_size_;
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
     step.row.skipped_steps = skipped_ += skipped ? 1 : 0;
@@ -100,6 +104,7 @@ class StepLog {
     HostCopy facts;
     HostCopy norm;
     std::optional<HostCopy> scale;
+    std::vector<std::string> metrics;
   };
   int world_size_;
   std::int64_t skipped_ = 0;

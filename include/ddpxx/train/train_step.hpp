@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -19,6 +20,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
@@ -34,6 +36,7 @@
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/matrix_owners.hpp>
+#include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
@@ -162,7 +165,7 @@ class TrainStep {
     for (auto batch = std::ranges::begin(batches); batch != end;) {
       const auto& current = *batch;
       strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
-      backward(loss_sum(current), facts);
+      backward(loss_of(current), current.num_tokens, facts);
       strategy_.finish_backward();
     }
     const double learning_rate = config_.optimizer.learning_rate_at(step_);
@@ -175,6 +178,7 @@ class TrainStep {
     if (average_) average_->update();
     strategy_.finish_step();
     ++step_;
+    check_metrics();
     const auto now = Clock::now();
     const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
     log_.push({.step = step_,
@@ -182,7 +186,7 @@ class TrainStep {
                .learning_rate = learning_rate,
                .step_ms = milliseconds,
                .samples = notes.samples},
-              facts.sums(), norm, scale);
+              facts.sums(), norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
   }
 
@@ -210,16 +214,23 @@ class TrainStep {
     hooks_.push_back(std::move(hook));
   }
 
-  /// The loss of a batch as a sum over its targets, 0-dim, with autograd where it is on. Inside of step() gradients
-  /// follow from it.
+  /// The loss of a batch, with autograd where it is on, and the model's metrics of it. Inside of step() gradients
+  /// follow from the loss.
   template <class Batch>
-  at::Tensor loss_sum(const Batch& batch) {
+  Loss loss_of(const Batch& batch) {
     [[maybe_unused]] const auto scope = precision_.forward_scope(device_.type());
-    return strategy_.forward(*model_, input(batch), [](auto& model, auto& run, const auto& own_batch) {
-      const auto sum = compute_loss(model, run, own_batch).sum;
+    std::mutex mutex;                                    // a strategy may compute parts of a batch in several threads
+    c10::SmallVector<std::vector<NamedSum>, 1> metrics;  // one for each part
+    auto sum = strategy_.forward(*model_, input(batch), [&](auto& model, auto& run, const auto& own_batch) {
+      auto part = compute_loss(model, run, own_batch);
+      {
+        const std::lock_guard lock{mutex};
+        metrics.push_back(std::move(part.metrics));
+      }
       // Micro-batches are added up in this type, and the number of targets has to fit into it.
-      return at::isReducedFloatingType(sum.scalar_type()) ? sum.to(at::kFloat) : sum;
+      return at::isReducedFloatingType(part.sum.scalar_type()) ? part.sum.to(at::kFloat) : part.sum;
     });
+    return {std::move(sum), join_metrics(metrics)};
   }
 
   /// Exchanges the parameters and their moving average: the model computes with the average after the first call, and
@@ -331,12 +342,31 @@ class TrainStep {
       return batch.to(device_);
   }
 
-  void backward(const at::Tensor& loss, StepFacts& facts) {
+  void backward(const Loss& batch_loss, std::int64_t targets, StepFacts& facts) {
+    const auto& loss = batch_loss.sum;
+    last_step_.metrics.add(batch_loss.metrics, targets);
     if constexpr (scales_loss<Precision>)
       loss.backward(scaler_.scale(facts.seed(loss)));
     else
       loss.backward(facts.seed(loss));
     last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.detach() : loss.detach();
+  }
+
+  /// Each step returns the metrics that the first one has returned, on every rank: the facts of the next step hold one
+  /// sum and one count for each.
+  /// Ranks   Collective in the first step.
+  /// Errors  `peer` on every rank where the ranks differ; `config` in a later step of other metrics.
+  void check_metrics() {
+    const auto& names = last_step_.metrics.names();
+    if (first_step_ == 0) {
+      check_same_metrics(names, *group_);
+      metric_names_ = names;
+      first_step_ = step_;
+    } else if (names != metric_names_) {
+      throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) + " in step " +
+                                    std::to_string(step_) + ", and " + detail::names_text(metric_names_) + " in step " +
+                                    std::to_string(first_step_) + ": return equal names in one order in each step"};
+    }
   }
 
   /// Steps all parameters by the gradients that backward has left; returns the norm of those before it is clipped.
@@ -419,7 +449,9 @@ class TrainStep {
   std::optional<EMA> average_;
   std::vector<SliceHook> hooks_;
   StepLog log_;
-  LastStep last_step_;  ///< Facts of the current step, which are sent with those of the next one.
+  LastStep last_step_;                     ///< Facts of the current step, which are sent with those of the next one.
+  std::vector<std::string> metric_names_;  ///< Of the first step that this object has done.
+  std::int64_t first_step_ = 0;            ///< Its number; 0 before it.
   bool targets_checked_ = false;
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;

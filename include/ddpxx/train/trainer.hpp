@@ -227,17 +227,16 @@ class Trainer {
             (has_ended_epoch_ && limits_.wants_snapshot_of_epoch(batches_.cursor().epoch)));
   }
 
-  /// The mean loss over the validation set, with the parameters as they are, or with their moving average where
-  /// training.ema_decay keeps one. Reports all steps that are under way first.
-  /// Ranks   Collective.
+  /// The mean loss over the validation set, and the model's metrics, with the parameters as they are, or with their
+  /// moving average where training.ema_decay keeps one. Reports all steps that are under way first. Ranks   Collective.
   /// Errors  `config` without a validation set.
   EvaluationResult evaluate() {
     if (!parts_.validation) throw Error{Errc::config, "there is no validation set to evaluate on"};
     read_all_steps();
     step_.exchange_average();
-    const auto result = mean_validation_loss();
+    const auto result = evaluate_model();
     step_.exchange_average();
-    evaluated_ = {steps_done(), batches_.cursor().epoch, result.mean_loss, result.samples};
+    evaluated_ = {steps_done(), batches_.cursor().epoch, result.mean_loss, result.samples, result.metrics};
     evaluated_at_ = steps_done();
     report_.show(*evaluated_);
     step_.restart_clock();
@@ -380,21 +379,23 @@ class Trainer {
   }
 
   /// Ranks   Collective.
-  EvaluationResult mean_validation_loss() {
+  EvaluationResult evaluate_model() {
     return ddpxx::evaluate(
         *parts_.validation, *group_, config_.batch_size, config_.training.eval_samples,
         [&](const Batch& batch) {
           const EvaluationMode mode{step_.model()};
-          return step_.loss_sum(batch);
+          return step_.loss_of(batch);
         },
         [&](std::int64_t samples, std::int64_t all_samples) {
           report_.show(Evaluating{steps_done(), samples, all_samples});
         });
   }
-  /// What snapshots are ranked by: the last evaluation, if it is of this step.
+  /// The numbers that snapshots are ranked by: those of the last evaluation, if it is of this step.
   std::map<std::string, double> metrics_of_snapshot() const {
     if (!evaluated_ || evaluated_->step != steps_done()) return {};
-    return {{"loss", evaluated_->val_loss}};
+    std::map<std::string, double> metrics{{"loss", evaluated_->val_loss}};
+    for (const auto& metric : evaluated_->metrics) metrics.emplace(metric.name, metric.value);
+    return metrics;
   }
 
   /// The state is that of a snapshot, and so is the place in the data from now on.

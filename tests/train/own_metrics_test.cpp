@@ -1,0 +1,333 @@
+// Metrics of a model's own: summed as the loss is, in steps, evaluations and snapshots.
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/layers/layer.hpp>
+#include <ddpxx/nn/concept.hpp>
+#include <ddpxx/observe/observer.hpp>
+#include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/testing.hpp>
+#include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+#include "training_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Block : torch::nn::Cloneable<Block>, Layer {
+  Block() { reset(); }
+  void reset() override { linear = register_module("linear", torch::nn::Linear(8, 8)); }
+  at::Tensor forward(const at::Tensor& x) { return x + torch::tanh(linear(x)); }
+  torch::nn::Linear linear{nullptr};
+};
+
+/// Predicts the next token, and counts how often it is right. `sevens` has a count of its own: the targets that are 7.
+struct Classifier : torch::nn::Cloneable<Classifier> {
+  Classifier() { reset(); }
+  void reset() override {
+    table = register_module("table", torch::nn::Embedding(11, 8));
+    block = register_module("block", std::make_shared<Block>());
+    head = register_module("head", torch::nn::Linear(8, 11));
+  }
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    const auto logits = head(run(*block, table(batch.inputs)));
+    const auto hits = logits.argmax(-1).eq(batch.targets);
+    const auto sevens = batch.targets.eq(7);
+    return {torch::cross_entropy_loss(logits.flatten(0, 1), batch.targets.flatten(), {}, at::Reduction::Sum),
+            {{"accuracy", hits.sum()}, {"sevens", hits.logical_and(sevens).sum(), sevens.sum()}}};
+  }
+  torch::nn::Embedding table{nullptr};
+  std::shared_ptr<Block> block;
+  torch::nn::Linear head{nullptr};
+};
+std::shared_ptr<Classifier> make_classifier() {
+  at::manual_seed(3);
+  return std::make_shared<Classifier>();
+}
+
+struct Numbers {
+  std::vector<Metrics> steps, evaluations;
+};
+/// Keeps the metrics of steps and evaluations.
+struct Keeper : Observer {
+  std::string name() const override { return "keeper"; }
+  Verdict on_step(const StepDone& step) override {
+    seen.steps.push_back(step.metrics);
+    return Verdict::go_on;
+  }
+  Verdict on_evaluated(const Evaluated& evaluated) override {
+    seen.evaluations.push_back(evaluated.metrics);
+    return Verdict::go_on;
+  }
+  Numbers seen;
+};
+
+template <class Strategy>
+using Train = Trainer<Classifier, Tokens, SGD, Float32, Strategy>;
+
+/// The numbers of three steps and two evaluations, with a global batch of 12 samples.
+template <class Strategy>
+Numbers numbers_of(Group& group, std::int64_t accumulation_steps, typename Train<Strategy>::Config config = {}) {
+  config.batch_size = kGlobalBatch / group.size() / accumulation_steps;
+  config.training.max_steps = 3;
+  config.training.max_epochs = 0;
+  config.training.eval_every = 2;
+  config.training.accumulation_steps = accumulation_steps;
+  config.optimizer.learning_rate = 0.5;
+  Train<Strategy> trainer{
+      group, make_classifier(), std::make_shared<Tokens>(), config, {}, {.validation = std::make_shared<Tokens>()}};
+  const auto keeper = std::make_shared<Keeper>();
+  trainer.add(keeper);
+  trainer.fit();
+  return keeper->seen;
+}
+void expect_equal(const std::vector<Metrics>& got, const std::vector<Metrics>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].size(), expected[i].size()) << i;
+    for (std::size_t j = 0; j < got[i].size(); ++j) {
+      EXPECT_EQ(got[i][j].name, expected[i][j].name);
+      EXPECT_EQ(got[i][j].value, expected[i][j].value) << got[i][j].name << " of " << i;
+    }
+  }
+}
+Numbers of_one_process() {
+  Group alone;
+  return numbers_of<SingleDevice>(alone, 1);
+}
+/// The numbers of each rank equal those of one process.
+template <class Strategy>
+void expect_numbers_of_one_process(int ranks, std::int64_t accumulation_steps,
+                                   const typename Strategy::Config& strategy = {}) {
+  const auto expected = of_one_process();
+  spawn_ranks(ranks, [&](Group& group) {
+    typename Train<Strategy>::Config config;
+    config.strategy = strategy;
+    const auto numbers = numbers_of<Strategy>(group, accumulation_steps, config);
+    expect_equal(numbers.steps, expected.steps);
+    expect_equal(numbers.evaluations, expected.evaluations);
+  });
+}
+
+TEST(OwnMetrics, AreMeansOverTheTargetsOrOverACountOfTheirOwn) {
+  const auto numbers = of_one_process();
+  ASSERT_EQ(numbers.steps.size(), 3U);
+  ASSERT_EQ(numbers.evaluations.size(), 2U);
+  const auto model = make_classifier();
+  PlainCall plain;
+  LayerRunner run{plain};
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(Tokens{}.size()));
+  for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<std::int64_t>(i);
+  Group alone;
+  Train<SingleDevice>::Config config;
+  config.training.eval_every = 1;
+  Train<SingleDevice> trainer{alone,  model, std::make_shared<Tokens>(),
+                              config, {},    {.validation = std::make_shared<Tokens>()}};
+  const auto result = trainer.evaluate();
+  const auto batch = Tokens{}.batch(indices);
+  const auto expected = model->forward(run, batch).metrics;
+  ASSERT_EQ(result.metrics.size(), 2U);
+  EXPECT_EQ(result.metrics[0].name, "accuracy");
+  EXPECT_EQ(result.metrics[0].value, expected[0].sum.item<double>() / static_cast<double>(batch.num_tokens));
+  EXPECT_EQ(result.metrics[1].name, "sevens");
+  EXPECT_EQ(result.metrics[1].value, expected[1].sum.item<double>() / expected[1].count.item<double>());
+}
+
+TEST(OwnMetrics, OfTwoRanksAndTwoMicroBatchesEqualThoseOfOneProcess) { expect_numbers_of_one_process<DDP>(2, 2); }
+TEST(OwnMetrics, AreCountedOnceWhereLayersRunTwice) {
+  expect_numbers_of_one_process<Recompute<FSDP>>(2, 1, {.recompute = {.policy = RecomputeConfig::Policy::every}});
+}
+TEST(OwnMetrics, AreAddedUpOverTheReplicasOfDataParallel) {
+  expect_numbers_of_one_process<DataParallel>(1, 1, {.replicas = 3});
+}
+
+TEST(OwnMetrics, OfAnEvaluationCountEachSampleOnceWhereARankHasNone) {
+  const auto evaluate_on = [](Group& group, std::int64_t samples) {
+    Train<DDP>::Config config;
+    config.batch_size = 2;
+    config.training.eval_every = 1;
+    config.training.eval_samples = samples;
+    return Train<DDP>{
+        group, make_classifier(), std::make_shared<Tokens>(), config, {}, {.validation = std::make_shared<Tokens>()}}
+        .evaluate();
+  };
+  for (const std::int64_t samples : {1, 5}) {
+    Group alone;
+    const auto expected = evaluate_on(alone, samples);
+    spawn_ranks(3, [&](Group& group) { expect_equal({evaluate_on(group, samples).metrics}, {expected.metrics}); });
+  }
+}
+
+class OwnMetricsRun : public TrainingRun {};
+
+TEST_F(OwnMetricsRun, AreInRowsAndInSnapshots) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  Group alone;
+  Train<SingleDevice>::Config config;
+  config.training.metrics = path.string();
+  config.training.save_dir = place().string();
+  const auto numbers = numbers_of<SingleDevice>(alone, 1, config);
+  std::ifstream file{path};
+  std::vector<double> of_steps, of_evaluations;
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (row.contains("accuracy")) of_steps.push_back(row["accuracy"]);
+    if (row.contains("val_accuracy")) of_evaluations.push_back(row["val_accuracy"]);
+  }
+  ASSERT_EQ(of_steps.size(), 3U);
+  ASSERT_EQ(of_evaluations.size(), 2U);
+  EXPECT_EQ(of_steps[2], numbers.steps[2][0].value);
+  EXPECT_EQ(of_evaluations[1], numbers.evaluations[1][0].value);
+  const auto saved = snapshot().run.metrics;
+  EXPECT_EQ(saved.at("accuracy"), of_evaluations[1]);
+  EXPECT_TRUE(saved.contains("loss"));
+}
+
+/// Its metrics are what the test says.
+struct Says : torch::nn::Module {
+  Says() { weight = register_parameter("weight", torch::ones({1})); }
+  Loss forward(const Batch& batch) {
+    return {(weight * batch.targets).sum(), metrics ? metrics(++calls) : std::vector<NamedSum>{}};
+  }
+  at::Tensor weight;
+  int calls = 0;
+  std::function<std::vector<NamedSum>(int call)> metrics;
+};
+const std::vector<Batch>& batches() {
+  static const std::vector<Batch> all{Tokens{}.batch(std::vector<std::int64_t>{1, 2}),
+                                      Tokens{}.batch(std::vector<std::int64_t>{3, 4})};
+  return all;
+}
+NamedSum one(const std::string& name) { return {name, torch::ones({})}; }
+/// The error of so many steps on two micro-batches each.
+std::string error_of(Group& group, int steps, std::function<std::vector<NamedSum>(int call)> metrics, Errc code) {
+  auto model = std::make_shared<Says>();
+  model->metrics = std::move(metrics);
+  TrainStep<Says, SGD> step{group, model, {.optimizer = {.learning_rate = 1e-3}}};
+  try {
+    for (int i = 0; i < steps; ++i) step.step(batches());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(OwnMetrics, ThatDifferBetweenTheRanksEndAllOfThemAfterTheFirstStep) {
+  spawn_ranks(3, [&](Group& group) {
+    const auto metrics = [&](int) {
+      std::vector<NamedSum> metrics{one("accuracy")};
+      if (group.rank() == 1) metrics.push_back(one("top5"));
+      return metrics;
+    };
+    EXPECT_EQ(error_of(group, 1, metrics, Errc::peer),
+              "the model returned other metrics on other ranks: [accuracy] on ranks 0, 2, [accuracy, top5] on rank 1; "
+              "return equal names in one order on every rank");
+  });
+  spawn_ranks(2, [&](Group& group) {
+    const auto metrics = [&](int) {
+      return group.rank() == 0 ? std::vector<NamedSum>{} : std::vector<NamedSum>{one("accuracy")};
+    };
+    EXPECT_THAT(error_of(group, 1, metrics, Errc::peer), HasSubstr("[] on rank 0, [accuracy] on rank 1"));
+  });
+}
+
+TEST(OwnMetrics, ThatDifferBetweenStepsOrMicroBatchesAreRefused) {
+  Group alone;
+  const auto from_call = [](int first) {
+    return [first](int call) {
+      return call < first ? std::vector<NamedSum>{one("a"), one("b")} : std::vector<NamedSum>{one("b"), one("a")};
+    };
+  };
+  EXPECT_EQ(error_of(alone, 3, from_call(5), Errc::config),
+            "the model returned the metrics [b, a] in step 3, and [a, b] in step 1: return equal names in one order in "
+            "each step");
+  EXPECT_THAT(error_of(alone, 3, from_call(4), Errc::config),
+              HasSubstr("[b, a] for a batch, and for an earlier one [a, b]: return equal names"));
+}
+
+TEST(OwnMetrics, ThatHaveNoUsableNameOrSumAreRefused) {
+  Group alone;
+  const auto refusal = [&](std::vector<NamedSum> metrics) {
+    return error_of(
+        alone, 1, [&](int) { return metrics; }, Errc::config);
+  };
+  EXPECT_THAT(refusal({one("")}), HasSubstr("empty: give it a name"));
+  EXPECT_THAT(refusal({one("a\nb")}), HasSubstr("leave them out"));
+  EXPECT_THAT(refusal({one("a,b")}), HasSubstr("leave them out"));
+  EXPECT_THAT(refusal({one("loss")}), HasSubstr("'loss', which is the name of another number"));
+  EXPECT_THAT(refusal({one("val_x")}), HasSubstr("choose another one"));
+  EXPECT_THAT(refusal({one("x"), one("x")}), HasSubstr("'x', twice"));
+  EXPECT_THAT(refusal({{"x", torch::ones({2})}}), HasSubstr("the metric x of the model needs a sum"));
+  EXPECT_THAT(refusal({{"x", {}}}), HasSubstr("0-dim"));
+}
+
+TEST(OwnMetrics, AreSumsOfAllRanksAndNoNumberWhereNothingWasCounted) {
+  spawn_ranks(2, [&](Group& group) {
+    auto model = std::make_shared<Says>();
+    model->metrics = [&](int call) {
+      const auto auxiliary = (model->weight * call).sum();  // has a gradient, which is not followed
+      return std::vector<NamedSum>{{"share", torch::ones({}) * group.rank(), torch::tensor(2)},
+                                   {"nothing", torch::zeros({}), torch::zeros({})},
+                                   {"auxiliary", auxiliary, torch::ones({})}};
+    };
+    TrainStep<Says, SGD> step{group, model, {.grad_norm_clip = 0, .optimizer = {.learning_rate = 0.0}}};
+    std::vector<StepDone> rows;
+    const auto keep = [&](const CompletedStep& done) { rows.push_back(done.row); };
+    for (int i = 0; i < 2; ++i)
+      if (const auto done = step.step(batches())) keep(*done);
+    step.read_all(keep);
+    if (const auto done = step.step(batches())) keep(*done);
+    step.read_all(keep);
+    ASSERT_EQ(rows.size(), 3U);
+    for (const auto& row : rows) {
+      ASSERT_EQ(row.metrics.size(), 3U);
+      EXPECT_EQ(row.metrics[0].value, 0.25) << "one of two ranks has 2 in 4, the other 0 in 4";
+      EXPECT_TRUE(std::isnan(row.metrics[1].value));
+    }
+    EXPECT_EQ(rows[0].metrics[2].value, 1.5) << "calls 1 and 2 on each rank";
+    EXPECT_EQ(rows[2].metrics[2].value, 5.5);
+    EXPECT_GT(rows[2].loss, 0);
+  });
+}
+
+TEST(OwnMetrics, LeaveTheNumbersOfTheStepAsTheyAre) {
+  Group alone;
+  const auto losses = [&](bool with) {
+    auto model = std::make_shared<Says>();
+    if (with) model->metrics = [](int) { return std::vector<NamedSum>{one("a")}; };
+    TrainStep<Says, SGD> step{alone, model, {.optimizer = {.learning_rate = 1e-2}}};
+    std::vector<double> numbers;
+    for (int i = 0; i < 4; ++i) step.step(batches());
+    step.read_all([&](const CompletedStep& done) {
+      numbers.push_back(done.row.loss);
+      numbers.push_back(done.row.grad_norm);
+    });
+    return numbers;
+  };
+  EXPECT_EQ(losses(true), losses(false));
+}
+
+}  // namespace
+}  // namespace ddpxx
