@@ -221,7 +221,9 @@ class Parsing {
     bool is_needed = false;
     for (auto& said : named) {
       if (defaults.yaml.empty() || !said.source || !said.source->name.ends_with(".py")) continue;
-      said.notices.push_back({{said.source, 1, 1}, "", std::string{defaults.notice}});
+      auto& notice = said.notices.emplace_back();
+      notice.place = {said.source, 1, 1};
+      notice.text = defaults.notice;
       is_needed = true;
     }
     if (!is_needed) return;

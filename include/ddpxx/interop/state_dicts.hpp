@@ -217,8 +217,8 @@ inline TrainingCheckpoint from_python(const PickleValue& value) {
       if (const auto* optimizer = keys.optimizer != nullptr ? dict.find(keys.optimizer) : nullptr)
         checkpoint.optimizer = detail::only_optimizer(*optimizer);
       const auto count = [&](const char* key) {
-        const auto* value = key != nullptr ? dict.find(key) : nullptr;
-        return value != nullptr ? std::optional{value->get<std::int64_t>(key)} : std::nullopt;
+        const auto* number = key != nullptr ? dict.find(key) : nullptr;
+        return number != nullptr ? std::optional{number->get<std::int64_t>(key)} : std::nullopt;
       };
       checkpoint.epoch = count(keys.epoch).value_or(0);
       checkpoint.step = count(keys.step);
