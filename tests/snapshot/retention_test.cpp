@@ -27,6 +27,14 @@ TEST(Retention, KeepsTheBestAndOfEqualOnesTheNewer) {
   EXPECT_THAT((Retention{.last = 1, .best = 9}.keep(kSnapshots)), ElementsAre(10, 20, 40, 50));
 }
 
+TEST(Retention, KeepsTheHighestOfAnotherMetric) {
+  const std::vector<RetainedSnapshot> snapshots{
+      {10, {{"accuracy", 0.3}}}, {20, {{"accuracy", 0.9}}}, {30, {{"loss", 0.0}}}, {40, {{"accuracy", 0.5}}}};
+  EXPECT_THAT((Retention{.last = 1, .best = 1, .metric = "accuracy", .mode = MetricMode::max}.keep(snapshots)),
+              ElementsAre(20, 40));
+  EXPECT_THAT((Retention{.last = 1, .best = 1, .metric = "accuracy"}.keep(snapshots)), ElementsAre(10, 40));
+}
+
 TEST(Retention, KeepsEveryFew) {
   EXPECT_THAT((Retention{.last = 1, .every_steps = 20}.keep(kSnapshots)), ElementsAre(20, 40, 50));
 }

@@ -1,21 +1,14 @@
 // ddpxx/observe/early_stopping_config.hpp — what a user may set about early stopping.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/metric_mode.hpp>
 #include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
-
-/// Which direction of a metric is better.
-enum class MetricMode { min, max };
-
-constexpr auto enum_names(MetricMode) {
-  return std::array{Named{MetricMode::min, "min"}, Named{MetricMode::max, "max"}};
-}
 
 /// Defaults are those of Lightning's EarlyStopping, which is off here until `metric` names one.
 struct EarlyStoppingConfig {

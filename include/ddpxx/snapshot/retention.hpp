@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/metric_mode.hpp>
+
 namespace ddpxx {
 
 /// The facts of a snapshot by which `Retention` chooses.
@@ -25,13 +27,14 @@ struct RetainedSnapshot {
 
 /// Rules that say which snapshots to keep. A snapshot is kept if any rule keeps it; the newest is always kept.
 struct Retention {
-  std::int64_t last = 0;          ///< Keeps this many of the newest; 0 keeps all snapshots.
-  std::int64_t best = 0;          ///< Keeps this many with the lowest value of `metric`.
-  std::string metric = "loss";    ///< Snapshots without this metric are not among the best.
-  std::int64_t every_steps = 0;   ///< Keeps snapshots whose step is a multiple of this; 0 is off.
-  std::int64_t every_epochs = 0;  ///< Keeps the first snapshot after every this many complete epochs; 0 is off.
-  double every_seconds = 0.0;     ///< Keeps the oldest, and each that was written at least this long after the last
-                                  ///< one that this rule keeps; 0 is off.
+  std::int64_t last = 0;              ///< Keeps this many of the newest; 0 keeps all snapshots.
+  std::int64_t best = 0;              ///< Keeps this many with the best value of `metric`.
+  std::string metric = "loss";        ///< Snapshots without this metric are not among the best.
+  MetricMode mode = MetricMode::min;  ///< Whether the lowest or the highest value of `metric` is the best.
+  std::int64_t every_steps = 0;       ///< Keeps snapshots whose step is a multiple of this; 0 is off.
+  std::int64_t every_epochs = 0;      ///< Keeps the first snapshot after every this many complete epochs; 0 is off.
+  double every_seconds = 0.0;         ///< Keeps the oldest, and each that was written at least this long after the last
+                                      ///< one that this rule keeps; 0 is off.
 
   /// Returns the steps to keep.
   std::set<std::int64_t> keep(std::span<const RetainedSnapshot> snapshots) const {
@@ -39,7 +42,8 @@ struct Retention {
     std::vector<std::pair<double, std::int64_t>> ranked;  // equal values: the newer one first
     for (const auto& [step, metrics, epoch, written_at] : snapshots) {
       newest.push_back(step);
-      if (const auto value = metrics.find(metric); value != metrics.end()) ranked.emplace_back(value->second, -step);
+      if (const auto value = metrics.find(metric); value != metrics.end())
+        ranked.emplace_back(mode == MetricMode::min ? value->second : -value->second, -step);
     }
     std::sort(newest.rbegin(), newest.rend());
     std::sort(ranked.begin(), ranked.end());

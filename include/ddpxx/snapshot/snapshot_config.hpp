@@ -6,6 +6,7 @@
 #include <string>
 
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/metric_mode.hpp>
 #include <ddpxx/snapshot/retention.hpp>
 
 namespace ddpxx {
@@ -37,6 +38,8 @@ struct SnapshotConfig {
   std::int64_t load_attempts = 2;
   std::int64_t keep_last = 2;
   std::int64_t keep_best = 0;
+  std::string best_by = "loss";
+  MetricMode best_mode = MetricMode::min;
   std::int64_t keep_every = 0;
   std::int64_t keep_every_epochs = 0;
   double keep_every_time = 0.0;
@@ -44,7 +47,8 @@ struct SnapshotConfig {
   Retention retention() const {
     return {.last = keep_last,
             .best = keep_best,
-            .metric = "loss",
+            .metric = best_by,
+            .mode = best_mode,
             .every_steps = keep_every,
             .every_epochs = keep_every_epochs,
             .every_seconds = keep_every_time};
@@ -68,8 +72,12 @@ struct SnapshotConfig {
                                               "other snapshots are tried first; 0 counts none",
                                               at_least(0), Resume::free),
         field<&SnapshotConfig::keep_last>("Number of newest snapshots to keep; 0 keeps all", at_least(0), Resume::free),
-        field<&SnapshotConfig::keep_best>("Number of snapshots with the lowest validation loss to keep as well",
-                                          at_least(0), Resume::free),
+        field<&SnapshotConfig::keep_best>("Number of snapshots with the best evaluation to keep as well", at_least(0),
+                                          Resume::free),
+        field<&SnapshotConfig::best_by>(
+            "Number of an evaluation that keep_best compares: loss, or a metric of the model", Resume::free),
+        field<&SnapshotConfig::best_mode>("Whether the lowest or the highest value of best_by is the best",
+                                          Resume::free),
         field<&SnapshotConfig::keep_every>("Also keep snapshots whose step is a multiple of this; 0 is off",
                                            at_least(0), Unit::steps, Resume::free),
         field<&SnapshotConfig::keep_every_epochs>(

@@ -239,6 +239,7 @@ class Trainer {
     evaluated_ = {steps_done(), batches_.cursor().epoch, result.mean_loss, result.samples, result.metrics};
     evaluated_at_ = steps_done();
     report_.show(*evaluated_);
+    check_best_by();
     step_.restart_clock();
     return result;
   }
@@ -389,6 +390,15 @@ class Trainer {
         [&](std::int64_t samples, std::int64_t all_samples) {
           report_.show(Evaluating{steps_done(), samples, all_samples});
         });
+  }
+  /// Refuses to go on where snapshots would be ranked by a number that evaluations do not have.
+  void check_best_by() const {
+    const auto& name = config_.snapshot.best_by;
+    const auto metrics = metrics_of_snapshot();
+    if (config_.snapshot.keep_best == 0 || metrics.contains(name)) return;
+    std::string names;
+    for (const auto& [known, value] : metrics) names += (names.empty() ? "" : ", ") + harmless(known);
+    throw Error{Errc::config, "snapshot.best_by: an evaluation has no " + harmless(name) + " (it has: " + names + ")"};
   }
   /// The numbers that snapshots are ranked by: those of the last evaluation, if it is of this step.
   std::map<std::string, double> metrics_of_snapshot() const {
