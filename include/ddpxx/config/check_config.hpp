@@ -1,5 +1,5 @@
-// ddpxx/config/check_config.hpp — a config that was set in code, by the rules to which parse_config holds one: ranges
-// and choices from describe(), and the rules between fields from check().
+// ddpxx/config/check_config.hpp — checks a config that was set in code by the rules of parse_config: ranges and choices
+// from describe(), and the rules between fields from check().
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,13 @@
 
 namespace ddpxx {
 
-/// What is wrong with a config; `path` stands before the name of each field. A struct that is no config, as one with a
-/// field of a type that no file could give, is asked for its check(), and else its fields one by one.
+/// The errors of a config; `path` is put before the name of each field. If the struct is not a config, as with a field
+/// that cannot be read from a file, its check() is called or, if it has none, its fields are checked one by one.
 template <class Config>
 std::vector<FieldError> config_errors(const Config& config, std::string_view path = "");
 
-/// Errors  `config`, with all of them, one a line; nothing where there are none.
+/// Throws if there are errors.
+/// Errors  `config`, with one line for each of them.
 inline void throw_config_errors(const std::vector<FieldError>& errors) {
   std::string text;
   for (const auto& [field, why, severity] : errors)
@@ -34,7 +35,8 @@ inline void throw_config_errors(const std::vector<FieldError>& errors) {
   if (!text.empty()) throw Error{Errc::config, text};
 }
 
-/// Errors  `config`, with all that is wrong with the config, one a line.
+/// Throws if the config has errors.
+/// Errors  `config`, with one line for each of them.
 template <class Config>
 void check_config(const Config& config) {
   throw_config_errors(config_errors(config));
@@ -50,7 +52,7 @@ inline void add_rules(std::vector<FieldError>& errors, std::vector<FieldError> f
   }
 }
 
-/// A rule between fields is left out where one of them has no right value.
+/// The errors that the table finds. Rules between fields are not checked if one of the fields has an invalid value.
 inline std::vector<FieldError> errors_by_table(const ConfigTable& table, const void* config, std::string_view path) {
   std::vector<FieldError> errors;
   std::vector<std::string_view> spoilt;

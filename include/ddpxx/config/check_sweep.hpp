@@ -1,4 +1,4 @@
-// ddpxx/config/check_sweep.hpp — reads the configuration of every job of a sweep before the first one starts.
+// ddpxx/config/check_sweep.hpp — checks the configuration of every job of a sweep before the first one starts.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace ddpxx {
 
-/// Refuses a sweep one of whose jobs would be refused for its configuration. For a program that runs its sweep itself:
+/// Refuses a sweep if the configuration of one of its jobs has a problem. For a program that runs its sweep itself:
 ///
 ///     if (const auto sweep = read_sweep(argc, argv, table_of<MyConfig>())) {
 ///       check_sweep<MyConfig>(*sweep, options);
@@ -48,16 +48,16 @@ inline std::vector<std::string> problems_of_job(const ConfigTable& table, void* 
 
 template <ConfigStruct Config>
 void check_sweep(const Sweep& sweep, const ParseOptions& options) {
-  constexpr std::size_t kMost = 20;
+  constexpr std::size_t kMaxShown = 20;
   std::set<std::string> known;
   std::string text;
   for (const auto& job : sweep.jobs) {
     Config config{};
     for (const auto& problem : detail::problems_of_job(table_of<Config>(), &config, sweep, job, options))
-      if (known.insert(problem).second && known.size() <= kMost)
+      if (known.insert(problem).second && known.size() <= kMaxShown)
         text += (text.empty() ? "" : "\n") + ("job " + std::to_string(job.number) + ": " + problem);
   }
-  if (known.size() > kMost) text += "\nand " + std::to_string(known.size() - kMost) + " more";
+  if (known.size() > kMaxShown) text += "\nand " + std::to_string(known.size() - kMaxShown) + " more";
   if (!text.empty()) throw Error{Errc::config, "no job was started, since not all can run:\n" + text};
 }
 

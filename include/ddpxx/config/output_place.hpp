@@ -1,14 +1,14 @@
-// ddpxx/config/output_place.hpp — where a run writes: settings that are marked as places of output (Output in
-// core/describe.hpp), in a job of a sweep and beside a run folder.
+// ddpxx/config/output_place.hpp — settings that are places of output (Output in core/describe.hpp), in a job of a sweep
+// and with a run folder.
 //
-// The jobs of a sweep have the same arguments but for the values that vary, so a place that all of them name would be
-// shared: job 1 would go on from job 0's snapshots. Each job therefore has its own:
+// The jobs of a sweep have equal arguments except for the values that vary. If they shared a place, job 1 would resume
+// from job 0's snapshots. Each job therefore has its own place:
 //
 //   a relative place               below the job's folder: `runs/a` is `DIR/3/runs/a`
 //   a folder elsewhere, s3://      below the given one: `/data/a` is `/data/a/<name of DIR>/3`
 //   a file elsewhere               an error: a relative one lies in the job's folder
 //
-// A relative place that `..` leads out of the job's folder, as `../runs/a`, is elsewhere.
+// A relative place that leads out of the job's folder by `..`, such as `../runs/a`, is elsewhere.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,7 @@
 
 namespace ddpxx {
 
-/// A place of output, or what keeps the setting from being one.
+/// A place of output, or the problem of the setting.
 struct OutputPlace {
   std::string place{};
   std::string problem{};
@@ -33,14 +33,14 @@ struct OutputPlace {
 inline OutputPlace output_place_of_job(const std::string& written, Output output,
                                        const std::filesystem::path& job_folder);
 
-/// Puts `folder`, the folder that the run has made, into the places of output that name it by `${run_folder}`: its name
-/// is known only once the run starts.
+/// Replaces `${run_folder}` in the places of output by `folder`, which the run has made: its name is known only once
+/// the run starts.
 template <ConfigStruct Config>
 void name_run_folder(Config& config, const std::filesystem::path& folder);
 
 namespace detail {
 
-/// How a place of output keeps naming the run folder until the run has made it.
+/// The reference by which a place of output names the run folder until the run has made it.
 inline std::string run_folder_reference(const ConfigRow& run_folder) { return "${" + run_folder.path + '}'; }
 
 inline bool is_place_of_output(const ConfigRow& row) {

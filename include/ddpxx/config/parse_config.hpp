@@ -1,4 +1,4 @@
-// ddpxx/config/parse_config.hpp — a config from its defaults, files, the environment and the command line, in one call.
+// ddpxx/config/parse_config.hpp — reads a config from its defaults, files, the environment and the command line.
 #pragma once
 
 #include <algorithm>
@@ -50,30 +50,30 @@
 namespace ddpxx {
 
 struct ParseOptions {
-  /// Where config files are looked for behind the current folder, unless --config-path says otherwise.
+  /// The folder that is searched for config files after the current folder; --config-path overrides it.
   std::filesystem::path config_path = ".";
-  std::string program{};  ///< As --help names it; by default as it was called.
+  std::string program{};  ///< The program's name in --help; by default as it was called.
   /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
   std::string environment_prefix{};
-  /// Settings of an earlier run, which stand beneath files, environment and arguments; `recorded_name` is what messages
-  /// call them. Keys that the config does not have any more, and secrets, are passed over.
+  /// Settings of an earlier run, which files, environment and arguments override; messages call them `recorded_name`.
+  /// Keys that the config no longer has, and secrets, are ignored.
   Settings recorded{};
   std::string recorded_name{};
-  std::vector<Command> commands{};  ///< Of the program itself, for messages and --help; `init` is there anyway.
-  /// For a program that looks at a configuration and does not run it: a broken rule between settings (there is no text
-  /// to train on, say) is a warning then.
+  std::vector<Command> commands{};  ///< The program's commands, for messages and --help, without `init`.
+  /// For a program that shows a configuration and does not run it: a broken rule between settings, such as a missing
+  /// text to train on, is a warning then.
   bool only_looks = false;
 };
 
-/// Defaults, then the config files, then the environment, then the other arguments. What shows something (--help,
-/// --cfg, --blame, --info, --schema, --completion, init) ends the program by `ProgramEnd`, which run_program takes; a
-/// configuration that breaks rules between settings is shown all the same, with warnings behind it.
-/// A launched rank other than 0 leaves notices to rank 0, and problems too (refusal.hpp).
-/// Errors  `config`, with every problem and its place, one after the other.
+/// Reads a config from its defaults, then the config files, then the environment, then the other arguments. An option
+/// that shows something (--help, --cfg, --blame, --info, --schema, --completion, init) ends the program by
+/// `ProgramEnd`, which run_program handles; a configuration that breaks rules between settings is shown, with warnings.
+/// Only rank 0 prints notices, and problems are reported as show/refusal.hpp says.
+/// Errors  `config`, with every problem and its position.
 template <class Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options = {});
 
-/// The same, with the record that a run folder and snapshots keep.
+/// Reads a config as parse_config does, and returns it with the record that a run folder and snapshots keep.
 template <class Config>
 ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const ParseOptions& options = {});
 
@@ -86,7 +86,7 @@ inline void print_notices(const std::vector<ConfigProblem>& notices) {
                 (leaves_key_open(notice.place) && !notice.path.empty() ? notice.path + ": " : "") + notice.text);
 }
 
-/// What would keep the program from running with a configuration that it shows.
+/// Prints the problems that would keep the program from running with a configuration that it shows.
 inline void print_open_rules(const std::vector<ConfigProblem>& problems) {
   if (!is_first_rank()) return;
   std::cout.flush();
@@ -96,13 +96,13 @@ inline void print_open_rules(const std::vector<ConfigProblem>& problems) {
         (leaves_key_open(problem.place) && !problem.path.empty() ? problem.path + ": " : "") + problem.text);
 }
 
-/// Prints, and ends the program.
+/// Prints a text, and ends the program.
 [[noreturn]] inline void show(const std::string& text) {
   if (is_first_rank()) std::cout << text << std::flush;
   throw ProgramEnd{0};
 }
 
-/// The folder of the sweep's job that this process is; none outside of a sweep.
+/// The folder of this process's job in a sweep; none outside of a sweep.
 inline std::optional<std::filesystem::path> folder_of_this_job() {
   const auto folder = environment(kRunFolderVariable).value_or("");
   return folder.empty() ? std::nullopt : std::optional<std::filesystem::path>{folder};
@@ -111,7 +111,7 @@ inline std::optional<std::filesystem::path> folder_of_this_job() {
 /// One parse of a command line.
 class Parsing {
  public:
-  /// `config` holds its defaults; `job_folder` is that of a sweep's job.
+  /// `config` holds its defaults; `job_folder` is the folder of a sweep's job.
   Parsing(const ConfigTable& table, void* config, std::span<const char* const> arguments, const ParseOptions& options,
           const std::optional<std::filesystem::path>& job_folder)
       : table_{table},
@@ -143,7 +143,7 @@ class Parsing {
             said.empty() ? "[]\n" : said};
   }
 
-  /// What is wrong with the configuration, all else aside.
+  /// The problems of the configuration; nothing is shown.
   std::vector<ConfigProblem> problems() {
     read_sources();
     filling_.finish();
@@ -164,7 +164,7 @@ class Parsing {
     show(wrapped_help(text, terminal_columns()));
   }
 
-  /// Says what is wrong with the word behind --help or init.
+  /// Reports a problem of the word behind --help or init.
   [[noreturn]] void refuse_subject(std::string why) const {
     refuse_config({{line_.subject.place, "", std::move(why)}}, line_.errors);
   }
@@ -173,7 +173,7 @@ class Parsing {
     return explain_unknown_key(table_, path, first_unknown_segment(table_, path), path_segments(path).size());
   }
 
-  /// Nothing is overwritten: the file may hold a person's work.
+  /// Writes a first configuration and its schema. Existing files are not overwritten.
   [[noreturn]] void write_starter() const {
     if (!is_first_rank()) show("");
     if (line_.subject.text.empty()) show(starter_yaml(table_, program_ + ".schema.json"));
@@ -200,7 +200,7 @@ class Parsing {
   void read_sources() {
     const SearchPath search{line_.config_path ? std::filesystem::path{line_.config_path->text} : options_.config_path,
                             line_.config_dirs};
-    std::vector<Said> included, named;  // what files include comes before all that are named
+    std::vector<Said> included, named;  // included files come before all named files
     for (const auto& name : line_.config_names) {
       auto said = search.read(name, included.size() + named.size());
       named.push_back(std::move(said.back()));
@@ -263,7 +263,7 @@ class Parsing {
     return text + (said.empty() ? "  none\n" : "");
   }
 
-  /// The arguments that set something; a secret's value is not told.
+  /// The arguments that set something, with `***` for the values of secrets.
   std::vector<std::string> overrides() const {
     std::vector<std::string> result;
     std::set<std::size_t> secret, told;
@@ -298,7 +298,7 @@ ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const Par
         detail::Parsing{table_of<Config>(), &parsed.config, arguments, options, detail::folder_of_this_job()}.run();
     return parsed;
   } else {
-    std::terminate();  // which never compiles
+    std::terminate();  // never reached: explain_config_struct has failed to compile
   }
 }
 
@@ -307,7 +307,7 @@ Config parse_config(int argc, const char* const* argv, const ParseOptions& optio
   if constexpr (detail::explain_config_struct<Config>())
     return parse_recorded<Config>(argc, argv, options).config;
   else
-    std::terminate();  // which never compiles
+    std::terminate();  // never reached: explain_config_struct has failed to compile
 }
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/config/parsed_config.hpp — a config, and how it came about.
+// ddpxx/config/parsed_config.hpp — a config, and the record of its sources.
 #pragma once
 
 #include <ddpxx/core/config_record.hpp>
@@ -8,7 +8,7 @@ namespace ddpxx {
 template <class Config>
 struct ParsedConfig {
   Config config{};
-  ConfigRecord record{};  ///< For a run folder and for snapshots.
+  ConfigRecord record{};  ///< Values with their sources, for a run folder and snapshots.
 };
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/config/part_settings.hpp — the values of a config that was set in code, as settings that can be compared.
+// ddpxx/config/part_settings.hpp — the values of a config that was set in code, as settings to compare.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,9 @@
 
 namespace ddpxx {
 
-/// Every value of a struct, as its config prints it; `path` stands before the name of each field. A struct that is no
-/// config, such as one with a field of a type that no file could give, yields the fields that can be printed, and its
-/// enums without names as numbers. Fields that cannot be printed are left out, and so are never compared: functions,
-/// and all fields of a class with a constructor.
+/// Every value of a struct, as its config prints it; `path` is put before the name of each field. If the struct is not
+/// a config, as with a field that cannot be read from a file, only fields that can be printed are included, with enums
+/// without names as numbers. Functions, and all fields of a class with a constructor, are not included or compared.
 template <class Part>
 Settings part_settings(const Part& part, std::string_view path) {
   Settings settings;

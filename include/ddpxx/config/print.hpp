@@ -14,12 +14,12 @@
 
 namespace ddpxx {
 
-/// The active values as YAML, each written by `value_of(row)`, which may end in a comment. Secrets are left out: who
-/// reads this takes them from where secrets lie.
+/// The active values as YAML, each written by `value_of(row)`, which may end in a comment. Secrets are left out:
+/// a program that reads the text has to get them elsewhere.
 template <class ValueOf>
 std::string print_yaml(const ConfigTable& table, const void* config, ValueOf value_of) {
   std::string text;
-  std::vector<std::string> open;  // the groups of the line before
+  std::vector<std::string> open;  // the groups of the last line
   for (const auto& row : table.rows) {
     if (!table.is_active(row, config) || row.facts.is_secret) continue;
     const std::string value = value_of(row);
@@ -45,7 +45,7 @@ inline Settings settings_of(const ConfigTable& table, const void* config) {
   return settings;
 }
 
-/// The whole config as YAML; every text is in quotes, so that no reader takes it for something else.
+/// The whole config as YAML; every text is in quotes, so that every reader takes it for a text.
 template <ConfigStruct Config>
 std::string print_yaml(const Config& config) {
   return print_yaml(table_of<Config>(), &config);

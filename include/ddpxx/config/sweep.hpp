@@ -1,5 +1,5 @@
-// ddpxx/config/sweep.hpp — `-m` on the command line: one argument stands for several values, and the program runs once
-// for each combination. Grammar and order are Hydra's; see sweep_value.hpp for the values.
+// ddpxx/config/sweep.hpp — `-m` on the command line: arguments have several values, and the program runs once for each
+// combination. Grammar and order are those of Hydra; text/sweep_value.hpp reads the values.
 #pragma once
 
 #include <algorithm>
@@ -24,30 +24,29 @@
 
 namespace ddpxx {
 
-/// True when the arguments ask for a sweep: by `--multirun`, or by `-m` beside an argument with an `=`, since other
-/// programs have an `-m` of their own.
+/// True if the arguments ask for a sweep: by `--multirun`, or by `-m` together with an argument that has a `=`, since
+/// other programs use `-m` for something else.
 inline bool asks_for_sweep(std::span<const std::string> arguments) {
   const auto has = [&](std::string_view text) { return std::ranges::find(arguments, text) != arguments.end(); };
   const auto is_setting = [](const std::string& argument) { return argument.find('=') != std::string::npos; };
   return has("--multirun") || (has("-m") && std::ranges::any_of(arguments, is_setting));
 }
 
-/// The sweep that the arguments (those behind the program's name) ask for; none when they ask for none. What a job has
-/// to show of its secrets is `***`: the config's, if its table is there, and else what sounds like one and has one
-/// value.
+/// The sweep that the arguments, without the program's name, ask for; none if they ask for none. Jobs show secrets as
+/// `***`: those that `table` declares or, without a table, values of keys that sound like secrets and have one value.
 /// Errors  `config`, with every problem and its argument.
 inline std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table = nullptr);
 
-/// The same for a main() of ours, to which -m alone says enough: `read_sweep(argc, argv, table_of<MyConfig>())`.
+/// The sweep for a main() that parses with ddpxx, where `-m` alone asks for one:
+/// `read_sweep(argc, argv, table_of<MyConfig>())`.
 inline std::optional<Sweep> read_sweep(int argc, const char* const* argv, const ConfigTable& table) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   std::ranges::replace(arguments, "-m", "--multirun");
   return read_sweep(arguments, &table);
 }
 
-/// All combinations of the arguments' values, the last argument's fastest. Arguments that stand for one value are in
-/// every job as they are.
-/// Errors  `config`, as above; more than `kMostSweepJobs` jobs is one.
+/// All combinations of the arguments' values; the last argument varies fastest. Arguments with one value are in every
+/// job unchanged. Errors  `config`, with every problem and its argument; more than `kMostSweepJobs` jobs are a problem.
 inline std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments);
 
 namespace detail {
@@ -74,7 +73,7 @@ class SweepReader {
     std::size_t count = 1;
     for (std::size_t i = 0; i < taken_.size(); ++i) {
       all.push_back(read_argument(i));
-      count *= std::max<std::size_t>(1, all.back().values.size());  // the first is at most 10 000 here
+      count *= std::max<std::size_t>(1, all.back().values.size());  // `count` is at most 10 000 before this
       if (count <= kMostSweepJobs) continue;
       complain(taken_[i], "with this the sweep has more than " + std::to_string(kMostSweepJobs) + " jobs");
       break;
@@ -86,10 +85,11 @@ class SweepReader {
   }
 
  private:
-  /// An argument as `front` and one of `values`; `shown_front` has the option's name where that is the argument before.
+  /// An argument as `prefix` and one of `values`. `shown_prefix` also has the option's name if that is the argument
+  /// before.
   struct Varied {
-    std::string front;
-    std::string shown_front;
+    std::string prefix;
+    std::string shown_prefix;
     std::vector<std::string> values;
     bool is_secret = false;
   };
@@ -138,16 +138,16 @@ class SweepReader {
     options_.jobs_at_once = number;
   }
 
-  /// True where the whole argument is the value of the one before, `--key`, though it looks like a setting itself.
+  /// True if the whole argument is the value of the argument before it, `--key`, although it looks like a setting.
   bool belongs_to(const std::string& key, const std::string& argument) const {
     const auto* row = table_ == nullptr ? nullptr : table_->meaning_of(key_of_argument(key, table_)).row;
     if (row != nullptr) return !row->type->is_switch;
-    // By its name alone it might be a switch in front of a setting.
+    // By its name alone, `--key` might be a switch in front of a setting.
     return secrecy_of(key, table_) != Secrecy::none && !looks_like_sweep(argument.substr(argument.find('=') + 1));
   }
 
-  /// `key=value`, `--key=value`, and `value` behind `--key`. What is none of these is left to the program. A name alone
-  /// hides no sweep: its jobs would look alike.
+  /// Reads `key=value`, `--key=value`, or `value` behind `--key`; other arguments are passed on unchanged. If only its
+  /// name suggests that a key is a secret, a sweep over its values is not hidden, or its jobs would look alike.
   Varied read_argument(std::size_t index) {
     const std::string argument = source_->lines[taken_[index]];
     const auto equals = argument.find('=');
@@ -157,33 +157,33 @@ class SweepReader {
         before.starts_with('-') && before.find('=') == std::string::npos && !argument.starts_with("--");
     const bool is_value = is_behind_key && (equals == std::string::npos || belongs_to(before, argument));
     if (!is_value && equals == std::string::npos) return {"", "", {argument}};
-    const auto front = argument.substr(0, is_value ? 0 : equals + 1);
-    auto read = read_sweep_value(std::string_view{argument}.substr(front.size()));
-    const auto secrecy = secrecy_of(is_value ? before : front, table_);
+    const auto prefix = argument.substr(0, is_value ? 0 : equals + 1);
+    auto read = read_sweep_value(std::string_view{argument}.substr(prefix.size()));
+    const auto secrecy = secrecy_of(is_value ? before : prefix, table_);
     const bool is_secret = secrecy == Secrecy::by_config || (secrecy == Secrecy::by_name && read.values.size() <= 1);
-    if (is_secret) source_->lines[taken_[index]] = front + "***";  // for problems
+    if (is_secret) source_->lines[taken_[index]] = prefix + "***";  // shown in problems
     if (!read.problem.empty())
       complain(taken_[index], is_secret ? without_quotes(read.problem) : std::move(read.problem));
-    return {front, is_value ? before + ' ' : front, std::move(read.values), is_secret};
+    return {prefix, is_value ? before + ' ' : prefix, std::move(read.values), is_secret};
   }
 
   static SweepJob job(std::size_t number, const std::vector<Varied>& all) {
     SweepJob job{.number = number};
     job.arguments.resize(all.size());
     for (std::size_t left = number, i = all.size(); i-- > 0; left /= all[i].values.size())
-      job.arguments[i] = all[i].front + all[i].values[left % all[i].values.size()];
+      job.arguments[i] = all[i].prefix + all[i].values[left % all[i].values.size()];
     const bool has_secrets = std::ranges::any_of(all, &Varied::is_secret);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto value = all[i].is_secret ? "***" : job.arguments[i].substr(all[i].front.size());
-      if (all[i].values.size() > 1) job.varied.push_back(all[i].shown_front + value);
-      if (has_secrets) job.shown.push_back(all[i].front + value);
+      const auto value = all[i].is_secret ? "***" : job.arguments[i].substr(all[i].prefix.size());
+      if (all[i].values.size() > 1) job.varied.push_back(all[i].shown_prefix + value);
+      if (has_secrets) job.shown.push_back(all[i].prefix + value);
     }
     return job;
   }
 
   const ConfigTable* table_;
   std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
-  std::vector<std::size_t> taken_;  // the arguments that are the program's
+  std::vector<std::size_t> taken_;  // indices of the arguments for the program
   std::size_t at_ = 0;
   SweepOptions options_;
   std::vector<ConfigProblem> problems_;

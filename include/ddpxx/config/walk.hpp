@@ -1,4 +1,4 @@
-// ddpxx/config/walk.hpp — the one walk over a config struct's fields; it fills the struct's table.
+// ddpxx/config/walk.hpp — walks over a config struct's fields, and fills the struct's table.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ namespace ddpxx {
 
 namespace detail {
 
-/// A field's facts under its address.
+/// A field's address, and its facts.
 struct Described {
   const void* address;
   FieldFacts facts;
@@ -42,16 +42,16 @@ std::vector<Described> described(const T& object) {
   return result;
 }
 
-/// One struct on its way into the table.
+/// A struct while it is added to the table.
 struct OpenGroup {
   std::string path;
   const void* object;
   Resume resume;
-  FieldPlace base;          // of the object whose offsets are counted
-  const void* base_object;  // and its address
+  FieldPlace base;          // the place from which offsets are counted
+  const void* base_object;  // the address of the object at `base`
   std::vector<Described> described;
-  std::vector<std::pair<const void*, std::string>> paths{};  // of the fields, by address
-  std::vector<std::size_t> rows{};                           // of the struct's own values, in the table
+  std::vector<std::pair<const void*, std::string>> paths{};  // paths of the fields, by address
+  std::vector<std::size_t> rows{};                           // rows of the struct's own values in the table
 
   FieldFacts facts_of(const void* field) const {
     for (const auto& each : described)
@@ -66,7 +66,7 @@ struct OpenGroup {
   }
 };
 
-/// A former name without a dot is one of the struct around the field.
+/// Adds a former name; one without a dot belongs to the struct around the field.
 inline void add_former_name(ConfigTable& table, const OpenGroup& group, const std::string& path,
                             const FieldFacts& facts) {
   if (facts.was.empty()) return;
@@ -90,7 +90,7 @@ inline void add_row(ConfigTable& table, OpenGroup& group, std::string_view name,
                         .type = &type});
 }
 
-/// Turns the addresses that `resets` yields into paths, once all fields of the struct are known.
+/// Turns the addresses in `resets` into paths, after all fields of the struct are known.
 inline void name_resets(ConfigTable& table, const OpenGroup& group) {
   for (const auto index : group.rows) {
     auto& row = table.rows[index];
@@ -121,7 +121,7 @@ void walk_alternatives(ConfigTable& table, const OpenGroup& group, std::size_t v
   (walk_one(std::integral_constant<std::size_t, I>{}), ...);
 }
 
-/// A variant is a group with the row `name`, and with the rows of all alternatives.
+/// Adds a variant: a group with a row `name` and the rows of all alternatives.
 template <ConfigAlternatives T>
 void walk_variant(ConfigTable& table, OpenGroup& group, std::string_view name, const T& field) {
   using Indices = std::make_index_sequence<std::variant_size_v<T>>;
@@ -198,8 +198,8 @@ void walk(ConfigTable& table, const T& object, const FieldFacts& facts, OpenGrou
 }  // namespace detail
 
 /// The table of a config, made on first use.
-/// Errors  `config` when two fields have one path, since a struct is flattened beside the other, when `aliases()` or
-/// `ignored()` contradict the fields, or a variant's alternatives have no names.
+/// Errors  `config` if two fields have one path, as a flattened struct may cause, if `aliases()` or `ignored()`
+///         contradict the fields, or if a variant's alternatives have no names.
 template <ConfigStruct Config>
 const ConfigTable& table_of() {
   static const Config defaults{};

@@ -1,5 +1,5 @@
-// ddpxx/config/files/argument_value.hpp — the right side of `key=value`: plain text, quoted text, or a list in brackets
-// (or in parentheses, as Python's tuples are written), or a map in braces.
+// ddpxx/config/files/argument_value.hpp — reads the value of `key=value`: plain text, quoted text, a list in brackets
+// or in Python's parentheses, or a map in braces.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace ddpxx {
 
-/// A value, or what keeps the text from being one.
+/// A value, or the problem that makes the text invalid.
 struct ArgumentValue {
   GivenValue value{};
   std::string problem{};
 };
 
-/// The entries of `{a: 1, 'b c': [2]}`, or what keeps the text from being a map.
+/// The entries of `{a: 1, 'b c': [2]}`, or the problem that makes the text invalid.
 struct ArgumentMap {
   std::vector<std::pair<std::string, GivenValue>> entries{};
   std::string problem{};
@@ -28,10 +28,10 @@ struct ArgumentMap {
 
 enum class Brackets { are_text, are_list, are_python };
 
-/// Quotes of either kind go, and inside them `\n`, `\t`, `\\`, `\"` and `\'` stand for one character. Where brackets
-/// are lists, `[1, 'a, b', [2]]` is one, and `(1, (2, 3))`; within square brackets a parenthesis is a character.
-/// As Python has it, a parenthesis opens a tuple anywhere, and is the value within it where that has no comma. More
-/// than 100000 items are a problem.
+/// Reads a value. Single and double quotes are removed, and in quotes `\n`, `\t`, `\\`, `\"` and `\'` are one
+/// character. If brackets are lists, `[1, 'a, b', [2]]` and `(1, (2, 3))` are lists; within square brackets a
+/// parenthesis is an ordinary character. With Python's rules a parenthesis opens a tuple anywhere, and without a comma
+/// it is only grouping. More than 100000 items are a problem.
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
 
 /// Reads a map in braces.
@@ -74,7 +74,7 @@ class ArgumentReader {
     return map;
   }
 
-  /// A quote at the start has its partner at the end, or the text is taken as it is: `'tis` is no quote.
+  /// Reads a text. A quote at the start counts only with its partner at the end: `'tis` is plain text.
   ArgumentValue text() {
     const auto whole = text_;
     if (is_quote()) {
@@ -144,7 +144,7 @@ class ArgumentReader {
     return item;
   }
 
-  /// What stands before one of `ends`; `${...}` is taken whole.
+  /// Takes the text up to one of `ends`; `${...}` is taken whole.
   std::string take_plain(std::string_view ends) {
     std::size_t end = 0;
     for (bool inside = false; end < text_.size() && (inside || ends.find(text_[end]) == std::string_view::npos); ++end)
@@ -157,10 +157,10 @@ class ArgumentReader {
 
   std::string_view text_;
   Position place_;
-  std::string_view opens_ = "[";  // what begins a list within another
+  std::string_view opens_ = "[";  // characters that begin a list within a list
   bool is_python_;
   std::size_t depth_ = 0;
-  std::size_t count_ = 0;  // of items at any depth
+  std::size_t count_ = 0;  // number of items, at any depth
   std::string problem_;
 };
 

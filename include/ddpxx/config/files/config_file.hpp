@@ -1,7 +1,7 @@
-// ddpxx/config/files/config_file.hpp — config files: which language one is written in, and the files that it includes.
+// ddpxx/config/files/config_file.hpp — reads config files in their language, and the files that they include.
 //
-// `include: base.yaml` or `include: [model.yaml, ../data.json]` at the top level of a file reads those files before it:
-// the file that includes has the last word. Names start at the folder of that file.
+// `include: base.yaml` or `include: [model.yaml, ../data.json]` at the top level of a file reads those files before it,
+// so that the including file overrides them. Names are relative to the folder of the including file.
 #pragma once
 
 #include <algorithm>
@@ -25,15 +25,15 @@
 
 namespace ddpxx {
 
-/// What the file says by itself, read as JSON where its name ends in .json, as nanoGPT's Python where it ends in .py,
-/// and else as YAML. An empty file says nothing, with a notice. `order` is the file's place among the sources.
-/// Errors  `config`, naming the path and the reason, when the file cannot be read or has more than 16 MiB.
+/// The entries of the file, without its includes. A name that ends in .json is read as JSON, one that ends in .py as
+/// nanoGPT's Python, any other as YAML. An empty file has no entries and a notice. `order` is the file's order among
+/// the sources. Errors  `config`, naming the path and the reason, if the file cannot be read or has more than 16 MiB.
 inline Said read_config_file(const std::filesystem::path& path, std::size_t order);
 
-/// What the file and all that it includes say, in the order in which they are applied: `order`, `order` + 1 and so on.
-/// A file that is included from several places is read once, for the first. A missing file, one that includes itself
-/// and more than 16 levels are problems at the place of the include; a file from elsewhere gets a notice.
-/// Errors  `config`, as above, for the file itself.
+/// The entries of the file and of all files that it includes, in the order in which they apply: `order`, `order` + 1,
+/// ... A file that is included several times is read for the first include only. A missing file, a file that includes
+/// itself, and more than 16 levels are problems at the position of the include; a file from another folder gets a
+/// notice. Errors  those of read_config_file, for the file itself.
 inline std::vector<Said> read_config_files(const std::filesystem::path& path, std::size_t order);
 
 namespace detail {
@@ -66,14 +66,14 @@ class IncludeReader {
   }
 
  private:
-  /// The file is the same under each of its names.
+  /// The path by which a file is recognised under each of its names.
   static std::filesystem::path identity(const std::filesystem::path& path) {
     std::error_code error;
     auto canonical = std::filesystem::canonical(path, error);
     return error ? path.lexically_normal() : canonical;
   }
 
-  /// Reads what the file includes, and then appends what it says.
+  /// Reads the files that the file includes, and then appends its own entries.
   void read_file(const std::filesystem::path& path) {
     const auto source = source_of(path, 0);
     auto said = detail::read_config_file(path, source);
@@ -119,7 +119,7 @@ class IncludeReader {
     }
   }
 
-  /// Without a path, for what a missing file would have said is not known: rules between fields have to wait.
+  /// Adds a problem without a path: the entries of a missing file are unknown, so rules between fields are not checked.
   static void complain(Said& said, const Position& place, std::string why) {
     said.problems.push_back({place, "", std::move(why)});
   }
@@ -146,8 +146,8 @@ class IncludeReader {
 
   std::size_t order_;
   std::vector<Said> all_;
-  std::vector<Open> open_;                   // from the first file to the one that is read now
-  std::vector<std::filesystem::path> read_;  // with all that they include
+  std::vector<Open> open_;                   // the chain of includes, from the first file to the current one
+  std::vector<std::filesystem::path> read_;  // files that are read, with their includes
 };
 
 }  // namespace detail

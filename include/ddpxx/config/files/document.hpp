@@ -1,5 +1,5 @@
-// ddpxx/config/files/document.hpp — a config file's document as a tree with places, in whichever language it is
-// written; the readers of the languages find the tokens, the limits are the same for all.
+// ddpxx/config/files/document.hpp — a config file's document as a tree with positions. The readers of YAML and JSON
+// build it, and its limits hold for both.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace ddpxx {
 
-/// A place in a text; all count from 0, and bytes.
+/// A position in a text; offset, line and column are in bytes, from 0.
 struct TextMark {
   std::size_t offset = 0;
   std::size_t line = 0;
   std::size_t column = 0;
 };
 
-/// Says that a document cannot be taken. The reader of the text that throws it catches it, too.
+/// Thrown for a document that is refused; read_yaml() and read_json() catch it.
 class DocumentRefusal final : public std::exception {
  public:
   DocumentRefusal(const TextMark& mark, std::string why) : mark_{mark}, why_{std::move(why)} {}
@@ -35,32 +35,32 @@ class DocumentRefusal final : public std::exception {
 
 struct DocumentNode {
   struct Child {
-    const DocumentNode* key = nullptr;  ///< None in a list.
+    const DocumentNode* key = nullptr;  ///< The key; null in a list.
     const DocumentNode* value = nullptr;
-    TextMark at{};  ///< Of the value; where an alias stands, not what it stands for.
+    TextMark at{};  ///< Position of the value; for an alias, that of the alias and not of its anchor.
   };
   GivenValue::Kind kind = GivenValue::Kind::none;
   TextMark mark{};
   std::string text{};
   bool quoted = false;
-  bool in_brackets = false;  ///< `[a, b]` or `{a: b}`.
+  bool in_brackets = false;  ///< Written as `[a, b]` or `{a: b}`.
   std::vector<Child> children{};
 };
 
 /// Builds a tree from the events of a parser: a group takes keys and values in turn.
-/// Errors  DocumentRefusal, where a limit is passed or a key is none.
+/// Errors  DocumentRefusal if a limit is exceeded or a key is not a text.
 class DocumentTree {
  public:
   static constexpr std::size_t kMostNodes = 100'000;
   static constexpr std::size_t kDeepest = 64;
 
-  /// None for an empty document.
+  /// The root; null for an empty document.
   const DocumentNode* root() const noexcept { return root_; }
 
-  /// The list or group that waits for its end; none outside of all.
+  /// The innermost open list or group; null outside of all.
   const DocumentNode* innermost() const { return open_.empty() ? nullptr : open_.back().node; }
 
-  /// The innermost bracket that is open, to tell where an unclosed one began.
+  /// The innermost open bracket, for a message about an unclosed one.
   const DocumentNode* open_bracket() const {
     for (auto it = open_.rbegin(); it != open_.rend(); ++it)
       if (it->node->in_brackets) return it->node;
@@ -82,7 +82,7 @@ class DocumentTree {
     return node;
   }
 
-  /// Adds a list or a group, which takes what follows until its end.
+  /// Opens a list or a group, to which the following nodes are added until close().
   DocumentNode& open(const TextMark& mark, GivenValue::Kind kind) {
     if (open_.size() == kDeepest) throw DocumentRefusal{mark, "nested more than 64 levels deep"};
     auto& node = add(mark, kind);
@@ -91,7 +91,7 @@ class DocumentTree {
   }
   void close() { open_.pop_back(); }
 
-  /// Puts a node in its place in the tree; one that is there already gets a second edge.
+  /// Adds a node to the innermost list or group; a node that is in the tree already gets a second edge.
   void attach(const DocumentNode* node, const TextMark& mark) {
     if (open_.empty()) {
       root_ = node;
@@ -113,10 +113,10 @@ class DocumentTree {
  private:
   struct Open {
     DocumentNode* node;
-    std::optional<const DocumentNode*> key{};  // read, and waiting for its value
+    std::optional<const DocumentNode*> key{};  // a key whose value is still missing
   };
 
-  std::deque<DocumentNode> nodes_;  // a deque, for nodes are pointed to
+  std::deque<DocumentNode> nodes_;  // a deque, because of pointers to nodes
   std::vector<Open> open_;
   const DocumentNode* root_ = nullptr;
 };

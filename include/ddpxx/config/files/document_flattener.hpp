@@ -1,4 +1,4 @@
-// ddpxx/config/files/document_flattener.hpp — a document's tree into the list of what it says.
+// ddpxx/config/files/document_flattener.hpp — turns a document's tree into a list of entries.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@
 
 namespace ddpxx {
 
-/// Walks the tree and writes down what it says. Aliases are followed, and what they stand for counts each time. A plain
-/// key `<<` merges: it stands for the keys of the group, or of the groups of the list, behind it, but for those that
-/// its own group has, or an earlier group of the list.
+/// Walks the tree and lists its entries. Aliases are followed, and their nodes count each time. A plain key `<<`
+/// merges: it stands for the keys of the group, or of the list of groups, behind it, except those that its own group or
+/// an earlier group of the list has.
 class DocumentFlattener {
  public:
-  /// What is wrong with a node that stands at a place, beyond what the parser saw.
+  /// Checks a node at a position for problems that the parser does not find.
   using CheckNode = std::function<std::optional<ConfigProblem>(const DocumentNode& node, const TextMark& at)>;
 
   explicit DocumentFlattener(const DocumentText& text, CheckNode check_node = {})
       : text_{text}, check_node_{std::move(check_node)}, said_{.source = text.source()} {}
 
-  /// `not_a_group` is said to whoever wrote a list or a text for a configuration.
+  /// The entries. `not_a_group` is the message for a document that is a list or a text.
   Said flatten(const DocumentNode& root, std::string_view not_a_group) && {
     if (root.kind == GivenValue::Kind::group)
       visit(root, "", {});
@@ -63,7 +63,7 @@ class DocumentFlattener {
     }
   }
 
-  /// The group's own children, in their order, and then those that it merges.
+  /// The group's own children in order, then the merged ones.
   Children children_of(const DocumentNode& group, const std::string& path, std::size_t depth) {
     Children result;
     std::set<std::string_view> names;
@@ -105,7 +105,7 @@ class DocumentFlattener {
     return is_new;
   }
 
-  /// A few lines of aliases can stand for more than any memory holds.
+  /// Counts an entry; false if there are too many, since a few lines of aliases can exceed any memory.
   bool may_count(const Position& place, std::size_t depth) {
     require(++visited_ <= DocumentTree::kMostNodes, place, "more than 100000 values, counting what aliases stand for");
     require(depth < DocumentTree::kDeepest, place, "nested more than 64 levels deep, through aliases");

@@ -1,4 +1,4 @@
-// ddpxx/config/files/document_text.hpp — the text of a config file: its bytes, its lines, and places in them.
+// ddpxx/config/files/document_text.hpp — the text of a config file: its bytes, its lines and positions.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace ddpxx {
 inline constexpr std::size_t kMostConfigBytes = std::size_t{16} << 20;
 
 /// The file's bytes.
-/// Errors  `config`, naming the path and the reason, when the file cannot be read or has more than 16 MiB.
+/// Errors  `config`, naming the path and the reason, if the file cannot be read or has more than 16 MiB.
 inline std::string read_config_bytes(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
@@ -36,7 +36,7 @@ inline std::string read_config_bytes(const std::filesystem::path& path) {
 
 class DocumentText {
  public:
-  /// Takes a byte order mark away, ends all lines in `\n`, and gives the lines to `source`.
+  /// Removes a byte order mark, turns all line ends into `\n`, and gives the lines to `source`.
   DocumentText(std::string_view text, std::shared_ptr<ConfigSource> source)
       : text_{normalized(text)}, source_{std::move(source)} {
     source_->lines = lines_of(text_);
@@ -54,7 +54,7 @@ class DocumentText {
   const std::string& text() const noexcept { return text_; }
   std::shared_ptr<const ConfigSource> source() const noexcept { return source_; }
 
-  /// Cheap in a line of any length.
+  /// The position of the mark, with its column in characters. The cost does not depend on the length of the line.
   Position place(const TextMark& mark) const {
     const auto number = line_number(mark);
     const auto start = line_starts_[number];
@@ -62,10 +62,10 @@ class DocumentText {
     return {source_, number + 1, characters_to(end) - characters_to(start) + 1};
   }
 
-  /// The line that the mark lies in.
+  /// The line that contains the mark.
   std::string_view line(const TextMark& mark) const { return source_->lines[line_number(mark)]; }
 
-  /// What no parser should see.
+  /// A problem such as malformed UTF-8, which no parser should get; none for a good text.
   std::optional<ConfigProblem> problem_in_bytes() const {
     if (const auto bad = find_malformed_utf8(text_); bad != std::string::npos)
       return ConfigProblem{place_of_byte(bad), "", "byte " + std::to_string(bad) + " is not UTF-8"};
@@ -81,7 +81,7 @@ class DocumentText {
 
   std::size_t line_number(const TextMark& mark) const { return std::min(mark.line, source_->lines.size() - 1); }
 
-  /// Characters in the first `offset` bytes of well-formed text.
+  /// The number of characters in the first `offset` bytes of well-formed text.
   std::size_t characters_to(std::size_t offset) const {
     if (offset == 0) return 0;
     const auto block = (offset - 1) / kBlock;
@@ -115,8 +115,8 @@ class DocumentText {
 
   std::string text_;
   std::shared_ptr<ConfigSource> source_;
-  std::vector<std::size_t> line_starts_;        // in bytes
-  std::vector<std::size_t> characters_before_;  // of the text, up to each block
+  std::vector<std::size_t> line_starts_;        // offset of each line, in bytes
+  std::vector<std::size_t> characters_before_;  // number of characters before each block of the text
 };
 
 }  // namespace ddpxx

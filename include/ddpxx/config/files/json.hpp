@@ -1,7 +1,7 @@
-// ddpxx/config/files/json.hpp — a JSON text into the list of what it says, with the place of every key and value.
+// ddpxx/config/files/json.hpp — reads the entries of a JSON text, with the position of every key and value.
 //
-// nlohmann's parser says what the text means and whether it is JSON (RFC 8259) at all, but not where: a cursor over the
-// same text follows its events.
+// nlohmann's parser checks the text (RFC 8259) and reads its values, but reports no positions: a cursor over the text
+// follows its events.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace ddpxx {
 namespace detail {
 
 /// Builds the tree. Numbers stay as they are written.
-/// Errors  DocumentRefusal.
+/// Errors  DocumentRefusal for a text that is not JSON or exceeds a limit.
 class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit JsonEvents(std::string_view text) : cursor_{text} {}
@@ -98,14 +98,14 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace detail
 
-/// What a JSON text says; a blank one says nothing. `source` gets its lines.
+/// The entries of a JSON text; a blank text has none. `source` gets its lines.
 inline Said read_json(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText json{text, std::move(source)};
   if (const auto problem = json.problem_in_bytes()) return {.source = json.source(), .problems = {*problem}};
   if (json.text().find_first_not_of(" \t\r\n") == std::string::npos) return {.source = json.source()};
   detail::JsonEvents events{json.text()};
   try {
-    // A second byte order mark would pass nlohmann.
+    // nlohmann's parser would accept a second byte order mark.
     if (json.text().starts_with("\xEF\xBB\xBF")) throw DocumentRefusal{{}, "a byte order mark, twice"};
     nlohmann::json::sax_parse(json.text().begin(), json.text().end(), &events);
   } catch (const DocumentRefusal& refusal) {
@@ -114,7 +114,7 @@ inline Said read_json(std::string_view text, std::shared_ptr<ConfigSource> sourc
   return DocumentFlattener{json}.flatten(*events.tree().root(), "a configuration is an object: {\"key\": value}");
 }
 
-/// The same. `name` stands in the messages; `order` is the file's place among the sources.
+/// The entries of a JSON text. `name` is used in messages; `order` is the file's order among the sources.
 inline Said read_json_text(std::string_view text, std::string name, std::size_t order) {
   return read_json(text, std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = std::move(name)}));
 }

@@ -1,4 +1,4 @@
-// ddpxx/config/files/json_problem.hpp — why a text is no JSON, in words for people who write it by hand.
+// ddpxx/config/files/json_problem.hpp — explains why a text is not JSON, for people who write it by hand.
 #pragma once
 
 #include <algorithm>
@@ -15,28 +15,28 @@
 
 namespace ddpxx {
 
-/// A kind of what stands in a JSON text.
+/// Kinds of tokens in a JSON text.
 enum class JsonToken { none, opening, closing, key, string, word };
 
-/// How far a parser came.
+/// The state of a parser where it stopped.
 struct JsonState {
-  JsonToken last = JsonToken::none;         ///< What it took.
-  const DocumentNode* innermost = nullptr;  ///< The list or object that is open.
-  TextMark word_mark{};                     ///< Where the last number or name began,
-  std::string_view word{};                  ///< and all that stands there.
-  bool is_overflow = false;                 ///< The next token is a number that no double holds.
+  JsonToken last = JsonToken::none;         ///< The last token that it accepted.
+  const DocumentNode* innermost = nullptr;  ///< The innermost open list or object.
+  TextMark word_mark{};                     ///< Position of the last number or name.
+  std::string_view word{};                  ///< The last number or name, as a whole.
+  bool is_overflow = false;                 ///< The next token is a number that a double cannot hold.
 };
 
 namespace detail {
 
-/// Finds the reason why a text ends being JSON somewhere between the last token, behind which the cursor stands, and
-/// the end of the next.
+/// Finds the reason why a text is not JSON, between the last accepted token, behind which the cursor stands, and the
+/// end of the next token.
 class JsonRefusal {
  public:
   JsonRefusal(const TextCursor& cursor, const JsonState& state) : cursor_{cursor}, state_{state} {}
 
   [[noreturn]] void operator()() {
-    // Of `01`, `0x10` and `truely` the front has passed.
+    // The parser has accepted the first characters of words such as `01`, `0x10` and `truely`.
     if (state_.last == JsonToken::word && !nlohmann::json::accept(state_.word))
       refuse_word(state_.word_mark, state_.word);
     find_next();
@@ -65,7 +65,7 @@ class JsonRefusal {
 
   bool in_list() const { return state_.innermost != nullptr && state_.innermost->kind == GivenValue::Kind::list; }
 
-  /// To the next token, if there is one.
+  /// Moves to the next token, if there is one.
   void find_next() {
     cursor_.skip_blanks();
     const auto rest = cursor_.rest();
@@ -80,7 +80,7 @@ class JsonRefusal {
     find_next();
   }
 
-  /// Behind a value.
+  /// Moves over the comma behind a value, or explains what is there instead.
   void pass_comma() {
     if (state_.innermost == nullptr) refuse("something follows the end; a configuration is one document");
     const char closing = in_list() ? ']' : '}';
@@ -92,7 +92,7 @@ class JsonRefusal {
     if (cursor_.peek() == closing) refuse_at(comma, "nothing follows this comma; JSON has none behind the last value");
   }
 
-  /// Where a key or a value stands, or should.
+  /// Explains what is wrong at a position that needs a key or a value.
   [[noreturn]] void explain_item() {
     if (cursor_.peek() == '"') explain_string();
     const bool wants_key = state_.innermost != nullptr && !in_list() && state_.last != JsonToken::key;
@@ -107,11 +107,11 @@ class JsonRefusal {
     refuse_word(mark, word);
   }
 
-  /// In a text, or in one that never ends.
+  /// Explains what is wrong in a string, such as a missing end.
   [[noreturn]] void explain_string() {
     const auto quote = cursor_.mark();
     TextMark high_mark{};
-    bool is_high = false;  // the escape before was the first half of a character
+    bool is_high = false;  // the last escape was the first half of a surrogate pair
     for (cursor_.take(); !cursor_.is_at_end() && cursor_.peek() != '"' && cursor_.peek() != '\n';) {
       const auto mark = cursor_.mark();
       if (static_cast<unsigned char>(cursor_.peek()) < 0x20)
@@ -131,7 +131,7 @@ class JsonRefusal {
     refuse_at(quote, "this quote is never closed");
   }
 
-  /// Returns the unit that `\uXXXX` stands for; 0 for another escape.
+  /// Returns the UTF-16 unit of `\uXXXX`; 0 for another escape.
   unsigned take_escape() {
     constexpr std::size_t kDigits = 4;
     const auto mark = cursor_.mark();
@@ -158,7 +158,8 @@ class JsonRefusal {
 
 }  // namespace detail
 
-/// Throws the reason why a text is no JSON, of which `state` says how far it was one; the cursor stands behind that.
+/// Throws the reason why a text is not JSON. `state` is the parser's state, and the cursor stands behind the last token
+/// that it accepted.
 /// Errors  DocumentRefusal, always.
 [[noreturn]] inline void refuse_json(const TextCursor& cursor, const JsonState& state) {
   detail::JsonRefusal{cursor, state}();

@@ -1,4 +1,4 @@
-// ddpxx/config/files/problem_json.hpp — problems for programs that read them: editors, a CI.
+// ddpxx/config/files/problem_json.hpp — problems as JSON, for editors and other programs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// ddpxx/config/files/python_file.hpp — a nanoGPT configuration: lines `NAME = VALUE` of Python, which are read and not
+// ddpxx/config/files/python_file.hpp — reads a nanoGPT configuration: lines `NAME = VALUE` of Python, which are not
 // run.
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace ddpxx {
 
-/// What the assignments say: numbers, products of whole numbers as `5 * 8`, texts, True, False, None, tuples and lists,
-/// each on one line; a list counts as its items do, 100000 at most. Whatever else Python knows is a problem at its
-/// place. `source` gets the lines.
+/// The entries of the assignments: numbers, products of whole numbers such as `5 * 8`, texts, True, False, None, tuples
+/// and lists, each on one line, with at most 100000 values including the items of lists. Any other Python is a problem
+/// at its position. `source` gets the lines.
 inline Said read_python(std::string_view text, std::shared_ptr<ConfigSource> source);
 
 namespace detail {
 
-/// Makes an unquoted text what Python takes it for; false when that is no literal.
+/// Converts an unquoted text by Python's rules; false if it is not a literal.
 inline bool read_python_literal(GivenValue& value) {
   if (value.kind == GivenValue::Kind::list) return std::ranges::all_of(value.items, read_python_literal);
   if (value.quoted || value.text == "True" || value.text == "False") return true;
@@ -69,7 +69,7 @@ class PythonReader {
   }
 
  private:
-  /// A `#` outside of quotes begins one.
+  /// The line without its comment, which begins with a `#` outside of quotes.
   static std::string_view without_comment(std::string_view line) {
     char quote = '\0';
     for (std::size_t i = 0; i < line.size(); ++i) {
@@ -127,7 +127,7 @@ class PythonReader {
   const DocumentText& text_;
   Said said_;
   std::size_t line_ = 0;
-  std::size_t count_ = 0;  // of values, with the items of lists, and of lines that are none
+  std::size_t count_ = 0;  // number of values, with items of lists, and of lines without a value
 };
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// ddpxx/config/files/text_cursor.hpp — a place in a JSON text that moves on token by token, and knows its line and
+// ddpxx/config/files/text_cursor.hpp — a cursor that moves over a JSON text token by token, and knows its line and
 // column.
 #pragma once
 
@@ -17,7 +17,7 @@ class TextCursor {
   bool is_at_end() const noexcept { return mark_.offset >= text_.size(); }
   std::string_view rest() const { return text_.substr(mark_.offset); }
 
-  /// The character here; NUL at the end, and nowhere else in a text that was checked.
+  /// The character at the cursor; NUL at the end, and only there in a text that was checked.
   char peek() const noexcept { return is_at_end() ? '\0' : text_[mark_.offset]; }
 
   /// Moves over one byte.
@@ -28,17 +28,17 @@ class TextCursor {
   }
   void skip_blanks() { skip_any_of(" \t\r\n"); }
 
-  /// Over blanks, and over the commas and colons that a parser found in their places.
+  /// Moves over blanks, and over commas and colons that a parser has accepted.
   void skip_to_token() { skip_any_of(" \t\r\n,:"); }
 
-  /// Moves over a number, a name, or what somebody took for one.
+  /// Moves over a number, a name or another word, and returns it.
   std::string_view take_word() {
     const auto start = mark_.offset;
     while (is_word(peek())) take();
     return text_.substr(start, mark_.offset - start);
   }
 
-  /// Moves over a text in double quotes, from its first quote to behind its last.
+  /// Moves over a text in double quotes, with its quotes.
   void take_string() {
     for (take(); !is_at_end() && peek() != '"'; take())
       if (peek() == '\\') take();

@@ -1,4 +1,4 @@
-// ddpxx/config/files/yaml.hpp — a YAML file into the list of what it says, with the place of every key and value.
+// ddpxx/config/files/yaml.hpp — reads the entries of a YAML file, with the position of every key and value.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace ddpxx {
 
-/// What a YAML text says. `source` gets its lines.
+/// The entries of a YAML text. `source` gets its lines.
 inline Said read_yaml(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText yaml{text, std::move(source)};
   if (const auto problem = yaml.problem_in_bytes()) return {.source = yaml.source(), .problems = {*problem}};
@@ -44,7 +44,7 @@ inline Said read_yaml(std::string_view text, std::shared_ptr<ConfigSource> sourc
       *handler.tree().root(), "a configuration has lines `key: value` (is the space after the colon missing?)");
 }
 
-/// The same. `name` stands in the messages; `order` is the file's place among the sources.
+/// The entries of a YAML text. `name` is used in messages; `order` is the file's order among the sources.
 inline Said read_yaml_text(std::string_view text, std::string name, std::size_t order) {
   return read_yaml(text, std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = std::move(name)}));
 }

@@ -1,4 +1,4 @@
-// ddpxx/config/files/yaml_text.hpp — what is wrong with a text as YAML, in words for people who write it by hand.
+// ddpxx/config/files/yaml_text.hpp — explains problems of a YAML text, for people who write it by hand.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace ddpxx {
 
-/// What yaml-cpp lets pass in front of a token, and a quote that runs to the end of the file.
+/// Finds problems that yaml-cpp accepts in front of a token, and a quote that runs to the end of the file.
 inline std::optional<ConfigProblem> yaml_problem_at(const DocumentText& text, const DocumentNode& node,
                                                     const TextMark& at);
 
-/// A refusal, yaml-cpp's or that of the tree, as a problem.
+/// Turns an error of yaml-cpp, or a refusal of the tree, into a problem.
 inline ConfigProblem yaml_problem_of(const DocumentText& text, const TextMark& mark, std::string_view message,
                                      const DocumentNode* open_bracket);
 
@@ -32,7 +32,7 @@ inline std::optional<ConfigProblem> tab_in_indentation(const DocumentText& text,
 
 inline bool is_unclosed_quote(std::string_view text, std::size_t at) {
   const char quote = at < text.size() ? text[at] : '\0';
-  if (quote != '"' && quote != '\'') return false;  // a text by its tag
+  if (quote != '"' && quote != '\'') return false;  // a tag makes it a text
   for (++at; at < text.size(); ++at) {
     const bool doubled = quote == '\'' && at + 1 < text.size() && text[at + 1] == quote;
     if ((quote == '"' && text[at] == '\\') || (text[at] == quote && doubled))

@@ -1,4 +1,4 @@
-// ddpxx/config/files/yaml_tree.hpp — the events of yaml-cpp into a document's tree.
+// ddpxx/config/files/yaml_tree.hpp — builds a document's tree from the events of yaml-cpp.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace ddpxx {
 
-/// yaml-cpp counts from 0, too; what has no place in the text has negative numbers.
+/// Converts a mark of yaml-cpp, which counts from 0 and has negative numbers for nodes without a position.
 inline TextMark mark_of(const YAML::Mark& mark) {
   const auto from_zero = [](int position) { return static_cast<std::size_t>(position < 0 ? 0 : position); };
   return {from_zero(mark.pos), from_zero(mark.line), from_zero(mark.column)};
 }
 
 /// Builds the tree. An alias is a second edge to the same node.
-/// Errors  DocumentRefusal.
+/// Errors  DocumentRefusal if a limit is exceeded.
 class YamlTree final : public YAML::EventHandler {
  public:
   const DocumentTree& tree() const noexcept { return tree_; }

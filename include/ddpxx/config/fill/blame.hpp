@@ -1,4 +1,4 @@
-// ddpxx/config/fill/blame.hpp — who set what: a config as YAML, with the origin of every value as a comment.
+// ddpxx/config/fill/blame.hpp — prints a config as YAML, with the source of every value as a comment.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace ddpxx {
 
 namespace detail {
 
-/// `argument 2`, `train.yaml:12:7`, `environment variable TRAIN_SEED`: the place without what stands there.
+/// The position without the text at it: `argument 2`, `train.yaml:12:7`, `environment variable TRAIN_SEED`.
 inline std::string short_text(const Position& place) {
   const auto text = to_text(place);
   return harmless(place.source && !place.source->is_file() ? text.substr(0, text.find(": ")) : text);
 }
 
-/// `argument 2; overrides train.yaml:12:7 (0.001); default 0.0003`
+/// The sources of a value, such as `argument 2; overrides train.yaml:12:7 (0.001); default 0.0003`.
 inline std::string origins_text(const std::vector<SetValue>& history, const std::string& default_value) {
   if (history.empty()) return "default";
   std::string text = short_text(history.back().place);
@@ -34,7 +34,7 @@ inline std::string origins_text(const std::vector<SetValue>& history, const std:
 
 }  // namespace detail
 
-/// Every value with its path, and who set it.
+/// Every value with its path and its sources.
 inline Settings settings_with_origins(const ConfigTable& table, const void* config, const Filling& filling) {
   auto settings = settings_of(table, config);
   auto setting = settings.begin();
@@ -44,7 +44,7 @@ inline Settings settings_with_origins(const ConfigTable& table, const void* conf
   return settings;
 }
 
-/// The comments stand in one column where the values leave room.
+/// The config as YAML with the sources as comments, in one column unless a value is too long.
 inline std::string blame_yaml(const ConfigTable& table, const void* config, const Filling& filling) {
   constexpr std::size_t kColumn = 48;
   return print_yaml(table, config, [&](const ConfigRow& row) {

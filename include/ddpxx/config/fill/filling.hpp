@@ -1,4 +1,4 @@
-// ddpxx/config/fill/filling.hpp — what sources say, into a config; and all that is wrong with it, in one go.
+// ddpxx/config/fill/filling.hpp — fills a config from its sources, and collects all problems.
 #pragma once
 
 #include <algorithm>
@@ -29,28 +29,27 @@
 
 namespace ddpxx {
 
-/// A value as some source set it.
+/// A value that a source has set.
 struct SetValue {
-  std::string value;  ///< As YAML; a secret is not told.
+  std::string value;  ///< The value as YAML; `***` for a secret.
   Position place{};
 };
 
 /// Fills one config from sources, the later ones over the earlier: the alternatives of variants first, then values,
-/// then the values that name others, at last the rules between fields.
+/// then values that refer to others, and at last the rules between fields are checked.
 class Filling {
  public:
-  /// `config` is a struct of the type that `table` describes; `job_folder` the folder of the sweep's job that it is
-  /// for.
+  /// `config` has the type that `table` describes. In a job of a sweep, `job_folder` is the folder of the job.
   Filling(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {})
       : table_{table},
         config_{config},
         job_folder_{job_folder},
         history_(table.rows.size()),
         references_{table, config, findings_, job_folder, [this](std::size_t index) { resolve(index); }} {}
-  Filling(const Filling&) = delete;  // the references look back
+  Filling(const Filling&) = delete;  // `references_` points to this object
   Filling& operator=(const Filling&) = delete;
 
-  /// Adds one source. All that it says holds together: it resets what earlier sources said, and nothing of its own.
+  /// Adds one source. Its entries override and reset those of earlier sources, but never each other.
   void apply(Said said) { sources_.emplace_back(std::move(said), table_, findings_); }
 
   /// Fills the config, once.
@@ -58,16 +57,16 @@ class Filling {
 
   const std::vector<ConfigProblem>& problems() const noexcept { return findings_.problems; }
 
-  /// True where all problems are rules between fields: each value could be read, and may be shown.
+  /// True if all problems are broken rules between fields: every value could be read, and may be shown.
   bool has_only_open_rules() const noexcept { return findings_.problems.size() == open_rules_; }
 
-  /// What was accepted, and should be known all the same.
+  /// Messages about accepted entries.
   const std::vector<ConfigProblem>& notices() const noexcept { return findings_.notices; }
 
-  /// Who set the value, the last one at the end; empty for a default.
+  /// The values that sources have set, the one in force at the end; empty for a default.
   const std::vector<SetValue>& history(const ConfigRow& row) const { return history_[table_.index_of(row)]; }
 
-  /// The value as YAML, before other settings and variables were put into it; none where nothing was.
+  /// The value as YAML with its references; none if it has no references.
   std::optional<std::string> as_written(const ConfigRow& row) const {
     return written_.print(table_.index_of(row), table_.print(row, config_));
   }
@@ -75,7 +74,7 @@ class Filling {
  private:
   using MapKey = Statements::MapKey;
 
-  /// What has to wait until the values that it names are known.
+  /// A value that waits until the values to which it refers are known.
   struct Waiting {
     const Given* given;
     MapKey entry;
@@ -95,11 +94,12 @@ class Filling {
   const ConfigTable& table_;
   void* config_;
   std::optional<std::filesystem::path> job_folder_;
-  std::deque<Statements> sources_;  // a deque, for they cannot move
+  std::deque<Statements> sources_;  // a deque, because they cannot be moved
   std::vector<std::vector<SetValue>> history_;
-  std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source that did
+  std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source of the choice
   std::map<std::size_t, std::vector<Waiting>> waiting_;
-  std::map<std::pair<std::size_t, MapKey>, const Given*> translated_;  // of the values in force: what there is to tell
+  std::map<std::pair<std::size_t, MapKey>, const Given*>
+      translated_;  // translated values that are in force, to be reported
   WrittenValues written_;
   Findings findings_;
   std::size_t open_rules_ = 0;
@@ -116,7 +116,7 @@ inline void Filling::finish() {
   check_rules();
 }
 
-/// What is to be said of a translated value waits until all sources are read: a later one may replace the value.
+/// Reports translated values, after all sources are read: a later source may override a translated value.
 inline void Filling::tell_translations() {
   for (const auto& [key, given] : translated_) {
     const auto& [value, problem, notice] = given->translation;
@@ -127,7 +127,7 @@ inline void Filling::tell_translations() {
   }
 }
 
-/// Gives the job of a sweep places of output of its own.
+/// Gives a job of a sweep its own places of output.
 inline void Filling::place_outputs() {
   const auto source = std::make_shared<const ConfigSource>(
       ConfigSource{.lines = {std::string{kRunFolderVariable} + '=' + job_folder_->string()},
@@ -147,7 +147,7 @@ inline void Filling::place_outputs() {
   }
 }
 
-/// Of all that sources say about an alternative, the last one holds; it may be overridden as any value.
+/// Chooses the alternative that the last source names.
 inline void Filling::choose_alternative(const ConfigRow& row) {
   if (!table_.is_active(row, config_)) return;
   for (std::size_t i = 0; i < sources_.size(); ++i) {
@@ -165,14 +165,14 @@ inline void Filling::choose_alternative(const ConfigRow& row) {
 inline void Filling::set_values(std::size_t source) {
   const auto& chosen = sources_[source].chosen();
   const bool is_file = sources_[source].are_of_a_file();
-  for (const auto& [key, given] : chosen)  // before it sets anything
+  for (const auto& [key, given] : chosen)  // before the source sets anything
     if (const auto* row = table_.find_active(table_.rows[key.first].path, config_)) take_back_siblings(*row);
   const ConfigRow* map = nullptr;
   for (const auto& [key, given] : chosen) {
     const auto& named = table_.rows[key.first];
     const ConfigRow* row = active_row(named, *given, source);
     if (row == nullptr || row->chooses) continue;        // alternatives are chosen already
-    if (row->type->is_map() && is_file && row != map) {  // a file gives all of a map
+    if (row->type->is_map() && is_file && row != map) {  // a file replaces the whole map
       map = row;
       row->type->decode(table_.field(*row, config_), {.kind = GivenValue::Kind::group}, row->facts);
       waiting_.erase(table_.index_of(*row));
@@ -193,12 +193,12 @@ inline void Filling::take_back_siblings(const ConfigRow& row) {
     }
 }
 
-/// The row of that path in the alternatives that are chosen. What a source said for an alternative that a later one
-/// replaced is told, and forgotten; what the chosen alternative has as well is kept.
+/// The row with that path in the chosen alternatives. An entry for an alternative that a later source has replaced is
+/// kept if the chosen alternative has such a row; otherwise it is dropped with a notice.
 inline const ConfigRow* Filling::active_row(const ConfigRow& row, const Given& given, std::size_t source) {
   const auto* active = table_.find_active(row.path, config_);
   if (row.place.variant == FieldPlace::kRoot) return active;
-  auto at = row.place.variant;  // the innermost variant around it that the config has at present
+  auto at = row.place.variant;  // the innermost variant around it that is active
   while (table_.field(table_.variants[at].place, config_) == nullptr) at = table_.variants[at].place.variant;
   const auto& variant = table_.variants[at];
   const auto* name = table_.find_active(path_in(variant.path, "name"), config_);
@@ -258,7 +258,7 @@ inline void Filling::decode(const ConfigRow& row, const MapKey& entry, const Giv
   history_[table_.index_of(row)].push_back({table_.print(row, config_), place});
 }
 
-/// Sets what waits for the row, and before it whatever that names.
+/// Sets the waiting values of the row, after the values to which they refer.
 inline void Filling::resolve(std::size_t index) {
   if (!waiting_.contains(index)) return;
   const auto& row = table_.rows[index];

@@ -11,8 +11,9 @@
 
 namespace ddpxx {
 
-/// What the settings say, as a file of lines `path: value`. Left out are secrets, whose values are not recorded, and
-/// paths that the table does not have: another version, or the program beside the configuration, has written them.
+/// The entries of the settings, as of a file with lines `path: value`. Secrets are left out, because their values are
+/// not recorded, and so are paths that the table does not have, which another version or the program itself has
+/// recorded.
 inline Said read_recorded(const Settings& settings, std::string name, const ConfigTable& table) {
   std::string text;
   for (const auto& [path, value, resume, origin] : settings)

@@ -1,5 +1,4 @@
-// ddpxx/config/fill/references.hpp — what `${...}` stands for: other settings and variables, put into the values that
-// name them.
+// ddpxx/config/fill/references.hpp — replaces `${...}` in values by other settings and environment variables.
 #pragma once
 
 #include <algorithm>
@@ -26,26 +25,26 @@
 
 namespace ddpxx {
 
-/// Looks up what values name. Whoever owns it says between `begin` and `end` whose values are asked for, so that a
-/// circle is seen and a problem tells the chain that led to it.
+/// Looks up the settings and variables to which values refer. The owner calls `begin` and `end` around each setting, so
+/// that circles are found and a problem names the chain of references.
 class References {
  public:
-  /// Gives a value that is named, by its place in the table, what it waits for itself.
-  using Settle = std::function<void(std::size_t index)>;
+  /// Called with the index of a setting before its value is used: resolves the references in that value.
+  using Resolve = std::function<void(std::size_t index)>;
 
-  /// `job_folder` is what the run folder is in a job of a sweep.
+  /// In a job of a sweep, `job_folder` is the run folder.
   References(const ConfigTable& table, const void* config, Findings& findings,
-             std::optional<std::filesystem::path> job_folder, Settle settle)
+             std::optional<std::filesystem::path> job_folder, Resolve resolve)
       : table_{table},
         config_{config},
         findings_{findings},
         job_folder_{std::move(job_folder)},
-        settle_{std::move(settle)} {}
+        resolve_{std::move(resolve)} {}
 
   void begin(std::size_t index) { resolving_.push_back(index); }
   void end() { resolving_.pop_back(); }
 
-  /// The value with all that it names put in; none after a problem.
+  /// The value with its references replaced; none after a problem.
   std::optional<GivenValue> resolved(GivenValue value, const ConfigRow& row, const Given& given);
 
  private:
@@ -60,7 +59,7 @@ class References {
   std::optional<GivenValue> setting(const TextPiece& piece, const ConfigRow& row, const Given& given);
   std::optional<GivenValue> run_folder(const ConfigRow& folder, const ConfigRow& row, const Given& given);
 
-  /// `a -> b -> end`, along what is being resolved.
+  /// The chain of settings that are being resolved: `a -> b -> end`.
   std::string chain_to(std::string_view end) const {
     std::string chain;
     for (const auto index : resolving_) chain += table_.rows[index].path + " -> ";
@@ -71,8 +70,8 @@ class References {
   const void* config_;
   Findings& findings_;
   std::optional<std::filesystem::path> job_folder_;
-  Settle settle_;
-  std::vector<std::size_t> resolving_;  // from the first asked for to the one at work
+  Resolve resolve_;
+  std::vector<std::size_t> resolving_;  // from the first setting to the current one
 };
 
 inline std::optional<GivenValue> References::resolved(GivenValue value, const ConfigRow& row, const Given& given) {
@@ -90,7 +89,7 @@ inline std::optional<GivenValue> References::resolved(GivenValue value, const Co
     auto found = value_of(piece, row, given);
     if (!found) return std::nullopt;
     found->place = value.place;
-    if (pieces.size() == 1) return found;  // a list stays a list
+    if (pieces.size() == 1) return found;  // a reference alone may be a list
     if (found->kind != GivenValue::Kind::text)
       return complain(row, given, value.place, "`" + piece.text + "` is no text that could stand within another");
     text += found->text;
@@ -131,7 +130,7 @@ inline std::optional<GivenValue> References::setting(const TextPiece& piece, con
   const auto index = table_.index_of(*other);
   if (std::ranges::find(resolving_, index) != resolving_.end())
     return fail(chain_to(other->path) + ": these name each other in a circle");
-  settle_(index);
+  resolve_(index);
   if (other->facts.output == Output::run_folder) return run_folder(*other, row, given);
   const auto said = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
   if (said.given.size() != 1 || said.given.front().path != "value") return fail(named + "this is no single value");
@@ -140,9 +139,9 @@ inline std::optional<GivenValue> References::setting(const TextPiece& piece, con
   return found;
 }
 
-/// What `${run_folder}` stands for. In a job of a sweep this is the job's folder. In another run the folder gets its
-/// name after the configuration was read, when the run makes it. A place of output therefore keeps the reference, which
-/// name_run_folder replaces later; any other setting that names the folder is an error.
+/// The value of `${run_folder}`. In a job of a sweep it is the job's folder. In another run the folder gets its name
+/// when the run makes it, after the configuration was read: a place of output keeps the reference, which
+/// name_run_folder replaces later, and any other setting that refers to the folder is an error.
 inline std::optional<GivenValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
                                                         const Given& given) {
   const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };

@@ -1,4 +1,4 @@
-// ddpxx/config/fill/statements.hpp — one source's statements, each with the value of the table that it is about.
+// ddpxx/config/fill/statements.hpp — the entries of one source, assigned to the values of the table.
 #pragma once
 
 #include <algorithm>
@@ -25,25 +25,24 @@
 
 namespace ddpxx {
 
-/// What is wrong with a configuration, and what should be known of it.
+/// The problems of a configuration, and the notices about it.
 struct Findings {
   std::vector<ConfigProblem> problems{};
   std::vector<ConfigProblem> notices{};
-  std::vector<std::string> spoilt{};  ///< Paths, of values or groups, of which nothing more can be said.
+  std::vector<std::string> spoilt{};  ///< Paths of values and groups that cannot be checked any further.
   bool is_all_spoilt = false;
 
-  /// Adds a problem that costs the value, or the group, at `canonical`.
+  /// Adds a problem, after which the value or the group at `canonical` is not checked any further.
   void complain(ConfigProblem problem, std::string canonical) {
     spoilt.push_back(std::move(canonical));
     problems.push_back(std::move(problem));
   }
 };
 
-/// Of all that one source says about a value, the statement that counts. Keys that nobody knows, and what the source
-/// says twice, are found here.
+/// The entry of one source for each value. Finds unknown keys, and values that the source sets twice.
 class Statements {
  public:
-  /// By the value's place in the table, and by the key in a map. Values of one path count as the first.
+  /// Entries by the value's index in the table and the key in a map. Rows with one path use the index of the first.
   using MapKey = std::optional<std::string>;
   using Chosen = std::map<std::pair<std::size_t, MapKey>, const Given*>;
 
@@ -57,7 +56,7 @@ class Statements {
     findings.notices.insert(findings.notices.end(), said_.notices.begin(), said_.notices.end());
     for (const auto& given : said_.given) choose(given);
   }
-  Statements(const Statements&) = delete;  // what is chosen points into what is said
+  Statements(const Statements&) = delete;  // chosen_ points into the entries
   Statements& operator=(const Statements&) = delete;
 
   const Chosen& chosen() const noexcept { return chosen_; }
@@ -77,12 +76,12 @@ class Statements {
   const ConfigTable& table_;
   Findings& findings_;
   Chosen chosen_;
-  std::deque<Given> parts_;  // what is said of several settings at once, or translated; a deque: they are pointed to
+  std::deque<Given> parts_;  // entries for several settings, or translated; a deque, because of pointers
 };
 
 namespace detail {
 
-/// All lines in which the value stands, with its items.
+/// Adds the lines of the value and its items.
 inline void add_lines(std::set<std::size_t>& lines, const GivenValue& value) {
   lines.insert(value.place.line);
   for (const auto& item : value.items) add_lines(lines, item);
@@ -96,7 +95,7 @@ void for_each_place(GivenValue& value, const Place& visit) {
 
 }  // namespace detail
 
-/// From here on no place shows a line in which a secret stands, and no problem quotes one.
+/// Hides lines that contain secrets from positions, and removes quoted secrets from problems.
 inline void Statements::hide_secrets() {
   if (!said_.source || std::ranges::none_of(table_.rows, [](const auto& row) { return row.facts.is_secret; })) return;
   std::set<std::size_t> lines;
@@ -116,14 +115,15 @@ inline void Statements::hide_secrets() {
   if (!lines.empty()) hide_lines(lines);
 }
 
-/// All places lead to one copy of the source: a line may hold more than a secret.
+/// Makes all positions use a copy of the source in which the lines are hidden.
 inline void Statements::hide_lines(const std::set<std::size_t>& lines) {
   const auto before = said_.source;
   auto hidden = *before;
   for (const auto number : lines) {
     if (number - 1 >= hidden.lines.size()) continue;
     auto& line = hidden.lines[number - 1];
-    const auto key = hidden.is_file() ? std::string::npos : line.find_first_of("= ");  // `--token abc` is one, too
+    const auto key =
+        hidden.is_file() ? std::string::npos : line.find_first_of("= ");  // `--token abc` is an argument, too
     line = line.substr(0, key == std::string::npos ? 0 : key + 1) + "***";
   }
   said_.source = std::make_shared<const ConfigSource>(std::move(hidden));
@@ -150,7 +150,7 @@ inline void Statements::choose(const Given& given) {
   if (meaning.kind == KeyMeaning::Kind::value) return choose_row(given, meaning);
   const bool says_nothing = is_null(given.value) || given.value.kind == GivenValue::Kind::group;
   if (says_nothing && !given.removes) return;
-  // `strategy=fsdp` for `strategy.name=fsdp`: a group that has a name is known by it.
+  // `strategy=fsdp` sets `strategy.name`: the key of a group with a field `name` stands for that field.
   if (const auto* name = table_.find(path_in(meaning.path, "name")); name != nullptr && !given.removes)
     return choose_row(given, {.kind = KeyMeaning::Kind::value, .path = name->path, .row = name});
   const auto names = one_of(detail::names_below(table_, meaning.path));
@@ -161,7 +161,7 @@ inline void Statements::choose_row(const Given& given, const KeyMeaning& meaning
   if (given.removes && !meaning.entry)
     return findings_.complain({given.keys.back(), given.path, "only an entry of a map can be taken out"}, meaning.path);
   if (meaning.entry) {
-    const auto depth = path_segments(*meaning.entry).size();  // a key with dots in it has one place
+    const auto depth = path_segments(*meaning.entry).size();  // a key with dots has one position
     const auto& entry_place = given.keys[given.keys.size() - std::min(depth, given.keys.size())];
     if (entry_place != given.keys.back()) {
       auto group = group_of(given.path);
@@ -169,7 +169,7 @@ inline void Statements::choose_row(const Given& given, const KeyMeaning& meaning
           {entry_place, std::string{group}, "is a group; the entries of this map are single values"}, meaning.path);
     }
   }
-  if (meaning.row->type->is_map() && !meaning.entry)  // all of a map, in place of what was said before
+  if (meaning.row->type->is_map() && !meaning.entry)  // replaces all earlier entries of the map
     std::erase_if(chosen_, [&](const auto& said) { return said.first.first == table_.index_of(*meaning.row); });
   const auto [place, is_new] = chosen_.try_emplace({table_.index_of(*meaning.row), meaning.entry}, &given);
   const Given& first = *place->second;
@@ -206,7 +206,7 @@ inline void Statements::choose_parts(const Given& given, const std::string& cano
   for (auto& part : parts_of(given)) choose(parts_.emplace_back(std::move(part)));
 }
 
-/// One notice for all that lies in an ignored group; a problem for a value that is not what happens anyway.
+/// Adds one notice for all keys of an ignored group, or a problem for a value that cannot be ignored.
 inline void Statements::ignore(const Given& given, const KeyMeaning& meaning) {
   if (auto problem = problem_of_ignored(table_, meaning, given.value); !problem.empty())
     return findings_.complain({given.value.place, given.path, std::move(problem)}, meaning.path);
@@ -223,7 +223,7 @@ inline void Statements::refuse(const Given& given, const std::string& canonical)
   const auto written = path_segments(given.path);
   const auto length = path_segments(canonical).size();
   const auto first = first_unknown_segment(table_, canonical);
-  // An alias changes the front of a path: segments are matched from its end.
+  // An alias changes the start of a path, so segments are matched from its end.
   const auto as_written = [&](std::size_t segment) {
     return written.size() - 1 - std::min(length - 1 - segment, written.size() - 1);
   };
@@ -231,7 +231,7 @@ inline void Statements::refuse(const Given& given, const std::string& canonical)
   const auto path = path_of(written, as_written(first) + 1);
   const auto is_same = [&](const ConfigProblem& other) { return other.place == place && other.path == path; };
   if (!findings_.problems.empty() && is_same(findings_.problems.back()))
-    return;  // another key of the same unknown group
+    return;  // another key of this unknown group was reported
   std::size_t end = first + 1;
   while (end < length && given.keys[as_written(end)] == place) ++end;
   const bool worth_it = findings_.problems.size() < kMostProblems;

@@ -1,4 +1,4 @@
-// ddpxx/config/fill/written_values.hpp — values as they were written, with the `${...}` in them.
+// ddpxx/config/fill/written_values.hpp — remembers values as the user wrote them, with `${...}`.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace ddpxx {
 
-/// A value as YAML, on one line. Numbers, true, false and null stay as they are; all else is in quotes.
+/// A value as YAML, on one line. Numbers, true, false and null stay as they are; other values are quoted.
 inline std::string yaml_text_of(const GivenValue& value) {
   if (value.kind == GivenValue::Kind::list) {
     std::string text = "[";
@@ -29,10 +29,10 @@ inline std::string yaml_text_of(const GivenValue& value) {
   return is_word && !value.quoted ? value.text : yaml_quoted(value.text);
 }
 
-/// Remembers what was written where something had to be put in.
+/// Remembers the written form of values with references.
 class WrittenValues {
  public:
-  /// Of the value at `index` of the table, or of an entry of the map there.
+  /// Remembers the written form of the value at `index` of the table, or of an entry of the map there.
   void note(std::size_t index, const std::optional<std::string>& entry, const GivenValue& value) {
     if (is_interpolated(value))
       texts_[index].insert_or_assign(entry, yaml_text_of(value));
@@ -40,15 +40,15 @@ class WrittenValues {
       known->second.erase(entry);
   }
 
-  /// The value that is now `printed`, with what was written in its place, or in that of a map's entries; none where
-  /// nothing was put in.
+  /// The written form of a value that prints as `printed`, or of a map with the written forms of its entries; none if
+  /// the value has no references.
   std::optional<std::string> print(std::size_t index, const std::string& printed) const {
     const auto known = texts_.find(index);
     if (known == texts_.end() || known->second.empty()) return std::nullopt;
     if (const auto whole = known->second.find(std::nullopt); whole != known->second.end()) return whole->second;
     std::string text = "{";
     for (const auto& given : read_yaml_text("map: " + printed, "", 0).given) {
-      if (given.path == "map") continue;  // it is empty
+      if (given.path == "map") continue;  // the map is empty
       const auto key = given.path.substr(std::string_view{"map."}.size());
       const auto written = known->second.find(key);
       text += (text.size() == 1 ? "" : ", ") + yaml_quoted(key) + ": " +

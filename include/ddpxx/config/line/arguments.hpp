@@ -1,6 +1,6 @@
 // ddpxx/config/line/arguments.hpp — the command line: `key=value`, `--key=value`, `--key value`, `--flag`, `--no-flag`,
-// `+map.key=value`, `~map.key`, a config file `run.yaml`, and the options that are no settings: where files
-// lie, and what is shown instead of run.
+// `+map.key=value`, `~map.key`, a config file `run.yaml`, and options that are not settings: where files
+// are, and what to show instead of running.
 #pragma once
 
 #include <algorithm>
@@ -24,37 +24,37 @@
 
 namespace ddpxx {
 
-/// An option's value and where it stands.
+/// An option's value and its position.
 struct OptionValue {
   std::string text;
   Position place;
 };
 
-/// A command of a program, its first argument: `plan` in `mingpt plan world_size=8`. The program itself carries it out;
-/// it names its commands so that messages and --help can, and so that its name is no setting.
+/// A command of a program, given as its first argument: `plan` in `mingpt plan world_size=8`. The program runs it. It
+/// is listed for messages and --help, and so that its name is not taken for a setting.
 struct Command {
   std::string name;
-  std::string help;  ///< One line.
+  std::string help;  ///< Help in one line.
 };
 
-/// What a program does with its configuration: run, or show something about it and end.
+/// What a program does: run with its configuration, or show something about it and end.
 enum class ConfigDeed { run, help, print, print_json, blame, info, schema, init, completion };
 
 enum class ErrorStyle { text, json };
 
 struct ConfigArguments {
   Said said;
-  std::vector<OptionValue> config_names;  ///< From left to right.
+  std::vector<OptionValue> config_names;  ///< Config files, from left to right.
   std::optional<OptionValue> config_path;
-  std::vector<OptionValue> config_dirs;  ///< Looked into after the path.
+  std::vector<OptionValue> config_dirs;  ///< Folders to search after `config_path`.
   ConfigDeed deed = ConfigDeed::run;
-  OptionValue subject;   ///< Of help: a key or a group; of init: the file; of completion: the shell.
-  bool resolve = false;  ///< Print values, not the ${...} that they came from.
+  OptionValue subject;   ///< The key or group for help, the file for init, the shell for completion.
+  bool resolve = false;  ///< Print values in place of `${...}`.
   ErrorStyle errors = ErrorStyle::text;
 };
 
-/// Reads the arguments that follow the program's name. The table tells which keys are switches and which are lists;
-/// `commands` are those of the program, without `init`.
+/// Reads the arguments that follow the program's name. Switches and lists are recognised by the table. `commands` are
+/// the program's commands, without `init`.
 inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
                                       std::span<const Command> commands = {});
 
@@ -88,7 +88,7 @@ class ArgumentsReader {
     } else if (at_ == 0 && argument == "init") {
       show(ConfigDeed::init);
     } else if (at_ == 0 && std::ranges::find(commands_, argument) != commands_.end()) {
-      return;  // the program itself carries it out
+      return;  // the program runs it
     } else if (argument == "--blame") {
       line_.deed = ConfigDeed::blame;
     } else if (argument == "--info" || argument == "-i") {
@@ -120,7 +120,7 @@ class ArgumentsReader {
     }
   }
 
-  /// What is shown may be told more closely by the next argument, unless that is a setting or an option.
+  /// Chooses what to show. The next argument is its subject, unless that is a setting or an option.
   void show(ConfigDeed deed) {
     line_.deed = deed;
     const bool has_next = at_ + 1 < source_->lines.size();
@@ -132,7 +132,7 @@ class ArgumentsReader {
   template <class Deed>
   void read_choice(const OptionValue& option, const std::vector<std::string>& words, Deed deed) {
     const auto found = std::ranges::find(words, option.text);
-    if (option.text.empty()) return;  // told already
+    if (option.text.empty()) return;  // the problem is reported already
     if (found == words.end())
       return complain(option.place.line - 1, names_config_file(option.text)
                                                  ? "a config file is named alone, or by --config-name (-cn)"
@@ -140,7 +140,7 @@ class ArgumentsReader {
     deed(static_cast<std::size_t>(found - words.begin()));
   }
 
-  /// `NAME VALUE` or `NAME=VALUE`; none when the argument is another one.
+  /// The value of an option `NAME VALUE` or `NAME=VALUE`; none for another argument.
   std::optional<OptionValue> option(const std::string& argument, std::string_view name, std::string_view short_name) {
     const auto here = place(at_);
     const auto equals = argument.find('=');
@@ -152,13 +152,13 @@ class ArgumentsReader {
     return OptionValue{.text = value.value_or(""), .place = here};
   }
 
-  /// The next argument, which belongs to this one; none when there is none that could.
+  /// Takes the next argument as the value of this one; none if there is no suitable argument.
   std::optional<std::string> take_next() {
     if (at_ + 1 == source_->lines.size()) return std::nullopt;
     const std::string next = source_->lines[at_ + 1];
     const bool negative_number = next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
     if (next.starts_with('-') && !negative_number) return std::nullopt;
-    source_->lines[at_] += ' ' + next;  // messages show the two together
+    source_->lines[at_] += ' ' + next;  // messages show both arguments
     ++at_;
     return next;
   }
@@ -168,7 +168,7 @@ class ArgumentsReader {
     return meaning.row != nullptr ? meaning.row->type->is_switch : is_ignored_switch(table_, meaning);
   }
 
-  /// `--key=value`, `--key value`, `--switch`, `--no-switch`; dashes in a key are underscores.
+  /// Reads `--key=value`, `--key value`, `--switch` or `--no-switch`; dashes in a key become underscores.
   void read_dashed(const std::string& argument) {
     const auto start = at_;
     const auto equals = argument.find('=');
@@ -185,7 +185,7 @@ class ArgumentsReader {
     say(start, key, value.value_or(""));
   }
 
-  /// `--config FILE`, as other programs have it.
+  /// True for `--config FILE`, an option of many other programs.
   bool is_config(const std::string& key) const {
     return key == "config" && table_.meaning_of(key).kind == KeyMeaning::Kind::unknown;
   }
@@ -220,7 +220,7 @@ class ArgumentsReader {
     say(at_, argument.substr(0, equals), argument.substr(equals + 1));
   }
 
-  /// A word alone: the value of a positional, a config file, or a mistake.
+  /// Reads a word without `=`: a positional argument, a config file, or a mistake.
   void read_word(const std::string& word) {
     const auto* positional =
         positional_ < table_.positionals.size() ? table_.find(table_.positionals[positional_]) : nullptr;
@@ -237,7 +237,7 @@ class ArgumentsReader {
       if (has_value) source_->lines[start] += ' ' + source_->lines[++at_];
       return complain(start, "write key=value, without spaces around the =");
     }
-    const bool is_numeric = word.find_first_of("0123456789") < 2;  // perhaps behind a sign or a point
+    const bool is_numeric = word.find_first_of("0123456789") < 2;  // behind a sign or a point
     if (positional != nullptr && (!takes_number || is_numeric)) {
       ++positional_;
       return say(at_, positional->path, word);

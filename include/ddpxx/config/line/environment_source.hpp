@@ -1,5 +1,5 @@
-// ddpxx/config/line/environment_source.hpp — environment variables as settings: with the prefix `TRAIN_`, the variable
-// `TRAIN_OPTIMIZER__LEARNING_RATE=1e-3` says `optimizer.learning_rate`.
+// ddpxx/config/line/environment_source.hpp — reads settings from environment variables: with the prefix `TRAIN_`, the
+// variable `TRAIN_OPTIMIZER__LEARNING_RATE=1e-3` sets `optimizer.learning_rate`.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,15 @@ inline std::span<const char* const> environment_variables() {
   return {::environ, count};
 }
 
-/// What the variables say whose names start with the prefix. The rest of a name is a path: in any case, with `__` for
-/// the dot. Values are written as on the command line, maps in braces too; the table tells which keys take lists.
+/// The entries of variables whose names start with the prefix. The rest of a name is a path, in upper or lower case,
+/// with
+/// `__` for a dot. Values are written as on the command line, including maps in braces. Keys that take lists are
+/// recognised by the table.
 inline Said read_environment(std::string_view prefix, std::span<const char* const> variables, const ConfigTable& table);
 
 namespace detail {
 
-/// `OPTIMIZER__LEARNING_RATE` as `optimizer.learning_rate`.
+/// The path of a variable: `optimizer.learning_rate` for `OPTIMIZER__LEARNING_RATE`.
 inline std::string path_of_variable(std::string_view name) {
   std::string path;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -51,7 +53,7 @@ inline std::shared_ptr<const ConfigSource> environment_source(std::string_view p
   for (const std::string_view variable : variables)
     if (variable.starts_with(prefix) && variable.find('=', prefix.size()) != std::string_view::npos)
       source->lines.emplace_back(variable);
-  std::ranges::sort(source->lines);  // a process has them in no order
+  std::ranges::sort(source->lines);  // the environment has no order
   return source;
 }
 

@@ -1,5 +1,5 @@
-// ddpxx/config/line/ignored_key.hpp — keys of other programs that are accepted and not applied, as long as their value
-// is what happens anyway.
+// ddpxx/config/line/ignored_key.hpp — keys of other programs that are accepted and ignored, if their value is what this
+// program does anyway.
 #pragma once
 
 #include <algorithm>
@@ -14,20 +14,20 @@
 
 namespace ddpxx {
 
-/// The values that an ignored key may have; none where it may have any.
+/// The values that an ignored key may have; empty if it may have any value.
 inline std::vector<std::string> values_of_ignored(const ConfigTable& table, const KeyMeaning& meaning) {
   const auto* ignored = ConfigTable::most_specific(table.ignored, meaning.path);
   if (meaning.kind != KeyMeaning::Kind::ignored || ignored == nullptr) return {};
   return {ignored->only.names.begin(), ignored->only.names.begin() + ignored->only.count};
 }
 
-/// True for an ignored key whose value is true or false: `--flag` is enough.
+/// True for an ignored key whose value is a boolean, so that `--flag` sets it.
 inline bool is_ignored_switch(const ConfigTable& table, const KeyMeaning& meaning) {
   const auto values = values_of_ignored(table, meaning);
   return !values.empty() && std::ranges::all_of(values, [](const auto& value) { return read_bool(value).has_value(); });
 }
 
-/// Why the value of an ignored key cannot be ignored; empty when it can.
+/// Why the value of an ignored key cannot be ignored; empty if it can.
 inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning& meaning, const GivenValue& value) {
   const auto values = values_of_ignored(table, meaning);
   const bool is_truth = is_ignored_switch(table, meaning);

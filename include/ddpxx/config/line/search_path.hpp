@@ -1,5 +1,4 @@
-// ddpxx/config/line/search_path.hpp — the folders in which a config file is looked for: first the one where the user
-// stands.
+// ddpxx/config/line/search_path.hpp — the folders in which a config file is searched, first the current folder.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +22,15 @@ namespace ddpxx {
 
 class SearchPath {
  public:
-  /// The current folder, then that of --config-path, then those of --config-dir.
+  /// Searches the current folder, then that of --config-path, then those of --config-dir.
   SearchPath(const std::filesystem::path& config_path, const std::vector<OptionValue>& more) {
     add(".");
     add(config_path);
     for (const auto& folder : more) add(folder.text);
   }
 
-  /// What the file and all that it includes say, in the order in which they are applied. A file that cannot be read is
-  /// a problem at the option that names it.
+  /// The entries of the file and of all files that it includes, in the order in which they apply. A file that cannot be
+  /// read is a problem at the option that names it.
   std::vector<Said> read(const OptionValue& name, std::size_t order) const {
     const auto complain = [&](const std::string& why) {
       return std::vector<Said>{{.source = name.place.source, .problems = {{name.place, "", why}}}};
@@ -53,7 +52,8 @@ class SearchPath {
     if (std::ranges::find(folders_, path) == folders_.end()) folders_.push_back(path);
   }
 
-  /// `FILE`, or with one of the endings; no folder, if possible. None when none is there.
+  /// The path of the file `name`, or of `name` with one of the endings. Files take precedence over folders. None if
+  /// there is none.
   std::optional<std::filesystem::path> find(const std::string& name) const {
     std::error_code ignored;
     std::optional<std::filesystem::path> directory;
@@ -68,7 +68,7 @@ class SearchPath {
     return directory;
   }
 
-  /// `there is no file run.yaml in the current folder or in conf (did you mean run2.yaml?)`
+  /// A message such as `there is no file run.yaml in the current folder or in conf (did you mean run2.yaml?)`.
   std::string not_found(const std::string& name) const {
     if (name.empty()) return "names no file";
     if (std::filesystem::path{name}.is_absolute()) return "there is no file " + shown(name) + similar(name);
@@ -78,7 +78,7 @@ class SearchPath {
     return "there is no file " + shown(name) + ' ' + one_of(places) + similar(name);
   }
 
-  /// ` (did you mean gpt2.yaml?)`, of what lies in the folders.
+  /// A suggestion such as ` (did you mean gpt2.yaml?)`, from the files in the folders.
   std::string similar(const std::string& name) const {
     std::vector<std::string> names;
     std::error_code ignored;

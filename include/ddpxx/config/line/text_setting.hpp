@@ -1,5 +1,5 @@
-// ddpxx/config/line/text_setting.hpp — a key and the text of its value, as the command line and the environment give
-// them.
+// ddpxx/config/line/text_setting.hpp — reads a key and the text of its value, from the command line and the
+// environment.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace ddpxx {
 
-/// Adds to `said` what the text says of the key; the table tells which keys take lists, and which maps in braces.
-/// Returns what keeps the text from being a value; empty when nothing does.
+/// Adds the entries of a key and the text of its value to `said`. Keys that take lists, and maps in braces, are
+/// recognised by the table. Returns the problem that makes the text invalid; empty if it is valid.
 inline std::string add_setting(Said& said, const ConfigTable& table, const std::string& key, std::string_view text,
                                const Position& place) {
   const auto give = [&](const std::string& path, GivenValue value) {
@@ -28,7 +28,7 @@ inline std::string add_setting(Said& said, const ConfigTable& table, const std::
   if (is_whole_map && text.starts_with('{')) {
     auto map = read_argument_map(text, place);
     if (!map.problem.empty()) return map.problem;
-    give(key, {.kind = GivenValue::Kind::group, .place = place});  // the map as it is given, and nothing else in it
+    give(key, {.kind = GivenValue::Kind::group, .place = place});  // replaces the whole map by these entries
     for (auto& [name, value] : map.entries) give(path_in(key, name), std::move(value));
     return {};
   }

@@ -1,5 +1,4 @@
-// ddpxx/config/show/completion.hpp — scripts that teach bash, zsh and fish a program's keys, their values and its
-// options.
+// ddpxx/config/show/completion.hpp — scripts by which bash, zsh and fish complete a program's keys, values and options.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +16,13 @@
 
 namespace ddpxx {
 
-/// The script for `shell`, one of bash, zsh and fish. `program` is what is typed to call it.
+/// The script for `shell`, one of bash, zsh and fish. `program` is the name by which users call it.
 /// Errors  `config` for another shell.
 inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program);
 
 namespace detail {
 
-/// `key=`, and what may follow; of a map, whose entries have names of their own, `key.`.
+/// A word `key=` with its possible values, or `key.` for a map.
 struct CompletedKey {
   std::string key;
   std::string help;
@@ -38,7 +37,8 @@ inline std::vector<std::string> values_of(const ValueShape& shape) {
   return values;
 }
 
-/// Alternatives may have keys of one name; a group that has a name is known by it.
+/// The keys to complete, each once, also if several alternatives have it. The key of a group stands for its field
+/// `name`.
 inline std::vector<CompletedKey> completed_keys(const ConfigTable& table) {
   std::vector<CompletedKey> keys;
   const auto add = [&](CompletedKey added) {
@@ -63,7 +63,7 @@ inline const std::vector<std::string>& completed_options() {
   return options;
 }
 
-/// In single quotes, as bash and zsh read them, or as fish does.
+/// The text in single quotes, by the rules of bash and zsh, or of fish.
 inline std::string shell_quoted(std::string_view text, bool is_fish) {
   std::string result = "'";
   for (const char c : text) {
@@ -83,7 +83,7 @@ inline std::string shell_words(const std::vector<std::string>& words, std::strin
   return text;
 }
 
-/// The keys with values to offer, as branches of the scripts' inner `case`.
+/// The branches of the scripts' inner `case`, with the values of keys.
 inline std::string value_branches(const std::vector<CompletedKey>& keys, std::string_view shell) {
   std::string text;
   for (const auto& [key, help, values, end] : keys) {
@@ -99,7 +99,7 @@ inline std::string value_branches(const std::vector<CompletedKey>& keys, std::st
   return text.substr(0, text.size() - (text.empty() ? 0 : 1));
 }
 
-/// What a function may be called.
+/// The program's name as the name of a shell function.
 inline std::string function_name(std::string_view program) {
   std::string name = "_complete_";
   for (const char c : program) {
@@ -131,7 +131,7 @@ inline std::string completion_script(const ConfigTable& table, std::string_view 
   std::vector<std::string> words, paths;
   for (const auto& [key, help, values, end] : keys) {
     words.push_back(key + end);
-    if (is_fish) words.push_back(help);  // which fish shows beside
+    if (is_fish) words.push_back(help);  // fish shows the help beside the word
     paths.push_back(key);
   }
   for (const auto& group : table.groups)

@@ -1,7 +1,9 @@
-// ddpxx/config/show/completion_text.hpp — completion for three shells, with words in @...@ that a program fills in.
+// ddpxx/config/show/completion_text.hpp — completion scripts for three shells, with words in @...@ that completion.hpp
+// replaces.
 //
-// A word on the command line is an option, the word behind one, a key, or a key with its value. In each script: what
-// option stands before comes first, then the value of a key, then keys and options.
+// A word on the command line is an option, the value of an option, a key, or a key with its value. Each script checks
+// first whether an option stands before the word, then whether the word is a key with a value, then offers keys and
+// options.
 #pragma once
 
 #include <string_view>

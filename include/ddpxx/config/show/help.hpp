@@ -1,4 +1,4 @@
-// ddpxx/config/show/help.hpp — the text of --help: every key with its default, its meaning and what it takes.
+// ddpxx/config/show/help.hpp — the text of --help: every key with its default, its meaning and its allowed values.
 #pragma once
 
 #include <algorithm>
@@ -42,14 +42,14 @@ inline std::string_view unit_text(Unit unit) {
     case Unit::threads:
       return "in threads";
     case Unit::none:
-    case Unit::bytes:    // these two are read in several spellings, which
+    case Unit::bytes:    // these units have suffixes, which
     case Unit::seconds:  // `allowed_text` lists
       return "";
   }
   return "";
 }
 
-/// `Peak step size (a number, above 0)`
+/// The help and the allowed values of a row: `Peak learning rate (a number, above 0)`.
 inline std::string explanation(const ConfigRow& row) {
   std::string takes = words_of(row.type->shape(row.facts));
   if (const auto allowed = allowed_text(row.facts); !allowed.empty()) takes += ", " + allowed;
@@ -57,7 +57,7 @@ inline std::string explanation(const ConfigRow& row) {
   return std::string{row.facts.help} + (row.facts.help.empty() ? "(" : " (") + takes + ')';
 }
 
-/// Rows of one group, or of one alternative of a variant, stand under one heading.
+/// The heading of a row's group, or of its alternative of a variant.
 inline std::string help_heading(const ConfigTable& table, const ConfigRow& row) {
   const std::string group{group_of(row.path)};
   std::string heading = group;
@@ -70,15 +70,15 @@ inline std::string help_heading(const ConfigTable& table, const ConfigRow& row) 
   return heading;
 }
 
-/// `NAME   HELP`, in the two columns of the options.
+/// A line `NAME   HELP` in the two columns of the options.
 inline std::string in_columns(std::string name, std::string_view help) {
   constexpr std::size_t kColumn = 22;
   name.resize(std::max(kColumn, name.size() + 2), ' ');
   return name + std::string{help} + '\n';
 }
 
-/// A line broken between words. Of a line in two columns the second goes on below its beginning, or below the first
-/// one where that takes more than half of the width.
+/// Wraps a line between words. In a line of two columns the second column continues below its start, or below the first
+/// column if that takes more than half of the width.
 inline std::string wrapped_line(std::string_view line, std::size_t columns) {
   constexpr std::size_t kNarrowest = 20, kIndent = 6;
   if (columns < kNarrowest || count_characters(line) <= columns) return std::string{line};
@@ -125,7 +125,7 @@ inline std::string help_rows(const ConfigTable& table, std::string_view below) {
 
 }  // namespace detail
 
-/// The columns of the terminal that standard output is; 0 where it is none and no COLUMNS is set: nothing is wrapped.
+/// The width of the terminal of standard output, or COLUMNS; 0, which means no wrapping, if there is neither.
 inline std::size_t terminal_columns() {
   std::size_t columns = 0;
   const auto told = environment("COLUMNS").value_or("");
@@ -134,7 +134,7 @@ inline std::size_t terminal_columns() {
   return ::isatty(STDOUT_FILENO) != 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/// The text with lines of at most so many columns, 0 for any; what is broken goes on below its own column.
+/// The text with lines of at most `columns` columns; 0 is no limit.
 inline std::string wrapped_help(std::string_view text, std::size_t columns) {
   std::string result;
   while (!text.empty()) {
@@ -145,13 +145,13 @@ inline std::string wrapped_help(std::string_view text, std::size_t columns) {
   return result;
 }
 
-/// The keys at and below a path, as `--help PATH` shows them; empty for a path that is not there.
+/// The keys at and below a path, as `--help PATH` shows them; empty for an unknown path.
 inline std::string help_text(const ConfigTable& table, std::string_view path) {
   const auto rows = detail::help_rows(table, table.meaning_of(path).path);
   return rows.substr(rows.empty() ? 0 : 1);
 }
 
-/// The whole of --help. `commands` are the program's own.
+/// The whole text of --help. `commands` are the commands of the program.
 inline std::string help_text(const ConfigTable& table, std::string_view program, std::string_view config_path,
                              std::span<const Command> commands = {}) {
   std::string text = "usage: " + std::string{program} + " [COMMAND] [FILE] [KEY=VALUE]...";

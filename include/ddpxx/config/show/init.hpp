@@ -1,5 +1,4 @@
-// ddpxx/config/show/init.hpp — a configuration to begin with: every key with its default, and what it means as a
-// comment.
+// ddpxx/config/show/init.hpp — a first configuration file: every key with its default, and its help as a comment.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +16,13 @@
 
 namespace ddpxx {
 
-/// The defaults as YAML, which reads back equal. Of a variant the keys of the other alternatives are there as comments,
-/// and secrets as well: those have no place in a file. `schema_file` is where editors find the schema.
+/// The defaults as YAML, which reads back equal. Keys of alternatives that are not the default are comments, and so are
+/// secrets, which should not be in a file. `schema_file` is the path of the schema for editors.
 inline std::string starter_yaml(const ConfigTable& table, std::string_view schema_file);
 
 namespace detail {
 
-/// Lines that start with `start`, with as many words of the text as 120 columns hold.
+/// The text in lines of at most 120 columns that start with `start`.
 inline std::string wrapped(const std::string& text, const std::string& start) {
   constexpr std::size_t kWidth = 120;
   std::istringstream words{text};
@@ -79,7 +78,7 @@ class StarterWriter {
       if (i == 0) text_ += '\n';
       const auto group_path = path_of(groups, i + 1);
       const auto* group = table_.find_group(group_path);
-      const bool is_variant = table_.find(path_in(group_path, "name")) != nullptr;  // whose help is that of its name
+      const bool is_variant = table_.find(path_in(group_path, "name")) != nullptr;  // its row `name` has the help
       if (group != nullptr && !is_variant) wrap(i, std::string{group->help});
       line(i, groups[i] + ':');
     }
@@ -87,7 +86,8 @@ class StarterWriter {
     return groups.size();
   }
 
-  /// What is asleep starts with a `#` in one column, behind which it is indented as usual.
+  /// The start of a line: its indentation, behind a `#` in the first column of the comment for keys that are commented
+  /// out.
   std::string start_of_line(std::size_t depth) const {
     const auto indent = margin_.empty() ? 0 : margin_.size() - 2;
     return margin_ + std::string(2 * depth - std::min(2 * depth, indent), ' ');

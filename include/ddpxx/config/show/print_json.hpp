@@ -1,4 +1,4 @@
-// ddpxx/config/show/print_json.hpp — a config as JSON that reads back equal; the twin of print.hpp for other programs.
+// ddpxx/config/show/print_json.hpp — prints a config as JSON that reads back equal, for other programs.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace ddpxx {
 
 namespace detail {
 
-/// What is not in quotes is a number, a truth or null where JSON has such a one, and a text otherwise: `.inf`.
+/// A value without quotes becomes a number, a boolean or null if JSON has it, and otherwise a text, such as `.inf`.
 inline nlohmann::ordered_json json_of(const GivenValue& value) {
   using Json = nlohmann::ordered_json;
   if (value.kind == GivenValue::Kind::group) return Json::object();
@@ -40,14 +40,14 @@ inline nlohmann::ordered_json json_of_yaml(std::string_view yaml) {
   auto entries = nlohmann::ordered_json::object();
   for (const auto& given : read_yaml_text(std::string{kKey} + ": " + std::string{yaml}, "", 0).given) {
     if (given.path == kKey) return json_of(given.value);
-    entries[given.path.substr(kKey.size() + 1)] = json_of(given.value);  // a map is said entry by entry
+    entries[given.path.substr(kKey.size() + 1)] = json_of(given.value);  // each entry of a map has its own path
   }
   return entries;
 }
 
 }  // namespace detail
 
-/// The active values. Secrets are left out, as print_yaml does; an infinity, which JSON has none of, is the text
+/// The active values as JSON. Secrets are left out, as in print_yaml; infinity, which JSON does not have, is the text
 /// ".inf".
 inline std::string print_json(const ConfigTable& table, const void* config) {
   auto root = nlohmann::ordered_json::object();

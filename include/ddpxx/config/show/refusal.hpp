@@ -1,4 +1,4 @@
-// ddpxx/config/show/refusal.hpp — the end of a program whose configuration is wrong: who says so, and in which form.
+// ddpxx/config/show/refusal.hpp — ends a program whose configuration is wrong, with a message from one rank.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,15 @@
 
 namespace ddpxx {
 
-/// Of several ranks the first one speaks. A process that no launcher has started is the first one.
+/// True on rank 0, and in a process that no launcher has started. Only that process prints.
 inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
 
-/// Says what is wrong with a configuration, and ends the program with `Errc::config`: as text by an `Error`, as JSON by
-/// printing it and a `ProgramEnd`.
-/// Ranks   Usually all find the same problems, and rank 0 tells them. The others wait, and the launcher ends them as
-///         soon as rank 0 has ended. A rank that still runs after its wait tells its problems: they are its own (from
-///         its variables, or from files of its machine), or its launcher is on another machine than rank 0. The first
-///         rank of a machine waits less than the others there, so that it tells the problems for them.
+/// Reports the problems of a configuration, and ends the program with `Errc::config`: as text by an `Error`, or as JSON
+/// by printing it and a `ProgramEnd`. Ranks   Rank 0 reports at once. The other ranks usually have equal problems: they
+/// wait, and the launcher ends them once
+///         rank 0 has ended. A rank that still runs after its wait reports its problems: they come from its own
+///         variables or files, or its launcher is not on the machine of rank 0. The first rank of a machine waits less
+///         than the others there, so that it reports for them.
 [[noreturn]] inline void refuse_config(const std::vector<ConfigProblem>& problems, ErrorStyle style) {
   constexpr std::chrono::seconds kShort{2}, kLong{6};
   if (!is_first_rank()) std::this_thread::sleep_for(environment("LOCAL_RANK").value_or("0") == "0" ? kShort : kLong);

@@ -1,8 +1,9 @@
-// ddpxx/config/show/schema.hpp — the table of a config as a JSON Schema: editors complete, explain and check with it.
+// ddpxx/config/show/schema.hpp — the table of a config as a JSON Schema, by which editors complete, explain and check.
 //
-// Draft 7, the newest that yaml-language-server reads. The schema takes what the parser takes, and in general nothing
-// else. What no schema can say is left to the parser: rules between fields, one setting under two names, a key given
-// twice, what a text says beyond its form (schema_value.hpp). A key with dots in it is checked up to its first dot.
+// It is of draft 7, the newest that yaml-language-server reads. The schema accepts what the parser accepts, and in
+// general nothing else. The parser alone checks what a schema cannot express: rules between fields, one setting under
+// two names, duplicate keys, and the meaning of texts (schema_value.hpp). A key with dots is checked up to its first
+// dot.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +32,8 @@ inline std::string json_schema(const ConfigTable& table, std::string_view title)
 
 namespace detail {
 
-/// Makes the schema. A path that is written need not be the one that is meant; both go down together. A scope is the
-/// alternative of a variant in which a field lies, as a place without its offset.
+/// Makes the schema. Functions take a path as the user writes it, which may contain aliases, and the canonical path. A
+/// scope is the alternative of a variant that contains a field, as a place without an offset.
 class SchemaWriter {
  public:
   using Json = nlohmann::ordered_json;
@@ -83,7 +84,7 @@ class SchemaWriter {
     return rows;
   }
 
-  /// What a written group is called once an alias is followed, and another, until its own name is reached.
+  /// The names of a group: as written, after each alias that is followed, and its own name.
   std::vector<std::string> names_of_group(std::string path) const {
     std::vector<std::string> forms{path};
     for (std::size_t turn = 0; turn < table_.aliases.size(); ++turn) {
@@ -95,7 +96,7 @@ class SchemaWriter {
     return forms;
   }
 
-  /// The names that may be written directly in a group; some lead nowhere.
+  /// The names that may be written directly in a group. Some of them may lead to no setting.
   std::vector<std::string> names_in(const std::string& written) const {
     std::vector<std::string> names;
     for (const auto& form : names_of_group(written)) {
@@ -106,7 +107,7 @@ class SchemaWriter {
     return names;
   }
 
-  /// True for an alias of a group in which more, or other things, can be written than in the group itself.
+  /// True for an alias of a group that accepts other keys than the group itself.
   bool has_own_keys(const std::string& written) const {
     auto forms = names_of_group(written);
     forms.pop_back();
@@ -121,7 +122,7 @@ class SchemaWriter {
     return meaning.row == nullptr || meaning.row->type->is_map();
   }
 
-  /// The keys of a group, of a variant's alternative, or of nothing but aliases.
+  /// The schema of a group with its keys: of a struct, of a variant's alternative, or of aliases only.
   Json group_object(const std::string& written, const std::string& path, const FieldPlace& scope) const {
     auto properties = Json::object();
     for (const auto& name : names_in(written)) {
@@ -136,7 +137,7 @@ class SchemaWriter {
     return {{"type", {"object", "null"}}, {"properties", std::move(properties)}, {"additionalProperties", false}};
   }
 
-  /// Null where nothing may be written.
+  /// The schema of a key; null if no value may be written there.
   Json property_of(const std::string& written, const FieldPlace& scope) const {
     const auto meaning = table_.meaning_of(written);
     if (meaning.kind == KeyMeaning::Kind::ignored) return ignored_schema(meaning);
@@ -144,7 +145,7 @@ class SchemaWriter {
     const auto own = schema_in(scope, written, meaning.path);
     if (!own.is_null() || scope.variant == FieldPlace::kRoot)
       return own.is_null() ? schema_anywhere(meaning.path) : own;
-    // A name that leads out of the alternative.
+    // The name leads out of the alternative.
     return written == meaning.path ? own : schema_in({}, written, meaning.path);
   }
 
@@ -158,7 +159,7 @@ class SchemaWriter {
     return schema;
   }
 
-  /// Every way to write what one of the texts means.
+  /// All ways to write a boolean that one of the texts means.
   static Json truths_like(const std::vector<std::string>& values) {
     auto all = Json::array();
     for (const bool truth : {true, false}) {
@@ -172,7 +173,7 @@ class SchemaWriter {
     return all;
   }
 
-  /// Of a key that stands for several settings.
+  /// The schema of a key that sets several settings.
   Json list_of_several(const std::string& written, std::size_t count, const FieldPlace& scope) const {
     auto items = Json::array();
     for (std::size_t i = 0; i < count; ++i) items.push_back(property_of(item_key(written, i), scope));
@@ -183,7 +184,7 @@ class SchemaWriter {
             {"doNotSuggest", true}};
   }
 
-  /// What is no group, though names in it lead somewhere.
+  /// The schema of a path that is not a group but has aliases below it.
   Json group_of_aliases(const std::string& written, const FieldPlace& scope) const {
     if (names_in(written).empty()) return {};
     auto object = group_object(written, written, scope);
@@ -194,8 +195,8 @@ class SchemaWriter {
   }
 
   Json schema_in(const FieldPlace& scope, const std::string& written, const std::string& path) const {
-    constexpr int kDeepest = 8;  // an alias may lead to the group around it
-    const bool is_plain = !has_own_keys(written) || std::ranges::count(written, '.') > kDeepest;
+    constexpr int kMaxDepth = 8;  // an alias may lead to the group around it
+    const bool is_plain = !has_own_keys(written) || std::ranges::count(written, '.') > kMaxDepth;
     const auto* group = find_group(path, scope);
     if (group != nullptr && scope.variant == FieldPlace::kRoot && is_plain) return {{"$ref", "#/definitions/" + path}};
     if (const auto* variant = find_variant(path, scope)) return variant_schema(*variant, written);
@@ -204,7 +205,7 @@ class SchemaWriter {
     return rows.empty() ? Json{} : row_schema(*rows.front());
   }
 
-  /// Of a name that leads into a variant: what any of its alternatives takes.
+  /// The schema of a name that leads into a variant: it accepts what any alternative accepts.
   Json schema_anywhere(const std::string& path) const {
     auto schemas = Json::array();
     for (const auto& row : table_.rows)
@@ -225,7 +226,7 @@ class SchemaWriter {
     return schema;
   }
 
-  /// A group with a field `name` is also known by that alone: `strategy: fsdp`.
+  /// The schema of a group. A group with a field `name` also accepts that field's value alone: `strategy: fsdp`.
   Json group_schema(const ConfigGroup& group, const std::string& written) const {
     auto object = group_object(written, group.path, group.place);
     const auto names = find_rows(path_in(group.path, "name"), group.place);
@@ -238,7 +239,8 @@ class SchemaWriter {
     return schema;
   }
 
-  /// One alternative for each name; without a name that of the default, and with `${...}` for a name any.
+  /// The schema of a variant: an alternative for each name; the default one without a name, any one if the name has
+  /// `${...}`.
   Json variant_schema(const ConfigVariant& variant, const std::string& written) const {
     const ConfigRow* chooser = nullptr;
     for (const auto& row : table_.rows)

@@ -1,7 +1,7 @@
-// ddpxx/config/show/schema_value.hpp — what one value of a config may look like, as JSON Schema.
+// ddpxx/config/show/schema_value.hpp — the JSON Schema of one value of a config.
 //
-// A reader of YAML hands a value over as the number, truth or text that it takes it for, and readers differ: `1e3` and
-// `yes` are texts to some. So each schema takes a value in all the forms in which ours does; a text by a pattern.
+// Readers of YAML differ in which values are numbers, booleans or texts: `1e3` and `yes` are texts to some. So each
+// schema accepts a value in all forms that the parser accepts; a text by a pattern.
 #pragma once
 
 #include <algorithm>
@@ -22,16 +22,16 @@
 
 namespace ddpxx {
 
-/// The schema of a value. What a text says beyond its form stays open: a range holds for numbers, not for `25MiB`; nor
-/// is it known what a text with `${...}` will stand for.
+/// The schema of a value. It checks the form of texts but not their meaning: a range holds for numbers, not for
+/// `25MiB`, and any text with `${...}` is accepted.
 inline nlohmann::ordered_json schema_of(const ValueShape& shape, const FieldFacts& facts);
 
 namespace detail {
 
 inline constexpr const char* kReference = R"(\$\{)";
-inline constexpr const char* kClock = "[0-9]+(?::[0-9]+){2,3}";  // hours, minutes, seconds; days in front
+inline constexpr const char* kClock = "[0-9]+(?::[0-9]+){2,3}";  // hours, minutes, seconds, perhaps with days in front
 
-/// Regular expressions that mean the same to JavaScript and Python; texts as core/units.hpp reads them.
+/// Regular expressions for the texts that core/units.hpp reads; JavaScript and Python read them alike.
 struct NumberPatterns {
   std::string digits = R"([0-9](?:_?[0-9])*)";
   std::string whole = R"((?:0|[1-9](?:_?[0-9])*))";
@@ -40,7 +40,7 @@ struct NumberPatterns {
   std::string bytes = "(?:(?:[kKmMgGtT][iI]?)?[bB])";
   std::string count = "[kKMGT]";
 
-  /// `1h30m`, out of any of `units`.
+  /// The pattern of texts such as `1h30m` with any of `units`.
   std::string parts(const std::string& units, const std::string& between) const {
     const auto part = number + exponent + "? *(?:" + units + ')';
     return part + "(?:" + between + part + ")*";
@@ -51,7 +51,7 @@ struct NumberPatterns {
       return "[-+]?(?:" + number + exponent + "? *|" + parts("d|h|ms|min|m|s", "\\+?") + '|' + kClock + ')';
     const auto& suffix = unit == Unit::bytes ? bytes : count;
     if (shape.kind == ValueShape::Kind::real) return "[-+]?" + number + exponent + "? *" + suffix + '?';
-    // A fraction is a whole number only by grace of what follows: 1.5k.
+    // A fraction can be a whole number only with a suffix: 1.5k.
     const auto decimal = "[-+]?(?:" + whole + "(?:\\.0*)? *" + suffix + "?|" + number + "(?:" + exponent + " *" +
                          suffix + "?| *" + suffix + "))";
     return unit == Unit::bytes ? decimal : decimal + "|0[xX][0-9a-fA-F]{1,16}";
@@ -60,7 +60,7 @@ struct NumberPatterns {
   std::string of_duration() const { return "-?\\+?(?:" + parts("d|h|ms|min|m|s|us|ns", "") + '|' + kClock + ')'; }
 };
 
-/// A text that one of `patterns` matches whole, or that names other values.
+/// The pattern of a text that one of `patterns` matches whole, or that has references.
 inline std::string text_pattern(const std::string& patterns) { return "^(?:" + patterns + ")$|" + kReference; }
 
 inline nlohmann::ordered_json json_number(long double value) {
@@ -70,7 +70,7 @@ inline nlohmann::ordered_json json_number(long double value) {
   return static_cast<double>(value);
 }
 
-/// One side of a range, and of what the type holds; an infinity that is allowed leaves the side open.
+/// Adds one bound of a range, limited by the range of the type; if infinity is allowed, that side has no bound.
 inline void add_bound(nlohmann::ordered_json& schema, const std::optional<Bound>& bound, long double limit,
                       const char* inclusive, const char* exclusive) {
   const bool is_tighter = bound && (limit < 0 ? bound->value >= limit : bound->value <= limit);
@@ -96,7 +96,7 @@ inline nlohmann::ordered_json number_schema(const ValueShape& shape, const Field
   return schema;
 }
 
-/// A name as every reader of YAML hands it over: `on` is true to some, `1` a number to all.
+/// Adds a name in all forms that readers of YAML make of it: `on` is true to some, `1` is a number to all.
 inline void add_name(nlohmann::ordered_json& names, const std::string& name) {
   names.push_back(name);
   const auto word = nlohmann::ordered_json::parse(name, nullptr, false);
@@ -145,7 +145,7 @@ inline nlohmann::ordered_json schema_without_null(const ValueShape& shape, const
     case ValueShape::Kind::text:
     case ValueShape::Kind::name:
     case ValueShape::Kind::path:
-      return {{"type", {"string", "number", "boolean"}}};  // 12 and true are texts where a text is meant
+      return {{"type", {"string", "number", "boolean"}}};  // 12 and true are texts if the field is a text
   }
   return {};
 }

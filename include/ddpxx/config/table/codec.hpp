@@ -1,4 +1,4 @@
-// ddpxx/config/table/codec.hpp — one value of a config: what a source says into a field, and a field into YAML text.
+// ddpxx/config/table/codec.hpp — reads one value of a config from a source into its field, and prints it as YAML.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 
 namespace ddpxx {
 
-/// How reading a value into a field went. `item` says which item of a list it is about: `[2]`.
+/// The result of reading a value into a field: a problem or a notice, if any. `item` names an item of a list: `[2]`.
 struct Decoded {
   std::string problem{};
   std::string notice{};
@@ -33,8 +33,8 @@ struct Decoded {
   Position place{};
 };
 
-/// How one type is read, printed and described; specialise it for a type of your own. `decode` leaves the field alone
-/// when it reports a problem. What `print` writes reads back equal. `shape` says what the field takes.
+/// Reads, prints and describes values of one type; specialise it for a type of your own. `decode` does not change the
+/// field if it reports a problem. The text of `print` reads back equal. `shape` is the form of the values.
 template <class T>
 struct ConfigCodec;
 
@@ -125,7 +125,7 @@ struct ConfigCodec<std::filesystem::path> {
   static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::path}; }
 };
 
-/// An enum has its names from `enum_names`, found by its argument (core/describe.hpp).
+/// An enum whose names come from `enum_names`, found by argument-dependent lookup (core/describe.hpp).
 template <class T>
   requires std::is_enum_v<T> && requires(T value) { enum_names(value); }
 struct ConfigCodec<T> {
@@ -160,11 +160,11 @@ template <class T>
 inline constexpr bool kIsMap<std::map<std::string, T>> = true;
 }  // namespace detail
 
-/// What a list, a map or an optional holds: a map has its keys in the path, which can name one only.
+/// A type that a list, a map or an optional may hold. It is not a map, since a path can name only one key of a map.
 template <class T>
 concept ConfigItem = ConfigLeaf<T> && !detail::kIsMap<T>;
 
-/// `null` stands for none.
+/// An optional value; `null` stands for none.
 template <ConfigItem T>
 struct ConfigCodec<std::optional<T>> {
   static Decoded decode(std::optional<T>& field, const GivenValue& value, const FieldFacts& facts) {
@@ -187,7 +187,7 @@ struct ConfigCodec<std::optional<T>> {
 
 namespace detail {
 
-/// Reads item `index` of a list; a problem says which one it was.
+/// Reads item `index` of a list; a problem names the item.
 template <ConfigLeaf T>
 Decoded decode_item(T& item, const GivenValue& list, std::size_t index, const FieldFacts& facts) {
   auto decoded = ConfigCodec<T>::decode(item, list.items[index], facts);

@@ -1,5 +1,5 @@
-// ddpxx/config/table/config_struct.hpp — what a struct must be to be a config, and what the compiler says of one that
-// is not.
+// ddpxx/config/table/config_struct.hpp — the rules for config structs, and the compiler's messages about structs that
+// break them.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace ddpxx {
 
-/// A plain aggregate with defaults, of values and of further such structs.
+/// A plain aggregate with defaults, whose fields are values or further such structs.
 template <class T>
 concept ConfigStruct = std::is_class_v<T> && std::is_aggregate_v<T> && std::default_initializable<T> && !ConfigLeaf<T>;
 
@@ -38,12 +38,12 @@ inline constexpr bool kIsVariant<std::variant<T...>> = true;
 template <class T>
 concept ConfigAlternatives = detail::kIsVariant<T>;
 
-/// `describe()`, where there is one, speaks of fields of its own struct.
+/// `describe()`, if the struct has one, describes fields of that struct only.
 template <class T>
 concept DescribesItself = !requires { T::describe(); } ||
                           requires { requires std::same_as<typename decltype(T::describe())::value_type, Entry<T>>; };
 
-/// `check()`, where there is one, is const and returns what it found.
+/// `check()`, if the struct has one, is const and returns the errors that it found.
 template <class T>
 concept ChecksItself = !requires(T& config) { config.check(); } || requires(const T& config) {
   { config.check() } -> std::same_as<std::vector<FieldError>>;
@@ -53,8 +53,8 @@ namespace detail {
 
 struct Anything {
   template <class T>
-  [[noreturn]] operator T&() const {  // NOLINT(google-explicit-constructor): it stands for a value of any type
-    std::terminate();                 // never called; clang wants to see a body all the same
+  [[noreturn]] operator T&() const {  // NOLINT(google-explicit-constructor): it converts to any type
+    std::terminate();                 // never called, but clang requires a body
   }
 };
 template <std::size_t>
@@ -67,19 +67,19 @@ inline constexpr bool kTakesBraces<T, std::index_sequence<Before...>, std::index
   T{AnythingAt<Before>{}..., {}, AnythingAt<After>{}...};
 };
 
-/// A C array counts once for each element, and `{}` in the place of the first one stands for all: then the values
-/// that follow are too many.
+/// True if a field is a C array. Such a field counts once for each element, but `{}` in the place of its first element
+/// initialises the whole array, so that the initialisers after it are too many.
 template <class T, std::size_t... I>
 consteval bool finds_c_array(std::index_sequence<I...>) {
   constexpr std::size_t kCount = sizeof...(I);
   return !(kTakesBraces<T, std::make_index_sequence<I>, std::make_index_sequence<kCount - 1 - I>> && ...);
 }
 
-inline constexpr std::size_t kMostFields = 200;  // of Boost.PFR
+inline constexpr std::size_t kMaxFields = 200;  // the limit of Boost.PFR
 
 template <class T>
 consteval bool has_few_fields() {
-  return boost::pfr::tuple_size_v<T> <= kMostFields;
+  return boost::pfr::tuple_size_v<T> <= kMaxFields;
 }
 
 template <class T>
@@ -88,19 +88,19 @@ consteval bool has_c_array() {
   return false;
 }
 
-/// Converts to what `T` derives from.
+/// Converts to a base class of `T`.
 template <class T>
 struct BaseOf {
   template <class Base>
     requires(std::is_base_of_v<Base, T> && !std::same_as<Base, T>)
-  operator Base() const;  // NOLINT(google-explicit-constructor): it stands in the place of the base in T{...}
+  operator Base() const;  // NOLINT(google-explicit-constructor): it initialises the base in T{...}
 };
 
-/// An aggregate whose first part is a base.
+/// An aggregate with a base class.
 template <class T>
 inline constexpr bool kHasBase = requires { T{BaseOf<T>{}}; };
 
-/// A struct whose fields can be told one by one.
+/// A struct whose fields Boost.PFR can list.
 template <class T>
 consteval bool is_reflected() {
   if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && std::default_initializable<T> && !kHasBase<T>)
@@ -108,7 +108,7 @@ consteval bool is_reflected() {
   return false;
 }
 
-/// A config struct that `walk` takes, with all that is in it.
+/// True if `walk` accepts `T` and all structs in it.
 template <class T>
 consteval bool is_config_tree();
 
@@ -136,7 +136,7 @@ consteval bool is_config_tree() {
   return false;
 }
 
-/// The name of a field as an argument of a template, so that a message shows it.
+/// The name of a field as a template argument, so that the compiler's message shows it.
 template <std::size_t Size>
 struct FieldName {
   std::array<char, Size + 1> text{};
@@ -146,7 +146,7 @@ struct FieldName {
 template <class T>
 inline constexpr bool kIsReadable = ConfigLeaf<T> || ConfigStruct<T> || ConfigAlternatives<T>;
 
-/// Fails for a field of a type that no file could give; the compiler names the struct, the field and its type.
+/// Fails for a field whose type cannot be read from a file; the compiler names the struct, the field and its type.
 template <class Struct, auto Name, class Type>
 consteval bool explain_field() {
   static_assert(!std::is_enum_v<Type>,
@@ -176,7 +176,7 @@ consteval bool explain_fields() {
   }(std::make_index_sequence<boost::pfr::tuple_size_v<T>>{});
 }
 
-/// What keeps `T` from being a config, as a whole.
+/// Fails to compile if `T` as a whole cannot be a config, with a sentence that says why.
 template <class T>
 consteval bool explain_config_struct() {
   static_assert(!std::is_aggregate_v<T> || !kHasBase<T>,

@@ -1,5 +1,5 @@
-// ddpxx/config/table/duration_codec.hpp — a std::chrono duration: `500ms`, `30s`, `1h30m`; read exactly, printed
-// likewise.
+// ddpxx/config/table/duration_codec.hpp — a std::chrono duration: `500ms`, `30s`, `1h30m`, read and printed
+// exactly.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,14 @@
 
 namespace ddpxx {
 
-/// Whole numbers of whole nanoseconds; for a number of seconds with a fraction there is Unit::seconds.
+/// Durations with an integer count and a period of whole nanoseconds. For seconds as a floating-point number use
+/// Unit::seconds.
 template <std::integral Rep, class Period>
 struct ConfigCodec<std::chrono::duration<Rep, Period>> {
   using Duration = std::chrono::duration<Rep, Period>;
 
   static_assert(std::nano::den % Period::den == 0, "config: a duration counts nanoseconds or a multiple of them");
-  static constexpr std::int64_t kPeriod = Period::num * (std::nano::den / Period::den);  // in nanoseconds
+  static constexpr std::int64_t kPeriod = Period::num * (std::nano::den / Period::den);  // the period in nanoseconds
 
   static Decoded decode(Duration& field, const GivenValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a duration")) return {.problem = *wrong, .place = value.place};
@@ -35,7 +36,7 @@ struct ConfigCodec<std::chrono::duration<Rep, Period>> {
       return {.problem = shown(value.text) + " is not a duration" + in_brackets(allowed(facts)), .place = value.place};
     if (*nanoseconds % kPeriod != 0 || !std::in_range<Rep>(*nanoseconds / kPeriod))
       return {.problem = shown(value.text) + " is no multiple of " + nanoseconds_text(kPeriod), .place = value.place};
-    // The bounds of the range were rounded in the same way.
+    // The bounds of the range were rounded to double, too.
     if (!detail::is_within(facts.range, static_cast<double>(*nanoseconds) / std::nano::den))
       return {.problem = detail::out_of_range(value.text, allowed_text(facts)), .place = value.place};
     field = Duration{static_cast<Rep>(*nanoseconds / kPeriod)};

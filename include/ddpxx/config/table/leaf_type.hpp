@@ -1,4 +1,4 @@
-// ddpxx/config/table/leaf_type.hpp — a type of values as the table knows it: functions over addresses.
+// ddpxx/config/table/leaf_type.hpp — the functions by which the table handles values of one type.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline constexpr bool kIsList<std::array<T, N>> = true;
 template <class T>
 inline constexpr bool kIsList<std::optional<T>> = kIsList<T>;
 template <class T>
-inline constexpr bool kIsList<std::map<std::string, T>> = kIsList<T>;  // of its entries
+inline constexpr bool kIsList<std::map<std::string, T>> = kIsList<T>;  // the kind of its entries
 
 template <class T>
 constexpr auto entry_decoder() -> decltype(LeafType::decode_entry) {
@@ -76,7 +76,7 @@ inline constexpr LeafType kLeafType{
     .decode_entry = entry_decoder<T>(),
     .remove_entry = entry_remover<T>()};
 
-/// The name of a variant's alternative, as a value: reading it makes that alternative, with its defaults.
+/// The name of a variant's alternative, as a value: reading it makes that alternative active, with its defaults.
 template <ConfigAlternatives T>
 struct AlternativeName {
   static Decoded decode(void* field, const GivenValue& value, const FieldFacts& facts) {

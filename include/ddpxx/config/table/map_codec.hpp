@@ -1,4 +1,4 @@
-// ddpxx/config/table/map_codec.hpp — a map of a config: its keys are the user's own, its values are all of one type.
+// ddpxx/config/table/map_codec.hpp — maps in a config: the user chooses the keys, and all values have one type.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@
 
 namespace ddpxx {
 
-/// A file that speaks of a map gives all of it; the environment and the command line add, change and take out entries.
+/// A map in a file replaces the whole map; the environment and the command line add, change and remove entries.
 template <ConfigItem T>
 struct ConfigCodec<std::map<std::string, T>> {
-  /// Empties the map: what its entries are is said one by one.
+  /// Empties the map. Its entries are read one by one, by decode_entry().
   static Decoded decode(std::map<std::string, T>& field, const GivenValue& value, const FieldFacts&) {
     if (value.kind != GivenValue::Kind::group)
       return {.problem = "is a map; give its entries as `key: value`, or {} for none", .place = value.place};
@@ -30,7 +30,7 @@ struct ConfigCodec<std::map<std::string, T>> {
     if (decoded.problem.empty()) field.insert_or_assign(key, std::move(entry));
     return decoded;
   }
-  /// False when there is no such entry.
+  /// Removes an entry; false if there is none.
   static bool remove_entry(std::map<std::string, T>& field, const std::string& key) { return field.erase(key) > 0; }
 
   static std::string print(const std::map<std::string, T>& field) {

@@ -1,5 +1,4 @@
-// ddpxx/config/table/secret_key.hpp — keys whose values are nobody's business, told by their names where no config says
-// so.
+// ddpxx/config/table/secret_key.hpp — recognises secrets by the config, or by the names of keys without one.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,8 @@
 
 namespace ddpxx {
 
-/// True for the keys that people give to secrets: `token`, `hub.auth-token`, `aws_secret_key`, `db.password`. What
-/// counts is the last word: `token_dim`, `max_tokens` and `key` are none.
+/// True for names that secrets often have: `token`, `hub.auth-token`, `aws_secret_key`, `db.password`. The last word
+/// counts: `token_dim`, `max_tokens` and `key` are not secrets.
 inline bool sounds_secret(std::string_view key) {
   static constexpr std::array<std::string_view, 7> kWords{"token",      "secret",     "password", "passwd",
                                                           "passphrase", "credential", "apikey"};
@@ -35,8 +34,8 @@ inline bool sounds_secret(std::string_view key) {
   return is_in(kWords, words[last]) || (last > 0 && words[last] == "key" && is_in(kKinds, words[last - 1]));
 }
 
-/// True where the config says so of what the key stands for, or of a part of it: of an item, of what a group is known
-/// by, of what has moved. What is written below a secret is one, too.
+/// True if the config declares the key's setting secret. That includes the settings of a list's items, the `name` of a
+/// group, settings under former names, and keys below a secret.
 inline bool leads_to_secret(const ConfigTable& table, const std::string& key) {
   const auto is_secret = [&](std::string_view path) {
     return std::ranges::any_of(table.rows,
@@ -52,7 +51,8 @@ inline bool leads_to_secret(const ConfigTable& table, const std::string& key) {
   return moved != nullptr && is_secret(moved->leads_to + meaning.path.substr(moved->key.size()));
 }
 
-/// The key of `key=value`, `--key value` or `+key`; dashes in one that the config does not know are underscores.
+/// The key of `key=value`, `--key value` or `+key`. Dashes become underscores, unless the config has the key with
+/// dashes.
 inline std::string key_of_argument(std::string_view argument, const ConfigTable* table) {
   argument.remove_prefix(std::min(argument.find_first_not_of("-+~"), argument.size()));
   std::string key{argument.substr(0, argument.find_first_of("= "))};
@@ -61,7 +61,7 @@ inline std::string key_of_argument(std::string_view argument, const ConfigTable*
   return key;
 }
 
-/// Who says that an argument is a secret: its config, which knows best, or else its name alone.
+/// The reason why an argument is a secret: its config declares it so, or only its name suggests it.
 enum class Secrecy { none, by_name, by_config };
 
 inline Secrecy secrecy_of(std::string_view argument, const ConfigTable* table) {
@@ -71,7 +71,7 @@ inline Secrecy secrecy_of(std::string_view argument, const ConfigTable* table) {
   return sounds_secret(key) ? Secrecy::by_name : Secrecy::none;
 }
 
-/// What is wrong with a secret, unless that quotes it.
+/// The problem of a secret's value, without a quoted value.
 inline std::string without_quotes(const std::string& problem) {
   return problem.find('"') == std::string::npos ? problem : "the value of this secret is not taken";
 }

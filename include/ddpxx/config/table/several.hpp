@@ -1,5 +1,5 @@
-// ddpxx/config/table/several.hpp — a key that stands for several settings: where aliases name `betas[0]` and
-// `betas[1]`, the list behind `betas` is theirs, item by item.
+// ddpxx/config/table/several.hpp — keys that set several settings: if aliases name `betas[0]` and `betas[1]`, a list
+// behind `betas` sets both.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace ddpxx {
 
-/// `key[index]`, as an alias names a setting that is one of several.
+/// The alias `key[index]` of one of several settings.
 inline std::string item_key(const std::string& key, std::size_t index) {
   return key + '[' + std::to_string(index) + ']';
 }
 
-/// How many settings the key stands for, while it is none itself; 0 for all other keys.
+/// For a key such as `betas`, whose items `betas[0]`, `betas[1]` are aliases: the number of items. Otherwise 0.
 inline std::size_t count_of_several(const ConfigTable& table, const std::string& key) {
   const auto is = [&](const std::string& path, KeyMeaning::Kind kind) { return table.meaning_of(path).kind == kind; };
   if (!is(key, KeyMeaning::Kind::unknown)) return 0;
@@ -26,7 +26,7 @@ inline std::size_t count_of_several(const ConfigTable& table, const std::string&
   return count;
 }
 
-/// A list as what is said of each of its settings.
+/// The entries of the single settings, from an entry with a list.
 inline std::vector<Given> parts_of(const Given& list) {
   std::vector<Given> parts;
   for (std::size_t i = 0; i < list.value.items.size(); ++i)

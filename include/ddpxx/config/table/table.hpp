@@ -1,7 +1,7 @@
-// ddpxx/config/table/table.hpp — a config struct as a table: one row a value, with all that is known about it.
+// ddpxx/config/table/table.hpp — a config struct as a table with a row for each value.
 //
-// Whatever reads, prints, explains or compares configs works on this table and is no template; only the walk that
-// fills it knows types (walk.hpp).
+// The code that reads, prints, explains and compares configs works on this table and is no template; only the walk that
+// fills the table is one (walk.hpp).
 #pragma once
 
 #include <cstddef>
@@ -25,55 +25,55 @@
 
 namespace ddpxx {
 
-/// What can be done with a field of one type whose address is known.
+/// Functions on a field of one type, given its address.
 struct LeafType {
   Decoded (*decode)(void* field, const GivenValue& value, const FieldFacts& facts);
-  std::string (*print)(const void* field);  ///< None of a variant, whose alternatives have their names in the row.
+  std::string (*print)(const void* field);  ///< Null for a variant; the row has its names.
   ValueShape (*shape)(const FieldFacts& facts);
   void (*assign)(void* field, const void* from);
-  /// Why the field may not have the value that it has; empty where it may. None of a variant.
+  /// Why the value of the field is not allowed; empty if it is. Null for a variant.
   std::string (*fault)(const void* field, const FieldFacts& facts) = nullptr;
-  bool is_switch = false;                            ///< `--flag` and `--no-flag` set it.
-  bool takes_list = false;                           ///< An argument in brackets is a list to it, and a text to others.
-  std::string (*text)(const void* field) = nullptr;  ///< Of a text or a path only: the value itself.
+  bool is_switch = false;                            ///< `--flag` and `--no-flag` set the field.
+  bool takes_list = false;                           ///< An argument in brackets is a list, and not a text.
+  std::string (*text)(const void* field) = nullptr;  ///< The value of a text or a path; else null.
 
-  /// Of a map only.
+  /// Reads an entry of a map; null for other types.
   Decoded (*decode_entry)(void* field, const std::string& key, const GivenValue& value,
                           const FieldFacts& facts) = nullptr;
   bool (*remove_entry)(void* field, const std::string& key) = nullptr;
 
-  /// Of a variant only: the active alternative.
+  /// The index of a variant's active alternative; null for other types.
   std::size_t (*index)(const void* field) = nullptr;
 
   bool is_map() const noexcept { return decode_entry != nullptr; }
 };
 
-/// Where a field lies: at an offset from the root struct, or from an alternative of a variant.
+/// The location of a field: its offset in the root struct, or in an alternative of a variant.
 struct FieldPlace {
   static constexpr std::size_t kRoot = std::numeric_limits<std::size_t>::max();
 
-  std::size_t variant = kRoot;  ///< Index into the table's variants.
+  std::size_t variant = kRoot;  ///< Index into the table's variants, or kRoot.
   std::size_t alternative = 0;
   std::size_t offset = 0;
 };
 
-/// One value of the config. The alternatives of a variant may have rows of the same path; one at most is active.
+/// One value of the config. Alternatives of a variant may have rows with equal paths; at most one of them is active.
 struct ConfigRow {
   std::string path;
   FieldFacts facts{};
   Resume resume = Resume::warn;
-  std::vector<std::string> resets{};  ///< Paths, of values or of whole groups.
+  std::vector<std::string> resets{};  ///< Paths of values and of whole groups.
   FieldPlace place{};
   const LeafType* type = nullptr;
-  bool chooses = false;  ///< The name of a variant's alternative.
+  bool chooses = false;  ///< The value is the name of a variant's alternative.
 };
 
-/// One struct of the config; the root's path is empty.
+/// One struct of the config. The path of the root is empty.
 struct ConfigGroup {
   std::string path;
   std::string_view help{};
   FieldPlace place{};
-  bool is_flattened = false;  ///< The path is that of the struct around it, whose group comes before.
+  bool is_flattened = false;  ///< It has the path of the struct around it, whose group comes before it.
   std::vector<FieldError> (*check)(const void* group) = nullptr;
 };
 
@@ -81,38 +81,39 @@ struct ConfigGroup {
 struct ConfigVariant {
   std::string path;
   FieldPlace place{};
-  std::vector<std::string> names{};                                              ///< Of the alternatives.
-  const void* (*alternative)(const void* variant, std::size_t index) = nullptr;  ///< None unless it is the active one.
-  std::vector<const void*> defaults{};                                           ///< Of the alternatives.
+  std::vector<std::string> names{};                                              ///< Names of the alternatives.
+  const void* (*alternative)(const void* variant, std::size_t index) = nullptr;  ///< Null unless it is active.
+  std::vector<const void*> defaults{};                                           ///< Default of each alternative.
 };
 
-/// What a written path stands for once its aliases are followed.
+/// The meaning of a path as the user writes it, after its aliases are followed.
 struct KeyMeaning {
   enum class Kind { value, group, ignored, unknown };
   Kind kind = Kind::unknown;
-  std::string path;  ///< The canonical path; for an ignored key, the key that is ignored.
+  std::string path;  ///< The canonical path; for an ignored key, that key.
   const ConfigRow* row = nullptr;
-  std::string_view reason{};           ///< Why a key is ignored.
-  std::optional<std::string> entry{};  ///< Of a map: the key in it; none for the map itself.
-  bool lies_below = false;             ///< Of an ignored key: it is written as a group, and this is a key in it.
-  Translation (*translate)(std::string_view value) = nullptr;  ///< Of an alias whose values mean something else.
+  std::string_view reason{};           ///< Why the key is ignored; empty if it is not.
+  std::optional<std::string> entry{};  ///< Key of an entry of a map; none for the map itself.
+  bool lies_below = false;             ///< The path is a key below an ignored key.
+  Translation (*translate)(std::string_view value) =
+      nullptr;  ///< Converts the values of an alias; null if they need none.
 };
 
-/// A former path, of a value or a group, and the present one.
+/// A former path of a value or a group, and the present path.
 struct Moved {
   std::string key;
   std::string leads_to;
 };
 
 struct ConfigTable {
-  std::vector<ConfigRow> rows;  ///< In the order of declaration.
+  std::vector<ConfigRow> rows;  ///< Values in the order of declaration.
   std::vector<ConfigGroup> groups;
   std::vector<ConfigVariant> variants;
   std::vector<Moved> moved;
   std::vector<Alias> aliases;
   std::vector<Ignored> ignored;
-  std::vector<Synonym> synonyms;              ///< What other programs call keys, for suggestions.
-  std::vector<std::string_view> positionals;  ///< Paths of the arguments that name no key, in their order.
+  std::vector<Synonym> synonyms;              ///< Other programs' names of keys, for suggestions.
+  std::vector<std::string_view> positionals;  ///< Paths that arguments without a key set, in order.
   FileDefaults python_defaults{};
   const void* defaults = nullptr;  ///< A default-constructed config.
 
@@ -121,13 +122,13 @@ struct ConfigTable {
       if (row.path == path) return &row;
     return nullptr;
   }
-  /// The map in which `path` is an entry.
+  /// The map that has `path` as an entry; null if there is none.
   const ConfigRow* find_map(std::string_view path) const {
     for (const auto& row : rows)
       if (row.type->is_map() && path.size() > row.path.size() && lies_in(path, row.path)) return &row;
     return nullptr;
   }
-  /// The setting that names the folder of a run.
+  /// The setting that names the run folder; null if there is none.
   const ConfigRow* run_folder() const {
     for (const auto& row : rows)
       if (row.facts.output == Output::run_folder) return &row;
@@ -141,7 +142,7 @@ struct ConfigTable {
 
   KeyMeaning meaning_of(std::string_view written) const;
 
-  /// The entry with the longest key that `path` lies in.
+  /// The entry with the longest key that contains `path`.
   template <class Entry>
   static const Entry* most_specific(const std::vector<Entry>& entries, std::string_view path) {
     const Entry* best = nullptr;
@@ -150,7 +151,7 @@ struct ConfigTable {
     return best;
   }
 
-  /// The address of a field; none in an alternative that is not the active one.
+  /// The address of a field; null in an alternative that is not active.
   const void* field(const FieldPlace& place, const void* config) const {
     const void* base = config;
     if (place.variant != FieldPlace::kRoot) {
@@ -162,17 +163,17 @@ struct ConfigTable {
   }
   const void* field(const ConfigRow& row, const void* config) const { return field(row.place, config); }
   void* field(const ConfigRow& row, void* config) const {
-    return const_cast<void*>(field(row.place, static_cast<const void*>(config)));  // NOLINT: what is ours to write
+    return const_cast<void*>(field(row.place, static_cast<const void*>(config)));  // NOLINT: `config` is not const
   }
 
-  /// The same field in a config as it is made; of an alternative that the defaults do not choose, in that alternative.
+  /// The address of the field in a default-constructed config, or in the default of its alternative.
   const void* default_of(const ConfigRow& row) const {
     if (const void* active = field(row, defaults)) return active;
     return static_cast<const std::byte*>(variants[row.place.variant].defaults[row.place.alternative]) +
            row.place.offset;
   }
 
-  /// The alternative of a variant that a field lies in, perhaps through further variants; none outside of it.
+  /// The alternative of a variant that contains a field, directly or in further variants; none if none does.
   std::optional<std::size_t> alternative_in(FieldPlace place, std::size_t variant) const {
     while (place.variant != variant && place.variant != FieldPlace::kRoot) place = variants[place.variant].place;
     return place.variant == variant ? std::optional{place.alternative} : std::nullopt;
@@ -182,14 +183,14 @@ struct ConfigTable {
 
   bool is_active(const ConfigRow& row, const void* config) const { return field(row, config) != nullptr; }
 
-  /// The active one of the rows with that path; none when it belongs to other alternatives.
+  /// The active row with that path; null if only alternatives that are not active have one.
   const ConfigRow* find_active(std::string_view path, const void* config) const {
     for (const auto& row : rows)
       if (row.path == path && is_active(row, config)) return &row;
     return nullptr;
   }
 
-  /// As YAML. A secret is not told.
+  /// The value as YAML; `***` for a secret.
   std::string print(const ConfigRow& row, const void* config) const { return print_field(row, field(row, config)); }
   std::string print_default(const ConfigRow& row) const { return print_field(row, default_of(row)); }
 
@@ -200,7 +201,7 @@ struct ConfigTable {
     if (row.facts.is_secret) return "\"***\"";
     if (row.chooses) return yaml_quoted(row.facts.choices.names[row.type->index(field)]);
     auto text = row.type->print(field);
-    // A place of output may name the run folder until the run has made it, and reads back so.
+    // A place of output may name the run folder until the run has made it. Then the reference is printed.
     const auto* folder = row.facts.output == Output::none ? nullptr : run_folder();
     if (const auto at = folder == nullptr ? text.npos : text.find("\\\\${" + folder->path + '}'); at != text.npos)
       text.erase(at, 2);
@@ -208,7 +209,7 @@ struct ConfigTable {
   }
 };
 
-/// A value wins over an alias, a longer alias over a shorter one. The targets of aliases are looked up in turn.
+/// A value takes precedence over an alias, and a longer alias over a shorter one. Targets of aliases may be aliases.
 inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
   std::string path{written};
   decltype(KeyMeaning::translate) translate = nullptr;
@@ -231,7 +232,7 @@ inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
   return {.kind = find_group(path) != nullptr ? KeyMeaning::Kind::group : KeyMeaning::Kind::unknown, .path = path};
 }
 
-/// Refuses two fields of one path, which a flattened struct may bring: one of them could not be set.
+/// Refuses two fields with one path, as a flattened struct may cause: one of them could not be set.
 inline void check_paths(const ConfigTable& table) {
   std::map<std::string_view, FieldPlace> paths;
   const auto add = [&](std::string_view path, const FieldPlace& place) {
@@ -245,8 +246,7 @@ inline void check_paths(const ConfigTable& table) {
     if (!row.chooses) add(row.path, row.place);
 }
 
-/// Refuses aliases that hide a field, lead nowhere or run in circles, and arguments for no field: a user would find
-/// them otherwise.
+/// Refuses aliases that hide a field, lead to no field or form a circle, and positional arguments without a field.
 inline void check_aliases(const ConfigTable& table) {
   const auto refuse_if = [](bool wrong, const char* function, std::string_view key, const char* why) {
     if (wrong) throw Error{Errc::config, std::string{function} + ": \"" + std::string{key} + "\" " + why};

@@ -1,5 +1,4 @@
-// ddpxx/config/table/unknown_key.hpp — a key that the table does not have: where it goes wrong, and what may have been
-// meant.
+// ddpxx/config/table/unknown_key.hpp — explains a key that the table does not have, with suggestions.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +17,7 @@
 
 namespace ddpxx {
 
-/// Index of the first segment of `path` that the table does not know, for a path that leads to nothing.
+/// The index of the first segment of an unknown `path` that the table does not have.
 inline std::size_t first_unknown_segment(const ConfigTable& table, std::string_view path) {
   const auto parts = path_segments(path);
   std::size_t first = 0;
@@ -27,7 +26,7 @@ inline std::size_t first_unknown_segment(const ConfigTable& table, std::string_v
   return value_with_keys ? first + 1 : first;
 }
 
-/// Says what may have been meant instead of the segments from `first` up to `end`.
+/// The message about the segments from `first` to `end`, with suggestions.
 inline std::string explain_unknown_key(const ConfigTable& table, std::string_view path, std::size_t first,
                                        std::size_t end);
 
@@ -46,14 +45,14 @@ inline std::vector<std::string> names_below(const ConfigTable& table, std::strin
   return names;
 }
 
-/// The names by which keys in the group are also known.
+/// The aliases of keys in the group.
 inline std::vector<std::string> aliases_below(const ConfigTable& table, std::string_view group) {
   std::vector<std::string> names;
   for (const auto& alias : table.aliases) add_name_below(names, group, alias.key);
   return names;
 }
 
-/// The paths of all values of that name.
+/// The paths of all values with that name.
 inline std::vector<std::string> paths_of(const ConfigTable& table, std::string_view name) {
   std::vector<std::string> paths;
   for (const auto& row : table.rows)
@@ -61,20 +60,20 @@ inline std::vector<std::string> paths_of(const ConfigTable& table, std::string_v
   return paths;
 }
 
-/// The keys that are meant by a name without its group: a value's own name, one that other programs use, or the nearest
-/// value's.
+/// The keys that a name without its group may mean: values with that name, or with a synonym of it, or the nearest
+/// name.
 inline std::vector<std::string> meant_by_name(const ConfigTable& table, const std::string& name) {
   if (auto exact = paths_of(table, folded(name)); !exact.empty()) return exact;
   if (const auto synonym = synonym_of(name, table.synonyms))
     if (auto known = paths_of(table, *synonym); !known.empty()) return known;
-  if (nearest(name, names_below(table, ""))) return {};  // the top level's own come first
+  if (nearest(name, names_below(table, ""))) return {};  // a similar name at the top level comes first
   std::vector<std::string> names;
   for (const auto& row : table.rows) names.emplace_back(name_of(row.path));
   const auto meant = nearest(name, names);
   return meant ? paths_of(table, *meant) : std::vector<std::string>{};
 }
 
-/// `model_n_layer`, where an underscore stands in the place of the dot.
+/// The path for a name such as `model_n_layer`, which has an underscore in the place of a dot.
 inline std::optional<std::string> with_dots(const ConfigTable& table, const std::string& name) {
   for (auto at = name.find('_'); at != std::string::npos; at = name.find('_', at + 1)) {
     auto path = name;
@@ -84,7 +83,7 @@ inline std::optional<std::string> with_dots(const ConfigTable& table, const std:
   return std::nullopt;
 }
 
-/// `a`, `b` or `c`, where a value of that name lives.
+/// The groups that have a value with that name: `a`, `b` or `c`.
 inline std::string homes_of(const ConfigTable& table, std::string_view name) {
   std::vector<std::string> homes;
   for (const auto& row : table.rows)
@@ -95,7 +94,7 @@ inline std::string homes_of(const ConfigTable& table, std::string_view name) {
   return one_of(homes);
 }
 
-/// Puts the nearest known name in the place of each segment from `first` on, while there is one.
+/// The path with the segments from `first` on replaced by the nearest known names, as far as there are such names.
 inline std::optional<std::string> corrected(const ConfigTable& table, std::vector<std::string> parts, std::size_t first,
                                             std::size_t end) {
   std::string path = path_of(parts, first);

@@ -1,5 +1,5 @@
-// ddpxx/config/table/value_fault.hpp — why a field that was set in code may not have its value: what reading that value
-// from a file would say.
+// ddpxx/config/table/value_fault.hpp — checks a field that was set in code, with the message for such a value in a
+// file.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@
 
 namespace ddpxx::detail {
 
-/// A number, a text, an enum or a duration.
+/// A type whose values are one text: a number, a text, an enum or a duration.
 template <class T>
 concept HoldsOneText = (std::is_arithmetic_v<T> && !std::same_as<T, bool>) || std::is_enum_v<T> || DurationLike<T> ||
                        std::same_as<T, std::string>;
@@ -28,7 +28,7 @@ concept HoldsItems = requires(const T& field) {
   field.begin();
 } && !std::same_as<T, std::string> && !std::same_as<T, std::filesystem::path>;
 
-/// The value as a file would give it.
+/// The value as a file would have it.
 template <HoldsOneText T>
 GivenValue given_of(const T& field) {
   GivenValue value{.kind = GivenValue::Kind::text, .quoted = true};
@@ -36,12 +36,12 @@ GivenValue given_of(const T& field) {
     value.text = field;
   } else {
     value.text = ConfigCodec<T>::print(field);
-    if (value.text.starts_with('"')) value.text = value.text.substr(1, value.text.size() - 2);  // a name
+    if (value.text.starts_with('"')) value.text = value.text.substr(1, value.text.size() - 2);  // the name of an enum
   }
   return value;
 }
 
-/// Empty where the value may stand.
+/// Why the value is not allowed; empty if it is.
 template <class T>
 std::string value_fault(const T& field, const FieldFacts& facts) {
   if constexpr (HoldsOneText<T>) {
@@ -63,7 +63,7 @@ std::string value_fault(const T& field, const FieldFacts& facts) {
   } else if constexpr (requires { field.has_value(); }) {
     return field.has_value() ? value_fault(*field, facts) : std::string{};
   } else {
-    return {};  // true or false, a path, or a type with a codec of its own
+    return {};  // booleans, paths and types with a codec of their own have no limits
   }
 }
 

@@ -1,4 +1,4 @@
-// ddpxx/config/text/duration_text.hpp — whole nanoseconds as `1h30m`, exactly, and back.
+// ddpxx/config/text/duration_text.hpp — converts nanoseconds to texts such as `1h30m` and back, exactly.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace ddpxx {
 /// Reads `1h30m`; none for anything else, for fractions of a nanosecond and for more than 290 years.
 inline std::optional<std::int64_t> parse_nanoseconds(std::string_view text);
 
-/// In the longest unit that it is a whole number of: `90m`.
+/// The duration in the longest unit of which it is a whole number: `90m`.
 inline std::string nanoseconds_text(std::int64_t nanoseconds);
 
 namespace detail {
@@ -25,7 +25,7 @@ struct DurationUnit {
   std::string_view name;
   std::int64_t nanoseconds;
 };
-/// From long to short; each is a whole number of the next.
+/// Units from long to short; each is a multiple of the next.
 inline constexpr std::array kDurationUnits{DurationUnit{"d", 86'400'000'000'000},
                                            DurationUnit{"h", 3'600'000'000'000},
                                            DurationUnit{"m", 60'000'000'000},

@@ -1,4 +1,4 @@
-// ddpxx/config/text/interpolation.hpp — `${model.n_embd}` and `${oc.env:HOME,/tmp}` within a value, taken apart.
+// ddpxx/config/text/interpolation.hpp — splits values that contain `${model.n_embd}` or `${oc.env:HOME,/tmp}`.
 #pragma once
 
 #include <algorithm>
@@ -14,28 +14,28 @@
 
 namespace ddpxx {
 
-/// A piece of a text: plain, the path of another setting, or a variable of the environment.
+/// A piece of a text: plain text, the path of another setting, or an environment variable.
 struct TextPiece {
   enum class Kind { plain, setting, variable } kind = Kind::plain;
-  std::string text{};                      ///< What is plain, the path, or the variable's name.
-  std::optional<std::string> otherwise{};  ///< Of a variable that is not set.
+  std::string text{};                      ///< The plain text, the path, or the variable's name.
+  std::optional<std::string> otherwise{};  ///< The value if the variable is not set.
 };
 
-/// The pieces of a text, or what keeps it from having any.
+/// The pieces of a text, or the problem that makes it invalid.
 struct TextPieces {
   std::vector<TextPiece> pieces{};
   std::string problem{};
 };
 
-/// True where `split_interpolation` has something to do. `\${` stands for `${` itself.
+/// True if the value contains `${` or `\${`; the latter stands for a literal `${`.
 inline bool is_interpolated(const GivenValue& value) {
   return value.text.find("${") != std::string::npos || std::ranges::any_of(value.items, is_interpolated);
 }
 
-/// `path` is the setting whose value the text is: `${.b}` means a sibling, `${..b}` one of the group around.
+/// Splits the value of the setting `path`: `${.b}` names a sibling of it, `${..b}` a setting of the group around.
 inline TextPieces split_interpolation(std::string_view text, std::string_view path);
 
-/// The text as it must be written to stand for itself.
+/// The text with `${` escaped, so that it reads back unchanged.
 inline std::string escape_references(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -45,7 +45,7 @@ inline std::string escape_references(std::string_view text) {
   return result;
 }
 
-/// What `escape_references` wrote, in a value and in its items.
+/// Reverts `escape_references` in a value and its items.
 inline void unescape_references(GivenValue& value) {
   for (auto at = value.text.find("\\${"); at != std::string::npos; at = value.text.find("\\${", at + 1))
     value.text.erase(at, 1);
@@ -54,7 +54,8 @@ inline void unescape_references(GivenValue& value) {
 
 namespace detail {
 
-/// `a.b`, or with dots in front counted from the group that holds `path`; none when there are too many dots.
+/// The path of a reference: absolute, or, with dots in front, relative to the group that holds `path`; none if there
+/// are too many dots.
 inline std::optional<std::string> absolute_path(std::string_view reference, std::string_view path) {
   if (!reference.starts_with('.')) return std::string{reference};
   std::string_view group = path;
@@ -71,7 +72,7 @@ inline std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
-/// What stands between `${` and `}`.
+/// Reads the text between `${` and `}`.
 inline TextPiece read_reference(std::string_view inside, std::string_view path, std::string& problem) {
   inside = without_spaces(inside);
   constexpr std::string_view kVariable = "oc.env:";

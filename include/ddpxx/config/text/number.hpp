@@ -1,4 +1,5 @@
-// ddpxx/config/text/number.hpp — a field's text into a number within its range. Nothing is rounded, nothing wraps.
+// ddpxx/config/text/number.hpp — reads a number from a text, and checks its range. Integers are neither rounded nor
+// wrapped.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 
 namespace ddpxx {
 
-/// A value, or what keeps the text from being one; and what the reader should know about it all the same.
+/// A value or the problem that makes the text invalid, and perhaps a notice about an accepted text.
 template <class T>
 struct NumberRead {
   std::optional<T> value{};
@@ -27,29 +28,29 @@ struct NumberRead {
   std::string notice{};
 };
 
-/// The sizes of the lowest and the highest number of an integer type.
+/// The absolute values of the lowest and the highest number of an integer type.
 struct WholeLimits {
   std::uint64_t lowest = 0;
   std::uint64_t highest = 0;
 };
 
-/// Reads `1000`, `1e3`, `1_000`, `1k` and `0x3e8` alike, and what the field's unit adds.
+/// Reads an integer, written as `1000`, `1e3`, `1_000`, `1k` or `0x3e8`, or in a form that the field's unit allows.
 inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits);
 
-/// The same for numbers with a fraction.
+/// Reads a floating-point number.
 template <std::floating_point Real>
 NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts);
 
 namespace detail {
 
-/// Compares in a type that holds every 64-bit integer and every double.
+/// True if the value is within the range, compared in a type that holds every 64-bit integer and every double.
 inline bool is_within(const Range& range, long double value) {
   const auto low_ok = [&](const Bound& low) { return low.open ? value > low.value : value >= low.value; };
   const auto high_ok = [&](const Bound& high) { return high.open ? value < high.value : value <= high.value; };
   return (!range.low || low_ok(*range.low)) && (!range.high || high_ok(*range.high));
 }
 
-/// `010`: octal to some readers, ten to others. Returns what to write instead.
+/// The text to write instead of a number with a leading zero, such as `010`, which is octal in some languages.
 inline std::optional<std::string> without_leading_zero(std::string_view text) {
   const auto first = std::min(text.find_first_not_of("+-"), text.size());
   const auto number = text.substr(first);
@@ -72,7 +73,7 @@ inline std::string out_of_range(const std::string& text, const std::string& allo
   return shown(text) + " is out of range" + in_brackets(allowed);
 }
 
-/// Where `k` and `M` are no powers of ten.
+/// True for units whose suffixes, such as `k` and `M`, have a meaning of their own.
 inline bool has_own_suffixes(Unit unit) { return unit == Unit::bytes || unit == Unit::seconds; }
 
 inline std::optional<std::uint64_t> read_hexadecimal(std::string_view text) {
@@ -83,14 +84,14 @@ inline std::optional<std::uint64_t> read_hexadecimal(std::string_view text) {
   return value;
 }
 
-/// Seconds come as a double, which is exact up to 2^53.
+/// A whole number of seconds from a double, which is exact up to 2^53.
 inline WholeNumber whole_seconds(double seconds) {
   if (seconds != std::floor(seconds)) return {.fit = WholeNumber::Fit::fraction};
   if (std::abs(seconds) > 0x1p53) return {.fit = WholeNumber::Fit::too_large};
   return {.negative = seconds < 0, .magnitude = static_cast<std::uint64_t>(std::abs(seconds))};
 }
 
-/// None where the text is no number of that unit.
+/// The integer that the text means in that unit; none if it means none.
 inline std::optional<WholeNumber> whole_of(const std::string& text, Unit unit) {
   if (unit == Unit::seconds) {
     const auto seconds = parse_seconds(text);
@@ -108,7 +109,7 @@ inline std::optional<WholeNumber> whole_of(const std::string& text, Unit unit) {
   return to_whole(*number);
 }
 
-/// None where the text is no number of that unit; NaN for one that no `Real` holds, as `1e400`.
+/// The number that the text means in that unit; none if it means none, NaN if `Real` cannot hold it, as `1e400`.
 template <std::floating_point Real>
 std::optional<Real> real_of(const std::string& text, Unit unit) {
   constexpr Real kNone = std::numeric_limits<Real>::quiet_NaN();

@@ -1,4 +1,4 @@
-// ddpxx/config/text/number_text.hpp — numbers and their ranges, in words for messages and in digits for files.
+// ddpxx/config/text/number_text.hpp — texts of numbers for files, and of their ranges for messages.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ inline std::string range_text(const Range& range) {
   return low + " and " + high;
 }
 
-/// What a number field takes: its range, and how its unit is written.
+/// The values that a number field accepts: its range, and the suffixes of its unit.
 inline std::string allowed_text(const FieldFacts& facts) {
   const auto range = range_text(facts.range);
   const std::string unit = facts.unit == Unit::bytes     ? "in bytes, or as 64kB, 25MiB, 2GB"
@@ -53,7 +53,7 @@ inline std::string allowed_text(const FieldFacts& facts) {
   return range + (range.empty() || unit.empty() ? "" : ", ") + unit;
 }
 
-/// ` (allowed: WORDS)`, or nothing where there is nothing to say.
+/// ` (allowed: WORDS)`, or an empty text without words.
 inline std::string in_brackets(const std::string& allowed) {
   return allowed.empty() ? "" : " (allowed: " + allowed + ')';
 }

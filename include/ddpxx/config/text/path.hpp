@@ -20,7 +20,7 @@ inline std::vector<std::string> path_segments(std::string_view path) {
   return parts;
 }
 
-/// The inverse of `path_segments`, for the first `count` of them.
+/// Joins the first `count` segments into a path.
 inline std::string path_of(const std::vector<std::string>& parts, std::size_t count) {
   std::string path;
   for (std::size_t i = 0; i < count; ++i) path += (i == 0 ? "" : ".") + parts[i];

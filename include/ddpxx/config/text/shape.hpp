@@ -1,4 +1,4 @@
-// ddpxx/config/text/shape.hpp — what a value looks like, without its type: for help, schema and completion.
+// ddpxx/config/text/shape.hpp — the form of a value, without its C++ type, for help, schema and completion.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,21 @@
 
 namespace ddpxx {
 
-/// The form of a value; `names` and `item` say more of some.
+/// The form of a value. `names` and `item` are used by some kinds only.
 struct ValueShape {
   enum class Kind { truth, whole, real, text, path, name, duration, list, map };
 
   Kind kind = Kind::text;
   bool may_be_null = false;
-  std::vector<std::string>
-      names{};             ///< Of a `name`, all that there are; of a `text`, the allowed ones, if it is limited.
-  std::size_t length = 0;  ///< Of a list: its fixed length; 0 for any.
-  long double lowest = 0;  ///< Of a `whole`: what its type holds.
+  std::vector<std::string> names{};  ///< Allowed values of a `name`, and of a `text` if that is limited.
+  std::size_t length = 0;            ///< Fixed length of a list; 0 for any.
+  long double lowest = 0;            ///< Range of the type of a `whole`.
   long double highest = 0;
-  std::vector<ValueShape> item{};  ///< One, of a list or map: the shape of what it holds.
-  std::string words{};             ///< In place of the usual words: "a date".
+  std::vector<ValueShape> item{};  ///< One element for a list or map: the shape of its items.
+  std::string words{};             ///< Words to use instead of the usual ones: "a date".
 };
 
-/// "a whole number", "a list of 2, each item a number": what a field takes, as help and messages say it.
+/// "a whole number", "a list of 2, each item a number": the words of a shape in help and messages.
 inline std::string words_of(const ValueShape& shape) {
   const auto usual = [&]() -> std::string {
     switch (shape.kind) {

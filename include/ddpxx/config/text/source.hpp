@@ -1,5 +1,5 @@
-// ddpxx/config/text/source.hpp — where settings come from, and what a source says: paths with texts, each with its
-// place.
+// ddpxx/config/text/source.hpp — the sources of settings, and the entries that each has: paths with values and
+// positions.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 
 namespace ddpxx {
 
-/// A file; or the environment, or the command line, each as a whole: their lines are the variables `NAME=VALUE` and
-/// the arguments, counted from 1.
+/// A source of settings: a file, the environment or the command line. The lines of the last two are the variables
+/// `NAME=VALUE` and the arguments, counted from 1.
 struct ConfigSource {
   enum class Kind { file, environment, arguments };
-  /// Later sources have the last word. The environment comes after all files, the command line after that.
+  /// Sources of a higher order override others. The environment comes after all files, the command line after that.
   std::size_t order = 0;
-  std::string name{};  ///< The file's path as it is shown.
+  std::string name{};  ///< The file's path, as messages show it.
   std::vector<std::string> lines{};
   Kind kind = Kind::file;
 
@@ -31,7 +31,7 @@ struct ConfigSource {
   bool is_file() const noexcept { return kind == Kind::file; }
 };
 
-/// A line and a column of a source, both from 1; columns count characters. Without a source: a default.
+/// A line and a column of a source, both from 1; columns count characters. Without a source it means a default.
 struct Position {
   std::shared_ptr<const ConfigSource> source;
   std::size_t line = 0;
@@ -40,7 +40,7 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-/// A text as a message shows it: in quotes, on one line, not too long.
+/// A text for a message: in quotes, on one line, cut to `most_characters`.
 inline std::string shown(std::string_view text, std::size_t most_characters = 60) {
   std::size_t end = 0;
   for (std::size_t count = 0; end < text.size() && count < most_characters; ++count)
@@ -63,8 +63,8 @@ inline std::string to_text(const Position& place) {
          shown(line.substr(std::min(equals + 1, line.size())), kLongestLine);
 }
 
-/// True where the text of the place does not say which key it is about: it names a place in a file, or none, or an
-/// argument that is a value alone. Arguments and variables are quoted whole, and with that their keys.
+/// True if the text of the position does not show the key: it names a position in a file, a default, or an argument
+/// that is only a value. Other arguments and variables are quoted whole, with their keys.
 inline bool leaves_key_open(const Position& place) {
   if (!place.source || place.source->is_file()) return true;
   if (!place.source->is_command_line() || place.line == 0 || place.line > place.source->lines.size()) return false;
@@ -72,43 +72,43 @@ inline bool leaves_key_open(const Position& place) {
   return argument.find('=') == std::string::npos && argument.find_first_of("-+~") != 0;
 }
 
-/// What stands behind a key.
+/// The value of a key, as the source has it.
 struct GivenValue {
   enum class Kind { text, list, none, group };
   Kind kind = Kind::none;
   std::string text{};
-  bool quoted = false;              ///< A quoted `null` is a text.
-  std::vector<GivenValue> items{};  ///< Of a list.
+  bool quoted = false;              ///< The value was in quotes; a quoted `null` is a text.
+  std::vector<GivenValue> items{};  ///< Items of a list.
   Position place{};
 };
 
-/// One thing that a source says. An empty group is said as a value of kind `group`.
+/// One entry of a source. An empty group is an entry with a value of kind `group`.
 struct Given {
-  std::string path;            ///< As written: `training.learning_rate`.
-  std::vector<Position> keys;  ///< The place of each segment of the path.
+  std::string path;            ///< As written, such as `training.learning_rate`.
+  std::vector<Position> keys;  ///< The position of each segment of the path.
   GivenValue value;
-  bool removes = false;       ///< Said as `~path`: takes an entry out of a map.
-  Translation translation{};  ///< What the alias made of the value: told if no later source says something else.
+  bool removes = false;       ///< Written as `~path`: removes an entry from a map.
+  Translation translation{};  ///< How an alias has changed the value; reported unless a later source overrides it.
 };
 
-/// Something that a person has to put right, and where.
+/// A problem that the user must fix, and its position.
 struct ConfigProblem {
   Position place{};
   std::string path{};
   std::string text{};
 };
 
-/// What one source says, and what is wrong with it as it stands.
+/// The entries of one source, and the problems found while it was read.
 struct Said {
   std::shared_ptr<const ConfigSource> source;
   std::vector<Given> given{};
   std::vector<ConfigProblem> problems{};
-  std::vector<ConfigProblem> notices{};  ///< What is accepted, and should be known all the same.
+  std::vector<ConfigProblem> notices{};  ///< Messages about accepted entries.
 };
 
 namespace detail {
 
-/// The line of the place with a caret under its column; a long line is cut around it.
+/// The line of the position with a caret under its column; a long line is cut around the column.
 inline std::string excerpt(const Position& place) {
   constexpr std::size_t kBefore = 80, kAfter = 40;
   if (place.line == 0 || place.line > place.source->lines.size()) return {};
@@ -138,10 +138,10 @@ inline std::string to_text(const ConfigProblem& problem) {
 
 }  // namespace detail
 
-/// More problems than a person wants to read.
+/// Maximum number of problems in a report.
 inline constexpr std::size_t kMostProblems = 100;
 
-/// The problems in the order in which a person wants to read them: by source and place, rules over defaults last.
+/// The problems ordered by source and position; problems about defaults come last.
 inline std::vector<ConfigProblem> sorted(std::vector<ConfigProblem> problems) {
   const auto rank = [](const ConfigProblem& problem) {
     const auto& [source, line, column] = problem.place;
@@ -152,7 +152,7 @@ inline std::vector<ConfigProblem> sorted(std::vector<ConfigProblem> problems) {
   return problems;
 }
 
-/// All problems, one after the other in the order of their places; those of a file with the line and a caret.
+/// The text of all problems in the order of their positions; those of a file show the line with a caret.
 inline std::string problem_report(std::vector<ConfigProblem> problems) {
   problems = sorted(std::move(problems));
   std::string text;

@@ -1,5 +1,5 @@
-// ddpxx/config/text/sweep_value.hpp — the right side of `key=value` where it stands for several values: `1,2,3`,
-// `choice(a,b)`, `range(0,10,2)`.
+// ddpxx/config/text/sweep_value.hpp — reads the values of `key=1,2,3`, `key=choice(a,b)` and `key=range(0,10,2)` in a
+// sweep.
 #pragma once
 
 #include <algorithm>
@@ -16,27 +16,27 @@
 
 namespace ddpxx {
 
-/// More jobs than anybody wants to start by hand.
+/// Maximum number of jobs in a sweep.
 inline constexpr std::size_t kMostSweepJobs = 10'000;
 
-/// The values in their order, each as it would be written alone, or what keeps the text from being a sweep.
+/// The values in order, each as it would be written alone, or the problem that makes the text invalid.
 struct SweepValue {
   std::vector<std::string> values{};
   std::string problem{};
 };
 
-/// Reads what stands behind `key=` in a sweep. Commas separate values but inside of quotes and brackets, so that
-/// `[1,2],[3,4]` are two lists. A text that is no sweep is the only value of itself.
+/// Reads the text behind `key=` in a sweep. Commas separate values, except inside quotes and brackets, so that
+/// `[1,2],[3,4]` are two lists. A text without a sweep is one value.
 inline SweepValue read_sweep_value(std::string_view text);
 
-/// True for a text that is several values, or a function of a sweep: where one value is expected, `-m` was forgotten.
+/// True for several values or a function of a sweep. If one value is expected, `-m` was probably forgotten.
 inline bool looks_like_sweep(std::string_view text);
 
 namespace detail {
 
 struct CommaParts {
-  std::vector<std::string_view> parts{};  ///< Without the spaces around them.
-  char open = '\0';                       ///< The quote or bracket that is never closed.
+  std::vector<std::string_view> parts{};  ///< The parts, without surrounding spaces.
+  char open = '\0';                       ///< A quote or bracket that is never closed; NUL if all are closed.
 };
 
 inline std::string_view trimmed(std::string_view text) {
@@ -45,7 +45,8 @@ inline std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// A quote opens only where a value starts: `don't` is a word.
+/// Splits a text at commas outside of quotes and brackets. A quote opens only at the start of a value: `don't` is a
+/// word.
 inline CommaParts split_at_commas(std::string_view text) {
   static constexpr std::string_view kOpen = "([{", kClose = ")]}";
   CommaParts result;
@@ -80,7 +81,7 @@ inline CommaParts split_at_commas(std::string_view text) {
   return result;
 }
 
-/// The name in front of the bracket when it is one of Hydra's functions for sweeps; else empty.
+/// The name in front of the bracket if it is one of Hydra's functions for sweeps; else empty.
 inline std::string_view sweep_function(std::string_view text) {
   static constexpr std::array<std::string_view, 7> kNames{"choice", "range",   "interval", "glob",
                                                           "sort",   "shuffle", "tag"};
@@ -89,7 +90,7 @@ inline std::string_view sweep_function(std::string_view text) {
   return known ? name : std::string_view{};
 }
 
-/// Whole numbers of a common power of ten, so that 0.1 counts exactly.
+/// A range in multiples of a common power of ten, so that steps of 0.1 are exact.
 class DecimalRange {
  public:
   static SweepValue read(const std::vector<std::string_view>& bounds) {

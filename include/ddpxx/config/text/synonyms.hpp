@@ -1,5 +1,5 @@
-// ddpxx/config/text/synonyms.hpp — what other programs call settings and their values: for suggestions, never read as
-// such.
+// ddpxx/config/text/synonyms.hpp — names that other programs use for settings and values. They are suggested, never
+// accepted.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace ddpxx {
 
-/// A word of another program, and the last segment of the key that it stands for, or the value.
+/// A word of another program, and the last segment of the key, or the value, that it means.
 struct Synonym {
   std::string_view word;
   std::string_view meant;
 };
 
-/// Of Lightning, Hugging Face's Trainer, PyTorch, DeepSpeed and minGPT. A root config may add its own in
+/// Names used by Lightning, Hugging Face's Trainer, PyTorch, DeepSpeed and minGPT. A root config may add its own in
 /// `static constexpr auto synonyms()`.
 inline constexpr std::array kKeySynonyms{
     Synonym{"lr", "learning_rate"},
@@ -104,7 +104,7 @@ inline constexpr std::array kValueSynonyms{
     Synonym{"hybrid_shard", "hsdp"},
 };
 
-/// What the word means in `synonyms`; `-` and `_` and case count as equal.
+/// The meaning of the word in `synonyms`, where `-` equals `_` and case does not matter.
 inline std::optional<std::string> synonym_of(std::string_view word, std::span<const Synonym> synonyms) {
   const auto wanted = detail::folded(word);
   for (const auto& [known, meant] : synonyms)
@@ -112,7 +112,7 @@ inline std::optional<std::string> synonym_of(std::string_view word, std::span<co
   return std::nullopt;
 }
 
-/// The value of `names` that is meant: by its name elsewhere, by what it begins with, or the nearest.
+/// The value of `names` that the text probably means: by a synonym, by its first letters, or the nearest one.
 inline std::optional<std::string> meant_value(std::string_view text, std::span<const std::string> names) {
   if (const auto meant = synonym_of(text, kValueSynonyms); meant && std::ranges::find(names, *meant) != names.end())
     return meant;

@@ -1,4 +1,4 @@
-// ddpxx/config/text/text.hpp — values that are words: true and false, null, choices; and texts quoted for YAML.
+// ddpxx/config/text/text.hpp — reads booleans and null, and quotes texts for YAML.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace ddpxx {
 
-/// true, false, yes, no, on, off, 1, 0, in any case.
+/// Reads true, false, yes, no, on, off, 1 or 0, in upper or lower case.
 inline std::optional<bool> read_bool(std::string_view text) {
   std::string word{text};
   for (char& c : word)
@@ -24,13 +24,13 @@ inline std::optional<bool> read_bool(std::string_view text) {
   return std::nullopt;
 }
 
-/// Nothing behind the key, or an unquoted `null` or `~`.
+/// True for no value behind the key, and for an unquoted `null` or `~`.
 inline bool is_null(const GivenValue& value) {
   const bool word = value.text == "null" || value.text == "Null" || value.text == "NULL" || value.text == "~";
   return value.kind == GivenValue::Kind::none || (value.kind == GivenValue::Kind::text && !value.quoted && word);
 }
 
-/// Why `value` is no single text; none when it is one.
+/// Why `value` is not a single text; none if it is one.
 inline std::optional<std::string> not_a_text(const GivenValue& value, const std::string& wanted) {
   if (value.kind == GivenValue::Kind::list) return "is a list where " + wanted + " is expected";
   if (value.kind == GivenValue::Kind::group) return "is a group where " + wanted + " is expected";
@@ -44,7 +44,7 @@ inline std::string not_a_list(const GivenValue& value) {
   return "has no value where a list is expected; write [] for an empty one";
 }
 
-/// `a, b or c`
+/// The names in words: `a, b or c`.
 inline std::string one_of(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -64,7 +64,7 @@ inline std::string not_a_choice(const std::string& text, const std::vector<std::
          (meant ? "; did you mean " + *meant + '?' : "");
 }
 
-/// A YAML double-quoted scalar: no reader takes it for a number, a truth or null. Malformed bytes become U+FFFD.
+/// A YAML double-quoted scalar, which no reader takes for a number, a boolean or null. Malformed bytes become U+FFFD.
 inline std::string yaml_quoted(std::string_view text) {
   static constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string result = "\"";
