@@ -103,9 +103,9 @@ inline std::string optimizer_name(const ddpxx::PickleDict& group) {
 inline std::optional<std::int64_t> steps_in(const std::map<std::string, at::Tensor>& tensors) {
   const auto found = tensors.find("optimizer.step");
   if (found == tensors.end()) return std::nullopt;
-  constexpr double kMost = 9007199254740992.0;  // 2^53: from there on not every count is a double
+  constexpr double kMax = 9007199254740992.0;  // 2^53: from there on not every count is a double
   const auto steps = found->second.item<double>();
-  if (!(steps >= 0 && steps < kMost) || steps != std::floor(steps))
+  if (!(steps >= 0 && steps < kMax) || steps != std::floor(steps))
     throw ddpxx::Error{ddpxx::Errc::storage,
                        "the optimizer's step is " + std::to_string(steps) + ", which is no count"};
   return static_cast<std::int64_t>(steps);

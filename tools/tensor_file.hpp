@@ -68,8 +68,8 @@ struct TensorFile {
   }
   ddpxx::PickleValue read_pt() const {
     if (!in_bucket()) return ddpxx::read_pt(name);
-    constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
-    auto bytes = ddpxx::open_storage(folder())->read_text(object(), kMostBytes);
+    constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40U;
+    auto bytes = ddpxx::open_storage(folder())->read_text(object(), kMaxBytes);
     if (!bytes) throw ddpxx::Error{ddpxx::Errc::storage, "there is no " + name};
     return ddpxx::unpack_pt(std::move(*bytes), name);
   }

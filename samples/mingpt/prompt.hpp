@@ -13,12 +13,12 @@
 /// Errors  `config` when the file cannot be read, is no regular one, or has more than 1 MiB.
 inline std::string prompt_text(const ddpxx::GenerateConfig& config) {
   constexpr std::string_view kFile = "FILE:";
-  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
   if (config.tokens == 0) return {};
   if (!config.prompt.starts_with(kFile)) return config.prompt;
   const auto path = config.prompt.substr(kFile.size());
-  auto text = ddpxx::read_file(path, ddpxx::Errc::config, kMostBytes + 1);
-  if (text.size() > kMostBytes)
+  auto text = ddpxx::read_file(path, ddpxx::Errc::config, kMaxBytes + 1);
+  if (text.size() > kMaxBytes)
     throw ddpxx::Error{ddpxx::Errc::config, "cannot read " + path + ": more than 1 MiB is no prompt"};
   return text;
 }

@@ -32,7 +32,7 @@ TEST(LineSplitter, FlushesAnUnfinishedLineOnce) {
 }
 
 TEST(LineSplitter, BreaksUpALineThatNeverEnds) {
-  const std::string longest(LineSplitter::kLongest, 'x');
+  const std::string longest(LineSplitter::kMaxLine, 'x');
   EXPECT_EQ(lines_of({longest + "yz\n"}), (Lines{longest, "yz"}));
   EXPECT_EQ(lines_of({longest.substr(1), "xy", "\n"}), (Lines{longest, "y"}));
 }

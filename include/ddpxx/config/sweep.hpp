@@ -46,7 +46,7 @@ inline std::optional<Sweep> read_sweep(int argc, const char* const* argv, const 
 }
 
 /// All combinations of the arguments' values; the last argument varies fastest. Arguments with one value are in every
-/// job unchanged. Errors  `config`, with every problem and its argument; more than `kMostSweepJobs` jobs are a problem.
+/// job unchanged. Errors  `config`, with every problem and its argument; more than `kMaxSweepJobs` jobs are a problem.
 inline std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments);
 
 namespace detail {
@@ -74,8 +74,8 @@ class SweepReader {
     for (std::size_t i = 0; i < taken_.size(); ++i) {
       all.push_back(read_argument(i));
       count *= std::max<std::size_t>(1, all.back().values.size());  // `count` is at most 10 000 before this
-      if (count <= kMostSweepJobs) continue;
-      complain(taken_[i], "with this the sweep has more than " + std::to_string(kMostSweepJobs) + " jobs");
+      if (count <= kMaxSweepJobs) continue;
+      complain(taken_[i], "with this the sweep has more than " + std::to_string(kMaxSweepJobs) + " jobs");
       break;
     }
     if (!problems_.empty()) throw Error{Errc::config, problem_report(problems_)};
@@ -130,11 +130,11 @@ class SweepReader {
     if (name == "--sweep-dir") options_.folder = value;
     if (name == "--metric") options_.metric = value;
     if (name != "--jobs") return;
-    constexpr int kMost = 1024;
+    constexpr int kMax = 1024;
     int number = 0;
     const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (status != std::errc{} || end != value.data() + value.size() || number < 1 || number > kMost)
-      complain(index, shown(value) + " is not a whole number from 1 to " + std::to_string(kMost));
+    if (status != std::errc{} || end != value.data() + value.size() || number < 1 || number > kMax)
+      complain(index, shown(value) + " is not a whole number from 1 to " + std::to_string(kMax));
     options_.jobs_at_once = number;
   }
 

@@ -101,7 +101,7 @@ inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum 
   std::uint64_t header_bytes = 0;
   if (bytes.size() < sizeof(header_bytes)) refuse_header("it has " + std::to_string(bytes.size()) + " bytes");
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-  if (header_bytes > kMostHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes))
+  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes))
     refuse_header("its header claims " + std::to_string(header_bytes) + " bytes");
 
   const std::string_view file{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -140,7 +140,7 @@ inline void write_safetensors(const std::filesystem::path& path, const NamedTens
   try {
     json = print_safetensors_header(header);
     json.resize((json.size() + 7) / 8 * 8, ' ');
-    if (json.size() > kMostHeaderBytes)
+    if (json.size() > kMaxHeaderBytes)
       detail::refuse_header("the header would have " + std::to_string(json.size()) + " bytes");
   } catch (const Error& error) {
     throw Error{Errc::storage, "cannot write " + path.string() + ": " + error.what()};

@@ -37,7 +37,7 @@ struct SafetensorsHeader {
 };
 
 /// The longest header that the format's own library reads.
-inline constexpr std::size_t kMostHeaderBytes = 100'000'000;
+inline constexpr std::size_t kMaxHeaderBytes = 100'000'000;
 
 /// Reads the JSON header of a file in which `data_bytes` bytes follow the header. Takes memory in proportion to the
 /// text, whatever sizes the text claims.

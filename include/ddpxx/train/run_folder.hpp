@@ -139,11 +139,11 @@ inline std::optional<std::filesystem::path> folder_before_restart(const std::str
 }
 
 inline std::filesystem::path make_exclusively(const std::filesystem::path& wanted) {
-  constexpr int kMostTries = 10'000;
+  constexpr int kMaxTries = 10'000;
   std::error_code error;
   if (wanted.has_parent_path()) std::filesystem::create_directories(wanted.parent_path(), error);
   auto folder = wanted;
-  for (int number = 2; !error && number <= kMostTries; ++number) {
+  for (int number = 2; !error && number <= kMaxTries; ++number) {
     if (std::filesystem::create_directory(folder, error)) {
       write_file_atomic(folder / "run", run_name() + '\n');
       return folder;

@@ -33,7 +33,7 @@ class StepLog {
  public:
   static constexpr std::size_t kKeptBack = 2;
   /// So many steps left out one after the other end the run: the loss scale is not what is wrong then.
-  static constexpr std::int64_t kMostSkipped = 100;
+  static constexpr std::int64_t kMaxSkipped = 100;
 
   explicit StepLog(int world_size) : world_size_{world_size} {}
 
@@ -49,7 +49,7 @@ class StepLog {
   /// The oldest step while more than `kept` are under way.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
   /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
-  /// number, when a step had no targets, and when the last kMostSkipped steps were left out.
+  /// number, when a step had no targets, and when the last kMaxSkipped steps were left out.
   std::optional<CompletedStep> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
@@ -82,9 +82,9 @@ class StepLog {
           .with("step", row.step)
           .with("loss", row.loss)
           .with("grad_norm", row.grad_norm);
-    if (skipped_in_a_row_ >= kMostSkipped)
+    if (skipped_in_a_row_ >= kMaxSkipped)
       throw Error{Errc::numerics,
-                  "the last " + std::to_string(kMostSkipped) +
+                  "the last " + std::to_string(kMaxSkipped) +
                       " steps were left out, because gradients of the scaled loss were infinite or no numbers: nothing "
                       "is learned any more. Look in the model for what gives NaN (a division by zero, a logarithm of "
                       "zero), begin with a lower scale (initial_scale of the scaler), or train in bfloat16 or float32"}

@@ -111,13 +111,13 @@ class ArgumentReader {
   }
 
   GivenValue take_list() {
-    constexpr std::size_t kDeepest = 64;
+    constexpr std::size_t kMaxDepth = 64;
     GivenValue list{.kind = GivenValue::Kind::list, .place = place_};
     const char open = text_[0], close = open == '(' ? ')' : ']';
     const std::string ends{',', close};
     bool has_comma = false;
     text_.remove_prefix(1);
-    if (++depth_ > kDeepest) problem_ = "nested more than 64 levels deep";
+    if (++depth_ > kMaxDepth) problem_ = "nested more than 64 levels deep";
     for (skip_spaces(); problem_.empty() && !text_.starts_with(close); skip_spaces()) {
       list.items.push_back(take_item(ends));
       skip_spaces();
@@ -135,7 +135,7 @@ class ArgumentReader {
   }
 
   GivenValue take_item(std::string_view ends) {
-    if (++count_ > DocumentTree::kMostNodes) problem_ = "more than 100000 values";
+    if (++count_ > DocumentTree::kMaxNodes) problem_ = "more than 100000 values";
     if (!text_.empty() && opens_.find(text_[0]) != std::string_view::npos) return take_list();
     if (is_quote()) return take_quoted();
     auto item = plain(take_plain(ends));

@@ -103,14 +103,14 @@ class IncludeReader {
   }
 
   void include(Said& said, const GivenValue& name) {
-    constexpr std::size_t kDeepest = 16;
+    constexpr std::size_t kMaxDepth = 16;
     if (name.text.empty()) return complain(said, name.place, "the name of a file is missing");
     const auto path = (open_.back().shown.parent_path() / name.text).lexically_normal();
     const auto file = identity(path);
     if (const auto first = std::ranges::find(open_, file, &Open::identity); first != open_.end())
       return complain(said, name.place, "includes itself: " + chain(first) + path.string());
     if (std::ranges::find(read_, file) != read_.end()) return;
-    if (open_.size() > kDeepest) return complain(said, name.place, "more than 16 levels of files that include files");
+    if (open_.size() > kMaxDepth) return complain(said, name.place, "more than 16 levels of files that include files");
     notice_if_elsewhere(said, name, file);
     try {
       read_file(path);

@@ -51,8 +51,8 @@ struct DocumentNode {
 /// Errors  DocumentRefusal if a limit is exceeded or a key is not a text.
 class DocumentTree {
  public:
-  static constexpr std::size_t kMostNodes = 100'000;
-  static constexpr std::size_t kDeepest = 64;
+  static constexpr std::size_t kMaxNodes = 100'000;
+  static constexpr std::size_t kMaxDepth = 64;
 
   /// The root; null for an empty document.
   const DocumentNode* root() const noexcept { return root_; }
@@ -74,7 +74,7 @@ class DocumentTree {
   }
 
   DocumentNode& add(const TextMark& mark, GivenValue::Kind kind) {
-    if (nodes_.size() == kMostNodes) throw DocumentRefusal{mark, "more than 100000 values"};
+    if (nodes_.size() == kMaxNodes) throw DocumentRefusal{mark, "more than 100000 values"};
     auto& node = nodes_.emplace_back();
     node.kind = kind;
     node.mark = mark;
@@ -84,7 +84,7 @@ class DocumentTree {
 
   /// Opens a list or a group, to which the following nodes are added until close().
   DocumentNode& open(const TextMark& mark, GivenValue::Kind kind) {
-    if (open_.size() == kDeepest) throw DocumentRefusal{mark, "nested more than 64 levels deep"};
+    if (open_.size() == kMaxDepth) throw DocumentRefusal{mark, "nested more than 64 levels deep"};
     auto& node = add(mark, kind);
     open_.push_back({&node});
     return node;

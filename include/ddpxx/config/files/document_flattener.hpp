@@ -44,8 +44,8 @@ class DocumentFlattener {
   static bool merges(const DocumentNode::Child& child) { return child.key->text == "<<" && !child.key->quoted; }
 
   void complain(Position place, std::string_view path, std::string why) {
-    constexpr std::size_t kLongestShown = 100;
-    said_.problems.push_back({std::move(place), std::string{path.substr(0, kLongestShown)}, std::move(why)});
+    constexpr std::size_t kMaxShown = 100;
+    said_.problems.push_back({std::move(place), std::string{path.substr(0, kMaxShown)}, std::move(why)});
   }
 
   void visit(const DocumentNode& group, const std::string& path, const std::vector<Position>& keys) {
@@ -94,9 +94,9 @@ class DocumentFlattener {
   }
 
   bool may_visit(const DocumentNode& key, const std::string& path, const Position& place, std::size_t depth) {
-    constexpr std::size_t kLongestPath = 512;
+    constexpr std::size_t kMaxPathBytes = 512;
     if (!may_count(place, depth) || !may_hold(place, key.text)) return false;
-    if (path.size() > kLongestPath) {
+    if (path.size() > kMaxPathBytes) {
       complain(place, path, "the path to this key is too long");
       return false;
     }
@@ -107,13 +107,13 @@ class DocumentFlattener {
 
   /// Counts an entry; false if there are too many, since a few lines of aliases can exceed any memory.
   bool may_count(const Position& place, std::size_t depth) {
-    require(++visited_ <= DocumentTree::kMostNodes, place, "more than 100000 values, counting what aliases stand for");
-    require(depth < DocumentTree::kDeepest, place, "nested more than 64 levels deep, through aliases");
+    require(++visited_ <= DocumentTree::kMaxNodes, place, "more than 100000 values, counting what aliases stand for");
+    require(depth < DocumentTree::kMaxDepth, place, "nested more than 64 levels deep, through aliases");
     return !is_too_large_;
   }
   bool may_hold(const Position& place, std::string_view text) {
     bytes_ += text.size();
-    require(bytes_ <= kMostConfigBytes, place, "more than 16 MiB of text, counting what aliases stand for");
+    require(bytes_ <= kMaxConfigBytes, place, "more than 16 MiB of text, counting what aliases stand for");
     return !is_too_large_;
   }
   void require(bool small, const Position& place, const char* why) {

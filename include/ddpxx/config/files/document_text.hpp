@@ -20,7 +20,7 @@
 
 namespace ddpxx {
 
-inline constexpr std::size_t kMostConfigBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 
 /// The file's bytes.
 /// Errors  `config`, naming the path and the reason, if the file cannot be read or has more than 16 MiB.
@@ -28,8 +28,8 @@ inline std::string read_config_bytes(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     throw Error{Errc::config, "cannot read " + path.string() + ": Is a directory"};
-  auto text = read_file(path, Errc::config, kMostConfigBytes + 1);
-  if (text.size() > kMostConfigBytes)
+  auto text = read_file(path, Errc::config, kMaxConfigBytes + 1);
+  if (text.size() > kMaxConfigBytes)
     throw Error{Errc::config, "cannot read " + path.string() + ": more than 16 MiB is no configuration"};
   return text;
 }

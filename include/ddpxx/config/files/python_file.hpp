@@ -61,7 +61,7 @@ class PythonReader {
     const auto& lines = text_.source()->lines;
     for (; line_ < lines.size(); ++line_) {
       read_line(without_comment(lines[line_]));
-      if (count_ <= DocumentTree::kMostNodes) continue;
+      if (count_ <= DocumentTree::kMaxNodes) continue;
       complain(0, "", "more than 100000 values");
       break;
     }
@@ -116,7 +116,7 @@ class PythonReader {
     const auto start = std::min(code.find_first_not_of(" \t", equals + 1), code.size());
     auto read = read_argument_value(code.substr(start), Brackets::are_python, place(start));
     count_ += count_of(read.value) - 1;
-    if (count_ > DocumentTree::kMostNodes) return;
+    if (count_ > DocumentTree::kMaxNodes) return;
     if (!read.problem.empty()) return complain(start, name, read.problem);
     if (!read_python_literal(read.value))
       return complain(start, name,

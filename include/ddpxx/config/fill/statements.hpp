@@ -234,7 +234,7 @@ inline void Statements::refuse(const Given& given, const std::string& canonical)
     return;  // another key of this unknown group was reported
   std::size_t end = first + 1;
   while (end < length && given.keys[as_written(end)] == place) ++end;
-  const bool worth_it = findings_.problems.size() < kMostProblems;
+  const bool worth_it = findings_.problems.size() < kMaxProblems;
   findings_.complain({place, path, worth_it ? explain_unknown_key(table_, canonical, first, end) : "unknown key"},
                      canonical);
 }

@@ -82,13 +82,13 @@ inline void add_bound(nlohmann::ordered_json& schema, const std::optional<Bound>
 }
 
 inline nlohmann::ordered_json number_schema(const ValueShape& shape, const FieldFacts& facts) {
-  constexpr long double kMost = std::numeric_limits<double>::max();
+  constexpr long double kMax = std::numeric_limits<double>::max();
   const bool is_real = shape.kind == ValueShape::Kind::real;
   nlohmann::ordered_json schema{{"type", {is_real ? "number" : "integer", "string"}}};
   const auto& low = facts.range.low;
   const auto& high = facts.range.high;
-  add_bound(schema, low, is_real ? -kMost : shape.lowest, "minimum", "exclusiveMinimum");
-  add_bound(schema, high, is_real ? kMost : shape.highest, "maximum", "exclusiveMaximum");
+  add_bound(schema, low, is_real ? -kMax : shape.lowest, "minimum", "exclusiveMinimum");
+  add_bound(schema, high, is_real ? kMax : shape.highest, "maximum", "exclusiveMaximum");
   auto pattern = NumberPatterns{}.of_number(shape, facts.unit);
   if (is_real && high && std::isinf(high->value) && !high->open) pattern += R"(|\+?\.?(?:inf|Inf|INF))";
   if (is_real && low && std::isinf(low->value) && !low->open) pattern += R"(|-\.?(?:inf|Inf|INF))";

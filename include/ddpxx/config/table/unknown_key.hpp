@@ -89,8 +89,8 @@ inline std::string homes_of(const ConfigTable& table, std::string_view name) {
   for (const auto& row : table.rows)
     if (name_of(row.path) == name)
       homes.push_back(group_of(row.path).empty() ? "the top level" : '`' + std::string{group_of(row.path)} + '`');
-  constexpr std::size_t kMost = 3;
-  homes.resize(std::min(homes.size(), kMost));
+  constexpr std::size_t kMax = 3;
+  homes.resize(std::min(homes.size(), kMax));
   return one_of(homes);
 }
 
@@ -128,8 +128,8 @@ inline std::string explain_unknown_key(const ConfigTable& table, std::string_vie
     if (const auto meant = detail::with_dots(table, parts.front()))
       return "unknown key; did you mean " + *meant + "? (in an environment variable __ stands for the dot)";
     if (auto meant = detail::meant_by_name(table, parts.front()); !meant.empty()) {
-      constexpr std::size_t kMost = 3;
-      meant.resize(std::min(meant.size(), kMost));
+      constexpr std::size_t kMax = 3;
+      meant.resize(std::min(meant.size(), kMax));
       return "unknown key; did you mean " + one_of(meant) + '?';
     }
   }

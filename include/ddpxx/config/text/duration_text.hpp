@@ -44,7 +44,7 @@ inline const DurationUnit* duration_unit(std::string_view name) {
 inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
   const auto with_units = detail::with_time_units(written);
   std::string_view text = with_units;
-  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const bool negative = text.starts_with('-');
   text.remove_prefix(negative ? 1 : 0);
   std::uint64_t total = 0;
@@ -55,7 +55,7 @@ inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
     const auto number = parse_decimal(text.substr(0, number_end));
     if (unit == nullptr || !number || number->negative || !number->suffix.empty()) return std::nullopt;
     const auto part = to_whole(*number, static_cast<std::uint64_t>(unit->nanoseconds));
-    if (part.fit != WholeNumber::Fit::exact || part.magnitude > kMost - total) return std::nullopt;
+    if (part.fit != WholeNumber::Fit::exact || part.magnitude > kMax - total) return std::nullopt;
     total += part.magnitude;
     text.remove_prefix(unit_end);
   } while (!text.empty());

@@ -50,17 +50,17 @@ inline std::string shown(std::string_view text, std::size_t most_characters = 60
 
 /// `train.yaml:12:7`, `environment variable TRAIN_SEED: "x"`, `argument 3: "model.n_layer=x"` or `default`.
 inline std::string to_text(const Position& place) {
-  constexpr std::size_t kLongestLine = 300;
+  constexpr std::size_t kMaxLine = 300;
   if (!place.source) return "default";
   const auto& [order, name, lines, kind] = *place.source;
   const auto number = std::to_string(place.line);
   if (place.source->is_file()) return name + ':' + number + ':' + std::to_string(place.column);
   const std::string_view line{place.line >= 1 && place.line <= lines.size() ? std::string_view{lines[place.line - 1]}
                                                                             : ""};
-  if (kind != ConfigSource::Kind::environment) return "argument " + number + ": " + shown(line, kLongestLine);
+  if (kind != ConfigSource::Kind::environment) return "argument " + number + ": " + shown(line, kMaxLine);
   const auto equals = std::min(line.find('='), line.size());
   return "environment variable " + harmless(line.substr(0, equals)) + ": " +
-         shown(line.substr(std::min(equals + 1, line.size())), kLongestLine);
+         shown(line.substr(std::min(equals + 1, line.size())), kMaxLine);
 }
 
 /// True if the text of the position does not show the key: it names a position in a file, a default, or an argument
@@ -139,7 +139,7 @@ inline std::string to_text(const ConfigProblem& problem) {
 }  // namespace detail
 
 /// Maximum number of problems in a report.
-inline constexpr std::size_t kMostProblems = 100;
+inline constexpr std::size_t kMaxProblems = 100;
 
 /// The problems ordered by source and position; problems about defaults come last.
 inline std::vector<ConfigProblem> sorted(std::vector<ConfigProblem> problems) {
@@ -156,9 +156,9 @@ inline std::vector<ConfigProblem> sorted(std::vector<ConfigProblem> problems) {
 inline std::string problem_report(std::vector<ConfigProblem> problems) {
   problems = sorted(std::move(problems));
   std::string text;
-  for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
+  for (std::size_t i = 0; i < std::min(problems.size(), kMaxProblems); ++i)
     text += (i == 0 ? "" : "\n") + detail::to_text(problems[i]);
-  if (problems.size() > kMostProblems) text += "\nand " + std::to_string(problems.size() - kMostProblems) + " more";
+  if (problems.size() > kMaxProblems) text += "\nand " + std::to_string(problems.size() - kMaxProblems) + " more";
   return text;
 }
 

@@ -17,7 +17,7 @@
 namespace ddpxx {
 
 /// Maximum number of jobs in a sweep.
-inline constexpr std::size_t kMostSweepJobs = 10'000;
+inline constexpr std::size_t kMaxSweepJobs = 10'000;
 
 /// The values in order, each as it would be written alone, or the problem that makes the text invalid.
 struct SweepValue {
@@ -102,13 +102,13 @@ class DecimalRange {
       exponent = std::min(exponent, number->exponent);
       numbers.push_back(*number);
     }
-    constexpr int kMostDecimals = 18;
-    constexpr std::uint64_t kMost = 1'000'000'000'000'000'000;
+    constexpr int kMaxDecimals = 18;
+    constexpr std::uint64_t kMax = 1'000'000'000'000'000'000;
     std::vector<std::int64_t> whole;
     for (auto number : numbers) {
       number.exponent -= number.digits.empty() ? 0 : exponent;
       const auto value = to_whole(number);
-      if (exponent < -kMostDecimals || value.fit != WholeNumber::Fit::exact || value.magnitude > kMost)
+      if (exponent < -kMaxDecimals || value.fit != WholeNumber::Fit::exact || value.magnitude > kMax)
         return {.problem = "the numbers of this range are too large, or too far apart, to count exactly"};
       const auto magnitude = static_cast<std::int64_t>(value.magnitude);
       whole.push_back(value.negative ? -magnitude : magnitude);
@@ -125,8 +125,8 @@ class DecimalRange {
     if (step == 0) return {.problem = "a range with step 0 never ends"};
     SweepValue result;
     for (auto value = start; step > 0 ? value < stop : value > stop; value += step) {
-      if (result.values.size() == kMostSweepJobs)
-        return {.problem = "this range has more than " + std::to_string(kMostSweepJobs) + " values"};
+      if (result.values.size() == kMaxSweepJobs)
+        return {.problem = "this range has more than " + std::to_string(kMaxSweepJobs) + " values"};
       result.values.push_back(written(value, exponent));
     }
     if (result.values.empty()) return {.problem = "this range is empty: its end is excluded"};

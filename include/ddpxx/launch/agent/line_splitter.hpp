@@ -8,22 +8,22 @@
 
 namespace ddpxx {
 
-/// Collects bytes and passes on whole lines, without the newline. A line longer than `kLongest` is passed on in pieces,
+/// Collects bytes and passes on whole lines, without the newline. A line longer than `kMaxLine` is passed on in pieces,
 /// so that a program that writes no newline does not fill the memory.
 class LineSplitter {
  public:
-  static constexpr std::size_t kLongest = 1 << 20;
+  static constexpr std::size_t kMaxLine = 1 << 20;
 
   /// Calls `on_line(std::string_view)` for each line that `bytes` completes.
   void feed(std::string_view bytes, auto&& on_line) {
     while (!bytes.empty()) {
       const std::size_t end = bytes.find('\n');
-      const std::size_t left = kLongest - rest_.size();
+      const std::size_t left = kMaxLine - rest_.size();
       const bool ends = end != std::string_view::npos && end <= left;
       const std::size_t take = ends ? end : std::min(bytes.size(), left);
       rest_ += bytes.substr(0, take);
       bytes.remove_prefix(ends ? take + 1 : take);
-      if (ends || rest_.size() == kLongest) flush_any(on_line);
+      if (ends || rest_.size() == kMaxLine) flush_any(on_line);
     }
   }
 

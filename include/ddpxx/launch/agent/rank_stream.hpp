@@ -73,8 +73,8 @@ class RankStream {
  private:
   void take(std::string_view line, OutputQueue& queue) {
     queue.push(target_, prefix_, line);
-    static constexpr std::size_t kWidest = 400;
-    last_lines_.emplace_back(line.substr(0, kWidest));
+    static constexpr std::size_t kMaxWidth = 400;
+    last_lines_.emplace_back(line.substr(0, kMaxWidth));
     if (last_lines_.size() > kLastLines) last_lines_.pop_front();
   }
 
