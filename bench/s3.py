@@ -85,16 +85,16 @@ def measure(command):
     return run
 
 
-def ours(deed, key, what):
-    return [str(protocol.BIN / "s3_times"), deed, f"s3://{server['bucket']}/bench", key, str(what)]
+def ours(operation, key, what):
+    return [str(protocol.BIN / "s3_times"), operation, f"s3://{server['bucket']}/bench", key, str(what)]
 
 
 def python(*words):
     return ["env", f"PYTHONPATH={PEERS}", sys.executable, *map(str, words)]
 
 
-def boto3(deed, key, size):
-    return python(protocol.ROOT / "bench" / "peers" / "s3_times.py", deed, server["bucket"], f"bench/{key}", size)
+def boto3(operation, key, size):
+    return python(protocol.ROOT / "bench" / "peers" / "s3_times.py", operation, server["bucket"], f"bench/{key}", size)
 
 
 def aws_cli(source, target):
@@ -115,11 +115,11 @@ def check_noise(title, command):
 
 
 def measure_memory(label, size):
-    for deed in ("upload", "download"):
-        title = f"{deed}, {label}"
+    for operation in ("upload", "download"):
+        title = f"{operation}, {label}"
         print(title, flush=True)
-        check_noise(title, ours(deed, "ours", size))
-        result = compare(f"boto3 {title}", ours(deed, "ours", size), boto3(deed, "theirs", size))
+        check_noise(title, ours(operation, "ours", size))
+        result = compare(f"boto3 {title}", ours(operation, "ours", size), boto3(operation, "theirs", size))
         if any(run.facts["bytes"] != size for run in result.pairs[0]):
             sys.exit("  void: the sides do not do the same work")
 

@@ -21,12 +21,12 @@ TORCH_SAVE_GOAL = 1.0
 LOAD_GOAL = 1.0
 
 
-def ours(deed, folder):
-    return [str(protocol.BIN / "snapshot_times"), deed, folder]
+def ours(operation, folder):
+    return [str(protocol.BIN / "snapshot_times"), operation, folder]
 
 
-def peer(deed, folder):
-    return [sys.executable, str(protocol.ROOT / "bench" / "peers" / "snapshot_times.py"), deed, folder]
+def peer(operation, folder):
+    return [sys.executable, str(protocol.ROOT / "bench" / "peers" / "snapshot_times.py"), operation, folder]
 
 
 def by_ranks(words, ranks, wrap=list):
@@ -52,9 +52,9 @@ def measure(command, key):
     return run
 
 
-def alone(side, deed, key):
+def alone(side, operation, key):
     with temporary_folder() as folder:
-        return measure(side(deed, folder), key)
+        return measure(side(operation, folder), key)
 
 
 class TwoInOne:
@@ -93,9 +93,9 @@ check_same_work(bench.compare("dcp.async_save", lambda: alone(ours, "background"
                               lambda: alone(peer, "background", "blocked_ms"), "ms", ASYNC_GOAL))
 
 part("in the foreground", lambda: alone(ours, "foreground", "saved_ms"))
-for name, deed, goal in (("dcp.save", "foreground", SAVE_GOAL), ("torch.save", "torch_save", TORCH_SAVE_GOAL)):
+for name, operation, goal in (("dcp.save", "foreground", SAVE_GOAL), ("torch.save", "torch_save", TORCH_SAVE_GOAL)):
     check_same_work(bench.compare(name, lambda: alone(ours, "foreground", "saved_ms"),
-                                  lambda: alone(peer, deed, "saved_ms"), "ms", goal))
+                                  lambda: alone(peer, operation, "saved_ms"), "ms", goal))
 
 with temporary_folder() as folder:
     places = {side: os.path.join(folder, side.__name__) for side in (ours, peer)}

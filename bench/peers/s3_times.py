@@ -16,20 +16,20 @@ PART, CONNECTIONS = 16 << 20, 16
 
 
 def main():
-    deed, bucket, key, size = sys.argv[1:]
+    operation, bucket, key, size = sys.argv[1:]
     content = (bytes(range(251)) * (int(size) // 251 + 1))[:int(size)]
     settings = boto3.s3.transfer.TransferConfig(multipart_threshold=PART, multipart_chunksize=PART,
                                                 max_concurrency=CONNECTIONS)
     client = boto3.client("s3", config=boto3.session.Config(max_pool_connections=CONNECTIONS))
     for i in range(REPETITIONS + 1):
-        memory = io.BytesIO(content if deed == "upload" else bytes(len(content)))
+        memory = io.BytesIO(content if operation == "upload" else bytes(len(content)))
         begin = time.perf_counter()
-        if deed == "upload":
+        if operation == "upload":
             client.upload_fileobj(memory, bucket, key, Config=settings)
         else:
             client.download_fileobj(bucket, key, memory, Config=settings)
         took = time.perf_counter() - begin
-        if deed == "download" and memory.getbuffer() != content:
+        if operation == "download" and memory.getbuffer() != content:
             sys.exit("not what was uploaded")
         if i > 0:
             print(json.dumps({"ms": 1e3 * took, "bytes": len(content)}), flush=True)

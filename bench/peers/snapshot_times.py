@@ -136,11 +136,11 @@ def load(folder):
 ALONE = {"background": background, "foreground": foreground, "torch_save": torch_save}
 BY_RANKS = {"write": write, "load": load}
 
-deed, place = sys.argv[1:]
+operation, place = sys.argv[1:]
 torch.set_num_threads(1)
-if deed in ALONE:
-    ALONE[deed](place)
+if operation in ALONE:
+    ALONE[operation](place)
 else:
     dist.init_process_group("gloo")
-    BY_RANKS[deed](place)
+    BY_RANKS[operation](place)
     dist.destroy_process_group()

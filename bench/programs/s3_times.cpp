@@ -46,10 +46,10 @@ std::vector<std::byte> pattern(const std::string& size) {
   return bytes;
 }
 
-template <class Deed>
-double milliseconds_of(Deed deed) {
+template <class Operation>
+double milliseconds_of(Operation operation) {
   const auto begin = std::chrono::steady_clock::now();
-  deed();
+  operation();
   return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now() - begin}.count();
 }
 
@@ -142,22 +142,22 @@ void get(ddpxx::Storage& storage, const std::string& name, const std::string& pa
   for (auto& ended : fetches) ended.get();
 }
 
-struct Deed {
+struct Operation {
   std::string_view name;
   void (*run)(ddpxx::Storage& storage, const std::string& name, const std::string& what);
 };
-constexpr Deed kDeeds[] = {{"upload", upload}, {"download", download}, {"put", put}, {"get", get}};
+constexpr Operation kOperations[] = {{"upload", upload}, {"download", download}, {"put", put}, {"get", get}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   ddpxx::run_program("s3_times", [&] {
     const std::string_view name = argc == 5 ? argv[1] : "";
-    const auto* const deed =
-        std::find_if(std::begin(kDeeds), std::end(kDeeds), [&](const Deed& d) { return d.name == name; });
-    if (deed == std::end(kDeeds))
+    const auto* const operation = std::find_if(std::begin(kOperations), std::end(kOperations),
+                                               [&](const Operation& d) { return d.name == name; });
+    if (operation == std::end(kOperations))
       throw ddpxx::Error{ddpxx::Errc::config, "usage: s3_times upload|download|put|get PLACE NAME BYTES|FILE"};
     const auto storage = ddpxx::open_storage(argv[2]);
-    deed->run(*storage, argv[3], argv[4]);
+    operation->run(*storage, argv[3], argv[4]);
   });
 }

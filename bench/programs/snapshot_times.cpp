@@ -183,11 +183,11 @@ void load(const std::string& folder, const ddpxx::Group& group) {
   }
 }
 
-struct Deed {
+struct Operation {
   std::string_view name;
   void (*run)(const std::string& folder, const ddpxx::Group& group);
 };
-constexpr Deed kDeeds[] = {
+constexpr Operation kOperations[] = {
     {"background", save_in_background}, {"foreground", save_in_foreground}, {"write", write}, {"load", load}};
 
 }  // namespace
@@ -195,12 +195,12 @@ constexpr Deed kDeeds[] = {
 int main(int argc, char** argv) {
   ddpxx::run_program("snapshot_times", [&] {
     const std::string_view name = argc == 3 ? argv[1] : "";
-    const auto* const deed =
-        std::find_if(std::begin(kDeeds), std::end(kDeeds), [&](const Deed& d) { return d.name == name; });
-    if (deed == std::end(kDeeds))
+    const auto* const operation = std::find_if(std::begin(kOperations), std::end(kOperations),
+                                               [&](const Operation& d) { return d.name == name; });
+    if (operation == std::end(kOperations))
       throw ddpxx::Error{ddpxx::Errc::config, "usage: snapshot_times background|foreground|write|load FOLDER"};
     auto group = ddpxx::join(ddpxx::torchrun_environment());
-    deed->run(argv[2], group);
+    operation->run(argv[2], group);
     group.leave();
   });
 }

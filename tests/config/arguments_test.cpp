@@ -132,7 +132,7 @@ TEST(Options, AreFoundInEverySpelling) {
   const std::vector<const char*> paths{"--config-path", "dir", "-h", "-cp=other", "shuffle=false"};
   const auto line = read_arguments(paths, table_of<Root>());
   EXPECT_EQ(line.config_path.value().text, "other");
-  EXPECT_TRUE(line.deed == ConfigDeed::help);
+  EXPECT_TRUE(line.action == ConfigAction::help);
   ASSERT_EQ(line.said.given.size(), 1U);
   EXPECT_EQ(line.said.given[0].path, "shuffle");
 }

@@ -135,9 +135,9 @@ TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
   EXPECT_EQ(sweep->options.folder, "out");
   EXPECT_EQ(sweep->options.jobs_at_once, 4);
   EXPECT_EQ(sweep->options.metric, "-accuracy");
-  EXPECT_EQ(sweep->options.deed, ddpxx::SweepDeed::write_slurm_array);
+  EXPECT_EQ(sweep->options.action, ddpxx::SweepAction::write_slurm_array);
   EXPECT_THAT(sweep->jobs[1].arguments, ElementsAre("a=2", "--flag"));
-  EXPECT_EQ(read_sweep(Words{"--multirun", "--dry-run"})->options.deed, ddpxx::SweepDeed::print);
+  EXPECT_EQ(read_sweep(Words{"--multirun", "--dry-run"})->options.action, ddpxx::SweepAction::print);
 }
 
 TEST(Sweep, ShowsNoSecrets) {

@@ -37,10 +37,10 @@ int in_child(Body body) {
   return status;
 }
 
-template <class Deed>
-std::string error_of(Errc code, Deed deed) {
+template <class Operation>
+std::string error_of(Errc code, Operation operation) {
   try {
-    deed();
+    operation();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
     return error.what();

@@ -23,10 +23,10 @@ namespace {
 
 using testing::HasSubstr;
 
-template <class Deed>
-std::string refusal(Deed&& deed) {
+template <class Operation>
+std::string refusal(Operation&& operation) {
   try {
-    deed();
+    operation();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     return error.what();

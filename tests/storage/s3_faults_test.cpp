@@ -1,4 +1,4 @@
-// s3_faults_test.cpp — deeds succeed although requests fail, and leave nothing behind where they cannot.
+// s3_faults_test.cpp — operations succeed although requests fail, and leave nothing behind where they cannot.
 #include <algorithm>
 #include <array>
 #include <chrono>

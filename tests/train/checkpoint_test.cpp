@@ -241,18 +241,18 @@ TEST_F(Checkpoint, WhosePlaceIsRemovedOrRenamedInMidRunIsMadeAgainByTheNextSave)
   train<FSDP>(2, options);
   const auto expected = snapshot();
   const auto moved = place().string() + ".moved";
-  const std::function<void()> deeds[] = {[&] {
-                                           std::error_code other_rank;
-                                           fs::remove_all(place(), other_rank);
-                                         },
-                                         [&] {
-                                           std::error_code other_rank;
-                                           fs::rename(place(), moved, other_rank);
-                                         }};
-  for (const auto& deed : deeds) {
+  const std::function<void()> operations[] = {[&] {
+                                                std::error_code other_rank;
+                                                fs::remove_all(place(), other_rank);
+                                              },
+                                              [&] {
+                                                std::error_code other_rank;
+                                                fs::rename(place(), moved, other_rank);
+                                              }};
+  for (const auto& operation : operations) {
     forget();
     train_watched<FSDP>(2, options, [&, batches = 0]() mutable {
-      if (++batches == 3) deed();
+      if (++batches == 3) operation();
     });
     EXPECT_EQ(steps(), (std::vector<std::int64_t>{6, 4}));
     expect_same_bits(snapshot(), expected);

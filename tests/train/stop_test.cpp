@@ -37,10 +37,10 @@ using testing::MatchesRegex;
 
 class Stop : public TrainingRun {
  protected:
-  /// How a training of two ranks ends in which `deed` happens before each batch.
-  std::optional<Error> end_of(const RunOptions& options, std::function<void()> deed) {
+  /// How a training of two ranks ends in which `operation` happens before each batch.
+  std::optional<Error> end_of(const RunOptions& options, std::function<void()> operation) {
     try {
-      train_watched<DDP>(2, options, std::move(deed));
+      train_watched<DDP>(2, options, std::move(operation));
     } catch (const Error& error) {
       return error;
     }
@@ -99,7 +99,7 @@ TEST_F(Stop, LeavesSignalsAsTheyAreOutsideOfTheLoop) {
   ::sigaction(SIGTERM, nullptr, &before);
   spawn_ranks(1, [&](Group& group) {
     auto data = std::make_shared<Watched>();
-    data->deed = [&] { ::sigaction(SIGTERM, nullptr, &during); };
+    data->operation = [&] { ::sigaction(SIGTERM, nullptr, &during); };
     using Train = Trainer<GPT, Watched, AdamW, Float32, DDP>;
     Train::Config config;
     config.training = {.max_steps = 1, .max_epochs = 0, .save_dir = place().string()};
@@ -147,7 +147,7 @@ TEST_F(Stop, ComesOnRequestOfTheProgramAndLetsItGoOn) {
   spawn_ranks(2, [&](Group& group) {
     auto data = std::make_shared<Watched>();
     std::function<void()> ask = [] {};
-    data->deed = [&] { ask(); };
+    data->operation = [&] { ask(); };
     using Train = Trainer<GPT, Watched, AdamW, Float32, DDP>;
     Train::Config config;
     config.training = {.max_steps = 20, .max_epochs = 0};
@@ -172,7 +172,7 @@ TEST_F(Stop, DoesNothingToARunThatIsAtItsEndWhenItIsAgreedOn) {
   spawn_ranks(2, [&](Group& group) {
     auto data = std::make_shared<Watched>();
     std::function<void()> ask = [] {};
-    data->deed = [&] { ask(); };
+    data->operation = [&] { ask(); };
     using Train = Trainer<GPT, Watched, AdamW, Float32, DDP>;
     Train::Config config;
     config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = place().string()};

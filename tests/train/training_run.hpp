@@ -45,9 +45,9 @@ struct Tokens {
 
 /// The same; before each batch something happens, which may count them.
 struct Watched : Tokens {
-  std::function<void()> deed;
+  std::function<void()> operation;
   Batch batch(std::span<const std::int64_t> indices) const {
-    deed();
+    operation();
     return Tokens::batch(indices);
   }
 };
@@ -102,9 +102,9 @@ class TrainingRun : public testing::Test {
   }
 
   template <class Strategy>
-  void train_watched(int world_size, const RunOptions& options, std::function<void()> deed) {
+  void train_watched(int world_size, const RunOptions& options, std::function<void()> operation) {
     auto data = std::make_shared<Watched>();
-    data->deed = std::move(deed);
+    data->operation = std::move(operation);
     train<Strategy, Watched>(world_size, options, {}, data);
   }
 

@@ -129,7 +129,7 @@ class Parsing {
     show_what_needs_no_values();
     read_sources();
     filling_.finish();
-    const bool is_run = line_.deed == ConfigDeed::run && !options_.only_looks;
+    const bool is_run = line_.action == ConfigAction::run && !options_.only_looks;
     if (!filling_.problems().empty() && (is_run || !filling_.has_only_open_rules())) {
       if (line_.errors == ErrorStyle::text) print_notices(filling_.notices());
       refuse_config(filling_.problems(), line_.errors);
@@ -152,10 +152,10 @@ class Parsing {
 
  private:
   void show_what_needs_no_values() const {
-    if (line_.deed == ConfigDeed::completion) show(completion_script(table_, line_.subject.text, program_));
-    if (line_.deed == ConfigDeed::schema) show(json_schema(table_, program_));
-    if (line_.deed == ConfigDeed::init) write_starter();
-    if (line_.deed != ConfigDeed::help) return;
+    if (line_.action == ConfigAction::completion) show(completion_script(table_, line_.subject.text, program_));
+    if (line_.action == ConfigAction::schema) show(json_schema(table_, program_));
+    if (line_.action == ConfigAction::init) write_starter();
+    if (line_.action != ConfigAction::help) return;
     if (line_.subject.text.empty())
       show(wrapped_help(help_text(table_, program_, options_.config_path.string(), options_.commands),
                         terminal_columns()));
@@ -237,10 +237,10 @@ class Parsing {
   }
 
   void show_values() const {
-    if (line_.deed == ConfigDeed::blame) show_with_rules(blame_yaml(table_, config_, filling_));
-    if (line_.deed == ConfigDeed::info) show_with_rules(info());
-    if (line_.deed == ConfigDeed::print_json) show_with_rules(print_json(table_, config_) + '\n');
-    if (line_.deed == ConfigDeed::print)
+    if (line_.action == ConfigAction::blame) show_with_rules(blame_yaml(table_, config_, filling_));
+    if (line_.action == ConfigAction::info) show_with_rules(info());
+    if (line_.action == ConfigAction::print_json) show_with_rules(print_json(table_, config_) + '\n');
+    if (line_.action == ConfigAction::print)
       show_with_rules(print_yaml(table_, config_, [&](const ConfigRow& row) {
         const auto written = filling_.as_written(row);
         return written && !line_.resolve ? *written : table_.print(row, config_);

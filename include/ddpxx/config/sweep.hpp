@@ -109,8 +109,8 @@ class SweepReader {
     const auto start = at_;
     if (std::ranges::find(kFlags, name) != kFlags.end()) {
       if (equals < argument.size()) complain(start, "takes no value");
-      if (name == "--slurm-array") options_.deed = SweepDeed::write_slurm_array;
-      if (name == "--dry-run") options_.deed = SweepDeed::print;
+      if (name == "--slurm-array") options_.action = SweepAction::write_slurm_array;
+      if (name == "--dry-run") options_.action = SweepAction::print;
       return true;
     }
     if (std::ranges::find(kWithValue, name) == kWithValue.end()) return false;

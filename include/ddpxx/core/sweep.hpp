@@ -24,13 +24,13 @@ struct SweepJob {
   const std::vector<std::string>& for_the_record() const { return shown.empty() ? arguments : shown; }
 };
 
-enum class SweepDeed { run, print, write_slurm_array };
+enum class SweepAction { run, print, write_slurm_array };
 
 struct SweepOptions {
   std::filesystem::path folder{};     ///< Empty: a new one, `multirun/<date>_<time>`.
   std::optional<int> jobs_at_once{};  ///< By default one job after the other.
   std::string metric{};               ///< What the table compares; `-name` where larger is better. Empty: the loss.
-  SweepDeed deed = SweepDeed::run;
+  SweepAction action = SweepAction::run;
 };
 
 struct Sweep {

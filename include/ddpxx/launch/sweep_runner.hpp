@@ -194,11 +194,11 @@ inline int SweepRunner::exit_code() const {
 }
 
 inline int run_sweep(const Sweep& sweep, const SweepCommand& command) {
-  if (sweep.options.deed == SweepDeed::write_slurm_array) {
+  if (sweep.options.action == SweepAction::write_slurm_array) {
     std::cout << slurm_array_script(sweep, command);
     return 0;
   }
-  if (sweep.options.deed == SweepDeed::print) {
+  if (sweep.options.action == SweepAction::print) {
     for (const auto& job : sweep.jobs) {
       auto words = command.words;
       words.insert(words.end(), job.for_the_record().begin(), job.for_the_record().end());

@@ -38,7 +38,7 @@ struct Command {
 };
 
 /// What a program does: run with its configuration, or show something about it and end.
-enum class ConfigDeed { run, help, print, print_json, blame, info, schema, init, completion };
+enum class ConfigAction { run, help, print, print_json, blame, info, schema, init, completion };
 
 enum class ErrorStyle { text, json };
 
@@ -47,7 +47,7 @@ struct ConfigArguments {
   std::vector<OptionValue> config_names;  ///< Config files, from left to right.
   std::optional<OptionValue> config_path;
   std::vector<OptionValue> config_dirs;  ///< Folders to search after `config_path`.
-  ConfigDeed deed = ConfigDeed::run;
+  ConfigAction action = ConfigAction::run;
   OptionValue subject;   ///< The key or group for help, the file for init, the shell for completion.
   bool resolve = false;  ///< Print values in place of `${...}`.
   ErrorStyle errors = ErrorStyle::text;
@@ -84,27 +84,27 @@ class ArgumentsReader {
   void read_one(const std::string& argument) {
     if (find_malformed_utf8(argument) != std::string::npos) return complain(at_, "is not UTF-8");
     if (argument == "--help" || argument == "-h") {
-      show(ConfigDeed::help);
+      show(ConfigAction::help);
     } else if (at_ == 0 && argument == "init") {
-      show(ConfigDeed::init);
+      show(ConfigAction::init);
     } else if (at_ == 0 && std::ranges::find(commands_, argument) != commands_.end()) {
       return;  // the program runs it
     } else if (argument == "--blame") {
-      line_.deed = ConfigDeed::blame;
+      line_.action = ConfigAction::blame;
     } else if (argument == "--info" || argument == "-i") {
-      line_.deed = ConfigDeed::info;
+      line_.action = ConfigAction::info;
     } else if (argument == "--schema") {
-      line_.deed = ConfigDeed::schema;
+      line_.action = ConfigAction::schema;
     } else if (argument == "--resolve") {
       line_.resolve = true;
     } else if (const auto what = option(argument, "--cfg", "-c")) {
       read_choice(*what, {"job", "all", "yaml", "json"},
-                  [&](std::size_t i) { line_.deed = i < 3 ? ConfigDeed::print : ConfigDeed::print_json; });
+                  [&](std::size_t i) { line_.action = i < 3 ? ConfigAction::print : ConfigAction::print_json; });
     } else if (const auto style = option(argument, "--errors", "--errors")) {
       read_choice(*style, {"text", "json"}, [&](std::size_t i) { line_.errors = static_cast<ErrorStyle>(i); });
     } else if (const auto shell = option(argument, "--completion", "--completion")) {
       read_choice(*shell, {"bash", "zsh", "fish"}, [&](std::size_t) {
-        line_.deed = ConfigDeed::completion;
+        line_.action = ConfigAction::completion;
         line_.subject = *shell;
       });
     } else if (auto folder = option(argument, "--config-dir", "-cd")) {
@@ -121,23 +121,23 @@ class ArgumentsReader {
   }
 
   /// Chooses what to show. The next argument is its subject, unless that is a setting or an option.
-  void show(ConfigDeed deed) {
-    line_.deed = deed;
+  void show(ConfigAction action) {
+    line_.action = action;
     const bool has_next = at_ + 1 < source_->lines.size();
     if (!has_next || source_->lines[at_ + 1].starts_with('-') || next_has_equals()) return;
     line_.subject = {.text = source_->lines[at_ + 1], .place = place(at_)};
     take_next();
   }
 
-  template <class Deed>
-  void read_choice(const OptionValue& option, const std::vector<std::string>& words, Deed deed) {
+  template <class Action>
+  void read_choice(const OptionValue& option, const std::vector<std::string>& words, Action action) {
     const auto found = std::ranges::find(words, option.text);
     if (option.text.empty()) return;  // the problem is reported already
     if (found == words.end())
       return complain(option.place.line - 1, names_config_file(option.text)
                                                  ? "a config file is named alone, or by --config-name (-cn)"
                                                  : not_a_choice(option.text, words));
-    deed(static_cast<std::size_t>(found - words.begin()));
+    action(static_cast<std::size_t>(found - words.begin()));
   }
 
   /// The value of an option `NAME VALUE` or `NAME=VALUE`; none for another argument.
