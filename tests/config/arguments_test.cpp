@@ -127,14 +127,14 @@ TEST(Options, AreFoundInEverySpelling) {
     const auto line = read_arguments(arguments, table_of<Root>());
     ASSERT_EQ(line.config_names.size(), 1U);
     EXPECT_EQ(line.config_names[0].text, "a.yaml");
-    EXPECT_TRUE(line.said.given.empty());
+    EXPECT_TRUE(line.entries.list.empty());
   }
   const std::vector<const char*> paths{"--config-path", "dir", "-h", "-cp=other", "shuffle=false"};
   const auto line = read_arguments(paths, table_of<Root>());
   EXPECT_EQ(line.config_path.value().text, "other");
   EXPECT_TRUE(line.action == ConfigAction::help);
-  ASSERT_EQ(line.said.given.size(), 1U);
-  EXPECT_EQ(line.said.given[0].path, "shuffle");
+  ASSERT_EQ(line.entries.list.size(), 1U);
+  EXPECT_EQ(line.entries.list[0].path, "shuffle");
 }
 
 }  // namespace

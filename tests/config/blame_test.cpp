@@ -11,7 +11,7 @@
 #include <ddpxx/config/files/python_file.hpp>
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/blame.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/line/environment_source.hpp>
 #include <ddpxx/config/print.hpp>
@@ -51,13 +51,13 @@ struct Config {
 
 TEST(Blame, TellsWhoSetWhatAndWhatThatOverrode) {
   Config config;
-  Filling filling{table_of<Config>(), &config};
-  filling.apply(read_yaml_text("optimizer: {learning_rate: 1e-3}\ntoken: good\n", "t.yaml", 0));
+  ConfigBuilder builder{table_of<Config>(), &config};
+  builder.apply(read_yaml_text("optimizer: {learning_rate: 1e-3}\ntoken: good\n", "t.yaml", 0));
   const std::array arguments{"optimizer.learning_rate=0.5"};
-  filling.apply(read_arguments(arguments, table_of<Config>()).said);
-  filling.finish();
+  builder.apply(read_arguments(arguments, table_of<Config>()).entries);
+  builder.finish();
   EXPECT_EQ(
-      blame_yaml(table_of<Config>(), &config, filling),
+      blame_yaml(table_of<Config>(), &config, builder),
       "optimizer:\n"
       "  learning_rate: 0.5                            # argument 1; overrides t.yaml:1:28 (0.001); default 0.0003\n"
       "  weight_decay: 0.1                             # default\n"
@@ -95,10 +95,10 @@ struct Doors {
 
 std::string python_problems(std::string_view text) {
   Doors config;
-  Filling filling{table_of<Doors>(), &config};
-  filling.apply(read_python(text, std::make_shared<ConfigSource>(ConfigSource{.name = "t.py"})));
-  filling.finish();
-  return problem_report(filling.problems());
+  ConfigBuilder builder{table_of<Doors>(), &config};
+  builder.apply(read_python(text, std::make_shared<ConfigSource>(ConfigSource{.name = "t.py"})));
+  builder.finish();
+  return problem_report(builder.problems());
 }
 
 TEST(ASecret, IsInNoProblem) {
@@ -123,9 +123,9 @@ TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(problem_report(read_environment("T_", variables, table_of<Doors>()).problems),
             "environment variable T_TOKENS: \"[abc\": this [ is never closed");
   Doors config;
-  Filling filling{table_of<Doors>(), &config};
-  filling.apply(read_environment("T_", variables, table_of<Doors>()));
-  EXPECT_EQ(problem_report(filling.problems()), "environment variable T_TOKENS: \"***\": this [ is never closed");
+  ConfigBuilder builder{table_of<Doors>(), &config};
+  builder.apply(read_environment("T_", variables, table_of<Doors>()));
+  EXPECT_EQ(problem_report(builder.problems()), "environment variable T_TOKENS: \"***\": this [ is never closed");
 }
 
 TEST(AFormerName, IsRefusedWithThePresentOne) {

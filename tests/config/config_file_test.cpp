@@ -12,7 +12,7 @@
 #include <ddpxx/core/error.hpp>
 
 #include "../temporary_folder.hpp"
-#include "told.hpp"
+#include "entries_text.hpp"
 
 namespace ddpxx {
 namespace {
@@ -28,21 +28,22 @@ class ConfigFiles : public testing::Test {
   /// `NAME: WHAT IT SAYS` for each file, in the order in which they are applied.
   static std::vector<std::string> applied(const std::string& path) {
     std::vector<std::string> lines;
-    for (const auto& said : read_config_files(path, 0)) lines.push_back(said.source->name + ": " + told(said));
+    for (const auto& entries : read_config_files(path, 0))
+      lines.push_back(entries.source->name + ": " + entries_text(entries));
     return lines;
   }
 
   static std::string problems(const std::string& path) {
     std::vector<ConfigProblem> all;
-    for (const auto& said : read_config_files(path, 0))
-      all.insert(all.end(), said.problems.begin(), said.problems.end());
+    for (const auto& entries : read_config_files(path, 0))
+      all.insert(all.end(), entries.problems.begin(), entries.problems.end());
     return problem_report(all);
   }
 
   static std::vector<std::string> notices(const std::string& path) {
     std::vector<std::string> lines;
-    for (const auto& said : read_config_files(path, 0))
-      for (const auto& notice : said.notices) lines.push_back(to_text(notice.place) + ": " + notice.text);
+    for (const auto& entries : read_config_files(path, 0))
+      for (const auto& notice : entries.notices) lines.push_back(to_text(notice.place) + ": " + notice.text);
     return lines;
   }
 
@@ -106,9 +107,9 @@ TEST_F(ConfigFiles, AreReadByTheirEnding) {
   write("a.json", "{\"a\": 1}");
   write("a.yaml", "a: 1\n");
   write("a.conf", "a: 1\n");
-  EXPECT_EQ(told(read_config_file("a.json", 0)), "a@1:2=1@1:7");
-  EXPECT_EQ(told(read_config_file("a.yaml", 0)), "a@1:1=1@1:4");
-  EXPECT_EQ(told(read_config_file("a.conf", 3)), "a@1:1=1@1:4");
+  EXPECT_EQ(entries_text(read_config_file("a.json", 0)), "a@1:2=1@1:7");
+  EXPECT_EQ(entries_text(read_config_file("a.yaml", 0)), "a@1:1=1@1:4");
+  EXPECT_EQ(entries_text(read_config_file("a.conf", 3)), "a@1:1=1@1:4");
   EXPECT_EQ(read_config_file("a.conf", 3).source->order, 3U);
   write("b.json", "a: 1\n");
   EXPECT_EQ(problem_report(read_config_file("b.json", 0).problems),
@@ -149,7 +150,7 @@ TEST_F(ConfigFiles, ComeAfterWhatTheyInclude) {
   EXPECT_EQ(problems("train.yaml"), "");
   EXPECT_EQ(notices("train.yaml"), Lines{});
   std::size_t order = 5;
-  for (const auto& said : read_config_files("train.yaml", 5)) EXPECT_EQ(said.source->order, order++);
+  for (const auto& entries : read_config_files("train.yaml", 5)) EXPECT_EQ(entries.source->order, order++);
 }
 
 TEST_F(ConfigFiles, AreReadOnceThoughIncludedTwice) {

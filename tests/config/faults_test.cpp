@@ -18,7 +18,7 @@
 #include <ddpxx/config/files/config_file.hpp>
 #include <ddpxx/config/files/json.hpp>
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/text/source.hpp>
@@ -74,10 +74,10 @@ struct Config {
 /// A config from a JSON text, called t.json in messages.
 Filled<Config> fill_json(std::string_view json) {
   Filled<Config> result;
-  Filling filling{table_of<Config>(), &result.config};
-  filling.apply(read_json_text(json, "t.json", 0));
-  filling.finish();
-  result.problems = problem_report(filling.problems());
+  ConfigBuilder builder{table_of<Config>(), &result.config};
+  builder.apply(read_json_text(json, "t.json", 0));
+  builder.finish();
+  result.problems = problem_report(builder.problems());
   return result;
 }
 
@@ -357,10 +357,10 @@ TEST(Fault6, AByteOrderMarkAndLineEndsOfOtherSystemsAreTaken) {
 
 TEST(Fault7, AnEmptyFileLeavesTheDefaultsAndIsTold) {
   const TemporaryFolder folder;
-  const auto said = read_config_file(folder.file("t.yaml", ""), 0);
-  EXPECT_TRUE(said.given.empty() && said.problems.empty());
-  ASSERT_EQ(said.notices.size(), 1U);
-  EXPECT_EQ(said.notices[0].text, "this file says nothing");
+  const auto entries = read_config_file(folder.file("t.yaml", ""), 0);
+  EXPECT_TRUE(entries.list.empty() && entries.problems.empty());
+  ASSERT_EQ(entries.notices.size(), 1U);
+  EXPECT_EQ(entries.notices[0].text, "this file says nothing");
 }
 
 std::string refusal(const std::filesystem::path& path) {
@@ -422,8 +422,8 @@ TEST(Fault8, DeepNestingIsRefused) {
 
 std::string problems_of_files(const std::filesystem::path& path) {
   std::string text;
-  for (const auto& said : read_config_files(path, 0))
-    for (const auto& problem : said.problems) text += problem.text + '\n';
+  for (const auto& entries : read_config_files(path, 0))
+    for (const auto& problem : entries.problems) text += problem.text + '\n';
   return text;
 }
 
@@ -444,11 +444,11 @@ TEST(Fault8, AHundredLevelsOfIncludesAreTooMany) {
 TEST(Fault10, AnIncludeFromElsewhereIsTakenAndTold) {
   const TemporaryFolder folder;
   folder.file("base.yaml", "training: {seed: 5}\n");
-  const auto said = read_config_files(folder.file("conf/train.yaml", "include: ../base.yaml\n"), 0);
-  ASSERT_EQ(said.size(), 2U);
-  EXPECT_EQ(said[0].given.size(), 1U);
-  ASSERT_EQ(said[1].notices.size(), 1U);
-  EXPECT_EQ(said[1].notices[0].text,
+  const auto entries = read_config_files(folder.file("conf/train.yaml", "include: ../base.yaml\n"), 0);
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].list.size(), 1U);
+  ASSERT_EQ(entries[1].notices.size(), 1U);
+  EXPECT_EQ(entries[1].notices[0].text,
             "\"../base.yaml\" is " + std::filesystem::canonical(folder / "base.yaml").string());
 }
 

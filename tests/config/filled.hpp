@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -24,12 +24,12 @@ struct Filled {
 template <class Config>
 Filled<Config> fill(std::string_view yaml, std::vector<const char*> arguments = {}) {
   Filled<Config> result;
-  Filling filling{table_of<Config>(), &result.config};
-  filling.apply(read_yaml_text(yaml, "t.yaml", 0));
-  filling.apply(read_arguments(arguments, table_of<Config>()).said);
-  filling.finish();
-  result.problems = problem_report(filling.problems());
-  for (const auto& notice : filling.notices())
+  ConfigBuilder builder{table_of<Config>(), &result.config};
+  builder.apply(read_yaml_text(yaml, "t.yaml", 0));
+  builder.apply(read_arguments(arguments, table_of<Config>()).entries);
+  builder.finish();
+  result.problems = problem_report(builder.problems());
+  for (const auto& notice : builder.notices())
     result.notices += to_text(notice.place) + ": " + notice.path + ": " + notice.text + '\n';
   return result;
 }

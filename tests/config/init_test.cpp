@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/init.hpp>
 #include <ddpxx/config/text/path.hpp>
@@ -37,10 +37,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 /// As YAML, or the problems.
 std::string read_back(const std::string& yaml) {
   Everything config;
-  Filling filling{table_of<Everything>(), &config};
-  filling.apply(read_yaml_text(yaml, "t.yaml", 0));
-  filling.finish();
-  return filling.problems().empty() ? print_yaml(config) : problem_report(filling.problems());
+  ConfigBuilder builder{table_of<Everything>(), &config};
+  builder.apply(read_yaml_text(yaml, "t.yaml", 0));
+  builder.finish();
+  return builder.problems().empty() ? print_yaml(config) : problem_report(builder.problems());
 }
 
 TEST(StarterYaml, ReadsBackToTheDefaults) { EXPECT_EQ(read_back(starter()), print_yaml(Everything{})); }

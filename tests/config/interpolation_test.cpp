@@ -75,16 +75,16 @@ TEST(AVariable, IsReadOrHasADefault) {
 TEST(AReference, IsShownAsItWasWritten) {
   Config config;
   const auto& table = table_of<Config>();
-  Filling filling{table, &config};
-  filling.apply(
+  ConfigBuilder builder{table, &config};
+  builder.apply(
       read_yaml_text("others: [1, '${first.steps}', 2e0]\nnames: {a: '${folder}', b: x}\n"
                      "folder: '${oc.env:DDPXX_TEST_NONE,here}'\n",
                      "t.yaml", 0));
   const std::vector<const char*> arguments{"names.c=${folder}", "betas=(0.5, ${.betas_end})", "betas=[0.5,1]"};
-  filling.apply(read_arguments(arguments, table).said);
-  filling.finish();
-  EXPECT_EQ(problem_report(filling.problems()), "");
-  const auto written = [&](const char* path) { return filling.as_written(*table.find(path)).value_or("none"); };
+  builder.apply(read_arguments(arguments, table).entries);
+  builder.finish();
+  EXPECT_EQ(problem_report(builder.problems()), "");
+  const auto written = [&](const char* path) { return builder.as_written(*table.find(path)).value_or("none"); };
   EXPECT_EQ(written("others"), "[1, \"${first.steps}\", 2e0]");
   EXPECT_EQ(written("names"), "{\"a\": \"${folder}\", \"b\": \"x\", \"c\": \"${folder}\"}");
   EXPECT_EQ(written("folder"), "\"${oc.env:DDPXX_TEST_NONE,here}\"");

@@ -6,24 +6,24 @@
 #include <ddpxx/config/files/json.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-#include "told.hpp"
+#include "entries_text.hpp"
 
 namespace ddpxx {
 namespace {
 
-Said read(std::string_view text) { return read_json_text(text, "t.json", 0); }
+SourceEntries read(std::string_view text) { return read_json_text(text, "t.json", 0); }
 
 struct Good {
   std::string json;
-  std::string told;
+  std::string entries_text;
 };
 
 class GoodJson : public testing::TestWithParam<Good> {};
 
 TEST_P(GoodJson, IsToldWithThePlaceOfEveryKeyAndValue) {
-  const auto said = read(GetParam().json);
-  EXPECT_EQ(problem_report(said.problems), "");
-  EXPECT_EQ(told(said), GetParam().told);
+  const auto entries = read(GetParam().json);
+  EXPECT_EQ(problem_report(entries.problems), "");
+  EXPECT_EQ(entries_text(entries), GetParam().entries_text);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -136,9 +136,9 @@ TEST(JsonLimits, RefuseDeepNesting) {
 TEST(JsonLimits, RefuseTooManyKeys) {
   std::string many = "{";
   for (int i = 0; i < 150'000; ++i) many += "\"k" + std::to_string(i) + "\": 1,\n";
-  const auto said = read(many);
-  ASSERT_EQ(said.problems.size(), 1U);
-  EXPECT_EQ(said.problems[0].text, "more than 100000 values");
+  const auto entries = read(many);
+  ASSERT_EQ(entries.problems.size(), 1U);
+  EXPECT_EQ(entries.problems[0].text, "more than 100000 values");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/parse_config.hpp>
@@ -43,10 +43,10 @@ struct Placed {
 
 Placed place(std::vector<const char*> arguments, const std::optional<std::filesystem::path>& job = {}) {
   Placed placed;
-  Filling filling{table_of<Job>(), &placed.config, job};
-  filling.apply(read_arguments(arguments, table_of<Job>()).said);
-  filling.finish();
-  placed.problems = problem_report(filling.problems());
+  ConfigBuilder builder{table_of<Job>(), &placed.config, job};
+  builder.apply(read_arguments(arguments, table_of<Job>()).entries);
+  builder.finish();
+  placed.problems = problem_report(builder.problems());
   return placed;
 }
 

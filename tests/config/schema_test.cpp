@@ -23,7 +23,7 @@
 
 #include <ddpxx/config/files/json.hpp>
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/print_json.hpp>
 #include <ddpxx/config/show/schema.hpp>
@@ -211,15 +211,15 @@ std::vector<File> corpus() {
   return files;
 }
 
-Said said_by(const File& file) {
+SourceEntries entries_of(const File& file) {
   return file.format == "json" ? read_json_text(file.text, "t.json", 0) : read_yaml_text(file.text, "t.yaml", 0);
 }
 
 std::string problems_with(const File& file, Everything& config) {
-  Filling filling{table_of<Everything>(), &config};
-  filling.apply(said_by(file));
-  filling.finish();
-  return problem_report(filling.problems());
+  ConfigBuilder builder{table_of<Everything>(), &config};
+  builder.apply(entries_of(file));
+  builder.finish();
+  return problem_report(builder.problems());
 }
 
 void write(const std::filesystem::path& path, const std::string& text) { std::ofstream{path} << text; }

@@ -7,24 +7,24 @@
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-#include "told.hpp"
+#include "entries_text.hpp"
 
 namespace ddpxx {
 namespace {
 
-Said read(std::string_view text) { return read_yaml_text(text, "t.yaml", 0); }
+SourceEntries read(std::string_view text) { return read_yaml_text(text, "t.yaml", 0); }
 
 struct Good {
   std::string yaml;
-  std::string told;
+  std::string entries_text;
 };
 
 class GoodYaml : public testing::TestWithParam<Good> {};
 
 TEST_P(GoodYaml, IsToldWithThePlaceOfEveryKeyAndValue) {
-  const auto said = read(GetParam().yaml);
-  EXPECT_EQ(problem_report(said.problems), "");
-  EXPECT_EQ(told(said), GetParam().told);
+  const auto entries = read(GetParam().yaml);
+  EXPECT_EQ(problem_report(entries.problems), "");
+  EXPECT_EQ(entries_text(entries), GetParam().entries_text);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -130,9 +130,9 @@ TEST(YamlLimits, TakeWhatIsJustNotTooDeep) {
 TEST(YamlLimits, RefuseTooManyKeys) {
   std::string many;
   for (int i = 0; i < 150'000; ++i) many += "k" + std::to_string(i) + ": 1\n";
-  const auto said = read(many);
-  ASSERT_EQ(said.problems.size(), 1U);
-  EXPECT_EQ(said.problems[0].text, "more than 100000 values");
+  const auto entries = read(many);
+  ASSERT_EQ(entries.problems.size(), 1U);
+  EXPECT_EQ(entries.problems[0].text, "more than 100000 values");
 }
 
 TEST(YamlLimits, CountWhatAliasesStandFor) {
@@ -143,18 +143,18 @@ TEST(YamlLimits, CountWhatAliasesStandFor) {
     for (int j = 0; j < 9; ++j) bomb += ", " + below;
     bomb += "]\n";
   }
-  const auto said = read(bomb);
-  ASSERT_EQ(said.problems.size(), 1U);
-  EXPECT_EQ(said.problems[0].text, "more than 100000 values, counting what aliases stand for");
+  const auto entries = read(bomb);
+  ASSERT_EQ(entries.problems.size(), 1U);
+  EXPECT_EQ(entries.problems[0].text, "more than 100000 values, counting what aliases stand for");
 }
 
 TEST(YamlLimits, CountDepthThroughAliases) {
   std::string ladder = "a0: &a0 [x]\n";
   for (int i = 1; i < 80; ++i)
     ladder += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" + std::to_string(i - 1) + "]\n";
-  const auto said = read(ladder);
-  ASSERT_EQ(said.problems.size(), 1U);
-  EXPECT_EQ(said.problems[0].text, "nested more than 64 levels deep, through aliases");
+  const auto entries = read(ladder);
+  ASSERT_EQ(entries.problems.size(), 1U);
+  EXPECT_EQ(entries.problems[0].text, "nested more than 64 levels deep, through aliases");
 }
 
 /// Of 1 MB each, 100 times.
@@ -190,14 +190,14 @@ TEST(YamlLimits, CountWhatMergesStandFor) {
 TEST(YamlPlaces, AreFoundFastInALongLine) {
   std::string line = "a: [";
   for (int i = 0; i < 40'000; ++i) line += "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9, ";
-  const auto said = read(line + "x]\n");
-  ASSERT_EQ(said.given.size(), 1U);
-  EXPECT_EQ(said.given[0].value.items.back().place.column, 5U + 10U * 40'000U);
+  const auto entries = read(line + "x]\n");
+  ASSERT_EQ(entries.list.size(), 1U);
+  EXPECT_EQ(entries.list[0].value.items.back().place.column, 5U + 10U * 40'000U);
 }
 
 TEST(YamlReport, CutsALongLineAroundTheCaret) {
-  const auto said = read("a: \"" + std::string(300, 'x') + "\" y" + std::string(300, 'z') + "\n");
-  const auto report = problem_report(said.problems);
+  const auto entries = read("a: \"" + std::string(300, 'x') + "\" y" + std::string(300, 'z') + "\n");
+  const auto report = problem_report(entries.problems);
   EXPECT_LT(report.size(), 400U);
   EXPECT_NE(report.find("xxx\" y"), std::string::npos);
   const auto caret = report.size() - report.rfind('\n') - 1;

@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::vector<const char*> arguments;
   for (const auto& line : lines) arguments.push_back(line.c_str());
-  fill_and_check(read_arguments(arguments, table_of<Every>()).said);
+  fill_and_check(read_arguments(arguments, table_of<Every>()).entries);
   fill_and_check(read_environment("", arguments, table_of<Every>()));
   return 0;
 }

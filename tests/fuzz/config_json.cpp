@@ -15,7 +15,7 @@
 
 namespace {
 
-using ddpxx::GivenValue;
+using ddpxx::RawValue;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSound =
@@ -27,50 +27,50 @@ void demand(bool holds) {
 }
 
 /// The text stands where its place says.
-void check_place(const GivenValue& value) {
+void check_place(const RawValue& value) {
   std::string_view line = value.place.source->lines.at(value.place.line - 1);
   for (std::size_t i = 1; i < value.place.column; ++i) line.remove_prefix(ddpxx::utf8_length(line));
   demand(value.quoted ? line.starts_with('"') : line.starts_with(value.text));
 }
 
-void compare(const Json& json, const GivenValue& value) {
+void compare(const Json& json, const RawValue& value) {
   if (json.is_array()) {
-    demand(value.kind == GivenValue::Kind::list && value.items.size() == json.size());
+    demand(value.kind == RawValue::Kind::list && value.items.size() == json.size());
     for (std::size_t i = 0; i < json.size(); ++i) compare(json[i], value.items[i]);
   } else if (json.is_object()) {
-    demand(value.kind == GivenValue::Kind::group);
+    demand(value.kind == RawValue::Kind::group);
   } else if (json.is_null()) {
-    demand(value.kind == GivenValue::Kind::none);
+    demand(value.kind == RawValue::Kind::none);
   } else {
-    demand(value.kind == GivenValue::Kind::text && value.quoted == json.is_string());
+    demand(value.kind == RawValue::Kind::text && value.quoted == json.is_string());
     demand(json.is_string() ? json.get<std::string>() == value.text : Json::parse(value.text) == json);
     check_place(value);
   }
 }
 
-void compare_group(const Json& json, const std::string& path, const ddpxx::Said& said, std::size_t& at) {
+void compare_group(const Json& json, const std::string& path, const ddpxx::SourceEntries& entries, std::size_t& at) {
   for (const auto& [key, value] : json.items()) {
     const auto key_path = ddpxx::path_in(path, key);
     if (value.is_object() && !value.empty()) {
-      compare_group(value, key_path, said, at);
+      compare_group(value, key_path, entries, at);
     } else {
-      demand(at < said.given.size() && said.given[at].path == key_path);
-      compare(value, said.given[at++].value);
+      demand(at < entries.list.size() && entries.list[at].path == key_path);
+      compare(value, entries.list[at++].value);
     }
   }
 }
 
 void read(std::string_view text) {
-  const auto said = ddpxx::read_json_text(text, "input.json", 0);
-  ddpxx::fill_and_check(said);
+  const auto entries = ddpxx::read_json_text(text, "input.json", 0);
+  ddpxx::fill_and_check(entries);
   const bool is_blank = text.find_first_not_of(" \t\r\n") == std::string_view::npos;
   if (is_blank || text.starts_with('\xEF') || text.find('\r') != std::string_view::npos) return;  // read otherwise
-  if (!Json::accept(text)) demand(!said.problems.empty());
-  if (!said.problems.empty()) return;
+  if (!Json::accept(text)) demand(!entries.problems.empty());
+  if (!entries.problems.empty()) return;
   std::size_t at = 0;
   const auto json = Json::parse(text);
-  if (json.is_object()) compare_group(json, "", said, at);
-  demand(at == said.given.size());
+  if (json.is_object()) compare_group(json, "", entries, at);
+  demand(at == entries.list.size());
 }
 
 /// Each two bytes of the input are a place and what is put there.

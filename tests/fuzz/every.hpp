@@ -15,7 +15,7 @@
 
 #include <ddpxx/config/files/problem_json.hpp>
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -89,16 +89,16 @@ struct Every {
 };
 
 /// All problems can be told, and what has none is printed to a text that says the same.
-inline void fill_and_check(const Said& said) {
-  const auto fill = [](const Said& given, Every& config) {
-    Filling filling{table_of<Every>(), &config};
-    filling.apply(given);
-    filling.finish();
-    for (const auto& notice : filling.notices()) detail::to_text(notice);
-    return filling.problems();
+inline void fill_and_check(const SourceEntries& entries) {
+  const auto fill = [](const SourceEntries& source, Every& config) {
+    ConfigBuilder builder{table_of<Every>(), &config};
+    builder.apply(source);
+    builder.finish();
+    for (const auto& notice : builder.notices()) detail::to_text(notice);
+    return builder.problems();
   };
   Every config;
-  const auto problems = fill(said, config);
+  const auto problems = fill(entries, config);
   if (find_malformed_utf8(problem_report(problems)) != std::string::npos) std::abort();
   problems_as_json(problems);
   if (!problems.empty()) return;

@@ -57,8 +57,7 @@ inline void name_run_folder(const ConfigTable& table, void* config, const std::f
     const auto at = text.find(reference);
     if (at == std::string::npos) continue;
     text.replace(at, reference.size(), folder.string());
-    row.type->decode(table.field(row, config), {.kind = GivenValue::Kind::text, .text = text, .quoted = true},
-                     row.facts);
+    row.type->decode(table.field(row, config), {.kind = RawValue::Kind::text, .text = text, .quoted = true}, row.facts);
   }
 }
 

@@ -17,7 +17,7 @@
 
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/blame.hpp>
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/fill/recorded_source.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/line/environment_source.hpp>
@@ -118,7 +118,7 @@ class Parsing {
         config_{config},
         options_{options},
         line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands)},
-        filling_{table, config, job_folder} {
+        builder_{table, config, job_folder} {
     if (!options.program.empty())
       program_ = options.program;
     else if (!arguments.empty())
@@ -128,26 +128,26 @@ class Parsing {
   ConfigRecord run() {
     show_what_needs_no_values();
     read_sources();
-    filling_.finish();
+    builder_.finish();
     const bool is_run = line_.action == ConfigAction::run && !options_.only_looks;
-    if (!filling_.problems().empty() && (is_run || !filling_.has_only_open_rules())) {
-      if (line_.errors == ErrorStyle::text) print_notices(filling_.notices());
-      refuse_config(filling_.problems(), line_.errors);
+    if (!builder_.problems().empty() && (is_run || !builder_.has_only_open_rules())) {
+      if (line_.errors == ErrorStyle::text) print_notices(builder_.notices());
+      refuse_config(builder_.problems(), line_.errors);
     }
     show_values();
-    print_notices(filling_.notices());
-    print_open_rules(filling_.problems());
-    std::string said;
-    for (const auto& argument : overrides()) said += "- " + yaml_quoted(argument) + '\n';
-    return {settings_with_origins(table_, config_, filling_), blame_yaml(table_, config_, filling_),
-            said.empty() ? "[]\n" : said};
+    print_notices(builder_.notices());
+    print_open_rules(builder_.problems());
+    std::string yaml;
+    for (const auto& argument : overrides()) yaml += "- " + yaml_quoted(argument) + '\n';
+    return {settings_with_origins(table_, config_, builder_), blame_yaml(table_, config_, builder_),
+            yaml.empty() ? "[]\n" : yaml};
   }
 
   /// The problems of the configuration; nothing is shown.
   std::vector<ConfigProblem> problems() {
     read_sources();
-    filling_.finish();
-    return sorted(filling_.problems());
+    builder_.finish();
+    return sorted(builder_.problems());
   }
 
  private:
@@ -200,56 +200,56 @@ class Parsing {
   void read_sources() {
     const SearchPath search{line_.config_path ? std::filesystem::path{line_.config_path->text} : options_.config_path,
                             line_.config_dirs};
-    std::vector<Said> included, named;  // included files come before all named files
+    std::vector<SourceEntries> included, named;  // included files come before all named files
     for (const auto& name : line_.config_names) {
-      auto said = search.read(name, included.size() + named.size());
-      named.push_back(std::move(said.back()));
-      said.pop_back();
-      std::ranges::move(said, std::back_inserter(included));
+      auto entries = search.read(name, included.size() + named.size());
+      named.push_back(std::move(entries.back()));
+      entries.pop_back();
+      std::ranges::move(entries, std::back_inserter(included));
     }
-    if (!options_.recorded.empty()) filling_.apply(read_recorded(options_.recorded, options_.recorded_name, table_));
+    if (!options_.recorded.empty()) builder_.apply(read_recorded(options_.recorded, options_.recorded_name, table_));
     apply_python_defaults(included, named);
-    for (auto& said : included) apply(std::move(said));
-    for (auto& said : named) apply(std::move(said));
+    for (auto& entries : included) apply(std::move(entries));
+    for (auto& entries : named) apply(std::move(entries));
     if (!options_.environment_prefix.empty())
       apply(read_environment(options_.environment_prefix, environment_variables(), table_));
-    apply(line_.said);
+    apply(line_.entries);
   }
 
-  void apply_python_defaults(const std::vector<Said>& included, std::vector<Said>& named) {
+  void apply_python_defaults(const std::vector<SourceEntries>& included, std::vector<SourceEntries>& named) {
     const auto& defaults = table_.python_defaults;
     bool is_needed = false;
-    for (auto& said : named) {
-      if (defaults.yaml.empty() || !said.source || !said.source->name.ends_with(".py")) continue;
-      auto& notice = said.notices.emplace_back();
-      notice.place = {said.source, 1, 1};
+    for (auto& entries : named) {
+      if (defaults.yaml.empty() || !entries.source || !entries.source->name.ends_with(".py")) continue;
+      auto& notice = entries.notices.emplace_back();
+      notice.place = {entries.source, 1, 1};
       notice.text = defaults.notice;
       is_needed = true;
     }
     if (!is_needed) return;
-    auto said = read_yaml_text(defaults.yaml, std::string{defaults.name}, included.size() + named.size());
-    filling_.apply(std::move(said));
+    auto entries = read_yaml_text(defaults.yaml, std::string{defaults.name}, included.size() + named.size());
+    builder_.apply(std::move(entries));
   }
 
-  void apply(Said said) {
-    if (said.source && said.source->is_file()) files_.push_back(said.source->name);
-    filling_.apply(std::move(said));
+  void apply(SourceEntries entries) {
+    if (entries.source && entries.source->is_file()) files_.push_back(entries.source->name);
+    builder_.apply(std::move(entries));
   }
 
   void show_values() const {
-    if (line_.action == ConfigAction::blame) show_with_rules(blame_yaml(table_, config_, filling_));
+    if (line_.action == ConfigAction::blame) show_with_rules(blame_yaml(table_, config_, builder_));
     if (line_.action == ConfigAction::info) show_with_rules(info());
     if (line_.action == ConfigAction::print_json) show_with_rules(print_json(table_, config_) + '\n');
     if (line_.action == ConfigAction::print)
       show_with_rules(print_yaml(table_, config_, [&](const ConfigRow& row) {
-        const auto written = filling_.as_written(row);
+        const auto written = builder_.as_written(row);
         return written && !line_.resolve ? *written : table_.print(row, config_);
       }));
   }
 
   [[noreturn]] void show_with_rules(const std::string& text) const {
     if (is_first_rank()) std::cout << text;
-    print_open_rules(filling_.problems());
+    print_open_rules(builder_.problems());
     show("");
   }
 
@@ -258,22 +258,22 @@ class Parsing {
     for (const auto& file : files_) text += "  " + file + '\n';
     if (files_.empty()) text += "  none\n";
     text += "overrides:\n";
-    const auto said = overrides();
-    for (const auto& argument : said) text += "  " + argument + '\n';
-    return text + (said.empty() ? "  none\n" : "");
+    const auto arguments = overrides();
+    for (const auto& argument : arguments) text += "  " + argument + '\n';
+    return text + (arguments.empty() ? "  none\n" : "");
   }
 
   /// The arguments that set something, with `***` for the values of secrets.
   std::vector<std::string> overrides() const {
     std::vector<std::string> result;
-    std::set<std::size_t> secret, told;
-    for (const auto& given : line_.said.given)
-      if (leads_to_secret(table_, given.path)) secret.insert(given.keys.front().line);
-    for (const auto& given : line_.said.given) {
-      const auto& place = given.keys.front();
-      if (!told.insert(place.line).second) continue;
+    std::set<std::size_t> secret, listed;
+    for (const auto& entry : line_.entries.list)
+      if (leads_to_secret(table_, entry.path)) secret.insert(entry.keys.front().line);
+    for (const auto& entry : line_.entries.list) {
+      const auto& place = entry.keys.front();
+      if (!listed.insert(place.line).second) continue;
       const auto& argument = place.source->lines[place.line - 1];
-      result.push_back(secret.contains(place.line) ? given.path + "=***" : argument);
+      result.push_back(secret.contains(place.line) ? entry.path + "=***" : argument);
     }
     return result;
   }
@@ -283,7 +283,7 @@ class Parsing {
   const ParseOptions& options_;
   std::string program_ = "program";
   ConfigArguments line_;
-  Filling filling_;
+  ConfigBuilder builder_;
   std::vector<std::string> files_;
 };
 

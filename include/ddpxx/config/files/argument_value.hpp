@@ -16,13 +16,13 @@ namespace ddpxx {
 
 /// A value, or the problem that makes the text invalid.
 struct ArgumentValue {
-  GivenValue value{};
+  RawValue value{};
   std::string problem{};
 };
 
 /// The entries of `{a: 1, 'b c': [2]}`, or the problem that makes the text invalid.
 struct ArgumentMap {
-  std::vector<std::pair<std::string, GivenValue>> entries{};
+  std::vector<std::pair<std::string, RawValue>> entries{};
   std::string problem{};
 };
 
@@ -89,13 +89,13 @@ class ArgumentReader {
   void skip_spaces() {
     while (text_.starts_with(' ')) text_.remove_prefix(1);
   }
-  GivenValue plain(std::string_view text) const {
-    return {.kind = GivenValue::Kind::text, .text = std::string{text}, .place = place_};
+  RawValue plain(std::string_view text) const {
+    return {.kind = RawValue::Kind::text, .text = std::string{text}, .place = place_};
   }
 
-  GivenValue take_quoted() {
+  RawValue take_quoted() {
     const char quote = text_[0];
-    GivenValue value{.kind = GivenValue::Kind::text, .quoted = true, .place = place_};
+    RawValue value{.kind = RawValue::Kind::text, .quoted = true, .place = place_};
     for (text_.remove_prefix(1); !text_.empty(); text_.remove_prefix(1)) {
       if (text_[0] == quote) {
         text_.remove_prefix(1);
@@ -110,9 +110,9 @@ class ArgumentReader {
     return value;
   }
 
-  GivenValue take_list() {
+  RawValue take_list() {
     constexpr std::size_t kMaxDepth = 64;
-    GivenValue list{.kind = GivenValue::Kind::list, .place = place_};
+    RawValue list{.kind = RawValue::Kind::list, .place = place_};
     const char open = text_[0], close = open == '(' ? ')' : ']';
     const std::string ends{',', close};
     bool has_comma = false;
@@ -130,11 +130,11 @@ class ArgumentReader {
     }
     if (problem_.empty()) text_.remove_prefix(1);
     --depth_;
-    if (is_python_ && open == '(' && !has_comma && list.items.size() == 1) return GivenValue{list.items.front()};
+    if (is_python_ && open == '(' && !has_comma && list.items.size() == 1) return RawValue{list.items.front()};
     return list;
   }
 
-  GivenValue take_item(std::string_view ends) {
+  RawValue take_item(std::string_view ends) {
     if (++count_ > DocumentTree::kMaxNodes) problem_ = "more than 100000 values";
     if (!text_.empty() && opens_.find(text_[0]) != std::string_view::npos) return take_list();
     if (is_quote()) return take_quoted();

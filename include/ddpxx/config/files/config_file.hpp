@@ -28,28 +28,28 @@ namespace ddpxx {
 /// The entries of the file, without its includes. A name that ends in .json is read as JSON, one that ends in .py as
 /// nanoGPT's Python, any other as YAML. An empty file has no entries and a notice. `order` is the file's order among
 /// the sources. Errors  `config`, naming the path and the reason, if the file cannot be read or has more than 16 MiB.
-inline Said read_config_file(const std::filesystem::path& path, std::size_t order);
+inline SourceEntries read_config_file(const std::filesystem::path& path, std::size_t order);
 
 /// The entries of the file and of all files that it includes, in the order in which they apply: `order`, `order` + 1,
 /// ... A file that is included several times is read for the first include only. A missing file, a file that includes
 /// itself, and more than 16 levels are problems at the position of the include; a file from another folder gets a
 /// notice. Errors  those of read_config_file, for the file itself.
-inline std::vector<Said> read_config_files(const std::filesystem::path& path, std::size_t order);
+inline std::vector<SourceEntries> read_config_files(const std::filesystem::path& path, std::size_t order);
 
 namespace detail {
 
-inline Said read_config_file(const std::filesystem::path& path, std::shared_ptr<ConfigSource> source) {
+inline SourceEntries read_config_file(const std::filesystem::path& path, std::shared_ptr<ConfigSource> source) {
   const auto text = read_config_bytes(path);
   const auto ending = path.extension();
-  auto said = ending == ".json" ? read_json(text, std::move(source))
-              : ending == ".py" ? read_python(text, std::move(source))
-                                : read_yaml(text, std::move(source));
-  if (said.given.empty() && said.problems.empty()) {
-    auto& notice = said.notices.emplace_back();
-    notice.place = {said.source, 1, 1};
+  auto entries = ending == ".json" ? read_json(text, std::move(source))
+                 : ending == ".py" ? read_python(text, std::move(source))
+                                   : read_yaml(text, std::move(source));
+  if (entries.list.empty() && entries.problems.empty()) {
+    auto& notice = entries.notices.emplace_back();
+    notice.place = {entries.source, 1, 1};
     notice.text = "this file says nothing";
   }
-  return said;
+  return entries;
 }
 
 inline std::shared_ptr<ConfigSource> source_of(const std::filesystem::path& path, std::size_t order) {
@@ -60,7 +60,7 @@ class IncludeReader {
  public:
   explicit IncludeReader(std::size_t order) : order_{order} {}
 
-  std::vector<Said> read(const std::filesystem::path& path) && {
+  std::vector<SourceEntries> read(const std::filesystem::path& path) && {
     read_file(path);
     return std::move(all_);
   }
@@ -76,61 +76,62 @@ class IncludeReader {
   /// Reads the files that the file includes, and then appends its own entries.
   void read_file(const std::filesystem::path& path) {
     const auto source = source_of(path, 0);
-    auto said = detail::read_config_file(path, source);
-    const auto is_include = [](const Given& given) { return lies_in(given.path, "include"); };
+    auto entries = detail::read_config_file(path, source);
+    const auto is_include = [](const SourceEntry& entry) { return lies_in(entry.path, "include"); };
     open_.push_back({identity(path), path});
-    for (const auto& given : said.given)
-      if (is_include(given)) include_all(said, given);
-    std::erase_if(said.given, is_include);
+    for (const auto& entry : entries.list)
+      if (is_include(entry)) include_all(entries, entry);
+    std::erase_if(entries.list, is_include);
     read_.push_back(open_.back().identity);
     open_.pop_back();
     source->order = order_++;
-    all_.push_back(std::move(said));
+    all_.push_back(std::move(entries));
   }
 
-  void include_all(Said& said, const Given& given) {
-    const auto& value = given.value;
-    const bool is_nested = given.path != "include";
-    if (is_nested || (value.kind != GivenValue::Kind::text && value.kind != GivenValue::Kind::list) || is_null(value))
-      return complain(said, given.keys.back(), "include takes the name of a file, or a list of names");
-    if (value.kind == GivenValue::Kind::text) return include(said, value);
+  void include_all(SourceEntries& entries, const SourceEntry& entry) {
+    const auto& value = entry.value;
+    const bool is_nested = entry.path != "include";
+    if (is_nested || (value.kind != RawValue::Kind::text && value.kind != RawValue::Kind::list) || is_null(value))
+      return complain(entries, entry.keys.back(), "include takes the name of a file, or a list of names");
+    if (value.kind == RawValue::Kind::text) return include(entries, value);
     for (const auto& item : value.items) {
-      if (item.kind == GivenValue::Kind::text && !is_null(item))
-        include(said, item);
+      if (item.kind == RawValue::Kind::text && !is_null(item))
+        include(entries, item);
       else
-        complain(said, item.place, "include takes names of files");
+        complain(entries, item.place, "include takes names of files");
     }
   }
 
-  void include(Said& said, const GivenValue& name) {
+  void include(SourceEntries& entries, const RawValue& name) {
     constexpr std::size_t kMaxDepth = 16;
-    if (name.text.empty()) return complain(said, name.place, "the name of a file is missing");
+    if (name.text.empty()) return complain(entries, name.place, "the name of a file is missing");
     const auto path = (open_.back().shown.parent_path() / name.text).lexically_normal();
     const auto file = identity(path);
     if (const auto first = std::ranges::find(open_, file, &Open::identity); first != open_.end())
-      return complain(said, name.place, "includes itself: " + chain(first) + path.string());
+      return complain(entries, name.place, "includes itself: " + chain(first) + path.string());
     if (std::ranges::find(read_, file) != read_.end()) return;
-    if (open_.size() > kMaxDepth) return complain(said, name.place, "more than 16 levels of files that include files");
-    notice_if_elsewhere(said, name, file);
+    if (open_.size() > kMaxDepth)
+      return complain(entries, name.place, "more than 16 levels of files that include files");
+    notice_if_elsewhere(entries, name, file);
     try {
       read_file(path);
     } catch (const Error& error) {
-      complain(said, name.place, error.what());
+      complain(entries, name.place, error.what());
     }
   }
 
   /// Adds a problem without a path: the entries of a missing file are unknown, so rules between fields are not checked.
-  static void complain(Said& said, const Position& place, std::string why) {
-    said.problems.push_back({place, "", std::move(why)});
+  static void complain(SourceEntries& entries, const Position& place, std::string why) {
+    entries.problems.push_back({place, "", std::move(why)});
   }
 
-  void notice_if_elsewhere(Said& said, const GivenValue& name, const std::filesystem::path& file) const {
+  void notice_if_elsewhere(SourceEntries& entries, const RawValue& name, const std::filesystem::path& file) const {
     const auto from_here = file.lexically_relative(open_.back().identity.parent_path());
     const std::filesystem::path written{name.text};
     const bool climbs = std::ranges::find(written, std::filesystem::path{".."}) != written.end();
     const bool is_outside = from_here.empty() || *from_here.begin() == "..";
     if (climbs || is_outside || written.is_absolute())
-      said.notices.push_back({name.place, "include", shown(name.text) + " is " + file.string()});
+      entries.notices.push_back({name.place, "include", shown(name.text) + " is " + file.string()});
   }
 
   struct Open {
@@ -145,18 +146,18 @@ class IncludeReader {
   }
 
   std::size_t order_;
-  std::vector<Said> all_;
+  std::vector<SourceEntries> all_;
   std::vector<Open> open_;                   // the chain of includes, from the first file to the current one
   std::vector<std::filesystem::path> read_;  // files that are read, with their includes
 };
 
 }  // namespace detail
 
-inline Said read_config_file(const std::filesystem::path& path, std::size_t order) {
+inline SourceEntries read_config_file(const std::filesystem::path& path, std::size_t order) {
   return detail::read_config_file(path, detail::source_of(path, order));
 }
 
-inline std::vector<Said> read_config_files(const std::filesystem::path& path, std::size_t order) {
+inline std::vector<SourceEntries> read_config_files(const std::filesystem::path& path, std::size_t order) {
   return detail::IncludeReader{order}.read(path);
 }
 

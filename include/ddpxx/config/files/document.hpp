@@ -39,7 +39,7 @@ struct DocumentNode {
     const DocumentNode* value = nullptr;
     TextMark at{};  ///< Position of the value; for an alias, that of the alias and not of its anchor.
   };
-  GivenValue::Kind kind = GivenValue::Kind::none;
+  RawValue::Kind kind = RawValue::Kind::none;
   TextMark mark{};
   std::string text{};
   bool quoted = false;
@@ -73,7 +73,7 @@ class DocumentTree {
     return false;
   }
 
-  DocumentNode& add(const TextMark& mark, GivenValue::Kind kind) {
+  DocumentNode& add(const TextMark& mark, RawValue::Kind kind) {
     if (nodes_.size() == kMaxNodes) throw DocumentRefusal{mark, "more than 100000 values"};
     auto& node = nodes_.emplace_back();
     node.kind = kind;
@@ -83,7 +83,7 @@ class DocumentTree {
   }
 
   /// Opens a list or a group, to which the following nodes are added until close().
-  DocumentNode& open(const TextMark& mark, GivenValue::Kind kind) {
+  DocumentNode& open(const TextMark& mark, RawValue::Kind kind) {
     if (open_.size() == kMaxDepth) throw DocumentRefusal{mark, "nested more than 64 levels deep"};
     auto& node = add(mark, kind);
     open_.push_back({&node});
@@ -98,14 +98,14 @@ class DocumentTree {
       return;
     }
     auto& [parent, key] = open_.back();
-    if (parent->kind == GivenValue::Kind::list) {
+    if (parent->kind == RawValue::Kind::list) {
       parent->children.push_back({nullptr, node, mark});
     } else if (key) {
       parent->children.push_back({*key, node, mark});
       key.reset();
     } else {
-      if (node->kind == GivenValue::Kind::none) throw DocumentRefusal{mark, "a key is missing"};
-      if (node->kind != GivenValue::Kind::text) throw DocumentRefusal{mark, "a key must be a plain text"};
+      if (node->kind == RawValue::Kind::none) throw DocumentRefusal{mark, "a key is missing"};
+      if (node->kind != RawValue::Kind::text) throw DocumentRefusal{mark, "a key must be a plain text"};
       key = node;
     }
   }

@@ -27,15 +27,15 @@ class DocumentFlattener {
   using CheckNode = std::function<std::optional<ConfigProblem>(const DocumentNode& node, const TextMark& at)>;
 
   explicit DocumentFlattener(const DocumentText& text, CheckNode check_node = {})
-      : text_{text}, check_node_{std::move(check_node)}, said_{.source = text.source()} {}
+      : text_{text}, check_node_{std::move(check_node)}, entries_{.source = text.source()} {}
 
   /// The entries. `not_a_group` is the message for a document that is a list or a text.
-  Said flatten(const DocumentNode& root, std::string_view not_a_group) && {
-    if (root.kind == GivenValue::Kind::group)
+  SourceEntries flatten(const DocumentNode& root, std::string_view not_a_group) && {
+    if (root.kind == RawValue::Kind::group)
       visit(root, "", {});
-    else if (root.kind != GivenValue::Kind::none)
+    else if (root.kind != RawValue::Kind::none)
       complain(text_.place(root.mark), "", std::string{not_a_group});
-    return std::move(said_);
+    return std::move(entries_);
   }
 
  private:
@@ -45,7 +45,7 @@ class DocumentFlattener {
 
   void complain(Position place, std::string_view path, std::string why) {
     constexpr std::size_t kMaxShown = 100;
-    said_.problems.push_back({std::move(place), std::string{path.substr(0, kMaxShown)}, std::move(why)});
+    entries_.problems.push_back({std::move(place), std::string{path.substr(0, kMaxShown)}, std::move(why)});
   }
 
   void visit(const DocumentNode& group, const std::string& path, const std::vector<Position>& keys) {
@@ -56,10 +56,10 @@ class DocumentFlattener {
       if (!may_visit(*child->key, key_path, key_place, keys.size())) continue;
       auto places = keys;
       places.resize(keys.size() + path_segments(child->key->text).size(), key_place);
-      if (child->value->kind == GivenValue::Kind::group && !child->value->children.empty())
+      if (child->value->kind == RawValue::Kind::group && !child->value->children.empty())
         visit(*child->value, key_path, places);
       else
-        said_.given.push_back({key_path, places, value_of(*child->value, child->at, key_place, places.size())});
+        entries_.list.push_back({key_path, places, value_of(*child->value, child->at, key_place, places.size())});
     }
   }
 
@@ -78,11 +78,11 @@ class DocumentFlattener {
       }
     }
     if (merge == nullptr) return result;
-    const bool is_list = merge->value->kind == GivenValue::Kind::list;
+    const bool is_list = merge->value->kind == RawValue::Kind::list;
     const std::vector<DocumentNode::Child> alone{*merge};
     for (const auto& base : is_list ? merge->value->children : alone) {
       const auto place = text_.place(base.at);
-      if (base.value->kind != GivenValue::Kind::group) {
+      if (base.value->kind != RawValue::Kind::group) {
         complain(place, path_in(path, "<<"), "merges groups only; write <<: *name or <<: [*one, *other]");
         continue;
       }
@@ -120,11 +120,11 @@ class DocumentFlattener {
     if (!small && !std::exchange(is_too_large_, true)) complain(place, "", why);
   }
 
-  GivenValue value_of(const DocumentNode& node, const TextMark& at, const Position& key_place, std::size_t depth) {
-    GivenValue value{.kind = node.kind, .quoted = node.quoted};
-    value.place = node.kind == GivenValue::Kind::none ? key_place : place_of(node, at);
+  RawValue value_of(const DocumentNode& node, const TextMark& at, const Position& key_place, std::size_t depth) {
+    RawValue value{.kind = node.kind, .quoted = node.quoted};
+    value.place = node.kind == RawValue::Kind::none ? key_place : place_of(node, at);
     if (may_hold(value.place, node.text)) value.text = node.text;
-    if (node.kind != GivenValue::Kind::list) return value;
+    if (node.kind != RawValue::Kind::list) return value;
     for (const auto& item : node.children)
       if (may_count(value.place, depth)) value.items.push_back(value_of(*item.value, item.at, value.place, depth + 1));
     return value;
@@ -132,13 +132,13 @@ class DocumentFlattener {
 
   Position place_of(const DocumentNode& node, const TextMark& at) {
     if (!check_node_ || is_too_large_) return text_.place(at);
-    if (auto problem = check_node_(node, at)) said_.problems.push_back(*problem);
+    if (auto problem = check_node_(node, at)) entries_.problems.push_back(*problem);
     return text_.place(at);
   }
 
   const DocumentText& text_;
   CheckNode check_node_;
-  Said said_;
+  SourceEntries entries_;
   std::map<std::string, Position> seen_;
   std::size_t visited_ = 0;
   std::size_t bytes_ = 0;

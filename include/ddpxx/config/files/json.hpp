@@ -33,7 +33,7 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
   const DocumentTree& tree() const noexcept { return tree_; }
 
   bool null() override {
-    add_word(GivenValue::Kind::none);
+    add_word(RawValue::Kind::none);
     return true;
   }
   bool boolean(bool) override { return add_word_text(); }
@@ -43,8 +43,8 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& text) override { return add_string(text, JsonToken::string); }
   bool key(std::string& text) override { return add_string(text, JsonToken::key); }
   bool binary(nlohmann::json::binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(GivenValue::Kind::group); }
-  bool start_array(std::size_t) override { return open(GivenValue::Kind::list); }
+  bool start_object(std::size_t) override { return open(RawValue::Kind::group); }
+  bool start_array(std::size_t) override { return open(RawValue::Kind::list); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
@@ -55,7 +55,7 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  DocumentNode& add_word(GivenValue::Kind kind) {
+  DocumentNode& add_word(RawValue::Kind kind) {
     cursor_.skip_to_token();
     state_.last = JsonToken::word;
     state_.word_mark = cursor_.mark();
@@ -64,19 +64,19 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
     return node;
   }
   bool add_word_text() {
-    add_word(GivenValue::Kind::text).text = state_.word;
+    add_word(RawValue::Kind::text).text = state_.word;
     return true;
   }
   bool add_string(std::string& text, JsonToken token) {
     cursor_.skip_to_token();
-    auto& node = tree_.add(cursor_.mark(), GivenValue::Kind::text);
+    auto& node = tree_.add(cursor_.mark(), RawValue::Kind::text);
     node.text = std::move(text);
     node.quoted = true;
     cursor_.take_string();
     state_.last = token;
     return true;
   }
-  bool open(GivenValue::Kind kind) {
+  bool open(RawValue::Kind kind) {
     cursor_.skip_to_token();
     tree_.open(cursor_.mark(), kind).in_brackets = true;
     cursor_.take();
@@ -99,7 +99,7 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace detail
 
 /// The entries of a JSON text; a blank text has none. `source` gets its lines.
-inline Said read_json(std::string_view text, std::shared_ptr<ConfigSource> source) {
+inline SourceEntries read_json(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText json{text, std::move(source)};
   if (const auto problem = json.problem_in_bytes()) return {.source = json.source(), .problems = {*problem}};
   if (json.text().find_first_not_of(" \t\r\n") == std::string::npos) return {.source = json.source()};
@@ -115,7 +115,7 @@ inline Said read_json(std::string_view text, std::shared_ptr<ConfigSource> sourc
 }
 
 /// The entries of a JSON text. `name` is used in messages; `order` is the file's order among the sources.
-inline Said read_json_text(std::string_view text, std::string name, std::size_t order) {
+inline SourceEntries read_json_text(std::string_view text, std::string name, std::size_t order) {
   return read_json(text, std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = std::move(name)}));
 }
 

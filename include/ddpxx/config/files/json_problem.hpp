@@ -63,7 +63,7 @@ class JsonRefusal {
     refuse_at(mark, shown(word) + " is no JSON value; a text needs double quotes");
   }
 
-  bool in_list() const { return state_.innermost != nullptr && state_.innermost->kind == GivenValue::Kind::list; }
+  bool in_list() const { return state_.innermost != nullptr && state_.innermost->kind == RawValue::Kind::list; }
 
   /// Moves to the next token, if there is one.
   void find_next() {

@@ -21,16 +21,16 @@ namespace ddpxx {
 /// The entries of the assignments: numbers, products of whole numbers such as `5 * 8`, texts, True, False, None, tuples
 /// and lists, each on one line, with at most 100000 values including the items of lists. Any other Python is a problem
 /// at its position. `source` gets the lines.
-inline Said read_python(std::string_view text, std::shared_ptr<ConfigSource> source);
+inline SourceEntries read_python(std::string_view text, std::shared_ptr<ConfigSource> source);
 
 namespace detail {
 
 /// Converts an unquoted text by Python's rules; false if it is not a literal.
-inline bool read_python_literal(GivenValue& value) {
-  if (value.kind == GivenValue::Kind::list) return std::ranges::all_of(value.items, read_python_literal);
+inline bool read_python_literal(RawValue& value) {
+  if (value.kind == RawValue::Kind::list) return std::ranges::all_of(value.items, read_python_literal);
   if (value.quoted || value.text == "True" || value.text == "False") return true;
   if (value.text == "None") {
-    value.kind = GivenValue::Kind::none;
+    value.kind = RawValue::Kind::none;
     return true;
   }
   const auto first = parse_decimal(value.text);
@@ -55,9 +55,9 @@ inline bool read_python_literal(GivenValue& value) {
 
 class PythonReader {
  public:
-  explicit PythonReader(const DocumentText& text) : text_{text}, said_{.source = text.source()} {}
+  explicit PythonReader(const DocumentText& text) : text_{text}, entries_{.source = text.source()} {}
 
-  Said read() && {
+  SourceEntries read() && {
     const auto& lines = text_.source()->lines;
     for (; line_ < lines.size(); ++line_) {
       read_line(without_comment(lines[line_]));
@@ -65,7 +65,7 @@ class PythonReader {
       complain(0, "", "more than 100000 values");
       break;
     }
-    return std::move(said_);
+    return std::move(entries_);
   }
 
  private:
@@ -93,7 +93,7 @@ class PythonReader {
            std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c); });
   }
 
-  static std::size_t count_of(const GivenValue& value) {
+  static std::size_t count_of(const RawValue& value) {
     std::size_t count = 1;
     for (const auto& item : value.items) count += count_of(item);
     return count;
@@ -101,7 +101,7 @@ class PythonReader {
 
   Position place(std::size_t column) const { return text_.place({.line = line_, .column = column}); }
   void complain(std::size_t column, std::string_view name, const std::string& why) {
-    said_.problems.push_back({place(column), std::string{name}, why});
+    entries_.problems.push_back({place(column), std::string{name}, why});
   }
 
   void read_line(std::string_view line) {
@@ -121,18 +121,18 @@ class PythonReader {
     if (!read_python_literal(read.value))
       return complain(start, name,
                       shown(code.substr(start)) + " is no number, text, True, False, None, tuple or list; " + kNotRun);
-    said_.given.push_back({.path = std::string{name}, .keys = {place(0)}, .value = std::move(read.value)});
+    entries_.list.push_back({.path = std::string{name}, .keys = {place(0)}, .value = std::move(read.value)});
   }
 
   const DocumentText& text_;
-  Said said_;
+  SourceEntries entries_;
   std::size_t line_ = 0;
   std::size_t count_ = 0;  // number of values, with items of lists, and of lines without a value
 };
 
 }  // namespace detail
 
-inline Said read_python(std::string_view text, std::shared_ptr<ConfigSource> source) {
+inline SourceEntries read_python(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText python{text, std::move(source)};
   if (const auto problem = python.problem_in_bytes()) return {.source = python.source(), .problems = {*problem}};
   return detail::PythonReader{python}.read();

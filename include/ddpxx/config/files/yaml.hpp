@@ -21,12 +21,13 @@
 namespace ddpxx {
 
 /// The entries of a YAML text. `source` gets its lines.
-inline Said read_yaml(std::string_view text, std::shared_ptr<ConfigSource> source) {
+inline SourceEntries read_yaml(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText yaml{text, std::move(source)};
   if (const auto problem = yaml.problem_in_bytes()) return {.source = yaml.source(), .problems = {*problem}};
   YamlTree handler;
   const auto refused = [&](const TextMark& mark, std::string_view why) {
-    return Said{.source = yaml.source(), .problems = {yaml_problem_of(yaml, mark, why, handler.tree().open_bracket())}};
+    return SourceEntries{.source = yaml.source(),
+                         .problems = {yaml_problem_of(yaml, mark, why, handler.tree().open_bracket())}};
   };
   try {
     std::istringstream stream{yaml.text()};
@@ -45,7 +46,7 @@ inline Said read_yaml(std::string_view text, std::shared_ptr<ConfigSource> sourc
 }
 
 /// The entries of a YAML text. `name` is used in messages; `order` is the file's order among the sources.
-inline Said read_yaml_text(std::string_view text, std::string name, std::size_t order) {
+inline SourceEntries read_yaml_text(std::string_view text, std::string name, std::size_t order) {
   return read_yaml(text, std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = std::move(name)}));
 }
 

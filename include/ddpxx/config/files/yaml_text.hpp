@@ -59,7 +59,7 @@ inline ConfigProblem yaml_problem_of(const DocumentText& text, const TextMark& m
                                      const DocumentNode* open_bracket) {
   if (auto tab = detail::tab_in_indentation(text, mark)) return *tab;
   if (message.find("flow not found") != std::string_view::npos && open_bracket != nullptr) {
-    const bool list = open_bracket->kind == GivenValue::Kind::list;
+    const bool list = open_bracket->kind == RawValue::Kind::list;
     return {text.place(open_bracket->mark), "", list ? "this [ is never closed" : "this { is never closed"};
   }
   if (message == "illegal map value")

@@ -30,7 +30,7 @@ class YamlTree final : public YAML::EventHandler {
     started_ = true;
   }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(mark, anchor, GivenValue::Kind::none); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(mark, anchor, RawValue::Kind::none); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const DocumentNode* target = anchors_.at(anchor);
     if (tree_.is_open(target)) refuse(mark, "an alias inside of what it stands for");
@@ -40,17 +40,17 @@ class YamlTree final : public YAML::EventHandler {
                 const std::string& text) override {
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!quoted) refuse_tag(mark, tag);
-    auto& node = add(mark, anchor, GivenValue::Kind::text);
+    auto& node = add(mark, anchor, RawValue::Kind::text);
     node.text = text;
     node.quoted = quoted;
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value style) override {
-    open(mark, tag, anchor, style, GivenValue::Kind::list);
+    open(mark, tag, anchor, style, RawValue::Kind::list);
   }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value style) override {
-    open(mark, tag, anchor, style, GivenValue::Kind::group);
+    open(mark, tag, anchor, style, RawValue::Kind::group);
   }
   void OnSequenceEnd() override { tree_.close(); }
   void OnMapEnd() override { tree_.close(); }
@@ -63,14 +63,14 @@ class YamlTree final : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!") refuse(mark, "the tag " + shown(tag) + " is not supported");
   }
 
-  DocumentNode& add(const YAML::Mark& mark, YAML::anchor_t anchor, GivenValue::Kind kind) {
+  DocumentNode& add(const YAML::Mark& mark, YAML::anchor_t anchor, RawValue::Kind kind) {
     auto& node = tree_.add(mark_of(mark), kind);
     if (anchor != 0) anchors_[anchor] = &node;
     return node;
   }
 
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value style,
-            GivenValue::Kind kind) {
+            RawValue::Kind kind) {
     refuse_tag(mark, tag);
     auto& node = tree_.open(mark_of(mark), kind);
     if (anchor != 0) anchors_[anchor] = &node;

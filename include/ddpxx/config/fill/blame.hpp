@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <ddpxx/config/fill/filling.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/table/table.hpp>
 #include <ddpxx/config/text/source.hpp>
@@ -35,24 +35,24 @@ inline std::string origins_text(const std::vector<SetValue>& history, const std:
 }  // namespace detail
 
 /// Every value with its path and its sources.
-inline Settings settings_with_origins(const ConfigTable& table, const void* config, const Filling& filling) {
+inline Settings settings_with_origins(const ConfigTable& table, const void* config, const ConfigBuilder& builder) {
   auto settings = settings_of(table, config);
   auto setting = settings.begin();
   for (const auto& row : table.rows)
     if (table.is_active(row, config))
-      (setting++)->origin = detail::origins_text(filling.history(row), table.print_default(row));
+      (setting++)->origin = detail::origins_text(builder.history(row), table.print_default(row));
   return settings;
 }
 
 /// The config as YAML with the sources as comments, in one column unless a value is too long.
-inline std::string blame_yaml(const ConfigTable& table, const void* config, const Filling& filling) {
+inline std::string blame_yaml(const ConfigTable& table, const void* config, const ConfigBuilder& builder) {
   constexpr std::size_t kColumn = 48;
   return print_yaml(table, config, [&](const ConfigRow& row) {
     const auto indent = 2 * static_cast<std::size_t>(std::ranges::count(row.path, '.'));
     auto value = table.print(row, config);
     const auto used = indent + name_of(row.path).size() + 2 + value.size();
     value.append(used + 2 < kColumn ? kColumn - used : 2, ' ');
-    return value + "# " + detail::origins_text(filling.history(row), table.print_default(row));
+    return value + "# " + detail::origins_text(builder.history(row), table.print_default(row));
   });
 }
 

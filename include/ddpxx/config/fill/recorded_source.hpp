@@ -14,7 +14,7 @@ namespace ddpxx {
 /// The entries of the settings, as of a file with lines `path: value`. Secrets are left out, because their values are
 /// not recorded, and so are paths that the table does not have, which another version or the program itself has
 /// recorded.
-inline Said read_recorded(const Settings& settings, std::string name, const ConfigTable& table) {
+inline SourceEntries read_recorded(const Settings& settings, std::string name, const ConfigTable& table) {
   std::string text;
   for (const auto& [path, value, resume, origin] : settings)
     if (const auto* row = table.find(path); row != nullptr && !row->facts.is_secret) text += path + ": " + value + '\n';

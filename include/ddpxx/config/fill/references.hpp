@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/statements.hpp>
+#include <ddpxx/config/fill/source_overrides.hpp>
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/table/table.hpp>
 #include <ddpxx/config/table/unknown_key.hpp>
@@ -33,11 +33,11 @@ class References {
   using Resolve = std::function<void(std::size_t index)>;
 
   /// In a job of a sweep, `job_folder` is the run folder.
-  References(const ConfigTable& table, const void* config, Findings& findings,
+  References(const ConfigTable& table, const void* config, Diagnostics& diagnostics,
              std::optional<std::filesystem::path> job_folder, Resolve resolve)
       : table_{table},
         config_{config},
-        findings_{findings},
+        diagnostics_{diagnostics},
         job_folder_{std::move(job_folder)},
         resolve_{std::move(resolve)} {}
 
@@ -45,19 +45,19 @@ class References {
   void end() { resolving_.pop_back(); }
 
   /// The value with its references replaced; none after a problem.
-  std::optional<GivenValue> resolved(GivenValue value, const ConfigRow& row, const Given& given);
+  std::optional<RawValue> resolved(RawValue value, const ConfigRow& row, const SourceEntry& entry);
 
  private:
   using Problem = std::string;
 
-  std::nullopt_t complain(const ConfigRow& row, const Given& given, const Position& place, const Problem& why) {
-    findings_.complain({place, given.path, why}, row.path);
+  std::nullopt_t complain(const ConfigRow& row, const SourceEntry& entry, const Position& place, const Problem& why) {
+    diagnostics_.complain({place, entry.path, why}, row.path);
     return std::nullopt;
   }
-  std::optional<GivenValue> value_of(const TextPiece& piece, const ConfigRow& row, const Given& given);
-  std::optional<GivenValue> variable(const TextPiece& piece, const ConfigRow& row, const Given& given);
-  std::optional<GivenValue> setting(const TextPiece& piece, const ConfigRow& row, const Given& given);
-  std::optional<GivenValue> run_folder(const ConfigRow& folder, const ConfigRow& row, const Given& given);
+  std::optional<RawValue> value_of(const TextPiece& piece, const ConfigRow& row, const SourceEntry& entry);
+  std::optional<RawValue> variable(const TextPiece& piece, const ConfigRow& row, const SourceEntry& entry);
+  std::optional<RawValue> setting(const TextPiece& piece, const ConfigRow& row, const SourceEntry& entry);
+  std::optional<RawValue> run_folder(const ConfigRow& folder, const ConfigRow& row, const SourceEntry& entry);
 
   /// The chain of settings that are being resolved: `a -> b -> end`.
   std::string chain_to(std::string_view end) const {
@@ -68,54 +68,55 @@ class References {
 
   const ConfigTable& table_;
   const void* config_;
-  Findings& findings_;
+  Diagnostics& diagnostics_;
   std::optional<std::filesystem::path> job_folder_;
   Resolve resolve_;
   std::vector<std::size_t> resolving_;  // from the first setting to the current one
 };
 
-inline std::optional<GivenValue> References::resolved(GivenValue value, const ConfigRow& row, const Given& given) {
+inline std::optional<RawValue> References::resolved(RawValue value, const ConfigRow& row, const SourceEntry& entry) {
   if (!is_interpolated(value)) return value;
   for (auto& item : value.items) {
-    auto inner = resolved(std::move(item), row, given);
+    auto inner = resolved(std::move(item), row, entry);
     if (!inner) return std::nullopt;
     item = std::move(*inner);
   }
-  if (value.kind != GivenValue::Kind::text) return value;
+  if (value.kind != RawValue::Kind::text) return value;
   const auto [pieces, problem] = split_interpolation(value.text, row.path);
-  if (!problem.empty()) return complain(row, given, value.place, problem);
+  if (!problem.empty()) return complain(row, entry, value.place, problem);
   std::string text;
   for (const auto& piece : pieces) {
-    auto found = value_of(piece, row, given);
+    auto found = value_of(piece, row, entry);
     if (!found) return std::nullopt;
     found->place = value.place;
     if (pieces.size() == 1) return found;  // a reference alone may be a list
-    if (found->kind != GivenValue::Kind::text)
-      return complain(row, given, value.place, "`" + piece.text + "` is no text that could stand within another");
+    if (found->kind != RawValue::Kind::text)
+      return complain(row, entry, value.place, "`" + piece.text + "` is no text that could stand within another");
     text += found->text;
   }
   value.text = text;
   return value;
 }
 
-inline std::optional<GivenValue> References::value_of(const TextPiece& piece, const ConfigRow& row,
-                                                      const Given& given) {
-  if (piece.kind == TextPiece::Kind::plain) return GivenValue{.kind = GivenValue::Kind::text, .text = piece.text};
-  return piece.kind == TextPiece::Kind::variable ? variable(piece, row, given) : setting(piece, row, given);
+inline std::optional<RawValue> References::value_of(const TextPiece& piece, const ConfigRow& row,
+                                                    const SourceEntry& entry) {
+  if (piece.kind == TextPiece::Kind::plain) return RawValue{.kind = RawValue::Kind::text, .text = piece.text};
+  return piece.kind == TextPiece::Kind::variable ? variable(piece, row, entry) : setting(piece, row, entry);
 }
 
-inline std::optional<GivenValue> References::variable(const TextPiece& piece, const ConfigRow& row,
-                                                      const Given& given) {
+inline std::optional<RawValue> References::variable(const TextPiece& piece, const ConfigRow& row,
+                                                    const SourceEntry& entry) {
   const auto set = environment(piece.text.c_str());
   if (!set && !piece.otherwise)
-    return complain(row, given, given.value.place,
+    return complain(row, entry, entry.value.place,
                     chain_to("${oc.env:" + piece.text + "}") +
                         ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}");
-  return GivenValue{.kind = GivenValue::Kind::text, .text = set ? *set : *piece.otherwise};
+  return RawValue{.kind = RawValue::Kind::text, .text = set ? *set : *piece.otherwise};
 }
 
-inline std::optional<GivenValue> References::setting(const TextPiece& piece, const ConfigRow& row, const Given& given) {
-  const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
+inline std::optional<RawValue> References::setting(const TextPiece& piece, const ConfigRow& row,
+                                                   const SourceEntry& entry) {
+  const auto fail = [&](const Problem& why) { return complain(row, entry, entry.value.place, why); };
   const auto named = chain_to("${" + piece.text + "}") + ": ";
   const auto meaning = table_.meaning_of(piece.text);
   const auto* other = meaning.row == nullptr ? nullptr : table_.find_active(meaning.row->path, config_);
@@ -131,10 +132,10 @@ inline std::optional<GivenValue> References::setting(const TextPiece& piece, con
   if (std::ranges::find(resolving_, index) != resolving_.end())
     return fail(chain_to(other->path) + ": these name each other in a circle");
   resolve_(index);
-  if (other->facts.output == Output::run_folder) return run_folder(*other, row, given);
-  const auto said = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
-  if (said.given.size() != 1 || said.given.front().path != "value") return fail(named + "this is no single value");
-  auto found = said.given.front().value;
+  if (other->facts.output == Output::run_folder) return run_folder(*other, row, entry);
+  const auto entries = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
+  if (entries.list.size() != 1 || entries.list.front().path != "value") return fail(named + "this is no single value");
+  auto found = entries.list.front().value;
   unescape_references(found);
   return found;
 }
@@ -142,12 +143,12 @@ inline std::optional<GivenValue> References::setting(const TextPiece& piece, con
 /// The value of `${run_folder}`. In a job of a sweep it is the job's folder. In another run the folder gets its name
 /// when the run makes it, after the configuration was read: a place of output keeps the reference, which
 /// name_run_folder replaces later, and any other setting that refers to the folder is an error.
-inline std::optional<GivenValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
-                                                        const Given& given) {
-  const auto fail = [&](const Problem& why) { return complain(row, given, given.value.place, why); };
+inline std::optional<RawValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
+                                                      const SourceEntry& entry) {
+  const auto fail = [&](const Problem& why) { return complain(row, entry, entry.value.place, why); };
   const auto reference = detail::run_folder_reference(folder);
   const auto pattern = std::filesystem::path{folder.type->text(table_.field(folder, config_))}.lexically_normal();
-  const auto text = [](const std::string& value) { return GivenValue{.kind = GivenValue::Kind::text, .text = value}; };
+  const auto text = [](const std::string& value) { return RawValue{.kind = RawValue::Kind::text, .text = value}; };
   if (job_folder_) return text(job_folder_->string());
   if (pattern.empty() || pattern == "." || pattern == "./")
     return fail(reference + ": this run has no folder: set " + folder.path + "=outputs/%Y-%m-%d/%H-%M-%S, or leave " +

@@ -17,8 +17,8 @@
 namespace ddpxx {
 
 /// A value as YAML, on one line. Numbers, true, false and null stay as they are; other values are quoted.
-inline std::string yaml_text_of(const GivenValue& value) {
-  if (value.kind == GivenValue::Kind::list) {
+inline std::string yaml_text_of(const RawValue& value) {
+  if (value.kind == RawValue::Kind::list) {
     std::string text = "[";
     for (const auto& item : value.items) text += (text.size() == 1 ? "" : ", ") + yaml_text_of(item);
     return text + ']';
@@ -33,7 +33,7 @@ inline std::string yaml_text_of(const GivenValue& value) {
 class WrittenValues {
  public:
   /// Remembers the written form of the value at `index` of the table, or of an entry of the map there.
-  void note(std::size_t index, const std::optional<std::string>& entry, const GivenValue& value) {
+  void note(std::size_t index, const std::optional<std::string>& entry, const RawValue& value) {
     if (is_interpolated(value))
       texts_[index].insert_or_assign(entry, yaml_text_of(value));
     else if (const auto known = texts_.find(index); known != texts_.end())
@@ -47,12 +47,12 @@ class WrittenValues {
     if (known == texts_.end() || known->second.empty()) return std::nullopt;
     if (const auto whole = known->second.find(std::nullopt); whole != known->second.end()) return whole->second;
     std::string text = "{";
-    for (const auto& given : read_yaml_text("map: " + printed, "", 0).given) {
-      if (given.path == "map") continue;  // the map is empty
-      const auto key = given.path.substr(std::string_view{"map."}.size());
+    for (const auto& entry : read_yaml_text("map: " + printed, "", 0).list) {
+      if (entry.path == "map") continue;  // the map is empty
+      const auto key = entry.path.substr(std::string_view{"map."}.size());
       const auto written = known->second.find(key);
       text += (text.size() == 1 ? "" : ", ") + yaml_quoted(key) + ": " +
-              (written == known->second.end() ? yaml_text_of(given.value) : written->second);
+              (written == known->second.end() ? yaml_text_of(entry.value) : written->second);
     }
     return text + '}';
   }

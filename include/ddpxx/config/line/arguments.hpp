@@ -43,7 +43,7 @@ enum class ConfigAction { run, help, print, print_json, blame, info, schema, ini
 enum class ErrorStyle { text, json };
 
 struct ConfigArguments {
-  Said said;
+  SourceEntries entries;
   std::vector<OptionValue> config_names;  ///< Config files, from left to right.
   std::optional<OptionValue> config_path;
   std::vector<OptionValue> config_dirs;  ///< Folders to search after `config_path`.
@@ -67,7 +67,7 @@ class ArgumentsReader {
     for (const auto& command : commands) commands_.push_back(command.name);
     source_->kind = ConfigSource::Kind::arguments;
     for (const char* argument : arguments) source_->lines.emplace_back(argument);
-    line_.said.source = source_;
+    line_.entries.source = source_;
   }
 
   ConfigArguments read() && {
@@ -78,7 +78,7 @@ class ArgumentsReader {
  private:
   Position place(std::size_t index) const { return {source_, index + 1, 1}; }
   void complain(std::size_t index, std::string why) {
-    line_.said.problems.push_back({place(index), "", std::move(why)});
+    line_.entries.problems.push_back({place(index), "", std::move(why)});
   }
 
   void read_one(const std::string& argument) {
@@ -259,7 +259,7 @@ class ArgumentsReader {
   }
 
   void remove(const std::string& key) {
-    line_.said.given.push_back(
+    line_.entries.list.push_back(
         {.path = key, .keys = places(key, at_), .value = {.place = place(at_)}, .removes = true});
   }
 
@@ -268,7 +268,7 @@ class ArgumentsReader {
   }
 
   void say(std::size_t index, const std::string& key, const std::string& text) {
-    if (auto problem = add_setting(line_.said, table_, key, text, place(index)); !problem.empty())
+    if (auto problem = add_setting(line_.entries, table_, key, text, place(index)); !problem.empty())
       complain(index, std::move(problem));
   }
 

@@ -30,7 +30,8 @@ inline std::span<const char* const> environment_variables() {
 /// with
 /// `__` for a dot. Values are written as on the command line, including maps in braces. Keys that take lists are
 /// recognised by the table.
-inline Said read_environment(std::string_view prefix, std::span<const char* const> variables, const ConfigTable& table);
+inline SourceEntries read_environment(std::string_view prefix, std::span<const char* const> variables,
+                                      const ConfigTable& table);
 
 namespace detail {
 
@@ -59,26 +60,26 @@ inline std::shared_ptr<const ConfigSource> environment_source(std::string_view p
 
 }  // namespace detail
 
-inline Said read_environment(std::string_view prefix, std::span<const char* const> variables,
-                             const ConfigTable& table) {
-  Said said{.source = detail::environment_source(prefix, variables)};
+inline SourceEntries read_environment(std::string_view prefix, std::span<const char* const> variables,
+                                      const ConfigTable& table) {
+  SourceEntries entries{.source = detail::environment_source(prefix, variables)};
   std::map<std::string, std::string> names;
-  for (std::size_t i = 0; i < said.source->lines.size(); ++i) {
-    const std::string_view line = said.source->lines[i];
-    const Position place{said.source, i + 1, 1};
+  for (std::size_t i = 0; i < entries.source->lines.size(); ++i) {
+    const std::string_view line = entries.source->lines[i];
+    const Position place{entries.source, i + 1, 1};
     const auto equals = line.find('=');
     const auto name = line.substr(0, equals);
     const auto path = detail::path_of_variable(name.substr(prefix.size()));
-    const auto complain = [&](std::string why) { said.problems.push_back({place, path, std::move(why)}); };
+    const auto complain = [&](std::string why) { entries.problems.push_back({place, path, std::move(why)}); };
     const auto [first, is_new] = names.try_emplace(path, name);
     if (find_malformed_utf8(line) != std::string::npos)
       complain("is not UTF-8");
     else if (!is_new)
       complain("sets " + path + ", as " + first->second + " does; keep one of the two");
-    else if (auto problem = add_setting(said, table, path, line.substr(equals + 1), place); !problem.empty())
+    else if (auto problem = add_setting(entries, table, path, line.substr(equals + 1), place); !problem.empty())
       complain(std::move(problem));
   }
-  return said;
+  return entries;
 }
 
 }  // namespace ddpxx

@@ -28,13 +28,13 @@ inline bool is_ignored_switch(const ConfigTable& table, const KeyMeaning& meanin
 }
 
 /// Why the value of an ignored key cannot be ignored; empty if it can.
-inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning& meaning, const GivenValue& value) {
+inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning& meaning, const RawValue& value) {
   const auto values = values_of_ignored(table, meaning);
   const bool is_truth = is_ignored_switch(table, meaning);
   const auto is_same = [&](const std::string& one) {
     return value.text == one || (is_truth && read_bool(value.text) == read_bool(one));
   };
-  const bool is_text = value.kind == GivenValue::Kind::text && !meaning.lies_below;
+  const bool is_text = value.kind == RawValue::Kind::text && !meaning.lies_below;
   if (values.empty() || (is_text && std::ranges::any_of(values, is_same))) return {};
   return (is_text              ? shown(value.text)
           : meaning.lies_below ? "a group"

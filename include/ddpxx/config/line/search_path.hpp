@@ -31,9 +31,9 @@ class SearchPath {
 
   /// The entries of the file and of all files that it includes, in the order in which they apply. A file that cannot be
   /// read is a problem at the option that names it.
-  std::vector<Said> read(const OptionValue& name, std::size_t order) const {
+  std::vector<SourceEntries> read(const OptionValue& name, std::size_t order) const {
     const auto complain = [&](const std::string& why) {
-      return std::vector<Said>{{.source = name.place.source, .problems = {{name.place, "", why}}}};
+      return std::vector<SourceEntries>{{.source = name.place.source, .problems = {{name.place, "", why}}}};
     };
     const auto found = find(name.text);
     if (!found) return complain(not_found(name.text));

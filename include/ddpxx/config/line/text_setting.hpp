@@ -15,12 +15,12 @@
 
 namespace ddpxx {
 
-/// Adds the entries of a key and the text of its value to `said`. Keys that take lists, and maps in braces, are
+/// Adds the entries of a key and the text of its value to `entries`. Keys that take lists, and maps in braces, are
 /// recognised by the table. Returns the problem that makes the text invalid; empty if it is valid.
-inline std::string add_setting(Said& said, const ConfigTable& table, const std::string& key, std::string_view text,
-                               const Position& place) {
-  const auto give = [&](const std::string& path, GivenValue value) {
-    said.given.push_back(
+inline std::string add_setting(SourceEntries& entries, const ConfigTable& table, const std::string& key,
+                               std::string_view text, const Position& place) {
+  const auto give = [&](const std::string& path, RawValue value) {
+    entries.list.push_back(
         {.path = path, .keys = std::vector<Position>(path_segments(path).size(), place), .value = std::move(value)});
   };
   const auto meaning = table.meaning_of(key);
@@ -28,7 +28,7 @@ inline std::string add_setting(Said& said, const ConfigTable& table, const std::
   if (is_whole_map && text.starts_with('{')) {
     auto map = read_argument_map(text, place);
     if (!map.problem.empty()) return map.problem;
-    give(key, {.kind = GivenValue::Kind::group, .place = place});  // replaces the whole map by these entries
+    give(key, {.kind = RawValue::Kind::group, .place = place});  // replaces the whole map by these entries
     for (auto& [name, value] : map.entries) give(path_in(key, name), std::move(value));
     return {};
   }

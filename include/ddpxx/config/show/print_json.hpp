@@ -19,10 +19,10 @@ namespace ddpxx {
 namespace detail {
 
 /// A value without quotes becomes a number, a boolean or null if JSON has it, and otherwise a text, such as `.inf`.
-inline nlohmann::ordered_json json_of(const GivenValue& value) {
+inline nlohmann::ordered_json json_of(const RawValue& value) {
   using Json = nlohmann::ordered_json;
-  if (value.kind == GivenValue::Kind::group) return Json::object();
-  if (value.kind == GivenValue::Kind::list) {
+  if (value.kind == RawValue::Kind::group) return Json::object();
+  if (value.kind == RawValue::Kind::list) {
     auto items = Json::array();
     for (const auto& item : value.items) items.push_back(json_of(item));
     return items;
@@ -38,9 +38,9 @@ inline nlohmann::ordered_json json_of(const GivenValue& value) {
 inline nlohmann::ordered_json json_of_yaml(std::string_view yaml) {
   constexpr std::string_view kKey = "value";
   auto entries = nlohmann::ordered_json::object();
-  for (const auto& given : read_yaml_text(std::string{kKey} + ": " + std::string{yaml}, "", 0).given) {
-    if (given.path == kKey) return json_of(given.value);
-    entries[given.path.substr(kKey.size() + 1)] = json_of(given.value);  // each entry of a map has its own path
+  for (const auto& entry : read_yaml_text(std::string{kKey} + ": " + std::string{yaml}, "", 0).list) {
+    if (entry.path == kKey) return json_of(entry.value);
+    entries[entry.path.substr(kKey.size() + 1)] = json_of(entry.value);  // each entry of a map has its own path
   }
   return entries;
 }

@@ -39,7 +39,7 @@ template <class T>
 struct ConfigCodec;
 
 template <class T>
-concept ConfigLeaf = requires(T& field, const T& constant, const GivenValue& value, const FieldFacts& facts) {
+concept ConfigLeaf = requires(T& field, const T& constant, const RawValue& value, const FieldFacts& facts) {
   { ConfigCodec<T>::decode(field, value, facts) } -> std::same_as<Decoded>;
   { ConfigCodec<T>::print(constant) } -> std::same_as<std::string>;
   { ConfigCodec<T>::shape(facts) } -> std::same_as<ValueShape>;
@@ -47,7 +47,7 @@ concept ConfigLeaf = requires(T& field, const T& constant, const GivenValue& val
 
 template <>
 struct ConfigCodec<bool> {
-  static Decoded decode(bool& field, const GivenValue& value, const FieldFacts&) {
+  static Decoded decode(bool& field, const RawValue& value, const FieldFacts&) {
     if (auto wrong = not_a_text(value, "true or false")) return {.problem = *wrong, .place = value.place};
     const auto truth = read_bool(value.text);
     if (!truth)
@@ -67,7 +67,7 @@ concept ConfigInteger =
 
 template <ConfigInteger T>
 struct ConfigCodec<T> {
-  static Decoded decode(T& field, const GivenValue& value, const FieldFacts& facts) {
+  static Decoded decode(T& field, const RawValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a whole number")) return {.problem = *wrong, .place = value.place};
     constexpr auto kHighest = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
     const auto read =
@@ -86,7 +86,7 @@ struct ConfigCodec<T> {
 template <class T>
   requires std::same_as<T, double> || std::same_as<T, float>
 struct ConfigCodec<T> {
-  static Decoded decode(T& field, const GivenValue& value, const FieldFacts& facts) {
+  static Decoded decode(T& field, const RawValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a number")) return {.problem = *wrong, .place = value.place};
     const auto read = read_real<T>(value.text, facts);
     if (read.value) field = *read.value;
@@ -98,7 +98,7 @@ struct ConfigCodec<T> {
 
 template <>
 struct ConfigCodec<std::string> {
-  static Decoded decode(std::string& field, const GivenValue& value, const FieldFacts& facts) {
+  static Decoded decode(std::string& field, const RawValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a text")) return {.problem = *wrong, .place = value.place};
     const auto names = choices_of(facts);
     if (!names.empty() && std::ranges::find(names, value.text) == names.end())
@@ -114,7 +114,7 @@ struct ConfigCodec<std::string> {
 
 template <>
 struct ConfigCodec<std::filesystem::path> {
-  static Decoded decode(std::filesystem::path& field, const GivenValue& value, const FieldFacts&) {
+  static Decoded decode(std::filesystem::path& field, const RawValue& value, const FieldFacts&) {
     if (auto wrong = not_a_text(value, "a path")) return {.problem = *wrong, .place = value.place};
     field = value.text;
     return {};
@@ -129,7 +129,7 @@ struct ConfigCodec<std::filesystem::path> {
 template <class T>
   requires std::is_enum_v<T> && requires(T value) { enum_names(value); }
 struct ConfigCodec<T> {
-  static Decoded decode(T& field, const GivenValue& value, const FieldFacts&) {
+  static Decoded decode(T& field, const RawValue& value, const FieldFacts&) {
     if (auto wrong = not_a_text(value, "a name")) return {.problem = *wrong, .place = value.place};
     for (const auto& named : enum_names(T{})) {
       if (named.name != value.text) continue;
@@ -167,7 +167,7 @@ concept ConfigItem = ConfigLeaf<T> && !detail::kIsMap<T>;
 /// An optional value; `null` stands for none.
 template <ConfigItem T>
 struct ConfigCodec<std::optional<T>> {
-  static Decoded decode(std::optional<T>& field, const GivenValue& value, const FieldFacts& facts) {
+  static Decoded decode(std::optional<T>& field, const RawValue& value, const FieldFacts& facts) {
     if (is_null(value)) {
       field.reset();
       return {};
@@ -189,7 +189,7 @@ namespace detail {
 
 /// Reads item `index` of a list; a problem names the item.
 template <ConfigLeaf T>
-Decoded decode_item(T& item, const GivenValue& list, std::size_t index, const FieldFacts& facts) {
+Decoded decode_item(T& item, const RawValue& list, std::size_t index, const FieldFacts& facts) {
   auto decoded = ConfigCodec<T>::decode(item, list.items[index], facts);
   if (!decoded.problem.empty() || !decoded.notice.empty()) decoded.item.insert(0, '[' + std::to_string(index) + ']');
   return decoded;
@@ -207,8 +207,8 @@ std::string print_list(const List& list) {
 
 template <ConfigItem T>
 struct ConfigCodec<std::vector<T>> {
-  static Decoded decode(std::vector<T>& field, const GivenValue& value, const FieldFacts& facts) {
-    if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
+  static Decoded decode(std::vector<T>& field, const RawValue& value, const FieldFacts& facts) {
+    if (value.kind != RawValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
     std::vector<T> items;
     std::string notice;
     for (std::size_t i = 0; i < value.items.size(); ++i) {
@@ -229,8 +229,8 @@ struct ConfigCodec<std::vector<T>> {
 
 template <ConfigItem T, std::size_t N>
 struct ConfigCodec<std::array<T, N>> {
-  static Decoded decode(std::array<T, N>& field, const GivenValue& value, const FieldFacts& facts) {
-    if (value.kind != GivenValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
+  static Decoded decode(std::array<T, N>& field, const RawValue& value, const FieldFacts& facts) {
+    if (value.kind != RawValue::Kind::list) return {.problem = not_a_list(value), .place = value.place};
     if (value.items.size() != N)
       return {.problem = "needs " + std::to_string(N) + " items, and has " + std::to_string(value.items.size()),
               .place = value.place};

@@ -29,7 +29,7 @@ struct ConfigCodec<std::chrono::duration<Rep, Period>> {
   static_assert(std::nano::den % Period::den == 0, "config: a duration counts nanoseconds or a multiple of them");
   static constexpr std::int64_t kPeriod = Period::num * (std::nano::den / Period::den);  // the period in nanoseconds
 
-  static Decoded decode(Duration& field, const GivenValue& value, const FieldFacts& facts) {
+  static Decoded decode(Duration& field, const RawValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a duration")) return {.problem = *wrong, .place = value.place};
     const auto nanoseconds = parse_nanoseconds(value.text);
     if (!nanoseconds)

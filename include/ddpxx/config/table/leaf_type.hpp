@@ -38,7 +38,7 @@ inline constexpr bool kIsList<std::map<std::string, T>> = kIsList<T>;  // the ki
 template <class T>
 constexpr auto entry_decoder() -> decltype(LeafType::decode_entry) {
   if constexpr (requires(T& map, const std::string& key) { ConfigCodec<T>::remove_entry(map, key); })
-    return [](void* field, const std::string& key, const GivenValue& value, const FieldFacts& facts) {
+    return [](void* field, const std::string& key, const RawValue& value, const FieldFacts& facts) {
       return ConfigCodec<T>::decode_entry(*static_cast<T*>(field), key, value, facts);
     };
   return nullptr;
@@ -63,7 +63,7 @@ constexpr auto text_reader() -> decltype(LeafType::text) {
 
 template <ConfigLeaf T>
 inline constexpr LeafType kLeafType{
-    .decode = [](void* field, const GivenValue& value,
+    .decode = [](void* field, const RawValue& value,
                  const FieldFacts& facts) { return ConfigCodec<T>::decode(*static_cast<T*>(field), value, facts); },
     .print = [](const void* field) { return ConfigCodec<T>::print(*static_cast<const T*>(field)); },
     .shape = [](const FieldFacts& facts) { return ConfigCodec<T>::shape(facts); },
@@ -79,7 +79,7 @@ inline constexpr LeafType kLeafType{
 /// The name of a variant's alternative, as a value: reading it makes that alternative active, with its defaults.
 template <ConfigAlternatives T>
 struct AlternativeName {
-  static Decoded decode(void* field, const GivenValue& value, const FieldFacts& facts) {
+  static Decoded decode(void* field, const RawValue& value, const FieldFacts& facts) {
     if (auto wrong = not_a_text(value, "a name")) return {.problem = *wrong, .place = value.place};
     const auto names = choices_of(facts);
     const auto index = static_cast<std::size_t>(std::ranges::find(names, value.text) - names.begin());

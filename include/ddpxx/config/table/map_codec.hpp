@@ -17,13 +17,13 @@ namespace ddpxx {
 template <ConfigItem T>
 struct ConfigCodec<std::map<std::string, T>> {
   /// Empties the map. Its entries are read one by one, by decode_entry().
-  static Decoded decode(std::map<std::string, T>& field, const GivenValue& value, const FieldFacts&) {
-    if (value.kind != GivenValue::Kind::group)
+  static Decoded decode(std::map<std::string, T>& field, const RawValue& value, const FieldFacts&) {
+    if (value.kind != RawValue::Kind::group)
       return {.problem = "is a map; give its entries as `key: value`, or {} for none", .place = value.place};
     field.clear();
     return {};
   }
-  static Decoded decode_entry(std::map<std::string, T>& field, const std::string& key, const GivenValue& value,
+  static Decoded decode_entry(std::map<std::string, T>& field, const std::string& key, const RawValue& value,
                               const FieldFacts& facts) {
     T entry{};
     auto decoded = ConfigCodec<T>::decode(entry, value, facts);

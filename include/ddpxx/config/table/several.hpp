@@ -27,8 +27,8 @@ inline std::size_t count_of_several(const ConfigTable& table, const std::string&
 }
 
 /// The entries of the single settings, from an entry with a list.
-inline std::vector<Given> parts_of(const Given& list) {
-  std::vector<Given> parts;
+inline std::vector<SourceEntry> parts_of(const SourceEntry& list) {
+  std::vector<SourceEntry> parts;
   for (std::size_t i = 0; i < list.value.items.size(); ++i)
     parts.push_back({.path = item_key(list.path, i), .keys = list.keys, .value = list.value.items[i]});
   return parts;

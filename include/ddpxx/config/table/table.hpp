@@ -27,7 +27,7 @@ namespace ddpxx {
 
 /// Functions on a field of one type, given its address.
 struct LeafType {
-  Decoded (*decode)(void* field, const GivenValue& value, const FieldFacts& facts);
+  Decoded (*decode)(void* field, const RawValue& value, const FieldFacts& facts);
   std::string (*print)(const void* field);  ///< Null for a variant; the row has its names.
   ValueShape (*shape)(const FieldFacts& facts);
   void (*assign)(void* field, const void* from);
@@ -38,7 +38,7 @@ struct LeafType {
   std::string (*text)(const void* field) = nullptr;  ///< The value of a text or a path; else null.
 
   /// Reads an entry of a map; null for other types.
-  Decoded (*decode_entry)(void* field, const std::string& key, const GivenValue& value,
+  Decoded (*decode_entry)(void* field, const std::string& key, const RawValue& value,
                           const FieldFacts& facts) = nullptr;
   bool (*remove_entry)(void* field, const std::string& key) = nullptr;
 

@@ -30,8 +30,8 @@ concept HoldsItems = requires(const T& field) {
 
 /// The value as a file would have it.
 template <HoldsOneText T>
-GivenValue given_of(const T& field) {
-  GivenValue value{.kind = GivenValue::Kind::text, .quoted = true};
+RawValue given_of(const T& field) {
+  RawValue value{.kind = RawValue::Kind::text, .quoted = true};
   if constexpr (std::same_as<T, std::string>) {
     value.text = field;
   } else {

@@ -28,7 +28,7 @@ struct TextPieces {
 };
 
 /// True if the value contains `${` or `\${`; the latter stands for a literal `${`.
-inline bool is_interpolated(const GivenValue& value) {
+inline bool is_interpolated(const RawValue& value) {
   return value.text.find("${") != std::string::npos || std::ranges::any_of(value.items, is_interpolated);
 }
 
@@ -46,7 +46,7 @@ inline std::string escape_references(std::string_view text) {
 }
 
 /// Reverts `escape_references` in a value and its items.
-inline void unescape_references(GivenValue& value) {
+inline void unescape_references(RawValue& value) {
   for (auto at = value.text.find("\\${"); at != std::string::npos; at = value.text.find("\\${", at + 1))
     value.text.erase(at, 1);
   for (auto& item : value.items) unescape_references(item);

@@ -73,20 +73,20 @@ inline bool leaves_key_open(const Position& place) {
 }
 
 /// The value of a key, as the source has it.
-struct GivenValue {
+struct RawValue {
   enum class Kind { text, list, none, group };
   Kind kind = Kind::none;
   std::string text{};
-  bool quoted = false;              ///< The value was in quotes; a quoted `null` is a text.
-  std::vector<GivenValue> items{};  ///< Items of a list.
+  bool quoted = false;            ///< The value was in quotes; a quoted `null` is a text.
+  std::vector<RawValue> items{};  ///< Items of a list.
   Position place{};
 };
 
 /// One entry of a source. An empty group is an entry with a value of kind `group`.
-struct Given {
+struct SourceEntry {
   std::string path;            ///< As written, such as `training.learning_rate`.
   std::vector<Position> keys;  ///< The position of each segment of the path.
-  GivenValue value;
+  RawValue value;
   bool removes = false;       ///< Written as `~path`: removes an entry from a map.
   Translation translation{};  ///< How an alias has changed the value; reported unless a later source overrides it.
 };
@@ -99,9 +99,9 @@ struct ConfigProblem {
 };
 
 /// The entries of one source, and the problems found while it was read.
-struct Said {
+struct SourceEntries {
   std::shared_ptr<const ConfigSource> source;
-  std::vector<Given> given{};
+  std::vector<SourceEntry> list{};
   std::vector<ConfigProblem> problems{};
   std::vector<ConfigProblem> notices{};  ///< Messages about accepted entries.
 };

@@ -25,21 +25,21 @@ inline std::optional<bool> read_bool(std::string_view text) {
 }
 
 /// True for no value behind the key, and for an unquoted `null` or `~`.
-inline bool is_null(const GivenValue& value) {
+inline bool is_null(const RawValue& value) {
   const bool word = value.text == "null" || value.text == "Null" || value.text == "NULL" || value.text == "~";
-  return value.kind == GivenValue::Kind::none || (value.kind == GivenValue::Kind::text && !value.quoted && word);
+  return value.kind == RawValue::Kind::none || (value.kind == RawValue::Kind::text && !value.quoted && word);
 }
 
 /// Why `value` is not a single text; none if it is one.
-inline std::optional<std::string> not_a_text(const GivenValue& value, const std::string& wanted) {
-  if (value.kind == GivenValue::Kind::list) return "is a list where " + wanted + " is expected";
-  if (value.kind == GivenValue::Kind::group) return "is a group where " + wanted + " is expected";
+inline std::optional<std::string> not_a_text(const RawValue& value, const std::string& wanted) {
+  if (value.kind == RawValue::Kind::list) return "is a list where " + wanted + " is expected";
+  if (value.kind == RawValue::Kind::group) return "is a group where " + wanted + " is expected";
   if (is_null(value)) return "has no value where " + wanted + " is expected";
   return std::nullopt;
 }
 
-inline std::string not_a_list(const GivenValue& value) {
-  if (value.kind == GivenValue::Kind::text && !is_null(value))
+inline std::string not_a_list(const RawValue& value) {
+  if (value.kind == RawValue::Kind::text && !is_null(value))
     return shown(value.text) + " is not a list; write [a, b, c]";
   return "has no value where a list is expected; write [] for an empty one";
 }

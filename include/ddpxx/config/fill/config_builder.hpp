@@ -1,4 +1,4 @@
-// ddpxx/config/fill/filling.hpp — fills a config from its sources, and collects all problems.
+// ddpxx/config/fill/config_builder.hpp — fills a config from its sources, and collects all problems.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <ddpxx/config/fill/references.hpp>
-#include <ddpxx/config/fill/statements.hpp>
+#include <ddpxx/config/fill/source_overrides.hpp>
 #include <ddpxx/config/fill/written_values.hpp>
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/table/codec.hpp>
@@ -37,31 +37,31 @@ struct SetValue {
 
 /// Fills one config from sources, the later ones over the earlier: the alternatives of variants first, then values,
 /// then values that refer to others, and at last the rules between fields are checked.
-class Filling {
+class ConfigBuilder {
  public:
   /// `config` has the type that `table` describes. In a job of a sweep, `job_folder` is the folder of the job.
-  Filling(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {})
+  ConfigBuilder(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {})
       : table_{table},
         config_{config},
         job_folder_{job_folder},
         history_(table.rows.size()),
-        references_{table, config, findings_, job_folder, [this](std::size_t index) { resolve(index); }} {}
-  Filling(const Filling&) = delete;  // `references_` points to this object
-  Filling& operator=(const Filling&) = delete;
+        references_{table, config, diagnostics_, job_folder, [this](std::size_t index) { resolve(index); }} {}
+  ConfigBuilder(const ConfigBuilder&) = delete;  // `references_` points to this object
+  ConfigBuilder& operator=(const ConfigBuilder&) = delete;
 
   /// Adds one source. Its entries override and reset those of earlier sources, but never each other.
-  void apply(Said said) { sources_.emplace_back(std::move(said), table_, findings_); }
+  void apply(SourceEntries entries) { sources_.emplace_back(std::move(entries), table_, diagnostics_); }
 
   /// Fills the config, once.
   void finish();
 
-  const std::vector<ConfigProblem>& problems() const noexcept { return findings_.problems; }
+  const std::vector<ConfigProblem>& problems() const noexcept { return diagnostics_.problems; }
 
   /// True if all problems are broken rules between fields: every value could be read, and may be shown.
-  bool has_only_open_rules() const noexcept { return findings_.problems.size() == open_rules_; }
+  bool has_only_open_rules() const noexcept { return diagnostics_.problems.size() == open_rules_; }
 
   /// Messages about accepted entries.
-  const std::vector<ConfigProblem>& notices() const noexcept { return findings_.notices; }
+  const std::vector<ConfigProblem>& notices() const noexcept { return diagnostics_.notices; }
 
   /// The values that sources have set, the one in force at the end; empty for a default.
   const std::vector<SetValue>& history(const ConfigRow& row) const { return history_[table_.index_of(row)]; }
@@ -72,20 +72,20 @@ class Filling {
   }
 
  private:
-  using MapKey = Statements::MapKey;
+  using MapKey = SourceOverrides::MapKey;
 
   /// A value that waits until the values to which it refers are known.
   struct Waiting {
-    const Given* given;
+    const SourceEntry* source_entry;
     MapKey entry;
   };
 
   void choose_alternative(const ConfigRow& row);
   void set_values(std::size_t source);
   void take_back_siblings(const ConfigRow& row);
-  const ConfigRow* active_row(const ConfigRow& row, const Given& given, std::size_t source);
-  void set(const ConfigRow& row, const MapKey& entry, const Given& given);
-  void decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value);
+  const ConfigRow* active_row(const ConfigRow& row, const SourceEntry& source_entry, std::size_t source);
+  void set(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry);
+  void decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry, const RawValue& value);
   void resolve(std::size_t index);
   void tell_translations();
   void place_outputs();
@@ -94,19 +94,19 @@ class Filling {
   const ConfigTable& table_;
   void* config_;
   std::optional<std::filesystem::path> job_folder_;
-  std::deque<Statements> sources_;  // a deque, because they cannot be moved
+  std::deque<SourceOverrides> sources_;  // a deque, because they cannot be moved
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source of the choice
   std::map<std::size_t, std::vector<Waiting>> waiting_;
-  std::map<std::pair<std::size_t, MapKey>, const Given*>
+  std::map<std::pair<std::size_t, MapKey>, const SourceEntry*>
       translated_;  // translated values that are in force, to be reported
   WrittenValues written_;
-  Findings findings_;
+  Diagnostics diagnostics_;
   std::size_t open_rules_ = 0;
   References references_;
 };
 
-inline void Filling::finish() {
+inline void ConfigBuilder::finish() {
   for (const auto& row : table_.rows)
     if (row.chooses) choose_alternative(row);
   for (std::size_t i = 0; i < sources_.size(); ++i) set_values(i);
@@ -117,18 +117,18 @@ inline void Filling::finish() {
 }
 
 /// Reports translated values, after all sources are read: a later source may override a translated value.
-inline void Filling::tell_translations() {
-  for (const auto& [key, given] : translated_) {
-    const auto& [value, problem, notice] = given->translation;
+inline void ConfigBuilder::tell_translations() {
+  for (const auto& [key, source_entry] : translated_) {
+    const auto& [value, problem, notice] = source_entry->translation;
     if (!problem.empty())
-      findings_.complain({given->value.place, given->path, problem}, table_.rows[key.first].path);
+      diagnostics_.complain({source_entry->value.place, source_entry->path, problem}, table_.rows[key.first].path);
     else
-      findings_.notices.push_back({given->value.place, given->path, notice});
+      diagnostics_.notices.push_back({source_entry->value.place, source_entry->path, notice});
   }
 }
 
 /// Gives a job of a sweep its own places of output.
-inline void Filling::place_outputs() {
+inline void ConfigBuilder::place_outputs() {
   const auto source = std::make_shared<const ConfigSource>(
       ConfigSource{.lines = {std::string{kRunFolderVariable} + '=' + job_folder_->string()},
                    .kind = ConfigSource::Kind::environment});
@@ -139,49 +139,51 @@ inline void Filling::place_outputs() {
     auto& history = history_[table_.index_of(row)];
     auto [place, problem] = output_place_of_job(written, row.facts.output, *job_folder_);
     if (!problem.empty())
-      findings_.complain({history.empty() ? Position{} : history.back().place, row.path, std::move(problem)}, row.path);
+      diagnostics_.complain({history.empty() ? Position{} : history.back().place, row.path, std::move(problem)},
+                            row.path);
     if (place.empty() || place == written) continue;
     row.type->decode(table_.field(row, config_),
-                     {.kind = GivenValue::Kind::text, .text = std::move(place), .quoted = true}, row.facts);
+                     {.kind = RawValue::Kind::text, .text = std::move(place), .quoted = true}, row.facts);
     history.push_back({table_.print(row, config_), {source, 1, 1}});
   }
 }
 
 /// Chooses the alternative that the last source names.
-inline void Filling::choose_alternative(const ConfigRow& row) {
+inline void ConfigBuilder::choose_alternative(const ConfigRow& row) {
   if (!table_.is_active(row, config_)) return;
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const auto& chosen = sources_[i].chosen();
     const auto found = chosen.find({table_.index_of(*table_.find(row.path)), std::nullopt});
     if (found == chosen.end()) continue;
     const auto before = row.type->index(table_.field(row, std::as_const(config_)));
-    const auto& given = *found->second;
-    written_.note(table_.index_of(row), std::nullopt, given.value);
-    if (const auto value = references_.resolved(given.value, row, given)) decode(row, std::nullopt, given, *value);
+    const auto& source_entry = *found->second;
+    written_.note(table_.index_of(row), std::nullopt, source_entry.value);
+    if (const auto value = references_.resolved(source_entry.value, row, source_entry))
+      decode(row, std::nullopt, source_entry, *value);
     if (row.type->index(table_.field(row, std::as_const(config_))) != before) chosen_by_[table_.index_of(row)] = i;
   }
 }
 
-inline void Filling::set_values(std::size_t source) {
+inline void ConfigBuilder::set_values(std::size_t source) {
   const auto& chosen = sources_[source].chosen();
   const bool is_file = sources_[source].are_of_a_file();
-  for (const auto& [key, given] : chosen)  // before the source sets anything
+  for (const auto& [key, source_entry] : chosen)  // before the source sets anything
     if (const auto* row = table_.find_active(table_.rows[key.first].path, config_)) take_back_siblings(*row);
   const ConfigRow* map = nullptr;
-  for (const auto& [key, given] : chosen) {
+  for (const auto& [key, source_entry] : chosen) {
     const auto& named = table_.rows[key.first];
-    const ConfigRow* row = active_row(named, *given, source);
+    const ConfigRow* row = active_row(named, *source_entry, source);
     if (row == nullptr || row->chooses) continue;        // alternatives are chosen already
     if (row->type->is_map() && is_file && row != map) {  // a file replaces the whole map
       map = row;
-      row->type->decode(table_.field(*row, config_), {.kind = GivenValue::Kind::group}, row->facts);
+      row->type->decode(table_.field(*row, config_), {.kind = RawValue::Kind::group}, row->facts);
       waiting_.erase(table_.index_of(*row));
     }
-    set(*row, key.second, *given);
+    set(*row, key.second, *source_entry);
   }
 }
 
-inline void Filling::take_back_siblings(const ConfigRow& row) {
+inline void ConfigBuilder::take_back_siblings(const ConfigRow& row) {
   for (const auto& path : row.resets)
     for (std::size_t i = 0; i < table_.rows.size(); ++i) {
       const auto& sibling = table_.rows[i];
@@ -195,7 +197,8 @@ inline void Filling::take_back_siblings(const ConfigRow& row) {
 
 /// The row with that path in the chosen alternatives. An entry for an alternative that a later source has replaced is
 /// kept if the chosen alternative has such a row; otherwise it is dropped with a notice.
-inline const ConfigRow* Filling::active_row(const ConfigRow& row, const Given& given, std::size_t source) {
+inline const ConfigRow* ConfigBuilder::active_row(const ConfigRow& row, const SourceEntry& source_entry,
+                                                  std::size_t source) {
   const auto* active = table_.find_active(row.path, config_);
   if (row.place.variant == FieldPlace::kRoot) return active;
   auto at = row.place.variant;  // the innermost variant around it that is active
@@ -206,77 +209,81 @@ inline const ConfigRow* Filling::active_row(const ConfigRow& row, const Given& g
   const auto chosen_by = chosen_by_.find(table_.index_of(*name));
   const bool was_replaced = chosen_by != chosen_by_.end() && source < chosen_by->second;
   if (was_replaced)
-    findings_.notices.push_back({given.keys.back(), given.path,
-                                 active != nullptr
-                                     ? "is kept for " + choice + ", which was chosen later"
-                                     : "is left out: " + choice + ", which was chosen later, has no such key"});
+    diagnostics_.notices.push_back({source_entry.keys.back(), source_entry.path,
+                                    active != nullptr
+                                        ? "is kept for " + choice + ", which was chosen later"
+                                        : "is left out: " + choice + ", which was chosen later, has no such key"});
   if (active != nullptr || was_replaced) return active;
   std::vector<std::string> owners;
   for (const auto& other : table_.rows)
     if (other.path == row.path)
       if (const auto owner = table_.alternative_in(other.place, at)) owners.push_back(variant.names[*owner]);
-  findings_.complain({given.keys.back(), given.path, "is no key of " + choice + "; it belongs to " + one_of(owners)},
-                     row.path);
+  diagnostics_.complain(
+      {source_entry.keys.back(), source_entry.path, "is no key of " + choice + "; it belongs to " + one_of(owners)},
+      row.path);
   return nullptr;
 }
 
-inline void Filling::set(const ConfigRow& row, const MapKey& entry, const Given& given) {
+inline void ConfigBuilder::set(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry) {
   const auto index = table_.index_of(row);
   auto& waiting = waiting_[index];
   const auto forgotten =
       std::erase_if(waiting, [&](const Waiting& earlier) { return !entry || earlier.entry == entry; });
-  if (given.removes) {
+  if (source_entry.removes) {
     const bool had = row.type->remove_entry(table_.field(row, config_), entry.value_or(""));
-    if (!had && forgotten == 0) findings_.complain({given.keys.back(), given.path, "is no entry of the map"}, row.path);
-  } else if (is_interpolated(given.value)) {
-    waiting.push_back({&given, entry});
+    if (!had && forgotten == 0)
+      diagnostics_.complain({source_entry.keys.back(), source_entry.path, "is no entry of the map"}, row.path);
+  } else if (is_interpolated(source_entry.value)) {
+    waiting.push_back({&source_entry, entry});
   } else {
-    decode(row, entry, given, given.value);
+    decode(row, entry, source_entry, source_entry.value);
   }
   if (waiting.empty()) waiting_.erase(index);
 }
 
-inline void Filling::decode(const ConfigRow& row, const MapKey& entry, const Given& given, const GivenValue& value) {
-  const auto& translation = given.translation;
+inline void ConfigBuilder::decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry,
+                                  const RawValue& value) {
+  const auto& translation = source_entry.translation;
   translated_.erase({table_.index_of(row), entry});
-  if (!translation.problem.empty() || !translation.notice.empty()) translated_[{table_.index_of(row), entry}] = &given;
+  if (!translation.problem.empty() || !translation.notice.empty())
+    translated_[{table_.index_of(row), entry}] = &source_entry;
   if (!translation.problem.empty()) return;
   void* field = table_.field(row, config_);
   const auto decoded =
       entry ? row.type->decode_entry(field, *entry, value, row.facts) : row.type->decode(field, value, row.facts);
-  const auto path = given.path + decoded.item;
-  const auto& place = given.value.place;
+  const auto path = source_entry.path + decoded.item;
+  const auto& place = source_entry.value.place;
   if (!decoded.problem.empty()) {
     if (row.facts.is_secret)
-      return findings_.complain({place, path, "the value of this secret is not taken"}, row.path);
+      return diagnostics_.complain({place, path, "the value of this secret is not taken"}, row.path);
     const bool is_sweep = place.source && place.source->is_command_line() && looks_like_sweep(value.text);
-    return findings_.complain(
+    return diagnostics_.complain(
         {decoded.place, path, decoded.problem + (is_sweep ? "; several values are a sweep: add -m" : "")}, row.path);
   }
   if (!decoded.notice.empty() && !row.facts.is_secret)
-    findings_.notices.push_back({decoded.place, path, decoded.notice});
+    diagnostics_.notices.push_back({decoded.place, path, decoded.notice});
   history_[table_.index_of(row)].push_back({table_.print(row, config_), place});
 }
 
 /// Sets the waiting values of the row, after the values to which they refer.
-inline void Filling::resolve(std::size_t index) {
+inline void ConfigBuilder::resolve(std::size_t index) {
   if (!waiting_.contains(index)) return;
   const auto& row = table_.rows[index];
   auto waiting = std::move(waiting_[index]);
   waiting_.erase(index);
   references_.begin(index);
-  for (const auto& [given, entry] : waiting) {
-    const auto value = references_.resolved(given->value, row, *given);
+  for (const auto& [source_entry, entry] : waiting) {
+    const auto value = references_.resolved(source_entry->value, row, *source_entry);
     if (!value) continue;
-    written_.note(index, entry, given->value);
-    decode(row, entry, *given, *value);
+    written_.note(index, entry, source_entry->value);
+    decode(row, entry, *source_entry, *value);
   }
   references_.end();
 }
 
-inline void Filling::check_rules() {
-  if (findings_.is_all_spoilt) return;
-  const auto known = findings_.spoilt;
+inline void ConfigBuilder::check_rules() {
+  if (diagnostics_.is_all_spoilt) return;
+  const auto known = diagnostics_.spoilt;
   for (const auto& group : table_.groups) {
     const auto is_spoilt = [&](const std::string& path) { return lies_in(path, group.path); };
     const void* address = table_.field(group.place, config_);
@@ -286,7 +293,7 @@ inline void Filling::check_rules() {
       const ConfigRow* row = table_.find_active(path, config_);
       const bool is_set = row != nullptr && !history(*row).empty();
       const bool is_error = error.severity == Severity::error;
-      auto& found = is_error ? findings_.problems : findings_.notices;
+      auto& found = is_error ? diagnostics_.problems : diagnostics_.notices;
       found.push_back({is_set ? history(*row).back().place : Position{}, path,
                        (is_error ? "" : "warning: ") + std::move(error.text)});
       open_rules_ += is_error ? 1 : 0;
