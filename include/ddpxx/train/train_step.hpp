@@ -141,8 +141,9 @@ class TrainStep {
   /// which have arrived by now; none in the first two steps.
   ///
   /// Ranks   Collective; each rank gives as many micro-batches.
-  /// Errors  `data` for no batch, and when the batches of the first step count no targets; those of `StepLog::pop`
-  /// about an earlier step.
+  /// Errors  `data` for no batch, and when the batches of the first step count no targets; `peer` on every rank where
+  ///         the model's metrics in the first step differ between the ranks; `config` where those of a later batch have
+  ///         other names; those of `StepLog::pop` about an earlier step.
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());

@@ -228,8 +228,10 @@ class Trainer {
   }
 
   /// The mean loss over the validation set, and the model's metrics, with the parameters as they are, or with their
-  /// moving average where training.ema_decay keeps one. Reports all steps that are under way first. Ranks   Collective.
-  /// Errors  `config` without a validation set.
+  /// moving average where training.ema_decay keeps one. Reports all steps that are under way first.
+  /// Ranks   Collective.
+  /// Errors  `config` without a validation set, and where snapshot.keep_best compares a number that it does not have;
+  ///         `peer` where the model returns other metrics on other ranks.
   EvaluationResult evaluate() {
     if (!parts_.validation) throw Error{Errc::config, "there is no validation set to evaluate on"};
     read_all_steps();
