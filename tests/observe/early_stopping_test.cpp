@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ TEST(EarlyStopping, CountsAChangeOfMinDeltaOrLessAsNone) {
 TEST(EarlyStopping, TakesANumberThatIsNotFiniteForNoImprovement) {
   EXPECT_EQ(stops_at({.metric = "val_loss", .patience = 2}, {std::nan(""), std::nan("")}), 2);
   EXPECT_EQ(stops_at({.metric = "val_loss", .patience = 2}, {std::nan(""), 3, std::nan(""), 2}), 0);
+  EXPECT_EQ(stops_at({.metric = "val_loss", .patience = 3}, {3, -std::numeric_limits<double>::infinity(), 2, 1}), 0);
 }
 
 TEST(EarlyStopping, WatchesAMetricOfTheModelThatIsToGrow) {

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -197,9 +198,39 @@ TEST(RunReport, WantsToStopOnceAnObserverDoes) {
   EXPECT_FALSE(report.wants_stop()) << "of another run";
 }
 
-TEST(RunReport, RefusesANullPointer) {
+TEST(RunReport, RefusesObserversThatWouldMissOrDoubleEvents) {
   RunReport report;
   EXPECT_THROW(report.add(nullptr), Error);
+  const auto watcher = std::make_shared<Watcher>();
+  report.add(watcher);
+  EXPECT_THROW(report.add(watcher), Error) << "twice";
+  report.begin({});
+  EXPECT_THROW(report.add(std::make_shared<Watcher>()), Error) << "after the begin";
+  report.end();
+  EXPECT_NO_THROW(report.add(std::make_shared<Watcher>()));
+}
+
+TEST(RunReport, PassesOnNothingBeforeTheBeginAndAfterTheEnd) {
+  RunReport report;
+  const auto watcher = std::make_shared<Watcher>();
+  report.add(watcher);
+  report.show(StepDone{.step = 1});
+  EXPECT_EQ(watcher->steps, 0);
+  report.begin({});
+  report.end();
+  report.show(StepDone{.step = 1});
+  EXPECT_EQ(watcher->steps, 0);
+}
+
+TEST(RunReport, HasABestEvaluationThoughTheFirstLossIsNoNumber) {
+  std::ostringstream screen;
+  auto report = make_report("", screen);
+  report.begin({});
+  report.show(StepDone{.step = 1});
+  report.show(Evaluated{.step = 1, .val_loss = std::nan("")});
+  report.show(Evaluated{.step = 2, .val_loss = 2.5});
+  report.end();
+  EXPECT_NE(screen.str().find("best val_loss 2.5000 at step 2"), std::string::npos) << screen.str();
 }
 
 }  // namespace

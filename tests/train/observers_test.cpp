@@ -212,6 +212,38 @@ TEST(ConfiguredObservers, WriteTheFilesAndStopEarly) {
   EXPECT_FALSE(std::filesystem::is_empty(folder / "board"));
 }
 
+TEST(ConfiguredObservers, RefuseAMetricThatNoEvaluationHasOnAllRanks) {
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config(group, 100);
+    config.training.eval_every = 1;
+    config.early_stopping.metric = "val_los";
+    Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+    EXPECT_THAT(error_of([&] { trainer.fit(); }),
+                HasSubstr("early_stopping.metric: an evaluation has no val_los (it has: val_loss)"));
+    EXPECT_EQ(trainer.steps_done(), 1);
+  });
+}
+
+TEST(ConfiguredObservers, RefuseTwoKindsOfRowsInOneFile) {
+  Train::Config config;
+  config.training.metrics = "rows";
+  config.training.csv = "./rows";
+  EXPECT_THAT(error_of([&] { Train::check(config); }), HasSubstr("training.csv: is the file of training.metrics"));
+}
+
+TEST(Observers, SeeTheBeginOfALoopWithoutResumeBeforeItsFirstStep) {
+  spawn_ranks(1, [&](Group& group) {
+    Train trainer{group, make_model(), make_data(), make_config(group, 2)};
+    const auto recorder = std::make_shared<Recorder>();
+    trainer.add(recorder);
+    trainer.step();
+    EXPECT_THAT(error_of([&] { trainer.add(std::make_shared<Recorder>()); }), HasSubstr("the run has begun"));
+    trainer.step();
+    trainer.close();
+    EXPECT_EQ(recorder->events, "begin 0, gradients, gradients, step 1, step 2, end 2, ");
+  });
+}
+
 TEST(ConfiguredObservers, RefuseEarlyStoppingWithoutEvaluations) {
   Train::Config config;
   config.early_stopping.metric = "val_loss";

@@ -1,6 +1,7 @@
 // ddpxx/observe/early_stopping.hpp — stops a run whose evaluations do not improve any more.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,25 @@
 #include <ddpxx/observe/observer.hpp>
 
 namespace ddpxx {
+
+/// The number of an evaluation that `early_stopping.metric` names.
+/// Errors  `config` where the evaluation has no such number.
+inline double watched_value(const EarlyStoppingConfig& config, const Evaluated& event) {
+  if (config.metric == "val_loss") return event.val_loss;
+  std::string names = "val_loss";
+  for (const auto& metric : event.metrics) {
+    if (config.metric == "val_" + metric.name) return metric.value;
+    names += ", val_" + metric.name;
+  }
+  throw Error{Errc::config,
+              "early_stopping.metric: an evaluation has no " + harmless(config.metric) + " (it has: " + names + ")"};
+}
+
+/// Throws where early stopping is on and the evaluation does not have its metric. All ranks have the same evaluation,
+/// so that they throw together.
+inline void check_early_stopping(const EarlyStoppingConfig& config, const Evaluated& event) {
+  if (!config.metric.empty()) watched_value(config, event);
+}
 
 /// Votes to stop once `patience` evaluations in a row have not improved the best value of a metric by more than
 /// `min_delta`. A value that is not finite is no improvement. A resumed run begins to count anew.
@@ -33,10 +53,10 @@ class EarlyStopping : public Observer {
 
   /// Errors  `config` where an evaluation has no metric of that name.
   Verdict on_evaluated(const Evaluated& event) override {
-    const auto value = value_of(event);
+    const auto value = watched_value(config_, event);
     const bool improves =
         !best_ || (config_.mode == MetricMode::min ? *best_ - value : value - *best_) > config_.min_delta;
-    if (improves && value == value) {
+    if (improves && std::isfinite(value)) {
       best_ = value;
       evaluations_without_ = 0;
       return Verdict::go_on;
@@ -49,17 +69,6 @@ class EarlyStopping : public Observer {
   }
 
  private:
-  double value_of(const Evaluated& event) const {
-    if (config_.metric == "val_loss") return event.val_loss;
-    std::string names = "val_loss";
-    for (const auto& metric : event.metrics) {
-      if (config_.metric == "val_" + metric.name) return metric.value;
-      names += ", val_" + metric.name;
-    }
-    throw Error{Errc::config,
-                "early_stopping.metric: an evaluation has no " + harmless(config_.metric) + " (it has: " + names + ")"};
-  }
-
   EarlyStoppingConfig config_;
   Log log_;
   std::optional<double> best_;

@@ -48,7 +48,10 @@ class MetricsFile : public Observer {
   /// Errors  those of RowFile.
   explicit MetricsFile(std::filesystem::path path, Log log = Log{0})
       : file_{std::move(path),
-              {.kind = "metrics file", .start = detail::kJsonRowStart, .step_of = detail::step_of_json_row},
+              {.kind = "metrics file",
+               .start = detail::kJsonRowStart,
+               .step_of = detail::step_of_json_row,
+               .shows_its_end = true},
               log} {}
 
   std::string name() const override { return "the metrics file"; }

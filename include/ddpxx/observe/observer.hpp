@@ -39,7 +39,7 @@ class Observer {
   /// As warnings call it.
   virtual std::string name() const = 0;
 
-  /// Once, before the first step, with the state of a snapshot if one was loaded.
+  /// Once, in resume(), or before the first step of a loop without it. No other event comes before it.
   virtual void on_begin(const RunBegan&) {}
   /// Once for each optimizer step, two steps after it was started: the loop does not wait for a device.
   virtual Verdict on_step(const StepDone&) { return Verdict::go_on; }

@@ -30,6 +30,7 @@ struct RowFormat {
   std::string_view start;  ///< A file that does not begin so is of another kind.
   /// The step of a row; none for a line that is no whole row.
   std::optional<std::int64_t> (*step_of)(std::string_view line);
+  bool shows_its_end = false;  ///< step_of knows a whole row without its line end.
 };
 
 /// Appends rows; each row is one write of one whole line, so that a kill leaves at most a cut last line. A row that
@@ -167,8 +168,8 @@ inline void RowFile::resume_at(std::int64_t step) {
       kept.write(bytes_of(block));
       block.clear();
     };
-    // A last line without a line end was cut by a kill.
-    for (std::string line; std::getline(rows, line) && !rows.eof(); pass_on(1 << 16)) {
+    // A kill may have cut a last line without a line end.
+    for (std::string line; std::getline(rows, line) && (format_.shows_its_end || !rows.eof()); pass_on(1 << 16)) {
       const auto row_step = format_.step_of(line);
       if (row_step && *row_step <= step) (block += line) += '\n';
     }

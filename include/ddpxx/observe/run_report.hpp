@@ -1,7 +1,8 @@
-// ddpxx/observe/run_report.hpp — the observers of one rank: dates a run's events and calls each observer.
+// ddpxx/observe/run_report.hpp — the observers of one rank: adds the time to each event of a run and calls them.
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -17,27 +18,40 @@
 
 namespace ddpxx {
 
-/// Takes a run's events in their order, dates them, and calls the observers in the order in which they were added.
+/// Takes a run's events in their order, adds the time to them, and calls the observers in the order in which they were
+/// added. Events before begin() and after end() reach no observer.
 class RunReport {
  public:
   explicit RunReport(Log log = Log{0}) : log_{log} {}
 
-  /// Errors  `config` for a null pointer.
+  /// Errors  `config` for a null pointer, for an observer that was added before, and between begin() and end().
   void add(std::shared_ptr<Observer> observer) {
     if (!observer) throw Error{Errc::config, "add(observer): the pointer is null"};
-    observers_.push_back({std::move(observer)});
+    const auto name = observer->name();
+    if (has_begun_)
+      throw Error{Errc::config,
+                  "add(observer): the run has begun, and " + name + " would miss its begin: add it before"};
+    for (const auto& each : observers_)
+      if (each.observer == observer) throw Error{Errc::config, "add(observer): " + name + " was added before"};
+    observers_.push_back({std::move(observer), name});
   }
   bool empty() const noexcept { return observers_.empty(); }
 
-  /// Comes first.
+  /// Call before all other events.
   /// Errors  what an observer throws: the run does not begin.
   void begin(const RunBegan& run) {
     began_ = Clock::now();
     ended_ = {.step = run.step, .last_step = run.last_step};
     first_step_ = run.step;
-    has_begun_ = true;
     wants_stop_ = false;
-    for (auto& each : observers_) each.observer->on_begin(run);
+    for (auto& each : observers_) try {
+        each.observer->on_begin(run);
+      } catch (const std::exception&) {
+        throw;
+      } catch (...) {
+        throw Error{Errc::config, each.name + " failed as the run began, with an exception that is no std::exception"};
+      }
+    has_begun_ = true;
   }
 
   void show(StepDone event) {
@@ -50,7 +64,8 @@ class RunReport {
   }
   void show(Evaluated event) {
     event.at = now();
-    if (!ended_.best || event.val_loss < ended_.best->val_loss) ended_.best = event;
+    if (!ended_.best || std::isnan(ended_.best->val_loss) || event.val_loss < ended_.best->val_loss)
+      ended_.best = event;
     ask([&](Observer& observer) { return observer.on_evaluated(event); });
   }
   void show(SnapshotSaved event) {
@@ -62,15 +77,16 @@ class RunReport {
     call([&](Observer& observer) { observer.before_optimizer_step(slices); });
   }
 
-  /// Comes last; does nothing without a begin.
+  /// Call after all other events; does nothing unless begin() was called.
   void end() {
-    if (!std::exchange(has_begun_, false)) return;
+    if (!has_begun_) return;
     ended_.steps = ended_.step - first_step_;
     ended_.seconds = seconds_since(began_);
     call([&](Observer& observer) { observer.on_end(ended_); });
     for (auto& each : observers_)
       if (const auto failures = std::exchange(each.failures, 0); failures > 1)
-        log_.warn(each.observer->name() + " failed " + std::to_string(failures) + " times in this run");
+        log_.warn(each.name + " failed " + std::to_string(failures) + " times in this run");
+    has_begun_ = false;
   }
 
   /// Whether an observer of this rank has asked to stop since the run began.
@@ -80,6 +96,7 @@ class RunReport {
   using Clock = std::chrono::steady_clock;
   struct Entry {
     std::shared_ptr<Observer> observer;
+    std::string name;
     std::int64_t failures = 0;
   };
 
@@ -94,6 +111,7 @@ class RunReport {
   /// Calls each observer. A rank whose observer fails must not leave the others alone: it warns and goes on.
   template <class Call>
   void call(Call&& call_one) {
+    if (!has_begun_) return;
     for (auto& each : observers_) {
       try {
         call_one(*each.observer);
@@ -112,7 +130,7 @@ class RunReport {
   }
   void count_failure(Entry& entry, const std::string& why) {
     if (++entry.failures == 1)
-      log_.warn(entry.observer->name() + " failed: " + why + "; training goes on, and further failures are counted");
+      log_.warn(entry.name + " failed: " + why + "; training goes on, and further failures are counted");
   }
 
   Log log_;

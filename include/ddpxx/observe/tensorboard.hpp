@@ -92,8 +92,7 @@ class TensorBoard : public Observer {
 
   /// Errors  `storage`: the file cannot be made or written.
   void on_begin(const RunBegan& run) override {
-    file_.emplace(new_file());
-    write(event(0).add(kFileVersion, std::string_view{"brain.Event:2"}));
+    file_.reset();
     // This event makes a reader drop what earlier files hold of this step and of later ones.
     const auto first = run.goes_on ? run.step + 1 : 0;
     write(event(first).add(kSessionLog, detail::ProtoMessage{}.add(1, std::int64_t{1})));
@@ -168,7 +167,10 @@ class TensorBoard : public Observer {
   /// One record: its length and its bytes, each followed by a masked checksum. One write, so that a kill leaves whole
   /// records and at most a cut last one, which readers skip.
   void write(const detail::ProtoMessage& message) {
-    if (!file_) return;
+    if (!file_) {  // the last one ends with a record that could not be written whole
+      file_.emplace(new_file());
+      write(event(0).add(kFileVersion, std::string_view{"brain.Event:2"}));
+    }
     std::string record;
     const auto append = [&](auto number) {
       char bytes[sizeof number];
@@ -183,7 +185,12 @@ class TensorBoard : public Observer {
     append(masked(record));
     record += message.text();
     append(masked(message.text()));
-    file_->write(bytes_of(record));
+    try {
+      file_->write(bytes_of(record));
+    } catch (...) {
+      file_.reset();
+      throw;
+    }
   }
 
   std::filesystem::path folder_;

@@ -35,7 +35,8 @@ class LAMB {
         slices_{arena.slices()},
         sum_over_shards_{std::move(sum_over_shards)},
         moments_{make_moment("exp_avg", slices_), make_moment("exp_avg_sq", slices_)},
-        squares_{at::zeros({2, static_cast<std::int64_t>(arena.size())}, arena.options().dtype(at::kFloat))} {
+        squares_{at::zeros({2, static_cast<std::int64_t>(arena.size())},
+                           (slices_.empty() ? arena.options() : slices_.front().values.options()).dtype(at::kFloat))} {
     steps_ = at::zeros({}, squares_.options());
     for (const auto& slice : slices_) index_of_group(slice);  // throws for a group that LAMB does not have
   }

@@ -43,9 +43,10 @@ inline at::Tensor orthogonalized(const at::Tensor& matrix, std::int64_t iteratio
 }
 
 /// Steps the matrices of layers by their orthogonalized momentum, and everything else, such as embeddings, biases and
-/// norms, by AdamW. In a model without layers all matrices are stepped so. Each matrix is orthogonalized once, by the
-/// rank that owns it. Ranks   Collective: each step exchanges the matrices with their owners. Source  torch.optim.Muon,
-/// whose steps these are on one rank.
+/// norms, by AdamW. In a model without layers Muon steps all matrices. Each matrix is orthogonalized once, by the
+/// rank that owns it.
+/// Ranks   Collective: each step exchanges the matrices with their owners.
+/// Source  torch.optim.Muon; on one rank the steps are equal.
 class Muon {
  public:
   using Config = MuonConfig;
@@ -82,6 +83,7 @@ class Muon {
     std::vector<std::size_t> rest;
     for (const auto& entry : arena.entries())
       if (!std::ranges::binary_search(indices, entry.index)) rest.push_back(entry.index);
+    steps_ = at::zeros({}, arena.options().dtype(at::kFloat));
     transform_ = make_transform(arena, indices);
     adamw_.emplace(config.adamw, others);
     momentum_.parameters = std::move(indices);
@@ -94,6 +96,7 @@ class Muon {
 
   void step(double learning_rate) {
     const c10::NoGradGuard no_grad;
+    steps_.add_(1);
     std::vector<at::Tensor> updates;
     for (auto& matrix : matrices_) {
       if (!matrix.momentum.defined()) {  // this rank holds no element of it
@@ -118,7 +121,12 @@ class Muon {
   }
 
   std::span<const Moment> moments() const noexcept { return moments_; }
-  const at::Tensor& step_count() const noexcept { return adamw_->step_count(); }
+  /// The number of steps, 0-dim float32; AdamW has none on a rank that steps matrices only.
+  const at::Tensor& step_count() const noexcept { return steps_; }
+  void resume_at(std::int64_t) {
+    const c10::NoGradGuard no_grad;
+    if (adamw_->step_count().defined()) at::Tensor{adamw_->step_count()}.copy_(steps_);
+  }
 
  private:
   struct Matrix {
@@ -139,6 +147,7 @@ class Muon {
   std::vector<Matrix> matrices_;
   MatrixTransform transform_;
   std::optional<AdamW> adamw_;
+  at::Tensor steps_;
   std::vector<Moment> moments_;
 };
 

@@ -58,8 +58,8 @@ Settings common_settings(const Config& config, const Settings& types, const Sett
     while (setting.path.starts_with("strategy.inner."))
       setting.path.erase(std::string_view{"strategy."}.size(), std::string_view{"inner."}.size());
   add(strategy);
-  constexpr std::array<std::string_view, 4> kOwn{"training.metrics", "training.device", "training.max_time",
-                                                 "training.save_every_time"};
+  constexpr std::array<std::string_view, 6> kOwn{"training.metrics", "training.csv",      "training.tensorboard",
+                                                 "training.device",  "training.max_time", "training.save_every_time"};
   std::erase_if(common, [&](const Setting& setting) { return std::ranges::find(kOwn, setting.path) != kOwn.end(); });
   Settings others = data_settings(dataset, validation);
   for (const auto& setting : recorded)

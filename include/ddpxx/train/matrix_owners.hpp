@@ -59,7 +59,8 @@ class MatrixOwners {
   void transform(std::span<const at::Tensor> parts, const std::function<at::Tensor(const at::Tensor&)>& change) const {
     if (matrices_.empty()) return;
     const c10::NoGradGuard no_grad;
-    const auto options = parts.front().options();
+    // Offloaded parts lie in the CPU's memory; the ranks exchange and change them on their devices.
+    const auto options = parts.front().options().device(group_->device());
     // To the owners: from those ranks that hold one copy of the model together with the owner.
     const auto joins = [&](int rank, int owner) { return rank / arena_->pieces() == owner / arena_->pieces(); };
     Exchange to_owners{*group_, options};
@@ -103,7 +104,9 @@ class MatrixOwners {
     Exchange(const Group& group, const at::TensorOptions& options)
         : group_{&group}, options_{options}, outgoing_(ranks()), sizes_(ranks()), taken_(ranks()) {}
 
-    void send(int rank, const at::Tensor& tensor) { outgoing_[static_cast<std::size_t>(rank)].push_back(tensor); }
+    void send(int rank, const at::Tensor& tensor) {
+      outgoing_[static_cast<std::size_t>(rank)].push_back(tensor.to(options_.device()));
+    }
     void expect(int rank, std::int64_t size) { sizes_[static_cast<std::size_t>(rank)] += size; }
     void run() {
       std::vector<std::int64_t> sent(ranks());

@@ -70,7 +70,8 @@ inline std::vector<StateRange> ranges_of(const Arena& arena, const Moment& momen
   for (const auto& slice : arena.slices())
     for (const auto& entry : slice.entries()) {
       if (!std::ranges::binary_search(*moment.parameters, entry.parameter->index)) continue;
-      if (ranges.size() < moment.slices.size() && moment.slices[ranges.size()].numel() == entry.size)
+      if (ranges.size() < moment.slices.size() && moment.slices[ranges.size()].numel() == entry.size &&
+          moment.slices[ranges.size()].is_contiguous())
         ranges.push_back({slice.begin + entry.begin, moment.slices[ranges.size()]});
       else
         throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has no tensor of " +
@@ -78,6 +79,10 @@ inline std::vector<StateRange> ranges_of(const Arena& arena, const Moment& momen
                                       entry.parameter->name +
                                       "\": a Moment of some parameters has one for each SliceEntry of them"};
     }
+  if (ranges.size() != moment.slices.size())
+    throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has " +
+                                  std::to_string(moment.slices.size()) + " tensors for " +
+                                  std::to_string(ranges.size()) + " parts of its parameters"};
   return ranges;
 }
 
@@ -203,8 +208,9 @@ inline bool is_read(const std::string& name, const Manifest& snapshot) {
 /// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
 inline void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
-  if (!run.optimizer.empty() && !snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
-    differences += "\n  the optimizer: " + snapshot.run.optimizer + " in the snapshot, " + run.optimizer + " now";
+  if (!snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
+    differences += "\n  the optimizer: " + snapshot.run.optimizer + " in the snapshot, " +
+                   (run.optimizer.empty() ? "one that torch.optim does not have" : run.optimizer) + " now";
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     names.insert(name);

@@ -140,7 +140,8 @@ class TrainStep {
   /// Does one optimizer step on the micro-batches of this rank, and returns the numbers of the step before the last,
   /// which have arrived by now; none in the first two steps.
   ///
-  /// Ranks   Collective; each rank gives as many micro-batches.
+  /// Ranks   Collective; every rank passes the same number of micro-batches.
+  /// After an exception in a forward or backward pass the step may be tried again.
   /// Errors  `data` for no batch, and when the batches of the first step count no targets; `peer` on every rank where
   ///         the model's metrics in the first step differ between the ranks; `config` where those of a later batch have
   ///         other names; those of `StepLog::pop` about an earlier step.
@@ -158,16 +159,22 @@ class TrainStep {
                      .save_due = notes.save_due,
                      .snapshot_written = notes.snapshot_written,
                      .last_calls = calls()},
-                    std::exchange(last_step_, {}),
+                    last_step_,
                     *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
     const auto scale = loss_scale();
-    const auto end = std::ranges::end(batches);
-    for (auto batch = std::ranges::begin(batches); batch != end;) {
-      const auto& current = *batch;
-      strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
-      backward(loss_of(current), current.num_tokens, facts);
-      strategy_.finish_backward();
+    auto before = std::exchange(last_step_, {});
+    try {
+      const auto end = std::ranges::end(batches);
+      for (auto batch = std::ranges::begin(batches); batch != end;) {
+        const auto& current = *batch;
+        strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
+        backward(loss_of(current), current.num_tokens, facts);
+        strategy_.finish_backward();
+      }
+    } catch (...) {
+      last_step_ = std::move(before);  // goes with the facts of the next attempt
+      throw;
     }
     const double learning_rate = config_.optimizer.learning_rate_at(step_);
     const auto norm = [&] {
@@ -199,13 +206,20 @@ class TrainStep {
     if (log_.empty()) return;
     StepFacts facts{{.last_calls = calls()}, std::exchange(last_step_, {}), *group_};
     log_.close(facts.sums());
-    while (const auto done = pop(1)) report(*done);
+    try {
+      while (const auto done = pop(1)) report(*done);
+    } catch (...) {
+      log_.reopen();
+      throw;
+    }
     log_.reopen();
   }
 
   /// From now on `hook` runs in every step, after those that were added before it, when the gradients of all
   /// micro-batches and ranks have been averaged and unscaled, and before they are clipped.
-  /// Ranks   Local. The slices are those of this rank; a hook that communicates must be added on every rank.
+  /// Ranks   Local. The slices are those of this rank; a hook that communicates must be added on every rank. Where
+  /// ranks
+  ///         step equal slices, as under DDP, each of them must change the gradients equally.
   /// Errors  `config` for a strategy that steps in backward: it never holds all gradients.
   void before_optimizer_step(SliceHook hook) {
     if (steps_in_backward<Strategy>)
@@ -242,6 +256,12 @@ class TrainStep {
     strategy_.wait_pending();  // pending all-gathers read the memory that swap() overwrites
     average_->swap();
     strategy_.finish_step();
+  }
+
+  /// Ends an exchange that an exception has interrupted: this rank's optimizer steps its own values again.
+  /// Ranks   Local. The model has these values after the next step.
+  void take_back_average() noexcept {
+    if (average_) average_->swap();
   }
 
   /// Makes the model whole on every rank, with the values of the last step. More steps may follow.
@@ -285,6 +305,8 @@ class TrainStep {
   /// optimizer and the moving average begin anew.
   /// Ranks   Collective.
   void resume_at(std::int64_t step, std::int64_t tokens, bool has_optimizer) {
+    log_ = StepLog{group_->size()};  // steps that were under way belong to another course
+    last_step_ = {};
     strategy_.finish_step();  // the model computes with what was read
     step_ = step;
     tokens_ = tokens;
@@ -411,7 +433,7 @@ class TrainStep {
     return {};
   }
 
-  /// A number for the layers that this rank has called since the last time, from strategies that must agree on them.
+  /// A hash of the layers that this rank has called since the last step; 0 unless the strategy verifies calls.
   std::uint16_t calls() {
     if constexpr (VerifiesCalls<Strategy>) {
       const auto hash = strategy_.take_call_hash();
@@ -446,7 +468,7 @@ class TrainStep {
   Strategy strategy_;
   Stepper optimizer_;
   std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
-  Scaler scaler_;                  ///< Keeps small gradients from vanishing; empty where they do not.
+  Scaler scaler_;                  ///< The loss scale; an empty type where the precision does not scale the loss.
   std::optional<EMA> average_;
   std::vector<SliceHook> hooks_;
   StepLog log_;

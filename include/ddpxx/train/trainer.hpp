@@ -1,4 +1,4 @@
-// ddpxx/train/trainer.hpp — the training loop: knows the doors of the rooms, and no concrete policy.
+// ddpxx/train/trainer.hpp — the training loop; it knows optimizers, strategies and datasets by their concepts only.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
+#include <ddpxx/observe/early_stopping.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/observer.hpp>
@@ -68,8 +69,8 @@ namespace ddpxx {
 ///     }
 ///     trainer.close();
 ///
-/// A trainer draws the random numbers of the process: its constructor seeds LibTorch's default generators, with
-/// `training.seed` and the rank.
+/// A trainer uses the random generators of the process: its constructor seeds LibTorch's default generators with
+/// `training.seed` plus the rank.
 /// Ranks   Collective: every rank makes one, of the same configuration, and calls the same functions in the same order.
 /// Errors  those of its parts; `peer` naming the settings in which the ranks differ; `data` for a dataset smaller than
 ///         the world; `numerics` when loss or gradient norm is no number any more.
@@ -148,7 +149,8 @@ class Trainer {
 
   /// From now on the observer sees the run, after those that the configuration asks for and those added before it.
   /// Ranks   Local: it sees the events of this rank. Snapshots are reported on rank 0 only.
-  /// Errors  `config` for a null pointer.
+  /// Errors  `config` for a null pointer, for an observer that was added before, and while a training runs: between
+  ///         resume(), or the first step, and close().
   void add(std::shared_ptr<Observer> observer) { report_.add(std::move(observer)); }
 
   /// Trains until max_steps, max_epochs or max_time, going on from the snapshot in save_dir if there is one.
@@ -180,22 +182,18 @@ class Trainer {
   }
 
   /// Begins a training, or goes on with one: loads the newest snapshot in save_dir, else the one that `snapshot` names,
-  /// if there is one. A loop without it has no snapshots, and begins where the trainer stands.
-  /// Ranks   Collective.
-  /// Errors  `storage` where no snapshot can be written to save_dir, and where none of those in it can be loaded.
+  /// if there is one. Without it nothing is loaded or saved, and the first step goes on from the trainer's present
+  /// state. Ranks   Collective. Errors  `storage` where no snapshot can be written to save_dir, and where none of those
+  /// in it can be loaded.
   void resume() {
     stop_.dismiss();
+    votes_to_stop_ = false;
     if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) stand_at(*run);
     if (snapshots_.is_saved(steps_done()) && finished())
       log_.info("already at step " + std::to_string(steps_done()) +
                 ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
                 "begins anew");
-    on_every_rank(*group_, Errc::storage, [&] {
-      report_.begin(run_began());
-      return true;
-    });
-    is_out_of_time_ = false;
-    has_begun_ = true;
+    begin_report();
     step_.model().train();
     step_.restart_clock();
     limits_.start_clocks();
@@ -217,7 +215,7 @@ class Trainer {
 
   /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
   /// its observers votes to stop, or it was asked to stop. The ranks agree at most three steps later.
-  bool finished() const { return is_out_of_time_ || stop_.is_agreed() || reached_limit(); }
+  bool finished() const { return votes_to_stop_ || stop_.is_agreed() || reached_limit(); }
   /// Whether eval_every wants an evaluation after the last step.
   bool evaluation_due() const { return limits_.wants_evaluation(steps_done()) && !is_evaluated(); }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step.
@@ -230,16 +228,26 @@ class Trainer {
   /// The mean loss over the validation set, and the model's metrics, with the parameters as they are, or with their
   /// moving average where training.ema_decay keeps one. Reports all steps that are under way first.
   /// Ranks   Collective.
-  /// Errors  `config` without a validation set, and where snapshot.keep_best compares a number that it does not have;
+  /// Errors  `config` without a validation set, and where snapshot.keep_best or early_stopping.metric name a number
+  /// that
+  ///         the evaluation does not have;
   ///         `peer` where the model returns other metrics on other ranks.
   EvaluationResult evaluate() {
     if (!parts_.validation) throw Error{Errc::config, "there is no validation set to evaluate on"};
     read_all_steps();
-    step_.exchange_average();
-    const auto result = evaluate_model();
+    const auto result = [&] {
+      step_.exchange_average();
+      try {
+        return evaluate_model();
+      } catch (...) {
+        step_.take_back_average();
+        throw;
+      }
+    }();
     step_.exchange_average();
     evaluated_ = {steps_done(), batches_.cursor().epoch, result.mean_loss, result.samples, result.metrics};
     evaluated_at_ = steps_done();
+    check_early_stopping(config_.early_stopping, *evaluated_);
     report_.show(*evaluated_);
     check_best_by();
     step_.restart_clock();
@@ -275,16 +283,18 @@ class Trainer {
   /// running then. Another training may follow, from resume() or step() on.
   ///
   /// A trainer that keeps parameters in shards and ends without this leaves a model that throws where it is used.
-  /// Between steps a parameter is read while the program holds what strategy().gathered() returns: one that has not the
-  /// values of the last step here throws.
+  /// To read parameters between two steps, hold what strategy().gathered() returns: without it, reading a parameter
+  /// whose values this rank does not have throws.
   /// Ranks   Collective.
   void close() {
     read_all_steps();
     if (reached_limit()) stop_.dismiss();
-    if (stop_.is_agreed())
+    if (stop_.is_agreed()) {
       stop_.answer(*group_);
-    else if (config_.training.eval_every > 0 && !is_evaluated())
-      evaluate();
+    } else {
+      stop_.forget();  // a request that came after the last step
+      if (config_.training.eval_every > 0 && !is_evaluated()) evaluate();
+    }
     if (snapshots_.is_open()) {
       snapshots_.expect_last();
       if (!snapshots_.is_saved(steps_done())) save();
@@ -325,6 +335,9 @@ class Trainer {
       throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
     if (const auto parameters = model->parameters(); !parameters.empty())
       check_device(config.training.device, parameters.front().device());
+    if (parts.storage && config.training.save_dir.empty())
+      throw Error{Errc::config,
+                  "training.save_dir: the program hands in a storage, and the setting is its name in messages: set it"};
     if (config.training.eval_every > 0 && parts.validation == nullptr)
       throw Error{Errc::config,
                   "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
@@ -339,7 +352,18 @@ class Trainer {
     return config;
   }
 
+  /// Calls the observers' `on_begin`.
+  /// Ranks   Collective.
+  void begin_report() {
+    on_every_rank(*group_, Errc::storage, [&] {
+      report_.begin(run_began());
+      return true;
+    });
+    has_begun_ = true;
+  }
+
   void do_step(const auto& batches, std::int64_t epoch) {
+    if (!has_begun_) begin_report();  // a loop without resume()
     const StepNotes notes{.epoch = epoch,
                           .samples = samples_done(),
                           .out_of_time = limits_.is_out_of_time() || report_.wants_stop(),
@@ -371,7 +395,7 @@ class Trainer {
   }
   void report(CompletedStep done) {
     if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);
-    is_out_of_time_ = is_out_of_time_ || done.stop_voted;
+    votes_to_stop_ = votes_to_stop_ || done.stop_voted;
     if (done.stop_asked) stop_.agree();
     save_due_ = save_due_ || done.save_due;
     if (done.snapshot_written) snapshots_.advance(done.row.step, steps_done());
@@ -479,7 +503,7 @@ class Trainer {
   bool has_begun_ = false;              ///< resume() was called, and close() was not yet.
   bool has_told_step_ = false;          ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;        ///< The last step was the last one of an epoch.
-  bool is_out_of_time_ = false;         ///< All ranks know that one of them is, or has an observer that votes to stop.
+  bool votes_to_stop_ = false;          ///< All ranks know that one of them is, or has an observer that votes to stop.
   bool save_due_ = false;               ///< All ranks know that it is time to save.
 };
 

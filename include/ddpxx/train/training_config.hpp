@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,14 @@ struct TrainingConfig {
     if (save_every_epochs > 0 && save_dir.empty())
       errors.push_back(
           {"save_every_epochs", "nothing is saved: set save_dir, the place of the snapshots", Severity::warning});
+    const auto place = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
+    const auto share_a_place = [&](const std::string& a, const std::string& b) {
+      return !a.empty() && !b.empty() && place(a) == place(b);
+    };
+    if (share_a_place(csv, metrics))
+      errors.push_back({"csv", "is the file of training.metrics, which has rows of another kind: name another file"});
+    if (share_a_place(tensorboard, metrics) || share_a_place(tensorboard, csv))
+      errors.push_back({"tensorboard", "is a file of training.metrics or training.csv: name a folder"});
     if (eval_samples > 0 && eval_every == 0)
       errors.push_back(
           {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});

@@ -33,8 +33,8 @@ class TrainingLimits {
     return config_.max_steps == 0 ? steps + steps_left : std::min(config_.max_steps, steps + steps_left);
   }
 
-  bool wants_evaluation(std::int64_t steps) const { return divides(config_.eval_every, steps); }
-  bool wants_snapshot(std::int64_t steps) const { return divides(config_.save_every, steps); }
+  bool wants_evaluation(std::int64_t steps) const { return steps > 0 && divides(config_.eval_every, steps); }
+  bool wants_snapshot(std::int64_t steps) const { return steps > 0 && divides(config_.save_every, steps); }
   bool wants_snapshot_of_epoch(std::int64_t epochs) const { return divides(config_.save_every_epochs, epochs); }
 
  private:
