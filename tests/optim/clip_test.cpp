@@ -17,9 +17,9 @@ namespace {
 
 Arena make_arena() {
   at::manual_seed(5);
-  const Arena arena{{{"a", at::rand({3, 5}).set_requires_grad(true), 0, 0},
-                     {"b", at::rand({7}).set_requires_grad(true), 0, 1},
-                     {"c", at::rand({33}).set_requires_grad(true), 0, 1}}};
+  Arena arena{{{"a", at::rand({3, 5}).set_requires_grad(true), 0, 0},
+               {"b", at::rand({7}).set_requires_grad(true), 0, 1},
+               {"c", at::rand({33}).set_requires_grad(true), 0, 1}}};
   for (const auto& entry : arena.entries()) at::Tensor{entry.gradient}.normal_();
   at::Tensor{arena[1].gradient}[0].fill_(std::numeric_limits<float>::infinity());
   at::Tensor{arena[1].gradient}[1].fill_(-std::numeric_limits<float>::infinity());
