@@ -60,8 +60,9 @@ class Group {
   /// yet end with it, the last made first, even where the program still holds them: nothing can be sent through them
   /// any more. Without a `limit` the ranks wait for each other as long as for a collective. Where a rank is gone or
   /// does not come in time, this rank abandons the group, and with it the collectives that are still under way, and
-  /// throws. Ranks   Collective, and nothing is under way in the parts. Errors  `peer` if a rank is gone, or did not
-  /// come within `limit`. The group is then a world of one as well.
+  /// throws.
+  /// Ranks   Collective, and nothing is under way in the parts.
+  /// Errors  `peer` if a rank is gone, or did not come within `limit`. The group is then a world of one as well.
   void leave(std::optional<std::chrono::milliseconds> limit = {}) {
     if (!backend_) return;
     try {

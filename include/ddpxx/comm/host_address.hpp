@@ -105,7 +105,8 @@ inline bool is_loopback(const std::string& address) { return address.starts_with
 
 /// The addresses that `host` resolves to. It is looked up again for half a minute, or until `deadline`: a name server
 /// may fail for a moment, and the name of a Kubernetes service comes with the service. `still_trying` gets the reason
-/// then. Errors  `peer` when the name does not resolve.
+/// then.
+/// Errors  `peer` when the name does not resolve.
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                    std::chrono::steady_clock::time_point deadline,
                                    const std::function<void(const std::string& reason)>& still_trying = {});

@@ -81,13 +81,13 @@ struct Meeting {
   std::chrono::milliseconds collective_timeout{};
   bool one_host = true;  ///< All ranks are on this host.
   bool checked = true;   ///< All ranks have been seen; false where some are Python programs.
-  /// By which the others reach this rank, of one family on all ranks; empty if there is no such family. None where the
-  /// ranks have not told each other their addresses.
+  /// The address at which the other ranks reach this one: IPv4 on all ranks, or IPv6 on all; empty if the ranks have no
+  /// family in common. None where the ranks have not exchanged their addresses.
   std::optional<std::string> address = {};
-  /// When the first group is to be connected; a part of it has `join_timeout` of its own.
+  /// The time by which the first group is to be connected; a part of the group gets a `join_timeout` of its own.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
-  /// The meeting of some of the ranks, who know each other already.
+  /// The meeting of some of the ranks, which have met before.
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const {
     auto meeting = *this;
     meeting.store = std::move(part_store);
@@ -102,7 +102,8 @@ struct Meeting {
 /// Ranks   Collective.
 /// Errors  `peer` within `join_timeout`: port in use, a name that does not resolve, nobody or a silent program at the
 ///         address, another run's store, ranks that never came or ended early (named), a rank that came twice, ranks
-///         that disagree about the world's size. Where some ranks are Python programs, only those before the ranks.
+///         that disagree about the world's size. With ranks that are Python programs, only errors about the address
+///         and the store are found, not those about other ranks.
 Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options);
 
 namespace detail {
@@ -208,7 +209,7 @@ inline std::vector<Descriptor> Rendezvous::listeners() const {
 inline Meeting Rendezvous::in_job_store() {
   std::shared_ptr<JobStoreServer> server;
   std::vector<SocketAddress> addresses;
-  // One rank of each host tells that nobody answers.
+  // Local rank 0 of each host logs the wait, and so does rank 1, since rank 0 may serve the store itself.
   WaitingLine line;
   const bool tells = place_.local_rank.value == 0 || rank() == 1;
   const auto still_trying = [&](const std::string& reason) {

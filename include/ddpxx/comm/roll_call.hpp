@@ -63,7 +63,8 @@ std::string number_list(const std::vector<int>& numbers);
 namespace detail {
 
 /// Claims the number of `call` in the first turn in which no process has had it. Returns the prefix of that turn's
-/// keys. Errors  `peer`: a process that lives has the number.
+/// keys.
+/// Errors  `peer`: a process that lives has the number.
 template <class Store>
 std::string take_turn(Store& store, const RollCall& call) {
   // The end of a process may reach the store a moment after its successor does.

@@ -46,7 +46,8 @@ inline std::optional<Sweep> read_sweep(int argc, const char* const* argv, const 
 }
 
 /// All combinations of the arguments' values; the last argument varies fastest. Arguments with one value are in every
-/// job unchanged. Errors  `config`, with every problem and its argument; more than `kMaxSweepJobs` jobs are a problem.
+/// job unchanged.
+/// Errors  `config`, with every problem and its argument; more than `kMaxSweepJobs` jobs are a problem.
 inline std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments);
 
 namespace detail {

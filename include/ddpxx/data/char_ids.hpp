@@ -17,7 +17,8 @@
 namespace ddpxx {
 
 /// The ids of a text's characters. With at most 256 distinct characters the ids are written into the memory of the
-/// text, so that no other memory is allocated. Errors  `data` naming a character that is not in the alphabet.
+/// text, so that no other memory is allocated.
+/// Errors  `data` naming a character that is not in the alphabet.
 class CharIds {
  public:
   CharIds(std::string text, const Alphabet& alphabet) {

@@ -52,12 +52,11 @@ struct DistributedSamplerConfig {
 };
 
 /// Distributes the samples of an epoch over the ranks in turn: `for (std::int64_t index : sampler)`. All ranks get
-/// equal numbers of samples: the last round is completed with the epoch's first samples, or dropped. Ranks   Local;
-/// size, seed, shuffle, drop_last, epoch and position must be equal on all ranks. Errors  `config` for a rank outside
-/// [0, world_size), a negative size or a negative position. Source  torch.utils.data.DistributedSampler, bit for bit
-/// for datasets of up to `max_stored` samples (2^24,
-///         with 128 MiB for their order). The order of a larger dataset is computed for each sample and takes no
-///         memory.
+/// equal numbers of samples: the last round is completed with the epoch's first samples, or dropped.
+/// Ranks   Local; size, seed, shuffle, drop_last, epoch and position must be equal on all ranks.
+/// Errors  `config` for a rank outside [0, world_size), a negative size or a negative position.
+/// Source  torch.utils.data.DistributedSampler, bit for bit for datasets of up to `max_stored` samples (2^24, with 128
+///         MiB for their order). The order of a larger dataset is computed for each sample and takes no memory.
 class DistributedSampler {
  public:
   using Config = DistributedSamplerConfig;

@@ -22,8 +22,8 @@ struct TextParts {
 };
 
 /// Trains on the windows inside the first `train_share` (a fraction) of the characters, and validates on those behind
-/// it. A tail that is too short for one window is not used. Errors  `data` when the training part is too short for one
-/// window; `config` for a share outside (0, 1].
+/// it. A tail that is too short for one window is not used.
+/// Errors  `data` when the training part is too short for one window; `config` for a share outside (0, 1].
 TextParts hold_out_tail(std::shared_ptr<const CharDataset> text, double train_share);
 
 /// Trains on every window of `text` and validates on another text, which has the alphabet of `text`.

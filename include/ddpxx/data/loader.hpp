@@ -58,8 +58,8 @@ class IndexSource {
 
 /// Returns `dataset.batch(indices)`, or `dataset.batch(indices, context)` if the dataset has that, for `batch_size`
 /// indices at a time, in their order; the last batch may be smaller. Each worker keeps up to two batches ready. A
-/// sampler passed as an lvalue is read as batches are made: it must outlive the loader and stay in its epoch. Errors
-/// `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the system has
+/// sampler passed as an lvalue is read as batches are made: it must outlive the loader and stay in its epoch.
+/// Errors  `config` for a batch size below 1, a number of workers outside [0, kMaxWorkers] or more than the system has
 ///         threads for. next() rethrows what the dataset throws for a batch; the batches after it can still be read.
 template <MapDataset Dataset>
 class Loader {

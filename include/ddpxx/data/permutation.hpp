@@ -20,8 +20,8 @@ inline at::Tensor permutation(std::int64_t size, std::uint64_t seed) {
 }
 
 /// The numbers from 0 to size - 1 in a random order that takes no memory: operator[] computes each number. The order is
-/// a pure function of size and seed, on every machine, but not the order of torch.randperm. Source  Luby and Rackoff
-/// 1988 (a Feistel network permutes 2^b numbers); Black and Rogaway 2002 (cycle walking:
+/// a pure function of size and seed, on every machine, but not the order of torch.randperm.
+/// Source  Luby and Rackoff 1988 (a Feistel network permutes 2^b numbers); Black and Rogaway 2002 (cycle walking:
 ///         numbers beyond size - 1 are permuted again until one is below).
 class ComputedPermutation {
  public:

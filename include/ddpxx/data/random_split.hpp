@@ -17,7 +17,8 @@
 namespace ddpxx {
 
 /// The lengths of parts that hold these fractions of `size` samples: rounded down, then the remaining samples are added
-/// to the parts in turn, one to each. Errors  `config` unless the fractions lie in [0, 1] and add up to 1.
+/// to the parts in turn, one to each.
+/// Errors  `config` unless the fractions lie in [0, 1] and add up to 1.
 inline std::vector<std::int64_t> split_lengths(std::int64_t size, const std::vector<double>& fractions) {
   const auto sum = std::accumulate(fractions.begin(), fractions.end(), 0.0);
   if (!(std::abs(sum - 1.0) <= 1e-9))
@@ -36,8 +37,9 @@ inline std::vector<std::int64_t> split_lengths(std::int64_t size, const std::vec
 /// The samples of each part, in random order; the lengths add up to the size of the dataset.
 /// Shapes  Result: one int64 [lengths[i]] per part, views of one permutation.
 /// Ranks   Local. Ranks with equal seeds get equal parts; with other seeds a rank trains on another's validation
-/// samples. Errors  `config` for a negative length. Source  torch.utils.data.random_split(dataset, lengths,
-/// generator=torch.Generator().manual_seed(seed)).
+///         samples.
+/// Errors  `config` for a negative length.
+/// Source  torch.utils.data.random_split(dataset, lengths, generator=torch.Generator().manual_seed(seed)).
 inline std::vector<at::Tensor> random_split(const std::vector<std::int64_t>& lengths, std::uint64_t seed) {
   for (const auto length : lengths)
     if (length < 0) throw Error{Errc::config, "split: a part of " + std::to_string(length) + " samples"};

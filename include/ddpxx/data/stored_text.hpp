@@ -22,8 +22,8 @@ inline bool is_stored(std::string_view path) { return path.find("://") != std::s
 
 /// The joined text of the objects that `place` names, sorted by their names: all objects below it; if there are none,
 /// the object of this name, or those that match it as a pattern of find_text_files. Returns the first `max_bytes` of
-/// the text (0: all), without a last character that is cut in two. Errors  `data` if no object is found, or one is not
-/// text; `storage` if the storage does not answer or refuses;
+/// the text (0: all), without a last character that is cut in two.
+/// Errors  `data` if no object is found, or one is not text; `storage` if the storage does not answer or refuses;
 ///         `config` for a place that this program cannot reach.
 inline std::string read_stored_text(const std::string& place, std::size_t max_bytes);
 

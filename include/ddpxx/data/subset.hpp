@@ -25,8 +25,9 @@ struct SampleRange {
 };
 
 /// Some samples of a dataset, in any order: sample i is the dataset's sample `indices[i]`, or the i-th of a range,
-/// which takes no memory. Subsets share the dataset and keep it alive. Shapes  `indices` int64 [n] on the CPU, as
-/// random_split returns it. Errors  `data` for a sample that the subset or the dataset does not have.
+/// which takes no memory. Subsets share the dataset and keep it alive.
+/// Shapes  `indices` int64 [n] on the CPU, as random_split returns it.
+/// Errors  `data` for a sample that the subset or the dataset does not have.
 template <MapDataset Dataset>
 class Subset {
  public:

@@ -72,8 +72,8 @@ inline std::vector<std::string> find_text_files(const std::string& path) {
 
 /// The joined texts of files or objects: the first `max_bytes` of them (0: all), without a last character that is cut
 /// in two. A character may begin in one file and end in the next, as `split -b` cuts texts. `read_front(file, max)`
-/// returns the first `max` bytes of a file, `name_of(file)` its name for errors. Errors  `data` for a file that holds
-/// no text.
+/// returns the first `max` bytes of a file, `name_of(file)` its name for errors.
+/// Errors  `data` for a file that holds no text.
 template <class Entry, class NameOf, class ReadFront>
 std::string join_texts(const std::vector<Entry>& files, std::size_t max_bytes, NameOf&& name_of,
                        ReadFront&& read_front) {

@@ -21,7 +21,8 @@
 namespace ddpxx {
 
 /// Threads that start jobs in the order in which they were added. The destructor waits for the jobs that have started
-/// and drops the others. A job must not throw. Errors  `config` if the system cannot start so many threads.
+/// and drops the others. A job must not throw.
+/// Errors  `config` if the system cannot start so many threads.
 class WorkerThreads {
  public:
   explicit WorkerThreads(std::size_t count) {

@@ -79,7 +79,7 @@ struct Slice {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   int group = 0;
-  std::span<const ArenaEntry> parameters = {};  ///< Those that have elements in the slice; they live with the arena.
+  std::span<const ArenaEntry> parameters = {};  ///< Among them those of entries(); of the arena.
 
   /// Which elements of which parameters the slice holds, in their order. Gaps between parameters belong to none.
   std::vector<SliceEntry> entries() const {
@@ -115,9 +115,10 @@ struct ArenaOptions {
 };
 
 /// Contiguous memory that holds parameters, and gradients in the layout of the parameters.
-/// The parameters stay leaves; their data become views, 64-byte aligned, in the order given. Slices and buckets include
-/// the gaps between parameters. Gradient gaps are zeros from a step's first gradient until its clip, so that norms,
-/// checks for infinite numbers and gradient hooks may read them. Other gaps may hold any number: nothing reads them.
+/// The parameters stay leaves; their data become views, in the order given, each of which starts at a multiple of 64
+/// bytes of the optimizer's memory. Slices and buckets include the gaps between parameters. Gaps between gradients are
+/// zero from the first gradient of a step until clipping, so that norms, checks for infinite numbers and gradient hooks
+/// may read them. Other gaps may hold any number: nothing reads them.
 /// Errors  `config` for parameters of different dtypes or devices.
 class Arena {
  public:
@@ -156,8 +157,9 @@ class Arena {
   /// 1-D: all gradients of the arena, or with Gradients::piece this rank's pieces of them one after the other;
   /// undefined with Gradients::none.
   const at::Tensor& gradients() const noexcept { return gradients_; }
+  /// The gradients of a segment, with Gradients::whole only.
   at::Tensor gradients(const Segment& segment) const { return gradients_.narrow(0, segment.begin, segment.size()); }
-  /// Type and device of the optimizer's memory: those of the parameters before any parameter was converted.
+  /// Type and device of the parameters before any was converted; an offloaded optimizer's memory lies on the CPU.
   const at::TensorOptions& options() const noexcept { return options_; }
 
   /// Number of pieces into which every segment is cut.

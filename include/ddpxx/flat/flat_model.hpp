@@ -27,8 +27,8 @@ using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 /// parameters that the root registers after its layers, then the layers, last registered first, then the other
 /// parameters of the root and those that several layers share. A unit is sorted by format, a format by group, and a
 /// group has the parameter that was registered last first. Gradients arrive in about this order. Frozen parameters
-/// (requires_grad false) have a list of their own. A strategy decides what to hold in which memory. Errors  `config` if
-/// nothing can be trained, a layer lies inside a layer, another trainer holds the model already, or
+/// (requires_grad false) have a list of their own. A strategy decides what to hold in which memory.
+/// Errors  `config` if nothing can be trained, a layer lies inside a layer, another trainer holds the model already, or
 ///         a trainer has ended without making the model whole.
 class FlatModel {
  public:

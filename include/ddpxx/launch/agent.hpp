@@ -69,8 +69,8 @@ class Agent {
   }
 
   /// Starts the ranks, again after a failure while restarts remain, and waits for their end. Returns the exit code of
-  /// the agent. Errors  `config` if the program cannot be run, `storage` if log files cannot be made, `peer` if the
-  /// system cannot
+  /// the agent.
+  /// Errors  `config` if the program cannot be run, `storage` if log files cannot be made, `peer` if the system cannot
   ///         start a process or the agents of several machines do not meet; no rank runs on.
   int run();
 

@@ -147,12 +147,12 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace detail
 
-/// Activation checkpointing: `around` runs a layer without saving activations, and runs it again in backward.
-/// Arguments are copied. With gradients disabled the layer is called directly.
-/// The second run uses the random numbers, the buffers, the autocast state and the kept work of the first run, so that
-/// dropout draws an equal mask. Afterwards the buffers have their values from before, so that a running mean counts
-/// each batch once; for that, each call keeps a copy of its layers' buffers until its backward. Source  Chen et al.
-/// 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, except for changed buffers.
+/// Activation checkpointing: `around` runs a layer without saving activations, and runs it again in backward. Arguments
+/// are copied. With gradients disabled the layer is called directly. The second run uses the random numbers, the
+/// buffers, the autocast state and the kept work of the first run, so that dropout draws an equal mask. Afterwards the
+/// buffers have their values from before, so that a running mean counts each batch once; for that, each call keeps a
+/// copy of its layers' buffers until its backward.
+/// Source  Chen et al. 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, except for changed buffers.
 class RecomputeCall {
  public:
   template <class Next, class... Args>

@@ -25,8 +25,8 @@ void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file);
 
 /// The tensors of such a file, under the names of `parameters`, those of a GPT. Matrices of linear layers may be
 /// transposed in the file, as GPT-2's are: the shape of c_attn.weight shows it. Names may lack `transformer.`. In a
-/// file without lm_head.weight, wte.weight is used for it. Errors  `storage`, listing every name that is missing,
-/// superfluous or of another shape.
+/// file without lm_head.weight, wte.weight is used for it.
+/// Errors  `storage`, listing every name that is missing, superfluous or of another shape.
 NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters);
 
 /// The tensors of a file of GPT-2 in the names and shapes of a GPT of layout gpt2. Other files are returned unchanged.

@@ -20,8 +20,9 @@ namespace ddpxx {
 
 /// The moving average of the parameters: after each step, average = decay · average + (1 - decay) · value. The first
 /// update copies the values. Each element is averaged alone, so the numbers do not depend on how parameters are
-/// sharded. Errors  `config` for values of less than 32 bits: rounding would stop the average from changing. Source
-/// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn; the warm-up is TensorFlow's
+/// sharded.
+/// Errors  `config` for values of less than 32 bits: rounding would stop the average from changing.
+/// Source  torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn; the warm-up is TensorFlow's
 ///         ExponentialMovingAverage with num_updates.
 class EMA {
  public:

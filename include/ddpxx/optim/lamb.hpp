@@ -23,9 +23,10 @@
 namespace ddpxx {
 
 /// Steps each parameter by Adam's direction, times the norm of the parameter over the norm of that direction. It is
-/// made for very large batches. Where one of the norms is 0 the factor is 1. Ranks   Collective where the parameters
-/// are sharded: each step sums the squares of norms over the shards. Errors  `config` for a slice of another group than
-/// `DecayGroup`'s. Source  You et al. 2019, arXiv:1904.00962, Algorithm 2, without a bound on the norm of a parameter.
+/// made for very large batches. Where one of the norms is 0 the factor is 1.
+/// Ranks   Collective where the parameters are sharded: each step sums the squares of norms over the shards.
+/// Errors  `config` for a slice of another group than `DecayGroup`'s.
+/// Source  You et al. 2019, arXiv:1904.00962, Algorithm 2, without a bound on the norm of a parameter.
 class LAMB {
  public:
   using Config = LAMBConfig;

@@ -205,7 +205,7 @@ consteval bool explain_strategy() {
   static_assert(GathersParameters<S>,
                 "strategy: add `auto gathered()`, a scope in which all parameters are whole, and `void make_whole()`, "
                 "after which they stay whole, and equal on all ranks, until the next step");
-  // The casts are for g++, which finds functions whose requires clause is not satisfied.
+  // The casts are needed because g++ accepts `&S::f` even if the requires clause of f is not satisfied.
   if constexpr (ParallelStrategy<S>) {
     static_assert(
         ChecksConfig<S> || !requires { &S::check; } ||

@@ -16,8 +16,8 @@ namespace ddpxx {
 /// Autocast to bfloat16. Parameters, gradients and optimizer state stay float32. In a forward pass LibTorch casts the
 /// inputs of matrix products to bfloat16, and the inputs of operations that need more digits to float32; the backward
 /// pass uses the types of the forward pass. Which operations are cast differs between CPU and GPU. bfloat16 has the
-/// range of float32, so the loss is not scaled. Source  torch.autocast(dtype=torch.bfloat16); Kalamkar et al. 2019,
-/// arXiv:1905.12322.
+/// range of float32, so the loss is not scaled.
+/// Source  torch.autocast(dtype=torch.bfloat16); Kalamkar et al. 2019, arXiv:1905.12322.
 struct AutocastBF16 {
   struct Config {};
 
@@ -33,7 +33,8 @@ struct AutocastBF16 {
 };
 
 /// Autocast to float16, whose smallest positive number is 6e-8: the loss is scaled, and a step whose gradients overflow
-/// is skipped. Source  torch.autocast(dtype=torch.float16) with torch.amp.GradScaler.
+/// is skipped.
+/// Source  torch.autocast(dtype=torch.float16) with torch.amp.GradScaler.
 class AutocastFP16 {
  public:
   static constexpr bool kScalesLoss = true;

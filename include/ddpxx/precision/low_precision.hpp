@@ -71,8 +71,8 @@ class LowPrecision {
 
   auto forward_scope(at::DeviceType) const { return std::monostate{}; }
   /// The batch with floating-point `inputs` cast to the parameters' type, which the model's first product needs.
-  /// Targets are not cast. A batch without a member `inputs` is cast by the model. Source  FSDP2's cast_forward_inputs,
-  /// at the root.
+  /// Targets are not cast. A batch without a member `inputs` is cast by the model.
+  /// Source  FSDP2's cast_forward_inputs, at the root.
   template <class Batch>
   Batch cast_inputs(Batch batch) const {
     if constexpr (HasInputs<Batch>)

@@ -16,8 +16,8 @@ namespace ddpxx {
 
 /// Stores and reduces in float32; a GPU multiplies matrices in TF32, which uses 10 of the 23 bits of a mantissa.
 /// LibTorch keeps this as a setting of the process, and the backward pass needs it too. The constructor sets it, and
-/// the destructor restores the setting from before, so two objects must be destroyed in reverse order. Errors  `config`
-/// if the program has set the precision of float32 through both of LibTorch's interfaces.
+/// the destructor restores the setting from before, so two objects must be destroyed in reverse order.
+/// Errors  `config` if the program has set the precision of float32 through both of LibTorch's interfaces.
 class TF32 {
  public:
   struct Config {};

@@ -215,13 +215,13 @@ class Snapshots {
     std::from_chars(text.data(), text.data() + text.size(), count);
     return std::max<std::int64_t>(count, 0);
   }
-  /// Writes that count.
+  /// Writes the number of attempts to load the snapshot that have not ended.
   void write_attempts(const StoredSnapshot& stored, std::int64_t count) const {
     const auto text = std::to_string(count) + '\n';
     const Bytes parts[] = {bytes_of(text)};
     storage_->write(stored.folder + kAttempts, parts);
   }
-  /// Removes that count.
+  /// Removes the number of attempts.
   void clear_attempts(const StoredSnapshot& stored) const { storage_->remove(stored.folder + kAttempts); }
 
   /// Removes a snapshot. The manifest goes first, so that the rest is never taken for a snapshot.
@@ -236,8 +236,8 @@ class Snapshots {
 
   /// Which snapshots and unfinished saves `prune` may remove.
   struct Owner {
-    bool of_the_place = false;            ///< True if no other program writes here: then all of them.
-    std::span<const std::string> starts;  ///< If not: those that these starts of the program wrote.
+    bool of_the_place = false;            ///< No other program writes here: all snapshots may be removed.
+    std::span<const std::string> starts;  ///< Otherwise only those that these processes wrote may be removed.
   };
 
   /// Removes the owner's snapshots that `retention` does not keep. Also removes, from the steps before the newest

@@ -22,7 +22,7 @@ namespace ddpxx {
 /// rank gets batches of the same number and sizes. The cursor says where the next step begins; a run that starts there
 /// again sees the same batches.
 /// Errors  `data` for a dataset that is smaller than the world; `config` for a batch larger than what a rank has in an
-///         epoch, for more batches a step than that makes, and for what a loader refuses.
+///         epoch, for more batches a step than an epoch has, and for what a loader refuses.
 template <MapDataset Dataset>
 class StepBatches {
  public:
@@ -80,15 +80,15 @@ class StepBatches {
 
   std::int64_t steps_per_epoch() const { return steps_for(dataset_->size()); }
 
-  /// Steps from the cursor on until so many epochs are complete.
+  /// The number of steps from the cursor until `epochs` epochs are complete.
   std::int64_t steps_until(std::int64_t epochs) const {
     if (cursor_.epoch >= epochs) return 0;
     return steps_for(dataset_->size() - cursor_.position) + (epochs - cursor_.epoch - 1) * steps_per_epoch();
   }
 
  private:
-  /// One step never takes more than an epoch: a larger number is a slip, and would end in a lack of memory, or in steps
-  /// that last for hours.
+  /// One step never takes more than an epoch: a larger number is probably a mistake, and would end in a lack of memory,
+  /// or in steps that last for hours.
   void check_sizes() const {
     Loader<Dataset>::check(loader_options());
     const auto share = (dataset_->size() + world_size_ - 1) / world_size_;

@@ -183,8 +183,9 @@ class Trainer {
 
   /// Begins a training, or goes on with one: loads the newest snapshot in save_dir, else the one that `snapshot` names,
   /// if there is one. Without it nothing is loaded or saved, and the first step goes on from the trainer's present
-  /// state. Ranks   Collective. Errors  `storage` where no snapshot can be written to save_dir, and where none of those
-  /// in it can be loaded.
+  /// state.
+  /// Ranks   Collective.
+  /// Errors  `storage` where no snapshot can be written to save_dir, and where none of those in it can be loaded.
   void resume() {
     stop_.dismiss();
     votes_to_stop_ = false;
@@ -381,7 +382,7 @@ class Trainer {
   }
 
   /// Runs `body`, which reads numbers of steps. Where they end the training, all ranks come to that verdict together.
-  /// Then a snapshot may be under way that is older than it; what becomes of that one must not hide the verdict.
+  /// An earlier snapshot may still be being written; if that fails, its error must not replace this one.
   void end_by_numbers(const auto& body) {
     try {
       body();
@@ -434,7 +435,7 @@ class Trainer {
     return metrics;
   }
 
-  /// The state is that of a snapshot, and so is the place in the data from now on.
+  /// Sets step, number of tokens and place in the data to those of the snapshot whose state was loaded.
   void stand_at(const LoadedRun& run) {
     step_.resume_at(run.info.step, run.info.tokens, run.has_optimizer);
     stood_at_ = evaluated_at_ = run.info.step;

@@ -27,13 +27,15 @@ namespace ddpxx {
 
 /// The entries of the file, without its includes. A name that ends in .json is read as JSON, one that ends in .py as
 /// nanoGPT's Python, any other as YAML. An empty file has no entries and a notice. `order` is the file's order among
-/// the sources. Errors  `config`, naming the path and the reason, if the file cannot be read or has more than 16 MiB.
+/// the sources.
+/// Errors  `config`, naming the path and the reason, if the file cannot be read or has more than 16 MiB.
 inline SourceEntries read_config_file(const std::filesystem::path& path, std::size_t order);
 
 /// The entries of the file and of all files that it includes, in the order in which they apply: `order`, `order` + 1,
 /// ... A file that is included several times is read for the first include only. A missing file, a file that includes
 /// itself, and more than 16 levels are problems at the position of the include; a file from another folder gets a
-/// notice. Errors  those of read_config_file, for the file itself.
+/// notice.
+/// Errors  those of read_config_file, for the file itself.
 inline std::vector<SourceEntries> read_config_files(const std::filesystem::path& path, std::size_t order);
 
 namespace detail {

@@ -20,9 +20,9 @@ namespace ddpxx {
 inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
 
 /// Reports the problems of a configuration, and ends the program with `Errc::config`: as text by an `Error`, or as JSON
-/// by printing it and a `ProgramEnd`. Ranks   Rank 0 reports at once. The other ranks usually have equal problems: they
-/// wait, and the launcher ends them once
-///         rank 0 has ended. A rank that still runs after its wait reports its problems: they come from its own
+/// by printing it and a `ProgramEnd`.
+/// Ranks   Rank 0 reports at once. The other ranks usually have equal problems: they wait, and the launcher ends them
+///         once rank 0 has ended. A rank that still runs after its wait reports its problems: they come from its own
 ///         variables or files, or its launcher is not on the machine of rank 0. The first rank of a machine waits less
 ///         than the others there, so that it reports for them.
 [[noreturn]] inline void refuse_config(const std::vector<ConfigProblem>& problems, ErrorStyle style) {
