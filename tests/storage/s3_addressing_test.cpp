@@ -31,7 +31,7 @@ TEST_P(S3Addresses, CarriesObjectsOfABucketInTheServersName) {
   proxy.no_rule();
   const std::string scheme = "http://", front = "127.";
   const auto host = proxy.endpoint().substr(scheme.size());
-  ASSERT_TRUE(host.starts_with(prefix));
+  ASSERT_TRUE(host.starts_with(front));
   auto config = config_;
   config.addressing = S3Addressing::virtual_host;
   config.endpoint = scheme + host.substr(front.size());

@@ -52,7 +52,7 @@ class StorageContract : public testing::TestWithParam<std::string> {
   }
   std::vector<std::string> names(const std::string& prefix) {
     std::vector<std::string> names;
-    for (const auto& object : storage_->list(front)) names.push_back(object.name);
+    for (const auto& object : storage_->list(prefix)) names.push_back(object.name);
     return names;
   }
 
