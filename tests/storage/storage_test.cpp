@@ -218,7 +218,7 @@ TEST_P(StorageContract, TakesOddNames) {
 
 TEST_P(StorageContract, RefusesWhatIsNoName) {
   for (const auto* name : {"", "/absolute", "..", "../out", "a/../b", ".", "a/./b"}) {
-    EXPECT_THAT(storage_error([&] { write(name, "x"); }), HasSubstr("is no name of an object")) << name;
+    EXPECT_THAT(storage_error([&] { write(name, "x"); }), HasSubstr("is not a valid name of an object")) << name;
     storage_error([&] { read(name, 0, 1); });
     storage_error([&] { storage().create(name, bytes_of("x")); });
   }
