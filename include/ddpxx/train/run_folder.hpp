@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <ctime>
 #include <filesystem>
-#include <fnmatch.h>
 #include <iterator>
 #include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -76,41 +76,39 @@ inline std::optional<std::filesystem::file_time_type> time_of_own(const std::fil
   return time;
 }
 
-/// A pattern for fnmatch that takes whatever strftime may make of a part of the folder's pattern between two slashes.
-inline std::string glob_of(std::string_view part) {
+/// What strftime may make of a part of the pattern between two slashes: figures, words, and what stands there.
+inline std::string regex_of(std::string_view part) {
   std::string text;
   for (std::size_t i = 0; i < part.size(); ++i) {
     if (part[i] == '%') {
       i = std::min(part.find_first_not_of("_-0^#123456789EO", i + 1), part.size() - 1);
       if (part[i] != '%') {
-        text += '*';
+        text += std::string_view{"CdeFgGHIjklmMRsSTuUVwWyYz"}.find(part[i]) == part.npos ? ".*" : "[-+:0-9 ]+";
         continue;
       }
     }
-    if (std::string_view{"\\*?[]"}.find(part[i]) != part.npos) text += '\\';
+    if (std::string_view{"^$\\.*+?()[]{}|"}.find(part[i]) != part.npos) text += '\\';
     text += part[i];
   }
   return text;
 }
 
-/// The folders in those of `level` whose whole name matches one of the patterns. A folder that cannot be listed has
-/// none.
+/// The folders in those of `level` whose whole name is like that. What cannot be listed has none.
 inline std::vector<std::filesystem::path> folders_in(const std::vector<std::filesystem::path>& level,
-                                                     const std::vector<std::string>& globs) {
+                                                     const std::regex& like) {
   std::vector<std::filesystem::path> found;
   for (const auto& folder : level) {
     std::error_code error, gone;
     std::filesystem::directory_iterator entries{folder.empty() ? "." : folder, error};
-    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error)) {
-      const auto name = entries->path().filename();
-      const auto matches = [&](const std::string& glob) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; };
-      if (std::ranges::any_of(globs, matches) && entries->is_directory(gone)) found.push_back(folder / name);
-    }
+    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error))
+      if (auto path = folder / entries->path().filename();
+          std::regex_match(path.filename().string(), like) && entries->is_directory(gone))
+        found.push_back(std::move(path));
   }
   return found;
 }
 
-/// All folders that the pattern may have made, at any time and with any number; others may be among them.
+/// All folders that the pattern may have made, at any time and with any number.
 inline std::vector<std::filesystem::path> folders_like(std::string pattern) {
   for (auto at = pattern.find('%'); at < pattern.size(); at = pattern.find('%', at + 2))
     if (at + 1 < pattern.size() && (pattern[at + 1] == 'D' || pattern[at + 1] == 'x'))
@@ -118,11 +116,11 @@ inline std::vector<std::filesystem::path> folders_like(std::string pattern) {
   const std::filesystem::path parts{pattern};
   std::vector<std::filesystem::path> level{{}};
   for (auto part = parts.begin(); part != parts.end(); ++part) {
-    const auto glob = glob_of(part->string());
+    const auto text = part->string();
     if (std::next(part) == parts.end())
-      level = folders_in(level, {glob, glob + "-*"});
-    else if (part->string().find('%') != std::string::npos)
-      level = folders_in(level, {glob});
+      level = folders_in(level, std::regex{regex_of(text) + "(-[0-9]+)?"});
+    else if (text.find('%') != std::string::npos)
+      level = folders_in(level, std::regex{regex_of(text)});
     else
       for (auto& folder : level) folder /= *part;
   }
