@@ -35,10 +35,12 @@ constexpr std::chrono::minutes kTimeout{30};  // a test that waits for it fails 
 void expect_peers_learn_of(
     const std::function<void(Group&)>& fail,
     const std::function<void(Group&)>& collective = [](Group& group) { barrier(group); }) {
-  std::barrier all_done{3};
+  // A rank that fails while others are still connecting ends those before their body has begun.
+  std::barrier all_connected{3}, all_done{3};
   spawn_ranks(
       3,
       [&](Group& group) {
+        all_connected.arrive_and_wait();
         const auto start = Clock::now();
         try {
           if (group.rank() == 1) {
