@@ -5,6 +5,7 @@ include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddpxx)
 
 install(TARGETS ddpxx EXPORT ddpxx FILE_SET HEADERS FILE_SET more_headers)
+install(TARGETS ddpxx_core EXPORT ddpxx)
 install(EXPORT ddpxx NAMESPACE ddpxx:: DESTINATION ${package_dir} FILE ddpxxTargets.cmake)
 # Those that were built: a program that was not must not stop the installation.
 foreach(program ddpxx-run ddpxx_tool)
