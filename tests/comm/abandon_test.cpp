@@ -1,5 +1,5 @@
-// A rank that has failed while its process lives on. The ranks are threads here, so that no end of a process closes a
-// connection.
+// A rank fails while its process stays alive. The ranks are threads here, so no connection is closed by the end of a
+// process.
 #include <barrier>
 #include <chrono>
 #include <functional>
@@ -29,13 +29,13 @@ using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kAtOnce{5};
-constexpr std::chrono::minutes kTimeout{30};  // a test that waits for it fails by its own time limit
+constexpr std::chrono::minutes kTimeout{30};  // a test that waits this long fails by its own time limit
 
-/// What peers see of `fail`, which rank 1 of three does: each of them an error `peer`, and soon. Rank 1 stays.
+/// Rank 1 of three calls `fail` and keeps running: each peer must get an error with the code `peer` within kAtOnce.
 void expect_peers_learn_of(
     const std::function<void(Group&)>& fail,
     const std::function<void(Group&)>& collective = [](Group& group) { barrier(group); }) {
-  // A rank that fails while others are still connecting ends those before their body has begun.
+  // A rank that fails while others are still connecting would end them before their body has begun.
   std::barrier all_connected{3}, all_done{3};
   spawn_ranks(
       3,
@@ -47,7 +47,7 @@ void expect_peers_learn_of(
             fail(group);
           } else {
             collective(group);
-            ADD_FAILURE() << "the collective ended well";
+            ADD_FAILURE() << "the collective succeeded";
           }
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), Errc::peer);
@@ -92,7 +92,7 @@ TEST(Abandon, EndsItsOwnWorkThatIsUnderWay) {
   });
 }
 
-// All ranks throw at once: the first to close its connections must not take the verdict away from the others.
+// All ranks throw at once. Each must keep the shared error, also when another rank has closed its connections already.
 TEST(Abandon, DoesNotReplaceAnErrorThatAllRanksShare) {
   for (int i = 0; i < 10; ++i)
     spawn_ranks(
@@ -130,7 +130,8 @@ TEST(OnEveryRank, ReturnsWhatEachRankHasOrThrowsTheFirstError) {
           EXPECT_STREQ(error.what(), rank == 3 ? "a sector is bad" : "no such file");
           EXPECT_EQ(error.origin(), rank == 0 || rank == 2 ? std::optional{1} : std::nullopt);
         }
-        EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return rank; }), rank) << "the group goes on";
+        EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return rank; }), rank)
+            << "the group can be used after an error";
       },
       Ranks::threads);
 }
@@ -153,8 +154,8 @@ TEST(Abandon, TellsPeersThatWaitInAPart) {
       Ranks::threads, kTimeout);
 }
 
-// Rank 1's connection to rank 2, the next one, is closed by then, and it has to close that to rank 0 all the same. The
-// part stays in the test's hands, so that no destructor closes it.
+// Rank 1's connection to rank 2, its neighbour, is closed by then; rank 1 must still close its connection to rank 0.
+// The test owns the part, so that no destructor closes it.
 TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
   std::barrier next_has_gone{2}, all_done{3};
   spawn_ranks(
@@ -171,7 +172,7 @@ TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
           EXPECT_LT(Clock::now() - start, kAtOnce);
         } else if (rank == 1) {
           std::vector<at::Tensor> message{at::empty({1})};
-          EXPECT_ANY_THROW(part.backend()->recv(message, 2, 0)->wait(kTimeout));  // has seen that rank 2 is gone
+          EXPECT_ANY_THROW(part.backend()->recv(message, 2, 0)->wait(kTimeout));  // fails because rank 2 has left
           group.abandon();
         }
         group.abandon();
@@ -180,7 +181,7 @@ TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
       Ranks::threads, kTimeout);
 }
 
-// The store's port is free again, too.
+// The port of the store can be used again, too.
 TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
   detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();

@@ -103,7 +103,7 @@ TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {
 TEST(Group, AnErrorNamesOpBytesAndRank) {
   try {
     spawn_ranks(2, [](Group& group) {
-      barrier(group);  // a rank that is gone before the other has connected would end that one's connecting
+      barrier(group);  // without it, a rank that exits early would make the other one fail to connect
       if (group.rank() == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds{50});
         std::_Exit(0);
@@ -120,7 +120,7 @@ TEST(Group, AnErrorNamesOpBytesAndRank) {
   }
 }
 
-/// One whose peers are gone when it ends.
+/// A backend whose shutdown fails because its peers are gone.
 class Deserted : public detail::RecordingBackend {
  public:
   Deserted() : RecordingBackend{0, 2, std::make_shared<Recording>()} {}
@@ -134,7 +134,7 @@ TEST(Group, APartThatCannotEndIsAPeerThatIsGone) {
   const auto part = whole.part(0, 0, 2);
   try {
     whole.leave();
-    ADD_FAILURE() << "the part's error is lost";
+    ADD_FAILURE() << "leave() did not report the part's error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::peer);
     EXPECT_NE(std::string{error.what()}.find("connection reset"), std::string::npos) << error.what();
@@ -154,11 +154,12 @@ TEST(Group, OverGlooLeavesWhatAProcessDoesAboutBrokenPipes) {
   });
 }
 
-// A lost peer becomes an error of the write in them, and not a signal that ends this process.
+// SIGPIPE is blocked in Gloo's threads, so that a write to a lost peer returns an error instead of ending this process.
 TEST(Group, OverGlooWritesInThreadsThatBlockBrokenPipes) {
   spawn_ranks(2, [](Group& group) {
     barrier(group);
-    if (group.rank() == 0) return;  // has a thread of its store as well, which asks for no signal at each write
+    // Rank 0 also has a thread for its store, which passes MSG_NOSIGNAL to each write and needs no block.
+    if (group.rank() == 0) return;
     int threads = 0;
     for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
       if (task.path().filename() == std::to_string(::getpid())) continue;
@@ -170,7 +171,7 @@ TEST(Group, OverGlooWritesInThreadsThatBlockBrokenPipes) {
       EXPECT_NE(std::stoull(word, nullptr, 16) & (1ULL << (SIGPIPE - 1)), 0U) << task.path();
       ++threads;
     }
-    EXPECT_GE(threads, 3) << "one of Gloo's device, two that work";
+    EXPECT_GE(threads, 3) << "expected Gloo's device thread and two worker threads";
   });
 }
 
@@ -179,7 +180,7 @@ TEST(Group, OverGlooIgnoresBrokenPipesInAProgramOfOursUnlessItHasChosen) {
   spawn_ranks(2, [](Group&) {
     struct ::sigaction chosen {};
     ::sigaction(SIGPIPE, nullptr, &chosen);
-    EXPECT_EQ(chosen.sa_handler, SIG_IGN) << "a lost peer would end this process without a word";
+    EXPECT_EQ(chosen.sa_handler, SIG_IGN) << "SIGPIPE from a lost peer would end this process without a message";
   });
   const auto former = ::signal(SIGPIPE, [](int) {});
   spawn_ranks(2, [](Group&) {
@@ -191,13 +192,14 @@ TEST(Group, OverGlooIgnoresBrokenPipesInAProgramOfOursUnlessItHasChosen) {
 }
 
 TEST(Group, OneThatIsDroppedWithWorkQueuedAndASilentPeerLetsGo) {
-  // The peer is silent for 600 ms, which is how long a group that waits would take. A busy machine gets three tries.
+  // The peer is silent for 600 ms; a destructor that waited for the peer would take as long. A busy machine gets three
+  // tries.
   auto shortest = std::chrono::steady_clock::duration::max();
   for (int i = 0; i < 3 && shortest >= std::chrono::milliseconds{100}; ++i) {
     int result[2];
     ASSERT_EQ(::pipe(result), 0);
     spawn_ranks(2, [&](Group& group) {
-      barrier(group);  // a rank that is gone before the other has connected would end that one's connecting
+      barrier(group);  // without it, a rank that exits early would make the other one fail to connect
       if (group.rank() == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds{600});
         std::_Exit(0);

@@ -58,7 +58,7 @@ TEST(Connect, AWorldOfOneOpensNoPort) {
   EXPECT_EQ(group.size(), 1);
 }
 
-// Before anything is allocated: a list of so many ranks would take all memory.
+// The size must be refused before connect() allocates one entry for each rank, which would take all memory.
 TEST(Connect, RefusesAWorldLargerThanTheStoreCanServe) {
   for (const int size : {kMaxRanks + 1, std::numeric_limits<int>::max()}) {
     const auto text = error_of([&] { connect("tcp://127.0.0.1:1", place(0, size)); });
@@ -90,8 +90,8 @@ TEST(Connect, NamesTheRankThatNeverCame) {
   EXPECT_NE(text.find("within 1 s"), std::string::npos) << text;
 }
 
-// A launcher takes the first rank that ends for the cause, and rank 0 alone can tell who is missing once it has left:
-// what the others say is a copy of its error, which is told late.
+// A launcher reports the first rank that exits as the cause, and only rank 0 knows which ranks are missing. So the
+// other ranks report a copy of rank 0's error, and later than rank 0.
 TEST(Connect, LetsRankZeroTellWhyItGaveUp) {
   detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();
@@ -118,7 +118,7 @@ TEST(Connect, LetsRankZeroTellWhyItGaveUp) {
   EXPECT_EQ(origin, 0);
 }
 
-/// The store of a launcher's agent, on a free port.
+/// The store that a launcher's agent serves, on a free port.
 struct AgentStore {
   std::uint16_t port;
   JobStoreServer server;
@@ -145,16 +145,16 @@ TEST(Connect, NamesARankThatCameAndEndedBeforeTheOthersCame) {
   constexpr std::chrono::minutes kLong{2};
   std::thread first{
       [&] { text = error_of([&] { connect(agent.address(), place(0, 3), AgentStore::options(kLong)); }); }};
-  // Rank 1 gives up early, and rank 2 never comes.
+  // Rank 1 gives up early, and rank 2 never connects.
   const auto start = std::chrono::steady_clock::now();
   error_of([&] { connect(agent.address(), place(1, 3), AgentStore::options(milliseconds{1'500})); });
   first.join();
   EXPECT_NE(text.find("rank 1 came to " + agent.address() + " and ended before all had come"), std::string::npos)
       << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong) << "rank 0 waited for its time-out";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong) << "rank 0 waited for its own timeout";
 }
 
-// A frozen rank 0, a host that hangs, any program that accepts connections and says nothing.
+// The port behaves as a frozen rank 0, a hung host, or any other program that accepts connections and never answers.
 TEST(Connect, GivesUpAPortThatAcceptsAndIsSilentWithinTheJoinTimeout) {
   detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();
@@ -204,7 +204,7 @@ TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
   EXPECT_NE(error_of([&] { connect(at, place(0, 3), options_of("second")); }).find("port in use"), std::string::npos);
   EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("second")); }).find("belongs to another run"),
             std::string::npos);
-  // A job that gives no id, or an equal one, is told from the first by its rank alone.
+  // A second job without an id, or with an equal one, is recognized only by the rank that two of its processes share.
   EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("first")); }).find("two processes came to "),
             std::string::npos);
   EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("first")); }).find("made by Group::part()"),
@@ -240,7 +240,7 @@ TEST(Connect, SaysThatNobodyAnswers) {
   EXPECT_NE(text.find("rank 0 never came there"), std::string::npos) << text;
 }
 
-// srun and mpirun do not say how many ranks a host has.
+// srun and mpirun do not tell a rank how many ranks run on its host.
 TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
   detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();
@@ -254,7 +254,8 @@ TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
   other.join();
 }
 
-// A shell that runs two programs in a row as one rank: the claims of the first program end with its connections.
+// A shell runs two programs in a row as one rank: the rank numbers that the first program claimed are free again once
+// its connections are closed.
 TEST(Connect, ASecondProgramOfTheSameRanksMeetsAnew) {
   detail::disable_flight_recorder();
   const auto agent = AgentStore::make();
@@ -265,7 +266,7 @@ TEST(Connect, ASecondProgramOfTheSameRanksMeetsAnew) {
   }
 }
 
-// A launcher's agent keeps its store over a restart: the second generation must not meet the keys of the first.
+// A launcher's agent keeps its store over a restart: the second generation must not read the keys of the first one.
 void expect_to_meet_anew(const std::string& at, const ConnectOptions& options) {
   for (int restart = 0; restart < 3; ++restart) {
     std::thread other{[&] { connect(at, place(1, 2, restart), options).leave(); }};
@@ -301,7 +302,8 @@ TEST(Connect, ARestartedGroupMeetsAnewInTheStoreOfTorchrun) {
   EXPECT_NE(text.find("rank 1, 2 never came to " + at), std::string::npos) << text;
 }
 
-// With one core a rank, Gloo's thread would otherwise spin for a time slice while the holder of its lock waits.
+// With one core for each rank, Gloo's thread would otherwise spin for a time slice while the holder of its lock waits
+// for the core.
 TEST(Connect, GloosOwnThreadAloneIsPatient) {
   spawn_ranks(2, [](Group&) {
     int patient = 0;

@@ -1,4 +1,4 @@
-// What c10d's backends expect of a store, held against the store of a job and against c10d's own.
+// What c10d's backends expect of a store, tested with the job's store and with c10d's own.
 #include <chrono>
 #include <functional>
 #include <future>
@@ -223,7 +223,7 @@ TEST(JobStore, CountsWhatItKeepsForClientsInItsLimit) {
   store.leave_will(gone, std::string(kTotal / 2, 'x'), until);
   EXPECT_THAT(error_of([&] { other.set("key", std::string(kTotal * 3 / 4, 'x'), until); }),
               testing::AnyOf(HasSubstr("the store is full"), HasSubstr("has closed the connection")));
-  // An unfinished request.
+  // A connection with an unfinished request.
   other = served.connect();
   store = served.connect();
   other.set("key", std::string(1'000, 'x'), until);
@@ -250,7 +250,7 @@ TEST(JobStore, RefusesWhatIsTooLargeAndServesTheSameClientOn) {
 }
 
 TEST(JobStore, ASilentServerIsAnErrorAtTheDeadline) {
-  // A listener that nobody serves: the system accepts connections, and nothing answers.
+  // A listener that no program serves: the system accepts connections, and no answer comes.
   const auto silent = listen_on_loopback();
   const auto port = SocketAddress::of_socket(silent.get()).port();
   EXPECT_THAT(error_of([&] { JobStoreConnection::open("127.0.0.1", port, {}, in(milliseconds{100})); }),

@@ -1,4 +1,5 @@
-// How a group ends in a process that goes on: in order, within a limit, and where the backend is the program's own.
+// How a group ends in a process that keeps running: in order, within a time limit, and with a backend that the program
+// owns.
 #include <barrier>
 #include <chrono>
 #include <thread>
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kAtOnce{5};
-constexpr std::chrono::minutes kTimeout{30};  // a test that waits for it fails by its own time limit
+constexpr std::chrono::minutes kTimeout{30};  // a test that waits this long fails by its own time limit
 
 TEST(Leave, EndsTheGroupOfRanksThatAllComeWithinTheLimit) {
   spawn_ranks(
@@ -37,7 +38,7 @@ TEST(Leave, EndsTheGroupOfRanksThatAllComeWithinTheLimit) {
       Ranks::threads, kTimeout);
 }
 
-// Rank 1 does nothing until rank 0 has left, as a process that hangs.
+// Rank 1 does nothing until rank 0 has left, as if its process hung.
 TEST(Leave, EndsAtItsLimitWithWorkPendingWhereAPeerHangs) {
   std::barrier has_left{2};
   spawn_ranks(
@@ -54,7 +55,7 @@ TEST(Leave, EndsAtItsLimitWithWorkPendingWhereAPeerHangs) {
         const auto start = Clock::now();
         try {
           group.leave(milliseconds{200});
-          ADD_FAILURE() << "left in order";
+          ADD_FAILURE() << "leave() succeeded";
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), Errc::peer);
           EXPECT_THAT(error.what(),
@@ -102,7 +103,7 @@ TEST(Group, ThatIsDroppedClosesItsConnections) {
       Ranks::threads, kTimeout);
 }
 
-/// A Gloo backend as a program makes it that has never heard of ddpxx's rendezvous.
+/// A Gloo backend made by a program that does not use ddpxx's rendezvous.
 c10::intrusive_ptr<c10d::Backend> own_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank) {
   auto options = c10d::ProcessGroupGloo::Options::create(kAtOnce);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));

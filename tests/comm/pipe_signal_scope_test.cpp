@@ -1,4 +1,4 @@
-// SIGPIPE in and around a scope; each case is a process of its own.
+// SIGPIPE inside and outside of a scope; each case runs in a process of its own.
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -37,7 +37,7 @@ TEST(PipeSignalScope, TurnsABrokenPipeIntoAnErrorOfTheWrite) {
           const PipeSignalScope inner;
           error = write_to_nobody();
         }
-        std::_Exit(error);  // the signal was taken, and does not come after the scope
+        std::_Exit(error);  // the signal was discarded, and is not delivered after the scope
       },
       ExitedWithCode(EPIPE), "");
 }

@@ -1,4 +1,4 @@
-// A recording group stands for thousands of ranks: what a step asks of the others is what theory says.
+// A recording group stands for thousands of ranks: a step must send exactly the collectives that theory predicts.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -57,7 +57,7 @@ void step(S& strategy, Net& net) {
   strategy.finish_step();
 }
 
-/// Bytes of a unit with so many values in 64-byte rows, cut into pieces of whole rows.
+/// The bytes of a unit whose parameters have these sizes: rows of 64 bytes, cut into pieces of whole rows.
 std::int64_t padded_bytes(std::initializer_list<std::int64_t> parameters, std::int64_t pieces) {
   std::int64_t rows = 0;
   for (const auto numel : parameters) rows += (numel * 4 + 63) / 64;
@@ -71,7 +71,7 @@ TEST(RecordingGroup, WritesDownEveryCallAndIsDoneAtOnce) {
   EXPECT_EQ(group.size(), 4096);
   auto sum = at::full({3}, 2.0);
   all_reduce(sum, group);
-  EXPECT_TRUE(at::equal(sum, at::full({3}, 8192.0))) << "all ranks are taken to hold the same";
+  EXPECT_TRUE(at::equal(sum, at::full({3}, 8192.0))) << "a recording group assumes that all ranks hold equal values";
   auto least = at::full({3}, 2.0);
   all_reduce(least, group, Reduce::min);
   EXPECT_TRUE(at::equal(least, at::full({3}, 2.0)));
@@ -79,7 +79,7 @@ TEST(RecordingGroup, WritesDownEveryCallAndIsDoneAtOnce) {
   all_gather(whole, piece, group);
   EXPECT_TRUE(at::equal(whole, at::full({2 * 4096}, 3.0)));
   reduce_scatter(piece, at::arange(2 * 4096, at::kFloat), group);
-  EXPECT_TRUE(at::equal(piece, at::tensor({10.0F * 4096, 11.0F * 4096}))) << "of rank 5";
+  EXPECT_TRUE(at::equal(piece, at::tensor({10.0F * 4096, 11.0F * 4096}))) << "expected the piece of rank 5";
   broadcast(piece, group);
   barrier(group);
 
@@ -121,22 +121,23 @@ TEST(RecordingGroup, RankFiveOf4096GathersAndReducesWhatFSDPsTheorySays) {
   FSDP fsdp{{.unit_bytes = 0}, group};
   fsdp.attach(flat);
   const auto layer = padded_bytes({kWidth * kWidth, kWidth}, kWorld), root = padded_bytes({4 * kWidth}, kWorld);
-  EXPECT_EQ(recording->bytes("broadcast"), kLayers * layer + root) << "rank 0's parameters go to all, once";
+  EXPECT_EQ(recording->bytes("broadcast"), kLayers * layer + root) << "rank 0's parameters are sent to all ranks once";
   for (int i = 0; i < 3; ++i) {
     recording->calls.clear();
     step(fsdp, net);
-    // Layers in forward and backward, the root once; once the order is known, backward finds the last layer gathered.
+    // Each layer is gathered in forward and in backward, the root once. Once the order is known, the last layer is
+    // still gathered when backward begins.
     const auto layers = 2 * kLayers - (i > 0 ? 1 : 0);
     EXPECT_EQ(recording->count("all_gather"), layers + 1);
     EXPECT_EQ(recording->bytes("all_gather"), layers * layer + root);
     EXPECT_EQ(recording->count("reduce_scatter"), kLayers + 1);
     EXPECT_EQ(recording->bytes("reduce_scatter"), kLayers * layer + root);
-    EXPECT_EQ(recording->calls.size(), static_cast<std::size_t>(layers + kLayers + 2)) << "and nothing else is sent";
+    EXPECT_EQ(recording->calls.size(), static_cast<std::size_t>(layers + kLayers + 2)) << "another collective was sent";
   }
   group.leave();
 }
 
-/// A collective whose peer went away meanwhile.
+/// A collective that fails because its peer has left.
 class FailedWork : public detail::DoneWork {
  public:
   bool wait(std::chrono::milliseconds) override { throw std::runtime_error{"connection reset"}; }
@@ -172,10 +173,11 @@ TYPED_TEST(FailedGather, FailsAgainAndShowsNoHalfFilledValues) {
     strategy.finish_step();  // with ZeRO this starts the gathers
     const auto gather = [&] { [[maybe_unused]] const auto whole = strategy.gathered(); };
     EXPECT_THROW(gather(), Error);
-    EXPECT_THROW(gather(), Error) << "the values are half filled";
+    EXPECT_THROW(gather(), Error) << "the gathered values are incomplete";
     EXPECT_THROW(static_cast<void>(net.scale.detach().clone()), c10::Error);
   }
-  EXPECT_THROW(static_cast<void>(net.scale.detach().clone()), c10::Error) << "after the strategy's end";
+  EXPECT_THROW(static_cast<void>(net.scale.detach().clone()), c10::Error)
+      << "the parameter was readable after the strategy was destroyed";
   group.leave();
 }
 
@@ -189,7 +191,7 @@ TEST(RecordingGroup, SmallLayersAreGatheredTogether) {
   step(fsdp, net);
   recording->calls.clear();
   step(fsdp, net);
-  EXPECT_EQ(recording->count("all_gather"), 2) << "the layers and the root";
+  EXPECT_EQ(recording->count("all_gather"), 2) << "one all-gather for the layers and one for the root";
   EXPECT_EQ(recording->count("reduce_scatter"), 2);
   group.leave();
 }

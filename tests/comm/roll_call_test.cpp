@@ -24,7 +24,7 @@ TEST(NumberList, JoinsRunsAndCutsALongList) {
   EXPECT_THAT(number_list(odd), testing::EndsWith(", 39 and 980 more"));
 }
 
-/// What rank `number` of four says while it waits; ranks 0 and 2 have come, the others never do.
+/// The log lines of rank `number` of four while it waits; ranks 0 and 2 have arrived, the others never do.
 std::vector<std::string> lines_of(int number) {
   std::vector<Descriptor> listeners;
   listeners.push_back(listen_on_loopback());
@@ -43,7 +43,7 @@ std::vector<std::string> lines_of(int number) {
                       .deadline = deadline,
                       .say = [&](const std::string& line) { lines.push_back(line); },
                       .line = WaitingLine{milliseconds{10}, milliseconds{1'000}}});
-    ADD_FAILURE() << "all have come";
+    ADD_FAILURE() << "the roll call succeeded";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 1, 3 never came to HERE within 300 s"));
   }
@@ -53,7 +53,7 @@ std::vector<std::string> lines_of(int number) {
 TEST(RollCall, TheLowestRankThatIsThereTellsWhoIsMissing) {
   const auto lines = lines_of(0);
   ASSERT_FALSE(lines.empty());
-  EXPECT_LE(lines.size(), 2U) << "at 10 and at 1010 ms, or later";
+  EXPECT_LE(lines.size(), 2U) << "one line is due at 10 ms, one at 1010 ms";
   EXPECT_EQ(lines[0], "waiting for rank 1, 3 to come to HERE (0 of 300 s)");
   EXPECT_TRUE(lines_of(2).empty());
 }
@@ -65,7 +65,7 @@ RankIntroduction rank_on(const std::string& host, const std::string& ipv4, const
 TEST(RankIntroduction, AreReadBackAsTheyWereWritten) {
   const auto facts = rank_on("a host", "10.0.0.1", "", AF_INET6);
   const auto read = parse_introduction(to_text(facts));
-  EXPECT_EQ(read.host, "a_host") << "a name of one word";
+  EXPECT_EQ(read.host, "a_host") << "blanks in a host name are replaced";
   EXPECT_EQ(read.ipv4, facts.ipv4);
   EXPECT_EQ(read.ipv6, "");
   EXPECT_EQ(read.route, AF_INET6);
@@ -80,14 +80,15 @@ TEST(RankIntroduction, OffersNoLoopbackAddressWhereOtherHostsMayCome) {
   EXPECT_FALSE(on_one_host(std::vector{facts, rank_on("b", "10.0.0.2", "", AF_INET)}));
 }
 
-// Debian's "127.0.1.1 name" on the master, and a name that resolves to IPv6 elsewhere.
+// Debian's /etc/hosts has "127.0.1.1 name" on the master, and the name resolves to IPv6 on other hosts.
 TEST(RankIntroduction, TheRouteOfAnotherHostChoosesTheFamily) {
   const auto master = rank_on("a", "10.0.0.1", "fd00::1", AF_UNSPEC),
              other = rank_on("b", "10.0.0.2", "fd00::2", AF_INET6);
   EXPECT_EQ(common_family(std::vector{master, other}), AF_INET6);
   EXPECT_EQ(address_for_peers(std::vector{master, other}, 1), "fd00::2");
   const auto named = rank_on("a", "10.0.0.1", "fd00::1", AF_INET);
-  EXPECT_EQ(common_family(std::vector{named, other}), AF_INET6) << "the master's own route is worth less";
+  EXPECT_EQ(common_family(std::vector{named, other}), AF_INET6)
+      << "the master's own route counts less than another host's";
 }
 
 TEST(RankIntroduction, AFamilyThatARankLacksIsNotChosen) {

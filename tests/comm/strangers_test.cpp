@@ -1,4 +1,4 @@
-// Programs that do not belong to the job, at the port of its store.
+// Programs that do not belong to the job connect to the port of its store.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -54,7 +54,7 @@ class Strangers : public testing::Test {
                                     in(milliseconds{20'000}));
   }
 
-  /// A connection that has said nothing yet.
+  /// A connection that has sent nothing yet.
   Descriptor connect() const {
     Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     EXPECT_EQ(::connect(socket.get(), address_.get(), address_.length()), 0);
@@ -65,7 +65,7 @@ class Strangers : public testing::Test {
     EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
     return socket;
   }
-  /// What comes back until the server closes the connection.
+  /// All that the server sends until it closes the connection.
   static std::string answer(const Descriptor& socket) {
     std::string all;
     std::array<char, 256> piece{};
@@ -76,13 +76,13 @@ class Strangers : public testing::Test {
     }
   }
 
-  /// The job works as if nobody else were there: a member that is connected, and one that comes now.
+  /// The job works as if no stranger were connected: both for a connected member and for one that connects now.
   void expect_unharmed() {
     const auto until = in(milliseconds{20'000});
     EXPECT_EQ(member_->add("n", 1, until), ++count_);
     auto another = join();
     EXPECT_EQ(another.get("n", until), std::to_string(count_));
-    EXPECT_EQ(another.count_keys(until), 1) << "somebody has stored something";
+    EXPECT_EQ(another.count_keys(until), 1) << "a stranger has stored a key";
   }
 
   static std::size_t num_descriptors() {
@@ -108,7 +108,7 @@ TEST_F(Strangers, GetNoAnswerToWhatIsNoHello) {
   for (const std::string& bytes : {std::string{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"},
                                    std::string(100'000, '\xA5'), std::string(64, '\0')}) {
     auto socket = connect();
-    // Not all of it may be sent: the server closes after the first bytes.
+    // The send may be incomplete: the server closes the connection after the first bytes.
     [[maybe_unused]] const auto sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     EXPECT_EQ(answer(socket), "");
   }
@@ -170,21 +170,23 @@ TEST_F(Strangers, AreDroppedOldestFirstWhenTheyAreTooMany) {
   std::vector<Descriptor> held;
   const auto before = num_descriptors();
   for (int i = 0; i < 500; ++i) held.push_back(connect());
-  EXPECT_EQ(answer(held.front()), "") << "the oldest has gone";
+  EXPECT_EQ(answer(held.front()), "") << "the oldest connection was not dropped";
   expect_unharmed();
-  // The ends here, and as many there as the server grants, beside the test's own few.
+  // Allowed descriptors: the 500 client ends here, the 64 server ends that the server grants, and 8 for the test
+  // itself.
   const auto until = in(milliseconds{20'000});
   while (num_descriptors() > before + 500 + 64 + 8 && JobStoreConnection::Clock::now() < until)
     std::this_thread::sleep_for(milliseconds{10});
   EXPECT_LE(num_descriptors(), before + 500 + 64 + 8);
 }
 
-// The server's process has no descriptor left: it must neither spin nor lose the job.
+// The server's process has no descriptor left: the server must neither spin nor lose the job.
 TEST_F(Strangers, DoNotHarmAProcessThatIsOutOfDescriptors) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // A parent's threads are not in the child, so it serves anew; its strangers are of its own process too.
+    // fork() does not copy the parent's threads, so the child serves a store of its own and opens the strangers'
+    // connections itself.
     std::vector<Descriptor> listeners;
     listeners.push_back(listen_on_loopback());
     const auto address = SocketAddress::of_socket(listeners[0].get());
@@ -204,7 +206,8 @@ TEST_F(Strangers, DoNotHarmAProcessThatIsOutOfDescriptors) {
       connect_to_server(socket);
       held.push_back(std::move(socket));
     }
-    for (const auto& socket : late_comers) connect_to_server(socket);  // no descriptor is left to accept them
+    // The server has no descriptor left to accept these connections.
+    for (const auto& socket : late_comers) connect_to_server(socket);
     const auto used_before = std::clock();
     bool works = true;
     for (int i = 1; works && i <= 20; ++i) {
@@ -220,10 +223,10 @@ TEST_F(Strangers, DoNotHarmAProcessThatIsOutOfDescriptors) {
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0) << "code 1: the job was disturbed; code 2: the server was busy with nothing";
+  EXPECT_EQ(status, 0) << "code 1: the job was disturbed; code 2: the server used CPU time while it had nothing to do";
 }
 
-// These know the token: what they break is their own connection.
+// These clients know the token: a malformed request costs them only their own connection.
 TEST_F(Strangers, LoseTheirOwnConnectionAloneByAMalformedRequest) {
   const auto hello = detail::hello_message(credentials_);
   const auto request = [](std::string bytes) {
@@ -242,7 +245,7 @@ TEST_F(Strangers, LoseTheirOwnConnectionAloneByAMalformedRequest) {
     EXPECT_EQ(answer(send(hello + bytes)), "a");
   expect_unharmed();
 
-  // A second request before the answer to the first, which the server holds.
+  // A second request is sent before the first is answered; the server holds the first.
   const auto socket = send(hello);
   char accepted = 0;
   ASSERT_EQ(::recv(socket.get(), &accepted, 1, 0), 1);

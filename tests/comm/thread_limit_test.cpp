@@ -1,4 +1,4 @@
-// A system that has no more threads: a rank says so and names the limit, and does not end without a word.
+// On a system that refuses new threads, a rank reports the limit instead of ending without a message.
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -22,10 +22,11 @@ namespace {
 
 using testing::HasSubstr;
 
-/// From now on this process starts no thread and no process: the system answers as at the limit. For good.
+/// Makes every later attempt of this process to start a thread or a process fail as at the system's limit. It cannot be
+/// undone.
 void refuse_threads() {
   constexpr auto refused = SECCOMP_RET_ERRNO | EAGAIN;
-  std::array filter{sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},  // the number of the system call
+  std::array filter{sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},  // load the number of the system call
                     sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SYS_clone3},
                     sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_clone},
                     sock_filter{BPF_RET | BPF_K, 0, 0, refused}, sock_filter{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};

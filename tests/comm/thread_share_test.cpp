@@ -59,7 +59,7 @@ TEST(ThreadShare, TellsTheCoresOfTheRankFromThoseOfItsLauncher) {
   }}.join();
 }
 
-/// The environment without, or with, a choice of threads; as it was afterwards.
+/// Sets OMP_NUM_THREADS to `threads`, or unsets it, and restores the environment at the end.
 class Choice {
  public:
   explicit Choice(const char* threads) {
@@ -86,8 +86,9 @@ class Choice {
   std::optional<std::string> omp_ = environment("OMP_NUM_THREADS"), mkl_ = environment("MKL_NUM_THREADS");
 };
 
-/// The threads that a rank computes with once it has come to a group of `ranks` on this machine, in a thread of its own
-/// because the number belongs to a thread. An error ends connect() after it has chosen: rank 0 is nowhere.
+/// The number of threads that a rank computes with after it has joined a group of `ranks` on this machine. It runs in a
+/// thread of its own, because LibTorch's number belongs to a thread. Nothing listens at rank 0's address, so connect()
+/// throws after it has set the number.
 int threads_of_rank(int ranks, int before, bool has_frame = true) {
   std::optional<ProgramFrame> frame;
   if (has_frame) frame.emplace();
@@ -102,7 +103,7 @@ int threads_of_rank(int ranks, int before, bool has_frame = true) {
                       .local_world_size = LocalWorldSize{ranks}};
     try {
       connect("tcp://127.0.0.1:1", place, options);
-      ADD_FAILURE() << "met someone";
+      ADD_FAILURE() << "connect() succeeded";
     } catch (const Error&) {
     }
     after = at::get_num_threads();
@@ -129,7 +130,7 @@ TEST(ThreadShare, LeavesAChoiceOfTheUsersAlone) {
     EXPECT_EQ(threads_of_rank(4096, 7), 7);
   }
   const Choice none{nullptr};
-  const int chosen = 3 * at::intraop_default_num_threads();  // no default that LibTorch would begin with
+  const int chosen = 3 * at::intraop_default_num_threads();  // differs from LibTorch's default
   EXPECT_EQ(threads_of_rank(4096, chosen), chosen);
 }
 

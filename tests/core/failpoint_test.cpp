@@ -47,7 +47,7 @@ TEST_F(Failpoint, FailsForLackOfMemory) {
 
 TEST_F(Failpoint, StrikesOneRankOnly) {
   order("here:throw,rank=1");
-  EXPECT_NO_THROW(failpoint("here"));  // no RANK is rank 0
+  EXPECT_NO_THROW(failpoint("here"));  // without RANK in the environment, the rank is 0
   ::setenv("RANK", "1", 1);
   EXPECT_THROW(failpoint("here"), Error);
   ::setenv("RANK", "2", 1);

@@ -70,7 +70,8 @@ TEST(ReadFile, NamesThePathAndTheReasonUnderTheCallersCode) {
   EXPECT_NE(absent.find("No such file"), std::string::npos) << absent;
   error_of(Errc::config, [&] { read_file(folder.path(), Errc::config); });
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  error_of(Errc::storage, [&] { read_file(folder / "pipe", Errc::storage); });  // and does not wait for a writer
+  // A read that waited for a writer would hang.
+  error_of(Errc::storage, [&] { read_file(folder / "pipe", Errc::storage); });
 }
 
 TEST(WriteFileAtomic, WritesThePartsInOrderAndLeavesNothingElse) {
@@ -172,14 +173,14 @@ TEST(WriteFileAtomic, LeavesTheOldFileOrTheNewOneWhenItIsKilledAtAnyStage) {
     EXPECT_EQ(read_file(folder / "file", Errc::data), stage == kStages.back() ? "new" : "old") << stage;
   }
   write_file_atomic(folder / "file", "next");
-  EXPECT_EQ(entries(folder.path()), 1) << "what killed writers left is swept away";
+  EXPECT_EQ(entries(folder.path()), 1) << "a killed writer's temporary file was not removed";
 }
 
 TEST(WriteFileAtomic, SweepsNeitherOtherFilesNorALivingWritersOne) {
   const TemporaryFolder folder;
-  folder.file(".file.notes.tmp", "");   // not a name of ours
-  folder.file(".file.1.17-0.tmp", "");  // of another target, "file.1"
-  folder.file(".file.18-0.tmp", "");    // left behind
+  folder.file(".file.notes.tmp", "");   // not named like a temporary file
+  folder.file(".file.1.17-0.tmp", "");  // a temporary file of another target, "file.1"
+  folder.file(".file.18-0.tmp", "");    // a temporary file that a killed writer has left
   write_file_atomic(folder / "file", [&](File&) { write_file_atomic(folder / "file", "inner"); });
   EXPECT_EQ(read_file(folder / "file", Errc::data), "");
   EXPECT_TRUE(std::filesystem::exists(folder / ".file.notes.tmp"));
@@ -229,7 +230,8 @@ TEST(CreateFileAtomic, MakesAFileOnceOnAFileSystemWithoutHardLinks) {
     const TemporaryFolder folder;
     const auto no_links = "file.take_name:errno:" + std::to_string(error) + "@1";
     for (const auto* text : {"first", "second"}) {
-      ::setenv("DDPXX_FAILPOINT", (no_links + (text[0] == 'f' ? "" : ",rank=0")).c_str(), 1);  // another count
+      // Another text restarts the count of the failpoint.
+      ::setenv("DDPXX_FAILPOINT", (no_links + (text[0] == 'f' ? "" : ",rank=0")).c_str(), 1);
       EXPECT_EQ(create_file_atomic(folder / "file", bytes_of(text)), text[0] == 'f');
     }
     ::unsetenv("DDPXX_FAILPOINT");
@@ -247,7 +249,7 @@ TEST(CreateFileAtomic, LeavesNoFileWhenItIsKilledBeforeTheFileHasItsName) {
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_FALSE(std::filesystem::exists(folder / "file"));
   EXPECT_TRUE(create_file_atomic(folder / "file", bytes_of("text")));
-  EXPECT_EQ(entries(folder.path()), 1) << "what the killed writer left is swept away";
+  EXPECT_EQ(entries(folder.path()), 1) << "the killed writer's temporary file was not removed";
 }
 
 TEST(CreateFileAtomic, SaysWhatAFileSystemLacks) {

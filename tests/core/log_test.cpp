@@ -35,7 +35,7 @@ TEST(Log, KeepsAHostileTextOnItsLine) {
   EXPECT_EQ(text.str(), "[rank0] warning: key \"a\\nb\\x1b[2J\"\n");
 }
 
-/// The default sink comes back at the end of a test.
+/// Sets a log sink, and restores the default one at the end.
 struct WithSink {
   explicit WithSink(LogSink sink) { set_log_sink(std::move(sink)); }
   WithSink(const WithSink&) = delete;
@@ -43,7 +43,7 @@ struct WithSink {
   ~WithSink() { set_log_sink({}); }
 };
 
-/// What `body` writes to std::cerr.
+/// The text that `body` writes to std::cerr.
 template <class Body>
 std::string stderr_of(const Body& body) {
   std::ostringstream text;
@@ -67,7 +67,8 @@ TEST(LogSink, TakesTheLinesInsteadOfStderr) {
   });
   EXPECT_EQ(lines, (std::vector<std::string>{"info 0 begun", "warning 3 disk\\nfull"}));
   EXPECT_EQ(screen, "");
-  EXPECT_EQ(stderr_of([] { Log{1}.warn("disk full"); }), "[rank1] warning: disk full\n") << "the sink is gone";
+  EXPECT_EQ(stderr_of([] { Log{1}.warn("disk full"); }), "[rank1] warning: disk full\n")
+      << "the default sink was not restored";
 }
 
 TEST(LogSink, IsNotForALogWithAStreamOfItsOwn) {
@@ -124,9 +125,9 @@ TEST(Harmless, WritesMalformedUtf8OutByteByByte) {
   EXPECT_EQ(harmless("\x9B"
                      "1"),
             "\\x9b1");
-  EXPECT_EQ(harmless("\xE2\x86"), "\\xe2\\x86") << "cut";
-  EXPECT_EQ(harmless("\xC0\xAF"), "\\xc0\\xaf") << "overlong";
-  EXPECT_EQ(harmless("\xE0\x80\xAF"), "\\xe0\\x80\\xaf") << "overlong";
+  EXPECT_EQ(harmless("\xE2\x86"), "\\xe2\\x86") << "truncated sequence";
+  EXPECT_EQ(harmless("\xC0\xAF"), "\\xc0\\xaf") << "overlong sequence";
+  EXPECT_EQ(harmless("\xE0\x80\xAF"), "\\xe0\\x80\\xaf") << "overlong sequence";
   EXPECT_EQ(harmless("\xED\xA0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
   EXPECT_EQ(harmless("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond Unicode";
 }

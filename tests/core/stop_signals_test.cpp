@@ -1,4 +1,4 @@
-// What signals do to a process that keeps them; each case is a process of its own.
+// How a process handles stop signals while a StopSignals object keeps them; each case runs in a process of its own.
 #include <csignal>
 #include <functional>
 #include <optional>
@@ -64,7 +64,7 @@ TEST(StopSignals, EndTheProcessAtTheSecondInterrupt) {
             -SIGINT);
 }
 
-// A scheduler and the launcher send one each.
+// A scheduler and the launcher each send an interrupt for one request to stop.
 TEST(StopSignals, TakeInterruptsOfOneRequestForOne) {
   EXPECT_EQ(in_a_process([] {
               const StopSignals signals;
@@ -93,7 +93,7 @@ TEST(StopSignals, IgnoreAPipeWithoutReaderMeanwhile) {
               return 7;
             }),
             7)
-      << "it stays as the program has it";
+      << "the SIGPIPE setting of the program must stay";
 }
 
 TEST(StopSignals, EndTheProcessAtOnceWhereTheSenderSaysSo) {
@@ -115,7 +115,7 @@ TEST(StopSignals, TakeEffectLateWhereTheyAreRaisedAgain) {
               return 0;
             }),
             -SIGUSR1)
-      << "nothing was heard, and the signal has its meaning back";
+      << "no signal was kept, and SIGUSR1 must end the process again";
   EXPECT_EQ(in_a_process([] {
               StopSignals signals;
               ::raise(SIGHUP);
@@ -135,7 +135,7 @@ TEST(StopSignals, LeaveTheProgramsOwnHandlersAndIgnoredSignalsAlone) {
                 ::raise(SIGUSR1);
                 ::raise(SIGHUP);
                 if (signals.heard()) return 99;
-                ::signal(SIGUSR2, SIG_IGN);  // while they are kept
+                ::signal(SIGUSR2, SIG_IGN);  // while StopSignals keeps the signals
                 signals.raise_again();
               }
               ::raise(SIGUSR1);
@@ -170,7 +170,7 @@ TEST(StopSignals, AreSharedByAllWhoKeepThem) {
               ::raise(SIGTERM);
               first.emplace();
               if (first->heard() != SIGTERM || second->heard() != SIGTERM) return 99;
-              second->raise_again();  // the first one still keeps it
+              second->raise_again();  // the first object still keeps the signal
               first.reset();
               const StopSignals later;
               return later.heard().value_or(0);

@@ -21,7 +21,7 @@ TEST(EditDistance, CountsInsertionsDeletionsReplacementsAndSwaps) {
 
 struct Guess {
   std::string word;
-  std::string meant;  // empty: nothing is near
+  std::string meant;  // empty: no word is close enough
 };
 
 class Nearest : public testing::TestWithParam<Guess> {};

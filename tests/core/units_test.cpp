@@ -118,7 +118,7 @@ TEST(Seconds, AddUpTheirParts) {
   EXPECT_EQ(parse_seconds("1:30:00"), 5400.0);
   EXPECT_EQ(parse_seconds("00:00:05"), 5.0);
   EXPECT_EQ(parse_seconds("1:02:03:04"), 93784.0);
-  EXPECT_FALSE(parse_seconds("1:30").has_value()) << "hours and minutes, or minutes and seconds";
+  EXPECT_FALSE(parse_seconds("1:30").has_value()) << "ambiguous: hours and minutes, or minutes and seconds";
   EXPECT_FALSE(parse_seconds("1:x:00").has_value());
   EXPECT_EQ(parse_seconds("2d"), 172800.0);
   EXPECT_EQ(parse_seconds("1h20m40s"), 4840.0);

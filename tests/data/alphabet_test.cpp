@@ -24,7 +24,8 @@ TEST(Alphabet, NumbersTheCharactersOfATextInTheirOrder) {
 }
 
 TEST(Alphabet, IsMadeAgainFromWhatASnapshotRecords) {
-  std::string all;  // controls, a backslash, letters that look like an escape, two to four bytes
+  std::string
+      all;  // control characters, a backslash, letters that look like an escape, characters of two to four bytes
   for (char32_t character = 1; character < 0x180; ++character) append_utf8(all, character);
   for (const char32_t character : {0x2028U, 0x20ACU, 0xFFFDU, 0x1F600U, 0x10FFFFU}) append_utf8(all, character);
   const Alphabet alphabet{all};

@@ -13,7 +13,7 @@ TEST(Batch, MovesWholeToAnotherDevice) {
   EXPECT_TRUE(moved.inputs.is_meta());
   EXPECT_TRUE(moved.targets.is_meta());
   EXPECT_EQ(moved.num_tokens, 6);
-  EXPECT_TRUE(batch.to(at::kCPU).inputs.is_same(batch.inputs)) << "where it is already, nothing is copied";
+  EXPECT_TRUE(batch.to(at::kCPU).inputs.is_same(batch.inputs)) << "a batch that is on the device already was copied";
 }
 
 }  // namespace

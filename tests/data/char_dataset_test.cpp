@@ -45,7 +45,7 @@ std::string error_of(Errc code, const CharDatasetConfig& config) {
 
 class CharDatasetTest : public testing::Test {
  protected:
-  /// The text that a path stands for.
+  /// The text that the dataset reads from a path.
   std::string text_at(const std::string& path, std::int64_t max_bytes = 0) {
     const CharDataset dataset{{.path = path, .block_size = 1, .max_bytes = max_bytes}};
     std::string text;
@@ -93,7 +93,8 @@ TEST_F(CharDatasetTest, KnowsVocabulariesOfEverySize) {
 }
 
 TEST_F(CharDatasetTest, TruncatesCharactersBeforeItCountsThem) {
-  // 10 characters of which 0.59 are 5: `e` and what follows must not get into the vocabulary.
+  // The text has 10 characters and truncate=0.59 keeps 5 of them: `e` lies behind the cut and must not be in the
+  // vocabulary.
   const CharDataset dataset{{.path = folder.file("text",
                                                  "\xC3\xA9\xC3\xA9"
                                                  "ddddeeee"),
@@ -113,7 +114,7 @@ TEST_F(CharDatasetTest, ReadsFoldersAndPatternsInTheOrderOfTheirPaths) {
   EXPECT_EQ(text_at(folder.path().string()), "01234");
   EXPECT_EQ(text_at((folder / "*.txt").string()), "12");
   EXPECT_EQ(text_at((folder / "[bs]*").string()), "234");
-  EXPECT_EQ(text_at(folder.file("[x].txt", "xy")), "xy");  // a name that only looks like a pattern
+  EXPECT_EQ(text_at(folder.file("[x].txt", "xy")), "xy");  // a file name that only looks like a pattern
 }
 
 TEST_F(CharDatasetTest, ReadsTheFirstBytesOfAllFilesTogether) {
@@ -123,7 +124,7 @@ TEST_F(CharDatasetTest, ReadsTheFirstBytesOfAllFilesTogether) {
   const auto path = folder.path().string();
   EXPECT_EQ(text_at(path, 2), "ab");
   EXPECT_EQ(text_at(path, 5), "abcde");
-  EXPECT_EQ(text_at(path, 6), "abcde");  // not half of a character
+  EXPECT_EQ(text_at(path, 6), "abcde");  // the cut does not split a character
   EXPECT_EQ(text_at(path, 7), "abcde\xC3\xA9");
   EXPECT_EQ(text_at(path, 100),
             "abcde\xC3\xA9"
@@ -176,7 +177,7 @@ TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
   EXPECT_NE(bucket.find("built without S3"), std::string::npos) << bucket;
 }
 
-/// Runs the test in a process of its own, which may go without rights or memory: it ends with 0.
+/// Runs the test in a process of its own, which may give up rights or memory; the process must exit with 0.
 template <class Body>
 void expect_well_in_child(Body&& body) {
   const auto work = [&] {
@@ -193,7 +194,7 @@ TEST_F(CharDatasetTest, NamesTheFolderBelowThePathThatCannotBeRead) {
   std::filesystem::permissions(folder / "a/closed", std::filesystem::perms::none);
   expect_well_in_child([&] {
     constexpr ::uid_t kNobody = 65534;
-    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(2);  // root may read everything
+    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(2);  // root could read every file
     const auto said = error_of(Errc::data, {.path = folder.path().string()});
     EXPECT_NE(said.find("cannot read the folder " + (folder / "a/closed").string() + ": Permission denied"),
               std::string::npos)
@@ -204,7 +205,7 @@ TEST_F(CharDatasetTest, NamesTheFolderBelowThePathThatCannotBeRead) {
 
 TEST_F(CharDatasetTest, SaysThatATextDoesNotFitIntoMemory) {
   const auto large = folder.file("large", "x");
-  std::filesystem::resize_file(large, std::uintmax_t{1} << 40U);  // it takes no room on the disk
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 40U);  // the file is sparse: it takes no space on the disk
   expect_well_in_child([&] {
     const rlimit limit{std::uint64_t{1} << 40U, std::uint64_t{1} << 40U};
     ::setrlimit(RLIMIT_AS, &limit);
@@ -221,7 +222,7 @@ TEST_F(CharDatasetTest, NamesBothNumbersWhenABlockIsLongerThanTheText) {
   EXPECT_NE(huge.find("block_size=9223372036854775807 needs a longer text"), std::string::npos) << huge;
   EXPECT_NE(text.find("has 20"), std::string::npos) << text;
   EXPECT_EQ((CharDataset{{.path = path, .block_size = 19}}.size()), 1);
-  error_of(Errc::data, {.path = path, .block_size = 1, .truncate = 0.01});  // nothing is left
+  error_of(Errc::data, {.path = path, .block_size = 1, .truncate = 0.01});  // the cut leaves no character
 }
 
 TEST_F(CharDatasetTest, RefusesSettingsOutsideTheirRange) {
@@ -251,7 +252,7 @@ TEST_F(CharDatasetTest, RefusesBytesThatAreNoText) {
   const auto nul = folder.file("a/nul.txt", "ab\0c"s), latin = folder.file("a/latin.txt", "caf\xE9 au lait");
   EXPECT_NE(error_of(Errc::data, {.path = nul}).find(nul + " is no text: the byte at offset 2 is NUL"),
             std::string::npos);
-  const auto text = error_of(Errc::data, {.path = (folder / "a").string()});  // latin.txt comes first
+  const auto text = error_of(Errc::data, {.path = (folder / "a").string()});  // latin.txt is the first file
   EXPECT_NE(text.find(latin + " is no text: the byte at offset 3 begins no UTF-8 character"), std::string::npos)
       << text;
   for (const auto& [name, word] : {std::pair{"train.bin", "token ids"},
@@ -312,7 +313,8 @@ TEST(CharIds, TakeTheMemoryOfTheText) {
   const Alphabet alphabet{text};
   const CharIds ids{std::move(text), alphabet};
   EXPECT_EQ(ids.size(), static_cast<std::int64_t>(kBytes));
-  EXPECT_LT(allocated() - before, kBytes + (std::size_t{1} << 20)) << "one byte a character, and no copy";
+  EXPECT_LT(allocated() - before, kBytes + (std::size_t{1} << 20))
+      << "expected one byte for each character, and no copy";
 }
 
 TEST_F(CharDatasetTest, SaysWhatIsWrongWithASecondFileOfAFolder) {

@@ -23,7 +23,7 @@ Indices all_of(DistributedSampler sampler, std::int64_t epoch = 0, std::int64_t 
   return indices;
 }
 
-/// What all ranks take, in the order in which they take it.
+/// The indices that all ranks take, in the order in which they take them.
 Indices of_all_ranks(std::int64_t size, DistributedSamplerConfig config, std::int64_t epoch, std::int64_t position) {
   std::vector<Indices> of_rank;
   for (config.rank = 0; config.rank < config.world_size; ++config.rank)
@@ -63,7 +63,7 @@ TEST(DistributedSampler, DealsWhatPyTorchDeals) {
 TEST(DistributedSampler, KeepsTheOrderOfTheDataWithoutShuffle) {
   EXPECT_EQ(all_of({7, {.rank = 1, .world_size = 3, .shuffle = false}}), (Indices{1, 4, 0}));
   EXPECT_EQ(all_of({7, {.rank = 1, .world_size = 3, .shuffle = false, .drop_last = true}}), (Indices{1, 4}));
-  // No memory either: this one would take eight terabytes.
+  // This sampler must take no memory for its order: stored, the order would take eight terabytes.
   DistributedSampler sampler{std::int64_t{1} << 40, {.rank = 1, .world_size = 2, .shuffle = false}};
   EXPECT_EQ(*(sampler.begin() + (std::int64_t{1} << 38)), (std::int64_t{1} << 39) + 1);
 }
@@ -79,9 +79,9 @@ TEST(ComputedPermutation, HasEachNumberOnceForEverySizeAndSeed) {
 }
 
 TEST(ComputedPermutation, PutsEachNumberAtEachPlaceAboutEquallyOften) {
-  constexpr std::int64_t kSize = 21, kSeeds = 4200;  // 200 expected, a standard deviation of 14
+  constexpr std::int64_t kSize = 21, kSeeds = 4200;  // the test expects 200 of each, with a standard deviation of 14
   std::map<std::pair<std::int64_t, std::int64_t>, int> counts;
-  int neighbours = 0;  // numbers whose successor comes next: (kSize - 1) / kSize expected in each order
+  int neighbours = 0;  // pairs i, i+1 that stand side by side: (kSize - 1) / kSize expected in each order
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const ComputedPermutation order{kSize, seed};
     for (std::int64_t place = 0; place < kSize; ++place) ++counts[{place, order[place]}];
@@ -106,13 +106,15 @@ TEST(DistributedSampler, ComputesTheOrderOfALargeDatasetAndTakesNoMemoryForIt) {
     const DistributedSamplerConfig config{.world_size = world_size, .seed = 9, .max_stored = 100};
     auto indices = of_all_ranks(102, config, 1, 0);
     EXPECT_NE(indices, of_all_ranks(102, config, 2, 0)) << "another epoch, another order";
-    EXPECT_EQ(Indices(indices.begin() + 30, indices.end()), of_all_ranks(102, config, 1, 30)) << "resumed";
+    EXPECT_EQ(Indices(indices.begin() + 30, indices.end()), of_all_ranks(102, config, 1, 30))
+        << "a sampler that starts at position 30 must continue the epoch";
     std::sort(indices.begin(), indices.end());
     Indices all(102);
     std::iota(all.begin(), all.end(), 0);
     EXPECT_EQ(indices, all);
   }
-  DistributedSampler sampler{std::int64_t{1} << 40, {.rank = 1, .world_size = 2}};  // stored: eight terabytes
+  // The stored order would take eight terabytes.
+  DistributedSampler sampler{std::int64_t{1} << 40, {.rank = 1, .world_size = 2}};
   EXPECT_NE(*(sampler.begin() + (std::int64_t{1} << 38)), *sampler.begin());
   EXPECT_EQ(sampler.order_name(), "computed, 8 rounds");
   EXPECT_EQ((DistributedSampler{std::int64_t{1} << 24, {}}.order_name()), "torch.randperm");

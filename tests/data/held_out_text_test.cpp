@@ -23,7 +23,7 @@ class HeldOutText : public testing::Test {
     return std::make_shared<const CharDataset>(
         CharDatasetConfig{.path = folder_.file("text", content), .block_size = block_size});
   }
-  /// Each sample with its last target: the characters that it touches.
+  /// Each sample with its last target: all characters that the sample uses.
   static Windows windows(const std::shared_ptr<const Subset<CharDataset>>& part) {
     Windows windows;
     for (std::int64_t i = 0; part && i < part->size(); ++i) {

@@ -32,7 +32,7 @@ Indices first(std::int64_t count) {
   return indices;
 }
 
-/// Waits for another thread; a deadlock ends by the test's own deadline.
+/// Waits for another thread; a deadlock ends by the test's own time limit.
 template <class Condition>
 void wait_until(Condition condition) {
   while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -46,7 +46,7 @@ class LoaderTest : public testing::TestWithParam<std::int64_t> {
 INSTANTIATE_TEST_SUITE_P(Workers, LoaderTest, testing::Values(0, 1, 3));
 
 TEST_P(LoaderTest, DeliversEveryBatchInOrderAndTheLastOneInPart) {
-  // Early batches take longer, so that threads finish out of order.
+  // Every eighth batch takes longer, so that threads finish out of order.
   dataset->before_batch = [](auto indices) {
     std::this_thread::sleep_for(std::chrono::microseconds{indices[0] % 8 == 0 ? 300 : 0});
   };
@@ -127,7 +127,7 @@ TEST(Loader, BuildsTwoBatchesAWorkerAheadAndNoMore) {
   wait_until([&] { return built >= 6; });
   loader.next();
   wait_until([&] { return built >= 7; });
-  std::this_thread::sleep_for(std::chrono::milliseconds{20});  // long enough to see one too many, if there is one
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});  // long enough for one batch too many to be loaded
   EXPECT_EQ(built, 7);
 }
 

@@ -38,7 +38,7 @@ TEST(Subset, RefusesSamplesThatAreNotThere) {
   EXPECT_THROW(test.batch(Indices{3}), Error);
   EXPECT_THROW(test.batch(Indices{-1}), Error);
   const auto smaller = std::make_shared<const NumbersDataset>(8);
-  EXPECT_THROW((Subset{smaller, parts[1]}), Error);  // has 8
+  EXPECT_THROW((Subset{smaller, parts[1]}), Error);  // the parts were made for 10 samples
   EXPECT_NO_THROW((Subset{smaller, random_split({8}, 0)[0]}));
 }
 

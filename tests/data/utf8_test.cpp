@@ -16,7 +16,7 @@ std::u32string decoded(std::string_view text) {
 
 TEST(Utf8, ReadsBackEveryCodePointThatItWrites) {
   for (char32_t character = 0; character < kNumCodePoints; ++character) {
-    if (character >= 0xD800 && character < 0xE000) continue;  // surrogates are no characters
+    if (character >= 0xD800 && character < 0xE000) continue;  // surrogates are not characters
     std::string text;
     append_utf8(text, character);
     const auto [value, num_bytes] = decode_utf8(text);
@@ -26,15 +26,15 @@ TEST(Utf8, ReadsBackEveryCodePointThatItWrites) {
 }
 
 TEST(Utf8, ReplacesWhatIsNoTextAsPythonDoes) {
-  EXPECT_EQ(decoded("a\x80z"), U"a\uFFFDz");                            // a continuation without a lead
-  EXPECT_EQ(decoded("\xC0\xAF"), U"\uFFFD\uFFFD");                      // overlong
-  EXPECT_EQ(decoded("\xE0\x80\xAF"), U"\uFFFD\uFFFD\uFFFD");            // overlong
+  EXPECT_EQ(decoded("a\x80z"), U"a\uFFFDz");                            // a continuation byte without a lead byte
+  EXPECT_EQ(decoded("\xC0\xAF"), U"\uFFFD\uFFFD");                      // overlong sequence
+  EXPECT_EQ(decoded("\xE0\x80\xAF"), U"\uFFFD\uFFFD\uFFFD");            // overlong sequence
   EXPECT_EQ(decoded("\xED\xA0\x80"), U"\uFFFD\uFFFD\uFFFD");            // a surrogate
   EXPECT_EQ(decoded("\xF4\x90\x80\x80"), U"\uFFFD\uFFFD\uFFFD\uFFFD");  // beyond U+10FFFF
   EXPECT_EQ(decoded("\xF5\xFF"), U"\uFFFD\uFFFD");
   EXPECT_EQ(decoded("\xE2\x82"
                     "A"),
-            U"\uFFFDA");  // broken off: one for the whole beginning
+            U"\uFFFDA");  // a truncated sequence becomes one replacement character
   EXPECT_EQ(decoded("\xF0\x9F\x98\xC3\xA9"), U"\uFFFD\u00E9");
   EXPECT_EQ(decoded("\xF0\x9F\x98"), U"\uFFFD");
 }

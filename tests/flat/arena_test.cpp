@@ -65,7 +65,7 @@ TEST(Arena, CutsEverySegmentIntoPiecesThatTogetherAreTheWhole) {
         covered.push_back(slice.end - slice.begin);
         EXPECT_EQ(slice.values.numel(), slice.end - slice.begin);
         EXPECT_EQ(slice.gradients.numel(), slice.end - slice.begin);
-        EXPECT_EQ(slice.begin % 16, 0) << "the optimizer's vectors are aligned";
+        EXPECT_EQ(slice.begin % 16, 0) << "a slice must start at a multiple of 64 bytes";
         sum += slice.values.sum().item<double>();
       }
       pieces.push_back(at::tensor(sum));
@@ -81,7 +81,8 @@ TEST(Arena, KeepsACopyForTheOptimizerWhereTheModelComputesInAnotherFormat) {
   EXPECT_EQ(a.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(a.is_leaf() && a.requires_grad());
   EXPECT_EQ(b.scalar_type(), at::kFloat);
-  EXPECT_EQ(arena.slices()[0].values[0].item<double>(), static_cast<double>(1.0F / 3.0F)) << "not rounded";
+  EXPECT_EQ(arena.slices()[0].values[0].item<double>(), static_cast<double>(1.0F / 3.0F))
+      << "the value was rounded to a 16-bit format";
   EXPECT_EQ(arena.gradients().scalar_type(), at::kFloat);
   at::Tensor{arena.slices()[0].values}.fill_(2.0);
   arena.publish_masters();
@@ -189,11 +190,11 @@ TEST(GradientSum, AddsBackwardPassesAndScalesOnce) {
   (w * 3).sum().backward();
   sum.publish();
   EXPECT_TRUE(at::equal(arena.gradients().narrow(0, 0, 3), at::full({3}, 5.0)));
-  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0))) << ".grad shows the result";
+  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0))) << ".grad must show the reduced gradient";
   sum.hide();
   (w * 4).sum().backward();
   sum.publish();
-  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 4.0))) << "the next step replaces";
+  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 4.0))) << "the next step must replace the gradient, not add to it";
 }
 
 TEST(GradientSum, WhatWasNeverWrittenIsZero) {

@@ -15,7 +15,7 @@ namespace {
 TEST(LiveBytes, CountsWhatTensorsTakeNowAndHaveTakenAtMost) {
   const auto before = at::empty({1000});
   LiveBytes live;
-  EXPECT_EQ(live.current(), 0) << "what was there before does not count";
+  EXPECT_EQ(live.current(), 0) << "memory that existed before must not count";
   {
     const auto x = at::empty({1000});
     EXPECT_EQ(live.current(), 4000);
@@ -40,7 +40,7 @@ TEST(LiveBytes, SeesWhatAPoolOfBuffersTakesAndGivesBack) {
     pool.lend(tensor);
     EXPECT_EQ(live.current(), 1024);
     pool.take_back(tensor);
-    EXPECT_EQ(live.current(), 1024) << "the pool keeps it";
+    EXPECT_EQ(live.current(), 1024) << "the pool must keep the memory";
     pool.lend(tensor);
     EXPECT_EQ(live.peak(), 1024);
   }
@@ -83,7 +83,7 @@ TEST(LiveBytes, CountsApartWhatGloosThreadsTakeForThisOne) {
     const auto mine = at::ones({1 << 18});
     const auto all = at::empty({2 << 18});
     all_gather(all, mine, group);
-    EXPECT_EQ(live.peak_elsewhere(), 2 << 20) << "a copy of what it gathers";
+    EXPECT_EQ(live.peak_elsewhere(), 2 << 20) << "expected a copy of the gathered memory";
     live.reset_peak();
     all_reduce(mine, group);
     EXPECT_EQ(live.peak_elsewhere(), 0);

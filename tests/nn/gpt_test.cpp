@@ -27,7 +27,7 @@ GPTConfig small(GPTLayout layout = GPTLayout::gpt2) {
   return {.n_layer = 2, .n_head = 4, .n_embd = 128, .dropout = 0.5, .layout = layout};
 }
 
-/// A model whose next token depends strongly on what it has seen, so that two different texts do not agree by chance.
+/// A model whose next token depends strongly on the tokens before, so that two different texts do not agree by chance.
 GPT decided_gpt(std::int64_t block_size = 8) {
   at::manual_seed(1);
   GPT gpt{small(), kVocabulary, block_size};
@@ -97,7 +97,7 @@ TEST(GPT, EachKindOfParameterBeginsAsInMinGPT) {
       const auto largest = value.abs().max().item<double>();
       double expected = 0.02;
       if (name.ends_with("in_proj_weight")) {
-        const double bound = std::sqrt(6.0 / (128 + 3 * 128));  // Xavier
+        const double bound = std::sqrt(6.0 / (128 + 3 * 128));  // Xavier initialization
         EXPECT_LE(largest, bound + 1e-7);
         expected = bound / std::sqrt(3.0);
       } else if (name.ends_with("c_proj.weight")) {
@@ -153,7 +153,7 @@ TEST(GPT, PresetsAreThoseOfMinGPT) {
 TEST(GPT, AWidthThatTheHeadsDoNotDivideIsAConfigError) {
   try {
     GPT{{.n_layer = 1, .n_head = 4, .n_embd = 50}, kVocabulary, kBlock};
-    FAIL() << "a width of 50 went through with 4 heads";
+    FAIL() << "a width of 50 was accepted with 4 heads";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_NE(std::string{error.what()}.find("n_embd: 50 is not divisible by n_head (4); nearest: 48 or 52"),
@@ -171,7 +171,7 @@ TEST(GPT, ASizeBeyondThisMachineIsAConfigErrorWithTheBytes) {
       sized.layout = layout;
       try {
         const GPT model{sized, 65, 64};
-        ADD_FAILURE() << "was made";
+        ADD_FAILURE() << "the model was made";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::config);
         const std::string text = error.what();
@@ -199,7 +199,7 @@ TEST(MakeModel, DrawsWeightsThatDependOnTheSeedAlone) {
   EXPECT_TRUE(at::equal(weights(7), first));
   EXPECT_FALSE(at::equal(weights(8), first));
   at::manual_seed(1);
-  EXPECT_TRUE(at::equal(at::rand({3}), next)) << "the generator of the program is left as it was";
+  EXPECT_TRUE(at::equal(at::rand({3}), next)) << "the program's random number generator was used";
 }
 
 TEST(GPT, DoesNotSeeTheFuture) {
@@ -212,7 +212,8 @@ TEST(GPT, DoesNotSeeTheFuture) {
     other[0][kChanged] += 1;
     const auto difference = (gpt.logits(run, ids) - gpt.logits(run, other)).abs().amax({0, 2});
     EXPECT_EQ(difference.narrow(0, 0, kChanged).max().item<float>(), 0.0F);
-    EXPECT_GT(difference.narrow(0, kChanged, kBlock - kChanged).min().item<float>(), 0.0F) << "nor the past";
+    EXPECT_GT(difference.narrow(0, kChanged, kBlock - kChanged).min().item<float>(), 0.0F)
+        << "the change must reach all later positions";
   }
 }
 
