@@ -23,7 +23,7 @@
 
 namespace ddpxx {
 
-struct Foreign {  // as if it were not ours
+struct Foreign {  // stands for a struct of another library, described from outside
   std::int64_t port = 29500;
 };
 template <>
@@ -118,7 +118,7 @@ TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(problem("keys={a: abc"), "argument 1: \"keys=***\": this { is never closed");
   EXPECT_EQ(fill<Doors>("{token: abc, count: x}\n").problems,
             "t.yaml:1:21: count: \"x\" is not a whole number\n    ***\n       ^")
-      << "a line is not shown that holds a secret beside";
+      << "a line that also holds a secret must not be shown";
   const std::array variables{"T_TOKENS=[abc"};
   EXPECT_EQ(problem_report(read_environment("T_", variables, table_of<Doors>()).problems),
             "environment variable T_TOKENS: \"[abc\": this [ is never closed");

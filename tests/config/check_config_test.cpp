@@ -1,4 +1,4 @@
-// Configs that were set in code are held to the rules of parse_config, in its words.
+// Configs that were set in code obey the rules of parse_config, and the errors use its sentences.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -103,9 +103,10 @@ TEST(AConfigOfCode, IsHeldToRulesBetweenFields) {
   whole.part.count = 3;
   EXPECT_EQ(told(whole, "run"), "run.part.count: is above 2\nrun.part: is no good part\n");
   whole.part.rate = -1;
-  EXPECT_EQ(told(whole), "part.rate: \"-1.0\" is out of range (allowed: above 0)\n") << "the rules wait for the values";
+  EXPECT_EQ(told(whole), "part.rate: \"-1.0\" is out of range (allowed: above 0)\n")
+      << "rules between fields are checked only if each value is valid";
   whole.part = {.count = 6};
-  EXPECT_EQ(told(whole), "") << "a warning refuses nothing";
+  EXPECT_EQ(told(whole), "") << "a warning must not refuse the config";
 }
 
 struct Handmade {
@@ -117,7 +118,7 @@ struct Opaque {
   Opaque() = default;
   int value = -1;
 };
-struct Around {  // as Recompute has one: no config, since no file could give `chosen`
+struct Around {  // like Recompute's config: not a config struct, because a file cannot set `chosen`
   Part inner;
   std::function<bool()> chosen;
   int* pointer = nullptr;

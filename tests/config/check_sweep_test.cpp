@@ -1,4 +1,4 @@
-// All jobs of a sweep are read before the first one starts.
+// The settings of all jobs of a sweep are checked before the first job starts.
 #include <array>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// The command lines of the guides, and of minGPT, nanoGPT and Hydra, to minGPT as it is built here.
+// Command lines from the guides, and of minGPT, nanoGPT and Hydra, are given to this build's mingpt.
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,7 @@ struct CommandLine {
   std::string from;
   std::vector<const char*> arguments;
   std::map<std::string, std::string> fields;  ///< Other fields keep their defaults.
-  std::string yaml{};                         ///< A configuration of its own.
+  std::string yaml{};                         ///< A configuration file that the command line names.
 };
 
 const std::string kText = "data: {path: input.txt}\n";
@@ -299,7 +299,7 @@ INSTANTIATE_TEST_SUITE_P(Hydra, ARefusedCommandLine,
                              "argument 1: \"hydra.run.dir=outputs/${now:%Y-%m-%d}\": ${now:%Y-%m-%d} is not known; the "
                              "name of a run folder takes %Y-%m-%d itself"}));
 
-/// The process stands in a folder of its own.
+/// Each test runs in a new current folder.
 class AFileOfNanoGPT : public testing::Test {
  protected:
   AFileOfNanoGPT() { std::filesystem::current_path(folder_.path()); }
@@ -307,7 +307,7 @@ class AFileOfNanoGPT : public testing::Test {
 
   static RunConfig parse(std::vector<const char*> arguments) {
     arguments.insert(arguments.begin(), "mingpt");
-    testing::internal::CaptureStderr();  // its notices
+    testing::internal::CaptureStderr();  // removes the notices from the test's output
     try {
       auto config =
           parse_config<RunConfig>(static_cast<int>(arguments.size()), arguments.data(), {.config_path = "/nowhere"});
@@ -349,7 +349,7 @@ TEST_F(AFileOfNanoGPT, IsReadBeforeTheArguments) {
   EXPECT_EQ(config.optimizer.beta2, 0.99);
 }
 
-/// Sets the world of a launched rank for as long as it lives.
+/// Sets WORLD_SIZE, as a launcher does, as long as the object lives.
 struct OfRanks {
   explicit OfRanks(const char* count) { ::setenv("WORLD_SIZE", count, 1); }
   ~OfRanks() { ::unsetenv("WORLD_SIZE"); }
@@ -361,20 +361,20 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   folder_.file("train_gpt2.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\nmax_iters = 1000\n");
   const OfRanks ranks{"8"};
   const auto config = parse({"train_gpt2.py", "data.path=x"});
-  EXPECT_EQ(config.model.sizes().n_layer, 12) << "nanoGPT's default, not this program's";
+  EXPECT_EQ(config.model.sizes().n_layer, 12) << "expected nanoGPT's default, not this program's";
   EXPECT_EQ(config.model.sizes().n_embd, 768);
   EXPECT_EQ(config.model.dropout, 0.0);
   EXPECT_EQ(config.data.block_size, 1024);
-  EXPECT_EQ(config.training.accumulation_steps, 5) << "40 over all ranks";
+  EXPECT_EQ(config.training.accumulation_steps, 5) << "40 micro-batches, divided by 8 ranks";
   EXPECT_EQ(config.training.max_steps, 1000);
   EXPECT_EQ(config.training.max_epochs, 0);
   EXPECT_EQ(config.optimizer.schedule, Schedule::cosine);
   EXPECT_EQ(config.optimizer.decay_steps, 600000);
   EXPECT_EQ(config.optimizer.final_learning_rate, 6e-5);
   EXPECT_EQ(config.training.save_dir, "out");
-  EXPECT_EQ(config.training.save_every, 2000) << "with each evaluation";
+  EXPECT_EQ(config.training.save_every, 2000) << "nanoGPT saves at each evaluation";
   const auto flat = parse({"train_gpt2.py", "data.path=x", "--decay_lr=False"}).optimizer;
-  EXPECT_EQ(flat.learning_rate_at(0), 6e-4) << "without warm-up";
+  EXPECT_EQ(flat.learning_rate_at(0), 6e-4) << "decay_lr=False also turns off the warm-up";
   EXPECT_EQ(flat.learning_rate_at(600000), 6e-4);
 }
 
@@ -392,7 +392,7 @@ TEST_F(AFileOfNanoGPT, IsHeldToADefaultOnlyWhereNothingReplacesIt) {
   testing::internal::CaptureStderr();
   parse_config<RunConfig>(4, line.data());
   EXPECT_EQ(testing::internal::GetCapturedStderr().find("counts the micro-batches"), std::string::npos)
-      << "what was replaced is not told";
+      << "a replaced value must not cause a notice";
 }
 
 TEST_F(AFileOfNanoGPT, LiesBeneathOtherFilesAndIsBlamed) {
@@ -400,7 +400,8 @@ TEST_F(AFileOfNanoGPT, LiesBeneathOtherFilesAndIsBlamed) {
   folder_.file("more.yaml", "model: {n_layer: 4}\n");
   EXPECT_EQ(parse({"more.yaml", "small.py", "data.path=x"}).model.n_layer, 6);
   EXPECT_EQ(parse({"small.py", "more.yaml", "data.path=x"}).model.n_layer, 4);
-  EXPECT_EQ(parse({"more.yaml", "data.path=x"}).training.max_steps, 0) << "no file of nanoGPT's, none of its defaults";
+  EXPECT_EQ(parse({"more.yaml", "data.path=x"}).training.max_steps, 0)
+      << "nanoGPT's defaults apply only with a file of nanoGPT";
   const std::vector<const char*> line{"mingpt", "small.py", "data.path=x"};
   testing::internal::CaptureStderr();
   const auto record = parse_recorded<RunConfig>(3, line.data()).record;
@@ -453,7 +454,8 @@ TEST_F(AFileOfNanoGPT, MayHoldThePrompt) {
   EXPECT_EQ(prompt_text(config.generate), "Once upon\na time");
   EXPECT_EQ(prompt_text({.tokens = 5, .prompt = "FILE me"}), "FILE me");
   EXPECT_EQ(prompt_text({.prompt = "FILE me"}), "");
-  EXPECT_EQ(parse({"--start=FILE:none.txt", "data.path=x"}).generate.prompt, "FILE:none.txt") << "nothing is generated";
+  EXPECT_EQ(parse({"--start=FILE:none.txt", "data.path=x"}).generate.prompt, "FILE:none.txt")
+      << "the file is read only if text is generated";
 }
 
 TEST_F(AFileOfNanoGPT, HoldsNoPromptThatWouldBeCutOrWaitedFor) {

@@ -1,4 +1,4 @@
-// The completion scripts do in each shell what they promise; each shell runs its own.
+// The completion scripts offer what they should in each shell; each script runs in its own shell.
 #include <array>
 #include <cstdio>
 #include <stdexcept>
@@ -38,7 +38,7 @@ std::string script(std::string_view shell) { return completion_script(table_of<E
 
 class Completion : public testing::Test {
  protected:
-  /// What the shell offers, one a line, in a folder with some files.
+  /// What the shell offers, one word on each line, in a folder with some files.
   std::string offered(const std::string& shell, const std::string& commands) const {
     folder_.file("gpt.yaml", "");
     folder_.file("gpt.json", "");
@@ -49,7 +49,7 @@ class Completion : public testing::Test {
     const auto plain = shell == "zsh" ? " -f " : shell == "fish" ? " --no-config " : " --norc ";
     return output_of("cd '" + folder_.path().string() + "' && " + shell + plain + run);
   }
-  /// `words` is an array of bash; bash completes the last one.
+  /// Completes the last element of the bash array `words`.
   std::string in_bash(const std::string& words) const {
     return offered("bash",
                    "source ./script\n[[ $(complete -p train) == *' -F '* ]] || echo not registered\n"
@@ -58,7 +58,7 @@ class Completion : public testing::Test {
                        ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_complete_train\n"
                        "((${#COMPREPLY[@]})) && printf '%s\\n' \"${COMPREPLY[@]}\"\nexit 0\n");
   }
-  /// Outside of a command line that is being edited zsh lacks compadd and compset; these say what they were given.
+  /// zsh defines compadd and compset only while a command line is edited; these replacements print their arguments.
   std::string in_zsh(const std::string& words) const {
     return offered("zsh",
                    "compdef() { echo \"registered $*\" }\ncompadd() { print -rl -- \"$@\" }\ncompset() { }\n"
@@ -130,7 +130,7 @@ TEST_F(Completion, OfFishOffersKeysValuesAndOptions) {
 TEST_F(Completion, RefusesAnUnknownShell) {
   try {
     completion_script(table_of<Everything>(), "tcsh", "train");
-    FAIL() << "took tcsh";
+    FAIL() << "tcsh was accepted";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("\"tcsh\" is not known (allowed: bash, zsh or fish)"));
   }

@@ -17,7 +17,7 @@
 namespace ddpxx {
 namespace {
 
-/// A folder of its own, and the process stands in it, so that messages name files as a user would.
+/// Each test runs in a new current folder, so that messages name files as a user would.
 class ConfigFiles : public testing::Test {
  protected:
   ConfigFiles() { std::filesystem::current_path(folder_.path()); }
@@ -25,7 +25,7 @@ class ConfigFiles : public testing::Test {
 
   void write(std::string_view name, std::string_view text) { folder_.file(name, text); }
 
-  /// `NAME: WHAT IT SAYS` for each file, in the order in which they are applied.
+  /// `NAME: ENTRIES` for each file, in the order in which the files are applied.
   static std::vector<std::string> applied(const std::string& path) {
     std::vector<std::string> lines;
     for (const auto& entries : read_config_files(path, 0))

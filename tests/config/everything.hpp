@@ -1,4 +1,4 @@
-// tests/config/everything.hpp — a config with fields of all types, and with all that can be said about them.
+// tests/config/everything.hpp — a config with fields of all types and with every kind of description.
 #pragma once
 
 #include <array>

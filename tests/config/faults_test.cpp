@@ -1,6 +1,6 @@
-// The faults of a configuration that have to end in a clear message, by their numbers in the fault table: F1 to F12;
-// and A1 to A13, the places where parsers of YAML and JSON do something that nobody wants. What rows share with other
-// tests of this folder is here once, so that each row is found by its number.
+// Faults of a configuration that must end in a clear message, numbered as in the fault table: F1 to F12, and A1 to A13,
+// the surprising features of YAML and JSON parsers. A row that other tests of this folder cover has a test here as
+// well, so that each row is found by its number.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -397,7 +397,7 @@ TEST(Fault7, AMillionKeysAreTooMany) {
   EXPECT_EQ(fill_json(json).problems, "t.json:50000:11: more than 100000 values\n    \"k49999\": 1,\n              ^");
 }
 
-/// Ten levels of ten: A7, too.
+/// Ten levels of ten aliases each. The test also covers row A7.
 TEST(Fault8, AliasesThatMultiplyAreRefused) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 10; ++i) {
@@ -410,7 +410,7 @@ TEST(Fault8, AliasesThatMultiplyAreRefused) {
             std::string::npos);
 }
 
-/// A8, too.
+/// The test also covers row A8.
 TEST(Fault8, DeepNestingIsRefused) {
   for (const std::size_t depth : {600U, 100'000U}) {
     const auto brackets = std::string(depth, '[') + std::string(depth, ']');
@@ -440,7 +440,7 @@ TEST(Fault8, AHundredLevelsOfIncludesAreTooMany) {
   EXPECT_EQ(problems_of_files(folder / "f0.yaml"), "more than 16 levels of files that include files\n");
 }
 
-/// That names which come from data or snapshots may not lead elsewhere is held by the tests of those.
+/// The tests of data and snapshots check that names from those files cannot lead to another folder.
 TEST(Fault10, AnIncludeFromElsewhereIsTakenAndTold) {
   const TemporaryFolder folder;
   folder.file("base.yaml", "training: {seed: 5}\n");
@@ -498,7 +498,7 @@ TEST(ParserRow9, TwentyThousandKeysAreReadOnceEach) {
   EXPECT_EQ(filled.config.training.files.size(), 20'000U);
 }
 
-/// Its other half: F6_two_documents, F6_not_utf8, F6_nul and Fault6.
+/// The other half of this row is in F6_two_documents, F6_not_utf8, F6_nul and Fault6.
 TEST(ParserRow10, MalformedTextIsToldByItsOffset) {
   EXPECT_EQ(fill<Config>("a: 1\nb: \xFF\n").problems, "t.yaml:2:4: byte 8 is not UTF-8\n    b: \\xff\n       ^");
 }

@@ -121,7 +121,7 @@ TEST(Flatten, ShowsKeysInHelpAndSchemaOnce) {
   const auto schema = nlohmann::json::parse(json_schema(table_of<Program>(), "run"));
   EXPECT_TRUE(schema["properties"].contains("batch_size"));
   EXPECT_FALSE(schema["properties"].contains("training"));
-  EXPECT_EQ(schema["definitions"].size(), 1U) << "limits only";
+  EXPECT_EQ(schema["definitions"].size(), 1U) << "only `limits` is a struct of its own in the schema";
   const auto inner = nlohmann::json::parse(json_schema(table_of<Outer>(), "outer"));
   EXPECT_EQ(inner["definitions"]["inner"]["description"], "The run") << inner.dump(2);
 }
@@ -129,7 +129,7 @@ TEST(Flatten, ShowsKeysInHelpAndSchemaOnce) {
 TEST(Flatten, RefusesTwoFieldsOfOnePath) {
   try {
     table_of<TwiceTheSame>();
-    FAIL() << "the paths were taken";
+    FAIL() << "two fields with one path were accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_TRUE(contains(error.what(), "flatten: two fields have the path `limits`")) << error.what();

@@ -1,4 +1,4 @@
-// What `init` writes reads back to the defaults, and shows every key.
+// The file that `init` writes sets all defaults when it is read back, and it shows every key.
 #include <string>
 #include <vector>
 
@@ -34,7 +34,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// As YAML, or the problems.
+/// Returns the config as YAML, or the problems.
 std::string read_back(const std::string& yaml) {
   Everything config;
   ConfigBuilder builder{table_of<Everything>(), &config};
@@ -73,7 +73,7 @@ TEST(StarterYaml, LeavesSecretsToVariables) {
 TEST(StarterYaml, ShowsOtherAlternativesAsComments) {
   EXPECT_THAT(starter(), HasSubstr("  name: \"adam\"\n"));
   EXPECT_THAT(starter(), HasSubstr("  # with name: sgd\n"));
-  // Without its `# ` such a block is what it would be.
+  // A block that is commented out becomes valid YAML when its `# ` is removed.
   std::string awake;
   bool is_block = false;
   for (const auto& line : lines_of(starter())) {

@@ -69,7 +69,7 @@ TEST(AVariable, IsReadOrHasADefault) {
   EXPECT_EQ(filled.problems, "");
   EXPECT_EQ(filled.config.first.name, "abc");
   EXPECT_EQ(filled.config.first.steps, 5);
-  EXPECT_EQ(filled.config.folder, "${a}") << "what is written with a backslash is taken as it is";
+  EXPECT_EQ(filled.config.folder, "${a}") << "a reference behind a backslash must not be replaced";
 }
 
 TEST(AReference, IsShownAsItWasWritten) {
@@ -88,7 +88,7 @@ TEST(AReference, IsShownAsItWasWritten) {
   EXPECT_EQ(written("others"), "[1, \"${first.steps}\", 2e0]");
   EXPECT_EQ(written("names"), "{\"a\": \"${folder}\", \"b\": \"x\", \"c\": \"${folder}\"}");
   EXPECT_EQ(written("folder"), "\"${oc.env:DDPXX_TEST_NONE,here}\"");
-  EXPECT_EQ(written("betas"), "none") << "the last argument names nothing";
+  EXPECT_EQ(written("betas"), "none") << "the last value of betas contains no reference";
   EXPECT_EQ(written("first.steps"), "none");
 }
 

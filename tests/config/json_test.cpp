@@ -52,7 +52,7 @@ class BadJson : public testing::TestWithParam<Bad> {};
 
 TEST_P(BadJson, IsRefusedAtItsPlace) { EXPECT_EQ(problem_report(read(GetParam().json).problems), GetParam().report); }
 
-/// The report on a text of one line.
+/// The expected report for a text of one line.
 Bad bad(const std::string& json, std::size_t column, const std::string& why) {
   return {json, "t.json:1:" + std::to_string(column) + ": " + why + "\n    " + json + "\n    " +
                     std::string(column - 1, ' ') + '^'};

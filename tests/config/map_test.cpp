@@ -29,7 +29,7 @@ TEST(AMap, IsWhatAFileSays) {
   EXPECT_EQ(filled.config.labels, (Labels{{"run", "a"}, {"b c", "2"}}));
   EXPECT_EQ(filled.config.sizes.at("x"), (std::vector<std::int64_t>{1, 2}));
   EXPECT_TRUE(fill<Config>("labels: {}\n").config.labels.empty());
-  EXPECT_EQ(fill<Config>("weights: {web: 1}\n").config.labels.size(), 1U) << "others keep their defaults";
+  EXPECT_EQ(fill<Config>("weights: {web: 1}\n").config.labels.size(), 1U) << "other maps must keep their defaults";
 }
 
 TEST(AMap, IsChangedEntryByEntryByArguments) {

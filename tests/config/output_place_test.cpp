@@ -1,4 +1,4 @@
-// Where a run writes: each job of a sweep has places of its own, and ${run_folder} is the folder in use.
+// Where a run writes: each job of a sweep writes to its own folder, and ${run_folder} is the folder in use.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -56,7 +56,7 @@ TEST(OutputPlaces, OfAJobLieBelowItsFolder) {
   const auto config = place({"training.save_dir=runs/a", "training.metrics=m.jsonl"}, kJob).config;
   EXPECT_EQ(config.training.save_dir, "/sweeps/of_today/3/runs/a");
   EXPECT_EQ(config.training.metrics, "/sweeps/of_today/3/m.jsonl");
-  EXPECT_EQ(place({}, kJob).config.training.save_dir, "") << "what is not set stays so";
+  EXPECT_EQ(place({}, kJob).config.training.save_dir, "") << "an empty setting must stay empty";
 }
 
 TEST(OutputPlaces, ElsewhereGetTheNamesOfTheSweepAndTheJob) {

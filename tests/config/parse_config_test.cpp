@@ -32,7 +32,7 @@ struct Config {
   static constexpr auto ignored() { return std::array{Ignored{"hydra", "the working directory is never changed"}}; }
 };
 
-/// A folder of its own, and the process stands in it, so that messages name files as a user would.
+/// Each test runs in a new current folder, so that messages name files as a user would.
 class ParseConfig : public testing::Test {
  protected:
   ParseConfig() { std::filesystem::current_path(folder_.path()); }
@@ -77,7 +77,8 @@ TEST_F(ParseConfig, FindsTheFileByEverySpelling) {
   write("conf/sub/train.yaml", "seed: 5\n");
   write("conf/other.yml", "seed: 7\n");
   EXPECT_EQ(parse({"--config-path", "conf/sub", "--config-name", "train.yaml"}).seed, 5);
-  EXPECT_EQ(parse({"--config-name", "train", "--config-path=conf/sub"}).seed, 5) << "not the folder of that name";
+  EXPECT_EQ(parse({"--config-name", "train", "--config-path=conf/sub"}).seed, 5)
+      << "must read train.yaml, not the folder train";
   EXPECT_EQ(parse({"-cn", "sub/train"}, {.config_path = "conf"}).seed, 5);
   EXPECT_EQ(parse({"-cn", "other"}, {.config_path = "conf"}).seed, 7);
   const auto absolute = std::filesystem::absolute("conf/other.yml").string();
@@ -91,7 +92,7 @@ TEST_F(ParseConfig, LooksForTheFileWhereTheUserStandsFirst) {
   write("run.yaml", "seed: 6\n");
   EXPECT_EQ(parse({"-cn", "run.yaml"}, {.config_path = "conf"}).seed, 6);
   EXPECT_EQ(parse({"-cn", "./run.yaml"}, {.config_path = "conf"}).seed, 6);
-  EXPECT_EQ(parse({"run.yaml"}, {.config_path = "conf"}).seed, 6) << "a word that ends so is a file";
+  EXPECT_EQ(parse({"run.yaml"}, {.config_path = "conf"}).seed, 6) << "a word that ends in .yaml is a file";
   write("more.json", "{\"seed\": 7}");
   EXPECT_EQ(parse({"run.yaml", "more.json"}).seed, 7);
   EXPECT_EQ(refusal({"none.yaml"}, {.config_path = "conf"}),
@@ -107,7 +108,7 @@ TEST_F(ParseConfig, TellsAWordThatIsNoCommandWhichThereAre) {
       "lists them");
   EXPECT_EQ(refusal({"seed=1", "plan"}, options),
             "argument 2: \"plan\": is a command, which comes before all other arguments");
-  EXPECT_EQ(parse({"plan", "seed=4"}, options).seed, 4) << "the program carries it out";
+  EXPECT_EQ(parse({"plan", "seed=4"}, options).seed, 4) << "a command must be left to the program";
 }
 
 TEST_F(ParseConfig, ReadsSeveralFilesFromLeftToRight) {
@@ -194,9 +195,9 @@ struct Strict {
   }
 };
 
-/// What is printed on both streams before the program ends.
+/// Copies stdout to stderr, because a death test matches stderr only.
 void look(std::vector<const char*> arguments, const ParseOptions& options = {}) {
-  ::dup2(2, 1);  // a death test looks at stderr
+  ::dup2(2, 1);  // a death test matches stderr only
   arguments.insert(arguments.begin(), "program");
   try {
     parse_config<Strict>(static_cast<int>(arguments.size()), arguments.data(), options);
@@ -213,7 +214,7 @@ TEST_F(ParseConfig, ShowsAConfigurationThatIsNotReady) {
   EXPECT_EXIT(look({"--blame"}), testing::ExitedWithCode(0), "# default\n(.|\n)*" + open);
   EXPECT_EXIT(look({"--info"}), testing::ExitedWithCode(0), "overrides:\n  none\n" + open);
   EXPECT_EXIT(look({}, {.only_looks = true}), testing::ExitedWithCode(9), "^" + open);
-  EXPECT_THROW(look({"--cfg", "job", "rate=0"}), Error) << "what cannot be read is not shown";
+  EXPECT_THROW(look({"--cfg", "job", "rate=0"}), Error) << "an invalid configuration must not be shown";
   EXPECT_THROW(look({}), Error);
 }
 
@@ -264,7 +265,7 @@ TEST_F(ParseConfig, SuggestsByTheProgramsOwnSynonyms) {
 
 TEST_F(ParseConfig, PrintsHelpAndEndsBeforeAnythingElse) {
   const auto print_help = [](const ParseOptions& options) {
-    ::dup2(2, 1);  // a death test looks at stderr
+    ::dup2(2, 1);  // a death test matches stderr only
     try {
       parse({"seed=x", "--help", "-cn", "none"}, options);
     } catch (const ProgramEnd& end) {

@@ -76,7 +76,7 @@ struct All {
   }
 };
 
-/// Random values that reach the odd corners often.
+/// Random values, many of them edge cases.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : engine_{seed} {}
@@ -195,7 +195,7 @@ TEST(PrintedYaml, ReadsBackEqual) {
     ASSERT_TRUE(filled.config == config) << "seed " << seed << '\n'
                                          << yaml << "\nread back as\n"
                                          << print_yaml(filled.config);
-    ASSERT_EQ(print_yaml(filled.config), yaml);  // tells -0 from 0
+    ASSERT_EQ(print_yaml(filled.config), yaml);  // this comparison tells -0 from 0
   }
 }
 

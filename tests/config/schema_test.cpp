@@ -1,10 +1,12 @@
-// The schema says of every file what the parser says; and what is printed reads equal in other languages.
+// The schema accepts and refuses the same files as the parser, and other languages read printed configs as equal
+// values.
 //
-// Where the two cannot agree, there is no file here: a key given twice, and one setting under two names; an alias of a
-// value that several alternatives of a variant have, each with a range of its own; the range of a number that is
-// written as a text (`5M`), and whether such a text is a whole number of what its field counts (`1.3KiB`, `250us`);
-// numbers that PyYAML takes for others (`010`, `1:30`, `0b11`, a hexadecimal size), dates, and keys that are no texts;
-// `yes` where `true` is a name; NaN; floating-point numbers beyond the range of their type; what `${...}` stands for.
+// These cases are not tested, because the schema and the parser cannot agree: a key given twice, and one setting under
+// two names; an alias of a value that several alternatives of a variant have, each with another range; the range of a
+// number that is written as a text (`5M`), and whether such a text is a whole number in the unit of its field
+// (`1.3KiB`, `250us`); numbers that PyYAML reads as other numbers (`010`, `1:30`, `0b11`, a hexadecimal size), dates,
+// and keys that are not texts; `yes` where `true` is a name; NaN; floating-point numbers beyond the range of their
+// type; references such as `${...}`.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -38,7 +40,7 @@
 namespace ddpxx {
 namespace {
 
-/// Values of one key, as they are written.
+/// A key, and values to write behind it.
 struct Values {
   const char* key;
   std::vector<const char*> valid;
@@ -178,7 +180,7 @@ struct File {
   bool valid = false;
 };
 
-/// `a.b` and a value, as the lines of a file.
+/// The path `a.b` and a value, as the lines of a file.
 std::string yaml_of(std::string_view key, std::string_view value) {
   std::string text, indent;
   for (const auto& name : path_segments(key)) {
@@ -260,7 +262,7 @@ TEST(Schema, SaysWhatEditorsShow) {
   EXPECT_TRUE(schema["properties"].contains("include"));
 }
 
-/// Values in which readers like to see something else.
+/// Random texts, many of which YAML readers take for something else.
 std::string random_text(std::mt19937& random) {
   static const std::vector<std::string> known{"",
                                               "yes",

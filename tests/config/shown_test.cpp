@@ -1,4 +1,4 @@
-// What a program shows about its configuration instead of running.
+// What a program prints about its configuration when it is asked to show it instead of running.
 #include <array>
 #include <csignal>
 #include <cstdint>
@@ -55,7 +55,7 @@ class Shown : public testing::Test {
     return parse_recorded<Config>(static_cast<int>(arguments.size()), arguments.data(),
                                   {.environment_prefix = "SHOWN_TEST_"});
   }
-  /// For EXPECT_EXIT, which looks at stderr.
+  /// Shows the configuration on stderr, which EXPECT_EXIT matches.
   static void show(std::vector<const char*> arguments) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
     try {
@@ -143,7 +143,7 @@ TEST_F(Shown, IsAConfigurationToBeginWith) {
 }
 
 TEST_F(Shown, IsAWrongConfigurationByRankZeroOnly) {
-  // As a launcher does when rank 0 has ended: the other rank still waits, and ends without a word.
+  // When rank 0 has exited, a launcher ends rank 1, which still waits, before rank 1 prints anything.
   const auto be_ended_as_rank_1 = [] {
     ::setenv("RANK", "1", 1);
     ::alarm(1);
@@ -160,7 +160,7 @@ TEST_F(Shown, IsAWrongConfigurationByARankThatIsNotEnded) {
   EXPECT_EXIT(refuse_as_rank_1(), testing::ExitedWithCode(2), "\"path\":\"seed\"");
 }
 
-// A slow machine may need seconds until its launcher sees the end of rank 0.
+// On a slow machine a launcher may need seconds to notice that rank 0 has exited.
 TEST_F(Shown, IsAWrongConfigurationStillNotAfterFourSecondsByALaterRankOfItsMachine) {
   const auto be_ended_late = [] {
     ::setenv("RANK", "1", 1);
@@ -185,7 +185,7 @@ TEST_F(Shown, IsTheRecordOfWhatWasSet) {
   ASSERT_EQ(::unsetenv("SHOWN_TEST_OPTIMIZER__STEPS"), 0);
   EXPECT_EQ(parsed.config.optimizer.steps, 7);
   EXPECT_EQ(parsed.record.overrides, "- \"token=***\"\n- \"token=***\"\n- \"name=it's\"\n");
-  EXPECT_EQ(parse({"creds=[abc]"}).record.overrides, "- \"creds=***\"\n") << "a list of which an item is a secret";
+  EXPECT_EQ(parse({"creds=[abc]"}).record.overrides, "- \"creds=***\"\n") << "a list with a secret item must be hidden";
   EXPECT_NE(parsed.record.yaml.find("# environment variable SHOWN_TEST_OPTIMIZER__STEPS; default 10\n"),
             std::string::npos)
       << parsed.record.yaml;

@@ -161,7 +161,7 @@ TEST(Sweep, TakesTheWordBehindASecretsKeyWhole) {
   EXPECT_THAT(jobs[1].for_the_record(), ElementsAre("lr=2", "--token", "***", "--api-key", "***"));
   EXPECT_THAT(arguments_of({"--use-auth-token", "lr=1,2"}),
               ElementsAre("--use-auth-token lr=1", "--use-auth-token lr=2"))
-      << "a switch, for all that its name says";
+      << "--use-auth-token is a switch, although its name looks like a secret's";
 }
 
 struct WithSecret {
@@ -212,7 +212,7 @@ TEST(Sweep, IsAskedForByMultirunOrByMBesideASetting) {
   EXPECT_FALSE(read_sweep(Words{"a=1,2"}));
   const char* arguments[] = {"-m", "a=1"};
   const auto& table = ddpxx::table_of<WithSecret>();
-  EXPECT_FALSE(read_sweep(2, arguments, table)) << "the program's name is no argument";
+  EXPECT_FALSE(read_sweep(2, arguments, table)) << "the program's name must not count as an argument";
   EXPECT_FALSE(read_sweep(0, nullptr, table));
 }
 

@@ -1,4 +1,4 @@
-// The spellings that users bring along from the guides, from minGPT-ddp and from Hydra land in the right field.
+// Spellings from the guides, minGPT-ddp and Hydra set the right field.
 #include <array>
 #include <cstdint>
 #include <optional>

@@ -137,7 +137,7 @@ TEST(YamlLimits, RefuseTooManyKeys) {
 
 TEST(YamlLimits, CountWhatAliasesStandFor) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
-  for (int i = 1; i < 6; ++i) {  // a million in all
+  for (int i = 1; i < 6; ++i) {  // the aliases stand for a million values
     const auto below = "*a" + std::to_string(i - 1);
     bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + below;
     for (int j = 0; j < 9; ++j) bomb += ", " + below;
@@ -157,7 +157,7 @@ TEST(YamlLimits, CountDepthThroughAliases) {
   EXPECT_EQ(entries.problems[0].text, "nested more than 64 levels deep, through aliases");
 }
 
-/// Of 1 MB each, 100 times.
+/// The alias stands for 1 MB of text and is used 100 times.
 TEST(YamlLimits, CountTheTextThatAliasesStandFor) {
   const std::string large(1'000'000, 'x');
   std::string value = "a: &x '" + large + "'\nb: [*x";

@@ -1,4 +1,4 @@
-// A model after its trainer: whole and the same on every rank, or a sentence for each use.
+// After its trainer has ended, a model is whole and equal on all ranks, or each use of it throws a clear error.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,7 +45,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kWidth = 8;
 
-/// Sample i is a row of numbers that depends on i only.
+/// Sample i is a row of numbers that depends only on i.
 struct Rows {
   std::int64_t size() const { return 64; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -112,7 +112,7 @@ void expect_equal(const Values& got, const Values& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
 }
-/// Every rank has rank 0's values.
+/// Expects the values of rank 0 on every rank.
 void expect_same_on_all_ranks(const Values& values, const Group& group) {
   for (const auto& [name, tensor] : values) {
     auto first = tensor.clone();
@@ -120,7 +120,7 @@ void expect_same_on_all_ranks(const Values& values, const Group& group) {
     EXPECT_TRUE(at::equal(first, tensor)) << name << " on rank " << group.rank();
   }
 }
-/// What another trainer makes of the model in a step.
+/// Expects that another trainer can train the model for a step.
 void expect_trainable(const std::shared_ptr<Network>& model, Group& group) {
   const auto before = values_of(*model);
   {
@@ -135,10 +135,10 @@ class EndOfTrainer : public testing::Test {
  protected:
   static constexpr bool kAlone = std::is_same_v<S, SingleDevice> || std::is_same_v<S, DataParallel>;
   static constexpr int kRanks = kAlone ? 1 : 2;
-  /// Between averages the ranks have different models, as they should.
+  /// The models of the ranks may differ between two averages.
   static constexpr bool kDrifts = LetsRanksDrift<S>;
   static constexpr bool kSharded = VerifiesCalls<S>;
-  /// Parameters of a step arrive during the next one.
+  /// The values that a step computes are received during the next step.
   static constexpr bool kArriveLate =
       std::is_same_v<S, ZeRO1> || std::is_same_v<S, ZeRO2> || std::is_same_v<S, StepInBackward<ZeRO1>>;
 };
@@ -158,7 +158,7 @@ TYPED_TEST(EndOfTrainer, AfterFitEveryRankHasTheModelOfTheSnapshot) {
       Train<TypeParam> trainer{group,  model, std::make_shared<const Rows>(),
                                config, {},    {.validation = std::make_shared<const Rows>()}};
       trainer.fit();
-      trainer.fit();  // nothing is left to do
+      trainer.fit();  // a second call has nothing left to do
     }
     const auto values = values_of(*model);
     const auto snapshot = load_snapshot(folder / "run").value();
@@ -194,7 +194,7 @@ TYPED_TEST(EndOfTrainer, FinishEndsALoopOfStepsAndMayBeFollowedByMore) {
   });
 }
 
-/// What `use` throws: the sentence about a parameter, of one that has no values.
+/// Expects that `use` throws the error about a parameter that has no values on this rank.
 void expect_sentence(const std::function<void()>& use, const std::string& parameter) {
   try {
     use();
@@ -204,7 +204,7 @@ void expect_sentence(const std::function<void()>& use, const std::string& parame
   }
 }
 
-/// Every use of a model whose shards are gone.
+/// Expects that every use of a model whose shards are gone throws.
 void expect_sentences(const std::shared_ptr<Network>& model, Group& group) {
   for (const auto& item : model->named_parameters()) {
     const at::Tensor parameter = item.value().detach();
@@ -222,10 +222,10 @@ void expect_sentences(const std::shared_ptr<Network>& model, Group& group) {
   model->forwards_left = -1;
   expect_sentence([&] { static_cast<void>(model->forward(run, Rows{}.batch(rows))); }, "frozen");
   std::stringstream file;
-  EXPECT_ANY_THROW(torch::save(model, file)) << "a file without weights";
+  EXPECT_ANY_THROW(torch::save(model, file)) << "torch::save wrote a file without weights";
   try {
     const Train<DDP> next{group, model, std::make_shared<const Rows>(), make_config<DDP>(group, 1)};
-    ADD_FAILURE() << "it was trained";
+    ADD_FAILURE() << "a trainer accepted the model";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_THAT(error.what(), HasSubstr("has no values on this rank: the trainer that held it ended before"));
@@ -272,7 +272,7 @@ TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelIsTrueOrSaysThatItIsNot) {
       const at::Tensor parameter = item.value().detach();
       try {
         const bool stale = at::equal(parameter.clone(), values.value().at(item.key()));
-        EXPECT_EQ(stale, item.key() == "frozen") << item.key() << " is of an older step";
+        EXPECT_EQ(stale, item.key() == "frozen") << item.key() << " has the values of an older step";
       } catch (const c10::Error& error) {
         EXPECT_THAT(error.what(), HasSubstr("parameter \"" + item.key() + "\" has no values on this rank"));
         EXPECT_FALSE(this->kAlone);
@@ -305,7 +305,7 @@ TEST(EndOfShards, MayLeaveTheModelInShards) {
   });
 }
 
-/// The values of those parameters that can be read now; every other one says that it cannot.
+/// The values of all parameters that can be read now. Reading any other must throw the error about missing values.
 Values readable_of(const torch::nn::Module& model) {
   Values values;
   for (const auto& item : model.named_parameters()) {
@@ -326,7 +326,7 @@ TYPED_TEST(EndOfTrainer, BetweenStepsAParameterIsTrueOrSaysThatItIsNot) {
     Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
     for (int step = 0; step < 3; ++step) {
       const auto readable = readable_of(*model);
-      if (this->kArriveLate && step > 0) {  // what has arrived is shown when it is waited for, and not before
+      if (this->kArriveLate && step > 0) {  // received values are visible only after a wait for them
         EXPECT_EQ(readable.size(), 1u);
         EXPECT_TRUE(readable.contains("frozen"));
       }
@@ -339,7 +339,7 @@ TYPED_TEST(EndOfTrainer, BetweenStepsAParameterIsTrueOrSaysThatItIsNot) {
         EXPECT_THROW(static_cast<void>(model->forward(run, Rows{}.batch(rows))), c10::Error);
         EXPECT_THROW(model->out.detach().zero_(), c10::Error);
         EXPECT_THROW(static_cast<void>(model->clone()), c10::Error);
-        EXPECT_ANY_THROW(torch::save(model, file)) << "a file without weights";
+        EXPECT_ANY_THROW(torch::save(model, file)) << "torch::save wrote a file without weights";
       }
       [[maybe_unused]] const auto whole = trainer.strategy().gathered();
       const auto values = values_of(*model);
@@ -349,7 +349,7 @@ TYPED_TEST(EndOfTrainer, BetweenStepsAParameterIsTrueOrSaysThatItIsNot) {
   });
 }
 
-/// A recurrent layer keeps a list of its parameters, which it hands to LibTorch as it is.
+/// A recurrent layer keeps its own list of parameters, which it passes to LibTorch unchanged.
 struct Recurrent : torch::nn::LSTMImpl, Layer {
   Recurrent() : LSTMImpl{torch::nn::LSTMOptions{kWidth, kWidth}.batch_first(true)} {}
 };
@@ -381,7 +381,7 @@ TEST(BesideTheRunner, ALayerInShardsNamesItsParameter) {
   });
 }
 
-/// What a rank says that makes a trainer of these types and settings beside others that do not.
+/// The error on a rank whose trainer differs in types or settings from the other ranks' trainers.
 template <class S, class O = AdamW>
 std::string refusal(Group& group, const typename S::Config& strategy = {}, double learning_rate = 1e-2) {
   using Made = Trainer<Network, Rows, O, Float32, S>;
@@ -398,8 +398,8 @@ std::string refusal(Group& group, const typename S::Config& strategy = {}, doubl
   }
 }
 
-/// None of these starts a collective that the others do not: without a comparison before it they would wait, or end by
-/// an exception of the backend.
+/// The trainers compare their settings before any other collective. Without the comparison, the ranks would start
+/// different collectives and wait, or end by an exception of the backend.
 TEST(RanksThatDiffer, AreToldByNameHoweverTheyWereSet) {
   spawn_ranks(2, [](Group& group) {
     const bool first = group.rank() == 0;

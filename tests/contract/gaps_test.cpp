@@ -1,5 +1,5 @@
-// The gaps between parameters may hold NaN: every strategy, precision and gradient hook trains to the same bits as with
-// zeros there, with both clips and a moving average.
+// The gaps between parameters may hold NaN: with each strategy, precision and gradient hook, training gives the same
+// bits as with zeros in the gaps, with both kinds of clipping and a moving average.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 5;
 
-/// Sample i is a row of numbers that depends on i only. `before` is called before each batch.
+/// Sample i is a row of numbers that depends only on i. `before` is called before each batch.
 struct Rows {
   std::int64_t size() const { return 32; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -59,7 +59,7 @@ struct Rows {
   std::function<void()> before;
 };
 
-/// Behind each parameter there is a gap: no size is a multiple of 16.
+/// No parameter has a multiple of 16 elements, so that a gap follows each of them.
 struct Block : torch::nn::Cloneable<Block>, Layer {
   Block() { reset(); }
   void reset() override {
@@ -88,13 +88,13 @@ struct Network : torch::nn::Cloneable<Network> {
   at::Tensor frozen, out;
 };
 
-/// Memory that is laid out as an arena is from element `begin` on.
+/// A tensor with the layout of an arena, from the arena's element `begin` on.
 struct Memory {
   at::Tensor values;
   std::int64_t begin = 0;
 };
 
-/// Writes NaN into what of `memory` lies between the parameters of `arena`.
+/// Writes NaN into the elements of `memory` that lie in gaps of `arena`.
 void poison(const Memory& memory, const Arena& arena) {
   if (!memory.values.defined() || memory.values.storage().nbytes() == 0) return;
   const c10::NoGradGuard no_grad;
@@ -117,7 +117,7 @@ void poison(const Arena& arena) {
   if (arena.gradients().defined() && arena.gradients().numel() == arena.numel()) poison({arena.gradients(), 0}, arena);
 }
 
-/// An optimizer whose moments lie open.
+/// An optimizer that gives access to its moments.
 template <class O>
 struct Open : O {
   Open(const typename O::Config& config, std::span<const Slice> slices) : O{config, slices} {
@@ -127,7 +127,7 @@ struct Open : O {
   static inline std::vector<Memory> memories;
 };
 
-/// What is trained, by which types and settings.
+/// One combination of types and settings to train with.
 template <int kWorldSize, class S, class P = Float32, class O = AdamW>
 struct Way {
   using Train = Trainer<Network, Rows, Open<O>, P, S>;
@@ -135,7 +135,7 @@ struct Way {
   static constexpr int kRanks = kWorldSize;
   static constexpr bool kScaled = scales_loss<P>;
   static void set(typename Train::Config& config) {
-    // So high that gradients overflow in the first steps, which are left out.
+    // The scale is so high that gradients overflow in the first steps, which are skipped.
     if constexpr (kScaled) config.precision.scaler.initial_scale = 1 << 20;
     if constexpr (requires { config.strategy.replicas; }) config.strategy.replicas = 2;
     if constexpr (requires { config.strategy.unit_bytes; }) config.strategy.unit_bytes = 0;
@@ -216,7 +216,7 @@ TYPED_TEST(Gaps, MayHoldNaN) {
   std::int64_t skipped = 0;
   for (const auto& row : plain.rows) skipped = row.value("skipped_steps", skipped);
   EXPECT_GT(skipped, 0) << "no gradient overflowed";
-  EXPECT_LT(skipped, this->kSteps - 2) << "a step that was left out has spoilt those after it";
+  EXPECT_LT(skipped, this->kSteps - 2) << "a skipped step has damaged the steps after it";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Every strategy trains to the same numbers in every precision: within its rounding against one process, and bit for
-// bit where bits can be kept.
+// In every precision, each strategy gives the results of one process within the rounding of the precision, and bit for
+// bit where exact results are possible.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -33,7 +33,8 @@ namespace {
 constexpr double rounding(const auto& /*bfloat16*/) { return 0x1p-9; }
 constexpr double rounding(const AutocastFP16&) { return 0x1p-12; }
 
-/// How far a course is from another: each loss and each norm relatively, the parameters as a whole.
+/// The distance between two courses: the largest relative difference of a loss and of a norm, and the relative
+/// difference of all parameters together.
 struct Distance {
   double losses = 0, norms = 0, parameters = 0;
 };
@@ -59,7 +60,8 @@ class Precisions : public testing::Test {
   template <class Strategy>
   static Course run(int world_size, const CourseOptions& options = {}, const typename Strategy::Config& strategy = {}) {
     typename Precision::Config config;
-    // At four ranks backward starts from four times as much: the usual 65536 would leave out the first step there.
+    // With four ranks backward starts from a gradient four times as large: with the default scale of 65536 the first
+    // step would overflow and be skipped.
     if constexpr (requires { config.scaler; }) config.scaler.initial_scale = 1024;
     return train_course<Strategy, AdamW, Precision>(world_size, options, strategy, config);
   }
@@ -68,9 +70,9 @@ class Precisions : public testing::Test {
     return course;
   }
 
-  /// A rank that has half of the batch rounds other sums. Measured over 20 steps at 1, 2 and 4 ranks, in units of one
-  /// rounding: losses 0.24, norms 8.7 (LowPrecision at two ranks; autocast 3.7), parameters 0.8. A gradient that was
-  /// divided by the wrong number of ranks is off by a hundred.
+  /// A rank with half of the batch rounds other sums. Largest errors measured over 20 steps at 1, 2 and 4 ranks, in
+  /// units of one rounding: losses 0.24, norms 8.7 (LowPrecision at two ranks; autocast 3.7), parameters 0.8. A
+  /// gradient that is divided by the wrong number of ranks gives an error of a hundred.
   template <class Strategy>
   static void expect_near_the_reference(int world_size, const typename Strategy::Config& strategy = {}) {
     SCOPED_TRACE("world of " + std::to_string(world_size));
@@ -116,7 +118,8 @@ TYPED_TEST(Precisions, DataParallel) {
   }
 }
 
-/// Dropout is on, and nothing is clipped: the norm is summed in another order.
+/// Dropout is on. Clipping by the norm is off, because the sharded strategies add up the norm in another order than
+/// DDP.
 constexpr CourseOptions kBits{.dropout = 0.2, .clip = 0};
 
 TYPED_TEST(Precisions, ShardedStrategiesEqualDDPBitForBit) {
@@ -131,13 +134,13 @@ TYPED_TEST(Precisions, ShardedStrategiesEqualDDPBitForBit) {
   }
 }
 
-/// A model on numbers, whose loss is of its parameters' type.
+/// A model on floating-point inputs whose loss has the type of its parameters.
 struct Sum : torch::nn::Module {
   Sum() { weight = register_parameter("weight", at::ones({1, 4})); }
   Loss forward(const Batch& batch) { return {at::linear(batch.inputs, weight).sum()}; }
   at::Tensor weight;
 };
-/// More targets than the largest float16.
+/// The number of targets is larger than the largest float16.
 struct Ones {
   std::int64_t size() const { return 8; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -157,10 +160,11 @@ TEST(LowPrecision, TakesNumbersAndCountsTheTargetsOfAFloat16LossInFloat32) {
   std::ifstream file{folder / "metrics.jsonl"};
   const auto row = nlohmann::json::parse(file);
   EXPECT_NEAR(row.at("loss"), 8.0 / 100'000, 1e-9);
-  EXPECT_NEAR(row.at("grad_norm"), 4.0 / 100'000, 1e-7) << "2 of each of 4 weights, of 100 000";
+  EXPECT_NEAR(row.at("grad_norm"), 4.0 / 100'000, 1e-7)
+      << "each of 4 weights has a gradient of 2 samples / 100 000 targets";
 }
 
-/// A finite loss whose gradient is no number from some step on: the derivative of a square root at zero, times zero.
+/// The loss is finite, but from some step on the gradient is NaN: the derivative of a square root at zero, times zero.
 struct Broken : torch::nn::Module {
   explicit Broken(int first_bad) : good{first_bad} { weight = register_parameter("weight", at::ones({4})); }
   Loss forward(const Batch& batch) {
@@ -209,7 +213,8 @@ TEST(TF32, IsRefusedOnACpuByEveryRank) {
   try {
     spawn_ranks(2, [](Group& group) {
       auto met = at::ones({1});
-      all_reduce(met, group);  // or the one that is refused later reports that the other has gone
+      // Waits until both ranks are connected: otherwise the slower rank would report a lost peer.
+      all_reduce(met, group);
       using Train = Trainer<GPT, Tokens, AdamW, TF32, DDP>;
       const GPTConfig sizes{.n_layer = 1, .n_head = 2, .n_embd = 4};
       Train{group, std::make_shared<GPT>(sizes, 17, 12), std::make_shared<const Tokens>(), typename Train::Config{}};

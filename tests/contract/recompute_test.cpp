@@ -1,4 +1,4 @@
-// A layer that is run again in backward leaves its buffers as one run does: batch norm's running statistics, and
+// A layer that is run again in backward leaves its buffers as one run does: the running statistics of batch norm, and
 // buffers that change by random numbers.
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 6;
 
-/// Sample i is a row of numbers that depends on i only.
+/// Sample i is a row of numbers that depends only on i.
 struct Rows {
   std::int64_t size() const { return 32; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -43,7 +43,7 @@ struct Rows {
   }
 };
 
-/// Has a buffer that each forward changes by random numbers and reads, and one that backward needs as it is.
+/// Has a buffer that each forward pass changes by random numbers and reads, and a buffer that backward needs unchanged.
 struct Block : torch::nn::Module, Layer {
   Block() {
     noise = register_buffer("noise", at::zeros({kWidth}));
@@ -68,7 +68,7 @@ struct Network : torch::nn::Module {
   template <class Run>
   Loss forward(Run& run, const Batch& batch) {
     auto x = run(blocks, batch.inputs);
-    x = run(*blocks[1], x);  // a second time
+    x = run(*blocks[1], x);  // calls this layer a second time
     return {(out(x).squeeze(1) - batch.targets).square().sum()};
   }
   std::vector<std::shared_ptr<Block>> blocks;

@@ -1,5 +1,5 @@
-// Whatever a step changes comes back: a run that is stopped and goes on from other initial values is the whole run, bit
-// for bit.
+// A snapshot holds all state that a step changes: a run that stops, and resumes from other initial values, gives the
+// bits of an uninterrupted run.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::int64_t kSamples = 32, kFeatures = 6, kHidden = 16;
 
-/// Sample i is a row of numbers that depends on i only.
+/// Sample i is a row of numbers that depends only on i.
 struct Features {
   std::int64_t size() const { return kSamples; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -43,7 +43,7 @@ struct Features {
   }
 };
 
-/// Has all kinds of state: a frozen weight, and buffers of two types that change in forward and count in its result.
+/// Has all kinds of state: a frozen weight, and buffers of two types that forward changes and that change its result.
 struct Network : torch::nn::Cloneable<Network> {
   explicit Network(double drop_rate) : dropout{drop_rate} { reset(); }
   void reset() override {
@@ -68,7 +68,7 @@ struct Network : torch::nn::Cloneable<Network> {
   at::Tensor frozen, hidden, out, mean, calls;
 };
 
-/// What is trained, by which types and settings.
+/// One combination of types and settings to train with.
 template <int kWorldSize, class S, class O = AdamW, class P = Float32>
 struct Way {
   using Train = Trainer<Network, Features, O, P, S>;
@@ -92,7 +92,7 @@ struct InOneProcess : Way<1, DataParallel> {
   static void set(Train::Config& config) { config.strategy.replicas = 2; }
 };
 struct InSixteenBits : Way<2, ZeRO2, AdamW, LowPrecision<>> {};
-/// The scale falls in the first steps, which overflow and are left out; then it grows and falls on both sides of the
+/// The scale falls in the first steps, which overflow and are skipped; then it grows and falls before and after the
 /// save.
 struct WithScaledLoss : Way<2, DDP, AdamW, AutocastFP16> {
   static constexpr double kInitialScale = 1 << 17;
@@ -107,7 +107,8 @@ class ResumedRun : public testing::Test {
  protected:
   static constexpr std::int64_t kSteps = 14, kStop = 7;
 
-  /// Trains up to a step, going on from what is in the folder. Whatever was not saved would come from `seed`.
+  /// Trains up to a step, resuming from the snapshot in the folder if there is one. State that is missing in the
+  /// snapshot would keep the values that `seed` gives.
   Snapshot train(const char* folder, std::int64_t steps, std::uint64_t seed) const {
     spawn_ranks(W::kRanks, [&](Group& group) {
       typename W::Train::Config config;
@@ -140,7 +141,8 @@ TYPED_TEST(ResumedRun, IsTheWholeRunBitForBit) {
   ASSERT_EQ(resumed.tensors.size(), whole.tensors.size());
   for (const auto& [name, tensor] : whole.tensors) EXPECT_TRUE(at::equal(resumed.tensors.at(name), tensor)) << name;
   for (const char* name : {"model.hidden", "model.mean", "model.calls", "optimizer.ema.out"})
-    EXPECT_FALSE(at::equal(stopped.tensors.at(name), whole.tensors.at(name))) << name << " has not changed since";
+    EXPECT_FALSE(at::equal(stopped.tensors.at(name), whole.tensors.at(name)))
+        << name << " must change after the run was stopped";
   if constexpr (std::is_same_v<TypeParam, WithScaledLoss>) {
     EXPECT_LT(stopped.tensors.at("scaler.scale").template item<double>(), WithScaledLoss::kInitialScale);
     EXPECT_NE(stopped.tensors.at("scaler.growth_tracker").template item<int>(), 0);

@@ -1,4 +1,4 @@
-// Parameters that are stepped in backward go the way of those that are stepped after it, bit for bit.
+// Stepping parameters during backward gives the same bits as stepping them after backward.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,7 +26,7 @@ inline constexpr bool is_alone = false;
 template <>
 inline constexpr bool is_alone<SingleDevice> = true;
 
-/// Small buckets and units, so that there are several.
+/// Makes buckets and units so small that a model has several.
 template <class S>
 typename S::Config in_small_parts() {
   typename S::Config config;
@@ -46,7 +46,7 @@ void expect_same_course_stepped_in_backward(const CourseOptions& options) {
         train_course<StepInBackward<S>, Optimizer, Precision>(world, options, in_small_parts<StepInBackward<S>>());
     expect_same_bits(inside, after);
     ASSERT_EQ(inside.norms.size(), after.norms.size());
-    for (std::size_t i = 0; i < after.norms.size(); ++i)  // added up in another order
+    for (std::size_t i = 0; i < after.norms.size(); ++i)  // the norm is added up in another order
       EXPECT_NEAR(inside.norms[i], after.norms[i], 1e-6 * after.norms[i]) << "norm of step " << i + 1;
   }
 }
@@ -105,9 +105,9 @@ TEST(StepInBackward, GoesAroundRecomputedLayersAndInsideOfThem) {
 
 TEST(StepInBackward, IsRefusedTogetherWithAClipByTheNorm) {
   using Train = Trainer<GPT, Tokens, AdamW, Float32, StepInBackward<DDP>>;
-  typename Train::Config config;  // the norm is clipped unless somebody says otherwise
+  typename Train::Config config;  // by default the norm is clipped
   try {
-    Train::check(config);  // as a program can before it forms a group
+    Train::check(config);  // a program can call check() before it has a group
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);

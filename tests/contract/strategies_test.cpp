@@ -1,4 +1,4 @@
-// Every strategy trains to the same numbers: against one process, and bit for bit where bits can be kept.
+// Every strategy gives the results of one process within rounding, and bit for bit where exact results are possible.
 #include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/lion.hpp>
 #include <ddpxx/optim/muon.hpp>
@@ -16,7 +16,7 @@
 namespace ddpxx {
 namespace {
 
-/// AdamW with clipping, and SGD without: AdamW hides a wrong scale of the gradients.
+/// Compares with AdamW and clipping, and with SGD without clipping, because AdamW hides a wrong scale of the gradients.
 struct WithAdamW {
   template <class Strategy>
   static Course run(int world_size, const typename Strategy::Config& config = {}, CourseOptions options = {}) {
@@ -88,7 +88,8 @@ TYPED_TEST(Strategies, Accumulation) {
   expect_same_course(TypeParam::template run<FSDP>(2, {.reduce_each_backward = false}, two), this->reference());
 }
 
-/// Dropout is on, and nothing is clipped: the norm is summed in another order.
+/// Dropout is on. Clipping by the norm is off, because the sharded strategies add up the norm in another order than
+/// DDP.
 constexpr CourseOptions kBits{.dropout = 0.2, .clip = 0};
 
 TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
@@ -101,7 +102,7 @@ TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
   expect_same_bits(train_course<HSDP>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
 }
 
-/// At two ranks all strategies have the same gradients, bit for bit, and each matrix is orthogonalized once.
+/// With two ranks all strategies have equal gradients, bit for bit, and each matrix is orthogonalized by one rank only.
 TEST(MuonOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
   const auto ddp = train_course<DDP, Muon>(2, kBits);
   EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
@@ -121,7 +122,7 @@ TEST(MuonOptimizer, StepsAlikeInGroupsOfRanks) {
   for (std::size_t i = 0; i < fsdp.losses.size(); ++i) EXPECT_NEAR(hsdp.losses[i], fsdp.losses[i], 0.02) << i;
 }
 
-/// No bias and no embedding: on most ranks nothing is left for AdamW.
+/// All parameters are matrices, which Muon steps: most ranks have no parameters for its AdamW.
 struct Matrices : torch::nn::Module {
   Matrices() {
     for (const char* name : {"a", "b"}) register_parameter(name, at::randn({12, 12}) / 4);
@@ -163,7 +164,8 @@ TEST(LAMBOptimizer, StepsAlikeUnderEachStrategy) {
   expect_same_course(train_course<FSDP, LAMB>(2, {.stop_at = 7}), ddp);
 }
 
-/// Lion moves each weight by a sign: where a gradient is nothing but rounding, one process differs from two.
+/// Lion moves each weight by the sign of its update. Where the gradient is only rounding, the sign differs between one
+/// process and two, so the reference is DDP on two ranks.
 TEST(LionOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
   const auto ddp = train_course<DDP, Lion>(2);
   EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
@@ -179,7 +181,7 @@ template <class S>
 class SameBitsRecomputed : public testing::Test {};
 using Recomputed = testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP, HSDP>;
 
-/// The same with each layer gathered alone, where there is a choice.
+/// FSDP with a unit for each layer; for other strategies the defaults.
 template <class S>
 constexpr typename S::Config alone() {
   if constexpr (std::is_same_v<S, FSDP>) return {.unit_bytes = 0};

@@ -1,4 +1,5 @@
-// A short training run of a small GPT, the same for every strategy: what it reports and where its parameters end.
+// A short training run of a small GPT, equal for every strategy; it returns the reported numbers and the final
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@
 
 namespace ddpxx {
 
-/// Sample i is a short run of tokens that depends on i only.
+/// Sample i is a short run of tokens that depends only on i.
 struct Tokens {
   std::int64_t size() const { return 48; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -51,10 +52,10 @@ struct CourseOptions {
   double clip = 1.0;
   double value_clip = 0.0;
   Schedule schedule = Schedule::constant;
-  std::int64_t stop_at = 0;  ///< If given: the run ends after this step, and another one resumes from its snapshot.
+  std::int64_t stop_at = 0;  ///< If given, the run ends after this step and a second run resumes from its snapshot.
 };
 
-/// The same data, initial weights and settings for every type and world.
+/// Trains with the same data, initial weights and settings for all types and world sizes.
 template <class Strategy, class Optimizer = AdamW, class Precision = Float32>
 Course train_course(int world_size, const CourseOptions& options = {}, const typename Strategy::Config& strategy = {},
                     const typename Precision::Config& precision = {}) {
@@ -78,7 +79,8 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
         config.optimizer.warmup_steps = 3;
         config.optimizer.decay_steps = options.steps;
       }
-      // The gradient of attention's key bias is zero but for rounding; a small epsilon makes whole steps out of that.
+      // The gradient of attention's key bias is zero except for rounding; a small epsilon would turn the rounding into
+      // full steps.
       if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-4;
       config.strategy = strategy;
       config.precision = precision;
@@ -94,7 +96,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
   std::ifstream file{folder / "metrics.jsonl"};
   for (std::string line; std::getline(file, line);) {
     const auto row = nlohmann::json::parse(line);
-    if (!row.contains("loss")) continue;  // of a snapshot
+    if (!row.contains("loss")) continue;  // the row is about a snapshot
     course.losses.push_back(row.at("loss"));
     course.norms.push_back(row.at("grad_norm"));
     course.state_bytes = row.at("state_bytes");
@@ -105,7 +107,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
   return course;
 }
 
-/// Losses and norms within `tolerance` relative; parameters within it as a whole, and each element within
+/// Expects losses and norms within `tolerance` relative; all parameters together within it, and each element within
 /// tolerance |p| + tolerance.
 inline void expect_same_course(const Course& got, const Course& expected, double tolerance = 1e-5) {
   ASSERT_EQ(got.losses.size(), expected.losses.size());

@@ -1,5 +1,5 @@
-// embed_host.cpp — a process that is not ddpxx's: with a main(), threads and a log of its own, it trains models in
-// between, and ends by its own return. It says what was not as a host expects it, and returns 1 then.
+// embed_host.cpp — a program that owns its process: it has its own main(), threads and log, trains models with ddpxx in
+// between, and ends by a return from main(). It prints each violated expectation and then returns 1.
 //
 //     embed_host FOLDER                     the host, which is rank 0 and starts its peers
 //     embed_host peer FOLDER PORT FAILING   a peer, which is rank 1; it dies after FAILING steps (0: never)
@@ -50,7 +50,7 @@ void expect(bool holds, const std::string& what) {
   std::cout << "embed_host: FAILED: " << what << std::endl;
 }
 
-/// Is destroyed when the process ends by a return from main(), and not when it is left by _Exit.
+/// Its destructor runs when the process ends by a return from main(), but not when _Exit ends it.
 struct EndOfHost {
   bool is_host = false;
   ~EndOfHost() {
@@ -58,7 +58,7 @@ struct EndOfHost {
   }
 } end_of_host;
 
-/// What belongs to the whole process, and so to the host.
+/// The state of the whole process, which belongs to the host.
 struct ProcessState {
   std::array<void (*)(int), 32> handlers{};
   std::array<bool, 32> is_blocked{};
@@ -81,7 +81,7 @@ struct ProcessState {
   friend bool operator==(const ProcessState&, const ProcessState&) = default;
 };
 
-/// The host's log, which any thread may write to.
+/// The host's log; any thread may write to it.
 class HostLog {
  public:
   void add(const ddpxx::LogLine& line) {
@@ -98,7 +98,7 @@ class HostLog {
   std::string lines_;
 };
 
-/// A thread of the host that works the whole time.
+/// A thread of the host that works during the trainings.
 class OtherWork {
  public:
   std::int64_t done() const { return done_; }
@@ -113,7 +113,7 @@ class OtherWork {
   }};
 };
 
-/// Rank 1, in a process of its own.
+/// Rank 1, which runs in another process.
 class Peer {
  public:
   Peer(const std::string& folder, std::uint16_t port, int failing_step) {
@@ -127,7 +127,7 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
   ~Peer() { end(); }
 
-  /// Waits for it; its exit code, or minus the signal.
+  /// Waits for the process; returns its exit code, or minus the signal that ended it.
   int end() {
     int status = 0;
     if (pid_ > 0) ::waitpid(std::exchange(pid_, 0), &status, 0);
@@ -138,7 +138,7 @@ class Peer {
   pid_t pid_ = 0;
 };
 
-/// Rank 0 has opened `port` by the socket `listener`.
+/// Connects a rank at `port`, where rank 0 listens with the socket `listener`.
 ddpxx::Group connect(int rank, std::uint16_t port, const ddpxx::Descriptor& listener = {}) {
   ddpxx::ConnectOptions options;
   if (listener) options.listening_socket = ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
@@ -160,7 +160,7 @@ Train::Config config(const std::string& folder, std::int64_t max_steps) {
   return result;
 }
 
-/// Trains a step at a time; `between` runs before each step and is told its number.
+/// Trains step by step; calls `between` with the number of the step before each step.
 template <class Between>
 void train(ddpxx::Group& group, const Train::Config& settings, const Between& between) {
   std::ostringstream screen;
@@ -189,7 +189,7 @@ int be_peer(const std::string& folder, std::uint16_t port, int failing_step) {
   return failures;
 }
 
-/// Trains with a peer, and leaves in order.
+/// Trains with a peer, and leaves the group in order.
 void train_with_peer(const std::string& folder, const OtherWork& other) {
   const auto listener = ddpxx::listen_on_loopback();
   const auto port = ddpxx::SocketAddress::of_socket(listener.get()).port();
@@ -240,7 +240,7 @@ int main(int argc, char** argv) try {
   lose_peer(second);
   expect(ProcessState{} == before, "a lost rank leaves the process as it was");
 
-  // A second training, in a thread of the host, goes on where the first one has ended.
+  // The second training runs in another thread of the host and continues where the first one ended.
   std::thread{[&] {
     ddpxx::Group alone;
     train(alone, config(first, 9), [](std::int64_t) {});

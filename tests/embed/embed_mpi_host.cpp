@@ -1,5 +1,5 @@
-// embed_mpi_host.cpp — a program of MPI whose processes train together, and use MPI before and after it. It returns 1
-// where something is not as it expects.
+// embed_mpi_host.cpp — an MPI program whose processes train together, and which uses MPI before and after the training.
+// It returns 1 if an expectation is violated.
 //
 //     mpirun -n 2 embed_mpi_host
 #include <chrono>
@@ -29,7 +29,7 @@ void expect(bool holds, const char* what) {
   std::printf("embed_mpi_host: FAILED: %s\n", what);
 }
 
-/// The parameters' sum, which is equal on ranks that hold equal parameters.
+/// The sum of the parameters, to compare the parameters of ranks.
 double fingerprint(const embed::Line& model) {
   double sum = 0;
   for (const auto& parameter : model.parameters()) sum += parameter.sum().item<double>();
@@ -56,7 +56,7 @@ void train(int rank, int size) {
   group.leave(std::chrono::seconds{60});
 }
 
-/// A group of some of the processes, by a communicator of their own.
+/// Makes a group of some of the processes, from a communicator of theirs.
 void connect_alone(int rank) {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, rank, 0, &own);

@@ -1,4 +1,4 @@
-// Processes that are not ddpxx's train models, and end by a return from their own main().
+// Programs that own their process train models, and end by a return from their own main().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ TEST(Embed, AHostTrainsTwiceLosesARankAndEndsByItsOwnReturn) {
   const TemporaryFolder folder;
   const auto host = StartedProgram{{program_folder() + "/embed_host", folder.path().string()}}.wait();
   EXPECT_EQ(host.code, 0) << host.out << host.err;
-  EXPECT_EQ(host.out, "embed_host: static destructors ran\n") << "nothing else is printed in the host's place";
-  EXPECT_THAT(host.err, Not(HasSubstr("resumed"))) << "the host's log has it";
+  EXPECT_EQ(host.out, "embed_host: static destructors ran\n") << "ddpxx must print nothing to the host's stdout";
+  EXPECT_THAT(host.err, Not(HasSubstr("resumed"))) << "messages go to the host's log, not to stderr";
 }
 
 TEST(Embed, TheProgramOfTheDocsTrainsAloneAndSaysWhyItCannot) {

@@ -1,4 +1,4 @@
-// tests/embed/points.hpp — a dataset and a model of a host's own, small enough to train in a moment.
+// tests/embed/points.hpp — a dataset and a model that a host defines, small enough to train in a moment.
 #pragma once
 
 #include <cstdint>

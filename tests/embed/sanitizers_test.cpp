@@ -1,4 +1,5 @@
-// The host of embed_host.cpp, compiled with sanitizers: no error, no leak, no race, and a return from main().
+// Runs the host of embed_host.cpp compiled with sanitizers: it must return from main() without an error, a leak or a
+// data race.
 #include <cstdlib>
 
 #include <gmock/gmock.h>
