@@ -1,4 +1,4 @@
-// base.hpp — the parts of a trainer that are right; each test replaces one.
+// base.hpp — the parts of a trainer that compiles; each test replaces one of them.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles a source that must not compile, as the build would, and looks for sentences in what the compiler says.
+"""Compiles a source that must not compile with the build's command, and looks for sentences in the compiler's errors.
 
     expect_errors.py BUILD_DIRECTORY COMPILER SOURCE SENTENCES_FILE [OTHER_COMPILER]
 
-The other compiler, if given, takes the build's place, without its precompiled header. The file holds a line `NAME: SENTENCE` for each case; a case that the compiler does not speak of is named.
+If OTHER_COMPILER is given, it is used instead of COMPILER, without the precompiled header. SENTENCES_FILE has a line
+`NAME: SENTENCE` for each case; the script fails and names each case whose sentence is missing.
 """
 
 import json

@@ -1,4 +1,5 @@
-// failing_calls.cpp — see failing_calls.hpp. These functions stand before those of libc, and call them.
+// failing_calls.cpp — see failing_calls.hpp. The functions below replace those of libc with the same names, and call
+// them.
 #include "failing_calls.hpp"
 
 #include <atomic>
@@ -25,7 +26,7 @@ constexpr const char* kVariable = "DDPXX_FAILING_CALLS";
 FailingCalls* order = nullptr;
 std::atomic<long>* counter = nullptr;  // in memory that forked processes share
 
-/// What libc calls so.
+/// The function of this name in libc.
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
@@ -43,7 +44,7 @@ bool is_meant(int descriptor) {
   return is_meant(path);
 }
 
-/// Whether this is one of the calls that fail; a process that is killed before does not return.
+/// Whether the call must fail. If the process is to be killed before the call, the function does not return.
 bool fails_now(const char* call, bool& is_killed_after) {
   if (!order->calls.empty() && (' ' + order->calls + ' ').find(' ' + std::string{call} + ' ') == std::string::npos)
     return false;
@@ -54,7 +55,7 @@ bool fails_now(const char* call, bool& is_killed_after) {
   return order->end == FailingCalls::End::error;
 }
 
-/// Makes the call, unless it is one that fails.
+/// Makes the call, or fails if the order says so.
 template <class Result, class Path, class Call>
 Result make(const char* name, Path path, Result failure, Call&& call) {
   bool is_killed_after = false;
@@ -74,7 +75,7 @@ void share_counter() {
   *counter = 0;
 }
 
-/// Takes the order out of the environment, as failing_calls_variable has put it there.
+/// Reads the order from the environment variable of failing_calls_variable.
 [[gnu::constructor]] void obey_environment() {
   const char* text = std::getenv(kVariable);
   if (text == nullptr) return;
@@ -151,7 +152,8 @@ int flock(int descriptor, int operation) noexcept {
 int close(int descriptor) {
   bool is_killed_after = false;
   const bool fails = order != nullptr && is_meant(descriptor) && fails_now("close", is_killed_after);
-  const int result = next<int(int)>("close")(descriptor);  // the descriptor is gone, whatever close returns
+  // Closes the descriptor in any case, as the kernel does when close() fails.
+  const int result = next<int(int)>("close")(descriptor);
   if (is_killed_after) ::kill(::getpid(), SIGKILL);
   if (fails) errno = order->error;
   return fails ? -1 : result;

@@ -1,4 +1,4 @@
-// The first program of the README: what its settings say must hold.
+// Runs the first program of the README: its settings must have the effects that the README states.
 #include <fstream>
 #include <string>
 #include <vector>

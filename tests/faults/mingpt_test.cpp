@@ -1,4 +1,4 @@
-// The sample program from outside: what it does with bad input and with ranks that die.
+// Runs the sample program with bad input and with ranks that die.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
@@ -42,7 +42,7 @@ class Mingpt : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  /// One process, with these environment variables before it.
+  /// Runs one process with these additional environment variables.
   Ended alone(const Words& more, const Words& environment = {}) const {
     Words command{"/usr/bin/env", "OMP_NUM_THREADS=1"};
     command.insert(command.end(), environment.begin(), environment.end());
@@ -118,7 +118,7 @@ TEST_F(Mingpt, SaysAMistypedKeyOnceWithSeveralRanksAndDoesNotStartThemAgain) {
   const auto run = StartedProgram{command}.wait();
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("[rank0]"), HasSubstr("did you mean optimizer.learning_rate?")));
-  // A restart would be a line more, and so would be a rank that was not ended before it spoke.
+  // A restart, or a rank that printed its error before it was ended, would add a line.
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;
 }
 
@@ -153,7 +153,7 @@ TEST_F(Mingpt, EndsWith2ForAMetricsFileThatCannotBe) {
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("/proc/none"),
                              EndsWith("ddpxx-run: rank 0: exit code 2 (in ddpxx programs: a wrong configuration)\n")));
-  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << "said once:\n" << run.err;
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << "the message must be printed once:\n" << run.err;
 }
 
 TEST_F(Mingpt, EndsWith2ForAPlaceThatIsNoDirectoryAndAnEvaluationOfNothing) {
@@ -200,7 +200,8 @@ TEST_F(Mingpt, SaysOnceThatTheDataAreMissing) {
   const auto run = ranks(4, {"data.path=" + (folder_ / "none.txt").string()});
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.err, AllOf(HasSubstr("[rank0]: mingpt: rank 0: error: cannot open"), HasSubstr("none.txt")));
-  EXPECT_EQ(run.err.find("cannot open"), run.err.rfind("cannot open")) << "said once:\n" << run.err;
+  EXPECT_EQ(run.err.find("cannot open"), run.err.rfind("cannot open")) << "the message must be printed once:\n"
+                                                                       << run.err;
 }
 
 TEST_F(Mingpt, EndsWith3ForABlockLargerThanTheText) {
@@ -289,7 +290,7 @@ TEST_F(Mingpt, ResumesWithAnotherWorldBatchAndLimit) {
   EXPECT_THAT(resumed.out + resumed.err, AllOf(HasSubstr("resumed at step 3"), HasSubstr("step 5/5")));
 }
 
-/// A verb of the program, without the settings that a training gets here.
+/// Runs a command of the program without the settings that the trainings of these tests use.
 Ended mingpt(const Words& words) {
   Words command{"/usr/bin/env", "OMP_NUM_THREADS=1", program("mingpt")};
   command.insert(command.end(), words.begin(), words.end());
@@ -359,8 +360,10 @@ TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
                                         program("mingpt"), "--from", place, "training.max_steps=6"}}
                             .wait();
   EXPECT_EQ(of_sweep.code, 0) << of_sweep.err;
-  EXPECT_THAT(of_sweep.out, HasSubstr("finished at step 6/6: 1 step ")) << "a job begins with the snapshot";
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/step-00000006")) << "and leaves its place alone";
+  EXPECT_THAT(of_sweep.out, HasSubstr("finished at step 6/6: 1 step "))
+      << "a job of a sweep must start from the snapshot";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/step-00000006"))
+      << "a job must not write where the snapshot lies";
   const auto shown = mingpt({"--from", place, "--blame"});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:")));
   const auto none = mingpt({"generate", "--from", (folder_ / "none").string()});
@@ -394,7 +397,8 @@ TEST_F(Mingpt, BeginsWithTheWeightsOfAFileOrASnapshot) {
     const auto run = alone({"init_from=" + from, "model.dropout=0", "training.max_steps=1"});
     EXPECT_EQ(run.code, 0) << run.err;
     EXPECT_THAT(run.out, HasSubstr("step 1/1"));
-    EXPECT_LT(std::stod(value_behind(run.out, "loss")), 3.2) << "of log(33) = 3.5 a trained model is below";
+    EXPECT_LT(std::stod(value_behind(run.out, "loss")), 3.2)
+        << "expected the loss of a trained model; log(33) = 3.5 is that of a random one";
   }
   const auto none = alone({"init_from=gpt2"});
   EXPECT_EQ(none.code, 4);
@@ -459,7 +463,7 @@ TEST_F(Mingpt, PrintsNoEscapeSequenceThatAnArgumentOrATextHolds) {
   const auto shown = terminal.read_until("\n");
   EXPECT_THAT(shown, testing::StartsWith("\\x1b"));
   EXPECT_EQ(shown.find('\x1b'), std::string::npos);
-  EXPECT_THAT(generate("&1").out, testing::StartsWith("\x1b")) << "a pipe gets the text as it is";
+  EXPECT_THAT(generate("&1").out, testing::StartsWith("\x1b")) << "text for a pipe must not be escaped";
 }
 
 TEST_F(Mingpt, EndsWith4ForADamagedSnapshotAndKeepsIt) {
@@ -504,7 +508,7 @@ TEST_F(Mingpt, EvaluatesAndGeneratesWithTheSnapshotBeforeADamagedOneAndSaysSo) {
   EXPECT_NEAR(std::stod(value_behind(run.out, "val_loss")), std::stod(value_behind(before.out, "val_loss")), 1e-6);
   const std::string warning = "step-00000003/manifest.json is not usable";
   EXPECT_THAT(run.err, HasSubstr(warning));
-  EXPECT_EQ(run.err.find(warning), run.err.rfind(warning)) << "said once, by the rank that chooses for all";
+  EXPECT_EQ(run.err.find(warning), run.err.rfind(warning)) << "only the rank that chooses the snapshot must warn";
 }
 
 TEST_F(Mingpt, EndsWith5ForIncompleteLaunchVariablesAndNamesThem) {
@@ -558,7 +562,7 @@ TEST_F(Mingpt, EndsWith5WhenARankNeverComesAndNamesIt) {
   EXPECT_THAT(run.err, HasSubstr("rank 1 never came to tcp://127.0.0.1:" + port + " within 2 s"));
 }
 
-// Python's launcher keeps its store over a restart; the second generation must meet anew all the same.
+// Python's launcher keeps its store over a restart; the restarted ranks must still be able to meet.
 TEST_F(Mingpt, RunsUnderPythonsTorchrunAndSurvivesItsRestart) {
   std::string line = program("mingpt");
   for (const auto& word : settings()) line += " '" + word + "'";

@@ -1,4 +1,4 @@
-// Ranks that are killed at random moments of a training, which ends as if nothing had happened.
+// Ranks are killed at random moments of a training, which must give the result of an undisturbed training.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -31,16 +31,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How a run is trained, and how it goes on after a kill.
+/// How a run is trained, and how it is resumed after a kill.
 struct KilledRun {
   const char* strategy;
   int ranks;
   const char* writing;
-  bool restarts;  ///< ddpxx-run starts the ranks again; otherwise the same command is given again.
+  bool restarts;  ///< ddpxx-run restarts the ranks; if false, the test runs the command again.
   int kills;
 };
 
-/// What a run leaves behind, apart from the names of its starts, which are drawn at random.
+/// The losses, the last snapshot and the file names of a run, without the random parts of the names.
 struct Result {
   std::map<std::int64_t, double> losses;
   ddpxx::Snapshot snapshot;
@@ -80,7 +80,7 @@ class RandomKills : public testing::TestWithParam<KilledRun> {
   }
   static std::string metrics(const fs::path& folder) { return (folder / "metrics.jsonl").string(); }
 
-  /// The losses of the steps in the metrics file; a row that is being written is none yet.
+  /// The losses of the steps in the metrics file; an incomplete last row does not count.
   static std::map<std::int64_t, double> losses(const fs::path& folder) {
     std::map<std::int64_t, double> losses;
     std::ifstream file{metrics(folder)};
@@ -108,7 +108,7 @@ class RandomKills : public testing::TestWithParam<KilledRun> {
     return ::waitid(P_PID, static_cast<id_t>(program.pid()), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
            info.si_pid != 0;
   }
-  /// The ranks of a launcher: its children, apart from the process that watches over it.
+  /// The ranks of a launcher: its child processes except the guardian.
   static std::vector<pid_t> ranks_of(pid_t launcher) {
     std::vector<pid_t> ranks;
     for (const auto& entry : fs::directory_iterator{"/proc"}) {
@@ -151,14 +151,14 @@ TEST_P(RandomKills, OfRanksChangeNoBitOfTheResultAndLeaveNothingBehind) {
   const auto expected = result(quiet);
   ASSERT_EQ(expected.losses.size(), static_cast<std::size_t>(kSteps));
 
-  // Where this test gets little time of its processor, a run may end before all kills: then there is another run.
+  // On a busy machine a run may end before all kills were made: then another run follows.
   for (int run = 1, kills = 0; kills < GetParam().kills; ++run) {
     const auto killed = folder_ / ("killed" + std::to_string(run));
     fs::create_directory(killed);
     std::string told;
     for (bool is_complete = false; !is_complete;) {
       StartedProgram program{command(killed)};
-      // A kill comes only after a step that no start before has done, so that the run gets on.
+      // Waits for a step that no earlier start has done, so that the run makes progress between two kills.
       auto wanted = last_step(killed) + draw(1, 6);
       for (std::uintmax_t seen = 0; kills < GetParam().kills && !has_ended(program);) {
         std::error_code none;

@@ -1,4 +1,4 @@
-// The sample program when signals ask it to stop: alone, under the launcher, behind a shell.
+// Signals ask the sample program to stop: alone, under the launcher, and behind a shell.
 #include <algorithm>
 #include <csignal>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ using Words = std::vector<std::string>;
 
 class Stop : public testing::Test {
  protected:
-  /// A training of a tiny model that leaves its metrics and snapshots in a folder of this name.
+  /// The command line that trains a tiny model, with metrics and snapshots named after the run.
   Words mingpt(const std::string& run, const Words& more = {}) const {
     Words words{program_folder() + "/mingpt",
                 "data.path=" + text_,
@@ -56,7 +56,7 @@ class Stop : public testing::Test {
     words.insert(words.end(), program.begin(), program.end());
     return words;
   }
-  /// The step behind the words, from the line that a run ends with.
+  /// The step in the line that a stopped run prints last.
   static int stopped_after(const std::string& text) {
     const std::string words = " after step ";
     const auto at = text.find(words);
@@ -92,19 +92,19 @@ TEST_F(Stop, SavesAndEndsWith75OnEachSignal) {
     const auto ended = run.wait();
     EXPECT_EQ(ended.code, 75) << number << ended.err;
     EXPECT_THAT(ended.err, AllOf(HasSubstr("mingpt: stopped by SIG"), Not(HasSubstr("error")))) << number;
-    EXPECT_THAT(ended.out, HasSubstr("stopped at step ")) << "the run's own last line";
+    EXPECT_THAT(ended.out, HasSubstr("stopped at step ")) << "expected the closing line of the run";
     EXPECT_TRUE(has_snapshot(run_name, stopped_after(ended.err))) << ended.err;
   }
 }
 
-// Ctrl-C ends `mingpt | tee log` as a whole, and tee at once.
+// Ctrl-C ends all programs of `mingpt | tee log`, and tee ends first.
 TEST_F(Stop, SavesWhenTheReaderOfItsOutputHasEnded) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   Words words{"/bin/sh", "-c", "exec \"$@\" >&0 2>&1", "sh"};
   for (const auto& word : mingpt("run", {save("run")})) words.push_back(word);
   const int input = ::dup(STDIN_FILENO);
-  ::dup2(ends[1], STDIN_FILENO);  // the program inherits it
+  ::dup2(ends[1], STDIN_FILENO);  // the program inherits the pipe
   auto run = start(words);
   ::dup2(input, STDIN_FILENO);
   ::close(input);
@@ -128,7 +128,7 @@ TEST_F(Stop, OfALaunchedRunLeavesWhatGoesOnWithEqualLosses) {
   run.signal(SIGTERM);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 75) << ended.err;
-  EXPECT_EQ(count_of(ended.err, "stopped by SIGTERM"), 1U) << "said once:\n" << ended.err;
+  EXPECT_EQ(count_of(ended.err, "stopped by SIGTERM"), 1U) << "the message must be printed once:\n" << ended.err;
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
   const int step = stopped_after(ended.err);
   ASSERT_TRUE(has_snapshot("run", step)) << ended.err;
@@ -141,7 +141,7 @@ TEST_F(Stop, OfALaunchedRunLeavesWhatGoesOnWithEqualLosses) {
   EXPECT_EQ(losses("run"), losses("undisturbed"));
 }
 
-// As Slurm sends it before the time of a job is over, to one process or to all.
+// Slurm sends SIGUSR1 some time before a job's time limit, to one process or to all.
 TEST_F(Stop, ByAnEarlyWarningToTheLauncherOrToOneRankSavesOnAllRanks) {
   auto told = start(launched({}, mingpt("told", {save("told")})));
   StartedProgram::wait_for_lines(metrics("told"), 5);
@@ -165,9 +165,9 @@ TEST_F(Stop, ByAnEarlyWarningToTheLauncherOrToOneRankSavesOnAllRanks) {
   EXPECT_TRUE(has_snapshot("one", stopped_after(one_ended.err)));
 }
 
-// A shell dies of the signal at once, and the rank behind it still has to save.
+// The signal ends a shell at once, while the rank that the shell has started still saves.
 TEST_F(Stop, WaitsForRanksBehindAShell) {
-  for (const int number : {SIGTERM, SIGUSR2, SIGINT}) {  // after SIGINT the shell goes on, and ends with 0
+  for (const int number : {SIGTERM, SIGUSR2, SIGINT}) {  // SIGINT does not end the shell, which exits with 0
     const auto run_name = "run" + std::to_string(number);
     Words words{"/bin/bash", "-c", "\"$@\"; echo end", "bash"};
     for (const auto& word : mingpt(run_name, {save(run_name)})) words.push_back(word);
@@ -181,7 +181,7 @@ TEST_F(Stop, WaitsForRanksBehindAShell) {
   }
 }
 
-// SIGSTOP asks for nothing: the others wait for the rank until the limit of a collective is over.
+// SIGSTOP is no request to stop: the other ranks wait for the stopped rank until the time limit of a collective.
 TEST_F(Stop, OfOneRankBySigstopIsNamedAsTheCause) {
   const auto number = folder_ / "number";
   Words words{"/bin/sh", "-c", "[ $RANK = 1 ] && echo $$ >" + number.string() + "; exec \"$@\"", "sh"};

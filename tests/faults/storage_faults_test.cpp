@@ -1,4 +1,4 @@
-// A disk that fails, or a kill, at each call of the system that a run makes in its save_dir.
+// For each system call that a run makes in its save_dir: the call fails, or the process is killed there.
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
@@ -42,7 +42,7 @@ class StorageFaults : public TrainingRun {
   static RunOptions until(std::int64_t max_steps, std::int64_t keep_last = 0) {
     return {.max_steps = max_steps, .save_every = 2, .dropout = 0.2, .snapshot = {.keep_last = keep_last}};
   }
-  /// What a training of so many ranks has told, and the error by which it ended.
+  /// The log of a training on `ranks` ranks, followed by the error that ended it.
   template <class Strategy>
   std::string told_by(int ranks, const RunOptions& options) {
     std::string error;
@@ -59,7 +59,7 @@ class StorageFaults : public TrainingRun {
   std::string step_file(std::int64_t step, const char* name) const {
     return (place() / Snapshots::folder_of(step) / name).string();
   }
-  /// Every snapshot that a start would take holds what was saved.
+  /// Checks all files of each snapshot that a start would accept.
   void expect_sound_snapshots() const {
     Folder storage{place()};
     const Snapshots snapshots{storage};
@@ -73,7 +73,8 @@ class StorageFaults : public TrainingRun {
     }
     EXPECT_GE(sound, 1U);
   }
-  /// The files in save_dir, without the names of starts, which differ. An empty folder is none.
+  /// The files in save_dir, without the random parts of their names, which differ between starts. Empty folders do not
+  /// count.
   std::set<std::string> files() const {
     std::set<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator{place()})
@@ -84,18 +85,18 @@ class StorageFaults : public TrainingRun {
   }
 };
 
-/// What becomes of a call of the system, and of which calls.
+/// What happens at a system call, and which calls the test covers.
 struct Fault {
   const char* name;
   FailingCalls::End end;
   int error;
-  const char* calls;  ///< All but write.
+  const char* calls;  ///< All but write, which the test covers separately.
 };
 
-/// A kill before a call leaves on the disk what a kill after the call before it leaves.
+/// Kills happen after a call only: a kill before a call leaves the same files as a kill after the previous call.
 class EveryCall : public StorageFaults, public testing::WithParamInterface<Fault> {
  protected:
-  /// The numbers of all calls; where there are very many, of the first, the last, and some in between.
+  /// The numbers of all calls; of 100 or more calls, the first, the last, and some in between.
   static std::vector<long> numbers(long calls) {
     std::vector<long> numbers;
     for (long call = 1; call <= calls; ++call)
@@ -162,7 +163,7 @@ class Unreadable : public StorageFaults {
     told_by<FSDP>(2, until(6));
     expected_.emplace(snapshot());
   }
-  /// From now on no call of these can do its work on the file.
+  /// Makes each of these calls on the file fail from now on.
   static void break_file(const std::string& path, int error, const char* calls = "read pread") {
     fail_calls({.path = path, .last = kForEver, .error = error, .calls = calls});
   }

@@ -1,4 +1,4 @@
-// A command line, one argument a line of the input; and the same lines as variables of the environment.
+// Each line of the input is a command-line argument; then each line is set as an environment variable.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// A JSON file of settings: the input as it is, and a sound one with the bytes replaced that the input names. It is
-// refused where nlohmann refuses it; what is taken says what nlohmann reads, at the places where that stands.
+// Reads the input as a JSON file of settings, and a valid file with the bytes replaced that the input names. A file
+// that nlohmann::json refuses must be refused; an accepted file must give the values that nlohmann::json reads, at the
+// right positions.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -26,7 +27,7 @@ void demand(bool holds) {
   if (!holds) std::abort();
 }
 
-/// The text stands where its place says.
+/// Demands that the value's text stands at the value's position.
 void check_place(const RawValue& value) {
   std::string_view line = value.place.source->lines.at(value.place.line - 1);
   for (std::size_t i = 1; i < value.place.column; ++i) line.remove_prefix(ddpxx::utf8_length(line));
@@ -64,7 +65,8 @@ void read(std::string_view text) {
   const auto entries = ddpxx::read_json_text(text, "input.json", 0);
   ddpxx::fill_and_check(entries);
   const bool is_blank = text.find_first_not_of(" \t\r\n") == std::string_view::npos;
-  if (is_blank || text.starts_with('\xEF') || text.find('\r') != std::string_view::npos) return;  // read otherwise
+  // These files are read differently by ddpxx and nlohmann::json on purpose.
+  if (is_blank || text.starts_with('\xEF') || text.find('\r') != std::string_view::npos) return;
   if (!Json::accept(text)) demand(!entries.problems.empty());
   if (!entries.problems.empty()) return;
   std::size_t at = 0;
@@ -73,7 +75,7 @@ void read(std::string_view text) {
   demand(at == entries.list.size());
 }
 
-/// Each two bytes of the input are a place and what is put there.
+/// Each two bytes of the input are a position and the byte that is written there.
 std::string edited(std::string_view input) {
   std::string json{kSound};
   for (std::size_t i = 0; i + 1 < input.size(); i += 2)

@@ -1,4 +1,5 @@
-// A configuration in Python, as the input is: it is refused at a place, or what it sets prints to the same again.
+// Reads the input as a Python configuration file: it must be refused with a position, or its settings must survive
+// printing and reading back.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

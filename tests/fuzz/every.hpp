@@ -1,4 +1,4 @@
-// tests/fuzz/every.hpp — a config with fields of all types, and what has to hold for whatever a source says to it.
+// tests/fuzz/every.hpp — a config with fields of all types, and a check of whatever a source sets in it.
 #pragma once
 
 #include <array>
@@ -88,7 +88,8 @@ struct Every {
   static constexpr auto ignored() { return std::array{Ignored{"hydra", "the folder is never changed"}}; }
 };
 
-/// All problems can be told, and what has none is printed to a text that says the same.
+/// Demands that all problems can be printed as UTF-8, and that settings without problems survive printing and reading
+/// back.
 inline void fill_and_check(const SourceEntries& entries) {
   const auto fill = [](const SourceEntries& source, Every& config) {
     ConfigBuilder builder{table_of<Every>(), &config};

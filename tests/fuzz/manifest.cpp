@@ -1,5 +1,5 @@
-// What may lie in the place of a snapshot's manifest: the input as it is, the input with a checksum that is right, and
-// a sound manifest with the bytes replaced that the input names. What is taken prints to the same again.
+// Reads three texts as a snapshot's manifest: the input, the input with a correct checksum, and a valid manifest with
+// the bytes replaced that the input names. An accepted manifest must survive printing and reading back.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -29,7 +29,7 @@ std::string with_sum(std::string text) {
   return text + std::string{detail::kManifestSum} + sum + std::string{detail::kManifestEnd};
 }
 
-/// Without the checksum.
+/// A valid manifest without its checksum.
 std::string sound() {
   ddpxx::Manifest manifest;
   manifest.starts = {"0123456789ab"};
@@ -42,7 +42,7 @@ std::string sound() {
   return text.substr(0, text.rfind(ddpxx::detail::kManifestSum));
 }
 
-/// Each three bytes of the input are a place, in two, and what is put there.
+/// Each three bytes of the input are a position of two bytes and the byte that is written there.
 std::string edited(std::string_view input) {
   static const auto original = sound();
   auto text = original;

@@ -1,5 +1,5 @@
-// .pt files: a pickle as the input is; a sound pickle and a sound file with the bytes replaced that the input names.
-// Whatever they are, they are taken or refused; what is taken can be written, and all elements of its tensors read.
+// Reads .pt files: the input as a pickle, and a valid pickle and a valid file with the bytes replaced that the input
+// names. Each must be refused, or accepted in a form that can be written and whose tensors can be read.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -29,7 +29,7 @@ std::string print(const ddpxx::PickleValue& value) {
 
 void read_pickle(const std::string& pickle) {
   const auto value = ddpxx::parse_pickle(pickle, zeros);
-  if (print(value).size() > (std::size_t{64} << 20U)) std::abort();  // much out of little
+  if (print(value).size() > (std::size_t{64} << 20U)) std::abort();  // a small input must not expand to a huge text
 }
 
 void read_file(const std::string& bytes) { print(ddpxx::unpack_pt(bytes, "the input")); }
@@ -44,7 +44,7 @@ const ddpxx::PickleValue& sound_value() {
   return value;
 }
 
-/// Each three bytes of the input are a place, in two bytes, and what is put there.
+/// Each three bytes of the input are a position of two bytes and the byte that is written there.
 std::string edited(std::string sound, std::string_view input) {
   const auto byte = [&input](std::size_t i) { return static_cast<unsigned char>(input[i]); };
   for (std::size_t i = 0; i + 2 < input.size(); i += 3)

@@ -1,5 +1,5 @@
-// The header of a safetensors file: as the input is, and a sound one with the bytes replaced that the input names. It
-// is taken or refused, and what is taken prints to the same again.
+// Reads the input as the header of a safetensors file, and a valid header with the bytes replaced that the input names.
+// Each must be refused, or survive printing and reading back.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -25,7 +25,7 @@ void read(std::string_view json, std::size_t data_bytes) {
   }
 }
 
-/// Each two bytes of the input are a place and what is put there.
+/// Each two bytes of the input are a position and the byte that is written there.
 std::string edited(std::string_view input) {
   std::string json{kSound};
   for (std::size_t i = 0; i + 1 < input.size(); i += 2)
@@ -37,7 +37,7 @@ std::string edited(std::string_view input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input{reinterpret_cast<const char*>(data), size};
-  // The first byte is the length of what follows the header.
+  // The first byte of the input is the number of bytes behind the header.
   if (!input.empty()) read(input.substr(1), data[0]);
   read(edited(input), kSoundBytes);
   return 0;

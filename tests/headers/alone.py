@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles every header by itself: what a header needs, it includes.
+"""Compiles every header by itself, which fails unless the header includes what it needs.
 
     alone.py BUILD_DIR HEADER...
 
-The command is the one of all.cpp in BUILD_DIR/compile_commands.json. LibTorch's large headers take most of the time, so
-they come precompiled to those headers that include them anyway, directly or through others. A header that compiled
-before is left out until it, what it includes, or the command changes.
+The compiler's command is that of all.cpp in BUILD_DIR/compile_commands.json. Reading LibTorch's large headers takes most
+of the time, so they are precompiled for those headers that include them, directly or through others. A header that has
+compiled before is skipped until the header, a header that it includes, or the command changes.
 """
 import concurrent.futures
 import hashlib
@@ -17,16 +17,16 @@ import shlex
 import subprocess
 import sys
 
-LARGE = ["torch/nn/module.h", "torch/csrc/distributed/c10d/Backend.hpp"]  # both include what follows
+LARGE = ["torch/nn/module.h", "torch/csrc/distributed/c10d/Backend.hpp"]  # both include all headers of the lists below
 TENSOR = "ATen/core/Tensor.h"
-OPERATION = "ATen/ops/"  # each header of an operation includes the same large ones:
+OPERATION = "ATen/ops/"  # the header of each operation includes these large headers:
 OF_OPERATIONS = ["ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h", "ATen/TracerMode.h",
                  "ATen/core/Generator.h", TENSOR]
 INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 
 
 def compile_command(build):
-    """The words that compile a file as the project's own, without the file and what is written."""
+    """The words of the command that compiles a file of the project, without the names of the file and of the output."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if pathlib.Path(entry["file"]).name == "all.cpp" and "headers_all" in entry.get("output", entry["command"]):
             words = shlex.split(entry["command"])
@@ -37,9 +37,9 @@ def compile_command(build):
 
 
 def closure(header, root, known):
-    """All that `header` includes, directly or through headers below `root`; itself as well."""
+    """The header and all headers that it includes, directly or through headers below `root`."""
     if header not in known:
-        known[header] = {header}  # against circles
+        known[header] = {header}  # ends the recursion where headers include each other
         file = root / header
         if file.is_file():
             for included in INCLUDE.findall(file.read_text()):
@@ -76,7 +76,7 @@ def main():
                 large = [TENSOR]
             jobs.append((name, tuple(large), stamp, facts.hexdigest()))
 
-    # What they instantiate is instantiated once, where the compiler can.
+    # Clang instantiates the templates of the precompiled headers once, while it precompiles them.
     instantiated = ["-fpch-instantiate-templates"] if "clang" in command[0] else []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         prefixes = {}

@@ -1,3 +1,3 @@
-// cuda.cpp — what ddpxx::cuda adds compiles.
+// cuda.cpp — checks that the headers of ddpxx::cuda compile.
 #include <ddpxx/comm/nccl.hpp>
 #include <ddpxx/ddpxx.hpp>

@@ -1,4 +1,5 @@
-// one.cpp — together with two.cpp: a definition that two files of a program may not share does not link.
+// one.cpp — together with two.cpp: linking fails if a header has a definition that two files of a program may not
+// share.
 #include <ddpxx/ddpxx.hpp>
 #include <ddpxx/testing.hpp>
 

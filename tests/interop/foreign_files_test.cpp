@@ -1,4 +1,4 @@
-// What nanoGPT, Lightning and Hugging Face write, as snapshots and as weights.
+// Reads files that nanoGPT, Lightning and Hugging Face have written, as snapshots and as weights.
 #include <filesystem>
 #include <string>
 
@@ -58,7 +58,6 @@ TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
     const auto& name = item.key();
     const auto& written = model.find("_orig_mod." + name)->get<at::Tensor>(name);
     EXPECT_TRUE(at::equal(snapshot.tensors.at("model." + name), written)) << name;
-    // All losses are sums of squares, so that a mean has the sign of its weight and tells whose it is by its size.
     EXPECT_EQ(snapshot.tensors.at("optimizer.exp_avg." + name).sizes(), written.sizes()) << name;
   }
   const auto& states = file.find("optimizer")->get<PickleDict>("optimizer").find("state")->get<PickleDict>("state");
@@ -90,7 +89,7 @@ TEST_F(ForeignFiles, GPT2sWeightsAreTurnedAndNamedAndHaveNoOptimizer) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   const auto snapshot = load_snapshot(path("gpt2")).value();
   const auto expected = read_model_file(path("model.pt"));
-  EXPECT_EQ(snapshot.tensors.size(), expected.size() + 1) << "the head, and no mask";
+  EXPECT_EQ(snapshot.tensors.size(), expected.size() + 1) << "expected the head as well, and no attention mask";
   for (const auto& [name, tensor] : expected)
     EXPECT_TRUE(at::equal(snapshot.tensors.at("model.transformer." + name), tensor)) << name;
   EXPECT_TRUE(at::equal(snapshot.tensors.at("model.lm_head.weight"), expected.at("wte.weight")));

@@ -1,4 +1,4 @@
-// Hostile and honest .pt files. What Python itself writes and reads is in tests/parity/pt_files_test.cpp.
+// Hostile and valid .pt files. tests/parity/pt_files_test.cpp tests the files that Python itself writes and reads.
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -28,13 +28,13 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A storage of zeros for whatever is asked for, up to a size.
+/// A storage of zeros, or an error if too many elements are asked for.
 at::Tensor zeros(const PickledStorage& storage) {
   if (storage.num_elements > 1000) throw Error{Errc::storage, "too much is asked for"};
   return at::zeros({storage.num_elements}, storage.dtype);
 }
 
-/// The value as one writes it in Python; tensors by type and sizes.
+/// The value as Python source; a tensor by its type and sizes.
 std::string text_of(const PickleValue& value) {
   std::ostringstream text;
   const auto list = [&](const auto& items) {
@@ -64,12 +64,12 @@ std::string text_of(const PickleValue& value) {
   return text.str();
 }
 
-/// A pickle of which only what stands between its front and its end is given.
+/// A pickle made of these opcodes, a header and a stop opcode.
 std::string pickle(std::string_view codes) { return "\x80\x02" + std::string{codes} + "."; }
 
 std::string read(std::string_view codes) { return text_of(parse_pickle(pickle(codes), zeros)); }
 
-/// What is said against a pickle.
+/// The error about a pickle.
 std::string refusal_of_whole(std::string_view whole) {
   try {
     parse_pickle(whole, zeros);
@@ -131,7 +131,8 @@ TEST(Pickle, KeepsStoragesSharedAndViewsAsTheyAre) {
   EXPECT_EQ(get("transposed")[2][0].item<float>(), 100);
   EXPECT_EQ(get("empty").numel(), 0);
   const auto much = at::zeros({10'000});
-  EXPECT_LT(pack_pt(PickleList{much, much.view({100, 100}), much[0]}).size(), 45'000U) << "stored more than once";
+  EXPECT_LT(pack_pt(PickleList{much, much.view({100, 100}), much[0]}).size(), 45'000U)
+      << "the shared elements were stored more than once";
 }
 
 TEST(Pickle, PacksIntoHardlyMoreRoomThanItNeeds) {
@@ -250,15 +251,15 @@ TEST(Pickle, RefusesWhatIsOutOfPlaceAndSaysWhat) {
 
 TEST(Pickle, DoesNotRepeatALittleUntilItIsMuch) {
   using namespace std::string_literals;
-  // Each of 60 lists holds the one before twice.
+  // Each of 60 lists holds the previous list twice.
   std::string codes = "]q\0"s;
   for (char i = 1; i < 60; ++i) codes += "](h"s + static_cast<char>(i - 1) + "h" + static_cast<char>(i - 1) + "eq" + i;
   EXPECT_THAT(refusal("(" + codes + "t"), HasSubstr("repeats its objects"));
-  // A long text, a hundred thousand times.
+  // A long text that the pickle uses a hundred thousand times.
   std::string texts = "(X\0\0\x10\0"s + std::string(1 << 20, 'x') + "q\0"s;
   for (int i = 0; i < 100'000; ++i) texts += "h\0"s;
   EXPECT_THAT(refusal(texts + 't'), HasSubstr("repeats its objects"));
-  // A list of itself, a million times: each level would take as much again.
+  // A list that holds itself a million times: each level of nesting would need as much memory again.
   std::string itself = "]q\0("s;
   for (int i = 0; i < 1'000'000; ++i) itself += "h\0"s;
   EXPECT_THAT(refusal(itself + 'e'), HasSubstr("repeats its objects"));
@@ -300,7 +301,7 @@ TEST(Pickle, RefusesToWriteWhatItWouldNotRead) {
 
 // --- the archive ---
 
-/// What is said against a file; none if it is accepted.
+/// The error about a file; empty if the file is accepted.
 std::string refusal_of_file(std::string bytes) {
   try {
     unpack_pt(std::move(bytes), "NAME");
@@ -376,7 +377,7 @@ TEST(PtFile, AFullDiskIsAnErrorAndTheOldFileStays) {
   }
   int status = 0;
   ::waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status)) << "LibTorch ended the program";
+  EXPECT_TRUE(WIFEXITED(status)) << "a signal from inside LibTorch ended the program";
   EXPECT_EQ(WEXITSTATUS(status), 4);
   EXPECT_EQ(read_pt(folder / "file").get<at::Tensor>("it").numel(), 4);
 }

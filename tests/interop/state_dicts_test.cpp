@@ -71,7 +71,7 @@ TEST(StateDicts, WrappersNamesComeOff) {
   EXPECT_EQ(names({"module.a", "module.b"}), "a b ");
   EXPECT_EQ(names({"_orig_mod.module.a"}), "a ");
   EXPECT_EQ(names({"module._orig_mod.a"}), "a ");
-  EXPECT_EQ(names({"module.a", "b"}), "b module.a ") << "not all have it: it is part of a name";
+  EXPECT_EQ(names({"module.a", "b"}), "b module.a ") << "`module.` is a prefix only if all names have it";
 }
 
 TEST(StateDicts, NamesTheKeysOfWhatIsNoCheckpoint) {
@@ -87,7 +87,7 @@ TEST(StateDicts, TheOptimizerKnowsParametersByTheirPlace) {
   const auto python = optimizer_to_python(snapshot(), kGroups);
   const auto& states = python.get<PickleDict>("it").find("state")->get<PickleDict>("state").entries;
   ASSERT_EQ(states.size(), 3U);
-  // a.weight and b.weight decay and come first, then b.bias.
+  // Parameters with weight decay come first: a.weight and b.weight, then b.bias.
   std::vector<double> firsts;
   for (const auto& [index, state] : states)
     firsts.push_back(state.get<PickleDict>("a state").find("exp_avg")->get<at::Tensor>("exp_avg")[0].item<double>());
@@ -96,14 +96,15 @@ TEST(StateDicts, TheOptimizerKnowsParametersByTheirPlace) {
   const auto step = [&](std::size_t i) {
     return states[i].second.get<PickleDict>("a state").find("step")->get<at::Tensor>("step");
   };
-  EXPECT_FALSE(step(0).is_alias_of(step(1))) << "Python counts in place";
+  EXPECT_FALSE(step(0).is_alias_of(step(1))) << "Python increments the step in place, so states must not share it";
 
   const auto back = optimizer_from_python(python, kGroups);
   auto expected = snapshot();
   expected.erase("model.a.weight");
   ASSERT_EQ(back.size(), expected.size());
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(back.at(name), tensor)) << name;
-  EXPECT_TRUE(optimizer_from_python(optimizer_to_python({}, kGroups), kGroups).empty()) << "before the first step";
+  EXPECT_TRUE(optimizer_from_python(optimizer_to_python({}, kGroups), kGroups).empty())
+      << "without moments, as before the first step, the state must be empty";
 }
 
 /// An entry of param_groups as Python prints it.
@@ -137,7 +138,7 @@ TEST(StateDicts, GroupsSayWhatPythonsOwnSay) {
   EXPECT_EQ(lines, run_python("optimizer_files.py", {"groups"}));
 }
 
-/// Trains with one of ours, and goes on both here and in Python.
+/// Trains with an optimizer of ddpxx, then continues both in C++ and in Python.
 template <class Optimizer, class Settings>
 void expect_python_goes_on(const Settings& settings) {
   NamedTensors model{{"bias", at::zeros({2})}, {"weight", at::linspace(-1, 1, 6).view({3, 2})}};

@@ -1,4 +1,4 @@
-// Orphans come to this process as they come to process 1 of a container.
+// This process receives orphans as process 1 of a container does.
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -13,7 +13,7 @@
 namespace ddpxx {
 namespace {
 
-/// A process that has ended and that nobody has collected.
+/// A child process that has ended and has not been waited for.
 pid_t ended_process() {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(7);
@@ -27,7 +27,7 @@ bool waits_to_be_collected(pid_t pid) {
 }
 
 TEST(CollectOrphans, CollectsOrphansAndLeavesOurOwnToTheirOwner) {
-  const std::array own = {ended_process()};  // the kernel would name it before the orphan
+  const std::array own = {ended_process()};  // waitid() would return this process before the orphan
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

@@ -1,4 +1,4 @@
-// The launcher as a whole: real processes, run by a shell.
+// Tests of the whole launcher: real processes, run by a shell.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -41,11 +41,11 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
-/// A rank's process number is gone, and it is no zombie either: the launcher has waited for it.
+/// Whether the process has ended and the launcher has waited for it, so that not even a zombie is left.
 bool is_gone(const std::string& pid) { return !std::filesystem::exists("/proc/" + pid); }
 
-/// Waits for the end of a process that is nobody's here: a kill takes a moment, and where no init collects it, it stays
-/// a zombie. The test's time limit ends a wait in vain.
+/// Waits for the end of a process that is not a child of this test. It may stay a zombie, where no init process waits
+/// for it. If it never ends, the test fails by its time limit.
 void wait_for_end_of(const std::string& pid) {
   const auto runs = [&] {
     return !is_gone(pid) && StartedProgram::text_of("/proc/" + pid + "/stat").find(") Z ") == std::string::npos;
@@ -97,7 +97,7 @@ TEST(DdpxxRun, SetsTorchrunsEnvironment) {
                                       "[rank1]: 1 2 1 2 0 1 1 2 default 127.0.0.1 0 1 False 1"}));
 }
 
-/// One agent of two on this machine, which do what they do on two machines.
+/// One of two agents on this machine, which behave as on two machines.
 StartedProgram node(int number, std::uint16_t port, std::vector<std::string> more, const std::string& script) {
   std::vector<std::string> arguments = {"--nnodes=2", "--node-rank=" + std::to_string(number),
                                         "--master-port=" + std::to_string(port)};
@@ -116,7 +116,7 @@ TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
   ASSERT_EQ(second_lines.size(), 2U);
   EXPECT_THAT(first_lines[0], testing::StartsWith("[rank0]: 0 4 [::1] "));
   EXPECT_THAT(first_lines[0], testing::EndsWith(" [::1]:" + std::to_string(port)));
-  // Python's rank 0 serves at MASTER_PORT itself: it is another port, and the agents have agreed on it.
+  // Python's rank 0 serves a store at MASTER_PORT itself, so MASTER_PORT must be another port, which the agents share.
   const auto tail = first_lines[0].substr(std::string{"[rank0]: 0 "}.size());
   EXPECT_THAT(tail, Not(testing::StartsWith("4 [::1] " + std::to_string(port) + " ")));
   EXPECT_EQ(second_lines, (std::vector<std::string>{"[rank2]: 2 " + tail, "[rank3]: 3 " + tail}));
@@ -139,7 +139,7 @@ TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
   EXPECT_THAT(node(0, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script).wait().err, HasSubstr("port in use"));
   first.signal(SIGTERM);
   second.signal(SIGTERM);
-  EXPECT_EQ(first.wait().code, 128 + SIGTERM) << "the first run has not noticed";
+  EXPECT_EQ(first.wait().code, 128 + SIGTERM) << "the other agents must not disturb the first run";
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
 }
 
@@ -151,7 +151,7 @@ TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
   const auto text = first.wait().err;
   EXPECT_THAT(text, testing::HasSubstr("node 1 believes in 3 nodes, node 0 in 2: give all nodes the same --nnodes"));
   EXPECT_THAT(text, testing::HasSubstr("DDPXX_TOKEN is not set: whoever can reach tcp://127.0.0.1:"));
-  EXPECT_THAT(second.wait().err, testing::HasSubstr("ended")) << "it does not wait for node 2";
+  EXPECT_THAT(second.wait().err, testing::HasSubstr("ended")) << "node 1 must not wait for node 2";
 }
 
 TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
@@ -164,7 +164,7 @@ TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
 
 TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
   auto run = node(0, ddpxx::free_port(), {"--master-addr=127.0.0.1"}, "true");
-  StartedProgram::wait_for_lines(run.error_file(), 1);  // it listens
+  StartedProgram::wait_for_lines(run.error_file(), 1);  // the agent listens by then
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
 }
@@ -200,7 +200,8 @@ TEST(DdpxxRun, ListensOnTheLoopbackInterfaceAloneAndTellsItsSecretToItsRanksAlon
   std::istringstream words{StartedProgram::text_of(started)};
   std::string agent, store, token, other_agent, other_store, other_token;
   words >> agent >> store >> token >> other_agent >> other_store >> other_token;
-  EXPECT_EQ(listening_addresses(agent), (std::vector<std::string>{"0100007F"})) << "127.0.0.1 as the kernel writes it";
+  EXPECT_EQ(listening_addresses(agent), (std::vector<std::string>{"0100007F"}))
+      << "the kernel writes 127.0.0.1 as 0100007F";
   EXPECT_THAT(store, testing::MatchesRegex("127\\.0\\.0\\.1:[0-9]+"));
   EXPECT_THAT(token, testing::MatchesRegex("[0-9a-f]{32}"));
   EXPECT_EQ(store + token, other_store + other_token);
@@ -228,16 +229,17 @@ TEST(DdpxxRun, EndsTheOthersAndReportsOnceWhenARankFails) {
   for (const auto& line : sorted_lines(run.out)) EXPECT_TRUE(is_gone(line.substr(line.find(": ") + 2))) << line;
 }
 
-/// The order of ranks that are shells: one of them leaves its number here before it ends.
+/// Orders the ends of ranks that are shell scripts: one rank writes its process number to a file before it ends.
 class EndingRank {
  public:
   std::string leaves_number() const { return "echo $$ >" + file_ + "; "; }
-  /// Waits until that rank has ended; the launcher may keep it as a zombie.
+  /// A script that waits until that rank has ended; a rank that the launcher keeps as a zombie has ended.
   std::string is_waited_for() const {
     return "until [ -s " + file_ + " ]; do sleep 0.01; done; while grep -q ') [^Z]' /proc/$(cat " + file_ +
            ")/stat 2>/dev/null; do sleep 0.01; done; ";
   }
-  /// Speaks where the launcher lets this rank live for nearly as long as it waits for a cause, which is two seconds.
+  /// A script that prints a line if the launcher lets its rank live for 1.8 s after that; the launcher waits 2 s for a
+  /// cause.
   std::string is_outlived() const { return is_waited_for() + "sleep 1.8; echo lived on; "; }
 
  private:
@@ -245,7 +247,7 @@ class EndingRank {
   std::string file_ = (folder_ / "number").string();
 };
 
-// Started again it would fail again, and what the rank has written says all.
+// A new start would fail in the same way, and the error that the rank has printed is complete.
 TEST(DdpxxRun, EndsAllAtOnceWithoutRestartAndInOneLineForAWrongConfigurationOrWrongData) {
   for (const int code : {2, 3}) {
     const EndingRank third;
@@ -256,7 +258,7 @@ TEST(DdpxxRun, EndsAllAtOnceWithoutRestartAndInOneLineForAWrongConfigurationOrWr
     EXPECT_EQ(run.err, "[rank3]: it is wrong\nddpxx-run: rank 3: exit code " + std::to_string(code) +
                            " (in ddpxx programs: " + (code == 2 ? "a wrong configuration" : "wrong data") +
                            "); not started again\n");
-    EXPECT_EQ(run.out, "") << "nothing is left to wait for";
+    EXPECT_EQ(run.out, "") << "ranks must be ended at once, because the cause is known";
   }
 }
 
@@ -280,7 +282,7 @@ TEST(DdpxxRun, ReportsInFullWhereTheWordsOfTheRankAreInAFile) {
   EXPECT_THAT(run.err, HasSubstr("    it is wrong\n"));
 }
 
-// What two agents on one machine do is what they do on two: a rank of the second one has an error of its own.
+// Two agents on one machine behave as on two: a rank of the second agent has an error of its own.
 TEST(DdpxxRun, LeavesAnotherNodeAloneWithItsOwnError) {
   const auto port = ddpxx::free_port();
   const std::string script =
@@ -377,7 +379,7 @@ TEST(DdpxxRun, EndsWithTheSignalWhenTheRanksDo) {
   EXPECT_EQ(ended.err, "ddpxx-run: ended by SIGTERM\n");
 }
 
-// To programs that do not handle it the early warning of a scheduler is an end like any other.
+// A scheduler's early warning ends programs that do not handle the signal.
 TEST(DdpxxRun, BlamesNoRankThatAnEarlyWarningHasEnded) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
@@ -401,7 +403,7 @@ TEST(DdpxxRun, RestartsAfterAFailureThatFollowsAnEarlyWarning) {
   EXPECT_EQ(run.wait().code, 0);
 }
 
-/// A shell that the signal ends at once, with a program behind it that takes its time.
+/// A script whose shell dies of the signal at once, while the program that the shell has started needs more time.
 std::string behind_a_shell(const std::string& ready, const std::string& on_signal) {
   return "sh -c 'trap \"" + on_signal + "\" TERM USR1; echo $$ >> " + ready +
          "; while :; do sleep 0.05; done'; echo never";
@@ -416,7 +418,7 @@ TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAShell) {
     StartedProgram::wait_for_lines(ready, 2);
     run.signal(number);
     const auto ended = run.wait();
-    EXPECT_EQ(ended.code, 128 + number) << "what the shell has ended with";
+    EXPECT_EQ(ended.code, 128 + number) << "expected the exit code of the shell";
     EXPECT_EQ(count_of(ended.out, "saved"), 2U) << ended.out;
     EXPECT_THAT(ended.err, Not(HasSubstr("FAILED")));
   }
@@ -435,7 +437,7 @@ TEST(DdpxxRun, GivesNoMoreThanItsTimeToWhatRunsBehindAShell) {
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
 }
 
-// Python's subprocess, sudo and others close what their programs do not know.
+// Some programs, such as sudo and Python's subprocess, close descriptors that they do not know.
 TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAProgramThatClosesDescriptors) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
@@ -447,7 +449,7 @@ TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAProgramThatClosesDescriptors) {
   EXPECT_EQ(run.wait().out, "saved\n");
 }
 
-// No signal of ours reaches it, so that there is nothing to wait for.
+// The launcher's signals do not reach such a process, so the launcher must not wait for it.
 TEST(DdpxxRun, WaitsForNoProcessThatHasLeftTheGroupOfItsRank) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
@@ -481,7 +483,7 @@ TEST(DdpxxRun, TakesASigintThatBelongsToAnEarlierSignalForNoSecondRequest) {
        "trap : INT; trap 'sleep 0.3; exit 75' HUP; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
   StartedProgram::wait_for_lines(ready, 1);
   run.signal(SIGHUP);
-  run.signal(SIGINT);  // the kernel hands them over in this order
+  run.signal(SIGINT);  // the kernel delivers SIGHUP and SIGINT in this order
   EXPECT_EQ(run.wait().code, 75);
 }
 
@@ -509,7 +511,7 @@ TEST(DdpxxRun, TakesItsRanksWithItWhenItIsKilled) {
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
 }
 
-// The kernel tells only the shell that the launcher is gone.
+// The kernel informs only the shell, and not its child, that the launcher has died.
 TEST(DdpxxRun, TakesWhatRunsBehindAShellWithItWhenItIsKilled) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
@@ -520,7 +522,7 @@ TEST(DdpxxRun, TakesWhatRunsBehindAShellWithItWhenItIsKilled) {
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
 }
 
-/// The processes with this parent, and their names.
+/// The child processes of `parent`, and their names.
 std::map<std::string, std::string> children_of(const std::string& parent) {
   std::map<std::string, std::string> children;
   for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
@@ -551,12 +553,12 @@ TEST(DdpxxRun, HasAGuardianThatHoldsNoOutputAndEndsWithIt) {
       const std::filesystem::directory_iterator open{"/proc/" + pid + "/fd"};
       return std::distance(begin(open), end(open));
     };
-    // It names itself and closes its files after its start, while ranks are started. The test's time limit ends a wait
-    // in vain.
+    // The guardian sets its name and closes its files while ranks are started. If that never happens, the test fails by
+    // its time limit.
     std::string guardian;
-    while ((guardian = find_guardian()).empty() || open_files(guardian) != 1)  // the pipe
+    while ((guardian = find_guardian()).empty() || open_files(guardian) != 1)  // its only open file is the pipe
       std::this_thread::sleep_for(std::chrono::milliseconds{10});
-    if (!is_killed) ::kill(std::stoi(guardian), SIGSTOP);  // it must not keep the launcher from its end
+    if (!is_killed) ::kill(std::stoi(guardian), SIGSTOP);  // a stopped guardian must not delay the launcher's end
     if (is_killed)
       run.signal(SIGKILL);
     else
@@ -576,7 +578,7 @@ TEST(DdpxxRun, StartsTheRanksAnewWhileRestartsRemain) {
   EXPECT_THAT(run.err, Not(HasSubstr("FAILED")));
 }
 
-// Backends leave keys in the store, which a new attempt must not find.
+// Backends leave keys in the store, which a later attempt must not find.
 TEST(DdpxxRun, GivesEachAttemptAStoreOfItsOwn) {
   const auto run = ddpxx_run(
       {"--max-restarts=1", "sh", "-c", "echo $DDPXX_STORE $DDPXX_TOKEN; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"});
@@ -595,7 +597,7 @@ TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {
                                      "received by PID [0-9]+ \\(.*memory.*\\); the last one is that of attempt 1\n"));
 }
 
-/// A rank that tells its launcher these milestones, and then ends.
+/// A rank that reports these milestones to its launcher and then ends.
 std::vector<std::string> ends_after(const std::string& milestones, int code) {
   return {"--max-restarts=4", "/bin/bash", "-c",
           "echo start; printf " + milestones + " >&${DDPXX_MILESTONES%%:*}; exit " + std::to_string(code)};
@@ -614,13 +616,13 @@ TEST(DdpxxRun, DoesNotRestartAProgramOfDdpxxAfterASnapshotThatFailedOrALossThatI
     EXPECT_EQ(
         count_of(ddpxx_run({"--max-restarts=1", "sh", "-c", "echo start; exit " + std::to_string(code)}).out, "start"),
         2U)
-        << "another program may mean anything by it";
+        << "in programs that do not use ddpxx this code has no known meaning";
   }
 }
 
 TEST(DdpxxRun, EndsWith75WhereAShellHidesThatItsProgramHasSaved) {
   EXPECT_EQ(ddpxx_run(ends_after("btsp", 0)).code, 75);
-  EXPECT_EQ(ddpxx_run(ends_after("btspt", 0)).code, 0) << "it has gone on, and ended well";
+  EXPECT_EQ(ddpxx_run(ends_after("btspt", 0)).code, 0) << "the program continued after the save and succeeded";
   EXPECT_EQ(ddpxx_run(ends_after("btspb", 0)).code, 0);
 }
 
@@ -630,8 +632,9 @@ TEST(DdpxxRun, EndsRestartsAfterThreeStartsWithoutAStep) {
   EXPECT_EQ(count_of(run.out, "start"), 3U);
   EXPECT_THAT(run.err,
               HasSubstr("3 starts in a row have ended before the result of a step was read; not started again"));
-  EXPECT_EQ(count_of(ddpxx_run(fails_after("b")).out, "start"), 3U) << "before there was a trainer";
-  EXPECT_EQ(count_of(ddpxx_run(fails_after("ts")).out, "start"), 5U) << "each has made progress";
+  EXPECT_EQ(count_of(ddpxx_run(fails_after("b")).out, "start"), 3U)
+      << "must also hold where a start ends before it has a trainer";
+  EXPECT_EQ(count_of(ddpxx_run(fails_after("ts")).out, "start"), 5U) << "each start has completed a step";
 }
 
 TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
@@ -640,13 +643,14 @@ TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
   StartedProgram run{{"/bin/sh", "-c",
                       "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
                           "$TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1' 2>" + said.string()}};
-  StartedProgram::wait_for_lines(said, 5);  // it waits for two seconds, after which a rank waits for the signal
+  // After the fifth failure the launcher pauses for two seconds; then a rank sleeps.
+  StartedProgram::wait_for_lines(said, 5);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
   EXPECT_THAT(StartedProgram::text_of(said), HasSubstr("ddpxx-run: ended by SIGTERM before the restart\n"));
 }
 
-// It may be slow in a step, and the peer may have lost somebody else.
+// A running rank may only be slow, and the peer may have lost a different rank.
 TEST(DdpxxRun, NamesARankThatStillRunsAsAPossibleCauseOnly) {
   const TemporaryFolder folder;
   const auto ready = (folder / "ready").string();
@@ -747,7 +751,8 @@ TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
   const auto version = ddpxx_run({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_THAT(version.out, testing::MatchesRegex("ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
-  EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $1", "sh", "--version"}).out, "--version\n") << "the program's own";
+  EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $1", "sh", "--version"}).out, "--version\n")
+      << "--version behind the program belongs to the program";
 }
 
 TEST(DdpxxRun, GivesItsTerminalToTheFirstRankAndWritesBetweenItsLines) {
@@ -789,7 +794,7 @@ TEST(DdpxxRun, LivesOnWhenNobodyReadsItsOutput) {
 
 TEST(DdpxxRun, ReadsSignalsWhileItsOutputIsPaused) {
   int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);  // nobody reads it
+  ASSERT_EQ(::pipe(ends), 0);  // the test does not read from the pipe
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
   StartedProgram run{{"/bin/sh", "-c",

@@ -35,7 +35,7 @@ TEST(FailureReport, NamesTheCauseAndWhoWentWithIt) {
         "rank 2 (local_rank: 2, pid: 102): ended by ddpxx-run with SIGTERM, 2.00 s after\n",
         "rank 3 (local_rank: 3, pid: 103): exit code 0, 0.05 s before\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "in\n" << text;
-  EXPECT_EQ(text.find("rank 4"), std::string::npos) << "it ended well, and later";
+  EXPECT_EQ(text.find("rank 4"), std::string::npos) << "a rank that succeeded after the failure must not be listed";
   EXPECT_TRUE(text.ends_with("=\n"));
 }
 
@@ -49,11 +49,11 @@ TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
   const auto wrong = ended(1, 2, 200);
   EXPECT_TRUE(
       only_repeats(std::vector{ended(0, -SIGTERM, 210, SIGTERM), wrong, ended(2, 5, 190), ended(3, 2, 220)}, 1));
-  EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210), wrong}, 1)) << "another failed otherwise";
+  EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210), wrong}, 1)) << "another rank failed with another code";
   EXPECT_FALSE(only_repeats(std::vector{ended(0, -SIGSEGV, 210), wrong}, 1));
   EXPECT_FALSE(only_repeats(std::vector{ended(0, 4, 210)}, 0));
   EXPECT_EQ(repeat_line(wrong, false), "rank 1: exit code 2 (in ddpxx programs: a wrong configuration)");
-  EXPECT_FALSE(only_repeats(std::vector{ended(0, 6, 0)}, 0)) << "its text may be far above";
+  EXPECT_FALSE(only_repeats(std::vector{ended(0, 6, 0)}, 0)) << "the rank's message may be far above in the log";
   EXPECT_EQ(
       repeat_line(ended(2, 4, 0), true),
       "rank 2: exit code 4 (in ddpxx programs: a snapshot or another file cannot be written or read); not started "

@@ -42,7 +42,7 @@ TEST(LaunchPlan, StartsOneRankUnlessToldOtherwise) {
   EXPECT_EQ(plan.ranks_per_node, 1);
   EXPECT_EQ(plan.max_restarts, 0);
   EXPECT_EQ(plan.grace, std::chrono::seconds{30});
-  EXPECT_FALSE(plan.master_port) << "a free one is picked";
+  EXPECT_FALSE(plan.master_port) << "without --master-port, a free port is chosen later";
 }
 
 TEST(LaunchPlan, CountsRanksOverSeveralMachines) {
@@ -78,7 +78,8 @@ TEST(LaunchPlan, ReadsTheIdOfTheRunAndHowLongMachinesWait) {
 TEST(LaunchPlan, GivesHelpInsteadOfAPlan) {
   EXPECT_FALSE(parse_launch(std::vector<std::string>{"--help"}));
   EXPECT_FALSE(parse_launch(std::vector<std::string>{"--nproc-per-node=2", "-h", "train"}));
-  EXPECT_TRUE(parse_launch(std::vector<std::string>{"train", "--help"})) << "the program's own";
+  EXPECT_TRUE(parse_launch(std::vector<std::string>{"train", "--help"}))
+      << "--help behind the program belongs to the program";
   EXPECT_NE(launch_help().find("--max-restarts K"), std::string::npos);
 }
 

@@ -12,11 +12,11 @@ using testing::HasSubstr;
 
 TEST(OomKills, AreThoseOfOurCgroupOrElseOfTheMachine) {
   const TemporaryFolder root;
-  EXPECT_FALSE(oom_kills(root.path())) << "the kernel counts nothing";
+  EXPECT_FALSE(oom_kills(root.path())) << "no file with a count exists";
   root.file("proc/vmstat", "nr_free_pages 7\noom_kill 5\nballoon 1\n");
   EXPECT_EQ(oom_kills(root.path()).value().count, 5);
   root.file("proc/self/cgroup", "1:name=old:/\n0::/user/job 7\n");
-  EXPECT_EQ(oom_kills(root.path()).value().count, 5) << "version 1 counts elsewhere";
+  EXPECT_EQ(oom_kills(root.path()).value().count, 5) << "in cgroup version 1 the machine's count is used";
   const auto events = root.file("sys/fs/cgroup/user/job 7/memory.events", "low 0\noom 9\noom_kill 2\n");
   EXPECT_EQ(oom_kills(root.path()).value().count, 2);
   EXPECT_EQ(oom_kills(root.path()).value().file, events);

@@ -1,4 +1,4 @@
-// The frame of a main(): what it prints of an exception, and by which code it ends.
+// The frame of a main(): what it prints for an exception, and with which code it exits.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -58,7 +58,7 @@ TEST(Program, EndsWith7WhereNoMemoryIsLeft) {
   EXPECT_EXIT(run([] { throw std::runtime_error{"DefaultCPUAllocator: can't allocate memory: you tried"}; }),
               ExitedWithCode(7), "out of memory");
   EXPECT_EXIT(run([] { throw std::runtime_error{"[enforce fail a"}; }), ExitedWithCode(7), "out of memory")
-      << "LibTorch had no memory left for the rest of its text";
+      << "LibTorch had no memory left for the rest of its message";
   EXPECT_EXIT(run([] { throw std::runtime_error{"[enforce fail at inline_container.cc:1] ."}; }), ExitedWithCode(1),
               "error: .enforce fail at inline_container");
 }

@@ -40,9 +40,10 @@ TEST(RestartRule, RefusesAfterThreeStartsInARowWithoutAStep) {
             "3 starts in a row have ended before the result of a step was read; not started again");
   EXPECT_NE(refusal_after({without_trainer(), without_step(), without_trainer()}), "");
   EXPECT_EQ(refusal_after({without_trainer(), without_trainer(), without_trainer(minutes{1})}), "")
-      << "a program that trains nothing has worked for a while";
+      << "a program without a trainer that ran for a minute has done work";
   EXPECT_EQ(refusal_after({without_step(), without_step(), with_step(), without_step()}), "");
-  EXPECT_EQ(refusal_after({failed(1), failed(1), failed(1), failed(1)}), "") << "of other programs nothing is known";
+  EXPECT_EQ(refusal_after({failed(1), failed(1), failed(1), failed(1)}), "")
+      << "programs that do not use ddpxx report no steps";
 }
 
 TEST(RestartRule, CountsAStepOfAnyRank) {
@@ -58,7 +59,7 @@ TEST(RestartRule, WaitsLongerAndLongerWithoutProgress) {
     EXPECT_EQ(pause_after(starts), milliseconds{expected}) << starts.size();
   }
   starts.push_back(failed(1, minutes{1}));
-  EXPECT_EQ(pause_after(starts), milliseconds{0}) << "it lived for a while";
+  EXPECT_EQ(pause_after(starts), milliseconds{0}) << "a start that ran for a minute resets the pause";
   EXPECT_EQ(pause_after({failed(1), failed(1), with_step()}), milliseconds{0});
 }
 

@@ -35,8 +35,10 @@ TEST(RootCause, IsTheFirstFailureInTime) {
 TEST(RootCause, IsNotALostPeerWhileAnotherFailedOtherwiseAtAboutThatTime) {
   EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, -SIGKILL, 900)}, {}), 1U);
   EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 4, 1'100)}, {}), 1U);
-  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 4, 1'101)}, {}), 0U) << "too late to be the cause";
-  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 5, 50)}, {}), 1U) << "when nobody failed otherwise";
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 4, 1'101)}, {}), 0U)
+      << "a failure more than 1 s later cannot be the cause";
+  EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 5, 50)}, {}), 1U)
+      << "if all ranks lost a peer, the first one is the cause";
   EXPECT_EQ(root_cause(std::vector{ended(0, 5, 100), ended(1, 1, 50)}, {}), 1U);
 }
 
@@ -45,13 +47,13 @@ TEST(RootCause, IsTheEndThatExplainsItselfAmongThoseThatWereSeenAtTheSameMoment)
   EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, 7, 100)}, {}), 1U);
   EXPECT_EQ(root_cause(std::vector{ended(0, 1, 100), ended(1, 1, 100)}, {}), 0U);
   EXPECT_EQ(root_cause(std::vector{ended(0, 4, 100, SIGTERM), ended(1, 1, 100)}, {}), 1U)
-      << "the agent ended rank 0 because of it";
+      << "the agent ended rank 0 because rank 1 had failed";
 }
 
 TEST(RootCause, KnowsWhichEndsExplainThemselves) {
   for (const int code : {-SIGKILL, -SIGSEGV, 2, 3, 4, 6, 7}) EXPECT_TRUE(explains_itself(ended(0, code, 1))) << code;
   for (const int code : {0, 1, 5, 75, 137}) EXPECT_FALSE(explains_itself(ended(0, code, 1))) << code;
-  EXPECT_FALSE(explains_itself(ended(0, -SIGTERM, 1, SIGTERM))) << "we ended it";
+  EXPECT_FALSE(explains_itself(ended(0, -SIGTERM, 1, SIGTERM))) << "the launcher ended this rank";
 }
 
 TEST(RootCause, IsNotARankThatWeEnded) {
@@ -66,9 +68,9 @@ TEST(RootCause, IsTheOneRankThatSaidNothingWhenAllOthersLostAPeer) {
   EXPECT_EQ(silent_rank(exits), 1U);
   exits[1].is_silent = true;
   EXPECT_EQ(root_cause(exits, {}), 1U);
-  EXPECT_EQ(exit_code(exits, {}), 5) << "by which its peers ended, not the signal by which we ended it";
+  EXPECT_EQ(exit_code(exits, {}), 5) << "expected the peers' exit code, not the signal of the launcher";
   EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, -15, 9, SIGTERM), ended(2, -15, 9, SIGTERM)}))
-      << "either may be it";
+      << "either of two silent ranks may be the cause";
   EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, -15, 9, SIGTERM), ended(2, 4, 9)}));
   EXPECT_FALSE(silent_rank(std::vector{ended(0, 5, 1), ended(1, 0, 9)}));
   EXPECT_FALSE(silent_rank(std::vector{ended(0, -15, 9, SIGTERM)}));
@@ -77,7 +79,7 @@ TEST(RootCause, IsTheOneRankThatSaidNothingWhenAllOthersLostAPeer) {
 TEST(RootCause, KnowsWhichEndsWouldComeAgain) {
   for (const int code : {2, 3, 4, 6}) {
     auto exit = ended(0, code, 1);
-    EXPECT_EQ(would_repeat(exit), code < 4) << code << ", of a program that has not said what it is";
+    EXPECT_EQ(would_repeat(exit), code < 4) << code << ", from a program that is not known to use ddpxx";
     exit.is_ours = true;
     EXPECT_TRUE(would_repeat(exit)) << code;
   }
@@ -105,7 +107,8 @@ TEST(RootCause, BlamesARankThatDidNotFollowTheOthersWhenTheyStopped) {
 TEST(RootCause, TakesAnEndThatFollowsFromARequestForNoFailure) {
   const std::vector<Exit> exits = {ended(0, -SIGINT, 1, SIGINT), ended(1, 130, 5, SIGINT), ended(2, 5, 3, SIGINT),
                                    ended(3, -SIGKILL, 900, SIGKILL)};
-  EXPECT_FALSE(root_cause(std::vector{ended(0, -SIGINT, 1)}, SIGINT)) << "srun may have sent it to the rank itself";
+  EXPECT_FALSE(root_cause(std::vector{ended(0, -SIGINT, 1)}, SIGINT))
+      << "srun may have sent the signal to the rank directly";
   EXPECT_FALSE(root_cause(exits, SIGINT));
   EXPECT_EQ(exit_code(exits, SIGINT), 130);
 }

@@ -1,4 +1,4 @@
-// tests/launch/started_program.hpp — a program of ours that a test runs and watches from outside.
+// tests/launch/started_program.hpp — a program that a test runs and observes from outside.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@
 
 #include "../temporary_folder.hpp"
 
-/// What a program has said and how it ended.
+/// The output of a program and how it ended.
 struct Ended {
   int code = 0;  ///< Exit code, or minus the signal.
   std::string out;
   std::string err;
 };
 
-/// The folder of the programs: the environment's DDPXX_BIN_DIR, or the build's.
+/// The folder of the built programs: the environment variable DDPXX_BIN_DIR, or the build's folder.
 inline std::string program_folder() {
   if (const char* folder = std::getenv("DDPXX_BIN_DIR")) return folder;
 #ifdef DDPXX_BIN_DIR
@@ -37,7 +37,7 @@ inline std::string program_folder() {
 #endif
 }
 
-/// A running program with its output in files. Killed when the test leaves without waiting for it.
+/// A running program whose output goes to files. The destructor kills it unless the test has waited for it.
 class StartedProgram {
  public:
   explicit StartedProgram(std::vector<std::string> command) {
@@ -50,7 +50,8 @@ class StartedProgram {
     if (pid_ != 0) return;
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
     ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
-    for (const int number : ddpxx::kStopSignals) ::signal(number, SIG_DFL);  // nohup and `&` have them ignored
+    // Programs started by nohup or `&` ignore some of these signals.
+    for (const int number : ddpxx::kStopSignals) ::signal(number, SIG_DFL);
     ::execv(arguments[0], arguments.data());
     ::_exit(99);
   }
@@ -63,11 +64,11 @@ class StartedProgram {
   }
 
   pid_t pid() const { return pid_; }
-  /// Where its standard error goes.
+  /// The file that receives the program's standard error.
   std::filesystem::path error_file() const { return folder_ / "err"; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  /// Waits until the file holds as many lines; the test's own time limit ends a wait in vain.
+  /// Waits until the file has at least `count` lines; if that never happens, the test fails by its time limit.
   static void wait_for_lines(const std::filesystem::path& path, std::size_t count) {
     while (lines_of(path) < count) std::this_thread::sleep_for(std::chrono::milliseconds{10});
   }
@@ -94,7 +95,7 @@ class StartedProgram {
   pid_t pid_ = 0;
 };
 
-/// Runs `ddpxx-run` with these arguments to its end.
+/// Starts `ddpxx-run` with these arguments.
 inline StartedProgram start_ddpxx_run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), program_folder() + "/ddpxx-run");
   return StartedProgram{std::move(arguments)};

@@ -1,4 +1,4 @@
-// Sweeps as a whole: real processes, run by a shell.
+// Tests of whole sweeps: real processes, run by a shell.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -143,7 +143,7 @@ TEST_F(SweepRun, RefusesTheFolderOfAnotherSweep) {
 }
 
 TEST_F(SweepRun, RunsAsManyAtOnceAsItIsTold) {
-  // Each waits until the other has started.
+  // Each job waits until the other one has started.
   const auto job =
       program("job", "touch " + (folder_ / "seen_").string() + "$1; i=0; while [ $(ls " + folder_.path().string() +
                          " | grep -c seen_) -lt 2 ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.01; done");
@@ -254,10 +254,10 @@ TEST_F(SweepRun, TakesAnEmptyRowForAFailure) {
   EXPECT_THAT(ended.err, HasSubstr("job 1 ended with 0, but there is no val_loss and no loss in " +
                                    (sweep_ / "1/metrics.jsonl").string() + ", or the last one is no number"));
   EXPECT_THAT(ended.err, Not(HasSubstr("job 0 ended with 0, but")));
-  EXPECT_EQ(run(job, {"a=1,2"}).code, 4) << "a second look changes nothing";
+  EXPECT_EQ(run(job, {"a=1,2"}).code, 4) << "running the sweep again must give the same verdict";
   EXPECT_EQ(run(program("other", "true"), {"b=1,2", "--sweep-dir=" + (folder_ / "b").string(), "--metric=loss"}).code,
             4)
-      << "a metric that is named has to be there";
+      << "a metric chosen by --metric must exist";
 }
 
 TEST_F(SweepRun, TakesALossForEnoughWhereAnotherJobHasAValLoss) {
@@ -280,7 +280,7 @@ TEST(SweepMetric, IsTheLastWholeRowsNumber) {
   };
   EXPECT_EQ(of("{\"step\":1,\"loss\":3.5}\n{\"step\":2,\"other\":1}\n"), "3.500000");
   EXPECT_EQ(of("{\"step\":1,\"note\":\"\\\"loss\\\":1\",\"loss\": -2e-3 }\n"), "-0.002000");
-  EXPECT_EQ(of("{\"loss\":1}\n{\"loss\":null}\n"), "none") << "a loss that is not finite is no best one";
+  EXPECT_EQ(of("{\"loss\":1}\n{\"loss\":null}\n"), "none") << "a loss that is not finite must not count";
   EXPECT_EQ(of("{\"val_loss\":1}\n"), "none");
   EXPECT_EQ(of(""), "none");
 }
@@ -328,7 +328,7 @@ TEST_F(SweepRun, WritesThroughNoLinkThatLiesInItsFolder) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "elsewhere"));
 }
 
-/// Slurm's commands as far as the script uses them.
+/// Fakes of those Slurm commands that the script uses.
 class SlurmArray : public SweepRun {
  protected:
   Ended element(const std::string& script, int number) const {
@@ -360,7 +360,7 @@ TEST_F(SlurmArray, RunsOneJobAnElementAndKeepsItsExitCode) {
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(text("0/log"), HasSubstr("a=0 b='it\\'s, x' " + (sweep_ / "0").string() + " 2\n"));
 
-  // The launcher knows what the elements have left.
+  // The launcher reads the results that the array's elements have written.
   asked.erase(std::ranges::find(asked, "--slurm-array"));
   const auto here = ddpxx_run(asked);
   EXPECT_EQ(here.code, 75) << here.err;
@@ -368,7 +368,7 @@ TEST_F(SlurmArray, RunsOneJobAnElementAndKeepsItsExitCode) {
 
   const auto before = text("0/log");
   EXPECT_EQ(element(script.out, 0).code, 0);
-  EXPECT_EQ(text("0/log"), before) << "what is done is not run again";
+  EXPECT_EQ(text("0/log"), before) << "a finished job must not run again";
   EXPECT_EQ(element(script.out, 7).code, 2);
   folder_.file("sweep/0/overrides.yaml", "- 'other'\n");
   EXPECT_EQ(element(script.out, 0).code, 2);

@@ -55,7 +55,8 @@ class TorchrunEnvironment : public testing::Test {
 
 TEST_F(TorchrunEnvironment, IsAbsentWhenNoVariableIsSet) {
   EXPECT_FALSE(read({}));
-  EXPECT_FALSE(read({{"LOCAL_WORLD_SIZE", "4"}, {"TORCHELASTIC_RUN_ID", "x"}})) << "these say nothing by themselves";
+  EXPECT_FALSE(read({{"LOCAL_WORLD_SIZE", "4"}, {"TORCHELASTIC_RUN_ID", "x"}}))
+      << "these variables alone do not describe a launch";
 }
 
 TEST_F(TorchrunEnvironment, NeedsOnlyWhatPythonsEnvRendezvousNeeds) {
@@ -84,16 +85,18 @@ TEST_F(TorchrunEnvironment, NamesEveryMissingVariable) {
   EXPECT_NE(text.find("incomplete: RANK, MASTER_ADDR not set"), std::string::npos) << text;
   const auto alone = error_of({{"LOCAL_RANK", "0"}});
   EXPECT_NE(alone.find("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set"), std::string::npos) << alone;
-  EXPECT_NE(error_of(with("RANK", "")).find("incomplete: RANK not set"), std::string::npos) << "empty is missing";
+  EXPECT_NE(error_of(with("RANK", "")).find("incomplete: RANK not set"), std::string::npos)
+      << "an empty variable counts as not set";
 }
 
 TEST_F(TorchrunEnvironment, FollowsTheRuleForTheAgentsStore) {
   EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "True"))->store_host, StoreHost::torchrun);
   EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "False"))->store_host, StoreHost::rank_zero);
-  EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "1"))->store_host, StoreHost::rank_zero) << "Python says True";
+  EXPECT_EQ(read(with("TORCHELASTIC_USE_AGENT_STORE", "1"))->store_host, StoreHost::rank_zero)
+      << "Python accepts only True";
 }
 
-// torchrun passes on what it finds, and knows nothing of our store.
+// torchrun passes its environment on to the ranks, including variables of ddpxx-run that it does not know.
 TEST_F(TorchrunEnvironment, TakesTheNearerLauncherWhereOneStartedTheOther) {
   auto variables = with("DDPXX_STORE", "127.0.0.1:1234");
   EXPECT_EQ(read(variables)->store_host, StoreHost::ddpxx_run);

@@ -76,7 +76,7 @@ TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
   const auto before = lines_of(path);
   std::string whole;
   for (const auto& line : before) whole += line + '\n';
-  for (const std::size_t cut : {0U, 1U, 20U}) {  // a kill has cut the last row
+  for (const std::size_t cut : {0U, 1U, 20U}) {  // the last row is cut as by a kill
     std::ofstream{path} << whole.substr(0, whole.size() - cut);
     CsvFile csv{path};
     csv.on_begin({.step = 2, .goes_on = true});
@@ -88,7 +88,7 @@ TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
   std::ofstream{path} << whole.substr(0, whole.size() - 20);
   CsvFile csv{path};
   csv.on_begin({.step = 4, .goes_on = true});
-  EXPECT_EQ(lines_of(path).size(), 4U) << "the header and three whole rows";
+  EXPECT_EQ(lines_of(path).size(), 4U) << "expected the header and three complete rows";
 }
 
 TEST(CsvFile, MovesTheRowsOfAnEarlierRunAway) {

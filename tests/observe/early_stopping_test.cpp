@@ -12,7 +12,7 @@
 namespace ddpxx {
 namespace {
 
-/// The number of the evaluation at which it stops; 0 for none.
+/// The number of the evaluation at which early stopping asks to stop; 0 if it never does.
 int stops_at(const EarlyStoppingConfig& config, const std::vector<double>& values) {
   std::ostringstream said;
   EarlyStopping stopping{config, Log{0, said}};

@@ -108,7 +108,8 @@ TEST(MetricsFile, MovesTheRowsOfAnEarlierRunAway) {
   EXPECT_EQ(said.str(), "");
   {
     MetricsFile metrics{path, Log{0, said}};
-    EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 5})) << "not before it is known whether the run goes on";
+    EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 5}))
+        << "the rows must stay until it is known whether the run is resumed";
     write_steps(metrics, 1, 2);
   }
   EXPECT_EQ(steps_of(path), (Steps{1, 2}));
@@ -214,14 +215,14 @@ TEST(MetricsFile, WarnsOnceAndGoesOnWhenTheDiskIsFull) {
   MetricsFile metrics{"/dev/full", Log{0, warnings}};
   EXPECT_NO_THROW(write_steps(metrics, 1, 3));
   EXPECT_EQ(warnings.str().find("[rank0] warning: cannot write"), 0U) << warnings.str();
-  EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "one line";
+  EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "expected one line";
 }
 
 TEST(MetricsFile, LeavesNoHalfRowWhereTheRoomEndsInsideOne) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
   const pid_t child = ::fork();
-  if (child == 0) {  // the limit would hold for the rest of the tests
+  if (child == 0) {  // a child process, so that the limit does not hold for the other tests
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit room{1'400, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &room);
@@ -262,7 +263,7 @@ TEST(MetricsFile, DropsRowsInsteadOfWaitingForAReaderThatHasStopped) {
   const Descriptor reader{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   std::ostringstream warnings;
   MetricsFile metrics{path, Log{0, warnings}};
-  write_steps(metrics, 1, 1'000);  // more than the pipe holds
+  write_steps(metrics, 1, 1'000);  // more than the pipe can hold
   EXPECT_NE(warnings.str().find("training goes on without these rows"), std::string::npos) << warnings.str();
 }
 
@@ -302,7 +303,7 @@ TEST(MetricsFile, IsMadeAnewWithOneWarningWhereItWasRemovedOrMovedInMidRun) {
   EXPECT_EQ(steps_of(path), (Steps{5, 6}));
   EXPECT_NE(warnings.str().find("m.jsonl was removed or replaced while the run goes on"), std::string::npos)
       << warnings.str();
-  EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "one line";
+  EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "expected one line";
 }
 
 TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
@@ -328,7 +329,7 @@ TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
   const Descriptor reader{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   write_steps(metrics, 2, 3);
   char first = 0;
-  EXPECT_LT(::read(reader.get(), &first, 1), 1) << "a row went there";
+  EXPECT_LT(::read(reader.get(), &first, 1), 1) << "a row was written to the FIFO";
   EXPECT_NE(warnings.str().find("is no regular file"), std::string::npos) << warnings.str();
 }
 

@@ -28,7 +28,7 @@ StepDone step(std::int64_t number) {
   return event;
 }
 
-/// A progress after the begin of a run; `text` is empty again.
+/// A progress display after the begin of a run, with an empty `text`.
 struct Begun : Progress {
   Begun(std::ostringstream& text, std::int64_t last_step, ProgressOptions options = {}, double seconds_allowed = 0)
       : Progress{text, options} {
@@ -131,13 +131,13 @@ TEST(Progress, TellsHowFarAnEvaluationIs) {
   std::ostringstream text;
   Begun progress{text, 1, {.descriptor = terminal.descriptor()}};
   progress.on_evaluating(Evaluating{.step = 1, .samples = 40, .all_samples = 800});
-  EXPECT_EQ(text.str(), "") << "a short evaluation says nothing";
+  EXPECT_EQ(text.str(), "") << "a short evaluation must print nothing";
   std::this_thread::sleep_for(std::chrono::milliseconds{110});
   progress.on_evaluating(Evaluating{.step = 1, .samples = 120, .all_samples = 800});
   EXPECT_EQ(text.str(), "\rstep 1  evaluating 120/800");
   text.str("");
   progress.on_evaluated(Evaluated{.step = 1, .val_loss = 2});
-  EXPECT_EQ(text.str(), "\rstep 1  val_loss 2.0000   \n") << "it takes the line's place";
+  EXPECT_EQ(text.str(), "\rstep 1  val_loss 2.0000   \n") << "the result must overwrite the line";
 }
 
 TEST(Progress, TellsHowFarAnEvaluationIsWhereThereIsNoTerminal) {
@@ -158,7 +158,8 @@ TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
     Begun progress{text, total, {.plain_interval = std::chrono::hours{1}}};
     for (std::int64_t i = 1; i <= 50; ++i) progress.on_step(step(i));
     if (total != 0) {
-      EXPECT_NE(text.str().find("\nstep 50/50"), std::string::npos) << "a known end needs no finish()";
+      EXPECT_NE(text.str().find("\nstep 50/50"), std::string::npos)
+          << "a known last step must be printed without finish()";
     }
     progress.on_end({});
     progress.on_end({});
@@ -169,7 +170,7 @@ TEST(Progress, ShowsTheFirstAndTheLastStepBetweenLongIntervals) {
 }
 
 TEST(Progress, RewritesOneLineOnATerminalAndFitsIt) {
-  const Terminal terminal{40};  // gnorm would end in its last column
+  const Terminal terminal{40};  // gnorm would end in the terminal's last column
   std::ostringstream text;
   Begun progress{text, 50'000, {.descriptor = terminal.descriptor()}};
   progress.on_step(step(1200));
@@ -199,7 +200,7 @@ TEST(Progress, FollowsATerminalThatIsResized) {
   terminal.resize(20);
   text.str("");
   progress.on_step(step(1200));
-  EXPECT_LE(text.str().size(), 20U) << "the carriage return and at most 19 columns";
+  EXPECT_LE(text.str().size(), 20U) << "expected a carriage return and at most 19 columns";
 }
 
 TEST(Progress, LeavesTheLineOfATerminalWhenItGoes) {

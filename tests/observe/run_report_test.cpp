@@ -81,7 +81,7 @@ std::vector<nlohmann::json> rows_of(const std::filesystem::path& path) {
   return rows;
 }
 
-/// The observers that a trainer adds by itself.
+/// A report with the observers that a trainer adds by default.
 RunReport make_report(const std::string& metrics, std::ostream& screen) {
   RunReport report;
   if (!metrics.empty()) report.add(std::make_shared<MetricsFile>(metrics));
@@ -134,9 +134,9 @@ TEST(RunReport, GoesOnInTheFileOnlyWithTheRunThatWroteIt) {
   };
   train(0, 4, false);
   train(2, 3, true);
-  EXPECT_EQ(rows_of(path).size(), 3U) << "two that were kept, and a new one";
+  EXPECT_EQ(rows_of(path).size(), 3U) << "expected two rows of the first run and a new row";
   train(2, 3, false);
-  EXPECT_EQ(rows_of(path).size(), 1U) << "another run that began with a snapshot";
+  EXPECT_EQ(rows_of(path).size(), 1U) << "a new run that starts from a snapshot must not keep old rows";
   EXPECT_EQ(rows_of(folder / "m.1.jsonl").size(), 3U);
 }
 
@@ -148,7 +148,7 @@ TEST(RunReport, HasNothingToCloseWhereNothingWasDone) {
   EXPECT_EQ(screen.str(), head_of_run(kRun));
 }
 
-/// Counts its calls; throws or asks to stop at the steps that it was given.
+/// Counts its calls; throws or asks to stop at the given steps.
 struct Watcher : Observer {
   std::string name() const override { return "the watcher"; }
   void on_begin(const RunBegan&) override { ++begins; }
@@ -173,7 +173,7 @@ TEST(RunReport, GoesOnWithOneWarningWhereAnObserverThrows) {
   report.add(after);
   report.begin({});
   for (std::int64_t step = 1; step <= 3; ++step) report.show(StepDone{.step = step});
-  EXPECT_EQ(failing->steps, 3) << "it is called again after a failure";
+  EXPECT_EQ(failing->steps, 3) << "an observer must be called again after a failure";
   EXPECT_EQ(after->steps, 3);
   EXPECT_EQ(warnings.str(),
             "[rank2] warning: the watcher failed: no room on the shelf; training goes on, and further failures are "
@@ -195,7 +195,7 @@ TEST(RunReport, WantsToStopOnceAnObserverDoes) {
   report.show(StepDone{.step = 3});
   EXPECT_TRUE(report.wants_stop());
   report.begin({.step = 3});
-  EXPECT_FALSE(report.wants_stop()) << "of another run";
+  EXPECT_FALSE(report.wants_stop()) << "a request from an earlier run must not count";
 }
 
 TEST(RunReport, RefusesObserversThatWouldMissOrDoubleEvents) {
@@ -203,9 +203,9 @@ TEST(RunReport, RefusesObserversThatWouldMissOrDoubleEvents) {
   EXPECT_THROW(report.add(nullptr), Error);
   const auto watcher = std::make_shared<Watcher>();
   report.add(watcher);
-  EXPECT_THROW(report.add(watcher), Error) << "twice";
+  EXPECT_THROW(report.add(watcher), Error) << "an observer cannot be added twice";
   report.begin({});
-  EXPECT_THROW(report.add(std::make_shared<Watcher>()), Error) << "after the begin";
+  EXPECT_THROW(report.add(std::make_shared<Watcher>()), Error) << "an observer cannot be added after the begin";
   report.end();
   EXPECT_NO_THROW(report.add(std::make_shared<Watcher>()));
 }

@@ -1,4 +1,4 @@
-// Event files are read back by Python's TensorBoard.
+// Python's TensorBoard reads the event files back.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -62,7 +62,8 @@ TEST(TensorBoard, DropsTheStepsAfterWhichARunHasGoneOn) {
   run(2, 5, true, 2);
   EXPECT_EQ(read(folder.path())["scalars"]["train/loss"], pairs({{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 2}}));
   run(0, 1, false, 3);
-  EXPECT_EQ(read(folder.path())["scalars"]["train/loss"], pairs({{1, 3}})) << "a new run";
+  EXPECT_EQ(read(folder.path())["scalars"]["train/loss"], pairs({{1, 3}}))
+      << "a new run must not show rows of the run before";
 }
 
 TEST(TensorBoard, RefusesAFolderThatCannotBe) {

@@ -1,1 +1,1 @@
-// compiles.cpp — does not fail, though its text holds it: harness: this is the sentence
+// compiles.cpp — compiles, although its text contains the sentence: harness: this is the sentence

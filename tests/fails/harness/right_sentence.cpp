@@ -1,2 +1,2 @@
-// right_sentence.cpp — fails as the harness expects.
+// right_sentence.cpp — fails to compile with the expected sentence.
 static_assert(sizeof(int) == 0, "harness: this is the sentence");

@@ -1,2 +1,2 @@
-// wrong_sentence.cpp — fails, but says something else.
+// wrong_sentence.cpp — fails to compile with another sentence.
 static_assert(sizeof(int) == 0, "harness: this is another sentence");

@@ -1,4 +1,4 @@
-// ranks_test.cpp — a user's own unit tests, on ranks that really communicate.
+// ranks_test.cpp — unit tests as a user writes them, on ranks that really communicate.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Reducer, ReportsTheRankThatFails) {
     ddpxx::spawn_ranks(2, [](ddpxx::Group& group) {
       if (group.rank() == 1) throw std::runtime_error{"out of ideas"};
     });
-    FAIL() << "the failure went unnoticed";
+    FAIL() << "the failure of a rank was not reported";
   } catch (const ddpxx::Error& error) {
     EXPECT_NE(std::string{error.what()}.find("rank 1: out of ideas"), std::string::npos) << error.what();
   }
