@@ -1,4 +1,4 @@
-// tests/count_of.hpp — how often one text is in another.
+// tests/count_of.hpp — counts how often one text occurs in another.
 #pragma once
 
 #include <cstddef>

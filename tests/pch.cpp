@@ -1,1 +1,1 @@
-// pch.cpp — the precompiled header of the tests needs one file to hang on.
+// pch.cpp — CMake needs a source file to build the precompiled header of the tests.

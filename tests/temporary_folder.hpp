@@ -1,4 +1,4 @@
-// tests/temporary_folder.hpp — a folder of its own for one test.
+// tests/temporary_folder.hpp — a temporary folder for one test.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-/// An empty folder that goes with the test.
+/// A new empty folder, which the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

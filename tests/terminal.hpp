@@ -1,4 +1,4 @@
-// tests/terminal.hpp — a terminal whose other end is a test.
+// tests/terminal.hpp — a pseudo-terminal that a test reads from.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/// Keeps what is written to it until the test reads that. Programs are told by TERM that it can draw.
+/// Keeps what is written to the terminal until the test reads it. Sets TERM to a terminal that supports escape
+/// sequences.
 class Terminal {
  public:
   explicit Terminal(unsigned short columns = 80) {
@@ -33,7 +34,7 @@ class Terminal {
   }
   int descriptor() const { return slave_; }
   std::string name() const { return ::ptsname(master_); }
-  /// What was written, until it ends like this; what there is where nothing more comes for a minute.
+  /// Returns the output up to this end, or, if nothing is written for a minute, the output so far.
   std::string read_until(const std::string& end) const {
     std::string text;
     pollfd reader{.fd = master_, .events = POLLIN, .revents = 0};

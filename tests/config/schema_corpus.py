@@ -1,9 +1,9 @@
-"""What the JSON Schema of a config says about files, and what other readers make of printed configs.
+"""Compares the parser with the JSON Schema of a config, and printed configs with what other readers make of them.
 
     schema_corpus.py verdicts FOLDER    validates the files of FOLDER/corpus.json, as PyYAML reads them, by FOLDER/schema.json
     schema_corpus.py prints FOLDER      reads the configs of FOLDER/prints.json, as YAML 1.1, as YAML 1.2 and as JSON
 
-Prints what does not agree, and how many do.
+Prints each disagreement, and the number of agreements.
 """
 
 import json
@@ -21,7 +21,7 @@ def read(text, format):
 
 
 def plain(value):
-    """JSON has no infinity; in its place stands the text that YAML has for it."""
+    """Replaces infinity, which JSON lacks, by the text that YAML has for it."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

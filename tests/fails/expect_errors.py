@@ -17,7 +17,7 @@ import sys
 
 
 def command_of(build, compiler, source, other):
-    """The build's own command for the source, without the launcher and without an object file."""
+    """The command by which the build compiles the source, without the compiler launcher and the object file."""
     entries = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
     words = next(shlex.split(entry["command"]) for entry in entries if entry["file"] == source)
     words = words[words.index(compiler):]

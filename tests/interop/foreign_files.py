@@ -32,7 +32,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """nanoGPT's modules: the head and the table of tokens are one."""
+    """nanoGPT's modules; the head and the token embedding share their weights."""
 
     def __init__(self, layers, width, characters, length):
         super().__init__()
@@ -75,7 +75,7 @@ def lightning(path, optimizer_of, steps):
 
 
 def safetensors(path, tensors):
-    """As Hugging Face's library writes it."""
+    """Writes a safetensors file as Hugging Face's library does."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, tensor in tensors.items():
         values = tensor.detach().contiguous().numpy().tobytes()
@@ -87,7 +87,7 @@ def safetensors(path, tensors):
 
 
 def gpt2(path):
-    """GPT-2 as Hugging Face publishes it: no front, matrices of linear layers transposed, masks, no head."""
+    """GPT-2 as Hugging Face publishes it: names without a prefix, transposed linear layers, masks, no head."""
     state = GPT(2, 16, 11, 8).transformer.state_dict()
     linear = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
     tensors = {name: tensor.t() if name.endswith(linear) else tensor for name, tensor in state.items()}

@@ -1,4 +1,4 @@
-// Clipping by value: torch's clip_grad_value_ on slices of flat memory.
+// Clipping by value on slices of flat memory, compared with torch's clip_grad_value_.
 #include <cmath>
 #include <limits>
 #include <string>

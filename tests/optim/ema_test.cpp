@@ -1,4 +1,5 @@
-// The moving average of the parameters against torch.optim.swa_utils, over whole and cut memory.
+// The moving average of the parameters, compared with torch.optim.swa_utils, over memory that is whole or cut into
+// pieces.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace {
 
 at::Tensor leaf(at::Tensor values) { return values.set_requires_grad(true); }
 
-/// The averages of a parameter that is [1, -2, 0.5] · n² after step n.
+/// The averages of a parameter whose value after step n is [1, -2, 0.5] · n².
 std::vector<at::Tensor> averages_of_squares(const EMAConfig& config, int steps) {
   const auto direction = at::tensor({1.0F, -2.0F, 0.5F});
-  const Arena arena{{{"a", leaf(at::full({3}, 7.0F))}}};  // what was before the first update plays no part
+  const Arena arena{{{"a", leaf(at::full({3}, 7.0F))}}};  // values before the first update must not count
   EMA ema{config, arena.slices()};
   std::vector<at::Tensor> averages;
   for (int n = 1; n <= steps; ++n) {
@@ -44,7 +45,7 @@ TEST(EMA, IsTorchsAveragedModel) {
       1.0, 1.2999999523162842, 2.069999933242798, 3.4630000591278076, 5.616700172424316, 8.655030250549316};
   const auto slow = averages_of_squares({.decay = 0.999}, 6), fast = averages_of_squares({.decay = 0.9}, 6);
   for (std::size_t i = 0; i < slow.size(); ++i) {
-    // Scaling by powers of two rounds nothing: the other elements' averages are the first one's, scaled.
+    // The other elements are the first one times a power of two, so rounding does not change the ratio of the averages.
     const auto scale = at::tensor({1.0, -2.0, 0.5}, at::kDouble);
     EXPECT_TRUE(at::allclose(slow[i].to(at::kDouble), scale * kSlow[i], 3e-7, 0)) << i << '\n' << slow[i];
     EXPECT_TRUE(at::allclose(fast[i].to(at::kDouble), scale * kFast[i], 3e-7, 0)) << i << '\n' << fast[i];
@@ -55,7 +56,8 @@ TEST(EMA, KeepsLessInItsFirstStepsWhenWarmedUp) {
   const auto averages = averages_of_squares({.decay = 0.3, .warmup = true}, 6);
   double expected = 1.0;
   for (int done = 1; done < 6; ++done) {
-    const double keep = std::min(0.3, (1.0 + done) / (10.0 + done));  // 2/11, 3/12, then 4/13 is above 0.3
+    // The rates 2/11 and 3/12, and then 0.3, which is below 4/13.
+    const double keep = std::min(0.3, (1.0 + done) / (10.0 + done));
     expected = keep * expected + (1 - keep) * (done + 1) * (done + 1);
     EXPECT_NEAR(averages[static_cast<std::size_t>(done)][0].item<double>(), expected, 1e-6 * expected) << done;
   }
@@ -68,7 +70,7 @@ std::vector<NamedParameter> random_parameters() {
   return {{"a", leaf(at::randn({5, 7})), 1, 0}, {"b", leaf(at::randn({3})), 1, 1}, {"c", leaf(at::randn({90})), 0, 0}};
 }
 
-/// Scales every value by a factor that depends on its place in the arena; gaps stay zero.
+/// Scales each value by a factor that depends on its offset in the arena; gaps stay zero.
 void step(const Arena& arena, double by) {
   for (const auto& slice : arena.slices())
     at::Tensor{slice.values}.mul_(at::sin(at::arange(slice.begin, slice.end, at::kFloat) * by) + 2);
@@ -124,7 +126,7 @@ TEST(EMA, GoesOnAfterAResumeAsIfItHadNeverStopped) {
 }
 
 TEST(AverageScope, ShowsTheModelItsAverageAndGivesTheValuesBackBitForBit) {
-  // Larger than what is exchanged at a time, and no multiple of it.
+  // More elements than swap() exchanges at a time, and not a multiple of that number.
   auto large = leaf(at::rand({(1 << 21) + 17})), small = leaf(at::rand({3}));
   const Arena arena{{{"large", large, 0, 0}, {"small", small, 0, 1}}};
   EMA ema{{.decay = 0.5}, arena.slices()};

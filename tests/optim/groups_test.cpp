@@ -1,4 +1,4 @@
-// What the optimizers refuse: parameters in groups that they do not have, and decay rates that never forget.
+// Optimizers refuse parameters in groups that they do not have, and decay rates of 1.
 #include <string>
 #include <vector>
 

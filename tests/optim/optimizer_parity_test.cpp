@@ -1,4 +1,5 @@
-// Optimizer steps and clipping against torch.optim's fused implementations, schedules against nanoGPT's formula.
+// Optimizer steps and clipping, compared with torch.optim's fused implementations; schedules, compared with nanoGPT's
+// formula.
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -33,7 +34,7 @@ constexpr auto kParameters = 3;
 std::string key(const std::string& what, int i) { return what + "." + std::to_string(i); }
 std::string key(const std::string& what, int step, int i) { return key(key(what, step), i); }
 
-/// Three parameters of odd sizes, the first of which decays, and their gradients in each step.
+/// Three parameters with odd sizes, of which the first has weight decay, and their gradients in each step.
 NamedTensors random_tensors() {
   at::manual_seed(11);
   NamedTensors tensors;
@@ -60,7 +61,7 @@ void set_gradients(const Arena& arena, const NamedTensors& tensors, int step) {
     at::Tensor{arena[static_cast<std::size_t>(i)].gradient}.copy_(tensors.at(key("gradient", step, i)));
 }
 
-/// Of one process, which holds each matrix whole.
+/// The matrix transform of a single process, which holds each matrix whole.
 MatrixTransform transform_alone(const Arena& arena, std::vector<std::size_t> matrices) {
   std::vector<std::vector<std::int64_t>> shapes;
   for (const auto i : matrices) shapes.push_back(arena[i].shape);
@@ -124,7 +125,7 @@ nlohmann::json options(const SGDConfig& config) {
           {"nesterov", config.nesterov}};
 }
 
-/// One optimizer in both languages.
+/// The settings of one optimizer for Python, and a function that runs it in C++.
 struct Case {
   nlohmann::json python;
   std::function<std::vector<at::Tensor>(const NamedTensors&)> run;
@@ -135,7 +136,7 @@ Case make_case(const char* name, const char* kind, const typename Optimizer::Con
           [config](const NamedTensors& tensors) { return values_after<Optimizer>(tensors, config); }};
 }
 
-/// One whose settings are the defaults of each language.
+/// A case in which both languages use their default settings.
 template <class Optimizer>
 Case make_default_case(const char* kind) {
   auto result = make_case<Optimizer>((std::string{kind} + " by default").c_str(), kind, {});
@@ -152,7 +153,8 @@ NamedTensors run_torch(const nlohmann::json& cases, const NamedTensors& tensors)
   return read_safetensors(folder / "result", Checksum::optional).tensors;
 }
 
-/// The same operations, but an element's place in a vector register, and with it a rounding, may differ.
+/// Both run the same operations, but an element may lie in another lane of a vector register and be rounded
+/// differently.
 void expect_equal_but_for_rounding(const at::Tensor& ours, const at::Tensor& python, const std::string& what) {
   EXPECT_TRUE(at::allclose(ours, python, /*rtol=*/1e-6, /*atol=*/1e-7)) << what << ": " << (ours - python).abs().max();
 }
@@ -197,7 +199,7 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
   }
 }
 
-/// A precision that scales the loss leaves out steps whose gradients are not finite.
+/// A precision that scales the loss skips steps whose gradients are not finite.
 template <class Optimizer>
 void expect_left_out(const typename Optimizer::Config& config) {
   const auto tensors = random_tensors();
@@ -232,7 +234,7 @@ TEST(Optimizers, LeaveOutAStepWithoutATraceInValuesAndMoments) {
 
 TEST(Clipping, IsThatOfTorch) {
   const auto tensors = random_tensors();
-  for (const double max_norm : {1.0, 1000.0}) {  // below the norm, and above it
+  for (const double max_norm : {1.0, 1000.0}) {  // one limit below the norm, one above it
     const auto arena = make_arena(tensors);
     set_gradients(arena, tensors, 0);
     const auto slices = arena.slices();

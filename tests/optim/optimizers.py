@@ -1,7 +1,7 @@
 """Steps torch.optim's fused optimizers, and Lion and LAMB as their papers write them: python3 optimizers.py CASES.json TENSORS.safetensors RESULT.safetensors
 
-TENSORS has the parameters as `value.I` and the gradients of step S as `gradient.S.I`; parameter 0 decays, the others do
-not. RESULT has the values after the last step of each case as `CASE.I`.
+TENSORS has the parameters as `value.I` and the gradients of step S as `gradient.S.I`; parameter 0 has weight decay,
+the others have none. RESULT has the values after the last step of each case as `CASE.I`.
 """
 import json
 import os

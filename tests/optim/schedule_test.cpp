@@ -1,4 +1,4 @@
-// wsd and one_cycle against their definitions, and what holds for every schedule.
+// The schedules wsd and one_cycle compared with their definitions, and properties of every schedule.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -42,7 +42,7 @@ TEST(OneCycle, HasTheStepsOfTorchWithItsDefaults) {
                             0.0003000012,           0.00023324518683822646, 0.00016983659892521954,
                             0.0001129550076301422,  6.545269345737003e-05,  2.971162079191577e-05,
                             7.523996258947533e-06,  2.3999999999999996e-09});
-  // The top lies between two steps, or before the first.
+  // The peak lies between two steps, or before the first one.
   expect_rates(config(4),
                {2.400000000000004e-05, 0.0004870473923698578, 0.00016983659892521954, 2.3999999999999996e-09});
   expect_rates(config(3), {0.000596649261270547, 0.00027758226160018505, 2.3999999999999996e-09});
@@ -50,7 +50,7 @@ TEST(OneCycle, HasTheStepsOfTorchWithItsDefaults) {
   expect_rates(config(1), {2.3999999999999996e-09});
 }
 
-// The same with total_steps=16, pct_start=5/16, final_div_factor=4.0.
+// The rates that the program above prints with total_steps=16, pct_start=5/16, final_div_factor=4.0.
 TEST(OneCycle, TakesWarmupStepsAndTheFinalRateForTorchsShareAndDivisor) {
   expect_rates({.learning_rate = kPeak,
                 .schedule = Schedule::one_cycle,
@@ -63,7 +63,7 @@ TEST(OneCycle, TakesWarmupStepsAndTheFinalRateForTorchsShareAndDivisor) {
                 5.314770074913914e-05, 1.803058683649431e-05, 5.999999999999999e-06});
 }
 
-// Python divides by zero here.
+// torch's OneCycleLR divides by zero with these settings.
 TEST(OneCycle, WithOneStepToRiseBeginsAtThePeak) {
   const AdamWConfig config{
       .learning_rate = kPeak, .schedule = Schedule::one_cycle, .warmup_steps = 1, .decay_steps = 8};
@@ -97,7 +97,7 @@ TEST(WSD, ThatFallsOverAllStepsIsLinear) {
     EXPECT_EQ(config.learning_rate_at(step), linear.learning_rate_at(step)) << step;
 }
 
-/// Every schedule with many settings, all of which pass check().
+/// Configurations of every schedule with many settings; all of them pass check().
 std::vector<AdamWConfig> many_configs() {
   std::vector<AdamWConfig> configs;
   for (const auto& [schedule, name] : enum_names(Schedule{}))
@@ -146,7 +146,7 @@ TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
   for (const auto& config : many_configs()) {
     const auto warmup = static_cast<double>(config.warmup_steps), decay = static_cast<double>(config.decay_steps);
     double slope = kPeak / (warmup + 1);
-    const double steepest = std::numbers::pi / 2;  // of half a cosine, in units of the straight line's
+    const double steepest = std::numbers::pi / 2;  // the largest slope of half a cosine, relative to a straight line
     switch (config.schedule) {
       case Schedule::none:
         slope = 0;
@@ -197,7 +197,7 @@ TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
                                        "decay_steps (100)"}}));
   config.decay_ratio = 0.004;
   EXPECT_EQ(errors_of(config), (Texts{{"decay_ratio", "is less than one of decay_steps (100)"}}));
-  config.decay_steps = 50;  // one error, not another one about its consequence
+  config.decay_steps = 50;  // one error, without errors that follow from it
   const Texts no_end{{"decay_steps", "must be greater than warmup_steps (50) unless schedule=constant"}};
   EXPECT_EQ(errors_of(config), no_end);
   config.schedule = Schedule::one_cycle;

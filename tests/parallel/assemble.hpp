@@ -1,4 +1,4 @@
-// A segment of a strategy's arena, put together from the pieces that the ranks hold.
+// Joins the pieces that the ranks hold to a segment of a strategy's arena.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,7 +8,8 @@
 
 namespace ddpxx {
 
-/// The whole of what this rank holds `piece` of; `arena` is cut into pieces over neighbouring ranks of `group`.
+/// Returns the whole range of which this rank holds `piece`; `arena` is cut into pieces over neighbouring ranks of
+/// `group`.
 /// Ranks   Collective.
 inline at::Tensor assemble(const Arena& arena, const at::Tensor& piece, const Group& group) {
   if (arena.pieces() == 1) return piece.clone();

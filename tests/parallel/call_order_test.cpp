@@ -7,7 +7,7 @@
 namespace ddpxx {
 namespace {
 
-/// Calls units, each by a layer of the same number.
+/// Calls each unit from a layer with the number of the unit.
 void pass(CallOrder& order, std::initializer_list<std::size_t> units) {
   order.begin_forward();
   for (const auto unit : units) order.enter(unit, unit);
@@ -17,11 +17,12 @@ TEST(CallOrder, PredictsTheNextUnitFromThePassBefore) {
   CallOrder order;
   EXPECT_EQ(order.first(), std::nullopt);
   order.begin_forward();
-  for (const std::size_t unit : {1U, 2U, 3U}) EXPECT_EQ(order.enter(unit, unit).next, std::nullopt) << "not known yet";
+  for (const std::size_t unit : {1U, 2U, 3U})
+    EXPECT_EQ(order.enter(unit, unit).next, std::nullopt) << "the first pass cannot predict";
   order.begin_forward();
   EXPECT_EQ(order.first(), 1u);
   EXPECT_EQ(order.enter(1, 1).next, 2u);
-  EXPECT_EQ(order.enter(3, 3).next, std::nullopt) << "this pass goes another way";
+  EXPECT_EQ(order.enter(3, 3).next, std::nullopt) << "a pass with another order must not predict";
 }
 
 TEST(CallOrder, SaysWhatIsNeededAgainAfterACall) {
@@ -29,10 +30,10 @@ TEST(CallOrder, SaysWhatIsNeededAgainAfterACall) {
   pass(order, {1, 1, 2, 2});
   order.begin_forward();
   const auto first = order.enter(1, 1), second = order.enter(1, 2), third = order.enter(2, 3), last = order.enter(2, 4);
-  EXPECT_TRUE(first.again && first.next == 2u) << "and the other unit can come already";
+  EXPECT_TRUE(first.again && first.next == 2u) << "unit 1 is needed again, and unit 2 can be gathered already";
   EXPECT_TRUE(!second.again && !second.last);
   EXPECT_TRUE(third.again && third.next == std::nullopt);
-  EXPECT_TRUE(!last.again && last.last) << "backward begins with it";
+  EXPECT_TRUE(!last.again && last.last) << "the last unit stays, because backward begins with it";
 }
 
 TEST(CallOrder, FollowsTheCallsBackIncludingAUnitThatRanTwice) {
@@ -42,7 +43,7 @@ TEST(CallOrder, FollowsTheCallsBackIncludingAUnitThatRanTwice) {
   EXPECT_EQ(order.enter_backward(3), 1u);
   EXPECT_EQ(order.enter_backward(1), 2u);
   EXPECT_EQ(order.enter_backward(2), 1u);
-  EXPECT_EQ(order.enter_backward(7), std::nullopt) << "nobody called it";
+  EXPECT_EQ(order.enter_backward(7), std::nullopt) << "unit 7 was never called";
   EXPECT_EQ(order.enter_backward(1), std::nullopt);
 }
 

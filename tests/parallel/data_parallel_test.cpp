@@ -1,4 +1,4 @@
-// What the replicas of one process share with the model they are copies of.
+// The replicas of DataParallel share parameters and buffers with the model that they are copies of.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -72,7 +72,7 @@ TEST(DataParallel, LayersOfReplicasHaveTheNumbersOfTheModelsOwn) {
   EXPECT_EQ(asked, (std::map<std::size_t, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
 }
 
-/// Notes the type in which each replica's product comes out.
+/// Records the type of each replica's product.
 struct Noting : torch::nn::Cloneable<Noting> {
   Noting() { reset(); }
   void reset() override { weight = register_parameter("weight", at::ones({4, 4})); }
@@ -100,7 +100,7 @@ TEST(DataParallel, ReplicasComputeInTheTypeThatAutocastHasBeenGiven) {
   }
 }
 
-/// Drops out, and keeps what it has dropped.
+/// Applies dropout, and keeps the mask.
 struct Dropping : torch::nn::Cloneable<Dropping>, Layer {
   Dropping() { reset(); }
   void reset() override { weight = register_parameter("weight", at::full({64, 64}, 0.1)); }

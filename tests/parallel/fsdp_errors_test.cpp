@@ -1,4 +1,4 @@
-// What FSDP and HSDP refuse: ranks that call different layers, and shards that do not divide the ranks.
+// FSDP and HSDP refuse ranks that call different layers, and shard sizes that do not divide the number of ranks.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,8 +42,8 @@ struct Block : torch::nn::Module, Layer {
   at::Tensor weight;
 };
 
-/// Blocks of one size, so that nothing but a comparison tells a wrong one from the right one. From step `from` on the
-/// blocks are called as `other` says.
+/// The blocks have equal sizes, so that only the comparison of calls can detect a wrong order. From step `from` on, the
+/// blocks are called in the order `other`.
 struct Net : torch::nn::Module {
   Net(Path other_path, int from_step) : other{std::move(other_path)}, from{from_step} {
     for (int i = 0; i < 4; ++i)
@@ -61,7 +61,7 @@ struct Net : torch::nn::Module {
   std::vector<std::shared_ptr<Block>> blocks;
 };
 
-/// The error of a run in which the last rank's model goes another way from step `from` on.
+/// The error of a run in which the model of the last rank uses another order from step `from` on.
 template <class Strategy>
 Error error_of_run(int world_size, const Path& other, int from, const typename Strategy::Config& strategy) {
   try {
@@ -107,7 +107,8 @@ void expect_ended_by_its_step(const Error& error, int world_size, int step) {
 TEST(DifferentLayers, EndTheRunOnEveryRankWithTheirStep) {
   for (const int from : {1, 3}) {
     expect_ended_by_its_step(error_of_run<FSDP>(3, kSwapped, from, {.unit_bytes = 0}), 3, from);
-    expect_ended_by_its_step(error_of_run<FSDP>(3, kSwapped, from, {}), 3, from);  // in one gather
+    // The blocks share a unit, so their order does not change the collectives.
+    expect_ended_by_its_step(error_of_run<FSDP>(3, kSwapped, from, {}), 3, from);
   }
   expect_ended_by_its_step(error_of_run<HSDP>(4, kSwapped, 2, {.shard_size = 2, .fsdp = {.unit_bytes = 0}}), 4, 2);
 }
@@ -119,7 +120,7 @@ Error error_of_attach(int world_size, const typename Strategy::Config& config) {
     spawn_ranks(world_size, [&](Group& group) {
       Net net{{}, 0};
       FlatModel flat{net};
-      barrier(group);  // a rank that ends now would keep the others from connecting
+      barrier(group);  // a rank that exited now would keep the others from connecting
       Strategy strategy{config, group};
       strategy.attach(flat);
     });

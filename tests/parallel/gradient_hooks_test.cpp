@@ -1,4 +1,4 @@
-// Gradient hooks of DDP: against PyTorch's hooks at two ranks, and what each promises.
+// Gradient hooks of DDP: compared with PyTorch's hooks on two ranks, and the properties of each hook.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -38,7 +38,7 @@ static_assert(ParallelStrategy<DDPWith<FP16Compress>> && ParallelStrategy<DDPWit
 
 using Gradients_ = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// A model whose gradients are what forward is given.
+/// A model whose gradients are the tensors that forward receives.
 struct Given : torch::nn::Module {
   Given() {
     register_parameter("matrix", at::zeros({24, 16}));
@@ -53,7 +53,7 @@ struct Given : torch::nn::Module {
   at::Tensor gradient(const std::string& name) { return named_parameters()[name].grad(); }
 };
 
-/// A model under DDP with a hook.
+/// A model that is trained under DDP with a hook.
 template <class Hook>
 struct Trained {
   using Strategy = DDPWith<Hook>;
@@ -65,7 +65,7 @@ struct Trained {
     model.forward(gradients).backward();
     ddp.finish_backward();
   }
-  /// Backward, and a step of plain gradient descent.
+  /// Runs backward, and a step of plain gradient descent.
   void step(const Gradients_& gradients, double learning_rate) {
     backward(gradients);
     for (const auto& slice : ddp.slices()) at::Tensor{slice.values}.sub_(slice.gradients, learning_rate);
@@ -84,13 +84,13 @@ std::string gradient_key(int step, int rank, const std::string& name) {
   return key("gradient." + std::to_string(step), rank, name);
 }
 
-/// Normal numbers, none so small that half of it is subnormal in float16.
+/// Normally distributed numbers, none so small that half of it is subnormal in float16.
 at::Tensor some_gradient(const at::Tensor& like) {
   const auto normal = at::randn(like.sizes());
   return at::where(normal.abs() < 1e-3, at::full_like(normal, 0.5), normal);
 }
 
-/// PyTorch's hooks on two ranks, run once for all tests.
+/// PyTorch's hooks on two ranks; Python runs once for all tests.
 class HookParity : public testing::Test {
  protected:
   static constexpr int kSteps = 6;
@@ -204,7 +204,7 @@ Gradients_ mean_gradients(int ranks, int step) {
   return mean;
 }
 
-/// The length of a - b as a share of b's.
+/// The relative distance of a from b.
 double distance(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
 
 template <class Hook>
@@ -255,7 +255,7 @@ TYPED_TEST(AveragingHook, AddsUpMicroSteps) {
   });
 }
 
-/// The mean of what a hook makes of one gradient over many steps, as a distance from the true mean of the ranks.
+/// The distance from the true mean of the ranks to the mean of a hook's results for one gradient over many steps.
 template <class Hook>
 double drift(Group& group, int steps, bool error_feedback) {
   typename Hook::Config config;
@@ -294,7 +294,7 @@ TEST(BatchedPowerSGDHook, ABucketOfLowRankArrivesWholeAlsoAfterAStepOfZeros) {
                                         .hook = {.matrix_rank = rank, .start_step = 0}},
                                        group};
       for (const double value : {0.0, 2.0, 0.0, -3.0}) {
-        trained.backward({{"bias", at::full({16}, value)}});  // of rank 1 as a square of 4 x 4
+        trained.backward({{"bias", at::full({16}, value)}});  // as a 4 x 4 matrix this gradient has rank 1
         EXPECT_TRUE(at::allclose(trained.model.gradient("bias"), at::full({16}, value), 1e-4, 1e-5)) << value;
         EXPECT_TRUE(at::equal(trained.model.gradient("matrix"), at::zeros({24, 16})));
       }
@@ -349,7 +349,8 @@ TEST(PowerSGDHook, AStepOfZerosDoesNoHarm) {
 TEST(PowerSGDHook, RefusesAQThatFitsNoCompressedParameter) {
   Group alone;
   Trained<PowerSGD> trained{{}, alone};
-  EXPECT_THROW(trained.ddp.hook().set_q(0, at::zeros({16, 1})), Error);  // the bias comes first
+  // Parameter 0 is the bias, which is not compressed.
+  EXPECT_THROW(trained.ddp.hook().set_q(0, at::zeros({16, 1})), Error);
   EXPECT_THROW(trained.ddp.hook().set_q(2, at::zeros({16, 2})), Error);
   EXPECT_NO_THROW(trained.ddp.hook().set_q(2, at::zeros({16, 1})));
 }
@@ -365,7 +366,7 @@ TEST(QuantizeHook, IsOffByHalfAStepAtMost) {
           if (other == name) bound += (gradient.max() - gradient.min()).item<double>() / 255 / 2 / 3;
       const auto error = (trained.model.gradient(name) - mean).abs().max().item<double>();
       EXPECT_LT(error, 1.01 * bound) << name;
-      EXPECT_GT(error, 0.1 * bound) << "nothing was rounded";
+      EXPECT_GT(error, 0.1 * bound) << "the hook did not round the gradients";
     }
   });
 }
@@ -415,7 +416,8 @@ bool same_on_all_ranks(const at::Tensor& tensor, Group& group) {
   return differ.item<int>() == 0;
 }
 
-/// What an evaluation with averaged parameters does: other values for a while, which are no step.
+/// Replaces the values for a while, as an evaluation with averaged parameters does; the hook must not count that as a
+/// step.
 void evaluate_with_other_values(DDPWith<PostLocalSGD>& ddp) {
   std::vector<at::Tensor> own;
   for (const auto& slice : ddp.slices()) {
@@ -434,7 +436,7 @@ TEST(PostLocalSGDHook, AveragesGradientsFirstAndParametersEveryPeriodFromThenOn)
   constexpr int kStart = 2, kPeriod = 3;
   spawn_ranks(3, [](Group& group) {
     Trained<PostLocalSGD> trained{{.hook = {.start_step = kStart, .period = kPeriod}}, group};
-    std::vector<at::Tensor> expected(3, at::zeros({24, 16}));  // of each rank
+    std::vector<at::Tensor> expected(3, at::zeros({24, 16}));  // the expected values of each rank
     for (int step = 0; step < 10; ++step) {
       trained.step(gradients_of_rank(group.rank(), step), 0.1);
       evaluate_with_other_values(trained.ddp);

@@ -1,8 +1,8 @@
 """Runs PyTorch's DDP communication hooks on two ranks: python3 hooks_reference.py TENSORS.safetensors RESULT.safetensors
 
 TENSORS has the gradient that rank R computes in step S as `gradient.S.R.NAME`, the Qs of PowerSGD with rank K as
-`q.K.NAME`, and those of the batched PowerSGD as `batched.K`. TENSORS is in alphabetical order, in which a bucket has
-the parameters. RESULT has what DDP makes of each step's gradients as `CASE.S.NAME`.
+`q.K.NAME`, and those of the batched PowerSGD as `batched.K`. TENSORS is in alphabetical order, which is the
+order of the parameters in a bucket. RESULT has the gradients of each step after DDP's reduction as `CASE.S.NAME`.
 """
 import importlib
 import os
@@ -22,7 +22,7 @@ START = 2  # PowerSGD compresses from this step on
 
 
 class Given(torch.nn.Module):
-    """A model whose gradients are what forward is given."""
+    """A model whose gradients are the tensors that forward receives."""
 
     def __init__(self, shapes):
         super().__init__()
@@ -34,7 +34,7 @@ class Given(torch.nn.Module):
 
 
 def power_sgd(model, qs, rank):
-    """PowerSGD whose first compressed step begins from the given Qs."""
+    """PowerSGD whose first compressed step starts from the given Qs."""
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=START,
                                         min_compression_rate=1)
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -52,7 +52,10 @@ def power_sgd(model, qs, rank):
 
 
 def batched_power_sgd(model, q):
-    """The same for batched_powerSGD_hook, which hands a matrix to a function that takes batches of them."""
+    """batched_powerSGD_hook whose first compressed step starts from the given Q.
+
+    The hook passes one matrix to a function that takes batches of matrices.
+    """
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=q.shape[1], start_powerSGD_iter=START)
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
 
@@ -72,7 +75,7 @@ def take_single_matrices(orthogonalize):
 
 
 def quantize(group, bucket):
-    """quantization_pertensor_hook, whose futures understand NCCL's results only."""
+    """quantization_pertensor_hook with futures that work without NCCL."""
     tensor = bucket.buffer()
     observer = torch.ao.quantization.MinMaxObserver()
     observer(tensor)

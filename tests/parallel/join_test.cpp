@@ -1,4 +1,4 @@
-// Ranks with uneven numbers of batches.
+// Join: training on ranks with different numbers of batches.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -45,7 +45,7 @@ at::Tensor batch_of(int rank, int step) {
   return at::randn({12, 8});
 }
 
-/// Plain gradient descent with momentum, so that there is state which can fall behind.
+/// Plain gradient descent with momentum: an optimizer with state that could differ between ranks.
 struct Momentum {
   void step() {
     std::size_t i = 0;
@@ -87,7 +87,7 @@ struct Trained {
   int rank;
 };
 
-/// The gradient of `weight` in a step in which the ranks with a batch count.
+/// The expected gradient of `weight` in a step: the average over the ranks that have a batch.
 at::Tensor expected_gradient(int step, DivideBy divide_by, const Counts& counts = kBatches) {
   auto sum = at::zeros({12, 8});
   int active = 0;
@@ -131,7 +131,7 @@ TEST_P(JoinBothWays, GradientsAreThoseOfTheRanksThatHaveABatch) {
       EXPECT_TRUE(at::allclose(trained.net.weight.grad(), expected_gradient(step, GetParam()), 1e-5, 1e-6)) << step;
     }
     EXPECT_FALSE(join.shadow());
-    EXPECT_FALSE(join.shadow()) << "and once more does no harm";
+    EXPECT_FALSE(join.shadow()) << "calling shadow() again must do no harm";
   });
 }
 
@@ -160,7 +160,7 @@ TEST(Join, ARankThatStepsAlongStaysEqualToTheLastBitWithItsOptimizer) {
       trained.optimizer.step();
       trained.ddp.finish_step();
     }
-    // Before the last shadow() has given a model to anybody:
+    // Compare before the last shadow(), which copies the model of one rank to all.
     expect_same_everywhere(trained.net.weight, group);
     for (const auto& moment : trained.optimizer.moments) expect_same_everywhere(moment, group);
     EXPECT_FALSE(join.shadow());
@@ -171,7 +171,7 @@ TEST(Join, BuffersGoOnFromARankThatHasBatches) {
   spawn_ranks(kWorld, [](Group& group) {
     Trained trained{group};
     Join join{trained.ddp};
-    trained.train(join);  // rank 0 runs out first
+    trained.train(join);  // rank 0 runs out of batches first
     while (join.shadow()) {
     }
     EXPECT_EQ(trained.net.seen.item<float>(), 5.0F);
@@ -223,7 +223,7 @@ TEST(Join, ThrowsOnAllRanksInTheSameStepWhereThatIsAsked) {
         trained.backward(batch_of(group.rank(), steps));
       }
       join.shadow();
-      ADD_FAILURE() << "uneven batches went unnoticed";
+      ADD_FAILURE() << "uneven batches were not reported";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::data);
       EXPECT_NE(std::string{error.what()}.find("ranks out of batches while others have more: 0;"), std::string::npos)
@@ -266,7 +266,7 @@ struct Deep : torch::nn::Module {
                          second = register_module("second", std::make_shared<Block>());
 };
 
-/// Where the weights of two layers end, on ranks that run out of batches one after the other.
+/// The final weights of two layers, on ranks that run out of batches one after the other.
 template <class Strategy>
 std::vector<at::Tensor> trained_in_turn(Group& group) {
   Deep net;
@@ -303,7 +303,7 @@ TEST(Join, StandsInForRecomputedLayersAsForOthers) {
   });
 }
 
-// Join finds the DDP inside of the strategies that are wrapped around it.
+// Join finds the DDP inside the strategies that wrap it.
 static_assert(std::same_as<decltype(Join{std::declval<StepInBackward<Recompute<DDP>>&>()}), Join<AllReduce>>);
 static_assert(std::same_as<decltype(Join{std::declval<Recompute<DDPWith<PowerSGD>>&>()}), Join<PowerSGD>>);
 

@@ -25,7 +25,7 @@ TEST(Reducer, AveragesOverTheRanksWhateverTheOrder) {
     Reducer reducer{arena, group, {.first_bucket_bytes = 64, .bucket_bytes = 128}};
     for (int step = 1; step <= 3; ++step) {
       for (std::size_t k = 0; k < arena.size(); ++k) {
-        const auto i = (k + static_cast<std::size_t>(group.rank())) % arena.size();  // every rank another order
+        const auto i = (k + static_cast<std::size_t>(group.rank())) % arena.size();  // each rank uses another order
         at::Tensor{arena[i].gradient}.fill_((group.rank() + 1.0) * step);
         reducer.ready(i);
       }
@@ -123,7 +123,7 @@ TEST(Reducer, SumsMicroStepsAndSendsOnlyTheLast) {
     reducer.defer(0, at::full({16}, 1.0));
     reducer.defer(1, at::full({16}, 10.0));
     reducer.ready(0, at::full({16}, 2.0));
-    reducer.finish();  // parameter 1 took part in the first micro-step only, which is no error
+    reducer.finish();  // no error, although only the first micro-step used parameter 1
     EXPECT_TRUE(at::equal(arena[0].gradient, at::full({16}, 3.0)));
     EXPECT_TRUE(at::equal(arena[1].gradient, at::full({16}, 10.0)));
   });
@@ -138,7 +138,7 @@ TEST(Reducer, NamesUnusedParametersAndLeavesNoRankHanging) {
       if (group.rank() == 0) reducer.ready(1, at::ones({16})), reducer.ready(2, at::ones({16}));
       reducer.finish();
     });
-    FAIL() << "unused parameters went unnoticed";
+    FAIL() << "unused parameters were not reported";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_NE(
@@ -163,7 +163,7 @@ TEST(Reducer, FindsUnusedParametersWhenAsked) {
   });
 }
 
-/// One step of a reducer that learns: parameter 1 is used by rank 0 only, 3 by nobody.
+/// One step of a reducer that learns unused parameters: rank 0 alone uses parameter 1, and no rank uses parameter 3.
 void learned_step(Reducer& reducer, const Group& group, double value) {
   for (const std::size_t i : {0U, 1U, 2U, 4U})
     if (i != 1 || group.rank() == 0) reducer.ready(i, at::full({16}, value));
@@ -183,11 +183,12 @@ TEST(Reducer, LearnsUnusedParametersInTheFirstStepAndThenDoesNotWaitForThem) {
     for (int step = 0; step < 3; ++step) {
       started.clear();
       learned_step(reducer, group, step + 1.0);
-      const std::size_t first = group.rank() == 0 ? 3 : 1;  // the buckets before the first unused parameter's
+      const std::size_t first = group.rank() == 0 ? 3 : 1;  // the buckets before that of the first unused parameter
       EXPECT_EQ(started.size(), step == 0 ? first : 5) << "step " << step;
       reducer.finish();
       for (const std::size_t i : {0U, 2U, 4U}) EXPECT_TRUE(at::equal(arena[i].gradient, at::full({16}, step + 1.0)));
-      EXPECT_TRUE(at::equal(arena[1].gradient, at::full({16}, (step + 1.0) / 2))) << "of rank 0, to both";
+      EXPECT_TRUE(at::equal(arena[1].gradient, at::full({16}, (step + 1.0) / 2)))
+          << "both ranks must receive the average of rank 0's gradient and of a zero";
       EXPECT_TRUE(at::equal(arena[3].gradient, at::zeros({16})));
     }
   });
@@ -197,7 +198,7 @@ TEST(Reducer, LearnsNothingFromAStepThatBroughtNoGradient) {
   Group alone;
   Arena arena{parameters(2)};
   Reducer reducer{arena, alone, {.unused = UnusedParameters::learn}};
-  EXPECT_THROW(reducer.finish(), Error);  // as after an exception in forward
+  EXPECT_THROW(reducer.finish(), Error);  // as if forward had thrown an exception
   reducer.sit_out();
   reducer.ready(0, at::ones({16}));
   reducer.finish();
@@ -229,7 +230,7 @@ TEST(Reducer, NamesAParameterWhoseUseChangesAfterItWasLearned) {
             "rank=0");
 }
 
-/// A parameter of it is never used.
+/// A model with a parameter that is never used.
 struct HalfUsed : torch::nn::Module {
   HalfUsed() {
     used = register_parameter("used", at::ones({4}));

@@ -1,4 +1,5 @@
-// When a strategy steps in backward: what is stepped, in which order, and how much gradient memory there is by then.
+// A strategy that steps in backward: which segments are stepped, in which order, and how much gradient memory is in
+// use.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -45,7 +46,7 @@ struct Block : torch::nn::Module, Layer {
   at::Tensor weight;
 };
 
-/// Layers of one bucket each.
+/// Layers with one bucket each.
 struct Net : torch::nn::Module {
   Net() {
     at::manual_seed(7);
@@ -69,7 +70,7 @@ typename S::Config with_a_bucket_each() {
   return config;
 }
 
-/// A net that plain gradient descent steps in backward.
+/// A net that is stepped in backward by plain gradient descent.
 template <class S, class Model = Net>
 struct Trained {
   explicit Trained(Group& group, typename S::Config config = with_a_bucket_each<S>())
@@ -120,7 +121,7 @@ TYPED_TEST(StepsInBackward, EverySegmentOnceAStepInBucketOrder) {
     EXPECT_EQ(segments, (std::is_same_v<TypeParam, SingleDevice> ? 1U : 6U));
     for (int step = 0; step < 2; ++step) {
       trained.backward(at::rand({4, 16}), Sync::defer);
-      EXPECT_TRUE(trained.stepped.empty()) << "the sum is not complete";
+      EXPECT_TRUE(trained.stepped.empty()) << "a deferred backward must step nothing";
       trained.backward(at::rand({4, 16}));
       trained.strategy.finish_step();
       std::vector<std::size_t> all(segments);
@@ -181,7 +182,7 @@ TYPED_TEST(StepsInBackwardOfBuckets, OfAboutOneSizeShareTwoBuffers) {
   for (int step = 0; step < 3; ++step) {
     trained.backward(x);
     trained.strategy.finish_step();
-    EXPECT_EQ(live.current(), 2 * 4 * 240) << "the largest, twice";
+    EXPECT_EQ(live.current(), 2 * 4 * 240) << "expected two buffers of the largest layer's size";
   }
 }
 
@@ -211,7 +212,7 @@ TYPED_TEST(StepsInBackward, AParameterWithoutElementsHarmsNobody) {
     });
 }
 
-/// The first segment, or the last, has no elements.
+/// The number of the segment without elements: the first one or the last one.
 class OptimizersInParts : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(HollowSegment, OptimizersInParts, testing::Values(0, 2));
 
@@ -239,7 +240,7 @@ TEST_P(OptimizersInParts, DoWithoutStateWhereASegmentHasNoElements) {
     EXPECT_TRUE(at::equal(parts.step_count(), whole.step_count()));
   };
   step();
-  at::Tensor{parts.step_count()}.fill_(7);  // as a snapshot is read
+  at::Tensor{parts.step_count()}.fill_(7);  // as reading a snapshot does
   at::Tensor{whole.step_count()}.fill_(7);
   parts.resume_at(7);
   step();
@@ -259,7 +260,7 @@ TYPED_TEST(StepsInBackward, NeedSomebodyWhoSteps) {
                       "StepInBackward: nothing steps the segments: call step_in_backward() before attach()");
 }
 
-/// The layer in the middle is left out when `whole` is false.
+/// Skips the layer in the middle when `whole` is false.
 struct Shortened : Net {
   template <class Run>
   at::Tensor forward(Run& run, const at::Tensor& x) {
@@ -295,7 +296,7 @@ TYPED_TEST(StepsInBackwardRefusing, AParameterWithoutAGradientStopsTheSteps) {
     Trained<TypeParam, Shortened> trained{group};
     trained.net.whole = false;
     expect_config_error([&] { trained.backward(at::rand({4, 16})); }, "no gradient came for block3.weight: ");
-    EXPECT_LE(trained.stepped.size(), 2U) << "those before the one that is missing";
+    EXPECT_LE(trained.stepped.size(), 2U) << "only segments before the missing gradient may be stepped";
     for (const auto& segment : trained.strategy.trainable().segments())
       EXPECT_EQ(segment.gradient.storage().nbytes(), 0U);
   });
@@ -344,7 +345,7 @@ TEST(StepsInBackwardOfDDP, AreJoinedByARankThatHasRunOut) {
       EXPECT_TRUE(join.shadow());
     }
     EXPECT_EQ(trained.stepped.size(), 3U * 6U);
-    // Before the last shadow(), which gives all ranks the model of one: what they have stepped by themselves.
+    // Compare before the last shadow(), which copies the model of one rank to all.
     for (const auto& block : trained.net.blocks) {
       auto weight = block->weight.detach().clone();
       broadcast(weight, group, /*root=*/1);

@@ -1,4 +1,4 @@
-// One contract, every strategy.
+// The contract of strategies, tested with every strategy.
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,7 +36,7 @@ struct Block : torch::nn::Module, Layer {
   at::Tensor weight, bias;
 };
 
-/// Layers that run through the runner, and parameters and a buffer of the root.
+/// Layers that are called through the runner, and parameters and a buffer of the root.
 struct Net : torch::nn::Module {
   explicit Net(std::int64_t width = 5) {
     at::manual_seed(7);
@@ -64,7 +64,7 @@ at::Tensor loss_of(S& strategy, Net& net, const at::Tensor& x) {
 
 using Gradients_ = std::map<std::string, at::Tensor>;
 
-/// Every parameter's gradient, whole, from the pieces that the ranks hold.
+/// Every parameter's whole gradient, joined from the pieces that the ranks hold.
 template <class S>
 Gradients_ gradients_of(const S& strategy, const Group& group) {
   Gradients_ all;
@@ -78,7 +78,7 @@ Gradients_ gradients_of(const S& strategy, const Group& group) {
   return all;
 }
 
-/// What one process gets for the whole batch.
+/// The gradients that one process computes for the whole batch.
 Gradients_ reference_gradients(const at::Tensor& batch, int world_size) {
   Net net;
   PlainCall plain;
@@ -94,7 +94,7 @@ void expect_close(const Gradients_& got, const Gradients_& expected) {
   for (const auto& [name, gradient] : expected) EXPECT_TRUE(at::allclose(got.at(name), gradient, 1e-4, 1e-6)) << name;
 }
 
-// A wrapping strategy has the optional functions of the strategy inside, and no others.
+// A strategy that wraps another one has exactly the optional functions of the inner strategy.
 static_assert(VerifiesCalls<Recompute<HSDP>> && !VerifiesCalls<Recompute<DDP>>);
 static_assert(ResumesAtStep<Recompute<DDPWith<PowerSGD>>> && !ResumesAtStep<Recompute<DDP>>);
 static_assert(LetsRanksDrift<StepInBackward<DDPWith<NoSync>>> && !LetsRanksDrift<StepInBackward<DDP>>);
@@ -109,7 +109,7 @@ class StrategyContract : public testing::Test {
     if (std::is_same_v<S, SingleDevice> || std::is_same_v<S, Recompute<SingleDevice>>) return {1};
     return {1, 2, 3};
   }
-  /// Runs body(strategy, net, group) in every world that the strategy can live in.
+  /// Runs body(strategy, net, group) with each number of ranks that the strategy supports.
   template <class Body>
   static void in_every_world(Body body, const typename S::Config& config = {}) {
     for (const int world_size : worlds())
@@ -122,7 +122,7 @@ class StrategyContract : public testing::Test {
       });
   }
 };
-/// FSDP that gathers each of the small layers here by itself.
+/// FSDP with a unit for each of the small layers of this test.
 struct FSDPOfSingleLayers : FSDP {
   FSDPOfSingleLayers(Config config, Group& group) : FSDP{alone(std::move(config)), group} {}
   static Config alone(Config config) {
@@ -227,7 +227,7 @@ TYPED_TEST(StrategyContract, AnExceptionInForwardLeavesTheNextStepRight) {
     try {
       strategy.finish_backward();
     } catch (const Error&) {
-      // DDP and ZeRO say that no gradient came.
+      // DDP and ZeRO report that no gradient came.
     }
     const auto batch = at::arange(group.size() * 2 * 4, at::kFloat).view({-1, 4}) * 0.1;
     strategy.begin_backward(Sync::now);
@@ -264,7 +264,7 @@ TYPED_TEST(StrategyContract, AParameterThatLeftTheFlatMemoryIsNamedAtTheNextStep
     net.blocks[2]->bias.set_data(at::zeros({5}));
     try {
       strategy.begin_backward(Sync::now);
-      FAIL() << "a parameter outside of the flat memory went unnoticed";
+      FAIL() << "a parameter outside of the flat memory was not reported";
     } catch (const Error& error) {
       EXPECT_NE(std::string{error.what()}.find("\"block2.bias\" has left the flat memory"), std::string::npos);
     }
@@ -275,7 +275,7 @@ TYPED_TEST(StrategyContract, ASecondStrategyOnOneModelIsRefused) {
   this->in_every_world([](auto&, Net& net, Group&) {
     try {
       const FlatModel again{net};
-      FAIL() << "two strategies hold one model";
+      FAIL() << "a second strategy was attached to the model";
     } catch (const Error& error) {
       EXPECT_NE(std::string{error.what()}.find("a trainer holds this model already"), std::string::npos);
     }
@@ -329,7 +329,7 @@ TEST(DDP, GivesAllRanksTheParametersAndBuffersOfRankZero) {
     loss_of(ddp, net, at::ones({2, 4})).backward();
     ddp.finish_backward();
     ddp.begin_backward(Sync::now);
-    EXPECT_EQ(net.count.item<float>(), 3.0F) << "buffers are given again before each step";
+    EXPECT_EQ(net.count.item<float>(), 3.0F) << "rank 0's buffers must be sent before each step";
     loss_of(ddp, net, at::ones({2, 4})).backward();
     ddp.finish_backward();
   });
@@ -343,7 +343,7 @@ TEST(DDP, NamesTheFirstParameterThatDiffersBetweenRanks) {
       DDP ddp{{}, group};
       ddp.attach(flat);
     });
-    FAIL() << "different models went unnoticed";
+    FAIL() << "different models were not reported";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::peer);
     const std::string text = error.what();
@@ -356,7 +356,7 @@ TEST(DDP, NamesTheFirstParameterThatDiffersBetweenRanks) {
   }
 }
 
-/// A recording backend that writes down the size of its group when it is shut down.
+/// A recording backend that records the size of its group when it is shut down.
 class ClosingBackend : public detail::RecordingBackend {
  public:
   ClosingBackend(int rank, int size, std::vector<int>* closed)
@@ -386,7 +386,8 @@ TEST(HSDP, ItsGroupsAreShutDownWithTheOneThatTheyArePartsOf) {
     if (gone) hsdp.reset();
     EXPECT_TRUE(closed.empty());
     group.leave();
-    EXPECT_EQ(closed, (std::vector<int>{3, 2, 8, 24})) << "a part before what it is of, the last made first";
+    EXPECT_EQ(closed, (std::vector<int>{3, 2, 8, 24}))
+        << "parts must be shut down before their group, the newest part first";
   }
 }
 

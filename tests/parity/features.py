@@ -1,5 +1,5 @@
-"""A small network on numbers, trained by fully_shard with parameters in bfloat16; prints its losses, its
-gradients' norms and where it ends.
+"""Trains a small network on numbers by fully_shard with parameters in bfloat16; prints its losses, the norms of its
+gradients and its final parameters.
 
     python3 features.py
 """
@@ -19,7 +19,7 @@ RANKS, BATCH, SAMPLES, WIDTH, STEPS, LEARNING_RATE, SEED = 2, 4, 8, 6, 10, 0.02,
 
 
 def pattern(rows, columns):
-    """Numbers that bfloat16 has to round."""
+    """Numbers that are not exact in bfloat16."""
     return ((torch.arange(rows).unsqueeze(1) * 5 + torch.arange(columns) * 3) % 13 - 6) / 13
 
 
@@ -36,7 +36,7 @@ def train(rank, meeting):
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     sampler = DistributedSampler(range(SAMPLES), seed=SEED)
     losses, norms = [], []
-    for step in range(STEPS):  # each is an epoch
+    for step in range(STEPS):  # each step is an epoch
         sampler.set_epoch(step)
         inputs = pattern(SAMPLES, WIDTH)[list(sampler)]
         targets = inputs.square().sum(1)

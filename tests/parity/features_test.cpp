@@ -1,4 +1,4 @@
-// Floating-point inputs where parameters are held in bfloat16, against fully_shard with
+// Floating-point inputs where parameters are held in bfloat16, compared with fully_shard with
 // MixedPrecisionPolicy(param_dtype=bfloat16, cast_forward_inputs=True, output_dtype=float32).
 #include <cstdint>
 #include <fstream>
@@ -26,7 +26,7 @@
 namespace ddpxx {
 namespace {
 
-/// Numbers that bfloat16 has to round.
+/// Numbers that are not exact in bfloat16.
 at::Tensor pattern(std::int64_t rows, std::int64_t columns) {
   return ((at::arange(rows).unsqueeze(1) * 5 + at::arange(columns) * 3) % 13 - 6) / 13;
 }
@@ -52,7 +52,7 @@ struct Network : torch::nn::Module {
   at::Tensor widen, narrow;
 };
 
-// Measured: losses and norms 1e-7, which Python adds up in another order.
+// Measured difference of losses and norms: 1e-7, because Python adds them up in another order.
 TEST(FeaturesParity, FSDPInBFloat16CastsThemAsMixedPrecisionPolicyDoes) {
   const TemporaryFolder folder;
   spawn_ranks(2, [&](Group& group) {
@@ -73,7 +73,7 @@ TEST(FeaturesParity, FSDPInBFloat16CastsThemAsMixedPrecisionPolicyDoes) {
   std::size_t step = 0;
   for (std::string line; std::getline(file, line);) {
     const auto row = nlohmann::json::parse(line);
-    if (!row.contains("loss")) continue;  // of a snapshot
+    if (!row.contains("loss")) continue;  // the row is about a snapshot
     const double loss = python.at("losses").at(step), norm = python.at("norms").at(step);
     EXPECT_NEAR(row.at("loss"), loss, 1e-6 * loss) << "step " << step + 1;
     EXPECT_NEAR(row.at("grad_norm"), norm, 1e-6 * norm) << "step " << step + 1;

@@ -2,8 +2,8 @@
 
     python3 mingpt_ddp.py epochs=2 load=FILE.pt save=FILE.pt data.path=FILE training.seed=5 ...
 
-Goes on from `load` until so many epochs are finished, saves the first one that it finishes to `save`, as DDP names the
-weights, and prints a line for each epoch: the losses of its steps. One process.
+Resumes from `load` and trains until `epochs` epochs are done. Saves the first epoch that it completes to `save`, with
+the names that DDP gives the weights, and prints a line with the losses of the steps for each epoch. Runs one process.
 """
 import sys
 
@@ -18,13 +18,13 @@ def make_model(settings, vocab_size):
     model = GPT(settings, vocab_size)
     model.draw_weights(settings["training.seed"])
     length = settings["data.block_size"]
-    for block in model.blocks:  # what minGPT-ddp's attention keeps, and so what its files must have
+    for block in model.blocks:  # the causal mask, which minGPT-ddp's attention keeps in its files
         block.attn.register_buffer("mask", torch.ones(length, length).tril().view(1, 1, length, length))
     return model
 
 
 def make_optimizer(settings, model):
-    """Two groups, each by name: the weights of linear layers, and the rest."""
+    """An optimizer with two groups, each sorted by name: the weights of linear layers, and the rest."""
     named = dict(model.named_parameters())
     linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     decay = sorted(name for name in named if name in linear or name.endswith("in_proj_weight"))

@@ -1,5 +1,5 @@
-// A run that goes on in the other language: from our snapshot in Python, from Python's in ours, by the programs that a
-// user has.
+// Resuming in the other language: Python resumes a run of ddpxx, and ddpxx one of Python, with the programs that users
+// have.
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -26,15 +26,15 @@ using Words = std::vector<std::string>;
 
 class MinGPTDdp : public testing::Test {
  protected:
-  /// The settings that both languages call the same.
+  /// The settings whose names are equal in both languages.
   Words run(Words more) const {
     more.insert(more.end(), {"data.path=" + text_, "data.block_size=16", "data.batch_size=8", "model.layout=mingpt_ddp",
                              "model.dropout=0", "optimizer.learning_rate=2e-3", "training.seed=5"});
     return more;
   }
 
-  /// Trains until so many epochs are done, from the snapshot at the place if there is one; returns the losses of the
-  /// steps that this took.
+  /// Trains until `epochs` epochs are done, from the snapshot at `place` if there is one; returns the losses of the
+  /// steps that were run.
   Losses train(const std::string& place, int epochs) const {
     const auto metrics = folder_ / ("metrics-" + std::to_string(epochs));
     Words command{"/usr/bin/env", "OMP_NUM_THREADS=1", program_folder() + "/mingpt"};
@@ -87,7 +87,7 @@ TEST_F(MinGPTDdp, PythonGoesOnFromOurRunWithTheSameLosses) {
   train(place, 2);
   convert(place, file);
   const auto python = train_in_python({"load=" + file, "epochs=3"});
-  ASSERT_THAT(python, SizeIs(1)) << "two epochs were finished";
+  ASSERT_THAT(python, SizeIs(1)) << "Python must train one epoch, because two were done before";
   expect_same(train(place, 3), python[0]);
 }
 

@@ -1,7 +1,7 @@
-"""Python's side of the optimizers in .pt files: what their groups say, and how a run goes on from one.
+"""The Python side of the tests of optimizers in .pt files: prints their groups, and resumes a run from a file.
 
     python3 optimizer_files.py groups              the keys and values of param_groups, a line for each optimizer
-    python3 optimizer_files.py resume NAME FILE    goes on with torch.optim.NAME, prints the next losses
+    python3 optimizer_files.py resume NAME FILE    resumes with torch.optim.NAME, prints the next losses
 """
 import sys
 

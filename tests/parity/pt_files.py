@@ -1,11 +1,11 @@
-"""Python's side of the .pt files: writes and describes them, trains on from them, and computes what a GPT-2 says.
+"""The Python side of the tests of .pt files: writes, describes and resumes from them, and computes GPT-2's logits.
 
-    python3 pt_files.py write FILE        what torch.save can be given; prints its description
-    python3 pt_files.py describe FILE...  what torch.load, by its defaults, finds in each file
+    python3 pt_files.py write FILE        writes values of all kinds that torch.save takes; prints their description
+    python3 pt_files.py describe FILE...  describes what torch.load reads with its defaults
     python3 pt_files.py train FILE        trains a small model, saves it as minGPT-ddp does, prints the next losses
-    python3 pt_files.py resume FILE       goes on from such a snapshot, prints the next losses
-    python3 pt_files.py guide FILE NAME   the same from the guide's layout, with torch.optim.NAME
-    python3 pt_files.py gpt2 FILE FILE    a small GPT-2: its weights (safetensors), and ids and logits (.pt)
+    python3 pt_files.py resume FILE       resumes from such a snapshot, prints the next losses
+    python3 pt_files.py guide FILE NAME   resumes from the guide's layout with torch.optim.NAME, prints the next losses
+    python3 pt_files.py gpt2 FILE FILE    writes a small GPT-2: its weights (safetensors), and ids and logits (.pt)
 """
 import collections
 import math
@@ -20,7 +20,7 @@ from reference import write_safetensors
 
 
 def describe(value):
-    """A text that differs when the value does: floats and tensors by their bits."""
+    """A text that differs for different values; floats and tensors are shown by their bits."""
     if isinstance(value, torch.Tensor):
         bits = value.detach().contiguous().reshape(-1).view(torch.uint8).tolist() if value.numel() else []
         sizes, strides = ",".join(map(str, value.shape)), ",".join(map(str, value.stride()))
@@ -77,7 +77,7 @@ class Small(nn.Module):
 
 
 def small_run():
-    """minGPT's two groups: what decays and what does not, each by name."""
+    """minGPT's two groups, each sorted by name: parameters with weight decay, and parameters without."""
     torch.manual_seed(5)
     model = Small()
     named = dict(model.named_parameters())
@@ -175,7 +175,8 @@ def main():
     elif task == "gpt2":
         torch.manual_seed(7)
         model, ids = GPT2(), torch.randint(11, (3, 16))
-        weights = {**model.state_dict(), "h.0.attn.bias": torch.ones(1, 1, 16, 16)}  # a mask, as old files have it
+        # The attention mask that old files contain.
+        weights = {**model.state_dict(), "h.0.attn.bias": torch.ones(1, 1, 16, 16)}
         write_safetensors(path, weights)
         with torch.no_grad():
             torch.save({"ids": ids, "logits": model(ids)}, more[0])

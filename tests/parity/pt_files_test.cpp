@@ -1,4 +1,4 @@
-// .pt files and GPT-2's weights against Python's torch, both ways.
+// .pt files and GPT-2's weights: Python's torch reads what ddpxx writes, and the other way round.
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -57,7 +57,7 @@ std::string describe(const at::Tensor& tensor) {
          hex({static_cast<const char*>(values.const_data_ptr()), values.nbytes()}) + '>';
 }
 
-/// The text that pt_files.py prints for the same value.
+/// The text that pt_files.py prints for an equal value.
 std::string describe(const PickleValue& value) {
   const auto all = [](const PickleList& items) {
     std::string text;
@@ -100,7 +100,7 @@ at::Tensor tensor_at(const PickleValue& value, const char* name) {
   return as_dict(value).find(name)->get<at::Tensor>(name);
 }
 
-/// The groups of the small model in pt_files.py.
+/// The optimizer groups of the small model in pt_files.py.
 std::vector<OptimizerGroup> groups_of(const NamedTensors& model) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model) names.push_back(name);
@@ -122,7 +122,8 @@ TEST(PtFiles, WhatPythonWritesIsReadBitForBitAndGoesBackTheSame) {
   const auto value = read_pt(path);
   EXPECT_EQ(describe(value) + '\n', expected);
   write_pt(back, value);
-  EXPECT_EQ(run_python("pt_files.py", {"describe", back}), expected) << "torch.load, with weights_only=True";
+  EXPECT_EQ(run_python("pt_files.py", {"describe", back}), expected)
+      << "torch.load with weights_only=True must read the file";
 }
 
 TEST(PtFiles, PythonGoesOnFromOurCheckpointWithTheSameLosses) {
@@ -133,9 +134,9 @@ TEST(PtFiles, PythonGoesOnFromOurCheckpointWithTheSameLosses) {
   auto checkpoint = from_python(value);
   EXPECT_EQ(checkpoint.layout, CheckpointLayout::mingpt_ddp);
   EXPECT_EQ(checkpoint.epoch, 3);
-  ASSERT_EQ(checkpoint.model.size(), 4U) << "the wrapper's module. is off";
+  ASSERT_EQ(checkpoint.model.size(), 4U) << "the prefix `module.` must be removed";
 
-  // Through the names of a snapshot, and back.
+  // Converts the optimizer state to the names of a snapshot and back.
   const auto groups = groups_of(checkpoint.model);
   const auto state = optimizer_from_python(checkpoint.optimizer, groups);
   EXPECT_EQ(state.at("optimizer.step").item<float>(), 3.0F);
@@ -183,7 +184,7 @@ TEST(PtFiles, PythonGoesOnFromOurTrainingAsWeDo) {
   for (const auto loss : python) EXPECT_NEAR(step(), loss, 1e-6 * loss);
 }
 
-/// The model of pt_files.py, as LibTorch has it.
+/// The model of pt_files.py in LibTorch.
 struct Small : torch::nn::Module {
   torch::nn::Linear first = register_module("first", torch::nn::Linear{3, 8});
   torch::nn::Linear second = register_module("second", torch::nn::Linear{8, 2});
@@ -243,7 +244,7 @@ TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {
   auto back = gpt2_to_huggingface(parameters_by_name(gpt));
   EXPECT_TRUE(at::equal(back.at("lm_head.weight"), file.at("wte.weight")));
   back.erase("lm_head.weight");
-  EXPECT_EQ(back.size() + 1, file.size()) << "all but the mask";
+  EXPECT_EQ(back.size() + 1, file.size()) << "all tensors but the mask must be written";
   for (const auto& [name, tensor] : back) EXPECT_TRUE(at::equal(tensor, file.at(name.substr(12)))) << name;
 
   auto wrong = file;
@@ -252,7 +253,7 @@ TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {
   wrong["wpe.weight"] = at::zeros({1024, 8});
   try {
     load_gpt2(gpt, wrong);
-    FAIL() << "weights of another model were taken";
+    FAIL() << "weights of another model were accepted";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("transformer.ln_f.bias: missing in the file"));
     EXPECT_THAT(error.what(), testing::HasSubstr("transformer.h.2.ln_1.bias: only in the file"));

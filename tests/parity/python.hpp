@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-/// Runs a script with the interpreter that CTest names in DDPXX_PYTHON, and returns what it prints. `script` is
-/// relative to this folder. Python keeps what it compiles: the first import of torch is slow enough.
+/// Runs a script with the interpreter that CTest names in DDPXX_PYTHON, and returns what the script prints. `script` is
+/// relative to this folder. Python may write its bytecode cache, because the first import of torch is slow.
 inline std::string run_python(std::string_view script, const std::vector<std::string>& arguments) {
   const char* interpreter = std::getenv("DDPXX_PYTHON");
   const auto path = std::filesystem::absolute(__FILE__).parent_path() / script;

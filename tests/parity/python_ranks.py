@@ -2,8 +2,8 @@
 
     python_ranks.py PORT_OF_CXX
 
-The first group tells C++ at which port the store of the second one listens; the system has chosen it. Prints what each
-collective has left here, a line for each group.
+In the first group this rank sends C++ the port at which the store of the second group listens, which the system has
+chosen. Prints a line for each group with the results of the collectives.
 """
 
 import os
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 
 def take_part(rank, told):
-    """Tells C++ the number `told`."""
+    """Calls the collectives of the test; one of them sends C++ the number `told`."""
     total = torch.arange(3.0) + 10 * rank
     dist.all_reduce(total)
     from_each = []
@@ -25,7 +25,7 @@ def take_part(rank, told):
     dist.broadcast(torch.tensor([told]), src=rank)
     dist.barrier()
     print(rank, total.tolist(), from_each, flush=True)
-    dist.barrier()  # what a group of ddpxx does when it leaves
+    dist.barrier()  # a group of ddpxx makes this barrier when it leaves
     dist.destroy_process_group()
 
 
@@ -33,6 +33,6 @@ os.environ.update(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT
 store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
 dist.init_process_group("gloo")
 take_part(1, store.port)
-# init_process_group() puts this prefix before the names of a store that it makes itself.
+# init_process_group() adds this prefix to the keys of a store that it makes itself.
 dist.init_process_group("gloo", store=dist.PrefixStore("default_pg", store), rank=0, world_size=2)
 take_part(0, 0)

@@ -16,7 +16,7 @@
 namespace ddpxx {
 namespace {
 
-/// What python_ranks.py does, on this side. Returns the number that Python's rank tells.
+/// Makes the calls of python_ranks.py on this side. Returns the number that Python's rank sends.
 std::int64_t take_part(int rank, std::uint16_t port, int listener) {
   ConnectOptions options{{.join_timeout = 60, .python_ranks = true}};
   options.listening_socket = listener;
@@ -56,7 +56,7 @@ TEST(PythonRanks, AreMetOverGlooOnly) {
   ConnectOptions options{{.python_ranks = true}, at::Device{at::kCUDA, 0}};
   try {
     meet("127.0.0.1", 1, {.rank = Rank{1}, .world_size = WorldSize{2}}, options);
-    ADD_FAILURE() << "met";
+    ADD_FAILURE() << "the ranks met";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_NE(std::string{error.what()}.find("over Gloo only"), std::string::npos) << error.what();

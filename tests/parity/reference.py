@@ -1,9 +1,9 @@
-"""The same training in Python: what ddpxx's results and times are compared with.
+"""The training of the mingpt program in Python: the reference for the results and the speed of ddpxx.
 
     python3 reference.py world_size=2 data.path=FILE weights=FILE training.max_steps=50 training.metrics=FILE
 
-Keys are those of the mingpt program, and a few of its own (DEFAULTS). Every operation on a tensor is the one that ddpxx
-calls, so that results can be compared bit for bit. Needs torch alone.
+The keys are those of the mingpt program and some more (DEFAULTS). Every tensor operation is the one that ddpxx calls,
+so that results can be compared bit for bit. Needs no package but torch.
 """
 import codecs
 import contextlib
@@ -38,23 +38,23 @@ DEFAULTS = {
     "optimizer.weight_decay": 0.1,
     "training.max_steps": 1,
     "training.seed": 1337,
-    "training.grad_norm_clip": 1.0,  # 0 clips nothing
+    "training.grad_norm_clip": 1.0,  # 0 turns clipping off
     "training.metrics": "",
     "world_size": 1,
-    "weights": "",  # safetensors file of the initial weights, named model.NAME; else drawn from the seed
-    "final": "",  # safetensors file to write the trained weights to, named as in `weights`
+    "weights": "",  # safetensors file of the initial weights, named model.NAME; otherwise they are drawn from the seed
+    "final": "",  # safetensors file for the trained weights, named as in `weights`
     "probe": "",  # safetensors file to write instead of training: see probe()
-    "strategy": "ddp",  # or fsdp, which is fully_shard of every block and of the rest; or single, for one process
+    "strategy": "ddp",  # or fsdp: fully_shard of every block and of the rest; or single: one process
     "ddp.static_graph": False,
     "ddp.gradient_as_bucket_view": False,
     "fsdp.reshard_after_forward": True,
     "fsdp.param_dtype": "",  # bf16, fp16 or fp32; "" keeps float32
-    "fsdp.reduce_dtype": "",  # "" takes param_dtype
+    "fsdp.reduce_dtype": "",  # "" uses param_dtype
     "recompute": False,  # torch.utils.checkpoint around every block
     "precision": "float32",  # or bf16, fp16: autocast, for fp16 with a GradScaler
     "scaler.initial_scale": 65536.0,
     "scaler.growth_interval": 2000,
-    "scaler.inf_at": "",  # steps, as in 3,7, at which the gradient of rank 0's loss is multiplied by inf
+    "scaler.inf_at": "",  # steps, as in 3,7, in which the gradient of rank 0's loss is multiplied by inf
 }
 FORMATS = {"": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRESETS = {"gpt2": (12, 12, 768), "gpt-mini": (6, 6, 192), "gpt-micro": (4, 4, 128), "gpt-nano": (3, 3, 48)}
@@ -115,12 +115,12 @@ def read_text(path, max_bytes):
             data += stream.read(max_bytes - len(data) if max_bytes else -1)
         if max_bytes and len(data) == max_bytes:
             break
-    cut = bool(max_bytes) and len(data) == max_bytes  # a character that was cut in two is left out
+    cut = bool(max_bytes) and len(data) == max_bytes  # removes a character that the limit has cut in two
     return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=not cut)
 
 
 class CharDataset(Dataset):
-    """minGPT's: sample i has the characters from i on as input, those from i + 1 on as targets."""
+    """minGPT's dataset: sample i has the characters from i on as input, those from i + 1 on as targets."""
 
     def __init__(self, text, block_size):
         vocabulary = sorted(set(text))
@@ -137,7 +137,7 @@ class CharDataset(Dataset):
 
 
 def load_data(settings):
-    """The dataset, and the part of it to train on."""
+    """The dataset, and the part of it that is used for training."""
     text = read_text(settings["data.path"], settings["data.max_bytes"])
     dataset = CharDataset(text[:int(len(text) * settings["data.truncate"])], settings["data.block_size"])
     num_train = int(len(dataset) * settings["data.train_split"])
@@ -155,7 +155,8 @@ class Attention(nn.Module):
         if gpt2:
             self.c_attn = nn.Linear(width, 3 * width)
         else:
-            self.attn = nn.MultiheadAttention(width, heads)  # holds the parameters; the attention is called below
+            # Holds the parameters; forward computes the attention itself.
+            self.attn = nn.MultiheadAttention(width, heads)
         self.c_proj = nn.Linear(width, width)
 
     def forward(self, x):
@@ -274,8 +275,8 @@ def make_model(settings, vocab_size):
 
 
 def probe(settings, model, ddp, batch):
-    """Writes what one step computes: this rank's inputs and logits, the gradient of every rank before DDP averages
-    (`local.RANK.NAME`) and after (`gradient.NAME`)."""
+    """Writes the results of one step: this rank's inputs and logits, and the gradients before DDP averages them
+    (`local.RANK.NAME`, of every rank) and after (`gradient.NAME`)."""
     found = {"inputs": batch[0], "logits": model.logits(batch[0])}
     model(*batch).backward()
     for name, parameter in model.named_parameters():
@@ -290,9 +291,9 @@ def probe(settings, model, ddp, batch):
 
 
 def batches(settings, train_set):
-    """This rank's batches, epoch after epoch."""
+    """This rank's batches of all epochs."""
     sampler = DistributedSampler(train_set, seed=settings["training.seed"])
-    own = torch.Generator()  # else the loader draws a number an epoch from the generator of dropout
+    own = torch.Generator()  # otherwise the loader draws a number for each epoch from dropout's generator
     loader = DataLoader(train_set, settings["data.batch_size"], sampler=sampler, generator=own)
     epoch = 0
     while True:
@@ -302,13 +303,14 @@ def batches(settings, train_set):
 
 
 def wrap(settings, model):
-    """The model as the ranks call it."""
+    """The model wrapped for the strategy."""
     if settings["strategy"] == "single":
         return model
     if settings["strategy"] == "ddp":
         return DistributedDataParallel(model, static_graph=settings["ddp.static_graph"],
                                        gradient_as_bucket_view=settings["ddp.gradient_as_bucket_view"])
-    fsdp = importlib.import_module("torch.distributed.fsdp")  # slow, and the other strategy does without
+    # Imported late, because it is slow and DDP does not need it.
+    fsdp = importlib.import_module("torch.distributed.fsdp")
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     policy = fsdp.MixedPrecisionPolicy(param_dtype=FORMATS[settings["fsdp.param_dtype"]],
                                        reduce_dtype=FORMATS[settings["fsdp.reduce_dtype"]])
@@ -319,12 +321,12 @@ def wrap(settings, model):
 
 
 def gathered(tensor):
-    """A tensor, or the one of which FSDP holds shards."""
+    """The whole tensor, gathered if FSDP holds shards of it."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def state_bytes(model, optimizer):
-    """Parameters, gradients and optimizer state of this rank; the strategy's own buffers come on top."""
+    """Bytes of the parameters, gradients and optimizer state of this rank, without the strategy's own buffers."""
     tensors = [t for p in model.parameters() for t in (p, p.grad, *optimizer.state[p].values())]
     return sum((t.to_local() if hasattr(t, "to_local") else t).nbytes for t in tensors)
 
@@ -347,7 +349,7 @@ def train(settings):
     inf_at = [int(step) for step in settings["scaler.inf_at"].split(",") if step]
     first = dist.get_rank() == 0
     metrics = open(settings["training.metrics"] or os.devnull, "w") if first else None
-    torch.manual_seed(settings["training.seed"] + dist.get_rank())  # dropout, as ddpxx seeds it
+    torch.manual_seed(settings["training.seed"] + dist.get_rank())  # seeds dropout as ddpxx does
 
     losses, norms, scales, times = [], [], [scaler.get_scale()], [time.perf_counter()]
     for step, batch in enumerate(batches(settings, train_set), 1):
@@ -369,7 +371,7 @@ def train(settings):
         if step == settings["training.max_steps"]:
             break
 
-    norms = [gathered(norm) for norm in norms]  # by all ranks
+    norms = [gathered(norm) for norm in norms]  # every rank must call gathered()
     if settings["final"]:
         found = {f"model.{name}": gathered(parameter) for name, parameter in model.named_parameters()}
         if first:
@@ -397,7 +399,8 @@ def main():
     settings = parse_settings(sys.argv[1:])
     torch.set_num_threads(1)  # a fork after an OpenMP region would hang in the next one
     slow = {"single": "torch", "ddp": "torch._dynamo", "fsdp": "torch.distributed.fsdp"}
-    importlib.import_module(slow[settings["strategy"]])  # the strategy asks for it: once, before the fork
+    # The strategy imports this slow module: do it once, before the fork.
+    importlib.import_module(slow[settings["strategy"]])
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(run_rank, (settings, os.path.join(folder, "meeting")),
                                               settings["world_size"], start_method="fork")

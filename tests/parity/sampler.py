@@ -1,6 +1,6 @@
-"""Prints what torch.utils.data.DistributedSampler deals out, for settings drawn at random.
+"""Prints the indices of torch.utils.data.DistributedSampler for settings drawn at random.
 
-    sampler.py COUNT SEED    one line a setting and rank: size world_size rank seed epoch shuffle drop_last, then indices
+    sampler.py COUNT SEED    a line per setting and rank: size world_size rank seed epoch shuffle drop_last, then indices
 """
 
 import random
@@ -12,7 +12,7 @@ count, seed = (int(argument) for argument in sys.argv[1:])
 draw = random.Random(seed)
 for _ in range(count):
     world_size = draw.choice([1, 2, 3, 4, 5, 7, 8, 16])
-    # Sizes around a multiple of the world, smaller than the world, and up to some thousands.
+    # Sizes near a multiple of the world size, below the world size, and up to some thousands.
     size = draw.choice([draw.randint(1, 20), world_size * draw.randint(1, 30), draw.randint(1, 300), draw.randint(1, 4000)])
     setting = {
         "seed": draw.choice([0, draw.randint(1, 10_000), draw.getrandbits(63)]),

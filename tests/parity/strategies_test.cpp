@@ -1,9 +1,9 @@
-// Strategies and precisions against Python's: fully_shard, torch.utils.checkpoint, torch.autocast and GradScaler, over
-// the same data from the same initial weights.
+// Strategies and precisions compared with Python's: fully_shard, torch.utils.checkpoint, torch.autocast and GradScaler,
+// with the same data and initial weights.
 //
-// Where nothing is clipped the parameters end bit for bit where Python's do. Losses and norms then still differ by the
-// order of the last sum (6e-8 and 6e-7 measured): Python means over a rank first, and takes the norm of each parameter.
-// Clipping multiplies all gradients by a factor made of that norm, so a clipped course parts slowly.
+// Without clipping the final parameters equal Python's bit for bit. Losses and norms still differ by the order of the
+// last sum (6e-8 and 6e-7 measured): Python takes the mean on each rank first, and the norm of each parameter. Clipping
+// multiplies all gradients by a factor made of that norm, so that clipped runs drift apart slowly.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,7 @@ constexpr auto kSeed = 5;
 constexpr auto kGlobalBatch = 8;
 constexpr std::size_t kSteps = 30;
 constexpr double kLearningRate = 1e-3;
-constexpr double kTrainSplit = 0.0095;  // 189 samples: after 24 steps an epoch ends, with a smaller batch
+constexpr double kTrainSplit = 0.0095;  // 189 samples: an epoch ends after 24 steps, with a smaller batch
 
 struct Case {
   int world_size = 2;
@@ -56,19 +56,19 @@ struct Case {
   double clip = 0.0;
 };
 
-/// What a run reports, and where its parameters end.
+/// The reported numbers of a run and its final parameters.
 struct Course {
   std::vector<double> losses, norms;
-  std::vector<double> scales;  ///< After each step; ours only with WatchedFP16.
+  std::vector<double> scales;  ///< After each step; runs of ddpxx have them only with WatchedFP16.
   NamedTensors parameters;
 };
 
-/// AutocastFP16 that tells the scale after each step, and lets the gradients of some steps overflow.
+/// AutocastFP16 that reports the scale after each step, and lets the gradients of some steps overflow.
 class WatchedFP16 : public AutocastFP16 {
  public:
   struct Config {
     LossScalerConfig scaler = {};
-    std::set<int> inf_at = {};                  ///< Steps at which this rank's loss gets the gradient inf.
+    std::set<int> inf_at = {};                  ///< Steps in which this rank's loss gets the gradient inf.
     std::function<void(double)> on_scale = {};  ///< Called after each step, if given.
   };
   class Scaler : public LossScaler {
@@ -129,7 +129,7 @@ class StrategyParity : public testing::Test {
     return course;
   }
 
-  /// The same in Python; `keys` are settings of reference.py.
+  /// Trains in Python; `keys` are settings of reference.py.
   Course train_reference(const Case& run, const std::vector<std::string>& keys) const {
     const TemporaryFolder folder;
     NamedTensors weights;
@@ -167,7 +167,7 @@ class StrategyParity : public testing::Test {
     std::ifstream file{path};
     for (std::string line; std::getline(file, line);) {
       const auto row = nlohmann::json::parse(line);
-      if (!row.contains("loss")) continue;  // of a snapshot
+      if (!row.contains("loss")) continue;  // the row is about a snapshot
       course.losses.push_back(row.at("loss"));
       course.norms.push_back(row.at("grad_norm"));
       if (row.contains("scale")) course.scales.push_back(row.at("scale"));
@@ -175,7 +175,7 @@ class StrategyParity : public testing::Test {
     return course;
   }
 
-  /// Every loss and norm within its tolerance, relative.
+  /// Expects each loss and norm within its relative tolerance.
   static void expect_same_course(const Course& run, const Course& python, double loss_tolerance,
                                  double norm_tolerance) {
     ASSERT_EQ(run.losses.size(), kSteps);
@@ -192,12 +192,12 @@ class StrategyParity : public testing::Test {
       EXPECT_TRUE(at::equal(run.parameters.at(name), parameter)) << name;
   }
 
-  /// Such a step has no norm to report.
+  /// The number of skipped steps, whose norm is reported as 0.
   static std::size_t num_left_out(const Course& course) {
     return static_cast<std::size_t>(std::count(course.norms.begin(), course.norms.end(), 0.0));
   }
 
-  /// float16 with a scale that some steps overflow, of which rank 0 alone sees the cause.
+  /// Trains in float16 with a scale that overflows in some steps; only rank 0 sees the cause.
   template <class Strategy>
   Course train_scaled(const Case& run, const LossScalerConfig& scaler, const std::set<int>& inf_at) const {
     const TemporaryFolder folder;
@@ -240,7 +240,7 @@ TEST_P(ParityOfReshard, FSDPEndsWithTheBitsOfFullyShard) {
   expect_same_bits(run,
                    train_reference({}, {"strategy=fsdp", std::string{"fsdp.reshard_after_forward="} + GetParam()}));
 }
-// Measured over 50 steps: losses 1e-7, norms 3e-7.
+// Measured differences over 50 steps: losses 1e-7, norms 3e-7.
 TEST_F(StrategyParity, ClippedFSDPHasTheLossesOfFullyShard) {
   const Case clipped{.clip = 1.0};
   expect_same_course(train<FSDP>(clipped), train_reference(clipped, {"strategy=fsdp"}), 1e-5, 1e-4);
@@ -270,7 +270,7 @@ TEST_F(StrategyParity, AutocastInBFloat16EndsWithPythonsBits) {
   expect_same_bits(train<DDP, AutocastBF16>({}), train_reference({}, {"precision=bf16"}));
 }
 
-// The scale begins too high and grows until gradients overflow by themselves.
+// The scale starts too high, and grows until gradients overflow without an injected inf.
 constexpr LossScalerConfig kRestless{.initial_scale = 1 << 20, .growth_interval = 4};
 
 TEST_F(StrategyParity, AutocastInFloat16LeavesOutTheStepsThatGradScalerLeavesOut) {
@@ -278,7 +278,7 @@ TEST_F(StrategyParity, AutocastInFloat16LeavesOutTheStepsThatGradScalerLeavesOut
   const auto run = train_scaled<DDP>({}, kRestless, inf_at);
   const auto python = train_scaled_reference({}, kRestless, inf_at);
   EXPECT_EQ(run.scales, python.scales);
-  EXPECT_GT(num_left_out(python), inf_at.size()) << "no gradient overflowed by itself";
+  EXPECT_GT(num_left_out(python), inf_at.size()) << "no gradient overflowed without an injected inf";
   expect_same_bits(run, python);
 }
 TEST_F(StrategyParity, ShardsInFloat16LeaveOutTheStepsThatGradScalerLeavesOut) {
@@ -286,11 +286,11 @@ TEST_F(StrategyParity, ShardsInFloat16LeaveOutTheStepsThatGradScalerLeavesOut) {
   const auto run = train_scaled<FSDP>({}, kRestless, inf_at);
   const auto python = train_scaled_reference({}, kRestless, inf_at, {"strategy=fsdp"});
   EXPECT_EQ(run.scales, python.scales);
-  EXPECT_GT(num_left_out(python), inf_at.size()) << "no gradient overflowed by itself";
+  EXPECT_GT(num_left_out(python), inf_at.size()) << "no gradient overflowed without an injected inf";
   expect_same_bits(run, python);
 }
-// Clipping sees gradients without the scale. Measured over 50 steps: losses 7e-6, norms 3e-4; float16 makes more of a
-// last bit than float32 does.
+// Clipping uses gradients without the scale. Measured differences over 50 steps: losses 7e-6, norms 3e-4; a difference
+// in the last bit has a larger effect in float16 than in float32.
 TEST_F(StrategyParity, ClippedFloat16HasTheLossesOfGradScaler) {
   const Case clipped{.clip = 1.0};
   const auto run = train_scaled<DDP>(clipped, {}, {2, 5});

@@ -1,5 +1,5 @@
-// Training steps against Python's: DistributedDataParallel, AdamW(fused=True) and clip_grad_norm_ over the same ATen
-// operations, from the same initial weights.
+// Training steps compared with Python's: DistributedDataParallel, AdamW(fused=True) and clip_grad_norm_ over the same
+// ATen operations, from the same initial weights.
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -36,8 +36,8 @@ constexpr auto kSeed = 5;
 constexpr auto kGlobalBatch = 8;
 constexpr auto kSteps = 50;
 
-/// The run that both languages do, on the headers of the C++ standard library. 378 samples are less than 50 steps: an
-/// epoch ends, with a smaller batch, and another begins.
+/// The run of both languages, on the headers of the C++ standard library. 50 steps need more than the 378 samples: an
+/// epoch ends with a smaller batch, and another one begins.
 class Parity : public testing::Test {
  protected:
   static constexpr double kTrainSplit = 0.019;
@@ -50,8 +50,7 @@ class Parity : public testing::Test {
   Train trainer(Group& group, GPTLayout layout, TrainingConfig training) const {
     const auto size = static_cast<std::int64_t>(static_cast<double>(text_->size()) * kTrainSplit);
     training.max_epochs = 0;
-    if (training.max_steps == 0)
-      training.max_steps = 1;  // a run without an end is refused, also where step() drives it
+    if (training.max_steps == 0) training.max_steps = 1;  // a run needs an end, even if step() drives it
     training.seed = kSeed;
     const auto samples = random_split({size, text_->size() - size}, kSeed)[0];
     return Train{group,
@@ -116,7 +115,7 @@ class Parity : public testing::Test {
       EXPECT_NEAR(number(run[i], "loss"), loss, 1e-5 * loss) << "step " << i + 1;
       EXPECT_NEAR(number(run[i], "grad_norm"), norm, 1e-4 * norm) << "step " << i + 1;
     }
-    EXPECT_LT(number(run.back(), "loss"), 0.8 * number(run.front(), "loss")) << "nothing was learned";
+    EXPECT_LT(number(run.back(), "loss"), 0.8 * number(run.front(), "loss")) << "the model has not learned";
   }
 
   TemporaryFolder folder_;

@@ -1,4 +1,4 @@
-// Autocast: what is cast, and that a scope leaves nothing behind but what it found.
+// Autocast: which operations are cast, and that a scope restores the state that it found.
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -87,7 +87,7 @@ TYPED_TEST(Autocast, TheNextScopeSeesAnOptimizerStep) {
     const auto scope = this->precision_.forward_scope(at::kCPU);
     EXPECT_TRUE(at::equal(this->product(), once));
     change();
-    EXPECT_TRUE(at::equal(this->product(), once)) << "a scope casts a weight once";
+    EXPECT_TRUE(at::equal(this->product(), once)) << "a scope must cast a weight once and then use the cached copy";
   }
   const auto scope = this->precision_.forward_scope(at::kCPU);
   EXPECT_FALSE(at::equal(this->product(), once));
@@ -133,7 +133,7 @@ TEST(AutocastFP16, GivesItsSettingsToTheScaler) {
   EXPECT_TRUE(at::equal(scaler.scale(at::ones({})), at::scalar_tensor(4.0F)));
 }
 
-/// A GPU of a generation of our choice.
+/// Fake hooks of a GPU whose generation the test chooses.
 struct Hooks : at::CUDAHooksInterface {
   bool cudnn = true, rocm = false, ampere = false;
   bool hasCUDA() const override { return true; }

@@ -1,4 +1,4 @@
-// The scale of the loss against torch.amp.GradScaler, number by number.
+// The scale of the loss compared with torch.amp.GradScaler, number by number.
 #include <concepts>
 #include <limits>
 #include <map>
@@ -24,10 +24,10 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 struct Case {
   LossScalerConfig config = {};
   int steps = 30;
-  std::map<int, float> bad = {};  ///< Steps with an element of the gradient that is no number.
+  std::map<int, float> bad = {};  ///< The steps in which an element of the gradient is inf or NaN, with that value.
 };
 
-/// Every step is bad.
+/// A case in which every step overflows.
 Case overflowing(const LossScalerConfig& config) {
   Case result{.config = config};
   for (int step = 0; step < result.steps; ++step) result.bad[step] = kInf;
@@ -38,12 +38,12 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> result{
       {.config = {.growth_interval = 4}, .bad = {{0, kInf}, {6, -kInf}, {7, kNaN}, {11, kInf}, {29, kNaN}}},
       {.config = {}, .bad = {{3, kInf}, {4, kInf}}},
-      // No power of two: the reciprocal is rounded.
+      // The scale is not a power of two: its reciprocal is rounded.
       {.config = {.initial_scale = 3.0, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 2},
        .bad = {{5, kNaN}, {12, kInf}, {13, kInf}}},
-      // Grows until one step further would be inf.
+      // The scale grows until one more step would make it inf.
       {.config = {.initial_scale = 1e30, .growth_factor = 1e4, .growth_interval = 1}},
-      // Falls until it is zero.
+      // The scale falls until it is zero.
       overflowing({.backoff_factor = 1e-3})};
   return result;
 }
@@ -60,7 +60,7 @@ nlohmann::json to_json(const Case& one) {
           {"bad", bad}};
 }
 
-/// A weight whose gradient in step s is (s + 1) times these numbers, in an arena's slice.
+/// A weight in an arena's slice whose gradient in step s is (s + 1) times these numbers.
 struct Model {
   at::Tensor coefficients = at::tensor({1.0F, -3.0F, 1e-30F, 7e-5F, 0.1F, -1e-42F, 0.0F, 12345.678F});
   at::Tensor weight = at::ones({8}).set_requires_grad(true);
@@ -81,7 +81,7 @@ at::Tensor state(const LossScaler& scaler, const std::string& name) {
   throw std::out_of_range{name};
 }
 
-/// Tensors of float32 are compared bit by bit, NaN as well.
+/// The bits of a float32 tensor, so that NaN is compared too.
 nlohmann::json bits(const at::Tensor& tensor) {
   const auto words = tensor.reshape({-1}).view(at::kInt);
   return std::vector<int>(words.data_ptr<int>(), words.data_ptr<int>() + words.numel());
@@ -106,7 +106,7 @@ nlohmann::json run(const Case& one) {
   return rows;
 }
 
-/// `steps` steps, of which the one numbered `bad` overflows.
+/// Runs `steps` steps; the step numbered `bad` overflows.
 void drive(LossScaler& scaler, int steps, int bad = -1) {
   const Model model;
   for (int step = 0; step < steps; ++step) {
@@ -176,7 +176,7 @@ TEST(LossScaler, SlicesWithoutGradientsHoldNoOverflow) {
 
 TEST(LossScaler, GoesOnFromACopiedState) {
   LossScaler whole{{.growth_interval = 4}, at::kCPU}, resumed{{.growth_interval = 4}, at::kCPU};
-  drive(whole, 7, /*bad=*/4);  // two steps into an interval
+  drive(whole, 7, /*bad=*/4);  // two steps after the start of an interval
   for (const auto& [name, tensor] : resumed.state()) at::Tensor{tensor}.copy_(state(whole, name));
   for (int step = 0; step < 5; ++step) {
     drive(whole, 1);

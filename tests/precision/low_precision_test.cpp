@@ -1,4 +1,5 @@
-// Parameters in 16 bits: which, in what their gradients are summed, and which keep their type.
+// Parameters in 16 bits: which parameters are converted, in which format their gradients are summed, and which keep
+// their type.
 #include <optional>
 #include <set>
 #include <string>
@@ -79,7 +80,8 @@ TEST(KeepNorms, KeepsTheNormsOfAGptInBothLayoutsAndNothingElse) {
     for (const auto& module : model.modules(/*include_self=*/false))
       if (dynamic_cast<const LayerNorm*>(module.get()) != nullptr)
         for (const auto& parameter : module->parameters()) norms.insert(parameter.unsafeGetTensorImpl());
-    EXPECT_EQ(norms.size(), 2 * (2 * 3 + 1)) << "scale and shift of two norms a block and of the last one";
+    EXPECT_EQ(norms.size(), 2 * (2 * 3 + 1))
+        << "expected the weight and bias of two norms in each block and of the last norm";
     const FlatModel flat{model, {}, LowPrecision<at::kBFloat16, KeepNorms>{{}}.formats()};
     for (const auto& parameter : flat.trainable())
       EXPECT_EQ(parameter.format.has_value(), !norms.contains(parameter.tensor.unsafeGetTensorImpl()))

@@ -2,7 +2,7 @@
 
 CASES is JSON, a list of {"options": keyword arguments of GradScaler, "bad": {step: "inf" or "nan"}, "steps": count}.
 Prints JSON: for each case a list of steps with the bits of scale, growth_tracker, found_inf, and of the gradient before
-and after unscale_. The model is sum(w * coefficients(step)), one gradient element of a bad step is overwritten.
+and after unscale_. The model is sum(w * coefficients(step)); in a bad step one element of the gradient is overwritten.
 """
 import json
 import sys

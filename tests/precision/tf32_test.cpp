@@ -1,4 +1,4 @@
-// The TF32 setting lasts as long as its policy.
+// The TF32 setting lasts as long as its policy object.
 #include <string>
 
 #include <torch/torch.h>
@@ -24,7 +24,7 @@ TEST(TF32, HoldsFromConstructionToDestruction) {
       const TF32 inner{{}};
       EXPECT_EQ(now(), Float32MatmulPrecision::HIGH);
     }
-    EXPECT_EQ(now(), Float32MatmulPrecision::HIGH) << "the scope around is not over";
+    EXPECT_EQ(now(), Float32MatmulPrecision::HIGH) << "the outer scope must still be in force";
   }
   EXPECT_EQ(now(), Float32MatmulPrecision::HIGHEST);
 }
@@ -32,7 +32,7 @@ TEST(TF32, HoldsFromConstructionToDestruction) {
 TEST(TF32, BackwardMultipliesUnderTheSettingToo) {
   const TF32 precision{{}};
   { [[maybe_unused]] const auto scope = precision.forward_scope(at::kCUDA); }
-  EXPECT_TRUE(at::globalContext().allowTF32CuBLAS()) << "the scope of the forward pass is over";
+  EXPECT_TRUE(at::globalContext().allowTF32CuBLAS()) << "the setting must outlast the scope of the forward pass";
 }
 
 TEST(TF32, GivesBackWhatTheProgramHadSet) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands for the services that hand out keys on EC2 (metadata, version 2) and ECS; README.md tells how to use it.
+"""Simulates the services that give out keys on EC2 (metadata, version 2) and ECS; README.md says how to use it.
 
     credentials_server.py ACCESS_KEY SECRET_KEY [SESSION_TOKEN] [--seconds 900]
 """
@@ -20,7 +20,7 @@ ROLES = "/latest/meta-data/iam/security-credentials/"
 
 class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *_):
-        pass  # Clients give up waiting.
+        pass  # clients may stop waiting
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -39,7 +39,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content.encode())
 
     def counted(self, what):
-        """Counts a request, lets it wait; says whether it is one that must fail."""
+        """Counts a request and delays it; returns whether it must fail."""
         time.sleep(Handler.stall)
         with self.lock:
             fails = Handler.failures > 0
@@ -108,7 +108,7 @@ def main():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     end = select.poll()
     if stat.S_ISFIFO(os.fstat(1).st_mode):
-        end.register(1, 0)  # The pipe's reading end was closed.
+        end.register(1, 0)  # polled so that the end of the pipe's reader is noticed
     end.poll()
 
 

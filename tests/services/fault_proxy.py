@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""An HTTP/1.1 proxy in front of an S3 server that breaks requests by rules; README.md tells how to use it.
+"""An HTTP/1.1 proxy in front of an S3 server that breaks requests by rules; README.md says how to use it.
 
     fault_proxy.py http://127.0.0.1:PORT
 
-Every request gets a connection of its own to the server, so that the server's idle time-outs are no faults here.
+Every request gets a new connection to the server, so that the server's idle timeouts cause no additional faults.
 """
 
 import asyncio
@@ -17,15 +17,16 @@ import sys
 import urllib.parse
 
 BLOCK = 256 << 10
+# The points at which each action can act; the first is the default.
 POINTS = {"reset": ("headers", "body", "answer", "reply"), "stall": ("headers", "body", "answer", "reply"),
           "truncate": ("reply",), "corrupt": ("body", "reply"), "lost_reply": ("answer",),
-          "pass": ("",), "status": ("",), "error200": ("",)}  # Where an action can strike; the first is the default.
+          "pass": ("",), "status": ("",), "error200": ("",)}
 KEYS = {"method": str, "path": str, "times": int, "skip": int, "delay": (int, float), "action": str, "at": str,
         "bytes": int, "status": int, "code": str, "drop": str}
 
 
 class Strike(Exception):
-    """Ends an exchange: the fault's moment has come."""
+    """Ends an exchange at the point at which the rule's fault happens."""
 
 
 class Rule:
@@ -56,7 +57,7 @@ class Rule:
         return self.action != "corrupt" and self.at == point
 
     def error(self):
-        """The answer that the proxy gives itself."""
+        """The answer that the proxy sends instead of the server."""
         status, code = self.wanted.get("status", 503), self.wanted.get("code", "SlowDown")
         if self.action == "error200":
             status, code = 200, self.wanted.get("code", "InternalError")
@@ -64,7 +65,7 @@ class Rule:
 
 
 class Head:
-    """A request's or an answer's first lines."""
+    """The first line and the header fields of a request or an answer."""
 
     def __init__(self, raw):
         self.raw = raw
@@ -77,7 +78,7 @@ class Head:
         return cls(await reader.readuntil(b"\r\n\r\n"))
 
     def without(self, name):
-        """The lines as they came, but for this field's."""
+        """The unchanged lines without the line of this field."""
         return b"\r\n".join(line for line in self.raw.split(b"\r\n")
                             if line.partition(b":")[0].decode("latin-1").lower() != name)
 
@@ -86,7 +87,7 @@ class Head:
 
 
 class Server:
-    """A connection to the server, on a plain socket: what it has answered can be read after it refused to take more."""
+    """A connection to the server on a plain socket, so that its answer can be read after it has refused the body."""
 
     def __init__(self):
         self.loop, self.socket = asyncio.get_running_loop(), socket.socket()
@@ -118,7 +119,7 @@ class Server:
 
 
 async def body(reader, head, until_closed=False):
-    """The body in blocks as it is on the wire, the chunks' framing included."""
+    """The blocks of the body as sent on the wire, including the framing of chunks."""
     async def exactly(count):
         while count:
             block = await reader.read(min(count, BLOCK))
@@ -135,7 +136,7 @@ async def body(reader, head, until_closed=False):
             if size:
                 async for block in exactly(size + 2):
                     yield block
-        while line != b"\r\n":  # trailers, and the empty line after them
+        while line != b"\r\n":  # skips trailers up to the empty line behind them
             yield (line := await reader.readuntil(b"\r\n"))
     elif "content-length" in head.fields:
         async for block in exactly(int(head.fields["content-length"])):
@@ -194,12 +195,12 @@ class Proxy:
         except Strike:
             if rule.action == "stall":
                 with contextlib.suppress(OSError):
-                    while await reader.read(BLOCK):  # until the client gives up
+                    while await reader.read(BLOCK):  # waits until the client gives up
                         pass
             elif rule.action != "truncate":
                 reset(writer)
         except asyncio.IncompleteReadError as error:
-            if error.partial:  # else the client has closed between two requests
+            if error.partial:  # otherwise the client has closed the connection between two requests
                 reset(writer)
         except OSError:
             reset(writer)
@@ -207,7 +208,7 @@ class Proxy:
             writer.close()
 
     async def exchange(self, reader, writer, head, method, rule, entry):
-        """One request and its answer; says whether the client may send another on this connection."""
+        """Forwards a request and its answer; returns whether the client may send another one on this connection."""
         if rule.strikes("headers"):
             raise Strike
         if head.says("expect", "100-continue"):
@@ -227,10 +228,10 @@ class Proxy:
             try:
                 await forward(blocks, server, rule, "body")
             except ConnectionError:
-                if reader.at_eof() or reader.exception():  # The client has gone, not the server.
+                if reader.at_eof() or reader.exception():  # the client has closed the connection, not the server
                     raise
             answer = await Head.read(server)
-            while answer.start.split()[1].startswith("1"):  # Whoever asked to continue was told so above.
+            while answer.start.split()[1].startswith("1"):  # the proxy has sent its own interim answer above
                 answer = await Head.read(server)
             if rule.strikes("answer"):
                 raise Strike
@@ -242,7 +243,7 @@ class Proxy:
             if not empty:
                 await forward(body(server, answer, until_closed=True), writer, rule, "reply")
             await writer.drain()
-            async for _ in blocks:  # what the server did not want to have
+            async for _ in blocks:  # drains the part of the body that the server did not read
                 pass
             ends = empty or "content-length" in answer.fields or answer.says("transfer-encoding", "chunked")
             ends = ends and dropped not in ("content-length", "transfer-encoding")
@@ -282,7 +283,8 @@ async def main(server):
     print(json.dumps({"endpoint": addresses[0], "control": addresses[1], "pid": os.getpid()}), flush=True)
     reader_gone = asyncio.Event()
     if stat.S_ISFIFO(os.fstat(1).st_mode):
-        asyncio.get_running_loop().add_reader(1, reader_gone.set)  # The pipe's reading end was closed.
+        # Ends the proxy when the reader of its output has ended.
+        asyncio.get_running_loop().add_reader(1, reader_gone.set)
     await reader_gone.wait()
 
 

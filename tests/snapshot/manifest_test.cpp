@@ -35,7 +35,7 @@ Manifest sound() {
   return manifest;
 }
 
-/// The text in front of the checksum.
+/// The text of the manifest before the checksum.
 std::string body_of(const Manifest& manifest) {
   const auto text = print_manifest(manifest);
   return text.substr(0, text.rfind(detail::kManifestSum));
@@ -45,7 +45,7 @@ std::string with_sum(const std::string& body) {
          std::string{detail::kManifestEnd};
 }
 
-/// The sound one with another value, as JSON, at a place; its checksum is right.
+/// A valid manifest as JSON with another value at a JSON pointer, and with a correct checksum.
 std::string with_value(const std::string& place, const std::string& value) {
   auto json = nlohmann::ordered_json::parse(body_of(sound()) + '}');
   json[nlohmann::ordered_json::json_pointer{place}] = "HERE";

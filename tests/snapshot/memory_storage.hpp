@@ -1,4 +1,4 @@
-// Objects in memory: a storage that records what is read from it, and whose replies a test may damage.
+// A storage that keeps objects in memory, records all reads, and whose replies a test may damage.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +33,11 @@ struct ReadRange {
 class MemoryStorage final : public Storage {
  public:
   std::map<std::string, std::string> objects;
-  std::map<std::string, std::uint64_t> flip_once;  ///< By name: the byte that the first reply which holds it has wrong.
-  std::chrono::milliseconds pause{0};              ///< What a reply takes.
+  /// By object name: the offset of a byte that is wrong in the first reply that contains it.
+  std::map<std::string, std::uint64_t> flip_once;
+  std::chrono::milliseconds pause{0};  ///< The duration of each reply.
 
-  /// All that was read, in order.
+  /// All reads, in the order in which they were made.
   std::vector<ReadRange> reads() {
     const std::lock_guard lock{mutex_};
     std::sort(reads_.begin(), reads_.end());

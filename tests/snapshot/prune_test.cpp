@@ -86,12 +86,13 @@ TEST_F(Prune, LeavesWhatWasSetAsideUntilAllThatIsKeptIsNewer) {
     }
     save(6, kMine);
     snapshots_.prune({.last = 2}, owner);
-    EXPECT_TRUE(has(4, Snapshots::kRejected)) << "2 is kept";
-    EXPECT_TRUE(has(4, shard(kMine))) << "and it can be looked at";
+    EXPECT_TRUE(has(4, Snapshots::kRejected)) << "an older snapshot than the rejected one is kept";
+    EXPECT_TRUE(has(4, shard(kMine))) << "a rejected snapshot must keep its files";
     save(8, kMine);
     snapshots_.prune({.last = 2}, owner);
     EXPECT_TRUE(storage_.list(Snapshots::folder_of(4)).empty());
-    EXPECT_EQ(storage_.list(Snapshots::folder_of(5)).empty(), owner.of_the_place) << "another run's";
+    EXPECT_EQ(storage_.list(Snapshots::folder_of(5)).empty(), owner.of_the_place)
+        << "the snapshot of another run may be removed by the owner of the place only";
   }
 }
 
@@ -106,10 +107,10 @@ TEST_F(Prune, RemovesWhatAKilledSaveHasLeftBesideTheOneThatTookItsPlace) {
     }
     snapshots_.prune({.last = 0}, owner);
     EXPECT_TRUE(has(4, shard(kMine)));
-    EXPECT_TRUE(has(4, "notes.txt")) << "no run's";
+    EXPECT_TRUE(has(4, "notes.txt")) << "a file that belongs to no run must stay";
     EXPECT_FALSE(has(4, shard(kBefore)));
     EXPECT_EQ(has(4, shard(kYours)), !owner.of_the_place);
-    EXPECT_TRUE(has(6, shard(kBefore))) << "of the newest one: may be being written";
+    EXPECT_TRUE(has(6, shard(kBefore))) << "a file of the newest step may still be written";
   }
 }
 
@@ -121,7 +122,7 @@ TEST_F(Prune, RemovesWhatItsStartsDidNotFinishAndLaterWhatNobodyKnows) {
   leave(10, shard(kMine));
   snapshots_.prune({.last = 3}, whole_place_);
   EXPECT_FALSE(has(3, shard(kBefore)));
-  EXPECT_TRUE(has(4, shard(kYours))) << "a snapshot perhaps, that has lost its manifest";
+  EXPECT_TRUE(has(4, shard(kYours))) << "the file may belong to a snapshot that has lost its manifest";
   EXPECT_TRUE(has(10, shard(kMine)));
   snapshots_.prune({.last = 1}, shared_place_);
   EXPECT_TRUE(has(4, shard(kYours)));
@@ -132,7 +133,7 @@ TEST_F(Prune, RemovesWhatItsStartsDidNotFinishAndLaterWhatNobodyKnows) {
 TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
   for (const auto step : {2, 4}) save(step, kMine);
   set_aside(4);
-  const Snapshots others{storage_};  // this one does not come to know of it
+  const Snapshots others{storage_};  // the other object does not see what this one commits
   Shard written{shard(kYours), {whole_slice("x", at::zeros({2}))}};
   written.write(storage_, Snapshots::folder_of(4));
   Manifest manifest;

@@ -24,7 +24,7 @@
 namespace ddpxx {
 namespace {
 
-/// A file of which only header and data are given.
+/// A file made of this header and data, with the correct length of the header.
 std::string with_length(std::string_view json, std::string_view data = {}) {
   const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{json.size()});
   return std::string{length.data(), 8} + std::string{json} + std::string{data};
@@ -32,7 +32,7 @@ std::string with_length(std::string_view json, std::string_view data = {}) {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  /// What is said against a file with this content.
+  /// The error about a file with this content.
   std::string refusal(const std::string& content) {
     const auto path = folder.file("refused", content);
     try {
@@ -94,7 +94,7 @@ TEST_F(SafetensorsTest, WritesWhatTheFormatSays) {
 }
 
 TEST_F(SafetensorsTest, ReadsFilesOfOtherProgramsUnlessTheChecksumIsRequired) {
-  // Not padded, so that the numbers lie at odd addresses; with an empty tensor between the others.
+  // The header is not padded, so that the numbers lie at odd addresses; an empty tensor lies between the others.
   const auto path = folder.file(
       "file", with_length(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}, "m":{"shape":[0],"dtype":"I64",)"
                           R"("data_offsets":[1,1]},"f":{"dtype":"BOOL","shape":[1,1],"data_offsets":[0,1]}})",
@@ -147,15 +147,15 @@ TEST_F(SafetensorsTest, RefusesEveryFlippedBitAndEveryLength) {
   }
   ASSERT_FALSE(is_refused());
   put(sound.size(), '\0');
-  ASSERT_TRUE(is_refused()) << "a byte too many";
+  ASSERT_TRUE(is_refused()) << "accepted with an additional byte";
   for (auto length = sound.size(); length-- > 0;) {
     std::filesystem::resize_file(path, length);
-    ASSERT_TRUE(is_refused()) << "only " << length << " bytes";
+    ASSERT_TRUE(is_refused()) << "accepted with only " << length << " bytes";
   }
 }
 
 TEST_F(SafetensorsTest, RefusesAChecksumThatItCannotFind) {
-  // As another program may print it again, with a space behind the colon.
+  // Another program may print the header with a space behind the colon.
   EXPECT_NE(refusal(with_length(R"({"__metadata__": {"ddpxx.checksum": "00000000"}})")).find("checksum"),
             std::string::npos);
 }

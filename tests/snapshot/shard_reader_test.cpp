@@ -27,10 +27,10 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
 constexpr std::uint64_t kFileBytes = 10 * kChunk + 1234;
-constexpr std::uint64_t kOffset = 1001;  // where the tensor begins in each file
+constexpr std::uint64_t kOffset = 1001;  // the offset of the tensor in each file
 constexpr std::int64_t kNumel = 4 * static_cast<std::int64_t>(kChunk) + 77;
 
-/// A tensor of int16 whose halves lie in two files, each of eleven chunks.
+/// A tensor of int16 whose halves lie in two files with eleven chunks each.
 class ShardReading : public testing::Test {
  protected:
   ShardReading() {
@@ -56,7 +56,7 @@ class ShardReading : public testing::Test {
   static StateSlice slice(std::int64_t begin, std::int64_t count) {
     return {"x", {2, kNumel}, begin, at::zeros({count}, at::kShort)};
   }
-  /// Each element lies apart from the next one, as if on another device: out of the reader's reach.
+  /// A slice whose elements are not contiguous, so that the reader cannot read into it directly, as on another device.
   static StateSlice far_slice(std::int64_t begin, std::int64_t count) {
     return {"x", {2, kNumel}, begin, at::zeros({count, 2}, at::kShort).select(1, 0)};
   }
@@ -64,7 +64,7 @@ class ShardReading : public testing::Test {
     for (const auto& each : slices)
       EXPECT_TRUE(at::equal(each.values, numbers(each.begin, each.values.numel()))) << each.begin;
   }
-  /// The element that lies at the begin of a chunk of the first file, or a little behind.
+  /// The first element that lies completely in this chunk of the first file.
   static std::int64_t first_in(std::uint64_t chunk) {
     return static_cast<std::int64_t>((chunk * kChunk - kOffset + 1) / 2);
   }
@@ -86,7 +86,7 @@ TEST_F(ShardReading, TouchesTheChunksThatAreWantedAndNoOthers) {
   const std::vector<StateSlice> slices{
       slice(first_in(6) + 5, 10),  // within one chunk
       slice(first_in(3) - 1, 2),   // the end of a chunk and the begin of the next one
-      slice(first_in(3) + 100, static_cast<std::int64_t>(kChunk / 2)),  // goes on there, into a third one
+      slice(first_in(3) + 100, static_cast<std::int64_t>(kChunk / 2)),  // continues in that chunk and the one after it
       slice(kNumel - 3, 6),  // the end of one file and the begin of the other
       slice(5, 0)};
   EXPECT_EQ(reader().read(slices), std::nullopt);
@@ -102,8 +102,8 @@ TEST_F(ShardReading, ReadsLongRunsInPiecesSeveralAtATime) {
   EXPECT_THAT(storage_.reads(),
               ElementsAre(chunks(0, 0, 2), chunks(0, 2, 4), chunks(0, 4, 6), chunks(0, 6, 8), chunks(0, 8, 9),
                           chunks(1, 0, 2), chunks(1, 2, 4), chunks(1, 4, 6), chunks(1, 6, 8), chunks(1, 8, 9)));
-  EXPECT_GT(storage_.most_at_once(), 1U) << "the next ones are on their way while one is looked at";
-  EXPECT_LE(storage_.most_at_once(), 4U) << "and memory is bounded";
+  EXPECT_GT(storage_.most_at_once(), 1U) << "several pieces must be read at a time";
+  EXPECT_LE(storage_.most_at_once(), 4U) << "the number of pieces in memory must be bounded";
 }
 
 TEST_F(ShardReading, ReadsForAnotherDeviceInBatches) {
@@ -112,7 +112,7 @@ TEST_F(ShardReading, ReadsForAnotherDeviceInBatches) {
   EXPECT_EQ(reader({.on_host = 2 * kChunk}).read(slices), std::nullopt);
   expect_read(slices);
   for (const auto& [name, begin, end] : storage_.reads())
-    EXPECT_LE(end - begin, 3 * kChunk) << "two chunks, and what lies beside them in the same chunks";
+    EXPECT_LE(end - begin, 3 * kChunk) << "a batch may read two chunks, and the rest of chunks that it needs in part";
   EXPECT_GE(storage_.reads().size(), 9U);
 }
 
@@ -148,7 +148,7 @@ TEST_F(ShardReading, ThatFailsInTheMiddleIsAnErrorAndCanBeTriedAgain) {
   storage_.put("step/rank-0", whole.substr(0, 3 * kChunk));
   const std::vector<StateSlice> slices{slice(0, 2 * kNumel)};
   EXPECT_THROW(reader.read(slices), Error);
-  storage_.put("step/rank-0", whole);  // while pieces of the first reading are still on their way
+  storage_.put("step/rank-0", whole);  // while pieces of the first read are still pending
   EXPECT_EQ(reader.read(slices), std::nullopt);
   expect_read(slices);
 }

@@ -62,7 +62,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-/// The one file of tensors that a step has.
+/// The only tensor file of a step.
 fs::path tensors_of(const fs::path& step) {
   for (const auto& path : files_in(step))
     if (path.extension() == ".safetensors") return path;
@@ -71,10 +71,10 @@ fs::path tensors_of(const fs::path& step) {
 
 constexpr int kForeignException = 98;
 
-/// How a process ended that was not killed.
+/// The exit code of a process, or -1 if a signal has ended it.
 int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
 
-/// Runs `body` in a process of its own that meets a failpoint; returns its wait status.
+/// Runs `body` with a failpoint in a child process; returns its wait status.
 template <class Body>
 int in_child(const std::string& failpoint, Body body) {
   const pid_t pid = ::fork();
@@ -116,7 +116,7 @@ TEST(Snapshot, IsNoneWhereNoneWasSaved) {
   EXPECT_FALSE(load_snapshot(folder / "no such folder"));
   fs::create_directories(folder / "step-00000003");
   folder.file("step-00000003/rank-0.safetensors", "begun and never published");
-  EXPECT_FALSE(load_snapshot(folder.path())) << "files without a manifest are no snapshot";
+  EXPECT_FALSE(load_snapshot(folder.path())) << "files without a manifest must not count as a snapshot";
 }
 
 TEST(Snapshot, TheNewestIsTaken) {
@@ -125,7 +125,7 @@ TEST(Snapshot, TheNewestIsTaken) {
   EXPECT_EQ(load_snapshot(folder.path())->run.step, 100);
 }
 
-/// Of the same step, with other weights.
+/// A snapshot of this step with other weights.
 Snapshot another_of(std::int64_t step) {
   auto snapshot = snapshot_of(step);
   snapshot.tensors.at("model.weight").zero_();
@@ -147,7 +147,7 @@ TEST(Snapshot, OfOneStepIsPublishedOnceAndKeepsItsContent) {
   EXPECT_EQ(files_in(folder.path()), files);
 }
 
-/// A folder in which, while tensors are being written, another program publishes a snapshot of step 7.
+/// A folder in which another program publishes a snapshot of step 7 while this one writes its tensors.
 class OvertakenFolder : public Storage {
  public:
   explicit OvertakenFolder(const fs::path& path) : folder_{path} {}
@@ -176,7 +176,8 @@ TEST(Snapshot, ThatComesTooLateTakesItsFileAway) {
   OvertakenFolder storage{folder.path()};
   EXPECT_THROW(save_snapshot(storage, another_of(7)), Error);
   EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(7)));
-  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "a manifest and a file";
+  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2))
+      << "expected the other program's manifest and tensor file only";
 }
 
 TEST(Snapshot, KeepsItsMetricsAndItsDate) {
@@ -189,7 +190,8 @@ TEST(Snapshot, KeepsItsMetricsAndItsDate) {
   EXPECT_EQ(loaded.run.metrics, snapshot.run.metrics);
   EXPECT_EQ(loaded.written_at, snapshot.written_at);
   save_snapshot(folder / "new", snapshot_of(7));
-  EXPECT_GE(load_snapshot(folder / "new")->written_at, snapshot.written_at) << "the date of saving";
+  EXPECT_GE(load_snapshot(folder / "new")->written_at, snapshot.written_at)
+      << "without a given date, the date of saving is stored";
 }
 
 TEST(Snapshot, IsReadOnlyAsFarAsItIsWanted) {
@@ -199,7 +201,7 @@ TEST(Snapshot, IsReadOnlyAsFarAsItIsWanted) {
   save_snapshot(folder.path(), snapshot);
   const auto is_of_model = [](std::string_view name) { return name.starts_with("model."); };
   EXPECT_THAT(load_snapshot(folder.path(), is_of_model)->tensors, testing::SizeIs(2));
-  // Somewhere in the large one.
+  // Damage a byte of optimizer.large.
   const auto file = tensors_of(folder / "step-00000007");
   std::fstream{file, std::ios::in | std::ios::out | std::ios::binary}.seekp(6'000'000).put('x');
   EXPECT_THAT(load_snapshot(folder.path(), is_of_model)->tensors, testing::SizeIs(2));
@@ -261,7 +263,7 @@ TEST(Snapshot, OfOneStepIsReplacedOnlyByTheStartThatPublishedIt) {
   auto earlier = manifest(theirs, 0);
   earlier.run.step = 6;
   EXPECT_THAT(snapshots.find_later_of_another(earlier, {}).value_or(""), testing::HasSubstr("step-00000007/manifest"));
-  EXPECT_FALSE(snapshots.find_later_of_another(earlier, {7})) << "it was there before";
+  EXPECT_FALSE(snapshots.find_later_of_another(earlier, {7})) << "a snapshot that was there before must not count";
   earlier.starts.back() = ours;
   EXPECT_FALSE(snapshots.find_later_of_another(earlier, {}));
 }
@@ -273,7 +275,7 @@ TEST(Snapshot, WhereSomeAreThereAndNoneIsWholeIsAnErrorWithEveryReason) {
   fs::remove(tensors_of(folder / "step-00000002"));
   try {
     load_snapshot(folder.path());
-    FAIL() << "no snapshot is whole";
+    FAIL() << "a snapshot was loaded although all are damaged";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     EXPECT_THAT(error.what(), testing::ContainsRegex(
@@ -300,7 +302,7 @@ TEST(Snapshot, AnyFlippedBitIsFoundOrHarmless) {
     std::ofstream{path, std::ios::binary} << whole;
   }
   EXPECT_GT(fell_back, 1000);
-  EXPECT_EQ(harmless, 0) << "a small file is one chunk, and all of it is summed up";
+  EXPECT_EQ(harmless, 0) << "every bit of a small file must be covered by a checksum";
 }
 
 TEST(Snapshot, AnyTruncationIsFound) {
@@ -315,7 +317,7 @@ TEST(Snapshot, AnyTruncationIsFound) {
       std::ofstream{path, std::ios::binary} << whole;
     }
     std::ofstream{path, std::ios::binary} << whole << 'x';
-    EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1))) << path << " with a byte more";
+    EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1))) << path << " with an additional byte";
     std::ofstream{path, std::ios::binary} << whole;
   }
 }
@@ -347,7 +349,8 @@ TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
   Snapshots{storage}.commit(manifest);
   EXPECT_EQ(load_snapshot(storage)->run.step, 2);
   const auto of_step_2 = folder / "step-00000002";
-  ASSERT_EQ(fs::file_size(of_step_2 / "rank-0"), fs::file_size(of_step_2 / "rank-1")) << "sizes do not tell them apart";
+  ASSERT_EQ(fs::file_size(of_step_2 / "rank-0"), fs::file_size(of_step_2 / "rank-1"))
+      << "the test needs files of equal sizes";
   fs::rename(of_step_2 / "rank-0", of_step_2 / "between");
   fs::rename(of_step_2 / "rank-1", of_step_2 / "rank-0");
   fs::rename(of_step_2 / "between", of_step_2 / "rank-1");
@@ -363,7 +366,7 @@ TEST(Snapshot, DamagedOnItsWayHereIsReadOnceMore) {
     for (std::uint64_t byte = 0; byte < size; byte += 7) {
       storage.flip_once[file] = byte;
       ASSERT_TRUE(same(load_snapshot(storage).value(), snapshot_of(2))) << file << " byte " << byte;
-      ASSERT_TRUE(storage.flip_once.empty()) << "no reply was damaged";
+      ASSERT_TRUE(storage.flip_once.empty()) << "the test has damaged no reply";
     }
   }
 }
@@ -371,10 +374,10 @@ TEST(Snapshot, DamagedOnItsWayHereIsReadOnceMore) {
 TEST(Snapshots, LargerThanAReaderTakesAreNotPublished) {
   MemoryStorage storage;
   Manifest manifest;
-  manifest.run.overrides = std::string(kMaxManifestBytes / 6, '\x01');  // six bytes of JSON each
+  manifest.run.overrides = std::string(kMaxManifestBytes / 6, '\x01');  // each of these bytes takes six bytes in JSON
   try {
     Snapshots{storage}.commit(manifest);
-    FAIL() << "nobody could read it";
+    FAIL() << "a manifest that is too large to be read was written";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     EXPECT_THAT(error.what(), testing::HasSubstr("step-00000000/manifest.json would have 268435"));
@@ -394,7 +397,7 @@ TEST_P(KilledSave, LeavesTheOldOneOrTheNewOneWhole) {
   const TemporaryFolder folder;
   save_snapshot(folder.path(), snapshot_of(1));
   ASSERT_TRUE(WIFSIGNALED(in_child(GetParam(), [&] { save_snapshot(folder.path(), snapshot_of(2)); })))
-      << "the failpoint was not met";
+      << "the failpoint was not reached";
   const auto published =
       std::string{GetParam()} == "file.after_publish:kill@2" || std::string{GetParam()} == "snapshot.after_commit:kill";
   const auto loaded = load_snapshot(folder.path());
@@ -416,10 +419,11 @@ TEST_P(KilledPrune, LeavesWhatIsKeptWholeAndTheRestToTheNextPrune) {
     Folder storage{folder.path()};
     Snapshots{storage}.prune({.last = 1}, {.of_the_place = true, .starts = {}});
   };
-  ASSERT_TRUE(WIFSIGNALED(in_child(GetParam(), prune))) << "the failpoint was not met";
+  ASSERT_TRUE(WIFSIGNALED(in_child(GetParam(), prune))) << "the failpoint was not reached";
   EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(2)));
   prune();
-  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "a manifest and a file of the newest one";
+  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2))
+      << "expected the manifest and the tensor file of the newest snapshot only";
 }
 
 class FailingDisk : public testing::TestWithParam<int> {};
@@ -440,7 +444,7 @@ TEST_P(FailingDisk, AtAnyOperationOfASaveIsAnErrorAndLosesNothing) {
       EXPECT_FALSE(path.filename().string().starts_with('.')) << path << " was left behind";
     fs::remove_all(folder / "step-00000002");
   }
-  EXPECT_GT(operation, 8) << "two files, each made, written, brought to the disk and published";
+  EXPECT_GT(operation, 8) << "two files are each created, written, synced and published";
   EXPECT_EQ(load_snapshot(folder.path())->run.step, 2);
 }
 
@@ -458,12 +462,12 @@ TEST(Snapshot, AFileWhoseFsyncFailedIsGivenUp) {
     ::unsetenv("DDPXX_FAILPOINT");
     if (told.find("cannot bring to the disk") == std::string::npos) continue;
     ++failed;
-    // Asked once more the system would say that all is well, and lie: what was written must not become a snapshot.
+    // A second fsync would wrongly report success, so the file must not become a part of a snapshot.
     EXPECT_FALSE(load_snapshot(folder.path())) << told;
     for (const auto& path : files_in(folder.path()))
       EXPECT_FALSE(path.filename().string().starts_with('.')) << path << " was left behind";
   }
-  EXPECT_EQ(failed, 2) << "the tensors, the manifest";
+  EXPECT_EQ(failed, 2) << "expected one failure for the tensor file and one for the manifest";
 }
 
 TEST_P(FailingDisk, AtOneOperationOfALoadIsTriedAgainAndAtAllIsAnError) {
@@ -482,7 +486,7 @@ TEST_P(FailingDisk, AtOneOperationOfALoadIsTriedAgainAndAtAllIsAnError) {
 TEST(Snapshot, AFullDiskIsAnErrorAndTheOldOneStays) {
   const TemporaryFolder folder;
   save_snapshot(folder.path(), snapshot_of(1));
-  const auto status = in_child("none:throw", [&] {  // every file may have 128 bytes
+  const auto status = in_child("none:throw", [&] {  // the size of files is limited to 128 bytes
     const rlimit limit{.rlim_cur = 128, .rlim_max = 128};
     ::signal(SIGXFSZ, SIG_IGN);
     ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -490,7 +494,7 @@ TEST(Snapshot, AFullDiskIsAnErrorAndTheOldOneStays) {
   });
   EXPECT_EQ(exit_code(status), static_cast<int>(Errc::storage));
   EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(1)));
-  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "nothing half-written is left behind";
+  EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2)) << "an incomplete file was left behind";
 }
 
 TEST(Snapshots, KilledWhileOneIsSetAsideAreSetAsideTheNextTime) {
@@ -549,12 +553,12 @@ class SharedPlace : public testing::Test {
 
 TEST_F(SharedPlace, PruneTouchesItsOwnStartsAlone) {
   snapshots_.prune({.last = 1}, {.starts = std::vector{kMine}});
-  EXPECT_FALSE(has("step-00000004")) << "not kept";
-  EXPECT_TRUE(has("step-00000005/manifest.json")) << "another run's";
+  EXPECT_FALSE(has("step-00000004")) << "an older snapshot of this run must be removed";
+  EXPECT_TRUE(has("step-00000005/manifest.json")) << "the snapshot of another run must stay";
   EXPECT_TRUE(has("step-00000006/manifest.json"));
-  EXPECT_FALSE(has("step-00000003/rank-0." + kMine)) << "begun and not finished";
+  EXPECT_FALSE(has("step-00000003/rank-0." + kMine)) << "an unfinished snapshot of this run must be removed";
   EXPECT_TRUE(has("step-00000003/rank-0." + kYours)) << "another run may be writing it";
-  EXPECT_TRUE(has("step-00000008/rank-0." + kMine)) << "newer than the newest: may be being written";
+  EXPECT_TRUE(has("step-00000008/rank-0." + kMine)) << "a step after the newest snapshot may still be written";
   EXPECT_TRUE(has("notes.txt"));
 }
 
@@ -575,7 +579,7 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
   add_reports(manifest, std::vector{shard.report()});
   try {
     Snapshots{storage}.commit(manifest);
-    FAIL() << "the file lies on another node's disk";
+    FAIL() << "a snapshot was published although one of its files is missing";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("all ranks must share one save_dir"));
   }
@@ -608,7 +612,8 @@ TEST(Snapshots, CountTheAttemptsToLoadThemUntilTheyAreForgottenOrSetAside) {
   EXPECT_EQ(snapshots.attempts(stored()), 0);
   snapshots.write_attempts(stored(), 3);
   EXPECT_EQ(snapshots.attempts(stored()), 3);
-  EXPECT_TRUE(same(load_snapshot(storage).value(), snapshot_of(1))) << "whoever only looks does not mind";
+  EXPECT_TRUE(same(load_snapshot(storage).value(), snapshot_of(1)))
+      << "reading alone must ignore the number of attempts";
   snapshots.clear_attempts(stored());
   snapshots.clear_attempts(stored());
   EXPECT_EQ(snapshots.attempts(stored()), 0);
@@ -619,7 +624,7 @@ TEST(Snapshots, CountTheAttemptsToLoadThemUntilTheyAreForgottenOrSetAside) {
   snapshots.write_attempts(stored(), 2);
   snapshots.set_aside(stored());
   save_snapshot(storage, snapshot_of(1));
-  EXPECT_EQ(snapshots.attempts(stored()), 0) << "the snapshot that takes its place";
+  EXPECT_EQ(snapshots.attempts(stored()), 0) << "a new snapshot of the step must start without attempts";
 }
 
 TEST(Snapshots, OfAnotherVersionAreNeitherDamagedNorTouched) {
@@ -632,7 +637,7 @@ TEST(Snapshots, OfAnotherVersionAreNeitherDamagedNorTouched) {
   std::ofstream{folder / "step-00000001" / "manifest.json"} << text;
   try {
     load_snapshot(folder.path());
-    FAIL() << "a format that is unknown was read";
+    FAIL() << "a snapshot with an unknown format was read";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("was written by another version of ddpxx"));
   }
@@ -655,7 +660,7 @@ TEST(Folder, IsClaimedByOneAtATimeAndFreeWhenItsHolderIsKilled) {
   Folder storage{folder.path()};
   try {
     storage.claim("the second run");
-    FAIL() << "two have the place";
+    FAIL() << "two processes have claimed the folder";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     EXPECT_THAT(error.what(), testing::HasSubstr("is in use by the first run"));
@@ -663,7 +668,7 @@ TEST(Folder, IsClaimedByOneAtATimeAndFreeWhenItsHolderIsKilled) {
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
   EXPECT_TRUE(storage.claim("the second run"));
-  EXPECT_FALSE(fs::exists(folder / ".rank-0.17-0.tmp")) << "what the first left half-done";
+  EXPECT_FALSE(fs::exists(folder / ".rank-0.17-0.tmp")) << "the first holder's temporary file was not removed";
 }
 
 TEST(Folder, ListsWhatFitsAndDoesNotMindItsSurroundings) {
@@ -676,9 +681,9 @@ TEST(Folder, ListsWhatFitsAndDoesNotMindItsSurroundings) {
   EXPECT_EQ(storage.list("step-"), (std::vector<StoredObject>{{"step-1/deep/a", 2}}));
   EXPECT_EQ(storage.list("step-1/deep/a"), (std::vector<StoredObject>{{"step-1/deep/a", 2}}));
   storage.remove("step-1/deep/a");
-  EXPECT_FALSE(fs::exists(folder / "step-1")) << "empty folders go";
+  EXPECT_FALSE(fs::exists(folder / "step-1")) << "empty folders must be removed";
   storage.remove("other");
-  EXPECT_TRUE(fs::exists(folder.path())) << "but never the place";
+  EXPECT_TRUE(fs::exists(folder.path())) << "the storage's own folder must never be removed";
   EXPECT_THROW(storage.read_text("../outside", 10), Error);
 }
 

@@ -1,4 +1,4 @@
-// `ddpxx snapshot` as its user sees it.
+// Runs `ddpxx snapshot` as a user would.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -57,7 +57,7 @@ class SnapshotTool : public testing::Test {
     words.insert(words.end(), arguments.begin(), arguments.end());
     return StartedProgram{words}.wait();
   }
-  /// The same, on the folder of this test.
+  /// Runs the tool on the snapshots in this test's folder.
   auto tool(const std::string& command, const std::vector<std::string>& arguments = {}) const {
     return tool_at((folder_ / "run").string(), command, arguments);
   }
@@ -181,7 +181,8 @@ TEST_F(SnapshotTool, ConvertRefusesFilesThatItDoesNotWrite) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / name));
   }
   EXPECT_EQ(tool("convert", {"to=" + (folder_ / "run-1.5").string()}).code, 0);
-  EXPECT_EQ(tool("convert", {"to=" + (folder_ / "best.ckpt/").string()}).code, 0) << "a place, as the slash says";
+  EXPECT_EQ(tool("convert", {"to=" + (folder_ / "best.ckpt/").string()}).code, 0)
+      << "a path that ends with a slash is a place for snapshots";
   EXPECT_EQ(load_snapshot(folder_ / "best.ckpt")->run.step, 200);
   EXPECT_EQ(tool_at((folder_ / "best.ckpt").string(), "convert", {"to=" + (folder_ / "again").string()}).code, 0);
 }
@@ -209,20 +210,20 @@ TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {
     const auto& state = optimizer.get<PickleDict>("it").find("state")->get<PickleDict>("state").entries.at(i).second;
     const auto& entries = state.get<PickleDict>("a state");
     EXPECT_EQ(entries.find("step")->get<at::Tensor>("step").item<float>(), 200.0F);
-    EXPECT_EQ(entries.find("ema"), nullptr) << "no optimizer of Python has one";
+    EXPECT_EQ(entries.find("ema"), nullptr) << "Python's optimizers have no moving average of the parameters";
     return entries.find("exp_avg")->get<at::Tensor>("exp_avg").view(-1)[0].item<double>();
   };
   const auto groups_of = [](const PickleValue& optimizer) {
     return optimizer.get<PickleDict>("it").find("param_groups")->get<PickleList>("param_groups");
   };
   const auto two = converted("mingpt_ddp");
-  ASSERT_EQ(groups_of(two).size(), 2u) << "what decays, then the rest by name";
+  ASSERT_EQ(groups_of(two).size(), 2u) << "expected the parameters with weight decay, then the others, each by name";
   EXPECT_EQ(first_of(two, 0), 0.0);
   EXPECT_EQ(first_of(two, 1), 'b');
   EXPECT_EQ(first_of(two, 2), 't');
   const auto one = converted("guide");
   const auto groups = groups_of(one);
-  ASSERT_EQ(groups.size(), 1u) << "model.parameters()";
+  ASSERT_EQ(groups.size(), 1u) << "expected one group, as with model.parameters()";
   EXPECT_EQ(first_of(one, 1), 't');
   EXPECT_EQ(first_of(one, 2), 'b');
   const auto& group = groups[0].get<PickleDict>("a group");
@@ -258,7 +259,7 @@ TEST_F(SnapshotTool, ConvertsTheDecayOfAdamAndSaysWhereOneGroupCannotTellWhatDec
   for (auto& parameter : snapshot.run.parameters) parameter.decays = false;
   snapshot.run.optimizer = "AdamW";
   EXPECT_THAT(convert(snapshot, "guide"), Not(HasSubstr("one group")));
-  EXPECT_EQ(decay(0), 0.0) << "none of them decays";
+  EXPECT_EQ(decay(0), 0.0) << "no parameter has weight decay";
   EXPECT_TRUE(group(0).find("decoupled_weight_decay")->get<bool>("the flag"));
 }
 
@@ -289,10 +290,11 @@ TEST_F(SnapshotTool, ConvertsPythonsFilesIntoSnapshots) {
     for (const auto& [name, tensor] : snapshot_of(200).tensors)
       if (!name.starts_with("optimizer.ema."))
         EXPECT_TRUE(snapshot.tensors.contains(name) && at::equal(snapshot.tensors.at(name), tensor)) << name;
-    EXPECT_EQ(snapshot.tensors.size(), snapshot_of(200).tensors.size() - 2) << "all but the averages";
+    EXPECT_EQ(snapshot.tensors.size(), snapshot_of(200).tensors.size() - 2)
+        << "all tensors but the averages must come back";
     EXPECT_THAT(tool_at(place, "show").out,
                 AllOf(HasSubstr("optimizer.learning_rate=0.02  # "), HasSubstr("optimizer.beta2=0.95  # ")));
-    // Another place gets the model alone.
+    // what=model must be converted to another place than the whole snapshot.
     ASSERT_EQ(tool_at(file, "convert", {"to=" + place + "-model", "what=model"}).code, 0);
     EXPECT_EQ(load_snapshot(place + "-model")->tensors.size(), 3U);
   }
@@ -309,7 +311,7 @@ TEST_F(SnapshotTool, TakesAFileWithoutAnOptimizerForAnyAtTheStepThatIsTold) {
   EXPECT_EQ(snapshot.run.epoch, 2);
   EXPECT_EQ(snapshot.run.step, 70);
   EXPECT_EQ(snapshot.run.optimizer, "");
-  EXPECT_EQ(snapshot.tensors.size(), 3U) << "the model alone";
+  EXPECT_EQ(snapshot.tensors.size(), 3U) << "expected the tensors of the model only";
   ASSERT_EQ(tool_at(file, "convert", {"to=" + place + "-first"}).code, 0);
   EXPECT_EQ(load_snapshot(place + "-first")->run.step, 0);
 }
@@ -392,10 +394,11 @@ TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
 TEST_F(SnapshotTool, PruneKeepsByEpochsAndByTime) {
   save_snapshot(folder_ / "run", snapshot_of(300));
   EXPECT_EQ(tool("prune", {"keep_last=1", "keep_every_epochs=2"}).code, 0);
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "the first one after two epochs";
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100"))
+      << "the first snapshot after two epochs must be kept";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000200"));
   EXPECT_EQ(tool("prune", {"keep_last=1", "keep_every_time=1h30m"}).code, 0);
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "the oldest one";
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "the oldest snapshot must be kept";
   EXPECT_EQ(tool("prune", {"keep_last=1"}).code, 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every failpoint of the library is one that a test kills at, and what changes or opens files lies beside a failpoint:
-a new step that can be interrupted needs a test that does it."""
+"""Checks that a test kills a process at every failpoint of the library, and that every call that changes or opens files
+is beside a failpoint, so that each new step that can be interrupted gets a test that interrupts it."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ CALL = re.compile(r"(?:(?:(?<!\w)|\bstd)::(?:open|unlink|rmdir|rename|link|mkdir
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 NO_FUNCTION = re.compile(r"\b(?:namespace|class|struct|union|enum)\b(?![^{]*\))|\bextern\s*$|=\s*$")
 
-# Where a call needs none; each with the reason. A file, or a function of it.
+# Calls that need no failpoint, each with the reason. A key names a file, or a function in it.
 ALLOWED = {
     "train/run_folder.hpp make_exclusively": "an empty folder; the next start makes another one",
     "launch/": "logs and tables of a launcher, which no run goes on from",
@@ -35,7 +35,7 @@ ALLOWED = {
 
 
 def functions(text):
-    """Each function's name and text."""
+    """The name and the text of each function."""
     code = NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
     around, begin, head = [], 0, 0
     for at, letter in enumerate(code):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A program built for CPUs loads libtorch_cpu and, of CUDA, nothing but the two small libraries that that one loads.
+"""Checks that a program built for CPUs loads libtorch_cpu, and only those two small CUDA libraries that it needs.
 
     loads_test.py PROGRAM...
 """

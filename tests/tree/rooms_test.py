@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_rooms.py finds every breach of a tree that is wrong on purpose, and nothing else."""
+"""Checks that tools/check_rooms.py finds each breach in a tree that is wrong on purpose, and nothing else."""
 
 import pathlib
 import subprocess
