@@ -1,6 +1,6 @@
 """Prints the indices of torch.utils.data.DistributedSampler for settings drawn at random.
 
-    sampler.py COUNT SEED    a line per setting and rank: size world_size rank seed epoch shuffle drop_last, then indices
+    sampler.py COUNT SEED    a line per setting and rank: size world_size rank seed epoch shuffle drop_last indices
 """
 
 import random

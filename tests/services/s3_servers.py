@@ -111,7 +111,7 @@ def run(folder, *command):
 
 
 def free_ports(folder, count):
-    """Consecutive free ports below the kernel's own range; the ports 10000 higher, for SeaweedFS's gRPC, are free too."""
+    """Consecutive free ports below those of the kernel; the ports 10000 higher, for SeaweedFS's gRPC, are free too."""
     def free(port):
         with socket.socket() as probe:
             try:

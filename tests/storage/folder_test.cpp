@@ -1,4 +1,4 @@
-// folder_test.cpp — what only a folder promises, and what a program without S3 says; no server is asked.
+// folder_test.cpp — properties that only folders have, and the errors of a program without S3; no server is needed.
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Another working directory until the end of the test.
+/// Changes the working directory until the end of the test.
 class WorkingDirectory {
  public:
   explicit WorkingDirectory(const std::filesystem::path& path) { std::filesystem::current_path(path); }
@@ -129,8 +129,8 @@ TEST(Folder, LeavesNoFileOutOfItsListSinceItCannotBeExamined) {
     ::unsetenv("DDPXX_FAILPOINT");
     return found.size();
   };
-  EXPECT_EQ(listed("5@2"), 1U) << "it is tried again";
-  EXPECT_EQ(listed("2@2"), 0U) << "it was removed";
+  EXPECT_EQ(listed("5@2"), 1U) << "a read error must be tried again";
+  EXPECT_EQ(listed("2@2"), 0U) << "a file that was removed meanwhile must be left out";
   EXPECT_THROW(listed("5"), Error);
   EXPECT_THROW(listed("13"), Error);
   ::unsetenv("DDPXX_FAILPOINT");
@@ -143,7 +143,7 @@ TEST(Folder, LivesBesideAFolderThatItsUserMayNotRead) {
   std::filesystem::permissions(place / "lost+found", std::filesystem::perms::none);
   const auto work = [&] {
     constexpr ::uid_t kNobody = 65534;
-    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(1);  // root may read everything
+    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(1);  // root could read everything
     Folder folder{place.path()};
     folder.prepare();
     const bool claimed = folder.claim("this test");
@@ -163,7 +163,7 @@ TEST(Folder, WritesThroughNoLinkThatLiesInIt) {
     std::filesystem::remove(place / ".owner");
   }
   std::filesystem::create_hard_link(victim, place / ".owner");
-  EXPECT_TRUE(Folder{place.path()}.claim("this test")) << "as after cp -al";
+  EXPECT_TRUE(Folder{place.path()}.claim("this test")) << "a hard link, as cp -al makes one, must be replaced";
   EXPECT_EQ(std::filesystem::hard_link_count(place / ".owner"), 1U);
   std::filesystem::create_directory_symlink(elsewhere.path(), place / "step-1");
   Folder folder{place.path()};
@@ -171,7 +171,7 @@ TEST(Folder, WritesThroughNoLinkThatLiesInIt) {
   EXPECT_THROW(folder.create("step-1/manifest.json", bytes_of("{}")), Error);
   std::filesystem::create_symlink(victim, place / "object");
   folder.write("object", std::array{bytes_of("one")});
-  EXPECT_EQ(folder.read_text("object", 10), "one") << "the link is replaced";
+  EXPECT_EQ(folder.read_text("object", 10), "one") << "the file must replace the link";
   EXPECT_EQ(read_file(victim, Errc::storage), "important\n");
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator{elsewhere.path()})
@@ -201,14 +201,15 @@ TEST(Folder, WarnsWhereEveryUserMayReplaceItsFiles) {
   };
   EXPECT_THAT(said(perms::others_all),
               HasSubstr("every user of this machine may replace and remove the files in " + place.path().string()));
-  EXPECT_EQ(said(perms::others_all | perms::sticky_bit), "") << "a folder of one's own in which others make theirs";
+  EXPECT_EQ(said(perms::others_all | perms::sticky_bit), "")
+      << "in a folder with the sticky bit other users cannot replace files";
   EXPECT_EQ(said(perms::group_all), "");
 }
 
 TEST(OpenStorage, SaysWhyAProgramWithoutS3CannotReachABucket) {
   try {
     open_storage("s3://bucket/prefix");
-    FAIL() << "opened";
+    FAIL() << "a bucket was opened";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("built without S3"), HasSubstr("link it to ddpxx::s3")));

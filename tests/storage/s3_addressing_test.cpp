@@ -1,4 +1,5 @@
-// s3_addressing_test.cpp — buckets in the server's name, as Amazon wants them, and those that cannot stand there.
+// s3_addressing_test.cpp — buckets in the server's name, as Amazon requires them, and buckets whose names cannot be
+// part of a server's name.
 #include <array>
 #include <string>
 #include <vector>
@@ -24,10 +25,11 @@ class S3Addresses : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(, S3Addresses, testing::Values("ceph", "seaweedfs"),
                          [](const auto& server) { return server.param; });
 
-/// Bucket 127 of the server 0.0.1 is at 127.0.0.1: no names are needed. That server knows no bucket of its name, and
-/// takes the key's first part for it, so that everything but lists works as at Amazon's.
+/// The bucket 127 of the server 0.0.1 is at 127.0.0.1, so that no DNS names are needed. The test's server has no bucket
+/// 127 and takes the first part of the key for the bucket, so that all operations but lists work as on Amazon's
+/// servers.
 TEST_P(S3Addresses, CarriesObjectsOfABucketInTheServersName) {
-  const FaultProxy proxy{server_};  // it writes down to which host requests go
+  const FaultProxy proxy{server_};  // records the host of each request
   proxy.no_rule();
   const std::string scheme = "http://", front = "127.";
   const auto host = proxy.endpoint().substr(scheme.size());
@@ -37,7 +39,7 @@ TEST_P(S3Addresses, CarriesObjectsOfABucketInTheServersName) {
   config.endpoint = scheme + host.substr(front.size());
   S3Storage storage{{"127", place_.bucket + '/' + place_.prefix}, config};
   storage.prepare();
-  const auto large = pattern(12'000'000);  // three parts
+  const auto large = pattern(12'000'000);  // uploaded in three parts
   storage.write("a large+one", std::array<Bytes, 1>{large});
   EXPECT_TRUE(storage.create("step-1/manifest.json", bytes_of("{}")));
   EXPECT_FALSE(storage.create("step-1/manifest.json", bytes_of("{}")));

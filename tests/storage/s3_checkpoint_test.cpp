@@ -1,4 +1,4 @@
-// s3_checkpoint_test.cpp — the checkpoints of a program that trains with LibTorch alone, in a bucket.
+// s3_checkpoint_test.cpp — checkpoints in a bucket, of a program that trains with LibTorch only.
 #include <array>
 #include <cstdlib>
 #include <sstream>
@@ -52,7 +52,7 @@ TEST_P(S3Checkpoints, HoldAModelAndItsOptimizerUnderAFileName) {
   const auto place = "s3://" + bucket_ + "/checkpoints";
   EXPECT_EQ(printed.str(), "Checkpoint saved to " + place + '/' + filename + '\n');
 
-  const auto loaded = CheckpointFiles{bucket_}.load_checkpoint(filename);  // as another node would
+  const auto loaded = CheckpointFiles{bucket_}.load_checkpoint(filename);  // loads as another node would
   EXPECT_EQ(loaded.layout, CheckpointLayout::guide);
   EXPECT_EQ(loaded.epoch, 7);
   ASSERT_EQ(loaded.model.size(), 2U);

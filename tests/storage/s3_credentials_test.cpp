@@ -1,4 +1,5 @@
-// s3_credentials_test.cpp — keys of a container's or of EC2's metadata service: found, renewed, and missed in words.
+// s3_credentials_test.cpp — keys from the metadata services of containers and of EC2: finding them, renewing them, and
+// the errors where none are found.
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -29,7 +30,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// tests/services/credentials_server.py, which hands out keys of the server.
+/// Runs tests/services/credentials_server.py, which gives out keys of the server.
 class MetadataService {
  public:
   MetadataService(const std::string& access_key, const std::string& secret_key, const std::string& token, int seconds)
@@ -58,7 +59,7 @@ class MetadataService {
   json where_;
 };
 
-/// A machine that has keys nowhere but where a test puts them.
+/// A machine whose only S3 keys are those that a test provides.
 class S3MetadataKeys : public testing::Test {
  protected:
   void SetUp() override {
@@ -72,7 +73,7 @@ class S3MetadataKeys : public testing::Test {
     for (const auto* name : kNames) ::unsetenv(name);
   }
 
-  /// Those of a session, which the server refuses without their token.
+  /// Gives out the keys of a session, which the server refuses without their token.
   void start_service(int seconds = 900) {
     service_.emplace(server_.at("session_access_key"), server_.at("session_secret_key"), server_.at("session_token"),
                      seconds);
@@ -101,10 +102,10 @@ class S3MetadataKeys : public testing::Test {
     std::forward<Operation>(operation)();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  /// Of this process.
+  /// The number of threads of this process.
   static std::ptrdiff_t threads() { return std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, {}); }
 
-  /// What prepare() says, within seconds.
+  /// The error of prepare(), which must come within seconds.
   std::string refusal() {
     const auto start = std::chrono::steady_clock::now();
     auto text = storage_error([&] { S3Storage{place_, config_}.prepare(); });
@@ -190,7 +191,7 @@ TEST_F(S3MetadataKeys, AreNotAskedForThroughAProxy) {
   ::setenv("HTTP_PROXY", "http://127.0.0.1:9", 1);
   const auto by_name = "http://localhost" + service_->endpoint().substr(service_->endpoint().rfind(':'));
   ::setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", by_name.c_str(), 1);
-  write_read_and_remove();  // 127.0.0.1, where the server is, stands in NO_PROXY
+  write_read_and_remove();  // the server at 127.0.0.1 is listed in NO_PROXY
   ::unsetenv("HTTP_PROXY");
 }
 
@@ -210,7 +211,7 @@ TEST_F(S3MetadataKeys, AreRenewedFiveMinutesBeforeTheyExpire) {
 }
 
 TEST_F(S3MetadataKeys, AtHandAreUsedUntilTheyExpireWhileTheServiceIsAway) {
-  start_service(14);  // so long that a busy machine is done with the next lines
+  start_service(14);  // long enough for a busy machine to run the next lines
   use_container();
   write();
   service_->fail(1'000'000);
@@ -251,7 +252,7 @@ TEST_F(S3MetadataKeys, AreFoundWhenTheServiceAnswersAgain) {
   use_container();
   EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("did not answer in time"));
   service_->stall(0);
-  std::this_thread::sleep_for(1100ms);  // as long as the search took
+  std::this_thread::sleep_for(1100ms);  // the pause after a failed search is as long as the search
   write_read_and_remove();
 }
 
@@ -267,9 +268,10 @@ TEST_F(S3MetadataKeys, OfAServiceThatHangsAreNotAskedForByEveryRequest) {
   });
   EXPECT_LT(later, 1.5);
   std::this_thread::sleep_for(2s);
-  EXPECT_GE(seconds_of([&] { storage_error([&] { write(); }); }), 1.9) << "it is asked again";
+  EXPECT_GE(seconds_of([&] { storage_error([&] { write(); }); }), 1.9)
+      << "the service must be asked again after the pause";
   std::this_thread::sleep_for(2200ms);
-  EXPECT_LT(seconds_of([&] { storage_error([&] { write(); }); }), 1.5) << "and left alone for twice as long";
+  EXPECT_LT(seconds_of([&] { storage_error([&] { write(); }); }), 1.5) << "the second pause must be twice as long";
 }
 
 TEST_F(S3MetadataKeys, AreAskedForSoonAgainWhileNoneAreAtHand) {
@@ -277,7 +279,7 @@ TEST_F(S3MetadataKeys, AreAskedForSoonAgainWhileNoneAreAtHand) {
   start_service();
   service_->stall(60);
   use_container();
-  for (int search = 0; search < 4; ++search) {  // the pause would be eight seconds by now
+  for (int search = 0; search < 4; ++search) {  // a pause that doubled each time would be eight seconds by now
     EXPECT_GE(seconds_of([&] { storage_error([&] { write(); }); }), 0.9) << search;
     std::this_thread::sleep_for(2100ms);
   }
@@ -296,15 +298,17 @@ TEST_F(S3MetadataKeys, AreAskedForWhenThoseAtHandExpireHoweverLongThePauseIs) {
     std::this_thread::sleep_until(start + std::chrono::duration<double>{seconds});
     write();
   };
-  for (const double seconds : {0.0, 2.3, 5.6}) until(seconds);  // from 6.6 on it would be left alone until 10.6
-  until(10.9);                                                  // and from 11.9 until 19.9
+  // Each search fails after a second. After the one that fails at 6.6 s the service is not asked until 10.6 s, after the
+  // one that fails at 11.9 s not until 19.9 s.
+  for (const double seconds : {0.0, 2.3, 5.6}) until(seconds);
+  until(10.9);
   service_->stall(0);
   until(15.5);
 }
 
 TEST_F(S3MetadataKeys, AtHandAreUsedAtOnceWhileTheServiceHangs) {
   config_.credentials_timeout = 2s;
-  start_service(303);  // the library wants new ones five minutes before
+  start_service(303);  // the library renews keys five minutes before they expire
   use_container();
   write();
   service_->stall(60);
@@ -325,7 +329,7 @@ TEST_F(S3MetadataKeys, OfALateAnswerAreUsedAndItsThreadsEnd) {
   EXPECT_LT(seconds_of([&] { write(); }), 0.9);
   EXPECT_GT(threads(), before);
   forget_storage();
-  EXPECT_LE(threads(), before) << "those of other searches may end meanwhile";
+  EXPECT_LE(threads(), before) << "the threads of the late search must have ended";
 }
 
 TEST_F(S3MetadataKeys, NameTheTokenFileThatCannotBeRead) {

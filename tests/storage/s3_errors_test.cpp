@@ -1,4 +1,4 @@
-// s3_errors_test.cpp — what users are told when an S3 server refuses them, or is not there.
+// s3_errors_test.cpp — the errors that users get when an S3 server refuses them or cannot be reached.
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -25,12 +25,12 @@ class S3Errors : public testing::TestWithParam<std::string> {
   S3Config config_ = s3_config(server_);
   S3Place place_ = s3_place(server_, "errors");
 
-  /// What prepare() says; a program calls it at its start.
+  /// The error of prepare(), which a program calls at its start.
   std::string refusal() {
     auto text = storage_error([&] { S3Storage{place_, config_}.prepare(); });
-    EXPECT_THAT(text, HasSubstr(place_.text(""))) << "which place it is about";
+    EXPECT_THAT(text, HasSubstr(place_.text(""))) << "the error must name the place";
     if (config_.credentials) {
-      EXPECT_THAT(text, Not(HasSubstr(config_.credentials->secret_key))) << "a secret is shown";
+      EXPECT_THAT(text, Not(HasSubstr(config_.credentials->secret_key))) << "the error shows a secret";
     }
     return text;
   }
@@ -67,7 +67,7 @@ TEST_P(S3Errors, AsksToRenewASessionThatHasExpired) {
   proxy.rule({{"action", "status"}, {"status", 403}, {"code", "ExpiredToken"}});
   config_.endpoint = proxy.endpoint();
   EXPECT_THAT(refusal(), AllOf(HasSubstr("answered 403 ExpiredToken"), HasSubstr("renew the credentials")));
-  EXPECT_EQ(proxy.requests().size(), 1) << "it was tried again";
+  EXPECT_EQ(proxy.requests().size(), 1) << "the request was tried again";
 }
 
 TEST_P(S3Errors, ShowsNoWordsOfTheServerThatAreNoCode) {

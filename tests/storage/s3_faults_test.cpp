@@ -1,4 +1,4 @@
-// s3_faults_test.cpp — operations succeed although requests fail, and leave nothing behind where they cannot.
+// s3_faults_test.cpp — operations succeed although some requests fail, and leave nothing behind if they cannot succeed.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -40,7 +40,7 @@ class S3Faults : public testing::TestWithParam<std::string> {
     if (!storage_) storage_ = std::make_unique<S3Storage>(place_, config_);
     return *storage_;
   }
-  /// Whether the object has this content, as a client sees it that no proxy disturbs.
+  /// Whether the object has this content, read without the proxy.
   bool holds(const std::string& name, Bytes content) {
     std::vector<std::byte> back(content.size());
     direct_.read(name, 0, back);
@@ -53,7 +53,7 @@ class S3Faults : public testing::TestWithParam<std::string> {
   S3Place place_ = s3_place(server_, "faults");
   S3Config config_ = s3_config(server_);
   S3Storage direct_{place_, config_};
-  std::vector<std::byte> large_ = pattern(12'000'000);  // three parts
+  std::vector<std::byte> large_ = pattern(12'000'000);  // uploaded in three parts
   std::vector<std::byte> small_ = pattern(100'000, 2);
   std::int64_t uploads_left_ = 0;
 
@@ -164,20 +164,21 @@ TEST_P(S3Faults, TakesNoReplyThatSaysNoLengthForTheWholeRange) {
 }
 
 TEST_P(S3Faults, RefusesAServerThatTakesNoNoticeOfARange) {
-  config_.retries = 0;  // as before the first step
+  config_.retries = 0;  // the setting that prepare() uses
   write("object", small_);
   proxy_.rule({{"method", "GET"}, {"drop", "content-range"}});
   std::vector<std::byte> back(small_.size());
   EXPECT_THAT(storage_error([&] { storage().read("object", 0, back); }),
               AllOf(HasSubstr("cannot read " + place_.text("object")), HasSubstr("which part of the object it sends")));
-  EXPECT_EQ(proxy_.hits(), 1) << "asking again does not help";
+  EXPECT_EQ(proxy_.hits(), 1) << "the request must not be tried again, because that cannot help";
 }
 
 TEST_P(S3Faults, KnowsItsOwnObjectWhenTheReplyWasLost) {
   proxy_.rule({{"method", "PUT"}, {"action", "lost_reply"}, {"times", 1}});
   EXPECT_TRUE(storage().create("manifest.json", bytes_of("mine")));
   proxy_.rule({{"method", "PUT"}, {"action", "lost_reply"}, {"times", 1}});
-  EXPECT_FALSE(storage().create("manifest.json", bytes_of("mine"))) << "equal, but another's";
+  EXPECT_FALSE(storage().create("manifest.json", bytes_of("mine")))
+      << "an object with equal content that another writer has made must not count as created";
   EXPECT_EQ(direct_.read_text("manifest.json", 100), "mine");
 }
 
@@ -185,7 +186,8 @@ TEST_P(S3Faults, KnowsItsOwnObjectWhenEveryReplyWasLost) {
   config_.retries = 1;
   proxy_.rule({{"method", "PUT"}, {"action", "lost_reply"}});
   EXPECT_TRUE(storage().create("manifest.json", bytes_of("mine")));
-  EXPECT_FALSE(storage().create("manifest.json", bytes_of("mine"))) << "equal, but another's";
+  EXPECT_FALSE(storage().create("manifest.json", bytes_of("mine")))
+      << "an object with equal content that another writer has made must not count as created";
   EXPECT_EQ(direct_.read_text("manifest.json", 100), "mine");
 }
 
@@ -238,8 +240,8 @@ TEST_P(S3Faults, AbortsUploadsThatALostReplyLeftBehind) {
   proxy_.rule({{"method", "POST"}, {"path", "uploads"}, {"action", "lost_reply"}, {"times", 1}});
   write("object", large_);
   EXPECT_TRUE(holds("object", large_));
-  EXPECT_EQ(direct_.abort_uploads_older_than(std::chrono::hours{1}), 0) << "too young";
-  uploads_left_ = 1;  // for TearDown
+  EXPECT_EQ(direct_.abort_uploads_older_than(std::chrono::hours{1}), 0) << "the uploads are too young to be aborted";
+  uploads_left_ = 1;  // TearDown expects one unfinished upload
 }
 
 TEST_P(S3Faults, FindsUploadsOnEveryPageOfTheirList) {
@@ -279,7 +281,7 @@ TEST_P(S3Faults, WorksWhereUnfinishedUploadsAreNotShown) {
   EXPECT_EQ(proxy_.hits(), 1);
 }
 
-/// Starts build/bin/s3_writer, which writes `bytes` to the object through the proxy.
+/// Starts build/bin/s3_writer, which writes `bytes` bytes to the object through the proxy.
 pid_t start_writer(const S3Config& config, const S3Place& place, const std::string& name, std::size_t bytes) {
   const auto child = ::fork();
   if (child == 0) {

@@ -1,4 +1,4 @@
-// s3_large_test.cpp — lists as large as training makes them, and a server that goes away for a while.
+// s3_large_test.cpp — lists as long as a training makes them, and a server that is stopped for a while.
 #include <algorithm>
 #include <array>
 #include <chrono>

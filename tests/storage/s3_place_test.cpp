@@ -1,4 +1,4 @@
-// s3_place_test.cpp — places, the notations of S3, and where a configuration comes from; no server is asked.
+// s3_place_test.cpp — places in S3, the texts that S3 uses, and the sources of a configuration; no server is needed.
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -25,7 +25,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-/// The environment with these variables and no other of S3, until the end of the test.
+/// Sets these variables, and unsets all other variables of S3 until the end of the test.
 class Environment {
  public:
   explicit Environment(const std::vector<std::pair<const char*, std::string>>& variables) {
@@ -124,7 +124,7 @@ TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
     EXPECT_TRUE(status.is_end_of_stream);
   }
   EXPECT_NE(aws_input_stream_seek(stream.get(), 6, AWS_SSB_BEGIN), AWS_OP_SUCCESS);
-  EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "of abcde";
+  EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "expected the MD5 sum of " abcde "";
 }
 
 TEST(S3Config, MeansAmazonWithoutAWord) {
@@ -200,7 +200,7 @@ TEST(S3Runtime, ReadsCertificatesOnlyWhereTlsMayBeSpoken) {
   S3Config config;
   config.ca_bundle = "/no/such/file.pem";
   config.endpoint = "http://127.0.0.1:1";
-  EXPECT_THROW(S3Runtime{config}, Error) << "a service may be asked for keys";
+  EXPECT_THROW(S3Runtime{config}, Error) << "keys must be found without a metadata service";
   config.credentials = S3Credentials{"key", "secret", ""};
   EXPECT_NO_THROW(S3Runtime{config});
   config.endpoint = "https://127.0.0.1:1";

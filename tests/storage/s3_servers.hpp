@@ -1,4 +1,5 @@
-// tests/storage/s3_servers.hpp — the S3 servers that CTest started, and a proxy that breaks what goes to them.
+// tests/storage/s3_servers.hpp — the S3 servers that CTest has started, and a proxy that causes faults in requests to
+// them.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@
 
 namespace ddpxx {
 
-/// What tests/services/README.md says of the server with this name.
+/// The description of the server with this name; tests/services/README.md lists its keys.
 inline nlohmann::json s3_server(const std::string& name) {
   const auto file = environment("DDPXX_S3_SERVERS");
   if (!file) throw std::runtime_error{"DDPXX_S3_SERVERS names no file: run the tests by ctest"};
@@ -35,7 +36,7 @@ inline nlohmann::json s3_server(const std::string& name) {
   throw std::runtime_error{"no server " + name + " in " + *file};
 }
 
-/// How to reach the server, with as little patience as a test has.
+/// The configuration for the server, with short timeouts and few retries.
 inline S3Config s3_config(const nlohmann::json& server) {
   S3Config config;
   config.region = server.at("region");
@@ -55,7 +56,7 @@ inline S3Place s3_place(const nlohmann::json& server, const std::string& label) 
   return {server.at("bucket"), label + '-' + std::to_string(source()) + '/'};
 }
 
-/// A program that this process reads from and that ends with this object.
+/// A program whose output this process reads, and which the destructor ends.
 class Reading {
  public:
   explicit Reading(const std::string& command) : pipe_{::popen(command.c_str(), "r")} {
@@ -67,7 +68,7 @@ class Reading {
     return std::fgets(buffer.data(), static_cast<int>(buffer.size()), pipe_.get()) == nullptr ? std::string{}
                                                                                               : buffer.data();
   }
-  /// All that is left, once the program has ended well.
+  /// The rest of the output; expects that the program succeeds.
   std::string rest() {
     std::string text;
     for (auto next = line(); !next.empty(); next = line()) text += next;
@@ -82,7 +83,7 @@ class Reading {
   std::unique_ptr<std::FILE, Closes> pipe_;
 };
 
-/// tests/services/fault_proxy.py in front of a server.
+/// Runs tests/services/fault_proxy.py in front of a server.
 class FaultProxy {
  public:
   explicit FaultProxy(const nlohmann::json& server)
@@ -92,11 +93,11 @@ class FaultProxy {
 
   std::string endpoint() const { return where_.at("endpoint"); }
 
-  /// From now on, and the list of requests begins anew.
+  /// Replaces all rules by this one, and empties the list of requests.
   void rule(const nlohmann::json& rule) const { set(nlohmann::json::array({rule})); }
   void no_rule() const { set(nlohmann::json::array()); }
 
-  /// The requests since then, each with method, path, action, status.
+  /// The requests since the last change of rules, each with method, path, action, status.
   nlohmann::json requests() const { return nlohmann::json::parse(ask("GET", "/requests", "")); }
 
   std::int64_t hits() const {
@@ -118,7 +119,7 @@ class FaultProxy {
   nlohmann::json where_;
 };
 
-/// Bytes that differ from place to place; made eight at a time, since tests are not optimised.
+/// Bytes that differ from offset to offset; made eight at a time, because tests are not optimised.
 inline std::vector<std::byte> pattern(std::size_t size, std::uint64_t seed = 1) {
   std::vector<std::byte> bytes(size);
   for (std::size_t at = 0; at < size; at += sizeof seed) {

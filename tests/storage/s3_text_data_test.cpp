@@ -1,4 +1,4 @@
-// s3_text_data_test.cpp — text to train on that lies behind s3://.
+// s3_text_data_test.cpp — training text behind s3://.
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -76,7 +76,8 @@ TEST_P(S3TextData, EndsAfterTheMostBytesAndBeforeATornCharacter) {
 
 TEST_P(S3TextData, SaysWhatIsNotThere) {
   EXPECT_THAT(error_of(at("absent.txt"), Errc::data), HasSubstr("there is no object " + at("absent.txt")));
-  EXPECT_THAT(error_of(at("book"), Errc::data), HasSubstr("there is no object")) << "a front of names is no name";
+  EXPECT_THAT(error_of(at("book"), Errc::data), HasSubstr("there is no object"))
+      << "a prefix of names is not the name of an object";
   EXPECT_THAT(error_of(at("books/*.pdf"), Errc::data), HasSubstr("there is no object"));
   EXPECT_THAT(error_of("s3://ddpxx-no-such-bucket/text", Errc::storage),
               AllOf(HasSubstr("NoSuchBucket"), HasSubstr("make the bucket")));

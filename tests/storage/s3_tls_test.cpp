@@ -1,4 +1,4 @@
-// s3_tls_test.cpp — a server behind TLS, whose certificate an authority of one's own has signed.
+// s3_tls_test.cpp — a server behind TLS whose certificate is signed by a private authority.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -38,7 +38,7 @@ TEST_P(S3Tls, CarriesObjectsWhereAwsCaBundleNamesTheAuthority) {
   const auto storage = open_storage(place_.text(""));
   for (const auto* name : {"AWS_CA_BUNDLE", "AWS_ENDPOINT_URL"}) ::unsetenv(name);
   storage->prepare();
-  const auto large = pattern(40'000'000);  // three parts
+  const auto large = pattern(40'000'000);  // uploaded in three parts
   storage->write("large", std::array<Bytes, 1>{large});
   EXPECT_TRUE(storage->create("manifest.json", bytes_of("{}")));
   std::vector<std::byte> back(large.size());
@@ -60,7 +60,7 @@ TEST(S3TlsRefusal, OfACertificateThatNobodyTrustsIsOneError) {
   const auto text = storage_error([&] { S3Storage{s3_place(server, "tls"), config}.prepare(); });
   EXPECT_THAT(text, AllOf(HasSubstr("no trusted connection to " + proxy.endpoint()), HasSubstr("AWS_CA_BUNDLE")));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0);
-  // The library holds back its answer to a broken handshake for 10 to 30 s, so that nobody learns from the time.
+  // The library delays its answer to a failed handshake by 10 to 30 s, so that the time reveals nothing.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{45});
 }
 

@@ -1,4 +1,4 @@
-// A training whose snapshots lie behind s3://, as its user starts it.
+// A training whose snapshots are behind s3://, started as a user would start it.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -35,7 +35,7 @@ class S3Training : public testing::TestWithParam<const char*> {
   }
   static void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-  /// A training in one process.
+  /// The command of a training in one process.
   std::vector<std::string> alone(const std::vector<std::string>& settings) const {
     std::vector<std::string> command{program_folder() + "/mingpt"};
     for (const auto& setting :
@@ -93,7 +93,7 @@ TEST_P(S3Training, LeavesWhatTheToolShowsComparesConvertsAndPrunes) {
   const auto copy = (folder_ / "copy").string(), file = place_ + "/weights.pt";
   EXPECT_EQ(tool("convert", {"to=" + copy}).code, 0);
   EXPECT_EQ(tool("diff", {"other=" + copy}).code, 0);
-  EXPECT_EQ(tool("convert", {"to=" + place_}).code, 4) << "the step is there";
+  EXPECT_EQ(tool("convert", {"to=" + place_}).code, 4) << "the step must not be replaced";
   EXPECT_EQ(tool("verify").code, 0);
   EXPECT_EQ(tool("convert", {"to=" + file}).code, 0);
   const auto back = tool_at(file, "convert", {"to=" + place_ + "/back"});
@@ -108,7 +108,7 @@ TEST_P(S3Training, LeavesWhatTheToolShowsComparesConvertsAndPrunes) {
 
 TEST_P(S3Training, KilledInMidUploadOfItsSecondSnapshotGoesOnFromTheFirstBitForBit) {
   const std::vector<std::string> settings{"model.n_embd=384", "model.dropout=0.2", "training.max_steps=5",
-                                          "training.save_every=2"};  // a snapshot has two parts
+                                          "training.save_every=2"};  // a snapshot is uploaded in two parts
   const auto whole = place_ + "-whole", parts = std::exchange(place_, whole);
   const auto expected = StartedProgram{alone(settings)}.wait();
   ASSERT_EQ(expected.code, 0) << expected.err;

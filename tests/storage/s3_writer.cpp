@@ -1,4 +1,5 @@
-// s3_writer.cpp — writes one object and removes it if its size is 0; a test kills it. Arguments: PLACE NAME BYTES.
+// s3_writer.cpp — writes one object, or removes it if the size is 0; a test kills this program. Arguments: PLACE NAME
+// BYTES.
 #include <array>
 #include <cstddef>
 #include <iostream>

@@ -1,4 +1,4 @@
-// storage_test.cpp — what every storage promises, on a disk and on real S3 servers.
+// storage_test.cpp — the properties of every storage, tested on a disk and on real S3 servers.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -290,7 +290,7 @@ TEST_P(S3Servers, GiveListsPageByPage) {
   }
   proxy.no_rule();
   EXPECT_EQ(storage.list(""), expected);
-  EXPECT_EQ(proxy.requests().size(), 3U) << "pages of three";
+  EXPECT_EQ(proxy.requests().size(), 3U) << "expected three pages of three names";
   EXPECT_EQ(storage.list("a").size(), 4U);
   remove_all(storage);
 }
@@ -302,7 +302,7 @@ TEST(OpenStorage, TellsPlacesApart) {
   EXPECT_EQ(storage->full_name("x"), "s3://bucket/runs/one/x");
   try {
     open_storage("ftp://host/x");
-    FAIL() << "opened";
+    FAIL() << "the storage was opened";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
   }

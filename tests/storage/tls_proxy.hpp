@@ -1,4 +1,4 @@
-// tests/storage/tls_proxy.hpp — a server behind TLS, whose certificate an authority of one's own has signed.
+// tests/storage/tls_proxy.hpp — a server behind TLS whose certificate is signed by a private authority.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace ddpxx {
 
-/// tests/services/tls_proxy.py in front of a server, with certificates that are made anew.
+/// Runs tests/services/tls_proxy.py in front of a server, with new certificates.
 class TlsProxy {
  public:
   explicit TlsProxy(const std::string& endpoint)

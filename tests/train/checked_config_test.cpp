@@ -1,4 +1,4 @@
-// A trainer whose configuration was set in code refuses what parse_config would refuse.
+// A trainer whose configuration was set in code refuses the values that parse_config would refuse.
 #include <cstdint>
 #include <memory>
 #include <span>

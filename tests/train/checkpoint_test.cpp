@@ -69,8 +69,8 @@ TEST_F(Checkpoint, EveryElementIsWrittenByOneRank) {
   for (const auto& [name, tensor] : manifest.tensors)
     numbers += tensor.numel() * static_cast<std::int64_t>(at::elementSize(tensor.dtype));
   ASSERT_EQ(manifest.files.size(), 4u);
-  for (const auto& file : manifest.files) EXPECT_GT(file.bytes, bytes / 8) << "the ranks share the work";
-  EXPECT_LT(bytes, static_cast<std::uint64_t>(numbers) + 4 * 16384) << "but for the headers";
+  for (const auto& file : manifest.files) EXPECT_GT(file.bytes, bytes / 8) << "each rank must write its share";
+  EXPECT_LT(bytes, static_cast<std::uint64_t>(numbers) + 4 * 16384) << "the files may only add headers to the numbers";
 }
 
 class KilledCheckpoint : public Checkpoint, public testing::WithParamInterface<std::pair<const char*, int>> {};
@@ -92,12 +92,12 @@ TEST_P(KilledCheckpoint, GoesOnBitForBitAsIfNothingHadBeen) {
   const bool before = killed.failpoint.find("_shard") != std::string::npos || killed.failpoint.starts_with("file.") ||
                       killed.failpoint.starts_with("snapshot.before_commit");
   EXPECT_EQ(steps().front(), before ? 2 : 4);
-  EXPECT_EQ(snapshot().run.step, before ? 2 : 4) << "and it is whole";
+  EXPECT_EQ(snapshot().run.step, before ? 2 : 4) << "the newest snapshot must be complete";
   train<FSDP>(2, plain);
   expect_same_bits(snapshot(), expected);
   std::size_t files = 0;
   for (const auto& entry : fs::recursive_directory_iterator{place()}) files += entry.is_regular_file() ? 1 : 0;
-  EXPECT_EQ(files, 4u) << "two shards, the manifest and the lock: what the killed run left behind is gone";
+  EXPECT_EQ(files, 4u) << "expected two shards, the manifest and the lock, and no files of the killed run";
 }
 
 TEST_F(Checkpoint, DamagedIsSetAsideAndTheOneBeforeIsTaken) {
@@ -130,9 +130,9 @@ TEST_F(Checkpoint, OneRankThatCannotWriteIsTheErrorOfAllAndNoSnapshot) {
   const auto run = [&](const char* failpoint) {
     train<DDP>(2, {.max_steps = 4, .save_every = 2, .failpoint = failpoint, .failing_rank = 1});
   };
-  fs::create_directories(place() / "step-00000002");  // whoever comes first would make it
+  fs::create_directories(place() / "step-00000002");  // otherwise the first rank to save would make it
   try {
-    run("io:errno:28@3");  // no space left, for the third operation: create, write, write
+    run("io:errno:28@3");  // no space is left for the third operation: create, write, write
     FAIL() << "the disk was full";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
@@ -142,7 +142,7 @@ TEST_F(Checkpoint, OneRankThatCannotWriteIsTheErrorOfAllAndNoSnapshot) {
     EXPECT_THAT(error.what(), testing::HasSubstr("No space left on device"));
   }
   for (const auto& entry : fs::recursive_directory_iterator{place()})
-    EXPECT_EQ(entry.path().filename(), ".owner") << "what the others have written is removed";
+    EXPECT_EQ(entry.path().filename(), ".owner") << "the files that other ranks have written must be removed";
 }
 
 TEST_F(Checkpoint, InTheBackgroundHoldsTheStepItIsOf) {
@@ -155,7 +155,7 @@ TEST_F(Checkpoint, InTheBackgroundHoldsTheStepItIsOf) {
   forget();
   auto background = foreground;
   background.snapshot.writing = SnapshotWriting::background;
-  background.failpoint = "file.before_write:sleep:30";  // training goes on meanwhile
+  background.failpoint = "file.before_write:sleep:30";  // training continues meanwhile
   train<FSDP>(2, background);
   const auto stored = Snapshots{storage}.list();
   ASSERT_EQ(stored.size(), expected.size());
@@ -170,7 +170,7 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileTrainingGoesOn) {
                               .failpoint = "snapshot.after_commit:kill"}),
                Error);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{150}));
-  EXPECT_LT(losses().size(), 245u) << "at the end of the run it would be published in any case";
+  EXPECT_LT(losses().size(), 245u) << "the snapshot must be published before the run ends";
 }
 
 TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileNobodyWaitsForIt) {
@@ -206,7 +206,7 @@ TEST_F(Checkpoint, IsToldOfWithTheTimeThatItTook) {
   EXPECT_GE(saved[1]["waited_seconds"], 0.3);
 }
 
-/// What ends a rank in the middle of step 5, while the snapshot of step 4 is being written.
+/// An event in step 5 that ends a rank while the snapshot of step 4 is being written.
 class EndedWhileWriting : public Checkpoint,
                           public testing::WithParamInterface<std::pair<std::function<void()>, const char*>> {};
 INSTANTIATE_TEST_SUITE_P(Ends, EndedWhileWriting,
@@ -226,12 +226,12 @@ TEST_P(EndedWhileWriting, LeavesWholeSnapshotsAndGoesOnBitForBit) {
     train_watched<FSDP>(2, ended, [batches = 0]() mutable {
       if (++batches == 5) GetParam().first();
     });
-    FAIL() << "it went on";
+    FAIL() << "the training continued";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr(GetParam().second));
   }
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{2}));
-  EXPECT_EQ(snapshot().run.step, 2) << "and it is whole";
+  EXPECT_EQ(snapshot().run.step, 2) << "the newest snapshot must be complete";
   train<FSDP>(2, options);
   expect_same_bits(snapshot(), expected);
 }
@@ -283,12 +283,12 @@ TEST_F(Checkpoint, DueWhileOneIsWrittenIsLeftOutIfSoChosenButNeverTheLast) {
                  .failpoint = "file.before_write:sleep:400@2"});
   const auto saved = steps();
   EXPECT_EQ(saved.front(), 8);
-  EXPECT_LT(saved.size(), 4u) << "8, 6, 4 and 2 were due";
+  EXPECT_LT(saved.size(), 4u) << "at least one of the snapshots 8, 6, 4 and 2 must be skipped";
 }
 
 TEST_F(Checkpoint, DueWhileOneIsPublishedIsLeftOutAsWell) {
   train<DDP>(2, {.max_steps = 8,
-                 .save_every = 1,  // so that a rank may have told nobody yet that it has written
+                 .save_every = 1,  // a rank may then not have reported yet that it has written
                  .snapshot = {.writing = SnapshotWriting::background, .busy = SnapshotBusy::skip, .keep_last = 0},
                  .failpoint = "snapshot.before_commit:sleep:3000@1"});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 1}));
@@ -302,7 +302,7 @@ TEST_F(Checkpoint, KeepsTheNewestTwoUnlessToldOtherwise) {
 TEST_F(Checkpoint, KeepsTheFirstOneOfEveryEpochAndTheOldestOfAnHour) {
   const RunOptions by_epochs{.max_steps = 14, .save_every = 2, .snapshot = {.keep_last = 1, .keep_every_epochs = 2}};
   train<DDP>(1, by_epochs);
-  EXPECT_EQ(steps(), (std::vector<std::int64_t>{14, 8})) << "four steps are an epoch";
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{14, 8})) << "an epoch has four steps";
   forget();
   train<DDP>(1, {.max_steps = 14, .save_every = 2, .snapshot = {.keep_last = 1, .keep_every_time = 3600.0}});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{14, 2}));
@@ -314,7 +314,7 @@ TEST_F(Checkpoint, IsSavedByTheClockOfRankZeroOnAllRanks) {
       2,
       {.max_steps = 8, .snapshot = {.keep_last = 0}, .save_every_time = kAtOnce, .save_every_time_of_others = kNever});
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 6, 3}))
-      << "two steps behind the one that it was due in, and the end";
+      << "a save starts two steps after the one in which it was due; the last step is always saved";
   forget();
   train<DDP>(
       2,
@@ -328,7 +328,7 @@ TEST_F(Checkpoint, OfAPlaceInUseIsRefusedWithItsOwner) {
   storage.claim("somebody else");
   try {
     train<DDP>(2, {.max_steps = 1});
-    FAIL() << "two programs write to one place";
+    FAIL() << "two programs write to one folder";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     EXPECT_THAT(error.what(), testing::HasSubstr("is in use by somebody else"));

@@ -1,4 +1,4 @@
-// A run that begins with a snapshot that its user has chosen, and one that begins with weights alone.
+// A run that starts from a snapshot that the user has chosen, and a run that starts from weights only.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -38,7 +38,7 @@ TEST(SnapshotChoice, IsAPlaceWithAStepOrTheBestOrTheNewest) {
     EXPECT_EQ(parse_snapshot_choice(place).place, place);
 }
 
-/// A place with three snapshots of one run: losses 3, 2 and 2.5.
+/// A place with three snapshots of one run.
 class ChosenSnapshot : public testing::Test {
  protected:
   using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
@@ -65,7 +65,7 @@ class ChosenSnapshot : public testing::Test {
     first.training.save_every = 2;
     first.snapshot.keep_last = 0;
     train(first);
-    // Losses as evaluations would have found them.
+    // The place `rated`: the same snapshots with validation losses, as evaluations would have found them.
     for (const auto& [step, loss] : {std::pair{2, 3.0}, std::pair{4, 2.0}, std::pair{6, 2.5}}) {
       const auto storage = open_storage(path("a"));
       auto snapshot = read_snapshot(*storage, choose_snapshot(*storage, {.place = path("a"), .step = step}));
@@ -98,8 +98,9 @@ TEST_F(ChosenSnapshot, GoesOnAtItsStepAsTheRunDidAndLeavesItsPlaceAlone) {
   other.training.save_dir = path("b");
   train(other);
   expect_same_bits(at(path("b")), at(path("a")));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/step-00000002/attempts")) << "nothing was written";
-  EXPECT_EQ(at(path("a")).run.step, 6) << "nothing was pruned";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/step-00000002/attempts"))
+      << "the chosen snapshot must not be changed";
+  EXPECT_EQ(at(path("a")).run.step, 6) << "no snapshot in the chosen snapshot's place may be removed";
   EXPECT_EQ(at(path("a") + ":2").run.step, 2);
 }
 
@@ -132,7 +133,7 @@ TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwn) {
 }
 
 TEST_F(ChosenSnapshot, OfAStepCannotLieWhereTheRunSaves) {
-  // A restart of the command would find the steps that it has saved itself, so the first start is refused as well.
+  // A restart of the command would find the steps that the run itself has saved, so the first start is refused too.
   for (const char* choice : {":2", ":6", ":best"}) {
     auto other = config(8);
     other.snapshot.name = path("a") + choice;
@@ -171,12 +172,12 @@ TEST_F(ChosenSnapshot, OfAModelAloneLetsAnyOptimizerBeginAnewAtItsStep) {
   train(adam, 2);
   const auto after = at(path("model"));
   EXPECT_EQ(after.run.step, 7);
-  EXPECT_EQ(after.tensors.at("optimizer.step").item<float>(), 1) << "AdamW counts its own steps";
+  EXPECT_EQ(after.tensors.at("optimizer.step").item<float>(), 1) << "AdamW must count its steps from 0";
   const auto weight = std::string{"transformer.wte.weight"};
   EXPECT_LT(
       (after.tensors.at("optimizer.ema." + weight) - after.tensors.at("model." + weight)).abs().max().item<float>(),
       0.02)
-      << "the average began with the loaded weights";
+      << "the average must start from the loaded weights";
 
   using TrainSGD = Trainer<GPT, Tokens, SGD, Float32, DDP>;
   const auto sgd = [&](Group& group) {
@@ -200,7 +201,7 @@ TEST_F(ChosenSnapshot, EvaluatesWithoutTraining) {
     Train trainer{group, model(), std::make_shared<Tokens>(), settings, {}, {.validation = std::make_shared<Tokens>()}};
     const auto first = trainer.evaluate(), second = trainer.evaluate();
     EXPECT_EQ(first.mean_loss, second.mean_loss);
-    EXPECT_NEAR(first.mean_loss, 2.4, 0.1) << "log(11)";
+    EXPECT_NEAR(first.mean_loss, 2.4, 0.1) << "expected about log(11), the loss of random predictions";
     EXPECT_EQ(first.samples, Tokens{}.size());
     EXPECT_EQ(trainer.steps_done(), 0);
   });

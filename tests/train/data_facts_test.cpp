@@ -1,4 +1,4 @@
-// What a dataset wants to be recorded: a run resumes on the data it was begun with.
+// Facts that a dataset records in snapshots: a run may resume only on the data that it started with.
 #include <memory>
 #include <string>
 
@@ -64,7 +64,7 @@ TEST_F(DataFacts, AreComparedBetweenTheRanks) {
       const GPTConfig sizes{.n_layer = 1, .n_head = 1, .n_embd = 8};
       const Train trainer{group, std::make_shared<GPT>(sizes, 11, 8), data, config};
     });
-    FAIL() << "two texts were taken for one";
+    FAIL() << "another text was accepted";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("the text: the first on rank 0, the second on rank 1"));
   }

@@ -1,4 +1,4 @@
-// snapshot.on_failure=go_on: what a run makes of snapshots that cannot be written.
+// snapshot.on_failure=go_on: how a run continues after snapshots that could not be written.
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -43,7 +43,7 @@ class FailedSave : public TrainingRun {
   static std::string full_disk_at(int operation) {
     return "io:errno:" + std::to_string(ENOSPC) + '@' + std::to_string(operation);
   }
-  /// Every snapshot there is can be read, and nothing lies about that is none.
+  /// Expects that every snapshot can be read, and that there are no files of incomplete snapshots.
   void expect_whole() const {
     Folder storage{place()};
     const Snapshots snapshots{storage};
@@ -54,7 +54,7 @@ class FailedSave : public TrainingRun {
   }
 };
 
-/// While training goes on, another run publishes a snapshot in the same place.
+/// In the third batch, another run publishes a snapshot in the same place.
 struct Shared : Tokens {
   std::filesystem::path place;
   std::int64_t step = 0;
@@ -97,10 +97,11 @@ TEST_P(SharedPlace, EndsTheRunOnAllRanksWhateverElseMayFail) {
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("goes on")));
   EXPECT_EQ(steps().front(), step);
-  EXPECT_LE(steps().size(), 2u) << "that of step 2, unless theirs came before it was published";
+  EXPECT_LE(steps().size(), 2u) << "this run may have published the snapshot of step 2 only";
   for (const auto& entry : std::filesystem::recursive_directory_iterator{place()})
     if (entry.path().filename().string().starts_with("rank-")) {
-      EXPECT_EQ(entry.path().parent_path().filename(), "step-00000002") << "nothing of this run lies among theirs";
+      EXPECT_EQ(entry.path().parent_path().filename(), "step-00000002")
+          << "no file of this run may lie beside the other run's";
     }
 }
 
@@ -122,7 +123,8 @@ TEST_P(LostAnswer, OfTheLastSnapshotIsFoundOutByTheNextTry) {
   expect_whole();
 }
 
-/// While its manifest's fate is unknown, the snapshot of step 30 is not to be seen, as by a look at a store that lags.
+/// Hides the manifest of step 30 for some batches, as a storage with delayed lists would, while the ranks do not know
+/// whether it exists.
 struct Lagging : Tokens {
   std::filesystem::path folder;
   mutable int batches = 0;
@@ -130,7 +132,7 @@ struct Lagging : Tokens {
     const auto manifest = folder / Snapshots::kManifest, hidden = folder / "hidden";
     std::error_code other_rank;
     if (++batches < 50 && std::filesystem::exists(manifest)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{100});  // rank 0 has looked
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});  // rank 0 has looked for the manifest by then
       std::filesystem::rename(manifest, hidden, other_rank);
     }
     if (batches == 58) std::filesystem::rename(hidden, manifest, other_rank);
@@ -152,7 +154,7 @@ TEST_F(FailedSave, RemovesNothingOfASnapshotThatOnlyRankZeroCanSee) {
   expect_whole();
 }
 
-/// From the third batch on it counts no targets, so that the loss is no number.
+/// Counts no targets from the third batch on, so that the loss is NaN.
 struct GoingBlank : Tokens {
   mutable int batches = 0;
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -162,7 +164,7 @@ struct GoingBlank : Tokens {
   }
 };
 
-/// A folder whose manifests somebody else makes and removes again.
+/// A folder in which another program seems to create and remove each manifest `times` times.
 class Contested : public Storage {
  public:
   Contested(const std::filesystem::path& path, int times) : folder_{path}, times_{times} {}
@@ -200,7 +202,7 @@ TEST_F(FailedSave, IsNotPutDownToAnotherRunWithoutItsManifest) {
   Folder{place()}.write(Snapshots::folder_of(4) + Snapshots::kManifest, std::array{bytes_of("{")});
   try {
     publish(0);
-    FAIL() << "it is damaged";
+    FAIL() << "a damaged manifest was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     EXPECT_THAT(error.what(), HasSubstr("manifest.json is there already and damaged"));
@@ -231,7 +233,7 @@ TEST_P(FailedSaveOn, AtAnyOperationIsAWarningAndTheNextOneIsAsItWouldHaveBeen) {
       EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("goes on")));
       EXPECT_EQ(error.code(), Errc::storage);
       EXPECT_THAT(error.what(), HasSubstr("no snapshot can be written to"))
-          << "only at the start, operation " << operation;
+          << "a run may end only if its start fails, operation " << operation;
       continue;
     }
     const auto told = testing::internal::GetCapturedStderr();
@@ -260,7 +262,7 @@ TEST_F(FailedSave, OfTheLastStepIsTriedAgainAndThenAnError) {
   options.save_every = 0;
   try {
     train<FSDP>(2, options);
-    FAIL() << "the end of the run is lost and nobody was told";
+    FAIL() << "the last snapshot was lost without an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
     EXPECT_THAT(error.what(), HasSubstr("no snapshot of step 2 was written"));
@@ -270,7 +272,7 @@ TEST_F(FailedSave, OfTheLastStepIsTriedAgainAndThenAnError) {
 TEST_F(FailedSave, OfThePublishingRankGivesItsRoomBack) {
   auto options = going_on();
   options.failpoint = "snapshot.before_commit:throw";
-  EXPECT_THROW(train<FSDP>(2, options), Error) << "the last one must be written";
+  EXPECT_THROW(train<FSDP>(2, options), Error) << "the run must fail if its last snapshot cannot be written";
   EXPECT_TRUE(steps().empty());
   for (const std::int64_t step : {2, 4})
     EXPECT_FALSE(std::filesystem::exists(place() / Snapshots::folder_of(step))) << step;
@@ -283,7 +285,7 @@ TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
   testing::internal::CaptureStderr();
   try {
     train<FSDP, GoingBlank>(2, options);
-    ADD_FAILURE() << "trained on nothing";
+    ADD_FAILURE() << "the training continued without targets";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::numerics) << error.what();
     EXPECT_THAT(error.what(), HasSubstr("the batches of this step count no targets"));
@@ -304,7 +306,7 @@ TEST_F(FailedSave, ForLackOfMemoryEndsWith7OrGoesOnAsToldAndSoDoesALoad) {
   const auto expect_memory = [&](const char* says) {
     try {
       train<FSDP>(2, options);
-      ADD_FAILURE() << "it went on";
+      ADD_FAILURE() << "the training continued";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::memory) << error.what();
       EXPECT_THAT(error.what(), HasSubstr(says));

@@ -1,4 +1,4 @@
-// What validation measures: a model that only memorises its training text must not look better and better.
+// Validation on held-out text: a model that only memorises its training text must not get better and better losses.
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -26,7 +26,7 @@ namespace {
 
 class Overfitting : public testing::Test {
  protected:
-  /// Trains on these parts until the text is memorised; returns the validation losses on the way.
+  /// Trains on these parts until the text is memorised; returns the validation losses of the run.
   std::vector<double> validation_losses(const TextParts& parts) const {
     const auto metrics = folder_ / "metrics.jsonl";
     spawn_ranks(1, [&](Group& group) {
@@ -48,7 +48,7 @@ class Overfitting : public testing::Test {
     return losses;
   }
 
-  /// Characters drawn at random: what is learned from some of them says nothing about the others.
+  /// Characters drawn at random: some of them carry no information about the others.
   std::shared_ptr<const CharDataset> text() const {
     std::mt19937 draw{7};
     std::string letters;
@@ -63,7 +63,7 @@ class Overfitting : public testing::Test {
 TEST_F(Overfitting, MakesTheLossOnHeldOutTextRise) {
   const auto losses = validation_losses(hold_out_tail(text(), 0.7));
   ASSERT_EQ(losses.size(), 6U);
-  EXPECT_GT(losses.front(), 4.0) << "90 characters at random: about the logarithm of 90";
+  EXPECT_GT(losses.front(), 4.0) << "expected about log(90), the loss for 90 random characters";
   EXPECT_GT(losses.back(), 1.2 * losses.front());
 }
 

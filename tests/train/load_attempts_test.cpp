@@ -1,4 +1,4 @@
-// Starts that are killed while they load, and what the next start makes of it.
+// Starts that are killed while they load a snapshot, and what the next start does.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -46,7 +46,7 @@ class LoadAttempts : public TrainingRun {
   bool has(std::int64_t step, const char* file) const {
     return std::filesystem::exists(place() / Snapshots::folder_of(step) / file);
   }
-  /// How many attempts to load the snapshot of a step are written down beside it.
+  /// The number of attempts to load the snapshot of a step that is recorded beside it.
   std::int64_t attempts(std::int64_t step) const {
     Folder storage{place()};
     const Snapshots snapshots{storage};
@@ -56,7 +56,7 @@ class LoadAttempts : public TrainingRun {
   }
 
  private:
-  ProgramFrame frame_;  // without one, a trainer takes no signals
+  ProgramFrame frame_;  // without a frame, a trainer does not handle signals
 };
 
 class KilledLoad : public LoadAttempts, public testing::WithParamInterface<std::pair<int, int>> {};
@@ -71,13 +71,13 @@ TEST_P(KilledLoad, AtAnyOperationLeavesSnapshotsThatLoad) {
   for (;; ++operation) {
     try {
       train<FSDP>(world_size, killed(4, "io:kill@" + std::to_string(operation), rank));
-      break;  // it has fewer operations
+      break;  // the load has fewer operations
     } catch (const Error&) {
     }
     expect_same_bits(snapshot(), expected);
     ASSERT_THAT(steps(), testing::ElementsAre(4, 2)) << "operation " << operation;
     train<FSDP>(world_size, after(4));
-    ASSERT_EQ(attempts(4), 0) << "that start came to its end";
+    ASSERT_EQ(attempts(4), 0) << "a complete start must reset the attempts";
   }
   EXPECT_GT(operation, rank == 0 ? 12 : 2);
   ASSERT_THAT(steps(), testing::ElementsAre(4, 2));
@@ -101,7 +101,7 @@ TEST_P(CrashingLoad, ASecondTimeMakesTheNextStartTakeTheSnapshotBefore) {
   EXPECT_THAT(told, HasSubstr("resumed at step 4"));
   EXPECT_TRUE(has(6, Snapshots::kRejected));
   expect_same_bits(snapshot(), expected);
-  EXPECT_EQ(attempts(6), 0) << "of the snapshot that took its place";
+  EXPECT_EQ(attempts(6), 0) << "a new snapshot of the step must start without attempts";
   EXPECT_EQ(attempts(4), 0);
 }
 
@@ -119,7 +119,7 @@ TEST_P(CrashingLoad, IsNotCountedOnceAllRanksHaveReadTheSnapshot) {
               testing::AllOf(HasSubstr("resumed at step 4"), testing::Not(HasSubstr("killed"))));
 }
 
-/// Once a snapshot is being read, the process gets SIGTERM; once that start is not counted any more, SIGKILL.
+/// Sends SIGTERM to the process once the attempt to load is recorded, and SIGKILL once the record is removed.
 struct Ended : Tokens {
   std::filesystem::path attempts;
   mutable std::once_flag once;
@@ -147,7 +147,7 @@ TEST_F(LoadAttempts, ThatASchedulerKillsAfterASignalAreNotCounted) {
     data->attempts = place() / Snapshots::folder_of(4) / Snapshots::kAttempts;
     try {
       train<FSDP, Ended>(2, killed(6, "checkpoint.before_read:sleep:60000", 0), {}, data);
-      ADD_FAILURE() << "it went on";
+      ADD_FAILURE() << "the training continued";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("ended by signal 9"));
     }
@@ -235,7 +235,7 @@ TEST_F(LoadAttempts, ARefusalWithAReasonIsNone) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("resumed at step 4"));
 }
 
-/// It counts no targets.
+/// A dataset that counts no targets.
 struct Blank : Tokens {
   Batch batch(std::span<const std::int64_t> indices) const {
     auto batch = Tokens::batch(indices);
@@ -249,7 +249,7 @@ TEST_F(LoadAttempts, ABatchWithoutTargetsIsNone) {
   for (int start = 0; start < 3; ++start) {
     try {
       train<FSDP, Blank>(2, after(6));
-      ADD_FAILURE() << "trained on nothing";
+      ADD_FAILURE() << "the training continued without targets";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::data) << error.what();
     }

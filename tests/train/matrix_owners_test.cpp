@@ -18,7 +18,7 @@ namespace {
 
 const std::vector<std::vector<std::int64_t>> kShapes{{5, 3}, {4}, {40, 7}, {2, 33}, {1, 1}, {9, 9}};
 
-/// Parameters of these shapes, one of which is no matrix, with values from 0 on.
+/// Parameters of these shapes, one of which is not a matrix, with the values 0, 1, 2 and so on.
 std::vector<NamedParameter> make_parameters() {
   std::vector<NamedParameter> parameters;
   for (std::size_t i = 0; i < kShapes.size(); ++i)
@@ -39,7 +39,8 @@ void expect_each_matrix_changed_once(Group& group, int pieces) {
   auto changed = at::zeros({1}, at::kLong);
   owners.transform(parts, [&](const at::Tensor& matrix) {
     changed += 1;
-    EXPECT_TRUE(at::equal(matrix.reshape(-1), at::arange(matrix.numel(), at::kFloat))) << "the whole matrix";
+    EXPECT_TRUE(at::equal(matrix.reshape(-1), at::arange(matrix.numel(), at::kFloat)))
+        << "the owner must see the whole matrix";
     return matrix * 2 + static_cast<double>(matrix.size(0));
   });
   for (std::size_t i = 0; i < matrices.size(); ++i) {
@@ -47,9 +48,10 @@ void expect_each_matrix_changed_once(Group& group, int pieces) {
     const auto expected = at::arange(begin, end, at::kFloat) * 2 + static_cast<double>(kShapes[matrices[i]][0]);
     EXPECT_TRUE(at::equal(parts[i], expected)) << i << " on rank " << group.rank();
   }
-  EXPECT_LE(changed.item<std::int64_t>(), 2) << "the work is shared";
+  EXPECT_LE(changed.item<std::int64_t>(), 2) << "the matrices must be shared by the ranks";
   all_reduce(changed, group);
-  EXPECT_EQ(changed.item<std::int64_t>(), static_cast<std::int64_t>(matrices.size())) << "no matrix is changed twice";
+  EXPECT_EQ(changed.item<std::int64_t>(), static_cast<std::int64_t>(matrices.size()))
+      << "each matrix must be changed once";
 }
 
 TEST(MatrixOwners, ChangeEachMatrixOnceWhereEachRankHoldsAll) {

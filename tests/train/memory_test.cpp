@@ -1,4 +1,4 @@
-// How much memory the strategies need: near theory, without growth over steps, and known before the run.
+// The memory that strategies need: close to theory, constant over steps, and predicted before the run.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -35,7 +35,7 @@
 namespace ddpxx {
 namespace {
 
-/// Counts what all threads of a process take of LibTorch's allocator, the backend's too.
+/// Counts the memory that all threads of a process, including the backend's, take from LibTorch's allocator.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -49,7 +49,7 @@ class CountingAllocator : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &free; }
   void copy_data(void* to, const void* from, std::size_t size) const override { default_copy_data(to, from, size); }
 
-  /// From now on, for good: in a process that ends soon.
+  /// Installs the allocator permanently, in a process that ends soon.
   static void install() { c10::SetAllocator(c10::kCPU, new CountingAllocator, 200); }
   static inline std::atomic<std::int64_t> live = 0, peak = 0;
 
@@ -63,7 +63,7 @@ class CountingAllocator : public c10::Allocator {
   }
 };
 
-/// Sample i is a run of tokens that begins with i.
+/// Sample i is a run of tokens that starts with i.
 struct Tokens {
   std::int64_t length = 0;
   std::int64_t vocabulary = 16;
@@ -90,7 +90,7 @@ struct Sizes {
     return std::make_shared<GPT>(GPTConfig{.n_layer = of_layers, .n_head = 4, .n_embd = width, .dropout = 0.0},
                                  vocabulary, length);
   }
-  /// Enough for a few steps: an epoch's order takes memory too.
+  /// Enough samples for a few steps only, because the order of an epoch takes memory too.
   Tokens data(int world_size) const {
     return {.length = length, .vocabulary = vocabulary, .samples = 4 * batch * world_size};
   }
@@ -110,9 +110,9 @@ auto make_trainer(Group& group, const Sizes& sizes, const typename Strategy::Con
                                                       std::make_shared<const Tokens>(sizes.data(group.size())), config);
 }
 
-/// Bytes that a rank of a real trainer needs, over a group that sends nothing and so adds no memory of its own.
+/// The bytes that a rank of a real trainer needs; its group sends nothing and so needs no memory.
 struct Measured {
-  double rest = 0;  ///< Before the first step: parameters, gradients, optimizer.
+  double rest = 0;  ///< Before the first step: parameters, gradients, optimizer state.
   double peak = 0;  ///< In the steps after the first.
 };
 template <class Strategy, class Precision = Float32>
@@ -135,12 +135,12 @@ Measured measure(int world_size, const Sizes& sizes, const typename Strategy::Co
 
 // --- near theory ---
 
-/// 50 million parameters, and next to no activations.
+/// 50 million parameters, and almost no activations.
 constexpr Sizes kLarge{.layers = 16, .width = 512, .length = 2, .batch = 1};
 constexpr int kWorld = 4;
 
 struct Theory {
-  double parameters = 0;  ///< P
+  double parameters = 0;  ///< the number of parameters
   double layer = 0;       ///< Bytes of a layer's parameters.
   Theory() {
     const auto model = kLarge.model(kLarge.layers);
@@ -154,7 +154,7 @@ struct Theory {
   }
 };
 
-/// The same steps on ranks that communicate over Gloo: most bytes at once of rank 0's whole process.
+/// Runs the steps on ranks that communicate over Gloo; returns the memory of the whole process of rank 0.
 template <class Strategy>
 Measured measure_over_gloo() {
   auto* shared = static_cast<Measured*>(
@@ -193,7 +193,7 @@ TYPED_TEST(NearTheory, FiftyMillionParametersOnFourRanksNeedAtMostATenthMoreThan
               alone.rest / 1e6, alone.peak / 1e6, expected / 1e6, alone.peak / expected,
               (real.peak - alone.peak) / 1e6);
   EXPECT_LE(alone.peak, 1.10 * expected);
-  EXPECT_NEAR(real.rest, alone.rest, 0.001 * alone.rest) << "the same run, but for the backend";
+  EXPECT_NEAR(real.rest, alone.rest, 0.001 * alone.rest) << "both runs must need the same memory before the first step";
 }
 
 // --- no growth ---
@@ -227,7 +227,7 @@ TEST(NoGrowthOverGloo, OfBytesOverAThousandSteps) {
   spawn_ranks(2, [](Group& group) {
     CountingAllocator::install();
     auto trainer = make_trainer<FSDP>(group, kTiny);
-    // Gloo's threads drop the last tensors a moment after the step has ended.
+    // Gloo's threads free the last tensors shortly after the end of a step.
     const auto settled = [] {
       std::this_thread::sleep_for(std::chrono::milliseconds{100});
       return CountingAllocator::live.load();
@@ -242,14 +242,16 @@ TEST(NoGrowthOverGloo, OfBytesOverAThousandSteps) {
 // --- recompute ---
 
 TEST(Recomputed, LayersKeepTheirInputsAndOneLayersActivations) {
-  // Deep and thin, so that the gradients that backward itself holds, five inputs' worth, are little beside.
+  // The model is deep and narrow, so that the gradients that backward holds, five times an input, are comparatively
+  // small.
   constexpr Sizes kDeep{.layers = 64, .width = 64, .length = 64, .batch = 16};
   constexpr auto kLayers = static_cast<double>(kDeep.layers);
   auto shallow = kDeep;
   shallow.layers /= 2;
   const auto activations = [](const Measured& measured) { return measured.peak - measured.rest; };
   const auto plain = activations(measure<SingleDevice>(1, kDeep));
-  const double saved = (plain - activations(measure<SingleDevice>(1, shallow))) / (kLayers / 2);  // by a layer
+  // The activations of a layer.
+  const double saved = (plain - activations(measure<SingleDevice>(1, shallow))) / (kLayers / 2);
   const double input = 4.0 * kDeep.batch * kDeep.length * kDeep.width;
   const auto recomputed = activations(measure<Recompute<SingleDevice>>(1, kDeep));
   std::printf("a layer saves %.2f of its input; %.2f MB in all, recomputed %.2f MB, theory %.2f MB\n", saved / input,
@@ -279,7 +281,7 @@ void expect_planned(int world_size, const Sizes& sizes, const typename Strategy:
         return sizes.model(layers);
       },
       [&](std::int64_t samples) { return sizes.data(1).some(samples); });
-  EXPECT_LT(deepest, sizes.layers) << "the whole model is not built";
+  EXPECT_LT(deepest, sizes.layers) << "planning must not build the whole model";
   const auto measured = measure<Strategy, Precision>(world_size, sizes, strategy, training);
   EXPECT_NEAR(static_cast<double>(plan.states()), measured.rest, 0.02 * measured.rest);
   const auto of_steps = measured.peak - measured.rest;
@@ -287,7 +289,7 @@ void expect_planned(int world_size, const Sizes& sizes, const typename Strategy:
   EXPECT_GT(plan.activations, 0);
 }
 
-/// Two of the planned layers are gathered together.
+/// FSDP with units of two layers of the planned model.
 FSDPConfig in_pairs(FSDPConfig config = {}) {
   config.unit_bytes = 300'000;
   return config;
@@ -296,7 +298,7 @@ FSDPConfig in_pairs(FSDPConfig config = {}) {
 TEST(Plan, ForesaysOneProcess) {
   expect_planned<SingleDevice>(1, kPlanned);
   auto wide = kPlanned;
-  wide.vocabulary = 2000;  // where the loss takes more than a layer
+  wide.vocabulary = 2000;  // the loss needs more memory than a layer
   expect_planned<SingleDevice>(1, wide);
 }
 TEST(Plan, ForesaysEveryStrategyOnManyRanks) {
@@ -328,7 +330,7 @@ TEST(Plan, ForesaysAnAverageAndAccumulatedSteps) {
   expect_planned<FSDP>(4, kPlanned, in_pairs({.reduce_each_backward = false}), {.accumulation_steps = 3});
 }
 
-/// A bucket has about a layer and a half.
+/// Buckets with about a layer and a half.
 template <class Config>
 Config in_buckets() {
   Config config;
@@ -346,11 +348,11 @@ TEST(Plan, ForesaysStepsInBackward) {
   expect_planned<StepInBackward<Recompute<FSDP>>>(4, kPlanned, {.inner = in_pairs()}, plain);
   expect_planned<StepInBackward<FSDP>>(4, kPlanned, in_pairs(),
                                        {.grad_norm_clip = 0, .accumulation_steps = 2, .ema_decay = 0.99});
-  auto deep = kPlanned;  // twenty layers are a segment of a single device
+  auto deep = kPlanned;  // SingleDevice makes segments of about twenty layers
   deep.layers = 92;
   deep.length = 2;
   expect_planned<StepInBackward<SingleDevice>>(1, deep, {}, plain);
-  // Where next to nothing is saved for backward, the gradients of the segments under way are what a step takes.
+  // With almost no activations, the memory of a step is that of the gradients of pending segments.
   auto bare = kPlanned;
   bare.layers = 30;
   bare.length = bare.batch = 2;

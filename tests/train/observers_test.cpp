@@ -62,7 +62,7 @@ std::string error_of(const std::function<void()>& body) {
   return "none";
 }
 
-/// Writes down what it is told.
+/// Records the events that it receives.
 struct Recorder : Observer {
   std::string name() const override { return "the recorder"; }
   void on_begin(const RunBegan& run) override { add("begin", run.step); }
@@ -120,7 +120,7 @@ TEST(Observers, StopAllRanksAfterTheSameStepByTheVoteOfOne) {
     EXPECT_GE(trainer.steps_done(), 5);
     EXPECT_LE(trainer.steps_done(), 8);
   });
-  EXPECT_TRUE(std::filesystem::exists(folder / "run")) << "the run is saved";
+  EXPECT_TRUE(std::filesystem::exists(folder / "run")) << "the run must be saved";
 }
 
 TEST(Observers, LeaveTheNumbersOfTheRunAsTheyAre) {
@@ -150,7 +150,7 @@ TEST(Observers, SeeAveragedGradientsAndMayChangeThem) {
         for (const auto& slice : slices) {
           auto first = slice.gradients.clone();
           broadcast(first, *group);
-          EXPECT_TRUE(at::equal(first, slice.gradients)) << "all ranks have the average";
+          EXPECT_TRUE(at::equal(first, slice.gradients)) << "a hook must see the average of all ranks";
           EXPECT_GT(slice.gradients.abs().max().item<double>(), 0);
           at::Tensor{slice.gradients}.zero_();
         }
@@ -203,7 +203,7 @@ TEST(ConfiguredObservers, WriteTheFilesAndStopEarly) {
     config.early_stopping = {.metric = "val_loss", .patience = 2, .min_delta = 100};
     Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
     trainer.fit();
-    EXPECT_EQ(trainer.steps_done(), 4) << "the third evaluation votes, and the ranks read the vote in the next step";
+    EXPECT_EQ(trainer.steps_done(), 4) << "the ranks must read the vote of the third evaluation in the next step";
   });
   std::ifstream csv{folder / "m.csv"};
   std::string header;

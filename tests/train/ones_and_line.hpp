@@ -1,4 +1,4 @@
-// The smallest data and model that a trainer takes, for tests of configurations.
+// The smallest data and model that a trainer accepts, for tests of configurations.
 #pragma once
 
 #include <cstdint>

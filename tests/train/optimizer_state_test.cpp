@@ -1,4 +1,4 @@
-// Which optimizer states snapshots keep: one tensor for each slice, wherever it lies; any other layout is refused.
+// Snapshots keep optimizer states with one tensor for each slice; any other layout is refused.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,7 +33,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kWidth = 6;
 
-/// Sample i is a row of numbers that depends on i only.
+/// Sample i is a row of numbers that depends only on i.
 struct Rows {
   std::int64_t size() const { return 32; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -66,7 +66,7 @@ struct Network : torch::nn::Module {
   at::Tensor out;
 };
 
-/// Two optimizers in one: each steps every other slice, with a memory of its own for its moments.
+/// Two optimizers in one: each steps every other slice, and has moments of its own.
 class Composed {
  public:
   using Config = SGDConfig;

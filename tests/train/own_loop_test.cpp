@@ -1,4 +1,4 @@
-// A loop of one's own around a trainer: it equals fit(), and close() leaves nothing running.
+// A program's own loop around a trainer: it equals fit(), and close() leaves nothing running.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -57,7 +57,8 @@ class OwnLoop : public testing::Test {
                        .metrics = (folder_ / (name + ".jsonl")).string()};
     config.snapshot.writing = SnapshotWriting::background;
     config.optimizer.learning_rate = 1e-2;
-    config.optimizer.epsilon = 1e-4;  // the key bias's gradient is rounding noise; the usual one makes steps of it
+    // A smaller epsilon would turn the rounding in the key bias's gradient into full steps.
+    config.optimizer.epsilon = 1e-4;
     return config;
   }
   Snapshot snapshot(const std::string& name) const { return load_snapshot(folder_ / name).value(); }
@@ -68,7 +69,8 @@ class OwnLoop : public testing::Test {
     std::ifstream file{folder_ / (name + ".jsonl")};
     for (std::string line; std::getline(file, line);) {
       auto row = nlohmann::json::parse(line);
-      if (row.contains("snapshot")) continue;  // a snapshot: in the background the row comes when it is complete
+      // With background writing, the row of a snapshot comes when the snapshot is complete.
+      if (row.contains("snapshot")) continue;
       for (const char* key : {"time", "elapsed", "step_ms", "tokens_per_second", "peak_memory_bytes"}) row.erase(key);
       rows.push_back(row);
     }
@@ -91,7 +93,7 @@ void train_by_hand(Trainer& trainer) {
 
 TEST_F(OwnLoop, EqualsFitBitForBit) {
   const TrainerParts<Tokens> parts{.validation = std::make_shared<Tokens>()};
-  for (const std::int64_t steps : {7, 11}) {  // the second one resumes
+  for (const std::int64_t steps : {7, 11}) {  // the second run resumes
     spawn_ranks(2, [&](Group& group) {
       Train<DDP>{group, tiny_gpt(0.2), std::make_shared<Tokens>(), config("fit", steps), {}, parts}.fit();
     });
@@ -133,9 +135,10 @@ TEST_F(OwnLoop, LeavesACompleteSnapshotWhenItClosesEarly) {
     trainer.resume();
     for (int i = 0; i < 5; ++i) trainer.step();
     trainer.close();
-    EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000005")) << "it is there when close() returns";
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000005"))
+        << "the snapshot must exist when close() returns";
     EXPECT_EQ(trainer.stop_reason(), "");
-    trainer.close();  // nothing is left to do
+    trainer.close();  // a second call has nothing left to do
   });
   EXPECT_EQ(snapshot("run").run.step, 5);
 }
@@ -172,7 +175,7 @@ TEST_F(OwnLoop, TakesBatchesFromElsewhereBesideItsDataset) {
     trainer.step();
     trainer.close();
   });
-  EXPECT_EQ(snapshot("run").run.position, 3) << "batches from elsewhere do not move the place in the dataset";
+  EXPECT_EQ(snapshot("run").run.position, 3) << "batches of the program must not move the cursor of the dataset";
   EXPECT_EQ(rows("run").at(0)["tokens"], 48);
 }
 
@@ -208,10 +211,10 @@ TEST_F(OwnLoop, KeepsSnapshotsInAStorageOfTheProgram) {
   train_to(5);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "name"));
   EXPECT_EQ(snapshot("own").run.step, 5);
-  EXPECT_EQ(rows("name").size(), 5U) << "the second start went on with the snapshot of the first";
+  EXPECT_EQ(rows("name").size(), 5U) << "the second start must resume from the first one's snapshot";
 }
 
-/// Trains a model to step 6 after some others, and returns its values.
+/// Trains a model to step 6 after training some others, and returns its values.
 std::vector<at::Tensor> trained(Group& group, const Train<DDP>::Config& settings) {
   auto model = tiny_gpt();
   Train<DDP> trainer{group, model, std::make_shared<Tokens>(), settings};
@@ -260,7 +263,7 @@ TEST_F(OwnLoop, OfASecondTrainerComesAfterAnErrorOfTheFirst) {
     Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), settings};
     try {
       train_by_hand(trainer);
-      FAIL() << "its loss is no number";
+      FAIL() << "a NaN loss was accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::numerics);
       EXPECT_THAT(error.what(), HasSubstr("; snapshots=none, since training.save_dir is empty"));

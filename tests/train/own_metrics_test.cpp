@@ -1,4 +1,4 @@
-// Metrics of a model's own: summed as the loss is, in steps, evaluations and snapshots.
+// Metrics that a model defines: summed like the loss, in steps, evaluations and snapshots.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -40,7 +40,7 @@ struct Block : torch::nn::Cloneable<Block>, Layer {
   torch::nn::Linear linear{nullptr};
 };
 
-/// Predicts the next token, and counts how often it is right. `sevens` has a count of its own: the targets that are 7.
+/// Predicts the next token and counts the correct predictions; the metric `sevens` counts only targets that are 7.
 struct Classifier : torch::nn::Cloneable<Classifier> {
   Classifier() { reset(); }
   void reset() override {
@@ -85,7 +85,7 @@ struct Keeper : Observer {
 template <class Strategy>
 using Train = Trainer<Classifier, Tokens, SGD, Float32, Strategy>;
 
-/// The numbers of three steps and two evaluations, with a global batch of 12 samples.
+/// The metrics of three steps and two evaluations, with a global batch of 12 samples.
 template <class Strategy>
 Numbers numbers_of(Group& group, std::int64_t accumulation_steps, typename Train<Strategy>::Config config = {}) {
   config.batch_size = kGlobalBatch / group.size() / accumulation_steps;
@@ -115,7 +115,7 @@ Numbers of_one_process() {
   Group alone;
   return numbers_of<SingleDevice>(alone, 1);
 }
-/// The numbers of each rank equal those of one process.
+/// Expects on each rank the numbers of one process.
 template <class Strategy>
 void expect_numbers_of_one_process(int ranks, std::int64_t accumulation_steps,
                                    const typename Strategy::Config& strategy = {}) {
@@ -204,7 +204,7 @@ TEST_F(OwnMetricsRun, AreInRowsAndInSnapshots) {
   EXPECT_TRUE(saved.contains("loss"));
 }
 
-/// Rates the three evaluations of a run.
+/// A model with a score for each of the three evaluations of a run.
 struct Rated : Classifier {
   template <class Run>
   Loss forward(Run& run, const Batch& batch) {
@@ -236,14 +236,14 @@ TEST_F(OwnMetricsRun, RankTheSnapshotsToKeep) {
   forget();
   try {
     train_ranked("score");
-    FAIL() << "no evaluation has a score";
+    FAIL() << "a run without a score was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_STREQ(error.what(), "snapshot.best_by: an evaluation has no score (it has: loss, rating)");
   }
 }
 
-/// Its metrics are what the test says.
+/// A model whose metrics are given by the test.
 struct Says : torch::nn::Module {
   Says() { weight = register_parameter("weight", torch::ones({1})); }
   Loss forward(const Batch& batch) {
@@ -259,7 +259,7 @@ const std::vector<Batch>& batches() {
   return all;
 }
 NamedSum one(const std::string& name) { return {name, torch::ones({})}; }
-/// The error of so many steps on two micro-batches each.
+/// The error of a run of `steps` steps with two micro-batches each.
 std::string error_of(Group& group, int steps, std::function<std::vector<NamedSum>(int call)> metrics, Errc code) {
   auto model = std::make_shared<Says>();
   model->metrics = std::move(metrics);
@@ -326,7 +326,7 @@ TEST(OwnMetrics, AreSumsOfAllRanksAndNoNumberWhereNothingWasCounted) {
   spawn_ranks(2, [&](Group& group) {
     auto model = std::make_shared<Says>();
     model->metrics = [&](int call) {
-      const auto auxiliary = (model->weight * call).sum();  // has a gradient, which is not followed
+      const auto auxiliary = (model->weight * call).sum();  // the metric has a gradient, which must be ignored
       return std::vector<NamedSum>{{"share", torch::ones({}) * group.rank(), torch::tensor(2)},
                                    {"nothing", torch::zeros({}), torch::zeros({})},
                                    {"auxiliary", auxiliary, torch::ones({})}};
@@ -342,10 +342,10 @@ TEST(OwnMetrics, AreSumsOfAllRanksAndNoNumberWhereNothingWasCounted) {
     ASSERT_EQ(rows.size(), 3U);
     for (const auto& row : rows) {
       ASSERT_EQ(row.metrics.size(), 3U);
-      EXPECT_EQ(row.metrics[0].value, 0.25) << "one of two ranks has 2 in 4, the other 0 in 4";
+      EXPECT_EQ(row.metrics[0].value, 0.25) << "one rank has 2 of 4, the other 0 of 4";
       EXPECT_TRUE(std::isnan(row.metrics[1].value));
     }
-    EXPECT_EQ(rows[0].metrics[2].value, 1.5) << "calls 1 and 2 on each rank";
+    EXPECT_EQ(rows[0].metrics[2].value, 1.5) << "expected the mean of calls 1 and 2 on each rank";
     EXPECT_EQ(rows[2].metrics[2].value, 5.5);
     EXPECT_GT(rows[2].loss, 0);
   });

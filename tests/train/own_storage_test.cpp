@@ -1,4 +1,4 @@
-// A storage of a program's own, handed to the parts that save and load a run.
+// A program passes its own storage to SnapshotSaver and SnapshotLoader.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,7 +23,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// One rank of a run. Its state is one tensor of 64 values, of which each rank holds a piece.
+/// One rank of a run. The state is one tensor of 64 values, of which each rank holds a piece.
 class RankOfRun {
  public:
   RankOfRun(const Group& group, std::shared_ptr<Storage> storage)
@@ -36,12 +36,12 @@ class RankOfRun {
 
   std::optional<LoadedRun> load() { return SnapshotLoader{history_, 2, *group_, at::kCPU}.load({}, state(), 0); }
 
-  /// Saves a state whose values are all `step`.
+  /// Saves a state in which all values equal `step`.
   void save(std::int64_t step, SnapshotWriting writing = SnapshotWriting::foreground) {
     SnapshotSaver saver{history_, {.writing = writing, .keep_last = 0}, *group_, at::kCPU};
     values().fill_(static_cast<double>(step));
     saver.save({.step = step, .epoch = 1, .tokens = 100 * step}, state(), Copies::equal);
-    values().fill_(-1);  // training goes on
+    values().fill_(-1);  // changes the values as training would while the snapshot is written
     saver.finish();
   }
 
@@ -55,7 +55,7 @@ class RankOfRun {
 
 class OwnStorage : public testing::TestWithParam<SnapshotWriting> {
  protected:
-  /// Two ranks that share one storage, which is a map in memory.
+  /// Runs two ranks that share one storage, which is a map in memory.
   void on_two_ranks(const std::function<void(RankOfRun&)>& body) const {
     spawn_ranks(
         2,
@@ -77,7 +77,7 @@ TEST_P(OwnStorage, KeepsWhatTheSaverWritesAndGivesItToTheLoader) {
     run.save(3, GetParam());
   });
   EXPECT_TRUE(storage_->objects.contains(Snapshots::folder_of(3) + Snapshots::kManifest));
-  EXPECT_EQ(storage_->objects.size(), 3u) << "two ranks' files and the manifest";
+  EXPECT_EQ(storage_->objects.size(), 3u) << "expected the files of two ranks and the manifest";
   on_two_ranks([](RankOfRun& run) {
     const auto loaded = run.load();
     ASSERT_TRUE(loaded);

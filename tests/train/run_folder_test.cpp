@@ -24,7 +24,7 @@ namespace {
 
 const ConfigRecord kRecord{.settings = {{"seed", "1"}}, .yaml = "seed: 1  # default\n", .overrides = "[]\n"};
 
-/// Sets a variable for as long as it lives.
+/// Sets an environment variable until the end of its life.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_{name} { ::setenv(name, value.c_str(), 1); }
@@ -82,15 +82,16 @@ TEST(TheRunFolder, IsKeptByARestartOfItsRun) {
   Group alone;
   const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
   EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
-  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2") << "another start is another run";
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2") << "a new start must get a new folder";
   const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
-  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2") << "of two runs of one name the newer is restarted";
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-2")
+      << "a restart must get the newer of two folders with its run's name";
 }
 
 TEST(TheRunFolder, IsKeptByARestartAtAnotherTime) {
   const TemporaryFolder folder;
   const auto pattern = (folder.path() / "out-%Y/%H-%M-%S").string();
-  const auto make_run = [&](const char* day, const char* run) {  // as one of that day would have been made
+  const auto make_run = [&](const char* day, const char* run) {  // makes a run folder as if on that day
     folder.file(std::string{day} + "/run", std::string{run} + "\n");
     return (folder.path() / day).string();
   };
@@ -101,7 +102,7 @@ TEST(TheRunFolder, IsKeptByARestartAtAnotherTime) {
   const Variable name{"TORCHELASTIC_RUN_ID", "job 7"};
   const Variable restart{"TORCHELASTIC_RESTART_COUNT", "1"};
   const auto made = make_run_folder(pattern, kRecord, alone);
-  EXPECT_EQ(made.string().find("2001"), std::string::npos) << "nothing of this run is there yet: " << made;
+  EXPECT_EQ(made.string().find("2001"), std::string::npos) << "a folder of another run was used: " << made;
   std::filesystem::remove_all(made);
 
   const auto first = make_run("out-2002/02-02-02", "job 7");
@@ -123,7 +124,8 @@ TEST(TheRunFolder, OfARestartIsNoneThatAnotherPatternHasMade) {
   for (const auto* pattern : {"base", "%F/small", "run-%F", "y%%.%Y", "7+3.b"}) {
     const auto made = make_run_folder((folder.path() / pattern).string(), kRecord, alone);
     EXPECT_EQ(read(made / "overrides.yaml"), "[]\n");
-    EXPECT_EQ(make_run_folder((folder.path() / pattern).string(), kRecord, alone), made) << "its own is found";
+    EXPECT_EQ(make_run_folder((folder.path() / pattern).string(), kRecord, alone), made)
+        << "a restart must find its own folder";
   }
   for (const auto* other :
        {"base-large", "2001-01-01/large", "2001-01-01-x/small", "run-2001-01-01-b", "x.2001", "7+3xb"})
@@ -150,7 +152,7 @@ TEST(TheRunFolder, OfARestartIsNoneWhoseNameCannotBeRead) {
   std::filesystem::create_directories(wanted + "-2/run");
   folder.file("base-3/run", "job 7\n");
   std::filesystem::create_directories(wanted + "-4");
-  std::filesystem::create_symlink("/proc/self/mem", wanted + "-4/run");  // may be opened, and not be read
+  std::filesystem::create_symlink("/proc/self/mem", wanted + "-4/run");  // can be opened, but not read
   folder.file("elsewhere/run", "job 7\n");
   std::filesystem::create_directory_symlink("elsewhere", wanted + "-5");
   EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted + "-3");
@@ -177,7 +179,7 @@ TEST(TheRunFolder, IsNoneOfABucket) {
   spawn_ranks(2, [](Group& group) {
     try {
       make_run_folder("s3://bucket/%Y", kRecord, group);
-      ADD_FAILURE() << "made";
+      ADD_FAILURE() << "the folder was made";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::config);
       EXPECT_NE(std::string{error.what()}.find("run_folder=s3://bucket/%Y"), std::string::npos) << error.what();
@@ -192,7 +194,7 @@ TEST(TheRunFolder, IsTheOneThatASweepGives) {
   Group alone;
   EXPECT_EQ(make_run_folder("", kRecord, alone), folder.path());
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "config.yaml"));
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "overrides.yaml")) << "that one is the sweep's";
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "overrides.yaml")) << "the sweep writes overrides.yaml itself";
 }
 
 TEST(TheRunFolder, LeadsToTheMetrics) {

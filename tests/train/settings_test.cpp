@@ -1,4 +1,5 @@
-// Rows 13, 15 and 16 of what can go wrong with a configuration: ranks that differ, and a run that goes on differently.
+// Rows 13, 15 and 16 of the fault table of configurations: ranks with different settings, and a run that resumes with
+// other settings.
 #include <string>
 #include <vector>
 
@@ -75,7 +76,7 @@ TEST(Fault15, ASettingThatMustMatchIsAnErrorWithTheDifference) {
     compare_settings(kRun, snapshot_of({{"model.n_layer", "3"}, {"optimizer.learning_rate", "0.2"}}));
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::storage) << "a snapshot of another model";
+    EXPECT_EQ(error.code(), Errc::storage) << "the snapshot of another model must be refused";
     EXPECT_STREQ(error.what(),
                  "the snapshot is of another run:\n  model.n_layer: 3 in the snapshot, 4 now\n"
                  "set them back, or choose another save_dir");

@@ -1,4 +1,4 @@
-// The batches of the steps: what sizes make sense, and augmentation that nothing but seed, epoch and sample decides.
+// The batches of steps: valid sizes, and random augmentation that depends only on seed, epoch and sample.
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -25,7 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Sample i is the number i, and in training a random one beside it.
+/// Sample i is the number i, in training together with a random number.
 struct Augmented {
   std::int64_t samples = 22;
   std::int64_t size() const { return samples; }
@@ -42,7 +42,7 @@ struct Augmented {
 };
 static_assert(UsesBatchContext<Augmented> && UsesBatchContext<Subset<Augmented>>);
 
-/// What the samples of each epoch were given: (epoch, sample) to the random number.
+/// The random number of each (epoch, sample).
 using Drawn = std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>;
 
 constexpr std::uint64_t kSeed = 5;
@@ -59,7 +59,7 @@ Drawn expected_numbers() {
   return drawn;
 }
 
-/// Takes the batches from the cursor on, so many steps or until two epochs are complete.
+/// Takes `steps` steps' batches from the cursor on, or the rest of two epochs.
 template <class Dataset>
 void take(StepBatches<Dataset>& batches, std::int64_t steps, Drawn& drawn) {
   for (std::int64_t step = 0; step < steps && batches.cursor().epoch < 2; ++step) {
@@ -80,7 +80,7 @@ TEST(StepBatches, AugmentEachSampleAlikeForAnyWorldWorkersAndPlaceOfResuming) {
         Drawn drawn;
         StepBatches<Augmented> first{data, group, options};
         take(first, 2, drawn);
-        at::rand({100});  // what others draw changes nothing
+        at::rand({100});  // other random numbers must not change the result
         StepBatches<Augmented> resumed{data, group, options};
         resumed.seek(first.cursor());
         take(resumed, 1000, drawn);

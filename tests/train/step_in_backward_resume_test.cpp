@@ -1,4 +1,4 @@
-// Snapshots go to and fro between a strategy that steps after backward and the same one that steps inside.
+// Snapshots can be exchanged between StepInBackward<S> and S.
 #include <cstdint>
 #include <type_traits>
 
@@ -24,7 +24,7 @@ class ResumedInBackward : public TrainingRun {
  protected:
   static constexpr int kRanks = std::is_same_v<S, SingleDevice> ? 1 : 2;
 
-  /// Small buckets and units, so that there are several.
+  /// Makes buckets and units so small that a model has several.
   static typename S::Config in_small_parts() {
     typename S::Config config;
     if constexpr (requires { config.bucket_bytes; }) config.first_bucket_bytes = 512, config.bucket_bytes = 8192;

@@ -1,4 +1,4 @@
-// A training that is asked to stop: when it ends, what it leaves, and how it goes on.
+// A training that is asked to stop: when it ends, which files it leaves, and how it resumes.
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
@@ -37,7 +37,7 @@ using testing::MatchesRegex;
 
 class Stop : public TrainingRun {
  protected:
-  /// How a training of two ranks ends in which `operation` happens before each batch.
+  /// The error that ends a training of two ranks in which `operation` runs before each batch.
   std::optional<Error> end_of(const RunOptions& options, std::function<void()> operation) {
     try {
       train_watched<DDP>(2, options, std::move(operation));
@@ -47,7 +47,7 @@ class Stop : public TrainingRun {
     return std::nullopt;
   }
   static std::string text_of(const std::optional<Error>& error) { return error ? error->what() : ""; }
-  /// Signals one of the ranks, the first one that comes here, before its third batch.
+  /// Sends a signal to one rank, the first one that calls this before its third batch.
   std::function<void()> signal_one_rank(
       int number, std::function<void()> before = [] {}) {
     return [this, number, before, batches = std::make_shared<int>(0)] {
@@ -61,7 +61,7 @@ class Stop : public TrainingRun {
   }
 
  private:
-  ProgramFrame frame_;  // without one, a trainer takes no signals
+  ProgramFrame frame_;  // without a frame, a trainer does not handle signals
 };
 
 TEST_F(Stop, EndsAllRanksAfterTheSameStepAndGoesOnWithEqualBits) {
@@ -130,7 +130,7 @@ TEST_F(Stop, IsToldToTheLauncherLikeTheFirstStep) {
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::stopped);
       }
-      // A file that has come to have the number of a closed socket is left alone.
+      // tell_launcher() must not write to another file that has got the descriptor of a closed socket.
       ::setenv(kMilestonesVariable, (std::to_string(ends[1]) + ':' + std::to_string(found.st_ino + 1)).c_str(), 1);
       tell_launcher(Milestone::stopped);
     });
@@ -138,7 +138,7 @@ TEST_F(Stop, IsToldToTheLauncherLikeTheFirstStep) {
     char told[8] = {};
     const auto size = ::recv(ends[0], told, sizeof told, MSG_WAITALL);
     EXPECT_EQ(std::string(told, static_cast<std::size_t>(std::max<ssize_t>(size, 0))), saves ? "ttsp" : "tts")
-        << "a run that saves nothing is not to be started again";
+        << "only a run that has saved may tell the launcher that it was stopped";
     ::close(ends[0]);
   }
 }
@@ -158,7 +158,7 @@ TEST_F(Stop, ComesOnRequestOfTheProgramAndLetsItGoOn) {
       };
     try {
       trainer.fit();
-      FAIL() << "it was asked to stop";
+      FAIL() << "fit() must throw when it was asked to stop";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::stopped);
       EXPECT_THAT(error.what(), HasSubstr("stopped by request_stop() on rank 1 after step 5; nothing was saved"));

@@ -1,4 +1,4 @@
-// One step that a program holds: batches from anywhere, gradients that can be seen, numbers that come later.
+// TrainStep: batches from any source, gradients that hooks see, and results that are read later.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +63,7 @@ TEST(TrainStep, OfBatchesFromOutsideEqualsTheTrainer) {
     const auto keep = [&](const CompletedStep& done) { rows.push_back(done.row); };
     for (int i = 0; i < 7; ++i)
       if (const auto done = step.step(batches.next(), {.epoch = 1})) keep(*done);
-    EXPECT_EQ(rows.size(), 5U) << "numbers come two steps later";
+    EXPECT_EQ(rows.size(), 5U) << "results must come two steps later";
     step.read_all(keep);
     step.make_whole();
     ASSERT_EQ(rows.size(), 7U);
@@ -86,7 +86,7 @@ TEST(TrainStep, CarriesTheVotesOfAnyRank) {
     step.read_all(keep);
     step.step(batches, {.save_due = true, .snapshot_written = true});
     step.read_all(keep);
-    step.read_all(keep);  // nothing is left
+    step.read_all(keep);  // nothing is left to read
     ASSERT_EQ(all.size(), 3U);
     EXPECT_TRUE(all[0].stop_voted && !all[0].stop_asked && !all[0].save_due);
     EXPECT_TRUE(all[1].stop_asked && !all[1].stop_voted && !all[1].snapshot_written);
@@ -116,7 +116,7 @@ TYPED_TEST(BeforeTheOptimizerStep, AHookSeesAveragedGradientsBeforeTheClipAndMay
       order.push_back("second");
       for (const auto& slice : slices) slice.gradients.mul_(0.25);
     });
-    // Two micro-batches a rank of the mean 2: the gradient of each of the four weights is 2.
+    // Each rank has two micro-batches with the mean 2, so the gradient of each of the four weights is 2.
     step.step(std::vector{rows_of(1, 3), rows_of(3, 3)});
     EXPECT_EQ(order, (std::vector<std::string>{"first", "second"}));
     auto sum = step.strategy().sum_over_shards(torch::tensor(seen));
@@ -125,7 +125,7 @@ TYPED_TEST(BeforeTheOptimizerStep, AHookSeesAveragedGradientsBeforeTheClipAndMay
     step.read_all([&](const CompletedStep& done) { rows.push_back(done.row); });
     step.make_whole();
     ASSERT_EQ(rows.size(), 1U);
-    EXPECT_NEAR(rows[0].grad_norm, 1.0, 1e-6) << "the norm is that of the changed gradients: four times 0.5";
+    EXPECT_NEAR(rows[0].grad_norm, 1.0, 1e-6) << "expected the norm of the changed gradients: four times 0.5";
     EXPECT_TRUE(at::allclose(model->weight, torch::full({4}, 0.5)));
   });
 }
@@ -139,7 +139,7 @@ TEST(TrainStep, ShowsHooksUnscaledGradients) {
     for (const auto& slice : slices) seen += slice.gradients.sum().item<double>();
   });
   step.step(std::vector{rows_of(2, 3)});
-  EXPECT_NEAR(seen, 8, 1e-2) << "and not 65536 times as much";
+  EXPECT_NEAR(seen, 8, 1e-2) << "the gradients were shown with the loss scale of 65536";
 }
 
 TEST(TrainStep, RefusesAHookWhereParametersAreSteppedInBackward) {
@@ -148,7 +148,7 @@ TEST(TrainStep, RefusesAHookWhereParametersAreSteppedInBackward) {
       alone, std::make_shared<Product>(), {.grad_norm_clip = 0}};
   try {
     step.before_optimizer_step([](std::span<const Slice>) {});
-    FAIL() << "there is no moment at which it has all gradients";
+    FAIL() << "a hook was accepted although a step never has all gradients";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_THAT(error.what(), HasSubstr("choose the strategy alone"));
@@ -160,7 +160,7 @@ TEST(TrainStep, RefusesToStepOnNothing) {
   TrainStep<Product, SGD, Float32, SingleDevice> step{alone, std::make_shared<Product>(), {}};
   try {
     step.step(std::vector<Batch>{});
-    FAIL() << "there is no batch";
+    FAIL() << "a step without batches was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::data);
     EXPECT_THAT(error.what(), HasSubstr("step 1 was given no batch"));

@@ -1,4 +1,4 @@
-// The settings of a trainer as a part of a program's config, and the device that they name.
+// A trainer's settings as a part of a program's config, and the device that they name.
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -36,7 +36,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Sample i is a short run of tokens that depends on i only.
+/// Sample i is a short run of tokens that depends only on i.
 struct Tokens {
   std::int64_t samples = 37;
   std::int64_t size() const { return samples; }
@@ -66,7 +66,8 @@ class Run : public testing::Test {
     config.batch_size = 4;
     config.training = {.max_steps = max_steps, .seed = 5, .metrics = (folder / "metrics.jsonl").string()};
     config.optimizer.learning_rate = 1e-2;
-    config.optimizer.epsilon = 1e-4;  // the key bias's gradient is rounding noise; the usual one makes steps of it
+    // A smaller epsilon would turn the rounding in the key bias's gradient into full steps.
+    config.optimizer.epsilon = 1e-4;
     return config;
   }
 
@@ -98,7 +99,7 @@ TEST_F(Run, LossFallsAndEveryStepHasItsRow) {
   for (const char* key :
        {"epoch", "grad_norm", "lr", "tokens_per_second", "step_ms", "peak_memory_bytes", "state_bytes"})
     EXPECT_TRUE(all[7].contains(key)) << key;
-  EXPECT_EQ(all.back()["epoch"], 2) << "37 samples by 4 are 10 steps an epoch";
+  EXPECT_EQ(all.back()["epoch"], 2) << "an epoch of 37 samples has 10 steps of 4";
 }
 
 TEST_F(Run, StateBytesCountParametersGradientsAndMoments) {
@@ -113,7 +114,7 @@ TEST_F(Run, WorldOfTwoEqualsOneProcessWithTheSameGlobalBatch) {
   auto one = config<SingleDevice>(12);
   one.batch_size = 8;
   Group alone;
-  const auto even = std::make_shared<Tokens>(Tokens{40});  // two ranks would pad an odd number
+  const auto even = std::make_shared<Tokens>(Tokens{40});  // with an odd number, two ranks would pad the data
   Train<SingleDevice>{alone, tiny_gpt(), even, one}.fit();
   const auto expected = losses();
   spawn_ranks(2, [&](Group& group) { Train<DDP>{group, tiny_gpt(), even, config(12)}.fit(); });
@@ -148,9 +149,9 @@ TEST_F(Run, RowsCountSamplesAndTokensThroughAResume) {
   ASSERT_EQ(steps.size(), 12u);
   EXPECT_EQ(steps[1]["samples"], 8);
   EXPECT_EQ(steps[1]["tokens"], 64);
-  EXPECT_EQ(steps[3]["samples"], 16) << "after the resume";
+  EXPECT_EQ(steps[3]["samples"], 16) << "the count must continue after the resume";
   EXPECT_EQ(steps[3]["tokens"], 128);
-  EXPECT_EQ(steps[11]["samples"], 45) << "an epoch of 37 and two steps";
+  EXPECT_EQ(steps[11]["samples"], 45) << "expected an epoch of 37 samples and two steps of 4";
   EXPECT_EQ(steps[11]["tokens"], 45 * 8);
 }
 
@@ -164,7 +165,7 @@ TEST_F(Run, KeepsTheRowsOfStepsThatWereDoneBeforeFit) {
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["step"], i + 1);
 }
 
-/// What the ranks print while `body` runs.
+/// The output of the ranks while `body` runs.
 struct Printed {
   std::string out, err;
 };
@@ -190,12 +191,12 @@ TEST_F(Run, KnowsWhereItEndsAfterAChangeOfWorldAndBatch) {
     });
   };
   EXPECT_NE(run(1, 4, 1).out.find("finished at step 10/10: 10 steps in"), std::string::npos);
-  const auto two = run(2, 4, 2);  // 5 steps an epoch
+  const auto two = run(2, 4, 2);  // 5 steps are an epoch
   EXPECT_NE(two.out.find("step 11/15"), std::string::npos) << two.out;
   EXPECT_NE(two.out.find("finished at step 15/15: 5 steps in"), std::string::npos) << two.out;
   EXPECT_NE(two.err.find("warning: resumed with a changed setting: global batch 4 -> 8\n"), std::string::npos)
       << two.err;
-  const auto one = run(1, 8, 3);  // the batch of all is what it was
+  const auto one = run(1, 8, 3);  // the global batch is unchanged
   EXPECT_NE(one.out.find("finished at step 20/20"), std::string::npos) << one.out;
   EXPECT_EQ(one.err.find("global batch"), std::string::npos) << one.err;
 }
@@ -222,7 +223,7 @@ TEST_F(Run, BeginsWithAHeadAndEndsWithWhatWasReached) {
       << said.out;
 }
 
-/// Standard output goes to a terminal while this lives.
+/// Redirects standard output to a terminal during its life.
 class OutputToTerminal {
  public:
   explicit OutputToTerminal(const Terminal& terminal) { turn_to(terminal.descriptor()); }
@@ -242,7 +243,7 @@ class OutputToTerminal {
 TEST_F(Run, ALongEvaluationSaysHowFarItIs) {
   struct Slow : Tokens {
     Batch batch(std::span<const std::int64_t> indices) const {
-      // Longer than a terminal's line stays as it is.
+      // Takes longer than the terminal's line may stay unchanged.
       if (samples == 12) std::this_thread::sleep_for(std::chrono::milliseconds{110});
       return Tokens::batch(indices);
     }
@@ -277,7 +278,7 @@ TEST_P(Resume_, TrainStopResumeEqualsTrainBitForBitWithDropout) {
     });
   };
   run(11, folder / "whole");
-  run(7, folder / "parts");  // in mid-epoch for every world size
+  run(7, folder / "parts");  // each stop is in the middle of an epoch, for every world size
   run(11, folder / "parts");
   const auto whole = load_snapshot(folder / "whole"), parts = load_snapshot(folder / "parts");
   ASSERT_TRUE(whole && parts);
@@ -309,7 +310,7 @@ TEST_F(Run, ResumesAtAnotherWorldSizeAndSeesEverySampleOnce) {
     });
   };
   run(4, 1);  // 16 samples
-  run(2, 0);  // the other 24
+  run(2, 0);  // the other 24 samples
   std::ifstream seen{data->log};
   std::multiset<std::int64_t> samples{std::istream_iterator<std::int64_t>{seen}, {}};
   EXPECT_EQ(samples.size(), 40u);
@@ -466,7 +467,7 @@ TEST_F(Run, GoesOnWithFreshRandomNumbersWhereTheOldOnesDoNotFit) {
   settings.training.save_dir = folder.string();
   Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
   auto snapshot = load_snapshot(folder).value();
-  snapshot.tensors["random.0"] = at::zeros({16}, at::kByte);  // as a GPU's generator would have left it
+  snapshot.tensors["random.0"] = at::zeros({16}, at::kByte);  // the state of a GPU's generator
   save_snapshot(folder / "other", snapshot);
   settings.training.save_dir = (folder / "other").string();
   settings.training.max_steps = 3;
@@ -485,12 +486,13 @@ TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {
     });
   });
   EXPECT_NE(text.find("rank 0: loss or gradient norm is not finite"), std::string::npos) << text;
-  EXPECT_NE(text.find("rank 1: loss or gradient norm is not finite"), std::string::npos) << "a verdict of all ranks";
+  EXPECT_NE(text.find("rank 1: loss or gradient norm is not finite"), std::string::npos)
+      << "all ranks must report the error";
   EXPECT_NE(text.find("; step="), std::string::npos) << text;
   EXPECT_NE(text.find("; snapshots=none, since training.save_dir is empty"), std::string::npos) << text;
 }
 
-/// Batches that leave num_tokens out.
+/// Batches without num_tokens.
 struct Uncounted : Tokens {
   Batch batch(std::span<const std::int64_t> indices) const {
     auto batch = Tokens::batch(indices);

@@ -1,4 +1,5 @@
-// tests/train/training_run.hpp — a short training of a tiny GPT that saves and resumes, and what it left behind.
+// tests/train/training_run.hpp — a short training of a tiny GPT that saves and resumes, and access to the files that it
+// leaves.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,7 @@ namespace ddpxx {
 
 inline constexpr std::int64_t kGlobalBatch = 12;
 
-/// Sample i is a short run of tokens that depends on i only.
+/// Sample i is a short run of tokens that depends only on i.
 struct Tokens {
   std::int64_t size() const { return 4 * kGlobalBatch; }
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -43,7 +44,7 @@ struct Tokens {
   }
 };
 
-/// The same; before each batch something happens, which may count them.
+/// Tokens that call `operation` before each batch.
 struct Watched : Tokens {
   std::function<void()> operation;
   Batch batch(std::span<const std::int64_t> indices) const {
@@ -57,9 +58,9 @@ struct RunOptions {
   std::int64_t save_every = 0;
   double dropout = 0.0;
   SnapshotConfig snapshot = {};
-  std::string failpoint = {};  ///< Met by the rank below.
+  std::string failpoint = {};  ///< Reached by the rank below.
   int failing_rank = 0;
-  double save_every_time = 0.0;  ///< Of rank 0.
+  double save_every_time = 0.0;  ///< On rank 0.
   double save_every_time_of_others = 0.0;
   std::int64_t n_embd = 16;
   double grad_norm_clip = TrainingConfig{}.grad_norm_clip;
@@ -69,7 +70,8 @@ class TrainingRun : public testing::Test {
  protected:
   std::filesystem::path place() const { return folder_ / "run"; }
 
-  /// Trains up to a step, going on from what is in `place()`; ranks share a global batch of one size in every world.
+  /// Trains up to a step, resuming from the snapshot in `place()` if there is one. The global batch is the same for all
+  /// world sizes.
   template <class Strategy, class Data = Tokens>
   void train(int world_size, const RunOptions& options, const typename Strategy::Config& strategy = {},
              const std::shared_ptr<const Data>& data = std::make_shared<Data>()) {
@@ -92,8 +94,8 @@ class TrainingRun : public testing::Test {
           .metrics = (folder_ / "metrics.jsonl").string()};
       config.snapshot = options.snapshot;
       config.optimizer.learning_rate = 1e-2;
-      // The gradient of attention's key bias is zero but for rounding, which differs between processors and world
-      // sizes. With the usual epsilon AdamW turns that noise into whole steps.
+      // The gradient of attention's key bias is zero except for rounding, which differs between processors and world
+      // sizes. With the default epsilon AdamW would turn that rounding into full steps.
       config.optimizer.epsilon = 1e-4;
       at::manual_seed(3);
       const GPTConfig model{.n_layer = 2, .n_head = 2, .n_embd = options.n_embd, .dropout = options.dropout};
