@@ -298,8 +298,8 @@ TEST_F(S3MetadataKeys, AreAskedForWhenThoseAtHandExpireHoweverLongThePauseIs) {
     std::this_thread::sleep_until(start + std::chrono::duration<double>{seconds});
     write();
   };
-  // Each search fails after a second. After the one that fails at 6.6 s the service is not asked until 10.6 s, after the
-  // one that fails at 11.9 s not until 19.9 s.
+  // Each search fails after a second. After the one that fails at 6.6 s the service is not asked until 10.6 s, after
+  // the one that fails at 11.9 s not until 19.9 s.
   for (const double seconds : {0.0, 2.3, 5.6}) until(seconds);
   until(10.9);
   service_->stall(0);
