@@ -1,9 +1,11 @@
 // The batches of steps: valid sizes, and random augmentation that depends only on seed, epoch and sample.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/data/make_loader.hpp>
 #include <ddpxx/data/subset.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/step_batches.hpp>
@@ -100,6 +103,73 @@ TEST(StepBatches, TellASubsetsDatasetTheContextOfItsOwnSamples) {
   take(batches, 1, drawn);
   ASSERT_EQ(drawn.size(), 5U);
   for (const auto& [sample, number] : drawn) EXPECT_EQ(number, expected.at(sample));
+}
+
+/// A loader of a program's own: one batch after the other, each one noted. It fails once where it is told to.
+struct OwnLoader {
+  std::vector<std::int64_t> sizes{};
+  std::int64_t fails_at = -1;     ///< The batch, counted over all epochs, that fails the first time.
+  std::int64_t ends_after = 100;  ///< Batches of an epoch.
+
+  MakeLoader<Augmented> make() {
+    return [this](const std::shared_ptr<const Augmented>& data, DistributedSampler& sampler,
+                  const LoaderOptions& options) -> NextBatch<Augmented> {
+      std::vector<std::int64_t> samples(sampler.begin(), sampler.end());
+      return [this, data, samples, options, taken = std::int64_t{0},
+              batches = std::int64_t{0}]() mutable -> std::optional<Batch> {
+        if (taken == std::ssize(samples) || batches++ == ends_after) return std::nullopt;
+        if (std::ssize(sizes) == fails_at) {
+          fails_at = -1;
+          throw Error{Errc::data, "this batch is not there yet"};
+        }
+        const auto count = std::min(options.batch_size, std::ssize(samples) - taken);
+        const std::span<const std::int64_t> indices{samples.data() + taken, static_cast<std::size_t>(count)};
+        taken += count;
+        sizes.push_back(count);
+        return make_batch(*data, indices, options.context);
+      };
+    };
+  }
+};
+
+TEST(StepBatches, OfALoaderOfAProgramsOwnAreThoseOfLoader) {
+  Group alone;
+  const auto data = std::make_shared<const Augmented>();
+  OwnLoader loader;
+  StepBatches<Augmented> batches{data, alone, {.batch_size = 4, .accumulation_steps = 2, .seed = kSeed}, loader.make()};
+  Drawn drawn;
+  take(batches, 1000, drawn);
+  EXPECT_EQ(drawn, expected_numbers());
+  EXPECT_THAT(loader.sizes, testing::ElementsAre(4, 4, 4, 4, 4, 2, 4, 4, 4, 4, 4, 2));
+}
+
+TEST(StepBatches, AreTriedAgainAfterOneThatCouldNotBeMade) {
+  Group alone;
+  OwnLoader loader{.fails_at = 3};  // the second batch of the second step
+  StepBatches<Augmented> batches{std::make_shared<const Augmented>(),
+                                 alone,
+                                 {.batch_size = 4, .accumulation_steps = 2, .seed = kSeed},
+                                 loader.make()};
+  Drawn drawn;
+  take(batches, 1, drawn);
+  EXPECT_THROW(batches.next(), Error);
+  EXPECT_EQ(batches.cursor().position, 8);
+  take(batches, 1000, drawn);
+  EXPECT_EQ(drawn, expected_numbers());
+}
+
+TEST(StepBatches, RefuseALoaderThatEndsTooEarly) {
+  Group alone;
+  OwnLoader loader{.ends_after = 2};
+  StepBatches<Augmented> batches{
+      std::make_shared<const Augmented>(), alone, {.batch_size = 4, .accumulation_steps = 3}, loader.make()};
+  try {
+    batches.next();
+    FAIL() << "a step with two batches of three";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::data);
+    EXPECT_THAT(error.what(), HasSubstr("the loader ended 14 samples before the end of epoch 0"));
+  }
 }
 
 TEST(StepBatches, RefuseSizesBeyondAnEpochBeforeAnythingIsAllocated) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,14 +14,16 @@
 #include <ddpxx/data/cursor.hpp>
 #include <ddpxx/data/distributed_sampler.hpp>
 #include <ddpxx/data/loader.hpp>
+#include <ddpxx/data/make_loader.hpp>
 
 namespace ddpxx {
 
 /// This rank's batches, as many a step as gradients are accumulated; the last step of an epoch may have fewer. Every
 /// rank gets batches of the same number and sizes. The cursor says where the next step begins; a run that starts there
 /// again sees the same batches.
-/// Errors  `data` for a dataset that is smaller than the world; `config` for a batch larger than what a rank has in an
-///         epoch, for more batches a step than an epoch has, and for what a loader refuses.
+/// Errors  `data` for a dataset that is smaller than the world, and for a loader that ends too early; `config` for a
+///         batch larger than what a rank has in an epoch, for more batches a step than an epoch has, and for what a
+///         loader refuses.
 template <MapDataset Dataset>
 class StepBatches {
  public:
@@ -33,9 +34,12 @@ class StepBatches {
     std::uint64_t seed = 0;
   };
 
-  StepBatches(std::shared_ptr<const Dataset> dataset, const Group& group, const Options& options)
+  /// Without `make_loader` the batches are made by `Loader`.
+  StepBatches(std::shared_ptr<const Dataset> dataset, const Group& group, const Options& options,
+              MakeLoader<Dataset> make_loader = {})
       : dataset_{std::move(dataset)},
         options_{options},
+        make_loader_{make_loader ? std::move(make_loader) : ddpxx::make_loader<Dataset>},
         world_size_{group.size()},
         sampler_{dataset_->size(), {.rank = group.rank(), .world_size = group.size(), .seed = options.seed}} {
     if (dataset_->size() < world_size_)
@@ -54,23 +58,29 @@ class StepBatches {
                                      " of an epoch, and the training set has " + std::to_string(dataset_->size()) +
                                      ": it is damaged, or of other data; choose another snapshot or save_dir"};
     cursor_ = cursor;
-    loader_.reset();
+    next_batch_ = {};
   }
 
+  /// Where a batch cannot be made, the cursor stays, and the next call tries the same batches again.
   std::vector<BatchOf<Dataset>> next() {
-    if (!loader_) start_loader();
-    std::vector<BatchOf<Dataset>> batches;
-    std::int64_t samples = 0;
-    while (std::ssize(batches) < options_.accumulation_steps) {
-      auto batch = loader_->next();
-      if (!batch) break;
-      samples += std::min(options_.batch_size, left_ - samples);
-      batches.push_back(std::move(*batch));
+    try {
+      if (!next_batch_) start_loader();
+      std::vector<BatchOf<Dataset>> batches;
+      std::int64_t samples = 0;
+      while (std::ssize(batches) < options_.accumulation_steps && samples < left_) {
+        auto batch = next_batch_();
+        if (!batch) throw Error{Errc::data, ended_early(left_ - samples)};
+        samples += std::min(options_.batch_size, left_ - samples);
+        batches.push_back(std::move(*batch));
+      }
+      left_ -= samples;
+      cursor_.position += samples * world_size_;
+      if (left_ == 0) seek({cursor_.epoch + 1, 0});
+      return batches;
+    } catch (...) {
+      next_batch_ = {};
+      throw;
     }
-    left_ -= samples;
-    cursor_.position += samples * world_size_;
-    if (left_ == 0) seek({cursor_.epoch + 1, 0});
-    return batches;
   }
 
   const Dataset& dataset() const noexcept { return *dataset_; }
@@ -121,16 +131,23 @@ class StepBatches {
     sampler_.set_epoch(cursor_.epoch);
     sampler_.seek(cursor_.position);
     left_ = sampler_.size();
-    loader_.emplace(dataset_, sampler_, loader_options());
+    next_batch_ = make_loader_(dataset_, sampler_, loader_options());
+  }
+
+  std::string ended_early(std::int64_t missing) const {
+    return "the loader ended " + std::to_string(missing) + " samples before the end of epoch " +
+           std::to_string(cursor_.epoch) + ": it must return batches of " + std::to_string(options_.batch_size) +
+           " samples until the sampler has no more";
   }
 
   std::shared_ptr<const Dataset> dataset_;
   Options options_;
+  MakeLoader<Dataset> make_loader_;
   std::int64_t world_size_;
   DistributedSampler sampler_;
   Cursor cursor_;
-  std::int64_t left_ = 0;
-  std::optional<Loader<Dataset>> loader_;
+  std::int64_t left_ = 0;          ///< Samples of this rank until the end of the epoch.
+  NextBatch<Dataset> next_batch_;  ///< Of this epoch's loader; empty before it is made.
 };
 
 }  // namespace ddpxx
