@@ -373,7 +373,7 @@ TEST(Plan, BuildsNoWholeModelWhereAPeriodAndBucketsMeetOnlyBelowIt) {
     expect_planned<Recompute<StepInBackward<DDP>>>(
         2, deep,
         {.inner = buckets,
-         .recompute = {.policy = RecomputeConfig::Policy::every, .count = static_cast<std::size_t>(period)}},
+         .recompute = {.policy = RecomputeConfig::Policy::every, .count = period}},
         {.grad_norm_clip = 0}, period);
 }
 

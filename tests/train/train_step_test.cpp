@@ -19,6 +19,7 @@
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hooks/no_hook.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
@@ -92,6 +93,34 @@ TEST(TrainStep, CarriesTheVotesOfAnyRank) {
     EXPECT_TRUE(all[1].stop_asked && !all[1].stop_voted && !all[1].snapshot_written);
     EXPECT_TRUE(all[2].save_due && all[2].snapshot_written);
     EXPECT_EQ(all[0].targets, 4);
+  });
+}
+
+/// The ranks of these strategies step different gradients.
+TEST(TrainStep, OfRanksThatDriftReportsTheMeanOfTheirNorms) {
+  spawn_ranks(2, [&](Group& group) {
+    TrainStep<Product, SGD, Float32, DDPWith<NoSync>> step{group, std::make_shared<Product>(), {.grad_norm_clip = 0}};
+    step.step(std::vector{rows_of(group.rank() == 0 ? 1 : 3, 2)});
+    double norm = 0;
+    step.read_all([&](const CompletedStep& done) { norm = done.row.grad_norm; });
+    EXPECT_DOUBLE_EQ(norm, (2.0 + 6.0) / 2);  // of four equal numbers, 1 on one rank and 3 on the other
+  });
+}
+
+TEST(TrainStep, OfRanksThatDriftEndsOnAllOfThemWhereOneHasNoNumber) {
+  spawn_ranks(2, [&](Group& group) {
+    TrainStep<Product, SGD, Float32, DDPWith<NoSync>> step{group, std::make_shared<Product>(), {.grad_norm_clip = 0}};
+    step.before_optimizer_step([&](std::span<const Slice> slices) {
+      if (group.rank() == 1) slices.front().gradients.fill_(NAN);
+    });
+    step.step(std::vector{rows_of(1, 2)});
+    try {
+      step.read_all([](const CompletedStep&) {});
+      ADD_FAILURE() << "rank " << group.rank() << " went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::numerics);
+      EXPECT_THAT(error.what(), HasSubstr("step=1"));
+    }
   });
 }
 

@@ -53,11 +53,7 @@ Settings common_settings(const Config& config, const Settings& types, const Sett
   add(part_settings(config.snapshot, "snapshot"));
   add(part_settings(config.optimizer, "optimizer"));
   add(part_settings(config.precision, "precision"));
-  auto strategy = part_settings(config.strategy, "strategy");
-  for (auto& setting : strategy)  // the settings of a strategy inside another one, such as Recompute
-    while (setting.path.starts_with("strategy.inner."))
-      setting.path.erase(std::string_view{"strategy."}.size(), std::string_view{"inner."}.size());
-  add(strategy);
+  add(part_settings(config.strategy, "strategy"));
   constexpr std::array<std::string_view, 6> kOwn{"training.metrics", "training.csv",      "training.tensorboard",
                                                  "training.device",  "training.max_time", "training.save_every_time"};
   std::erase_if(common, [&](const Setting& setting) { return std::ranges::find(kOwn, setting.path) != kOwn.end(); });

@@ -52,6 +52,7 @@ struct RankFacts {
 /// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to send.
 struct LastStep {
   at::Tensor loss = {};     ///< The sum over this rank's targets.
+  at::Tensor norm = {};     ///< Of this rank's gradients, where the ranks step different ones.
   at::Tensor skipped = {};  ///< 1 if the step was left out, else 0.
   MetricSums metrics = {};  ///< The model's own; all ranks have equal names.
 };
@@ -75,6 +76,7 @@ class StepFacts {
     mine[kSquaredCalls] = static_cast<double>(facts.last_calls) * facts.last_calls;
     sums_ = sums_.to(group.device(), /*non_blocking=*/true);
     if (last.loss.defined()) sums_.select(0, kLastLoss).copy_(last.loss);
+    if (last.norm.defined()) sums_.select(0, kLastNorm).copy_(last.norm);
     if (last.skipped.defined()) sums_.select(0, kLastSkipped).copy_(last.skipped);
     if (!last.metrics.names().empty()) last.metrics.write(sums_.narrow(0, kNumbers, last.metrics.num_numbers()));
     pending_ = start_all_reduce(sums_, group);
@@ -104,8 +106,8 @@ class StepFacts {
   }
 
   static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kWritten = 5,
-                                kSaveDue = 6, kLastSkipped = 7, kAsked = 8,
-                                kNumbers = 9;  ///< Metrics of the last step follow.
+                                kSaveDue = 6, kLastSkipped = 7, kAsked = 8, kLastNorm = 9,
+                                kNumbers = 10;  ///< Metrics of the last step follow.
 
   /// Whether all ranks gave the same number: only then is W times the sum of squares the square of the sum. Every rank
   /// comes to the same verdict. Exact up to 1024 ranks; more are not compared.

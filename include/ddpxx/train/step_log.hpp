@@ -37,11 +37,13 @@ class StepLog {
 
   explicit StepLog(int world_size) : world_size_{world_size} {}
 
-  /// A step that has been launched: its row lacks the loss, the norm, the scale and the metrics. `scale` is undefined
-  /// where the loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
+  /// A step that has been launched: its row lacks the loss, the norm, the scale and the metrics. `norm` is undefined
+  /// where each rank has one of its own, which goes with the facts of the next step. `scale` is undefined where the
+  /// loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
   void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {},
             std::vector<std::string> metrics = {}) {
-    UnderWay step{std::move(row), HostCopy{facts}, HostCopy{norm}, std::nullopt, std::move(metrics)};
+    UnderWay step{std::move(row), HostCopy{facts}, std::nullopt, std::nullopt, std::move(metrics)};
+    if (norm.defined()) step.norm.emplace(norm);
     if (scale.defined()) step.scale.emplace(scale);
     steps_.push_back(std::move(step));
   }
@@ -54,7 +56,7 @@ class StepLog {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
     step.row.loss = steps_[1].facts[StepFacts::kLastLoss] / step.facts[StepFacts::kTargets];
-    step.row.grad_norm = step.norm[0];
+    step.row.grad_norm = step.norm ? (*step.norm)[0] : steps_[1].facts[StepFacts::kLastNorm] / world_size_;
     if (step.scale) step.row.loss_scale = (*step.scale)[0];
     auto& next = steps_[1].facts;
     step.row.metrics = read_metrics(step.metrics, next, StepFacts::kNumbers);
@@ -94,7 +96,7 @@ class StepLog {
   }
 
   /// Ends the log with the facts that carry the last step's loss; all steps before can be popped then, down to one.
-  void close(const at::Tensor& facts) { push({}, facts, facts); }
+  void close(const at::Tensor& facts) { push({}, facts, {}); }
   void reopen() { steps_.clear(); }
   bool empty() const noexcept { return steps_.empty(); }
 
@@ -102,7 +104,7 @@ class StepLog {
   struct UnderWay {
     StepDone row;
     HostCopy facts;
-    HostCopy norm;
+    std::optional<HostCopy> norm;
     std::optional<HostCopy> scale;
     std::vector<std::string> metrics;
   };

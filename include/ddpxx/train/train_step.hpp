@@ -187,6 +187,8 @@ class TrainStep {
     strategy_.finish_step();
     ++step_;
     check_metrics();
+    // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
+    if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
     const auto now = Clock::now();
     const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
     log_.push({.step = step_,
@@ -194,7 +196,7 @@ class TrainStep {
                .learning_rate = learning_rate,
                .step_ms = milliseconds,
                .samples = notes.samples},
-              facts.sums(), norm, scale, last_step_.metrics.names());
+              facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
   }
 
@@ -217,8 +219,7 @@ class TrainStep {
 
   /// From now on `hook` runs in every step, after those that were added before it, when the gradients of all
   /// micro-batches and ranks have been averaged and unscaled, and before they are clipped.
-  /// Ranks   Local. The slices are those of this rank; a hook that communicates must be added on every rank. Where
-  /// ranks
+  /// Ranks   Local. The slices are those of this rank; a hook that communicates must be added on every rank. Where ranks
   ///         step equal slices, as under DDP, each of them must change the gradients equally.
   /// Errors  `config` for a strategy that steps in backward: it never holds all gradients.
   void before_optimizer_step(SliceHook hook) {

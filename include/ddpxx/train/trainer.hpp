@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -17,7 +16,6 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
-#include <ddpxx/config/check_config.hpp>
 #include <ddpxx/core/config_record.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
@@ -29,20 +27,20 @@
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
-#include <ddpxx/observe/early_stopping.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
+#include <ddpxx/train/check_trainer.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/configured_observers.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/evaluations.hpp>
 #include <ddpxx/train/loaded_run.hpp>
-#include <ddpxx/train/same_run.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/stop_request.hpp>
 #include <ddpxx/train/train_step.hpp>
@@ -91,22 +89,7 @@ class Trainer {
   /// Errors  `config`, with all that is wrong; for grad_norm_clip where parameters are stepped in backward; for what
   ///         the strategy refuses.
   static void check(const Config& config) {
-    std::vector<FieldError> errors;
-    const auto add = [&](const char* path, const auto& part) {
-      for (auto& error : config_errors(part, path)) errors.push_back(std::move(error));
-    };
-    if (config.batch_size < 1)
-      errors.push_back({"batch_size", std::to_string(config.batch_size) + " is out of range (allowed: at least 1)"});
-    if (config.num_workers < 0)
-      errors.push_back({"num_workers", std::to_string(config.num_workers) + " is out of range (allowed: at least 0)"});
-    add("training", config.training);
-    add("snapshot", config.snapshot);
-    add("optimizer", config.optimizer);
-    add("precision", config.precision);
-    add("strategy", config.strategy);
-    add("early_stopping", config.early_stopping);
-    for (auto& error : config.check()) errors.push_back(std::move(error));
-    throw_config_errors(errors);
+    check_trainer_config(config);
     Step::check(step_config(config));
   }
 
@@ -124,12 +107,19 @@ class Trainer {
                  {.batch_size = config.batch_size,
                   .num_workers = config.num_workers,
                   .accumulation_steps = config.training.accumulation_steps,
-                  .seed = config.training.seed}},
+                  .seed = config.training.seed},
+                 parts_.make_loader},
         log_{group.rank()},
         report_{log_},
         snapshots_{group,           step_.device(), config.training,
                    config.snapshot, parts_.storage, [this](const SnapshotSaved& saved) { report_.show(saved); }},
-        limits_{config.training} {
+        limits_{config.training},
+        evaluations_{parts_.validation,
+                     group,
+                     {.batch_size = config.batch_size,
+                      .samples = config.training.eval_samples,
+                      .early_stopping = config.early_stopping,
+                      .best_by = config.snapshot.keep_best > 0 ? config.snapshot.best_by : ""}} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
     auto& settings = record_.settings;
     for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
@@ -230,27 +220,23 @@ class Trainer {
   /// moving average where training.ema_decay keeps one. Reports all steps that are under way first.
   /// Ranks   Collective.
   /// Errors  `config` without a validation set, and where snapshot.keep_best or early_stopping.metric name a number
-  /// that
-  ///         the evaluation does not have;
-  ///         `peer` where the model returns other metrics on other ranks.
+  ///         that the evaluation does not have; `peer` where the model returns other metrics on other ranks.
   EvaluationResult evaluate() {
-    if (!parts_.validation) throw Error{Errc::config, "there is no validation set to evaluate on"};
     read_all_steps();
     const auto result = [&] {
       step_.exchange_average();
       try {
-        return evaluate_model();
+        return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
+          const EvaluationMode mode{step_.model()};
+          return step_.loss_of(batch);
+        });
       } catch (...) {
         step_.take_back_average();
         throw;
       }
     }();
     step_.exchange_average();
-    evaluated_ = {steps_done(), batches_.cursor().epoch, result.mean_loss, result.samples, result.metrics};
-    evaluated_at_ = steps_done();
-    check_early_stopping(config_.early_stopping, *evaluated_);
-    report_.show(*evaluated_);
-    check_best_by();
+    if (is_closed_) step_.make_whole();
     step_.restart_clock();
     return result;
   }
@@ -267,7 +253,7 @@ class Trainer {
                       .epoch = batches_.cursor().epoch,
                       .position = batches_.cursor().position,
                       .settings = record_.settings,
-                      .metrics = metrics_of_snapshot(),
+                      .metrics = evaluations_.metrics(steps_done()),
                       .parameters = optimized_parameters(step_.model(), step_.flat_model()),
                       .overrides = record_.overrides,
                       .config_hash = config_hash_,
@@ -302,6 +288,7 @@ class Trainer {
       snapshots_.close();
     }
     step_.make_whole();
+    is_closed_ = true;
     if (std::exchange(has_begun_, false)) report_.end();
   }
 
@@ -327,29 +314,17 @@ class Trainer {
             .strategy = config.strategy};
   }
 
-  /// Called before anything is sent: a strategy may begin with collectives that another one does not know.
   /// Ranks   Collective.
   static const Config& checked(const Config& config, const ConfigRecord& record, const Parts& parts, const Group& group,
                                const Model* model, const Dataset* dataset) {
     check(config);
-    if (model == nullptr || dataset == nullptr)
-      throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
-    if (const auto parameters = model->parameters(); !parameters.empty())
-      check_device(config.training.device, parameters.front().device());
-    if (parts.storage && config.training.save_dir.empty())
-      throw Error{Errc::config,
-                  "training.save_dir: the program hands in a storage, and the setting is its name in messages: set it"};
-    if (config.training.eval_every > 0 && parts.validation == nullptr)
-      throw Error{Errc::config,
-                  "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
-                  "eval_every=0"};
     const auto name_of = [](const std::string& type, const std::string& name) {
       return name.empty() || name == type ? type : name + " (" + type + ")";
     };
     const Settings types{{"optimizer", type_name<Optimizer>()},
                          {"precision", name_of(type_name<Precision>(), parts.precision_name)},
                          {"strategy", name_of(type_name<Strategy>(), parts.strategy_name)}};
-    check_same_run(common_settings(config, types, record.settings, *dataset, parts.validation.get()), group);
+    check_trainer(config, types, record, parts, group, model, dataset);
     return config;
   }
 
@@ -361,6 +336,7 @@ class Trainer {
       return true;
     });
     has_begun_ = true;
+    is_closed_ = false;
   }
 
   void do_step(const auto& batches, std::int64_t epoch) {
@@ -406,46 +382,18 @@ class Trainer {
     report_.show(done.row);
   }
 
-  /// Ranks   Collective.
-  EvaluationResult evaluate_model() {
-    return ddpxx::evaluate(
-        *parts_.validation, *group_, config_.batch_size, config_.training.eval_samples,
-        [&](const Batch& batch) {
-          const EvaluationMode mode{step_.model()};
-          return step_.loss_of(batch);
-        },
-        [&](std::int64_t samples, std::int64_t all_samples) {
-          report_.show(Evaluating{steps_done(), samples, all_samples});
-        });
-  }
-  /// Refuses to go on where snapshots would be ranked by a number that evaluations do not have.
-  void check_best_by() const {
-    const auto& name = config_.snapshot.best_by;
-    const auto metrics = metrics_of_snapshot();
-    if (config_.snapshot.keep_best == 0 || metrics.contains(name)) return;
-    std::string names;
-    for (const auto& [known, value] : metrics) names += (names.empty() ? "" : ", ") + harmless(known);
-    throw Error{Errc::config, "snapshot.best_by: an evaluation has no " + harmless(name) + " (it has: " + names + ")"};
-  }
-  /// The numbers that snapshots are ranked by: those of the last evaluation, if it is of this step.
-  std::map<std::string, double> metrics_of_snapshot() const {
-    if (!evaluated_ || evaluated_->step != steps_done()) return {};
-    std::map<std::string, double> metrics{{"loss", evaluated_->val_loss}};
-    for (const auto& metric : evaluated_->metrics) metrics.emplace(metric.name, metric.value);
-    return metrics;
-  }
-
   /// Sets step, number of tokens and place in the data to those of the snapshot whose state was loaded.
   void stand_at(const LoadedRun& run) {
     step_.resume_at(run.info.step, run.info.tokens, run.has_optimizer);
-    stood_at_ = evaluated_at_ = run.info.step;
+    stood_at_ = run.info.step;
+    evaluations_.resume_at(run.info.step);
     batches_.seek({run.info.epoch, run.info.position});
     if (!run.has_optimizer)
       log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew at step " +
                 std::to_string(run.info.step));
   }
 
-  bool is_evaluated() const { return evaluated_at_ == steps_done(); }
+  bool is_evaluated() const { return evaluations_.is_done(steps_done()); }
   /// Whether this trainer has done a step: its state and its metrics are in use.
   bool has_stepped() const { return steps_done() != stood_at_; }
 
@@ -497,15 +445,15 @@ class Trainer {
   RunReport report_;
   TrainingSnapshots snapshots_;
   TrainingLimits limits_;
+  Evaluations<Dataset> evaluations_;
   StopRequest stop_;
-  std::int64_t stood_at_ = 0;  ///< The step of the last snapshot that was loaded.
-  std::int64_t evaluated_at_ = -1;
-  std::optional<Evaluated> evaluated_;  ///< The last one.
-  bool has_begun_ = false;              ///< resume() was called, and close() was not yet.
-  bool has_told_step_ = false;          ///< The launcher knows that a step is done.
-  bool has_ended_epoch_ = false;        ///< The last step was the last one of an epoch.
-  bool votes_to_stop_ = false;          ///< All ranks know that one of them is, or has an observer that votes to stop.
-  bool save_due_ = false;               ///< All ranks know that it is time to save.
+  std::int64_t stood_at_ = 0;     ///< The step of the last snapshot that was loaded.
+  bool has_begun_ = false;        ///< resume() was called, and close() was not yet.
+  bool is_closed_ = false;        ///< close() has made the model whole, and no step has followed.
+  bool has_told_step_ = false;    ///< The launcher knows that a step is done.
+  bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
+  bool votes_to_stop_ = false;    ///< All ranks know that one of them is, or has an observer that votes to stop.
+  bool save_due_ = false;         ///< All ranks know that it is time to save.
 };
 
 }  // namespace ddpxx

@@ -51,6 +51,7 @@ class TrainingSnapshots {
   /// snapshot that `snapshot.name` chooses, unless `has_stepped`: the state is in use then. Returns none where nothing
   /// was loaded.
   std::optional<LoadedRun> load(const Settings& settings, const RunState& state, bool has_stepped) {
+    if (saver_) close();  // a training that was begun and not closed
     if (!save_dir_.empty())
       if (auto own = load_own(settings, state)) return own;
     if (has_loaded_ || has_stepped || config_.name.empty()) return std::nullopt;

@@ -1,0 +1,85 @@
+// ddpxx/train/evaluations.hpp — the evaluations of a run: what they measure on, and what the last one has given.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/data/concept.hpp>
+#include <ddpxx/observe/early_stopping.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/train/evaluate.hpp>
+
+namespace ddpxx {
+
+template <MapDataset Dataset>
+class Evaluations {
+ public:
+  struct Options {
+    std::int64_t batch_size = 8;
+    std::int64_t samples = 0;  ///< 0 takes the whole validation set.
+    EarlyStoppingConfig early_stopping = {};
+    std::string best_by = {};  ///< The number that snapshots are ranked by; empty where they are not ranked.
+  };
+
+  /// `validation` may be null: then there is nothing to evaluate on.
+  Evaluations(std::shared_ptr<const Dataset> validation, const Group& group, Options options)
+      : validation_{std::move(validation)}, group_{&group}, options_{std::move(options)} {}
+
+  /// Evaluates the model after step `step`, reports the result, and keeps it. `loss_of(batch)` is the model's `Loss`.
+  /// Ranks   Collective.
+  /// Errors  `config` without a validation set, and where `best_by` or the early stopping name a number that the
+  ///         evaluation does not have; those of `ddpxx::evaluate`.
+  template <class LossOf>
+  EvaluationResult evaluate(std::int64_t step, std::int64_t epoch, RunReport& report, LossOf&& loss_of) {
+    if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
+    auto result = ddpxx::evaluate(*validation_, *group_, options_.batch_size, options_.samples,
+                                  std::forward<LossOf>(loss_of), [&](std::int64_t samples, std::int64_t all_samples) {
+                                    report.show(Evaluating{step, samples, all_samples});
+                                  });
+    last_ = {step, epoch, result.mean_loss, result.samples, result.metrics};
+    done_at_ = step;
+    check_early_stopping(options_.early_stopping, *last_);
+    report.show(*last_);
+    check_best_by(step);
+    return result;
+  }
+
+  /// Whether the model after step `step` needs no evaluation: it was evaluated, or comes from a snapshot.
+  bool is_done(std::int64_t step) const noexcept { return done_at_ == step; }
+  /// The model after step `step` comes from a snapshot, and was evaluated before it was saved where that was due.
+  void resume_at(std::int64_t step) noexcept { done_at_ = step; }
+
+  /// The numbers that the snapshot of step `step` is ranked by: those of the last evaluation, if it is of that step.
+  std::map<std::string, double> metrics(std::int64_t step) const {
+    if (!last_ || last_->step != step) return {};
+    std::map<std::string, double> metrics{{"loss", last_->val_loss}};
+    for (const auto& metric : last_->metrics) metrics.emplace(metric.name, metric.value);
+    return metrics;
+  }
+
+ private:
+  void check_best_by(std::int64_t step) const {
+    const auto known = metrics(step);
+    if (options_.best_by.empty() || known.contains(options_.best_by)) return;
+    std::string names;
+    for (const auto& [name, value] : known) names += (names.empty() ? "" : ", ") + harmless(name);
+    throw Error{Errc::config,
+                "snapshot.best_by: an evaluation has no " + harmless(options_.best_by) + " (it has: " + names + ")"};
+  }
+
+  std::shared_ptr<const Dataset> validation_;
+  const Group* group_;
+  Options options_;
+  std::optional<Evaluated> last_;
+  std::int64_t done_at_ = -1;
+};
+
+}  // namespace ddpxx
