@@ -10,7 +10,7 @@ using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, ddpxx::AutocastBF16
 struct Config {
   ddpxx::CharDatasetConfig data;
   ddpxx::GPTConfig model;
-  ddpxx::TrainerConfig<ddpxx::AdamW, ddpxx::AutocastBF16, ddpxx::FSDP> train;
+  Train::Config train;
   ddpxx::ConnectConfig comm;
 
   static constexpr auto describe() { return ddpxx::fields(ddpxx::flatten<&Config::train>()); }
@@ -25,20 +25,7 @@ int main(int argc, char** argv) {
     const auto parts = ddpxx::hold_out_tail(text, 0.9);
     auto model = ddpxx::make_model<ddpxx::GPT>(training.seed, group.device(), config.model, text->vocab_size(),
                                                text->block_size());
-    const auto& train = config.train;
-    Train trainer{group,
-                  model,
-                  parts.train,
-                  {.batch_size = train.batch_size,
-                   .num_workers = train.num_workers,
-                   .training = train.training,
-                   .snapshot = train.snapshot,
-                   .optimizer = train.optimizer,
-                   .precision = train.precision,
-                   .strategy = {.inner = train.strategy},  // and recomputes all layers
-                   .early_stopping = train.early_stopping},
-                  record,
-                  {.validation = parts.validation}};
+    Train trainer{group, model, parts.train, config.train, record, {.validation = parts.validation}};
     trainer.fit();
     group.leave();
   });

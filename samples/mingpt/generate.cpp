@@ -40,21 +40,21 @@ void generate(const RunConfig& config) {
   if (settings.tokens == 0) settings.tokens = kUsualTokens;
   const auto prompt = prompt_text(settings);
   std::vector<std::int64_t> ids{0};
-  ddpxx::read_chosen(*storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone,
-                     [&](const ddpxx::Manifest& manifest) {
-                       alphabet = ddpxx::Alphabet::find(manifest.run.settings);
-                       if (!alphabet)
-                         throw ddpxx::Error{ddpxx::Errc::storage,
-                                            "the snapshot does not record which characters its model knows: it was "
-                                            "written by an older version, or converted; train one step more with its "
-                                            "text, and the next snapshot does"};
-                       // Checked before the model, which may be large, is made and read.
-                       if (!prompt.empty()) ids = alphabet->encode(prompt);
-                       at::manual_seed(config.training.seed);
-                       model = std::make_shared<ddpxx::GPT>(config.model, alphabet->size(), config.data.block_size);
-                       model->to(device);
-                       return ddpxx::try_load_model(*model, *storage, manifest).value_or("");
-                     });
+  ddpxx::read_chosen(
+      *storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone, [&](const ddpxx::Manifest& manifest) {
+        alphabet = ddpxx::Alphabet::find(manifest.run.settings);
+        if (!alphabet)
+          throw ddpxx::Error{ddpxx::Errc::storage,
+                             "the snapshot does not record which characters its model knows: it was "
+                             "written by an older version, or converted; train one step more with its "
+                             "text, and the next snapshot does"};
+        // Checked before the model, which may be large, is made and read.
+        if (!prompt.empty()) ids = alphabet->encode(prompt);
+        at::manual_seed(config.training.seed);
+        model = std::make_shared<ddpxx::GPT>(config.model, alphabet->size(), config.data.text.block_size);
+        model->to(device);
+        return ddpxx::try_load_model(*model, *storage, manifest).value_or("");
+      });
 
   ddpxx::SingleDevice strategy{{}, alone};
   const auto text =

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include <ATen/ops/full.h>
 
@@ -42,13 +43,9 @@
 
 namespace {
 
-struct Choice {
-  std::string_view name;
-  void (*train)(const Run& run, ddpxx::Group& group, const Text& text);
-};
-constexpr std::array kStrategies{
-    Choice{"single", train_single}, Choice{"dp", train_dp},     Choice{"ddp", train_ddp},  Choice{"zero1", train_zero1},
-    Choice{"zero2", train_zero2},   Choice{"fsdp", train_fsdp}, Choice{"hsdp", train_hsdp}};
+/// The training by each alternative of StrategyConfig.
+constexpr std::array kTrain{train_single, train_dp, train_ddp, train_zero1, train_zero2, train_fsdp, train_hsdp};
+static_assert(kTrain.size() == std::variant_size_v<StrategyConfig>);
 
 /// What only the device knows: before any other rank is met.
 void check_precision(PrecisionName precision, at::Device device) {
@@ -58,13 +55,15 @@ void check_precision(PrecisionName precision, at::Device device) {
   if (precision == PrecisionName::bf16_params) ddpxx::LowPrecision<>::check(device);
 }
 
-/// Rank 0 decides for all: nodes may differ in size. A rank with a size of its own takes part, so that the trainer can
-/// say that the ranks differ.
+/// Sets HSDP's shard_size to the number of ranks of rank 0's node, unless the user has set it. Every rank takes part,
+/// whatever its strategy, since the trainer tells the user only later if the ranks have different ones.
+/// Ranks   Collective.
 void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpxx::Group& group) {
   auto size = at::full({1}, ddpxx::shard_size_for(place.local_world_size.value, group.size()), at::kLong);
   size = size.to(group.device());
   ddpxx::broadcast(size, group);
-  if (strategy.shard_size == 0) strategy.shard_size = size.item<std::int64_t>();
+  auto* hsdp = std::get_if<kHSDP>(&strategy);
+  if (hsdp != nullptr && hsdp->shard_size == 0) hsdp->shard_size = size.item<std::int64_t>();
 }
 
 /// What an evaluation reads is a run's own: its snapshots and metrics stay as they are.
@@ -90,8 +89,8 @@ std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& gr
 
 /// A snapshot is evaluated in its own alphabet, whatever text is taken.
 Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
-  if (alphabet) return std::make_shared<const ddpxx::CharDataset>(config.text(), *alphabet);
-  return std::make_shared<const ddpxx::CharDataset>(config.text());
+  if (alphabet) return std::make_shared<const ddpxx::CharDataset>(config.text, *alphabet);
+  return std::make_shared<const ddpxx::CharDataset>(config.text);
 }
 
 void check_sweep(const CommandLine& line) {
@@ -139,8 +138,7 @@ int main(int argc, char** argv) {
     config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);
     // Parameters in shards are gathered for a text, by all ranks or none.
     ddpxx::check_same_run({{"generate.tokens", std::to_string(config.generate.tokens)}}, group);
-    for (const auto& [name, train] : kStrategies)
-      if (name == config.strategy.name) train(run, group, text);
+    kTrain[config.strategy.index()](run, group, text);
     group.leave();
     return 0;
   });

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include <ATen/ops/zeros.h>
@@ -113,16 +114,25 @@ ddpxx::MemoryPlan plan_with(const RunConfig& config, const typename Strategy::Co
 
 ddpxx::MemoryPlan plan_named(const RunConfig& config, std::int64_t world_size, const TextSizes& text) {
   const auto& strategy = config.strategy;
-  if (strategy.name == "single") return plan_with<ddpxx::SingleDevice>(config, {}, world_size, text);
-  if (strategy.name == "dp") return plan_with<ddpxx::DataParallel>(config, strategy.dp(), world_size, text);
-  if (strategy.name == "ddp") return plan_with<ddpxx::DDP>(config, strategy.ddp(), world_size, text);
-  if (strategy.name == "zero1") return plan_with<ddpxx::ZeRO1>(config, strategy.zero(), world_size, text);
-  if (strategy.name == "zero2") return plan_with<ddpxx::ZeRO2>(config, strategy.zero(), world_size, text);
-  if (strategy.name == "fsdp") return plan_with<ddpxx::FSDP>(config, strategy.fsdp(), world_size, text);
-  if (strategy.shard_size == 0)
+  switch (strategy.index()) {
+    case kSingle:
+      return plan_with<ddpxx::SingleDevice>(config, std::get<kSingle>(strategy), world_size, text);
+    case kDP:
+      return plan_with<ddpxx::DataParallel>(config, std::get<kDP>(strategy), world_size, text);
+    case kDDP:
+      return plan_with<ddpxx::DDP>(config, std::get<kDDP>(strategy), world_size, text);
+    case kZeRO1:
+      return plan_with<ddpxx::ZeRO1>(config, std::get<kZeRO1>(strategy), world_size, text);
+    case kZeRO2:
+      return plan_with<ddpxx::ZeRO2>(config, std::get<kZeRO2>(strategy), world_size, text);
+    case kFSDP:
+      return plan_with<ddpxx::FSDP>(config, std::get<kFSDP>(strategy), world_size, text);
+  }
+  const auto& hsdp = std::get<kHSDP>(strategy);
+  if (hsdp.shard_size == 0)
     throw ddpxx::Error{ddpxx::Errc::config,
                        "strategy.shard_size: a plan does not know how many ranks a node has; set it to that number"};
-  return plan_with<ddpxx::HSDP>(config, strategy.hsdp(), world_size, text);
+  return plan_with<ddpxx::HSDP>(config, hsdp, world_size, text);
 }
 
 }  // namespace
@@ -140,17 +150,17 @@ void plan(const CommandLine& line) {
   };
   const auto world_size = parse(static_cast<PlanConfig*>(nullptr), of_plan).world_size;
   const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);
-  TextSizes text{.block_size = config.data.block_size};
-  if (config.data.path.empty())
+  TextSizes text{.block_size = config.data.text.block_size};
+  if (config.data.text.path.empty())
     std::printf("no text is given: assumed is one of %lld different characters\n",
                 static_cast<long long>(text.vocab_size));
   else
-    text.vocab_size = ddpxx::CharDataset{config.data.text()}.vocab_size();
+    text.vocab_size = ddpxx::CharDataset{config.data.text}.vocab_size();
   const auto plan = plan_named(config, world_size, text);
 
   const auto sizes = config.model.sizes();
   std::printf("%s in %s on %lld ranks: %lld layers of width %lld, %lld characters by %lld samples a rank\n",
-              config.strategy.name.c_str(), text_of(config.precision).c_str(), static_cast<long long>(world_size),
+              name_of(config.strategy), text_of(config.precision).c_str(), static_cast<long long>(world_size),
               static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
               static_cast<long long>(text.block_size), static_cast<long long>(config.data.batch_size));
   const auto row = [](const char* what, std::int64_t bytes) {

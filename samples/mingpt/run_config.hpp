@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/comm/connect_config.hpp>
@@ -24,29 +26,19 @@
 #include "strategy_config.hpp"
 
 struct DataConfig {
-  std::string path = {};
-  std::int64_t block_size = 64;
+  ddpxx::CharDatasetConfig text;
   std::string val_path = {};
   std::string split = "tail";
   double train_split = 0.9;
-  double truncate = 1.0;
-  std::int64_t max_bytes = 0;
   std::int64_t batch_size = 8;
   std::int64_t num_workers = 0;
 
-  ddpxx::CharDatasetConfig text() const {
-    return {.path = path, .block_size = block_size, .truncate = truncate, .max_bytes = max_bytes};
-  }
-  ddpxx::CharDatasetConfig validation_text() const { return {.path = val_path, .block_size = block_size}; }
+  ddpxx::CharDatasetConfig validation_text() const { return {.path = val_path, .block_size = text.block_size}; }
 
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&DataConfig::path>("Training text: a file, a folder with all files below it, a pattern such as "
-                                 "'books/*.txt', or s3://bucket/prefix",
-                                 Resume::free),
-        field<&DataConfig::block_size>("Length of a sample, the context of the model", at_least(1), Unit::characters,
-                                       Resume::must_match),
+        flatten<&DataConfig::text>(),
         field<&DataConfig::val_path>("Text to validate on, named as path is; all of path is then used for training",
                                      Resume::free),
         field<&DataConfig::split>(
@@ -55,16 +47,12 @@ struct DataConfig {
             choices("tail", "random"), Resume::must_match),
         field<&DataConfig::train_split>("Fraction of the text used for training; the rest is used for validation",
                                         above(0.0), at_most(1.0), Resume::must_match),
-        field<&DataConfig::truncate>("Fraction of the text that is used, from its start", above(0.0), at_most(1.0),
-                                     Resume::must_match),
-        field<&DataConfig::max_bytes>("Maximum number of bytes of text to read; 0 is no maximum", at_least(0),
-                                      Unit::bytes, Resume::must_match),
         field<&DataConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
         field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
                                         between(0, 1024), Unit::threads, Resume::free));
   }
   std::vector<ddpxx::FieldError> check() const {
-    if (path.empty())
+    if (text.path.empty())
       return {{"path", "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"}};
     if (!val_path.empty() && split == "random")
       return {{"split",
@@ -82,7 +70,7 @@ struct RunConfig {
   ddpxx::TrainingConfig training;
   ddpxx::SnapshotConfig snapshot;
   ddpxx::EarlyStoppingConfig early_stopping;
-  StrategyConfig strategy;
+  StrategyConfig strategy{std::in_place_index<kDDP>};
   std::string recompute = "none";
   PrecisionName precision = PrecisionName::fp32;
   ddpxx::LossScalerConfig scaler;
@@ -102,6 +90,9 @@ struct RunConfig {
     using namespace ddpxx;
     return fields(
         field<&RunConfig::model>("The network", Resume::must_match),
+        field<&RunConfig::strategy>("How parameters are held over the ranks",
+                                    std::apply([](auto... name) { return choices(name...); }, kStrategyNames),
+                                    Resume::free),
         field<&RunConfig::recompute>(
             "Activations that backward computes again: none, all, every:K, segments:K or selective", Resume::free),
         field<&RunConfig::precision>("Number format; bf16 and fp16 by autocast, bf16_params holds parameters so"),

@@ -24,7 +24,7 @@ inline ddpxx::TextParts text_parts(const RunConfig& config, const std::shared_pt
     throw ddpxx::Error{ddpxx::Errc::data,
                        "training.eval_every: the text held out for validation is shorter than one sample of "
                        "data.block_size=" +
-                           std::to_string(data.block_size) +
+                           std::to_string(data.text.block_size) +
                            " characters: use a longer text, a smaller data.block_size or a smaller data.train_split, "
                            "or set training.eval_every=0"};
   return parts;

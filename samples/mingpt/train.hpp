@@ -80,22 +80,22 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
     training.accumulation_steps = 1;
     batch_size = std::min(batch_size, (parts.train->size() + group.size() - 1) / group.size());
   }
-  Train trainer{
-      group,
-      model,
-      parts.train,
-      {.batch_size = batch_size,
-       .num_workers = config.data.num_workers,
-       .training = training,
-       .snapshot = config.snapshot,
-       .optimizer = config.optimizer,
-       .precision = precision,
-       .strategy = strategy,
-       .early_stopping = config.early_stopping},
-      run.record,
-      {.validation = parts.validation,
-       .strategy_name = config.strategy.name + (config.recompute == "none" ? "" : ", recompute " + config.recompute),
-       .precision_name = text_of(config.precision)}};
+  Train trainer{group,
+                model,
+                parts.train,
+                {.batch_size = batch_size,
+                 .num_workers = config.data.num_workers,
+                 .training = training,
+                 .snapshot = config.snapshot,
+                 .optimizer = config.optimizer,
+                 .precision = precision,
+                 .strategy = strategy,
+                 .early_stopping = config.early_stopping},
+                run.record,
+                {.validation = parts.validation,
+                 .strategy_name = name_of(config.strategy) +
+                                  (config.recompute == "none" ? std::string{} : ", recompute " + config.recompute),
+                 .precision_name = text_of(config.precision)}};
   if (run.only_evaluates) {
     const auto result = trainer.evaluate();
     if (group.rank() == 0) {

@@ -84,7 +84,8 @@ struct HSDPConfig {
 
   static constexpr auto describe() {
     return fields(field<&HSDPConfig::shard_size>("Number of ranks that share one copy of the model; 0 means all ranks",
-                                                 at_least(0), at_most(kMaxShardSize)));
+                                                 at_least(0), at_most(kMaxShardSize), Unit::ranks),
+                  flatten<&HSDPConfig::fsdp>());
   }
 };
 

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/describe.hpp>
 #include <ddpxx/layers/recompute.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/recompute_config.hpp>
@@ -19,6 +22,8 @@ template <class Strategy>
 struct RecomputedConfig {
   typename Strategy::Config inner = {};
   RecomputeConfig recompute = {};
+
+  static constexpr auto describe() { return fields(flatten<&RecomputedConfig::inner>()); }
 };
 
 /// `Strategy`, with the activations of layers dropped after forward and computed again in backward. What the strategy
@@ -37,6 +42,11 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
 
   Recompute(const Config& config, Group& group) : Wraps{config, group}, config_{config.recompute} {}
 
+  /// From the next step on, the layers for which `chosen` is true are recomputed, whatever the policy says, unless it
+  /// is `none`. Layers count from 0 in the order in which the model registers them.
+  /// Ranks   Local; all ranks choose the same layers.
+  void recompute_if(std::function<bool(std::size_t layer)> chosen) { chosen_ = std::move(chosen); }
+
   void attach(FlatModel& model) {
     Wraps::attach(model);
     const auto number = [this](const std::vector<const Layer*>& layers) {
@@ -49,7 +59,7 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
 
   template <class Next, class... Args>
   auto around(Layers layers, Next&& next, Args&&... args) {
-    if (!chosen(layers)) return inner().around(layers, std::forward<Next>(next), std::forward<Args>(args)...);
+    if (!is_chosen(layers)) return inner().around(layers, std::forward<Next>(next), std::forward<Args>(args)...);
     return inner().around(
         layers,
         [this, layers, next = std::forward<Next>(next)](auto&&... inputs) mutable {
@@ -60,8 +70,8 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
   /// See CutsRows. As in PyTorch's checkpoint_sequential, the last segment has the remaining layers.
   std::size_t segment_end(std::size_t first, std::size_t layers) const {
     if (config_.policy != RecomputeConfig::Policy::segments) return first + 1;
-    const auto size = std::max<std::size_t>(1, layers / config_.count);
-    return first / size + 1 >= config_.count ? layers : first + size;
+    const auto size = std::max<std::size_t>(1, layers / count());
+    return first / size + 1 >= count() ? layers : first + size;
   }
   template <class Work, class... Inputs>
   at::Tensor keep(Work& work, const Inputs&... inputs) {
@@ -82,15 +92,17 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
   }
 
  private:
-  bool chosen(Layers layers) const {
+  bool is_chosen(Layers layers) const {
     const auto found = index_of_.find(layers.front());
     const auto index = found == index_of_.end() ? 0 : found->second;
     if (config_.policy == RecomputeConfig::Policy::none) return false;
-    if (config_.chosen) return config_.chosen(index);
-    return config_.policy != RecomputeConfig::Policy::every || index % std::max<std::size_t>(config_.count, 1) == 0;
+    if (chosen_) return chosen_(index);
+    return config_.policy != RecomputeConfig::Policy::every || index % count() == 0;
   }
+  std::size_t count() const noexcept { return static_cast<std::size_t>(std::max<std::int64_t>(config_.count, 1)); }
 
   RecomputeConfig config_;
+  std::function<bool(std::size_t layer)> chosen_;
   RecomputeCall recompute_;
   std::map<const Layer*, std::size_t> index_of_;
 };

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <functional>
+#include <cstdint>
 
 #include <ddpxx/core/describe.hpp>
 
@@ -15,8 +14,15 @@ namespace ddpxx {
 struct RecomputeConfig {
   enum class Policy { none, all, every, segments, selective };
   Policy policy = Policy::all;
-  std::size_t count = 1;                               ///< k for every, n for segments; at least 1.
-  std::function<bool(std::size_t layer)> chosen = {};  ///< If given, decides instead of `policy`; layers count from 0.
+  std::int64_t count = 1;
+
+  static constexpr auto describe() {
+    return fields(
+        field<&RecomputeConfig::policy>("Layers whose activations backward computes again: none, all, every k-th one, "
+                                        "n segments of layers, or all but what they keep (selective)",
+                                        Resume::free),
+        field<&RecomputeConfig::count>("k of policy=every, n of policy=segments", at_least(1), Resume::free));
+  }
 };
 
 constexpr auto enum_names(RecomputeConfig::Policy) {

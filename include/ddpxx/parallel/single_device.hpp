@@ -12,6 +12,7 @@
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/single_device_config.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 #include <ddpxx/parallel/whole_model.hpp>
 
@@ -22,7 +23,7 @@ namespace ddpxx {
 /// Errors  `config` in a group of more than one rank, where each rank would train a model of its own.
 class SingleDevice : public WholeModel {
  public:
-  struct Config {};
+  using Config = SingleDeviceConfig;
 
   SingleDevice(const Config&, Group& group) : group_{&group} {
     if (group.size() > 1)

@@ -1,4 +1,6 @@
 // ddp.cpp — mingpt with DDP, in every precision.
+#include <variant>
+
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 
@@ -7,5 +9,5 @@
 
 void train_ddp(const Run& run, ddpxx::Group& group, const Text& text) {
   train_in_named_precision<ddpxx::Recompute<ddpxx::DDP>>(
-      run, {run.config.strategy.ddp(), run.config.recompute_config()}, group, text);
+      run, {std::get<kDDP>(run.config.strategy), run.config.recompute_config()}, group, text);
 }

@@ -1,4 +1,6 @@
 // fsdp.cpp — mingpt with FSDP, in every precision.
+#include <variant>
+
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 
@@ -7,5 +9,5 @@
 
 void train_fsdp(const Run& run, ddpxx::Group& group, const Text& text) {
   train_in_named_precision<ddpxx::Recompute<ddpxx::FSDP>>(
-      run, {run.config.strategy.fsdp(), run.config.recompute_config()}, group, text);
+      run, {std::get<kFSDP>(run.config.strategy), run.config.recompute_config()}, group, text);
 }

@@ -1,4 +1,6 @@
 // hsdp.cpp — mingpt with HSDP, in every precision.
+#include <variant>
+
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 
@@ -7,5 +9,5 @@
 
 void train_hsdp(const Run& run, ddpxx::Group& group, const Text& text) {
   train_in_named_precision<ddpxx::Recompute<ddpxx::HSDP>>(
-      run, {run.config.strategy.hsdp(), run.config.recompute_config()}, group, text);
+      run, {std::get<kHSDP>(run.config.strategy), run.config.recompute_config()}, group, text);
 }

@@ -1,4 +1,6 @@
 // zero1.cpp — mingpt with ZeRO1, in every precision.
+#include <variant>
+
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/zero.hpp>
 
@@ -7,5 +9,5 @@
 
 void train_zero1(const Run& run, ddpxx::Group& group, const Text& text) {
   train_in_named_precision<ddpxx::Recompute<ddpxx::ZeRO1>>(
-      run, {run.config.strategy.zero(), run.config.recompute_config()}, group, text);
+      run, {std::get<kZeRO1>(run.config.strategy), run.config.recompute_config()}, group, text);
 }
