@@ -1,8 +1,8 @@
 """Configuration: 200 values from a YAML file and 20 overrides, against Hydra and OmegaConf on the same file.
 
-Parsing is timed inside the processes: the first time, and the median of later ones. Beside it: how much compile time
-(-O0) the values cost over a config of one, and all of it over its headers; and how soon, and with how much memory, the
-sample refuses files that are made to exhaust it. `--only PART` runs one part: parsing, compile or limits.
+Parsing is timed inside the processes: the first parse, and the median of later ones. Also measured: the compile time
+(-O0) of the config compared with a config of one value, and with its headers alone; and the time and memory that the
+sample needs to refuse files that are made to exhaust it. `--only PART` runs one part: parsing, compile or limits.
 """
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ MOST_MS = 5.0
 MOST_COMPILE_SECONDS = 6.0
 HYDRA_GOAL = 20.0
 MOST_REFUSAL_SECONDS = 1.0
-MOST_REFUSAL_MB = 300.0  # with LibTorch's libraries
+MOST_REFUSAL_MB = 300.0  # includes LibTorch's libraries
 REFUSAL_RUNS = 5
 PINNED = ["hydra-core==1.3.2"]
 PEERS = protocol.RESULTS / "hydra"
@@ -37,7 +37,7 @@ ROOT = {"seed": 2, "steps": 100, "epochs": 3, "clip": 2.0, "time": 1.0, "device"
 
 
 def install_peer():
-    """Into a folder of its own: nothing of ddpxx needs it."""
+    """Installs Hydra into a folder of its own, because ddpxx does not need it."""
     marker = PEERS / "pinned.txt"
     if marker.exists() and marker.read_text().split() == PINNED:
         return
@@ -62,7 +62,7 @@ def measured(command, key):
 
 
 def compile_seconds(name):
-    """At -O0, with the build's own include folders, and without its compiler cache."""
+    """Compiles at -O0 with the include folders of the build, without its compiler cache."""
     commands = json.loads((protocol.ROOT / "build" / "compile_commands.json").read_text())
     words = next(c["command"] for c in commands if c["file"].endswith("bench/programs/config_times.cpp")).split()
     includes = [word for i, word in enumerate(words) if word.startswith("-I") or "-isystem" in (word, words[i - 1])]
@@ -99,8 +99,11 @@ def compiling(bench):
 
 
 def hostile_files():
-    """Name, lines and a part of the refusal. Lines are made one by one: what this process has held counts as the peak of
-    the programs that it starts."""
+    """The name, the lines and a part of the refusal of each file.
+
+    The lines are made one by one, because the memory that this process has used counts for the peak of the programs
+    that it starts.
+    """
     bomb = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     bomb += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     return [("alias_bomb.yaml", bomb, "more than 100000 values"),
@@ -132,7 +135,7 @@ def limits(bench):
             with open(pathlib.Path(folder) / name, "w") as file:
                 file.writelines(line + "\n" for line in lines)
             command = [str(protocol.BIN / "mingpt"), f"--config-path={folder}", "-cn", name, "--cfg", "job"]
-            refusal(command, word)  # the first run reads files that later ones find in memory
+            refusal(command, word)  # the first run reads files that later runs find in memory
             runs = [refusal(command, word) for _ in range(REFUSAL_RUNS)]
             results[name] = [{"seconds": seconds, "megabytes": megabytes} for seconds, megabytes in runs]
             report(f"refusing {name}", statistics.median(run[0] for run in runs), "s", MOST_REFUSAL_SECONDS)
@@ -148,6 +151,6 @@ chosen, sys.argv[1:] = switch.parse_known_args()
 only = chosen.only
 bench = protocol.Bench(__doc__, fewest=15)
 if only:
-    bench.name += f"_{only}"  # beside the results of all
+    bench.name += f"_{only}"  # keeps the file with all results
 for part in [PARTS[only]] if only else PARTS.values():
     part(bench)

@@ -1,11 +1,11 @@
-"""FSDP: a step of gpt-nano and gpt-micro, W=2 over Gloo, against Python's FSDP2 and against our own DDP."""
+"""FSDP: a step of gpt-nano and gpt-micro, W=2 over Gloo, against Python's FSDP2 and against the DDP of ddpxx."""
 import protocol
 
 WARM_UP, STEPS = 10, 60
 SETTINGS = ["data.path=/usr/include/c++", "data.max_bytes=1000000", "data.batch_size=8", "model.dropout=0",
             f"training.max_steps={WARM_UP + STEPS}"]
 MODELS = {"gpt-nano": (64, 3.0), "gpt-micro": (128, 1.3)}  # tokens, goal against Python
-DDP_GOAL = 1 / 1.35  # of gpt-micro; gpt-nano is bound by latency and only reported
+DDP_GOAL = 1 / 1.35  # for gpt-micro; gpt-nano is limited by latency and only reported
 
 
 def step_time(side, settings):

@@ -1,8 +1,8 @@
-"""Host time of DDP over a plain loop, a step: gpt-nano, B=2, T=16, AdamW fused; W=1 and W=2 over Gloo.
+"""Host time that DDP adds to a step of a plain loop: gpt-nano, B=2, T=16, AdamW fused; W=1 and W=2 over Gloo.
 
-What is compared is a difference: a median step with DDP less one of a single process without. In a world of one that is
-what DDP itself does; in a world of two Gloo's work and the wait for the other rank come on top, alike for both sides.
-A difference that is lost in the noise counts as a microsecond.
+The compared value is a difference: the median step with DDP minus that of a single process without DDP. With one rank
+it is the time of DDP itself; with two ranks it also contains Gloo's work and the wait for the other rank, on both
+sides. A difference below the noise counts as a microsecond.
 """
 import dataclasses
 import json
@@ -12,7 +12,7 @@ import tempfile
 
 import protocol
 
-GOALS = {1: 4.0, 2: 1.0}  # of each world
+GOALS = {1: 4.0, 2: 1.0}  # by world size
 LEAST = 1e-3  # ms
 WARM_UP, STEPS = 50, 500
 SETTINGS = ["data.path=/usr/include/c++", "data.max_bytes=100000", "data.batch_size=2", "data.block_size=16",
@@ -35,7 +35,7 @@ def step(side, strategy, ranks):
 
 
 def over_plain(side, ranks):
-    """What DDP adds to a plain step."""
+    """The time that DDP adds to a plain step."""
     plain, ddp = step(side, "single", 1), step(side, "ddp", ranks)
     return dataclasses.replace(ddp, value=max(LEAST, ddp.value - plain.value), foreign=max(plain.foreign, ddp.foreign),
                                facts={**ddp.facts, "plain": plain.value, "ddp": ddp.value})

@@ -1,4 +1,4 @@
-"""Memory: what a rank that has joined its group and built its model keeps resident. W=2, gpt-nano, Gloo."""
+"""Memory: the resident memory of a rank that has joined its group and built its model. W=2, gpt-nano, Gloo."""
 import contextlib
 import json
 import os
@@ -19,7 +19,7 @@ def processes_below(pid):
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             children = [int(child) for child in file.read().split()]
-    except FileNotFoundError:  # it has ended meanwhile
+    except FileNotFoundError:  # the process has ended meanwhile
         return []
     return children + [pid for child in children for pid in processes_below(child)]
 
@@ -48,14 +48,14 @@ def wait_for_rank_zero(launcher):
 
 
 def release_reader_at_end(launcher, fifo):
-    """Opens the FIFO when the launcher has ended, since its reader would wait for ever if rank 0 never came to it."""
+    """Opens the FIFO when the launcher has ended, because its reader would wait forever if rank 0 never opened it."""
     launcher.wait()
     with contextlib.suppress(OSError):
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def idle_memory(side):
-    """The metrics file is a FIFO: its reader learns when rank 0 opens it, with everything built, and stops rank 0."""
+    """Measures when rank 0 has built everything: then it opens its metrics file, a FIFO, and the reader stops it."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics")
         os.mkfifo(metrics)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Validation losses of a small GPT on a text, by AdamW and by Muon: ./dev bench optimizer TEXT [STEPS]
 
-Each optimizer trains with three learning rates from the same weights on the same batches; the table shows the run of each
-whose last loss is lowest. The losses do not depend on the machine but for rounding.
+Each optimizer trains with three learning rates from the same weights on the same batches; the table shows for each
+the run with the lowest last loss. Except for rounding, the losses do not depend on the machine.
 """
 import json
 import pathlib

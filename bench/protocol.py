@@ -1,11 +1,11 @@
-"""How two programs are compared, so that the result says something about them and not about the machine's mood.
+"""Compares two programs in a way that other work on the machine does not change the result.
 
-The unit is a pair: both programs once, one after the other, in the order AB BA AB ... The statistic is the median over
-the pairs of log(theirs / ours), with a bootstrap interval of 95 %. A goal is reached when the interval's lower end
-reaches it. Before, ours is compared with itself: a ratio off 1.00 by more than 2 % voids the result. Pairs during which
-other processes used more than a tenth of a core are dropped; when more than half are, there is no verdict.
+The programs run in pairs, one after the other, in the order AB BA AB ... The result is the median over the pairs of
+log(theirs / ours), with a bootstrap interval of 95 %. A goal is reached if the lower end of the interval reaches it.
+Before, ours is compared with itself: if that ratio differs from 1.00 by more than 2 %, the result is void. Pairs during
+which other processes used more than a tenth of a core are dropped; if more than half are dropped, there is no verdict.
 
-Needs the standard library only. Results lie in build/bench/NAME.json, with every sample.
+Needs only the standard library. Results are written to build/bench/NAME.json, with every sample.
 """
 import argparse
 import dataclasses
@@ -40,10 +40,10 @@ class Run:
     """One run of a program."""
 
     wall: float  # seconds
-    cpu: float  # user + system seconds, of all its processes
-    foreign: float  # cores that others used meanwhile
-    lines: list  # (seconds since the start, text) of its output
-    value: float = math.nan  # what is compared
+    cpu: float  # user + system seconds of all its processes
+    foreign: float  # cores that other programs used meanwhile
+    lines: list  # (seconds since the start, text) of each line of output
+    value: float = math.nan  # the value that is compared
     facts: dict = dataclasses.field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ RANKS = ["--standalone", "--nproc-per-node", "2"]
 
 
 def pinned(program):
-    """One core a rank, on machines that have one for each."""
+    """Binds each rank to a core, on machines that have a core for each rank."""
     if not shutil.which("taskset") or os.cpu_count() < 2:
         return program
     return ["sh", "-c", 'exec taskset -c "$LOCAL_RANK" "$0" "$@"', *program]
@@ -79,7 +79,7 @@ def start(command):
 
 
 def busy_seconds():
-    """Of all cores, since boot."""
+    """The busy time of all cores since boot, in seconds."""
     with open("/proc/stat") as file:
         user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, file.readline().split()[1:9])
     return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
@@ -91,7 +91,7 @@ def own_seconds():
 
 
 def run(command, tries=3):
-    """Runs a program. A peer that fails is run again: Python's torch now and then aborts at its very end."""
+    """Runs a program. A peer that fails is run again, because Python's torch sometimes aborts at its end."""
     busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
     with start(command) as process:
         lines = [(time.perf_counter() - begin, line.rstrip()) for line in process.stdout]
@@ -111,7 +111,7 @@ def run(command, tries=3):
 
 
 def step_time(side, settings, warm_up):
-    """A run's median time of the steps after the warm-up; its losses as facts."""
+    """A run with the median time of the steps after the warm-up as value, and its losses as facts."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
         result = run(side([*settings, f"training.metrics={metrics}"], pinned))
@@ -123,7 +123,7 @@ def step_time(side, settings, warm_up):
 
 
 def check_same_work(result):
-    """Both sides begin with the same weights and see the same batches: their losses must agree."""
+    """Checks that the losses of both sides agree, since both start from the same weights and use the same batches."""
     for key, tolerance in {"loss_10": 1e-5, "loss_last": 1e-3}.items():
         ours, theirs = (run.facts[key] for run in result.pairs[0])
         if abs(ours / theirs - 1) > tolerance:
@@ -134,14 +134,14 @@ def check_same_work(result):
 
 
 def interval(logs):
-    """Median of the ratios, and the ends of its bootstrap interval of 95 %."""
+    """The median of the ratios, and the ends of its bootstrap interval of 95 %."""
     draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(logs, k=len(logs))) for _ in range(2000))
     return [math.exp(x) for x in (statistics.median(logs), medians[50], medians[-51])]
 
 
 class Comparison:
-    """Pairs of runs: ours first in each, whichever ran first. Without two quiet pairs, all count for what they are."""
+    """Pairs of runs, each with ours at first place, whichever ran first. Without two quiet pairs, all pairs count."""
 
     def __init__(self, pairs, quiet):
         self.pairs = pairs
@@ -158,7 +158,7 @@ class Comparison:
         return [pair[i] for pair in self.used]
 
     def contended(self):
-        """Whether a side's user + system time varies by more than a tenth: something else was at work."""
+        """Whether the user + system time of a side varies by more than a tenth, so that other work must have run."""
 
         def spread(runs):
             low, middle, high = statistics.quantiles([run.cpu for run in runs], n=4)
@@ -209,15 +209,15 @@ class Bench:
         print(title)
 
     def check_noise(self, ours):
-        """Ours against itself, before any verdict."""
-        ours()  # the first run reads files that later ones find in memory
+        """Compares ours with itself, before any verdict."""
+        ours()  # the first run reads files that later runs find in memory
         result = compare(ours, ours, self.fewest, self.fewest)
         print(f"  A/A      {result.ratio:.3f}x  [{result.low:.3f}, {result.high:.3f}]")
         self.void = not abs(result.ratio - 1) <= AA_TOLERANCE
         self.keep("A/A", result)
 
     def compare(self, name, ours, peer, unit, goal, quiet=True):
-        """Compares and prints; the goal is the least ratio."""
+        """Compares and prints the result; `goal` is the lowest ratio that reaches the goal."""
         ours()
         peer()
         result = compare(ours, peer, self.fewest, self.most, quiet)

@@ -1,10 +1,10 @@
-"""Objects to a server of S3 on this machine (Ceph's radosgw) and back: ours, boto3, aws-cli, s5cmd.
+"""Uploads to and downloads from a server of S3 on this machine (Ceph's radosgw): ddpxx, boto3, aws-cli, s5cmd.
 
-boto3 is compared from memory to memory, by times taken inside of the processes, each a median of three after a
-warm-up. aws-cli and s5cmd know files only and are compared as whole processes, ours too: with larger objects, so that
-the start of a process counts little, and with files in memory, so that no disk is measured. All have parts of 16 MiB
-and 16 connections. The server takes its share of the same cores and is what limits all of them; its time does not count
-as another program's. On a par is who takes at most a tenth longer.
+boto3 is compared from memory to memory, by times taken inside the processes, each a median of three after a warm-up.
+aws-cli and s5cmd support only files, so they are compared as whole processes, and so is ddpxx: with larger objects, so
+that the start of a process counts little, and with files in memory, so that no disk is measured. All use parts of
+16 MiB and 16 connections. The server uses the same cores and limits all programs; its time does not count as that of another
+program. The goal is to take at most a tenth longer.
 """
 import filecmp
 import json
@@ -36,7 +36,7 @@ s3 =
 
 
 def install_peers():
-    """Into a folder of their own: nothing of ddpxx needs them."""
+    """Installs the peers into a folder of their own, because ddpxx does not need them."""
     marker = PEERS / "pinned.txt"
     if marker.exists() and marker.read_text().split() == PINNED:
         return
@@ -47,7 +47,7 @@ def install_peers():
 
 
 def start_server():
-    """Starts the servers of the tests; every program finds Ceph's through the environment."""
+    """Starts the servers of the tests; every program finds the address of Ceph in the environment."""
     subprocess.run([sys.executable, SERVERS, "start", STATE], check=True)
     server = json.loads((STATE / "servers.json").read_text())["servers"][0]
     settings = STATE / "aws_config"
@@ -61,21 +61,21 @@ def start_server():
 
 
 def server_seconds():
-    """What the servers have used of the cores since they were started, and the kernel's threads, which write for them."""
+    """The CPU seconds of the servers since their start, and of the kernel's threads, which write for them."""
     servers = {process["pid"] for process in json.loads((STATE / "processes.json").read_text()).values()}
     ticks = 0
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if int(stat.parent.name) in servers or fields[1] == KERNEL_THREADS_PARENT:
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measure(command):
-    """A run of a program: the median of its rows in ms, or the whole run where it prints none."""
+    """A run of a program: the median of its rows in ms, or the time of the whole run if it prints none."""
     before = server_seconds()
     run = protocol.run(command)
     run.foreign = max(0.0, run.foreign - (server_seconds() - before) / run.wall)

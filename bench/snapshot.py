@@ -1,9 +1,9 @@
-"""Snapshots: what a run waits for them, 99.8 MB in 50 tensors of float32. Both sides bring files to the disk (fsync).
+"""Snapshots: how long a run waits for them, 99.8 MB in 50 tensors of float32. Both sides call fsync for their files.
 
-In the background: until the state is copied, and beside it a memcpy of the same bytes in the same program. In the
-foreground: until the snapshot is published. Loading: what four ranks have saved, by two that hold other pieces. Times
-are taken inside the processes, each a median of five after a warm-up; files that are read lie in memory, and removing
-older snapshots is not timed.
+In the background: the time until the state is copied, also compared with a memcpy of the same bytes in that program.
+In the foreground: the time until the snapshot is published. Loading: two ranks load what four ranks with other pieces
+have saved. Times are taken inside the processes, each a median of five after a warm-up. Files that are read are in
+memory, and removing older snapshots is not timed.
 """
 import dataclasses
 import json
@@ -38,13 +38,13 @@ def by_ranks(words, ranks, wrap=list):
 
 
 def temporary_folder():
-    """On the disk that holds the results: what lies in memory, as /tmp may, would cost no fsync."""
+    """A folder on the disk that holds the results, because fsync costs nothing in memory, where /tmp may be."""
     protocol.RESULTS.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(dir=protocol.RESULTS)
 
 
 def measure(command, key):
-    """A run of a program that prints rows; the median of a column as its value, those of all columns as facts."""
+    """A run of a program that prints rows, with the median of a column as value and those of all columns as facts."""
     run = protocol.run(command)
     rows = [json.loads(text[text.index("{"):]) for _, text in run.lines if '"bytes"' in text]
     run.facts = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
@@ -58,7 +58,7 @@ def alone(side, operation, key):
 
 
 class TwoInOne:
-    """A run of a program that measures both sides of a pair: who asks first starts it, who asks second is given it."""
+    """A run of a program that measures both sides of a pair: the first call starts it, the second call reuses it."""
 
     def __init__(self, start):
         self.start, self.kept = start, None

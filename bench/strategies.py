@@ -1,4 +1,4 @@
-"""What each strategy costs: gpt-micro, batch 8, 128 tokens, W=2 over Gloo (single and dp: one process), against our DDP."""
+"""Time and memory of each strategy, compared with DDP: gpt-micro, batch 8, 128 tokens, W=2 over Gloo (single, dp: 1)."""
 import json
 import os
 import statistics
@@ -26,7 +26,7 @@ CASES = {
 
 
 def measure(settings):
-    """The median time of the steps after the warm-up; memory as facts."""
+    """A run with the median time of the steps after the warm-up as value, and memory as facts."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
         arguments = [*SETTINGS, *settings, f"training.metrics={metrics}"]

@@ -1,4 +1,5 @@
-# DdpxxCore.cmake — ddpxx::core, a library of the functions that are no templates; ddpxx/core/inline.hpp says how it works.
+# DdpxxCore.cmake — ddpxx::core, a library of the functions that are not templates; ddpxx/core/inline.hpp says how it
+# works.
 
 file(GLOB _sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
 add_library(ddpxx_core STATIC ${_sources})
@@ -8,5 +9,5 @@ target_compile_definitions(ddpxx_core PUBLIC DDPXX_CORE)
 target_compile_options(ddpxx_core PRIVATE ${ddpxx_warnings})
 set_target_properties(ddpxx_core PROPERTIES EXPORT_NAME core POSITION_INDEPENDENT_CODE ON)
 if(NOT DDPXX_INSTALL)
-  set_target_properties(ddpxx_core PROPERTIES EXCLUDE_FROM_ALL ON)  # a project that does not link it does not compile it
+  set_target_properties(ddpxx_core PROPERTIES EXCLUDE_FROM_ALL ON)  # compiled only in a project that links it
 endif()

@@ -1,4 +1,5 @@
-# DdpxxInstall.cmake — headers, target and find modules, so that find_package(ddpxx CONFIG) works elsewhere, and the programs.
+# DdpxxInstall.cmake — installs headers, targets, find modules and programs, so that find_package(ddpxx CONFIG) works in
+# other projects.
 
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -7,7 +8,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddpxx)
 install(TARGETS ddpxx EXPORT ddpxx FILE_SET HEADERS FILE_SET more_headers)
 install(TARGETS ddpxx_core EXPORT ddpxx)
 install(EXPORT ddpxx NAMESPACE ddpxx:: DESTINATION ${package_dir} FILE ddpxxTargets.cmake)
-# Those that were built: a program that was not must not stop the installation.
+# Installs only the programs that were built, so that a missing one does not stop the installation.
 foreach(program ddpxx-run ddpxx_tool)
   if(TARGET ${program})
     install(TARGETS ${program} OPTIONAL)

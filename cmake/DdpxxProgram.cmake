@@ -1,4 +1,4 @@
-# DdpxxProgram.cmake — ddpxx_program(NAME SOURCES...): an executable of ours, with our warnings.
+# DdpxxProgram.cmake — ddpxx_program(NAME SOURCES...): an executable of this project, with its warnings.
 
 set(ddpxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(DDPXX_WARNINGS_AS_ERRORS)

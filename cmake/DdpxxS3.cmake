@@ -1,12 +1,12 @@
-# DdpxxS3.cmake — ddpxx::s3, for programs that keep objects behind s3://; only where aws-c-s3 is found.
+# DdpxxS3.cmake — ddpxx::s3, for programs that keep objects behind s3://; made only if aws-c-s3 is found.
 
 block()
-  list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps/crt)  # what `./dev setup full` built, after everything else
+  list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps/crt)  # built by `./dev setup full`; searched last
   set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)
   find_package(aws-c-s3 QUIET GLOBAL)
 endblock()
 
-# Its package does not tell its version; this came with 1.5.
+# The package does not state its version: look for a member that version 1.5 has added.
 set(_aws_fits "")
 if(TARGET AWS::aws-c-s3)
   find_file(_aws_header aws/s3/s3_client.h HINTS ${aws-c-s3_DIR}/../../.. PATH_SUFFIXES include NO_CACHE)
@@ -18,7 +18,7 @@ if(TARGET AWS::aws-c-s3)
   endif()
 endif()
 
-# cmake/ddpxxConfig.cmake.in says this again for the installed package.
+# cmake/ddpxxConfig.cmake.in repeats this for the installed package.
 if(_aws_fits)
   add_library(ddpxx_s3 INTERFACE)
   add_library(ddpxx::s3 ALIAS ddpxx_s3)

@@ -1,4 +1,4 @@
-# DdpxxVersion.cmake — holds the version in the header against the project's.
+# DdpxxVersion.cmake — checks that the version in the header is that of the project.
 
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/ddpxx/version.hpp _line REGEX "kVersion")
 if(NOT _line MATCHES "major = ([0-9]+), .minor = ([0-9]+), .patch = ([0-9]+)")

@@ -110,8 +110,8 @@ if(LibTorch_ROOT_DIR AND NOT TARGET LibTorch::cpu)
   endif()
 endif()
 
-# The first of LIBRARY.so, LIBRARY.so.13 or LIBRARY-HASH.so.13 that lies beside torch, in one of NVIDIA's Python
-# packages beside torch's, or in the system's CUDA.
+# Finds the first of LIBRARY.so, LIBRARY.so.13 or LIBRARY-HASH.so.13 beside torch, in one of NVIDIA's Python packages
+# beside torch's, or in the system's CUDA.
 function(_libtorch_library result library)
   set(_found "")
   foreach(_folder "${LibTorch_ROOT_DIR}/lib" "${LibTorch_ROOT_DIR}/../nvidia/*/lib" "/usr/local/cuda/lib64")
@@ -126,13 +126,14 @@ endfunction()
 if(LibTorch_ROOT_DIR AND NOT TARGET LibTorch::cuda)
   set(LibTorch_CUDART_INCLUDE_DIR "")
   foreach(_folder IN ITEMS "${LibTorch_ROOT_DIR}/../nvidia/cu13/include" "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
-    # The first includes the others, and not every package of CUDA's headers brings them.
+    # The first header includes the others, and some packages of CUDA's headers lack them.
     if(NOT LibTorch_CUDART_INCLUDE_DIR AND EXISTS "${_folder}/cuda_runtime_api.h"
         AND EXISTS "${_folder}/crt/host_config.h" AND EXISTS "${_folder}/nv/target")
       set(LibTorch_CUDART_INCLUDE_DIR "${_folder}")
     endif()
   endforeach()
-  # The process group's options embed a struct of nccl.h: only the header of the very NCCL that torch loads will do.
+  # The options of the process group contain a struct of nccl.h, so only the header of the NCCL that torch loads can be
+  # used.
   find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h
     HINTS "${LibTorch_ROOT_DIR}/../nvidia/nccl" "${LibTorch_ROOT_DIR}" ${NCCL_ROOT} ENV NCCL_ROOT
     PATH_SUFFIXES include NO_DEFAULT_PATH)
@@ -145,7 +146,8 @@ if(LibTorch_ROOT_DIR AND NOT TARGET LibTorch::cuda)
       IMPORTED_LOCATION "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so")
     add_library(LibTorch::cudart SHARED IMPORTED)
     set_target_properties(LibTorch::cudart PROPERTIES IMPORTED_LOCATION "${_cudart}")
-    # Nothing refers to libtorch_cuda by name, it registers itself: a linker that drops unneeded libraries would drop it.
+    # No symbol of libtorch_cuda is referenced, because it registers itself: a linker that drops unneeded libraries
+    # would drop it.
     add_library(LibTorch::cuda INTERFACE IMPORTED)
     set_target_properties(LibTorch::cuda PROPERTIES
       INTERFACE_LINK_LIBRARIES "LibTorch::cpu;LibTorch::c10_cuda;LibTorch::cudart;-Wl,--push-state,--no-as-needed,\"${LibTorch_ROOT_DIR}/lib/libtorch_cuda.so\",--pop-state"

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Holds the #include lines of the headers against the table of rooms in docs/architecture.md.
+"""Checks the #include lines of the headers against the table of rooms in docs/architecture.md.
 
-    tools/check_rooms.py [ROOT]    ROOT is the source tree; without it, the one that this script lies in
+    tools/check_rooms.py [ROOT]    ROOT is the source tree; by default that of this script
 
-Prints `file:line: rule` for each include that breaks a rule, and exits 1 when there is one.
+Prints `file:line: rule` for each include that breaks a rule, and exits with 1 if there is one.
 """
 
 import pathlib
 import re
 import sys
 
-# The libraries that the table in docs/architecture.md names, each as the pattern of the headers it allows.
+# The libraries that the table in docs/architecture.md names, each with the pattern of the headers that it allows.
 LIBRARIES = {
     "ATen": r"ATen/(?!ATen\.h)|c10/",
     "Boost.PFR": r"boost/pfr",
@@ -27,10 +27,11 @@ LIBRARIES = {
     "torch::optim": r"torch/optim/\w+\.h",
     "yaml-cpp": r"yaml-cpp/",
 }
-# Of the policies the loop sees the doors, never one that a user chose. One header names those that are taken by default.
+# The training loop may include only the doors of these rooms, not a policy that a user chooses. One header includes the
+# default policies.
 DOORS_ONLY = {"train": {"parallel", "precision"}}
 NAMES_POLICIES = {"train/default_types.hpp"}
-# These gather rooms for the user.
+# These headers include all rooms for the user.
 EXEMPT = {"ddpxx.hpp", "testing.hpp", "version.hpp"}
 A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range/|nlohmann|gtest|gmock|gloo|nccl\.h|cuda|mpi\.h)")
 ROW = re.compile(r"\| `(\w+)/` \|[^|]*\|([^|]*)\|$")
@@ -38,8 +39,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def read_table(page):
-    """Room: the rooms and the patterns of the libraries whose headers it may include. Its own headers and the standard
-    library are always allowed."""
+    """For each room: the rooms and the patterns of the libraries whose headers it may include. Its own headers and the
+    standard library are always allowed."""
     rows = [match.groups() for line in page.read_text().splitlines() if (match := ROW.match(line))]
     rooms = {}
     for room, cell in rows:
@@ -55,8 +56,7 @@ def read_table(page):
 
 
 def broken_rule(rooms, header, form, target):
-    """The sentence of the rule that including `target` from `header`, a path below ddpxx/, breaks; none if there is
-    none."""
+    """Returns the sentence of the rule that including `target` from `header`, a path below ddpxx/, breaks, or None."""
     room = header.parts[0]
     if target == "torch/torch.h":
         return "no header includes torch/torch.h: name the pieces"

@@ -1,8 +1,9 @@
-// config_reference — writes docs/config.md anew: what a person wrote stays, what follows the mark comes from the table.
+// config_reference — prints docs/config.md with new tables: the text before the mark stays, the tables behind it are
+// generated.
 //
 //   config_reference docs/config.md    prints the file as it should be
 //
-// The settings are those of the sample; `./dev docs` calls this, and a test finds the file when it is stale.
+// The settings are those of the sample. `./dev docs` runs this program, and a test fails if the file is not up to date.
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
@@ -32,7 +33,7 @@ using ddpxx::ConfigTable;
 
 constexpr std::string_view kMark = "<!-- What follows is written by tools/config_reference.cpp: ./dev docs -->\n";
 
-/// A cell of a table: a bar would end it.
+/// The text as a cell of a table, with bars escaped, because a bar would end the cell.
 std::string cell(std::string text) {
   for (auto at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, 1, '\\');
   return text;
@@ -59,7 +60,7 @@ std::string_view on_resume(ddpxx::Resume resume) {
   return "";
 }
 
-/// The group of a row, and of a variant's keys the alternative that has them.
+/// The group of a row; for keys of a variant with the alternative that has them.
 std::string heading_of(const ConfigTable& table, const ConfigRow& row) {
   const auto group = ddpxx::group_of(row.path);
   if (group.empty()) return "At the top level";

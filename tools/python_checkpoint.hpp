@@ -1,4 +1,5 @@
-// python_checkpoint.hpp — a snapshot as a program in Python would have saved it, and a program's file as a snapshot.
+// python_checkpoint.hpp — converts a snapshot to a file as a Python program would have saved it, and such a file to a
+// snapshot.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +33,8 @@ namespace python_checkpoint {
 
 inline constexpr std::string_view kModel = "model.";
 
-/// The weights, with the buffers that Python wants beside them, and the optimizer's state where the layout has a place
-/// for it; `tell` is called with each sentence about what the file cannot say.
+/// The weights, with the buffers that Python expects beside them, and the optimizer's state if the layout has a place
+/// for it; `tell` is called with a sentence about each fact that the file cannot hold.
 template <class Tell>
 ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout, Tell&& tell) {
   ddpxx::TrainingCheckpoint checkpoint;
@@ -56,14 +57,14 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
   return checkpoint;
 }
 
-/// The groups of torch.optim's state_dict(); none where there is no optimizer.
+/// The groups of torch.optim's state_dict(); empty without an optimizer.
 inline ddpxx::PickleList groups_in(const ddpxx::PickleValue& optimizer) {
   const auto* dict = optimizer.get_if<ddpxx::PickleDict>();
   const auto* groups = dict != nullptr ? dict->find("param_groups") : nullptr;
   return groups != nullptr ? groups->get<ddpxx::PickleList>("param_groups") : ddpxx::PickleList{};
 }
 
-/// What Python's optimizer was configured with: of two groups the first one's, which decays.
+/// The settings of Python's optimizer; of two groups those of the first one, which has weight decay.
 inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::string& file) {
   ddpxx::Settings settings;
   const auto add = [&](const char* path, const ddpxx::PickleValue& value) {
@@ -89,7 +90,7 @@ inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::st
   return settings;
 }
 
-/// What torch.optim calls it; empty for AdamW and Adam of older versions, which cannot be told apart.
+/// The name of the optimizer in torch.optim; empty for AdamW and Adam of older versions, which cannot be told apart.
 inline std::string optimizer_name(const ddpxx::PickleDict& group) {
   if (group.find("momentum") != nullptr) return "SGD";
   const auto* value = group.find("decoupled_weight_decay");
@@ -98,12 +99,12 @@ inline std::string optimizer_name(const ddpxx::PickleDict& group) {
   return *decoupled ? "AdamW" : "Adam";
 }
 
-/// How many steps the file says were done; none where it does not say so, as with SGD.
-/// Errors  `storage` for what is no count.
+/// The number of steps that the file records; none if it records none, as with SGD.
+/// Errors  `storage` if the value is not a count.
 inline std::optional<std::int64_t> steps_in(const std::map<std::string, at::Tensor>& tensors) {
   const auto found = tensors.find("optimizer.step");
   if (found == tensors.end()) return std::nullopt;
-  constexpr double kMax = 9007199254740992.0;  // 2^53: from there on not every count is a double
+  constexpr double kMax = 9007199254740992.0;  // 2^53: above it, not every integer is a double
   const auto steps = found->second.item<double>();
   if (!(steps >= 0 && steps < kMax) || steps != std::floor(steps))
     throw ddpxx::Error{ddpxx::Errc::storage,
@@ -111,13 +112,13 @@ inline std::optional<std::int64_t> steps_in(const std::map<std::string, at::Tens
   return static_cast<std::int64_t>(steps);
 }
 
-/// What an optimizer steps; of BatchNorm's tensors not those that it counts by itself.
+/// Whether an optimizer steps the tensor; the running statistics of BatchNorm are not parameters.
 inline bool is_parameter(std::string_view name, const at::Tensor& tensor) {
   return tensor.is_floating_point() && !name.ends_with("running_mean") && !name.ends_with("running_var");
 }
 
-/// Whether a tensor is one that GPT-2's attention in Python keeps beside its weights: `bias` is its causal mask, and
-/// `masked_bias` the number that stands for minus infinity.
+/// Whether a tensor is a buffer that GPT-2's attention in Python saves beside its weights: `bias` is its causal mask,
+/// and `masked_bias` the number that stands for minus infinity.
 inline bool is_attention_buffer(const ddpxx::NamedTensors& model, std::string_view name, const at::Tensor& tensor) {
   constexpr std::string_view kMask = ".attn.bias", kMasked = ".attn.masked_bias";
   const auto is_named = [&](std::string_view ending) {
@@ -130,7 +131,7 @@ inline bool is_attention_buffer(const ddpxx::NamedTensors& model, std::string_vi
   return at::equal(values, at::ones_like(values).tril_());
 }
 
-/// The model and where the run stood: its epoch begins anew.
+/// The model and the progress of the run; the current epoch starts again.
 inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   if (checkpoint.epoch < 0)
     throw ddpxx::Error{ddpxx::Errc::storage,
@@ -152,8 +153,8 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   return snapshot;
 }
 
-/// The tensors of a safetensors file: those of a snapshot as `convert` writes them, of which the names tell what they
-/// are; else a model's, with GPT-2's in the names and shapes that a GPT has here.
+/// The tensors of a safetensors file. If `convert` has written it, the names say what each tensor is; otherwise it is a
+/// model, and GPT-2's tensors get the names and shapes of a GPT in ddpxx.
 inline ddpxx::Snapshot to_snapshot(const ddpxx::NamedTensors& file) {
   ddpxx::Snapshot snapshot;
   if (ddpxx::is_of_snapshot(file)) {
@@ -164,8 +165,8 @@ inline ddpxx::Snapshot to_snapshot(const ddpxx::NamedTensors& file) {
   return snapshot;
 }
 
-/// nanoGPT's groups: matrices decay and all else does not, each in the model's order. The head is the table of tokens
-/// there, which counts once.
+/// nanoGPT's groups, each in the order of the model: matrices with weight decay, and all other parameters without. The
+/// output layer shares the token embedding there, so it counts once.
 inline std::vector<ddpxx::OptimizerGroup> nanogpt_groups(ddpxx::Snapshot& snapshot) {
   std::vector<ddpxx::OptimizerGroup> groups(2);
   for (auto& [name, decays] : snapshot.run.parameters) {
@@ -181,7 +182,7 @@ inline std::vector<ddpxx::OptimizerGroup> nanogpt_groups(ddpxx::Snapshot& snapsh
   return groups;
 }
 
-/// Gives the head the state of the table of tokens, with which it was one.
+/// Gives the output layer a copy of the token embedding's optimizer state, because the two were one parameter.
 inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
   for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
     const auto tokens = snapshot.tensors.find("optimizer." + moment + "transformer.wte.weight");
@@ -190,7 +191,7 @@ inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
   }
 }
 
-/// A snapshot without an optimizer's state: any optimizer begins anew with it.
+/// Makes a snapshot without an optimizer's state, from which any optimizer can start.
 template <class Tell>
 void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
   tell("the file has no optimizer's state: the optimizer of the run that goes on begins anew, at step " +
@@ -199,10 +200,10 @@ void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
   snapshot.run.optimizer.clear();
 }
 
-/// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the
-/// model's order. Where the file has no state the snapshot has none either, and any optimizer begins anew with it.
-/// `steps` is how many were done where the file does not say so; below 1 it is not known.
-/// Errors  `storage` where parameters and moments do not fit together, `config` where SGD's number of steps is missing.
+/// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the order
+/// of the model. If the file has no optimizer state, neither has the snapshot, and any optimizer can start from it.
+/// `steps` is the number of steps if the file does not record it; below 1 it is not known.
+/// Errors  `storage` if parameters and moments do not match, `config` if the number of steps of SGD is missing.
 template <class Tell>
 void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
                    std::int64_t steps, Tell&& tell) {
@@ -233,7 +234,7 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
     snapshot.run.step = *known;
   else if (!checkpoint.step)
     snapshot.run.step = std::max<std::int64_t>(steps, 0);
-  if (snapshot.run.step == 0 && is_sgd)  // with its first step SGD makes its momentum anew
+  if (snapshot.run.step == 0 && is_sgd)  // SGD initializes its momentum in its first step
     throw ddpxx::Error{ddpxx::Errc::config, "SGD's state does not say after how many steps it was saved: set step=N"};
   if (!has_state) begin_optimizer_anew(snapshot, tell);
   for (const auto& [name, decays] : snapshot.run.parameters)

@@ -1,4 +1,4 @@
-// python_optimizer.hpp — a snapshot's optimizer as a program in Python would have saved it.
+// python_optimizer.hpp — converts a snapshot's optimizer to the form in which a Python program would have saved it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace python_optimizer {
 
-/// What the run was configured with; `otherwise` where nobody recorded it.
+/// A setting of the run, or `otherwise` if it is not recorded.
 inline std::string setting(const ddpxx::Snapshot& snapshot, std::string_view path, std::string_view otherwise) {
   for (const auto& setting : snapshot.run.settings)
     if (setting.path == path) return setting.value;
@@ -34,7 +34,7 @@ inline ddpxx::AdamWSettings adamw_settings(const ddpxx::Snapshot& snapshot) {
           .beta2 = number(snapshot, "optimizer.beta2", known.beta2),
           .epsilon = number(snapshot, "optimizer.epsilon", known.epsilon),
           .weight_decay = number(snapshot, "optimizer.weight_decay", known.weight_decay),
-          // What nobody wrote down was AdamW nearly always.
+          // A snapshot without the optimizer's name was almost always made with AdamW.
           .optimizer = snapshot.run.optimizer == "Adam" ? ddpxx::PythonAdam::adam : ddpxx::PythonAdam::adamw};
 }
 inline ddpxx::SGDSettings sgd_settings(const ddpxx::Snapshot& snapshot) {
@@ -46,19 +46,19 @@ inline ddpxx::SGDSettings sgd_settings(const ddpxx::Snapshot& snapshot) {
           .nesterov = setting(snapshot, "optimizer.nesterov", "false") == "true"};
 }
 
-/// Whether the snapshot says how the optimizer was configured; otherwise the file has Python's defaults.
+/// Whether the snapshot records the optimizer's settings; otherwise the file gets Python's defaults.
 inline bool knows_settings(const ddpxx::Snapshot& snapshot) {
   return !setting(snapshot, "optimizer.learning_rate", "").empty();
 }
 
-/// Whether some of the parameters decay and some do not: one group of Python cannot tell them apart.
+/// Whether only some of the parameters have weight decay, which one group of Python cannot express.
 inline bool decays_in_part(const ddpxx::Snapshot& snapshot) {
   const auto decays = [](const ddpxx::OptimizedParameter& parameter) { return parameter.decays; };
   return std::ranges::any_of(snapshot.run.parameters, decays) && !std::ranges::all_of(snapshot.run.parameters, decays);
 }
 
-/// The groups that the layout's programs make: minGPT's two, by name; in the guides one, in the model's order. That one
-/// decays as a whole if any of its parameters does.
+/// The groups that the programs of the layout make: minGPT's two, by name; in the guides one, in the order of the
+/// model. That group has weight decay if any of its parameters has.
 template <class OptimizerSettings>
 std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout,
                                           OptimizerSettings settings) {
@@ -75,8 +75,8 @@ std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx
   return {{names, ddpxx::to_python(settings)}};
 }
 
-/// The optimizer's state_dict(); none where the layout has no place for it, or the snapshot has no state of AdamW, Adam
-/// or SGD, or does not know in which order the parameters come.
+/// The optimizer's state_dict(); none if the layout has no place for it, or if the snapshot has no state of AdamW, Adam
+/// or SGD or does not record the order of the parameters.
 inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout) {
   using ddpxx::CheckpointLayout;
   const auto has = [&](std::string_view moment) {

@@ -39,7 +39,7 @@
 #include "tensor_file.hpp"
 #include "tensor_text.hpp"
 
-/// What stands behind the place.
+/// The settings behind the place.
 struct SnapshotArguments {
   std::int64_t step = -1;
   std::string other = {};
@@ -78,7 +78,7 @@ struct SnapshotArguments {
   }
 };
 
-/// The commands, on the snapshots of one place.
+/// The commands on the snapshots of one place.
 class SnapshotCommands {
  public:
   SnapshotCommands(const std::string& place, SnapshotArguments arguments)
@@ -206,8 +206,8 @@ class SnapshotCommands {
   }
 
  private:
-  /// Snapshots that cannot be read at all, since another version wrote them or the storage fails: the others are told
-  /// of nevertheless.
+  /// Counts snapshots that cannot be read, because another version wrote them or the storage fails, so that the other
+  /// snapshots are still listed.
   class Unread {
    public:
     template <class Read>
@@ -220,7 +220,8 @@ class SnapshotCommands {
         return {{}, std::nullopt, error.what()};
       }
     }
-    /// Errors  the code of the last one.
+    /// Throws if a snapshot could not be read.
+    /// Errors  the code of the last failure.
     void check() const {
       if (count_ > 0) throw ddpxx::Error{code_, std::to_string(count_) + " of the snapshots could not be read"};
     }
@@ -246,7 +247,7 @@ class SnapshotCommands {
     if (::gmtime_r(&time, &parts) == nullptr) return "at no date";
     return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts)};
   }
-  /// Of all files; empty where every byte is as it was written.
+  /// The damage of a snapshot, checked in all of its files; empty if every byte is as it was written.
   static std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& manifest) {
     return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.run.step), manifest}.verify().value_or("");
   }
@@ -290,7 +291,7 @@ class SnapshotCommands {
     return snapshot;
   }
 
-  /// What any program has saved as safetensors.
+  /// A safetensors file of any program as a snapshot.
   ddpxx::Snapshot read_safetensors(const TensorFile& file) const {
     auto snapshot = python_checkpoint::to_snapshot(file.read_safetensors());
     const auto steps = python_checkpoint::steps_in(snapshot.tensors);
@@ -303,7 +304,7 @@ class SnapshotCommands {
     return snapshot;
   }
 
-  /// What a program in Python has saved.
+  /// A file of a Python program as a snapshot.
   ddpxx::Snapshot read_checkpoint(const TensorFile& file) const {
     if (file.kind == TensorFile::Kind::safetensors) return read_safetensors(file);
     const auto value = file.read_pt();
@@ -343,7 +344,7 @@ class SnapshotCommands {
   SnapshotArguments arguments_;
 };
 
-/// `argv` holds the command, the place, and then settings.
+/// Runs a command; `argv` holds the command, the place, and then settings.
 inline void snapshot_command(const std::string& command, const std::string& place, int argc, char** argv) {
   const SnapshotCommands commands{place, ddpxx::parse_config<SnapshotArguments>(
                                              argc - 1, argv + 1, {.program = "ddpxx snapshot " + command + " PLACE"})};

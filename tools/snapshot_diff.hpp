@@ -1,4 +1,4 @@
-// snapshot_diff.hpp — what two snapshots differ in, told line by line.
+// snapshot_diff.hpp — prints the differences of two snapshots, a line for each.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 #include "tensor_text.hpp"
 
-/// Compares two snapshots, of which only some tensors are in memory at a time.
+/// Compares two snapshots, with only some of their tensors in memory at a time.
 template <class Tell>
 class SnapshotDiff {
  public:
@@ -70,7 +70,7 @@ class SnapshotDiff {
       if (both[0] != both[1]) tell_(path + ": " + both[0] + ", " + both[1]);
   }
 
-  /// Of the tensors that have come together.
+  /// Compares the values of the tensors that are batched.
   void compare_values() {
     const auto read = [this](const Side& side) {
       return ddpxx::read_snapshot(*side.storage, *side.manifest,

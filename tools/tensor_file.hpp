@@ -1,4 +1,4 @@
-// tensor_file.hpp — one file of tensors that a user names, FILE.pt or FILE.safetensors, in a folder or in a bucket.
+// tensor_file.hpp — a file of tensors that a user names, FILE.pt or FILE.safetensors, in a folder or in a bucket.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 
-/// In a bucket it passes through memory, whole.
+/// A file of tensors; one in a bucket is read into memory as a whole.
 struct TensorFile {
   enum class Kind { pt, safetensors };
 
-  std::string name;  ///< As the user has written it.
+  std::string name;  ///< The name as the user has written it.
   Kind kind = Kind::pt;
 
-  /// The file to be read that a word means; none where it means a place of snapshots, as a folder does.
+  /// The file to read that `word` names; none if it names a place of snapshots, such as a folder.
   static std::optional<TensorFile> readable(const std::string& word) {
     std::error_code failure;
     if (std::filesystem::is_directory(word, failure)) return std::nullopt;
@@ -43,7 +43,7 @@ struct TensorFile {
     return is_pt ? std::optional{TensorFile{word, Kind::pt}} : std::nullopt;
   }
 
-  /// The file to be written that a word means; none where it means a place of snapshots.
+  /// The file to write that `word` names; none if it names a place of snapshots.
   /// Errors  `config` for a file that cannot be written.
   static std::optional<TensorFile> writable(const std::string& word) {
     const auto extension = extension_of(word);
@@ -54,7 +54,7 @@ struct TensorFile {
                            "\"" + word + "\": a bucket gets .pt files and snapshots only; write it to a folder first"};
       return TensorFile{word, Kind::safetensors};
     }
-    // A place may be called v1.5.
+    // A number as extension belongs to the name of a place, such as v1.5.
     if (extension.size() < 2 || std::isalpha(static_cast<unsigned char>(extension[1])) == 0) return std::nullopt;
     throw ddpxx::Error{ddpxx::Errc::config, "\"" + word + "\": there are FILE.pt, FILE.safetensors and places, and " +
                                                 extension + " is neither; to name a place so, end it with a slash"};
@@ -85,7 +85,7 @@ struct TensorFile {
   }
 
  private:
-  /// A bucket's name may have a dot, and is no file.
+  /// A dot in the name of a bucket does not begin an extension.
   static std::string extension_of(const std::string& word) {
     const auto scheme = word.find("://");
     const bool is_bucket = scheme != std::string::npos && word.find('/', scheme + 3) == std::string::npos;

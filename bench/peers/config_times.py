@@ -1,11 +1,11 @@
-"""The peer of config_times: Hydra composes the same values from the same file and overrides, again and again."""
+"""The peer of config_times: Hydra composes the same values from the same file and overrides repeatedly."""
 import json
 import os
 import statistics
 import sys
 import time
 
-sys.path.insert(0, sys.argv[1])  # where the benchmark has put them
+sys.path.insert(0, sys.argv[1])  # the folder into which the benchmark has installed Hydra
 import hydra  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 

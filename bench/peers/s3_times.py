@@ -1,7 +1,7 @@
-"""The peer of bench/programs/s3_times.cpp: boto3's own transfers, with parts and connections as ddpxx has them.
+"""The peer of bench/programs/s3_times.cpp: boto3's own transfers, with the parts and connections of ddpxx.
 
     s3_times.py upload BUCKET KEY BYTES     from memory; prints a line of JSON for each repetition
-    s3_times.py download BUCKET KEY BYTES   into memory, of what upload has left; the same
+    s3_times.py download BUCKET KEY BYTES   into memory, of the object that upload has left; prints the same
 """
 import io
 import json
@@ -11,7 +11,7 @@ import time
 import boto3
 import boto3.s3.transfer
 
-REPETITIONS = 3  # after one that warms up
+REPETITIONS = 3  # after one for warm-up
 PART, CONNECTIONS = 16 << 20, 16
 
 

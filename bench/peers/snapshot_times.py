@@ -1,13 +1,14 @@
-"""The peer of bench/programs/snapshot_times.cpp: the same tensors saved and loaded by Python's torch.
+"""The peer of bench/programs/snapshot_times.cpp: Python's torch saves and loads the same tensors.
 
-    snapshot_times.py background FOLDER   dcp.async_save as it comes: until it returns, and until it is written
+    snapshot_times.py background FOLDER   dcp.async_save by default: until it returns, and until the files are written
     snapshot_times.py foreground FOLDER   dcp.save
     snapshot_times.py torch_save FOLDER   torch.save to a temporary file, fsync, rename
-    snapshot_times.py write FOLDER        dcp.save of tensors cut over the ranks, for
-    snapshot_times.py load FOLDER         dcp.load of them, by any number of ranks; the slowest rank's time
+    snapshot_times.py write FOLDER        dcp.save of tensors cut over the ranks, for `load`
+    snapshot_times.py load FOLDER         dcp.load of them, on any number of ranks; the slowest rank's time
 
-dcp's writer calls fsync for every file unless told otherwise. async_save allocates its copy anew each time: what would
-keep it needs a GPU's driver (a writer with cache_staged_state_dict) or fails the second time (DefaultStager, in 2.11).
+dcp's writer calls fsync for every file unless told otherwise. async_save allocates memory for its copy each time.
+Keeping that memory needs a GPU's driver (a writer with cache_staged_state_dict) or fails the second time
+(DefaultStager, in torch 2.11).
 """
 import json
 import math
@@ -25,18 +26,18 @@ from torch.distributed.tensor import DTensor, Shard
 LAYERS = 10
 WIDTH = 456
 SHAPES = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (WIDTH,)]
-REPETITIONS = 5  # after one that warms up
+REPETITIONS = 5  # after one for warm-up
 
 
 def parameters():
-    """50 tensors, 99.8 MB; each counts up from its own number."""
+    """50 tensors, 99.8 MB; the values of each count up from its number."""
     shapes = LAYERS * SHAPES
     return {f"tensor_{i}": torch.arange(i, i + math.prod(shape), dtype=torch.float32).view(shape)
             for i, shape in enumerate(shapes)}
 
 
 def step(state):
-    """Leaves the numbers as an optimizer does: just written."""
+    """Changes all values, so that they have just been written, as after an optimizer step."""
     for tensor in state.values():
         tensor.add_(1)
 
@@ -54,7 +55,7 @@ def emit(state, **times):
 
 
 def repeat(folder, save):
-    """`save(state, path)` returns the times."""
+    """Prints the times that `save(state, path)` returns, for each repetition."""
     state = parameters()
     for i in range(REPETITIONS + 1):
         path = os.path.join(folder, str(i))
@@ -105,7 +106,7 @@ def torch_save(folder):
 
 
 def cut_over_ranks():
-    """What a rank holds under FSDP: its piece of every tensor."""
+    """The piece of every tensor that a rank holds under FSDP."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     return {name: DTensor.from_local(tensor.chunk(mesh.size())[mesh.get_rank()].clone(), mesh, [Shard(0)])
             for name, tensor in parameters().items()}

@@ -1,4 +1,4 @@
-// config_200.hpp — a config of 200 values in 13 structs, as large as those of real training programs.
+// config_200.hpp — a config of 200 values in 13 structs, as large as the configs of real training programs.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include <ddpxx/core/describe.hpp>
 
-/// 16 values; each number makes a type of its own.
+/// A struct of 16 values; each number makes another type.
 template <int Number>
 struct Part {
   double learning_rate = 3e-4;

@@ -1,4 +1,5 @@
-// config_headers — what config_times includes, and no config: what is left of its compile time is the config's.
+// config_headers — includes the headers of config_times without a config: the difference in compile time is that of the
+// config.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

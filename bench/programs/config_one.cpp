@@ -1,4 +1,4 @@
-// config_one — config_times with a config of one value: what is left of config_times' compile time is the other 199's.
+// config_one — config_times with a config of one value: the difference in compile time is that of the other 199 values.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

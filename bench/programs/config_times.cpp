@@ -1,4 +1,4 @@
-// config_times — parses a config of 200 values from its arguments, again and again, and prints how long once takes.
+// config_times — parses a config of 200 values from its arguments repeatedly, and prints the time of one parse.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -24,7 +24,7 @@ double parse_once(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ddpxx::run_program("config_times", [&] {
-    const double first = parse_once(argc, argv);  // with the table, which later ones find made
+    const double first = parse_once(argc, argv);  // includes making the table, which later parses reuse
     std::vector<double> later(21);
     for (double& time : later) time = parse_once(argc, argv);
     std::ranges::nth_element(later, later.begin() + 10);

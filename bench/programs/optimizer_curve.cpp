@@ -1,4 +1,4 @@
-// optimizer_curve.cpp — trains a small GPT on a text, by an optimizer that its first argument names.
+// optimizer_curve.cpp — trains a small GPT on a text with the optimizer that the first argument names.
 //
 //   optimizer_curve adamw|muon [KEY=VALUE...]
 #include <cstdint>

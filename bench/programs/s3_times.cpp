@@ -1,7 +1,7 @@
-// s3_times — how long objects take to a server of S3 and back.
+// s3_times — measures uploads to a server of S3 and downloads from it.
 //
 //   s3_times upload PLACE NAME BYTES     from memory; prints a line of JSON for each repetition
-//   s3_times download PLACE NAME BYTES   into memory, of what upload has left; the same
+//   s3_times download PLACE NAME BYTES   into memory, of the object that upload has left; prints the same
 //   s3_times put PLACE NAME FILE         a file, once
 //   s3_times get PLACE NAME FILE         into a file, once
 //
@@ -33,11 +33,11 @@
 
 namespace {
 
-constexpr int kRepetitions = 3;                                  // after one that warms up
-constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20U;  // one request's, as the peers have it
-constexpr int kFetches = 8;                                      // more of them take more memory, and no less time
+constexpr int kRepetitions = 3;                                  // after one for warm-up
+constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20U;  // the bytes of one request, as the peers use
+constexpr int kFetches = 8;                                      // more of them need more memory and save no time
 
-/// As the peer fills it: byte i is i modulo 251.
+/// The bytes that the peer uses: byte i is i modulo 251.
 std::vector<std::byte> pattern(const std::string& size) {
   std::uint64_t count = 0;
   std::from_chars(size.data(), size.data() + size.size(), count);
@@ -73,7 +73,7 @@ void download(ddpxx::Storage& storage, const std::string& name, const std::strin
   }
 }
 
-/// A file that is open until the end of the scope.
+/// A file that stays open until the end of the scope.
 class File {
  public:
   File(const std::string& path, int flags) : number_{::open(path.c_str(), flags, 0644)} {
@@ -89,7 +89,7 @@ class File {
   int number_;
 };
 
-/// A file as memory.
+/// A file mapped into memory.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path)
@@ -113,7 +113,8 @@ void put(ddpxx::Storage& storage, const std::string& name, const std::string& pa
   storage.write(name, std::array{file.bytes()});
 }
 
-/// Writes what it reads from memory that it has used before: a file as memory would be filled page fault by page fault.
+/// Downloads an object into a file through memory that is reused, because writing to a mapped file would cause a page
+/// fault for each page.
 void get(ddpxx::Storage& storage, const std::string& name, const std::string& path) {
   const auto found = storage.list(name);
   if (found.empty()) throw ddpxx::Error{ddpxx::Errc::data, "there is no " + storage.full_name(name)};
@@ -132,7 +133,7 @@ void get(ddpxx::Storage& storage, const std::string& name, const std::string& pa
       try {
         fetch_piece(memory, from);
       } catch (...) {
-        next = size;  // nothing is left to do for the others
+        next = size;  // leaves nothing for the other threads
         throw;
       }
     }

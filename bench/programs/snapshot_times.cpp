@@ -1,12 +1,12 @@
-// snapshot_times — how long a run waits for its snapshots; prints a line of JSON for each repetition.
+// snapshot_times — measures how long a run waits for its snapshots; prints a line of JSON for each repetition.
 //
-//   snapshot_times background FOLDER   what a save in the background keeps the run waiting, and a copy of as many bytes
-//   snapshot_times foreground FOLDER   a save until it is published
-//   snapshot_times write FOLDER        saves once, for
-//   snapshot_times load FOLDER         to load it, by any number of ranks; the slowest rank's time
+//   snapshot_times background FOLDER   how long a save in the background blocks the run, and a copy of as many bytes
+//   snapshot_times foreground FOLDER   the time until a save is published
+//   snapshot_times write FOLDER        saves once, for `load`
+//   snapshot_times load FOLDER         loads what `write` has saved, on any number of ranks; the slowest rank's time
 //
-// bench/peers/snapshot_times.py does the same in Python. Older snapshots are removed between the repetitions, on both
-// sides. The numbers are checked after each load.
+// bench/peers/snapshot_times.py does the same in Python. Both remove older snapshots between the repetitions, and
+// check the values after each load.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -42,7 +42,7 @@ namespace {
 
 constexpr int kLayers = 10;
 constexpr std::int64_t kWidth = 456;
-constexpr int kRepetitions = 5;  // after one that warms up
+constexpr int kRepetitions = 5;  // after one for warm-up
 
 using Clock = std::chrono::steady_clock;
 
@@ -52,7 +52,7 @@ double milliseconds_since(Clock::time_point begin) {
 
 void print(const nlohmann::json& line) { std::cout << line.dump() + '\n' << std::flush; }
 
-/// 50 tensors, 99.8 MB; each counts up from its own number.
+/// 50 tensors, 99.8 MB; the values of each count up from its number.
 std::vector<ddpxx::NamedParameter> parameters() {
   const std::vector<std::vector<std::int64_t>> shapes{
       {3 * kWidth, kWidth}, {kWidth, kWidth}, {4 * kWidth, kWidth}, {kWidth, 4 * kWidth}, {kWidth}};
@@ -66,7 +66,8 @@ std::vector<ddpxx::NamedParameter> parameters() {
   return parameters;
 }
 
-/// One process holds all in one memory, as DDP does; of several each holds its piece of every layer, as FSDP does.
+/// One process holds all parameters in one memory, as DDP does; one of several holds its piece of every layer, as FSDP
+/// does.
 class Model {
  public:
   explicit Model(const ddpxx::Group& group)
@@ -81,14 +82,14 @@ class Model {
   ddpxx::RunState state() const { return {{ddpxx::values_part(arena_)}, {}}; }
   const std::vector<at::Tensor>& pieces() const noexcept { return pieces_; }
   std::size_t tensors() const noexcept { return arena_.size(); }
-  /// Of all ranks.
+  /// The bytes of all ranks.
   std::int64_t bytes() const {
     std::int64_t numel = 0;
     for (const auto& entry : arena_.entries()) numel += entry.numel;
     return numel * static_cast<std::int64_t>(sizeof(float));
   }
 
-  /// Leaves the numbers as an optimizer does: just written.
+  /// Changes all values, so that they have just been written, as after an optimizer step.
   void step() const {
     for (auto piece : pieces_) piece.add_(1);
   }

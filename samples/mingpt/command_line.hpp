@@ -1,5 +1,4 @@
-// command_line.hpp — what stands in front of a command line's settings: a verb, and the snapshot whose settings are
-// taken.
+// command_line.hpp — the part of a command line before the settings: a verb, and the snapshot whose settings are used.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +26,13 @@
 struct CommandLine {
   std::string verb = "train";
   std::string from = {};
-  std::vector<const char*> arguments;  ///< All others, behind the program's name.
+  std::vector<const char*> arguments;  ///< All other arguments, behind the program's name.
 
   int argc() const { return static_cast<int>(arguments.size()); }
   const char* const* argv() const { return arguments.data(); }
 };
 
-/// What `generate` makes where neither the run nor the line says how much.
+/// The number of characters that `generate` makes if neither the run nor the command line sets it.
 inline constexpr std::int64_t kUsualTokens = 200;
 
 inline const std::vector<ddpxx::Command>& verbs() {
@@ -64,18 +63,18 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
   return command;
 }
 
-/// How the rest of the line is read: over the settings of the snapshot that --from names. A training goes on where that
-/// snapshot lies. One that was told a step or `best` begins another run with the snapshot, and so does a job of a
-/// sweep: such a run saves nothing unless a training.save_dir is given. The other verbs read the snapshot, and write
-/// nothing.
+/// How the rest of the command line is read: its settings override those of the snapshot that --from names. A training
+/// continues in the place of that snapshot. If --from names a step or `best`, or in a job of a sweep, the training is a
+/// new run that starts from the snapshot, and saves nothing unless training.save_dir is given. The other verbs read the
+/// snapshot and write nothing.
 ///
-/// Errors  `storage` where there is no such snapshot.
+/// Errors  `storage` if there is no such snapshot.
 inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_", .commands = verbs()};
   if (command.verb != "train") options.program = "mingpt " + command.verb;
   if (command.from.empty()) {
-    // Said before the line is read, which would ask for a text first. A file of settings may name a snapshot, and so
-    // may an option, which may also ask for help: then it is said behind the reading (open_snapshot_place).
+    // This error comes before the settings are read, because reading them would ask for a text first. If a config file
+    // or an option may name a snapshot or ask for help, the check follows after reading (open_snapshot_place).
     const auto may_name_one = [](std::string_view word) {
       return word.starts_with("snapshot") || word.starts_with('-') || word.ends_with(".yaml") ||
              word.ends_with(".yml") || word.ends_with(".json") || word.ends_with(".py");

@@ -1,4 +1,4 @@
-// every_precision.hpp — one strategy, compiled with every precision; the configuration names one.
+// every_precision.hpp — one strategy, compiled with every precision; the configuration chooses the precision by name.
 #pragma once
 
 #include <ddpxx/precision/autocast.hpp>

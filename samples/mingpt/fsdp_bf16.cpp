@@ -1,5 +1,5 @@
-// fsdp_bf16.cpp — a GPT for one choice of types: FSDP, recomputed activations, bfloat16. Its keys are those of the
-// types, and any other key is refused.
+// fsdp_bf16.cpp — trains a GPT with one choice of types: FSDP, recomputed activations, bfloat16. Its keys are those of
+// the types, and any other key is refused.
 #include <memory>
 
 #include <ddpxx/ddpxx.hpp>

@@ -48,7 +48,7 @@ void generate(const RunConfig& config) {
                              "the snapshot does not record which characters its model knows: it was "
                              "written by an older version, or converted; train one step more with its "
                              "text, and the next snapshot does"};
-        // Checked before the model, which may be large, is made and read.
+        // Check the prompt before the model is built and read, because the model may be large.
         if (!prompt.empty()) ids = alphabet->encode(prompt);
         at::manual_seed(config.training.seed);
         model = std::make_shared<ddpxx::GPT>(config.model, alphabet->size(), config.data.text.block_size);

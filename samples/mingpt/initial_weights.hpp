@@ -1,4 +1,5 @@
-// initial_weights.hpp — the weights alone, out of files that other programs write: training begins with them at step 0.
+// initial_weights.hpp — loads only weights, from files that other programs write; the training starts with them at step
+// 0.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// mingpt — trains a GPT on the characters of any text, on one process or many.
+// mingpt — trains a GPT on the characters of any text, with one process or many.
 #include <array>
 #include <iostream>
 #include <memory>
@@ -43,11 +43,11 @@
 
 namespace {
 
-/// The training by each alternative of StrategyConfig.
+/// The training function of each alternative of StrategyConfig.
 constexpr std::array kTrain{train_single, train_dp, train_ddp, train_zero1, train_zero2, train_fsdp, train_hsdp};
 static_assert(kTrain.size() == std::variant_size_v<StrategyConfig>);
 
-/// What only the device knows: before any other rank is met.
+/// Checks a precision that depends on the device, before this rank meets other ranks.
 void check_precision(PrecisionName precision, at::Device device) {
   if (precision == PrecisionName::tf32) ddpxx::TF32::check(device);
   if (precision == PrecisionName::bf16) ddpxx::AutocastBF16::check(device);
@@ -66,7 +66,7 @@ void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpx
   if (hsdp != nullptr && hsdp->shard_size == 0) hsdp->shard_size = size.item<std::int64_t>();
 }
 
-/// What an evaluation reads is a run's own: its snapshots and metrics stay as they are.
+/// An evaluation must not change the snapshots and metrics of the run.
 void write_nothing(RunConfig& config) {
   config.training.save_dir.clear();
   config.training.save_every = config.training.save_every_epochs = 0;
@@ -76,8 +76,9 @@ void write_nothing(RunConfig& config) {
   config.run_folder.clear();
 }
 
-/// Chooses the snapshot that is evaluated, for all ranks, and returns the alphabet that it records; an older one
-/// records none. If its tensors turn out to be damaged, one before it is taken, and none that was saved meanwhile.
+/// Chooses the snapshot to evaluate, for all ranks, and returns the alphabet that it records; an older snapshot records
+/// none. If its tensors turn out to be damaged, only an earlier snapshot may replace it, and not one that was saved
+/// meanwhile.
 std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& group) {
   const auto storage = open_snapshot_place(run.config.snapshot.name, "evaluate");
   run.chosen = ddpxx::parse_snapshot_choice(run.config.snapshot.name);
@@ -87,7 +88,7 @@ std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& gr
   return ddpxx::Alphabet::find(found.run.settings);
 }
 
-/// A snapshot is evaluated in its own alphabet, whatever text is taken.
+/// A snapshot is evaluated with its own alphabet, also on another text.
 Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
   if (alphabet) return std::make_shared<const ddpxx::CharDataset>(config.text, *alphabet);
   return std::make_shared<const ddpxx::CharDataset>(config.text);
@@ -136,7 +137,7 @@ int main(int argc, char** argv) {
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
     ddpxx::name_run_folder(config, folder);
     config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);
-    // Parameters in shards are gathered for a text, by all ranks or none.
+    // Either all ranks or none must gather sharded parameters to generate a text.
     ddpxx::check_same_run({{"generate.tokens", std::to_string(config.generate.tokens)}}, group);
     kTrain[config.strategy.index()](run, group, text);
     group.leave();

@@ -43,7 +43,7 @@ struct PlanConfig {
   }
 };
 
-/// The precisions by name: what they take of memory is decided at run time, so that each strategy is compiled once.
+/// The precisions by name. Their memory is computed at run time, so that each strategy is compiled once.
 class NamedPrecision {
  public:
   struct Config {
@@ -66,9 +66,9 @@ class NamedPrecision {
   PrecisionName name_;
 };
 
-/// What memory depends on of a text.
+/// The sizes of a text that determine memory.
 struct TextSizes {
-  static constexpr std::int64_t kAssumedAlphabet = 65;  ///< That of tiny Shakespeare.
+  static constexpr std::int64_t kAssumedAlphabet = 65;  ///< The alphabet of tiny Shakespeare.
 
   std::int64_t vocab_size = kAssumedAlphabet;
   std::int64_t block_size = 1;
@@ -108,7 +108,8 @@ ddpxx::MemoryPlan plan_with(const RunConfig& config, const typename Strategy::Co
         return model;
       },
       [&](std::int64_t samples) { return text.batch(samples); });
-  plan.inputs += plan.inputs / config.training.accumulation_steps * 2 * config.data.num_workers;  // built ahead
+  // Batches that are loaded ahead.
+  plan.inputs += plan.inputs / config.training.accumulation_steps * 2 * config.data.num_workers;
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// precision_name.hpp — the precisions by name: what the types are chosen by.
+// precision_name.hpp — the names by which a configuration chooses a precision.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 enum class PrecisionName { fp32, tf32, bf16, fp16, bf16_params };
 
-/// Ours first; then nanoGPT's.
+/// The names of ddpxx, then those of nanoGPT.
 constexpr auto enum_names(PrecisionName) {
   using enum PrecisionName;
   using ddpxx::Named;

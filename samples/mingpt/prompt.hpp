@@ -1,4 +1,4 @@
-// prompt.hpp — the text that a generated one goes on from.
+// prompt.hpp — the text that `generate` continues.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 
-/// The prompt itself, or with nanoGPT's `FILE:prompt.txt` what the file holds; empty where nothing is generated.
-/// Errors  `config` when the file cannot be read, is no regular one, or has more than 1 MiB.
+/// The prompt itself, or the text of the file for nanoGPT's `FILE:prompt.txt`; empty if no text is generated.
+/// Errors  `config` if the file cannot be read, is not a regular file, or has more than 1 MiB.
 inline std::string prompt_text(const ddpxx::GenerateConfig& config) {
   constexpr std::string_view kFile = "FILE:";
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;

@@ -1,4 +1,4 @@
-// run_config.hpp — all that can be set about a minGPT run; a field's path is its YAML key and its argument.
+// run_config.hpp — all settings of a minGPT run; the path of a field is its YAML key and its argument.
 #pragma once
 
 #include <array>
@@ -65,7 +65,7 @@ struct DataConfig {
 struct RunConfig {
   DataConfig data;
   ddpxx::GPTConfig model;
-  /// With the values of minGPT, where they are not torch.optim.AdamW's.
+  /// The values of minGPT where they differ from torch.optim.AdamW's.
   ddpxx::AdamWConfig optimizer{.learning_rate = 3e-4, .weight_decay = 0.1, .beta2 = 0.95};
   ddpxx::TrainingConfig training;
   ddpxx::SnapshotConfig snapshot;
@@ -79,7 +79,7 @@ struct RunConfig {
   std::string run_folder = {};
   std::string init_from = {};
 
-  /// nanoGPT's "resume" says what happens anyway: where save_dir has a snapshot the run goes on.
+  /// nanoGPT's "resume" asks for what ddpxx always does: a run resumes if save_dir has a snapshot.
   bool has_initial_weights() const { return !init_from.empty() && init_from != "resume"; }
 
   ddpxx::RecomputeConfig recompute_config() const {
@@ -156,7 +156,7 @@ struct RunConfig {
         Alias{"optimizer_config", "optimizer"},
         Alias{"trainer_config", "training"},
         Alias{"trainer_config.data_loader_workers", "data.num_workers"},
-        Alias{"trainer_config.snapshot_path", "training.save_dir"},  // a place of several snapshots
+        Alias{"trainer_config.snapshot_path", "training.save_dir"},  // a place for several snapshots
         Alias{"trainer_config.save_every", "training.save_every_epochs"},
         Alias{"trainer_config.use_amp", "precision", precision_of_use_amp},
         Alias{"trainer", "training"},

@@ -1,4 +1,4 @@
-// shown_text.hpp — generated text on its way to the standard output.
+// shown_text.hpp — prepares generated text for the standard output.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 #include <ddpxx/core/log.hpp>
 
-/// A training text may teach a model escape sequences: a terminal gets them written out. A pipe or a file gets every
-/// byte as it is.
+/// Returns the text with escape sequences made visible if the output is a terminal, because a training text may teach a
+/// model such sequences. A pipe or a file gets every byte unchanged.
 inline std::string shown_text(const std::string& text) {
   return ::isatty(STDOUT_FILENO) != 0 ? ddpxx::harmless_lines(text) : text;
 }

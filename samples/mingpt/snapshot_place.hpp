@@ -1,4 +1,4 @@
-// snapshot_place.hpp — where a verb that needs a snapshot finds it.
+// snapshot_place.hpp — opens the place of the snapshot that a verb needs.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ inline ddpxx::Error no_snapshot(const std::string& verb) {
 }
 
 /// The place that `choice` (PLACE, PLACE:STEP, PLACE:best) names.
-/// Errors  `config` where it is empty.
+/// Errors  `config` if `choice` is empty.
 inline std::unique_ptr<ddpxx::Storage> open_snapshot_place(const std::string& choice, const std::string& verb) {
   if (choice.empty()) throw no_snapshot(verb);
   return ddpxx::open_storage(ddpxx::parse_snapshot_choice(choice).place);

@@ -1,5 +1,5 @@
-// spellings.hpp — settings of nanoGPT and minGPT-ddp whose values mean something else here, and what nanoGPT's train.py
-// sets where a file of its own says nothing.
+// spellings.hpp — settings of nanoGPT and minGPT-ddp whose values have another meaning here, and the defaults of
+// nanoGPT's train.py.
 #pragma once
 
 #include <charconv>
@@ -13,7 +13,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
 
-/// nanoGPT's decay_lr: warm-up and a cosine, or the same rate from the first step to the last.
+/// nanoGPT's decay_lr: a warm-up and a cosine, or a constant rate from the first step to the last.
 inline ddpxx::Translation schedule_of_decay_lr(std::string_view value) {
   const auto decays = ddpxx::read_bool(value);
   if (!decays) return {.problem = "is neither true nor false"};
@@ -44,7 +44,7 @@ inline ddpxx::Translation accumulation_of_a_rank(std::string_view value) {
                     ", as in nanoGPT: training.accumulation_steps=" + std::to_string(count / world)};
 }
 
-/// nanoGPT and the guides name a dataset that a script has prepared; here it is a text that is somewhere.
+/// nanoGPT and the guides name a dataset that a script has prepared; ddpxx takes the path of a text.
 inline ddpxx::Translation path_of_dataset(std::string_view value) {
   std::error_code ignored;
   const bool is_name = value.find_first_of("./*:") == std::string_view::npos;

@@ -1,5 +1,4 @@
-// strategy_config.hpp — how a run holds its parameters: one of the strategies that mingpt is compiled with, by its
-// name.
+// strategy_config.hpp — the strategies that mingpt is compiled with, chosen by name.
 #pragma once
 
 #include <array>

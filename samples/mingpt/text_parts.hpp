@@ -1,4 +1,4 @@
-// text_parts.hpp — the parts of the text that a run trains on and evaluates on, as its configuration wants them.
+// text_parts.hpp — the parts of the text for training and for evaluation, as the configuration sets them.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "run_config.hpp"
 
-/// Errors  `data` when the run shall evaluate and the held-out text is too short for one sample.
+/// Errors  `data` if the run evaluates and the held-out text is too short for one sample.
 inline ddpxx::TextParts text_parts(const RunConfig& config, const std::shared_ptr<const ddpxx::CharDataset>& text) {
   const auto& data = config.data;
   const auto parts = [&] {

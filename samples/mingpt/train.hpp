@@ -44,7 +44,7 @@ void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& t
   if (group.rank() != 0) return;
   const at::Tensor ids = ddpxx::generate(model, strategy.runner(), prompt.to(group.device()), config).to(at::kCPU);
   const auto* first = ids.const_data_ptr<std::int64_t>();
-  // For people to look at: a launcher passes it on to its terminal.
+  // The text is for people to read, and a launcher passes it on to its terminal.
   std::cout << "--- generated text ---\n"
             << ddpxx::harmless_lines(text.alphabet().decode({first, static_cast<std::size_t>(ids.numel())}))
             << std::endl;
@@ -57,7 +57,7 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
   using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, Precision, Strategy>;
 
   const RunConfig& config = run.config;
-  // A wrong one shows before the training.
+  // Check the prompt before the training, so that a wrong one is reported at once.
   const auto prompt = encode_prompt(*text, prompt_text(config.generate));
   auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, text->vocab_size(),
                                              text->block_size());
@@ -76,7 +76,7 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
   const auto parts = text_parts(config, text);
   auto training = config.training;
   auto batch_size = config.data.batch_size;
-  if (run.only_evaluates) {  // the limits of a step are those of the training text, which may be another one here
+  if (run.only_evaluates) {  // the evaluated text may differ from the training text, which sets the limits of a step
     training.accumulation_steps = 1;
     batch_size = std::min(batch_size, (parts.train->size() + group.size() - 1) / group.size());
   }

@@ -1,4 +1,4 @@
-// strategies.hpp — what mingpt is compiled with: a function for each strategy, in a source file of its own.
+// strategies.hpp — a function for each strategy that mingpt is compiled with; each has a source file of its own.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace ddpxx {
 class CharDataset;
 }
 
-/// What one start of the program is to do.
+/// The task of one start of the program.
 struct Run : ddpxx::ParsedConfig<RunConfig> {
-  bool only_evaluates = false;        ///< The snapshot that is chosen; nothing is trained or written.
-  ddpxx::SnapshotChoice chosen = {};  ///< The same on all ranks. Of an evaluation only.
+  bool only_evaluates = false;  ///< If true, only the chosen snapshot is evaluated; nothing is trained or written.
+  ddpxx::SnapshotChoice chosen = {};  ///< The snapshot to evaluate, equal on all ranks; only for an evaluation.
 };
 
 using Text = std::shared_ptr<const ddpxx::CharDataset>;
