@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
-#include <string>
+
+#include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
 
 /// The most bytes of memory that were ever resident for this process; 0 where /proc does not tell.
-inline std::int64_t peak_resident_bytes() {
-  std::ifstream status{"/proc/self/status"};
-  for (std::string word; status >> word;) {
-    std::int64_t kibibytes = 0;
-    if (word == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
-  }
-  return 0;
-}
+std::int64_t peak_resident_bytes();
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/observe/memory_inl.hpp>
+#endif

@@ -1,0 +1,150 @@
+// ddpxx/observe/csv_file_inl.hpp — definitions of csv_file.hpp; ddpxx/core/inline.hpp says how they are compiled.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/observe/csv_file.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/observer.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// The step of a row as `CsvFile` writes it. The header counts as a row of a step before all others.
+inline std::optional<std::int64_t> step_of_csv_row(std::string_view line) {
+  if (line.starts_with("step,")) return std::numeric_limits<std::int64_t>::min();
+  std::int64_t step = 0;
+  const auto [end, status] = std::from_chars(line.data(), line.data() + line.size(), step);
+  return status == std::errc{} && end != line.data() + line.size() && *end == ',' ? std::optional{step} : std::nullopt;
+}
+
+inline std::vector<std::string> cells_of(std::string_view line) {
+  std::vector<std::string> cells;
+  for (auto comma = line.find(','); comma != line.npos; comma = line.find(',')) {
+    cells.emplace_back(line.substr(0, comma));
+    line.remove_prefix(comma + 1);
+  }
+  if (!line.empty()) cells.emplace_back(line);
+  return cells;
+}
+
+inline constexpr std::array<std::string_view, 16> kCsvColumns{"step",
+                                                              "epoch",
+                                                              "loss",
+                                                              "grad_norm",
+                                                              "lr",
+                                                              "tokens_per_second",
+                                                              "step_ms",
+                                                              "peak_memory_bytes",
+                                                              "state_bytes",
+                                                              "samples",
+                                                              "tokens",
+                                                              "loss_scale",
+                                                              "skipped_steps",
+                                                              "val_loss",
+                                                              "time",
+                                                              "elapsed"};
+
+}  // namespace detail
+
+/// The cells of a row by their columns.
+class CsvFile::Cells {
+ public:
+  /// The shortest text that reads back as the same number.
+  template <class Number>
+  void add(const std::string& column, Number value) {
+    if constexpr (std::floating_point<Number>)
+      if (!std::isfinite(value)) return;
+    std::array<char, 32> text;  // NOLINT(cppcoreguidelines-pro-type-member-init): to_chars fills it
+    cells_[column] = std::string{text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+  }
+
+  std::string get(const std::string& column) const {
+    const auto cell = cells_.find(column);
+    return cell == cells_.end() ? "" : cell->second;
+  }
+
+ private:
+  std::map<std::string, std::string, std::less<>> cells_;
+};
+
+DDPXX_INLINE CsvFile::CsvFile(std::filesystem::path path, Log log)
+    : file_{std::move(path),
+            {.kind = "CSV file of metrics", .start = "step,", .step_of = detail::step_of_csv_row},
+            log} {}
+
+DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
+
+DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
+  columns_.clear();
+  if (!run.goes_on) return file_.start_anew();
+  file_.resume_at(run.step);
+  columns_ = detail::cells_of(file_.first_line());
+}
+
+DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
+  Cells cells;
+  cells.add("step", event.step);
+  cells.add("epoch", event.epoch);
+  cells.add("loss", event.loss);
+  cells.add("grad_norm", event.grad_norm);
+  cells.add("lr", event.learning_rate);
+  cells.add("tokens_per_second", event.tokens_per_second);
+  cells.add("step_ms", event.step_ms);
+  cells.add("peak_memory_bytes", event.peak_memory_bytes);
+  cells.add("state_bytes", event.state_bytes);
+  cells.add("samples", event.samples);
+  cells.add("tokens", event.tokens);
+  if (event.loss_scale) {
+    cells.add("loss_scale", *event.loss_scale);
+    cells.add("skipped_steps", event.skipped_steps);
+  }
+  for (const auto& metric : event.metrics) cells.add(metric.name, metric.value);
+  write(cells, event.at, event.metrics);
+  return Verdict::go_on;
+}
+
+DDPXX_INLINE Verdict CsvFile::on_evaluated(const Evaluated& event) {
+  Cells cells;
+  cells.add("step", event.step);
+  cells.add("epoch", event.epoch);
+  cells.add("val_loss", event.val_loss);
+  for (const auto& metric : event.metrics) cells.add("val_" + metric.name, metric.value);
+  write(cells, event.at, event.metrics);
+  return Verdict::go_on;
+}
+
+DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metrics& metrics) {
+  cells.add("time", at.time);
+  cells.add("elapsed", at.elapsed);
+  if (columns_.empty()) {
+    columns_.assign(detail::kCsvColumns.begin(), detail::kCsvColumns.end());
+    for (const char* prefix : {"", "val_"})
+      for (const auto& metric : metrics) columns_.push_back(prefix + metric.name);
+  }
+  std::string header, row;
+  for (const auto& column : columns_) {
+    header += (header.empty() ? "" : ",") + column;
+    row += (row.empty() ? "" : ",") + cells.get(column);
+  }
+  file_.set_header(header + '\n');
+  file_.append(row + '\n');
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,60 @@
+// ddpxx/observe/early_stopping_inl.hpp — definitions of early_stopping.hpp; ddpxx/core/inline.hpp says how they are
+// compiled.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/observe/early_stopping.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/observer.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE double watched_value(const EarlyStoppingConfig& config, const Evaluated& event) {
+  if (config.metric == "val_loss") return event.val_loss;
+  std::string names = "val_loss";
+  for (const auto& metric : event.metrics) {
+    if (config.metric == "val_" + metric.name) return metric.value;
+    names += ", val_" + metric.name;
+  }
+  throw Error{Errc::config,
+              "early_stopping.metric: an evaluation has no " + harmless(config.metric) + " (it has: " + names + ")"};
+}
+
+DDPXX_INLINE void check_early_stopping(const EarlyStoppingConfig& config, const Evaluated& event) {
+  if (!config.metric.empty()) watched_value(config, event);
+}
+
+DDPXX_INLINE EarlyStopping::EarlyStopping(EarlyStoppingConfig config, Log log) : config_{std::move(config)}, log_{log} {
+  if (config_.metric.empty())
+    throw Error{Errc::config, "early_stopping.metric: name the metric that has to improve, val_loss for example"};
+}
+
+DDPXX_INLINE std::string EarlyStopping::name() const { return "early stopping"; }
+
+DDPXX_INLINE void EarlyStopping::on_begin(const RunBegan&) {
+  best_.reset();
+  evaluations_without_ = 0;
+}
+
+DDPXX_INLINE Verdict EarlyStopping::on_evaluated(const Evaluated& event) {
+  const auto value = watched_value(config_, event);
+  const bool improves =
+      !best_ || (config_.mode == MetricMode::min ? *best_ - value : value - *best_) > config_.min_delta;
+  if (improves && std::isfinite(value)) {
+    best_ = value;
+    evaluations_without_ = 0;
+    return Verdict::go_on;
+  }
+  if (++evaluations_without_ < config_.patience) return Verdict::go_on;
+  log_.info("early stopping: " + config_.metric + " has not improved on " +
+            (best_ ? std::to_string(*best_) : "anything") + " in " + std::to_string(evaluations_without_) +
+            " evaluations");
+  return Verdict::stop;
+}
+
+}  // namespace ddpxx

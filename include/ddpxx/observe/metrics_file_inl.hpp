@@ -1,0 +1,106 @@
+// ddpxx/observe/metrics_file_inl.hpp — definitions of metrics_file.hpp; ddpxx/core/inline.hpp says how they are
+// compiled.
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/json_row.hpp>
+#include <ddpxx/observe/metrics_file.hpp>
+#include <ddpxx/observe/observer.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline constexpr std::string_view kJsonRowStart = "{\"step\":";
+
+/// The step of a row as `MetricsFile` writes it; none for any other line, a row without its end included.
+inline std::optional<std::int64_t> step_of_json_row(std::string_view line) {
+  if (!line.starts_with(kJsonRowStart) || !line.ends_with('}')) return std::nullopt;
+  bool in_text = false;  // a row that was cut inside a text may end with that text's own brace
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (in_text && line[i] == '\\')
+      ++i;
+    else if (line[i] == '"')
+      in_text = !in_text;
+  }
+  std::int64_t step = 0;
+  const auto [end, status] = std::from_chars(line.data() + kJsonRowStart.size(), line.data() + line.size(), step);
+  return in_text || status != std::errc{} ? std::nullopt : std::optional{step};
+}
+
+}  // namespace detail
+
+DDPXX_INLINE MetricsFile::MetricsFile(std::filesystem::path path, Log log)
+    : file_{std::move(path),
+            {.kind = "metrics file",
+             .start = detail::kJsonRowStart,
+             .step_of = detail::step_of_json_row,
+             .shows_its_end = true},
+            log} {}
+
+DDPXX_INLINE std::string MetricsFile::name() const { return "the metrics file"; }
+
+DDPXX_INLINE void MetricsFile::on_begin(const RunBegan& run) {
+  if (run.goes_on)
+    file_.resume_at(run.step);
+  else
+    file_.start_anew();
+}
+
+DDPXX_INLINE Verdict MetricsFile::on_step(const StepDone& event) {
+  JsonRow row;
+  row.add("step", event.step)
+      .add("epoch", event.epoch)
+      .add("loss", event.loss)
+      .add("grad_norm", event.grad_norm)
+      .add("lr", event.learning_rate)
+      .add("tokens_per_second", event.tokens_per_second)
+      .add("step_ms", event.step_ms)
+      .add("peak_memory_bytes", event.peak_memory_bytes)
+      .add("state_bytes", event.state_bytes)
+      .add("samples", event.samples)
+      .add("tokens", event.tokens)
+      .add("time", event.at.time)
+      .add("elapsed", event.at.elapsed);
+  if (event.loss_scale) row.add("loss_scale", *event.loss_scale).add("skipped_steps", event.skipped_steps);
+  for (const auto& metric : event.metrics) row.add(metric.name, metric.value);
+  file_.append(row.line());
+  return Verdict::go_on;
+}
+
+DDPXX_INLINE Verdict MetricsFile::on_evaluated(const Evaluated& event) {
+  JsonRow row;
+  row.add("step", event.step)
+      .add("epoch", event.epoch)
+      .add("val_loss", event.val_loss)
+      .add("samples", event.samples)
+      .add("time", event.at.time)
+      .add("elapsed", event.at.elapsed);
+  for (const auto& metric : event.metrics) row.add("val_" + metric.name, metric.value);
+  file_.append(row.line());
+  return Verdict::go_on;
+}
+
+DDPXX_INLINE void MetricsFile::on_snapshot(const SnapshotSaved& event) {
+  file_.append(JsonRow{}
+                   .add("step", event.step)
+                   .add("snapshot", event.path)
+                   .add("seconds", event.seconds)
+                   .add("waited_seconds", event.waited_seconds)
+                   .add("time", event.at.time)
+                   .add("elapsed", event.at.elapsed)
+                   .line());
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,168 @@
+// ddpxx/observe/row_file_inl.hpp — definitions of row_file.hpp; ddpxx/core/inline.hpp says how they are compiled.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/observe/row_file.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE Descriptor RowFile::open(const std::filesystem::path& path) {
+  // Without O_NONBLOCK this would wait for a reader of a FIFO, and so would a write for a reader that has stopped.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  Descriptor file{::open(path.c_str(), kFlags | O_CREAT | O_NOFOLLOW, 0666)};
+  if (file || errno != ELOOP) return file;
+  Descriptor target{::open(path.c_str(), kFlags)};
+  if (target ? !is_regular(target) : errno != ENOENT) return target;
+  errno = ELOOP;
+  return {};
+}
+
+DDPXX_INLINE bool RowFile::is_regular(const Descriptor& file) {
+  struct stat status {};
+  return ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+DDPXX_INLINE bool RowFile::is_regular() const { return is_regular(file_); }
+
+DDPXX_INLINE bool RowFile::is_in_place() const {
+  struct stat mine {
+  }, there{};
+  return ::fstat(file_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
+}
+
+DDPXX_INLINE bool RowFile::is_of_this_kind() const {
+  std::string front(format_.start.size(), '\0');
+  // What lies there may have been replaced by a FIFO since it was opened; its writer is not waited for.
+  const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  front.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(file.get(), front.data(), front.size()), 0)));
+  return format_.start.starts_with(front);  // a kill may have cut the first row
+}
+
+DDPXX_INLINE bool RowFile::lacks_header() const {
+  if (header_.empty()) return false;
+  struct stat status {};
+  return is_regular() ? ::fstat(file_.get(), &status) == 0 && status.st_size == 0 : !has_written_;
+}
+
+DDPXX_INLINE std::string RowFile::first_line() const {
+  std::string line;
+  if (is_regular()) std::getline(std::ifstream{path_, std::ios::binary} >> std::noskipws, line);
+  return line;
+}
+
+DDPXX_INLINE RowFile::RowFile(std::filesystem::path path, const RowFormat& format, Log log)
+    : path_{std::move(path)}, format_{format}, log_{log} {
+  std::error_code failure;
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);
+  file_ = open(path_);
+  if (!file_ && errno == ELOOP)
+    throw Error{Errc::config, "cannot open the " + std::string{format_.kind} + ' ' + path_.string() +
+                                  ": it is a symbolic link, which other users may have put there, and does not lead "
+                                  "to a device or a FIFO; name the file itself, or remove the link"};
+  if (!file_ && errno == ENXIO)
+    throw Error{Errc::config, "cannot open the " + std::string{format_.kind} + ' ' + path_.string() +
+                                  ": it is a FIFO that no program reads; start the reader first, or name a file"};
+  if (!file_) throw file_error(Errc::config, "cannot open the " + std::string{format_.kind}, path_);
+  if (!is_regular()) return;
+  path_ = std::filesystem::absolute(path_);  // the working folder may change
+  if (!is_of_this_kind())
+    throw Error{Errc::config, path_.string() + " is no " + std::string{format_.kind} + ": it does not begin with " +
+                                  std::string{format_.start} +
+                                  ", and is left as it is; name another file, or remove this one"};
+}
+
+DDPXX_INLINE void RowFile::start_anew() {
+  has_begun_ = true;
+  if (!is_regular() || std::filesystem::file_size(path_) == 0) return;
+  auto other = path_;
+  std::error_code failure;
+  for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
+    other.replace_filename(path_.stem().string() + '.' + std::to_string(number) + path_.extension().string());
+  std::filesystem::rename(path_, other, failure);
+  if (!failure) file_ = open(path_);
+  if (failure || !file_) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
+  log_.info("the rows of an earlier run in " + path_.string() + " are now in " + other.string());
+}
+
+DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
+  has_begun_ = true;
+  if (!is_regular()) return;
+  write_file_atomic(path_, [&](File& kept) {
+    std::ifstream rows{path_, std::ios::binary};
+    std::string block;
+    const auto pass_on = [&](std::size_t least) {
+      if (block.size() < least) return;
+      kept.write(bytes_of(block));
+      block.clear();
+    };
+    // A kill may have cut a last line without a line end.
+    for (std::string line; std::getline(rows, line) && (format_.shows_its_end || !rows.eof()); pass_on(1 << 16)) {
+      const auto row_step = format_.step_of(line);
+      if (row_step && *row_step <= step) (block += line) += '\n';
+    }
+    if (rows.bad()) throw file_error(Errc::storage, "cannot read", path_);
+    pass_on(1);
+  });
+  file_ = open(path_);
+  if (!file_) throw file_error(Errc::storage, "cannot open the " + std::string{format_.kind}, path_);
+}
+
+DDPXX_INLINE void RowFile::make_anew() {
+  std::error_code failure;
+  std::filesystem::create_directories(path_.parent_path(), failure);
+  auto file = open(path_);
+  std::string failure_text;
+  if (!file)
+    failure_text = file_error(Errc::storage, "cannot open", path_).what();
+  else if (!is_regular(file))
+    failure_text = "what lies there now is no regular file";
+  else if (!is_of_this_kind())
+    failure_text = "what lies there now is no " + std::string{format_.kind} + " and is left as it is";
+  else
+    file_ = std::move(file);
+  if (!std::exchange(has_warned_of_loss_, true))
+    log_.warn(path_.string() + " was removed or replaced while the run goes on; " +
+              (failure_text.empty() ? "from now on the rows go to a new file" : "the rows are lost: " + failure_text));
+}
+
+DDPXX_INLINE void RowFile::append(std::string_view row) {
+  if (!has_begun_) start_anew();
+  if (is_regular() && !is_in_place()) make_anew();
+  const std::string line = (lacks_header() ? header_ : "") + std::string{row};
+  ssize_t size = 0;
+  do size = ::write(file_.get(), line.data(), line.size());
+  while (size < 0 && errno == EINTR);
+  if (size == static_cast<ssize_t>(line.size())) {
+    has_written_ = true;
+    return;
+  }
+  const std::string failure_text = size < 0 ? file_error(Errc::storage, "cannot write", path_).what()
+                                            : "cannot write " + path_.string() + ": the disk is full";
+  // Half a row would spoil the next one.
+  if (size > 0 && is_regular()) {
+    const off_t end = ::lseek(file_.get(), 0, SEEK_END);
+    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), end - size);
+  }
+  if (!std::exchange(has_warned_, true)) log_.warn(failure_text + "; training goes on without these rows");
+}
+
+}  // namespace ddpxx
