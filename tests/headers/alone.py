@@ -6,6 +6,9 @@
 The compiler's command is that of all.cpp in BUILD_DIR/compile_commands.json. Reading LibTorch's large headers takes most
 of the time, so they are precompiled for those headers that include them, directly or through others. A header that has
 compiled before is skipped until the header, a header that it includes, or the command changes.
+
+A header that only declares functions (ddpxx/core/inline.hpp) is compiled as for a program that links ddpxx::core, which
+takes less time; the header with the definitions is compiled as for a header-only program, and includes the other one.
 """
 import concurrent.futures
 import hashlib
@@ -94,7 +97,8 @@ def main():
             source = stamp.with_suffix(".cpp")
             source.write_text(f"#include <{name}>\n")
             prefix = ["-include", str(prefixes[large])] if large else []
-            result = compiled([*command, *prefix, "-fsyntax-only", str(source)])
+            core = [] if name.endswith("_inl.hpp") else ["-DDDPXX_CORE"]
+            result = compiled([*command, *core, *prefix, "-fsyntax-only", str(source)])
             source.unlink()
             if result.returncode == 0:
                 stamp.write_text(facts)
