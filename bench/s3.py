@@ -3,8 +3,8 @@
 boto3 is compared from memory to memory, by times taken inside the processes, each a median of three after a warm-up.
 aws-cli and s5cmd support only files, so they are compared as whole processes, and so is ddpxx: with larger objects, so
 that the start of a process counts little, and with files in memory, so that no disk is measured. All use parts of
-16 MiB and 16 connections. The server uses the same cores and limits all programs; its time does not count as that of another
-program. The goal is to take at most a tenth longer.
+16 MiB and 16 connections. The server uses the same cores and limits all programs; its time does not count as that of
+another program. The goal is to take at most a tenth longer.
 """
 import filecmp
 import json
