@@ -23,6 +23,7 @@
 
 #include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/gloo.hpp>
 
 namespace ddpxx {
 

@@ -1,25 +1,22 @@
 // ddpxx/comm/connect.hpp — from an address and a place to a group.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
-#include <ddpxx/comm/backend_log.hpp>
-#include <ddpxx/comm/gloo.hpp>
+#include <c10/core/Device.h>
+
+#include <ddpxx/comm/connect_options.hpp>
+#include <ddpxx/comm/group.hpp>
 #ifdef USE_C10D_NCCL  // set by the component ddpxx::cuda
 #include <ddpxx/comm/nccl.hpp>
 #endif
-#include <ddpxx/comm/pipe_signal_scope.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
-#include <ddpxx/comm/thread_share.hpp>
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/core/log.hpp>
-#include <ddpxx/core/program_frame.hpp>
+#include <ddpxx/comm/place.hpp>
 
 namespace ddpxx {
+
+struct Meeting;
 
 struct Address {
   std::string host;
@@ -28,23 +25,18 @@ struct Address {
 
 /// Reads `tcp://host:port`; an IPv6 host stands in brackets.
 /// Errors  `peer` with the form that is expected.
-inline Address parse_address(std::string_view text) {
-  const auto wrong = [&] {
-    return Error{Errc::peer, "\"" + harmless(text) + "\" is no address; expected tcp://HOST:PORT, port 1 to 65535"};
-  };
-  constexpr std::string_view kScheme = "tcp://";
-  if (!text.starts_with(kScheme)) throw wrong();
-  const auto rest = text.substr(kScheme.size());
-  const auto colon = rest.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) throw wrong();
-  auto host = rest.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const auto digits = rest.substr(colon + 1);
-  int port = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (status != std::errc{} || end != digits.data() + digits.size() || port < 1 || port > 65535) throw wrong();
-  return {std::string{host}, static_cast<std::uint16_t>(port)};
-}
+Address parse_address(std::string_view text);
+
+namespace detail {
+
+/// Connects ranks that have met, each with a GPU.
+using ConnectGPUs = Group (*)(const Meeting& meeting, at::Device device);
+
+/// Does what `connect` does. `connect_gpus` is null in a build without CUDA.
+Group connect_ranks(std::string_view address, const Place& place, const ConnectOptions& options,
+                    ConnectGPUs connect_gpus);
+
+}  // namespace detail
 
 /// Joins the group of all ranks of `place` that meet at `address`: over NCCL for `options.device` a GPU, else over
 /// Gloo. A world of one needs no address and opens no port. Under `run_program`, where several ranks share a machine,
@@ -53,21 +45,15 @@ inline Address parse_address(std::string_view text) {
 /// Ranks   Collective.
 /// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const Place& place, const ConnectOptions& options = {}) {
-  check(place);
-  if (ProgramFrame::exists()) share_cores(place.local_world_size);
-  if (place.world_size.value == 1) return Group{{}, {}, options.device};
-  const auto [host, port] = parse_address(address);
-  if (ProgramFrame::exists()) {
-    quiet_backend_log();
-    ignore_broken_pipes();
-  }
-  const auto meeting = meet(host, port, place, options);
-  if (options.device.is_cpu()) return connect_gloo(meeting);
 #ifdef USE_C10D_NCCL
-  return connect_nccl(meeting, options.device);
+  return detail::connect_ranks(address, place, options, connect_nccl);
 #else
-  throw Error{Errc::config, "device " + options.device.str() + " needs NCCL: build with the component ddpxx::cuda"};
+  return detail::connect_ranks(address, place, options, nullptr);
 #endif
 }
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/connect_inl.hpp>
+#endif

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +21,8 @@ namespace ddpxx {
 /// limit for a server that is silent. An operation that is given up keeps a thread; the process is about to end then.
 /// Errors  c10::DistNetworkError when the store is silent, from then on at once; what the other store throws.
 class LimitedStore final : public c10d::Store {
+  using Bytes = std::vector<std::uint8_t>;
+
  public:
   LimitedStore(c10::intrusive_ptr<c10d::Store> store, std::chrono::milliseconds timeout)
       : Store{timeout}, store_{std::move(store)} {
@@ -28,7 +30,8 @@ class LimitedStore final : public c10d::Store {
   }
 
   c10::intrusive_ptr<Store> clone() override {
-    return c10::make_intrusive<LimitedStore>(ask([](Store& store) { return store.clone(); }, timeout_), timeout_);
+    auto copy = ask([](Store& store) { return Answer{.store = store.clone()}; }, timeout_).store;
+    return c10::make_intrusive<LimitedStore>(std::move(copy), timeout_);
   }
   void setTimeout(const std::chrono::milliseconds& timeout) override {
     timeout_ = timeout;
@@ -37,47 +40,75 @@ class LimitedStore final : public c10d::Store {
 
   using Store::compareSet;
   using Store::set;
-  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    ask_without_answer([=](Store& store) { store.set(key, value); }, timeout_);
+  void set(const std::string& key, const Bytes& value) override {
+    ask(
+        [=](Store& store) {
+          store.set(key, value);
+          return Answer{};
+        },
+        timeout_);
   }
-  std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
-                                       const std::vector<std::uint8_t>& desired) override {
-    return ask([=](Store& store) { return store.compareSet(key, expected, desired); }, timeout_);
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override {
+    return ask([=](Store& store) { return Answer{.value = store.compareSet(key, expected, desired)}; }, timeout_).value;
   }
-  std::vector<std::uint8_t> get(const std::string& key) override {
-    return ask([=](Store& store) { return store.get(key); }, timeout_);
+  Bytes get(const std::string& key) override {
+    return ask([=](Store& store) { return Answer{.value = store.get(key)}; }, timeout_).value;
   }
   std::int64_t add(const std::string& key, std::int64_t value) override {
-    return ask([=](Store& store) { return store.add(key, value); }, timeout_);
+    return ask([=](Store& store) { return Answer{.number = store.add(key, value)}; }, timeout_).number;
   }
   bool deleteKey(const std::string& key) override {
-    return ask([=](Store& store) { return store.deleteKey(key); }, timeout_);
+    return ask([=](Store& store) { return Answer{.yes = store.deleteKey(key)}; }, timeout_).yes;
   }
   bool check(const std::vector<std::string>& keys) override {
-    return ask([=](Store& store) { return store.check(keys); }, timeout_);
+    return ask([=](Store& store) { return Answer{.yes = store.check(keys)}; }, timeout_).yes;
   }
   std::int64_t getNumKeys() override {
-    return ask([](Store& store) { return store.getNumKeys(); }, timeout_);
+    return ask([](Store& store) { return Answer{.number = store.getNumKeys()}; }, timeout_).number;
   }
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
-    ask_without_answer([=](Store& store) { store.wait(keys, timeout); }, timeout);
+    ask(
+        [=](Store& store) {
+          store.wait(keys, timeout);
+          return Answer{};
+        },
+        timeout);
   }
 
   bool hasExtendedApi() const override { return store_->hasExtendedApi(); }
-  void append(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    ask_without_answer([=](Store& store) { store.append(key, value); }, timeout_);
+  void append(const std::string& key, const Bytes& value) override {
+    ask(
+        [=](Store& store) {
+          store.append(key, value);
+          return Answer{};
+        },
+        timeout_);
   }
-  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override {
-    return ask([=](Store& store) { return store.multiGet(keys); }, timeout_);
+  std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override {
+    return ask([=](Store& store) { return Answer{.values = store.multiGet(keys)}; }, timeout_).values;
   }
-  void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<std::uint8_t>>& values) override {
-    ask_without_answer([=](Store& store) { store.multiSet(keys, values); }, timeout_);
+  void multiSet(const std::vector<std::string>& keys, const std::vector<Bytes>& values) override {
+    ask(
+        [=](Store& store) {
+          store.multiSet(keys, values);
+          return Answer{};
+        },
+        timeout_);
   }
 
  private:
-  template <class Work>
-  std::invoke_result_t<Work, Store&> ask(Work work, std::chrono::milliseconds timeout) {
+  /// What an operation of the other store has returned. One type for all operations: `within` is instantiated once.
+  struct Answer {
+    c10::intrusive_ptr<Store> store = {};
+    std::int64_t number = 0;
+    bool yes = false;
+    Bytes value = {};
+    std::vector<Bytes> values = {};
+  };
+
+  /// Calls `work` with the other store on a thread of its own, which owns everything that `work` uses.
+  Answer ask(std::function<Answer(Store&)> work, std::chrono::milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
     // Zero is c10d's word for no time-out; a wait of months is near enough, and adds to the clock without overflow.
     constexpr std::chrono::hours kMaxTimeout{2'500};
@@ -92,15 +123,6 @@ class LimitedStore final : public c10d::Store {
     throw c10::DistNetworkError{{__func__, __FILE__, __LINE__},
                                 "the store does not answer: its process hangs or is stopped, or another program "
                                 "listens at its port"};
-  }
-  template <class Work>
-  void ask_without_answer(Work work, std::chrono::milliseconds timeout) {
-    ask(
-        [work = std::move(work)](Store& store) {
-          work(store);
-          return true;
-        },
-        timeout);
   }
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -14,10 +14,10 @@
 #include <utility>
 
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/place.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>

@@ -1,7 +1,7 @@
 // ddpxx/comm/nccl.hpp — collectives between GPUs: the NCCL backend of LibTorch. Needs the component ddpxx::cuda.
 #pragma once
 
-#include <cstdint>
+#include <exception>
 #include <utility>
 
 #include <c10/core/Device.h>
@@ -9,6 +9,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
 

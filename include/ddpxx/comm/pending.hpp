@@ -5,14 +5,15 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <ddpxx/core/error.hpp>
+
+namespace c10d {
+class Work;
+}
 
 namespace ddpxx {
 
@@ -23,26 +24,19 @@ struct CollectiveCall {
   int rank = 0;
   int world_size = 1;
 
-  Error error(const std::exception& cause) const {
-    return Error{Errc::peer, std::string{op} + " failed: a rank is gone or did not answer in time"}
-        .with("op", op)
-        .with("bytes", bytes)
-        .with("rank", rank)
-        .with("world_size", world_size)
-        .with("cause", first_line(cause));
-  }
+  Error error(const std::exception& cause) const;
 };
 
 /// A started collective. Its tensors may be used again after `wait()`.
 class [[nodiscard]] Pending {
  public:
   /// Already done: what a world of one returns.
-  Pending() = default;
+  Pending();
   /// `finish`, if given, is the part of the collective that this rank does itself, once the bytes are there.
-  Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish = {})
-      : work_{std::move(work)}, call_{call}, finish_{std::move(finish)} {}
-  Pending(Pending&&) noexcept = default;
-  Pending& operator=(Pending&&) noexcept = default;
+  Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish = {});
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  ~Pending();
 
   /// Whether it was started, and no wait() has succeeded since.
   bool under_way() const noexcept { return work_ || failure_; }
@@ -50,17 +44,7 @@ class [[nodiscard]] Pending {
   /// Waits until the result may be used (on a GPU: orders the current stream after it). A second call does nothing,
   /// but after a failure every further call throws the same error: the tensors may be half filled.
   /// Errors  `peer`, naming op, bytes and rank.
-  void wait() {
-    if (failure_) throw Error{*failure_};
-    const auto work = std::exchange(work_, {});
-    if (!work) return;
-    try {
-      work->wait();
-    } catch (const std::exception& cause) {
-      throw Error{failure_.emplace(call_.error(cause))};
-    }
-    if (finish_) std::exchange(finish_, {})();
-  }
+  void wait();
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
@@ -70,3 +54,7 @@ class [[nodiscard]] Pending {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/pending_inl.hpp>
+#endif

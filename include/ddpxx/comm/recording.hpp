@@ -1,18 +1,12 @@
 // ddpxx/comm/recording.hpp — a group of any size in one process: it sends nothing, and writes down what was called.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <c10/core/Device.h>
 
 #include <ddpxx/comm/group.hpp>
 
@@ -40,69 +34,14 @@ struct Recording {
   }
 };
 
-namespace detail {
-
-/// A collective that was over when it was called.
-class DoneWork : public c10d::Work {
- public:
-  bool isCompleted() override { return true; }
-  bool isSuccess() const override { return true; }
-  bool wait(std::chrono::milliseconds) override { return true; }
-};
-
-/// Every other rank is taken to hold what this one holds: a gather repeats it, a sum is `size` times it.
-class RecordingBackend : public c10d::Backend {
- public:
-  using WorkRef = c10::intrusive_ptr<c10d::Work>;
-
-  RecordingBackend(int rank, int size, std::shared_ptr<Recording> recording)
-      : c10d::Backend{rank, size}, recording_{std::move(recording)} {}
-
-  const std::string getBackendName() const override { return "recording"; }
-
-  WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
-    if (options.reduceOp == c10d::ReduceOp::SUM) tensors[0].mul_(getSize());
-    return record("all_reduce", tensors[0]);
-  }
-  WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    const auto all = output.view({getSize(), -1});
-    const auto mine = input.view({1, -1});
-    all.narrow(0, 0, getRank()).copy_(mine);
-    all.narrow(0, getRank() + 1, getSize() - getRank() - 1).copy_(mine);
-    if (!input.is_alias_of(output)) all[getRank()].copy_(input.view({-1}));  // else it is there already
-    return record("all_gather", output);
-  }
-  WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override {
-    output.copy_(input.view({getSize(), -1})[getRank()]).mul_(getSize());
-    return record("reduce_scatter", input);
-  }
-  WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions&) override {
-    return record("broadcast", tensors[0]);
-  }
-  WorkRef barrier(const c10d::BarrierOptions&) override { return record("barrier", {}); }
-
- private:
-  WorkRef record(std::string_view op, const at::Tensor& tensor) {
-    recording_->calls.push_back({op, tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0, getSize()});
-    return c10::make_intrusive<DoneWork>();
-  }
-
-  std::shared_ptr<Recording> recording_;
-};
-
-}  // namespace detail
-
 /// This process as rank `rank` of `size`, alone: no byte leaves it, every collective is over at once and recorded, in
 /// the group and in its parts. All ranks are taken to do the same, so that a step runs, and its memory and its calls
 /// are those of a real run of thousands of ranks. The numbers are those of a run whose ranks see the same batches, as
 /// long as no parameters are sharded: of a shard, the others are taken to be copies.
-inline Group recording_group(int rank, int size, const std::shared_ptr<Recording>& recording,
-                             at::Device device = at::kCPU) {
-  return Group{c10::make_intrusive<detail::RecordingBackend>(rank, size, recording),
-               c10::make_intrusive<c10d::HashStore>(), device,
-               [recording, device](c10::intrusive_ptr<c10d::Store>, int part_rank, int part_size) {
-                 return recording_group(part_rank, part_size, recording, device);
-               }};
-}
+Group recording_group(int rank, int size, const std::shared_ptr<Recording>& recording, at::Device device = at::kCPU);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/recording_inl.hpp>
+#endif

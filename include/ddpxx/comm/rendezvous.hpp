@@ -1,75 +1,21 @@
-// ddpxx/comm/rendezvous.hpp — where ranks meet: a store whose keys carry the restart generation.
+// ddpxx/comm/rendezvous.hpp — where ranks meet, before a backend connects them.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <fcntl.h>
-#include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include <c10/core/Device.h>
-#include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <c10/util/intrusive_ptr.h>
 
-#include <ddpxx/comm/connect_config.hpp>
-#include <ddpxx/comm/host_address.hpp>
-#include <ddpxx/comm/job_store.hpp>
-#include <ddpxx/comm/job_store_server.hpp>
-#include <ddpxx/comm/limited_store.hpp>
+#include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/place.hpp>
-#include <ddpxx/comm/rank_introduction.hpp>
-#include <ddpxx/comm/roll_call.hpp>
-#include <ddpxx/comm/within.hpp>
-#include <ddpxx/core/descriptor.hpp>
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/core/log.hpp>
 
-namespace ddpxx {
-
-namespace detail {
-
-inline std::chrono::milliseconds timeout_of(const char* name, double seconds) {
-  if (seconds >= ConnectConfig::kMinTimeout && seconds <= ConnectConfig::kMaxTimeout)
-    return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1000)};
-  std::ostringstream text;
-  text << name << " is " << seconds << " s; it must be " << ConnectConfig::kMinTimeout << " to "
-       << ConnectConfig::kMaxTimeout << " s";
-  throw Error{Errc::config, text.str()};
+namespace c10d {
+class Store;
 }
 
-}  // namespace detail
-
-struct ConnectOptions {
-  ConnectOptions() = default;
-  /// Errors  `config` for a time-out outside its range.
-  explicit ConnectOptions(const ConnectConfig& config, at::Device where = at::kCPU)
-      : join_timeout{detail::timeout_of("comm.join_timeout", config.join_timeout)},
-        collective_timeout{detail::timeout_of("comm.collective_timeout", config.collective_timeout)},
-        python_ranks{config.python_ranks},
-        device{where} {}
-
-  std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Until every rank has come.
-  std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
-  /// Whether `Place::local_world_size` was told. If not, the ranks find out as they meet whether they are on one host.
-  bool local_world_known = true;
-  StoreHost store_host = StoreHost::rank_zero;
-  StoreCredentials credentials = {};  ///< Equal on all ranks of a run, and on no other process.
-  /// Some ranks are Python programs that call torch.distributed.init_process_group("gloo"): this rank meets them in
-  /// their store, under the names that Python gives its default group. Python ranks know nothing of the check that
-  /// ranks of ddpxx make, so a rank that never comes is then only told as a time-out. All ranks of ddpxx set this.
-  bool python_ranks = false;
-  at::Device device = at::kCPU;  ///< Where this rank's tensors lie; a GPU takes NCCL.
-  /// A socket that already listens at the port, for rank 0, which takes it over; -1: rank 0 opens its own.
-  int listening_socket = -1;
-};
+namespace ddpxx {
 
 /// Ranks that have found each other, before a backend connects them.
 struct Meeting {
@@ -88,14 +34,7 @@ struct Meeting {
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
   /// The meeting of some of the ranks, which have met before.
-  Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const {
-    auto meeting = *this;
-    meeting.store = std::move(part_store);
-    meeting.rank = part_rank;
-    meeting.world_size = part_size;
-    meeting.deadline.reset();
-    return meeting;
-  }
+  Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const;
 };
 
 /// Meets all ranks of `place.world_size` at host:port; rank 0 hosts the store unless an agent does.
@@ -106,250 +45,8 @@ struct Meeting {
 ///         and the store are found, not those about other ranks.
 Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options);
 
-namespace detail {
-
-/// The part of a store in which Python's default group connects its Gloo backend.
-/// Source  torch/distributed/distributed_c10d.py, init_process_group and _new_process_group_helper.
-inline c10::intrusive_ptr<c10d::Store> default_group_store(c10::intrusive_ptr<c10d::Store> store) {
-  for (const char* prefix : {"default_pg", "0/", "cpu/"}) store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
-  return store;
-}
-
-/// c10d::TCPStore for a roll call: what `call_roll` needs of a store.
-class TCPStoreRoll {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  explicit TCPStoreRoll(c10d::Store& store) : store_{&store} {}
-
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired, Time until) {
-    limit(until);
-    return store_->compareSet(key, expected, desired);
-  }
-  void leave_will(const std::vector<std::string>&, const std::string&, Time) {
-  }  // this store does not notice who has left
-  WaitResult wait(const std::vector<std::string>& keys, const std::string&, Time until, Time) {
-    limit(until);
-    try {
-      store_->wait(keys);
-      return {};
-    } catch (const c10::DistNetworkError&) {
-      throw;
-    } catch (const c10::DistStoreError&) {
-      WaitResult result;
-      limit(Clock::now() + JobStoreConnection::kAnswerTime);
-      for (std::size_t i = 0; i < keys.size(); ++i)
-        if (!store_->check({keys[i]})) result.missing.push_back(i);
-      return result;
-    }
-  }
-  std::vector<std::string> multi_get(const std::vector<std::string>& keys, Time until) {
-    limit(until);
-    std::vector<std::string> values;
-    for (const auto& value : store_->multiGet(keys)) values.emplace_back(value.begin(), value.end());
-    return values;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void limit(Time until) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    store_->setTimeout(std::max(left, std::chrono::milliseconds{1}));
-  }
-
-  c10d::Store* store_;
-};
-
-/// One rank's way to the others, from the store to the meeting.
-class Rendezvous {
- public:
-  Rendezvous(std::string host, std::uint16_t port, const Place& place, const ConnectOptions& options)
-      : host_{std::move(host)},
-        port_{port},
-        place_{place},
-        options_{options},
-        where_{store_url(host_, port)},
-        one_host_{options.local_world_known && place.local_world_size.value == place.world_size.value} {}
-
-  Meeting in_job_store();
-  Meeting in_tcp_store();
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  int rank() const { return place_.rank.value; }
-  int world_size() const { return place_.world_size.value; }
-  void say(const std::string& text) const { Log{rank()}.warn(text); }
-  std::vector<Descriptor> listeners() const;
-  c10::intrusive_ptr<c10d::Store> open_tcp_store() const;
-  RollCall roll_call(const RankIntroduction& facts) const;
-  Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
-  /// The meeting of the ranks of `roll`.
-  Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
-  /// The keys of one start of the ranks: torchrun keeps its store over restarts.
-  std::string generation() const { return "ddpxx/restart" + std::to_string(place_.restart); }
-
-  std::string host_;
-  std::uint16_t port_;
-  Place place_;
-  ConnectOptions options_;
-  std::string where_;
-  bool one_host_;
-  Clock::time_point deadline_ = Clock::now() + options_.join_timeout;
-};
-
-inline std::vector<Descriptor> Rendezvous::listeners() const {
-  if (options_.listening_socket < 0) return listen_for(host_, port_, !one_host_, deadline_);
-  std::vector<Descriptor> given;
-  given.emplace_back(options_.listening_socket);
-  return given;
-}
-
-inline Meeting Rendezvous::in_job_store() {
-  std::shared_ptr<JobStoreServer> server;
-  std::vector<SocketAddress> addresses;
-  // Local rank 0 of each host logs the wait, and so does rank 1, since rank 0 may serve the store itself.
-  WaitingLine line;
-  const bool tells = place_.local_rank.value == 0 || rank() == 1;
-  const auto still_trying = [&](const std::string& reason) {
-    if (tells && line.take())
-      say("waiting for an answer at " + where_ + ": " + reason + " (" + line.time_of(options_.join_timeout) + ')');
-  };
-  const bool serves_here = options_.store_host == StoreHost::rank_zero && rank() == 0;
-  if (serves_here) {
-    auto sockets = listeners();
-    for (const auto& socket : sockets) addresses.push_back(SocketAddress::of_socket(socket.get()));
-    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials);
-  } else {
-    addresses = resolve(host_, port_, deadline_, still_trying);
-  }
-  auto connection = JobStoreConnection::open(
-      addresses, where_, {.credentials = options_.credentials, .still_trying = still_trying}, deadline_);
-  const auto facts = introduction_of_this_rank(world_size(), one_host_, connection.local_address(), addresses);
-  Roll roll;
-  try {
-    roll = call_roll(connection, roll_call(facts));
-  } catch (const Error&) {
-    if (options_.store_host != StoreHost::rank_zero || serves_here || !connection.lost()) throw;
-    throw Error{Errc::peer, "the ranks did not all come to " + where_ +
-                                ": rank 0, which serves the meeting, gave up or died; its own message says more"}
-        .copied_from(0);
-  }
-  return meeting(c10::make_intrusive<JobStore>(std::move(connection), options_.join_timeout, std::move(server)), roll);
-}
-
-inline c10::intrusive_ptr<c10d::Store> Rendezvous::open_tcp_store() const {
-  c10d::TCPStoreOptions tcp;
-  tcp.port = port_;
-  tcp.isServer = rank() == 0 && options_.store_host != StoreHost::torchrun;
-  // A Python rank 0 waits until each other rank has counted itself, which a client does without waiting.
-  tcp.waitWorkers = options_.python_ranks && !tcp.isServer;
-  if (tcp.waitWorkers) tcp.numWorkers = static_cast<std::size_t>(world_size());
-  tcp.timeout = options_.join_timeout;
-  if (tcp.isServer) {
-    auto sockets = listeners();
-    // It takes one socket. On one host the first is enough, since clients try all addresses of a name.
-    if (one_host_ || sockets.size() == 1) tcp.masterListenFd = ::fcntl(sockets[0].get(), F_DUPFD_CLOEXEC, 0);
-  } else {
-    resolve(host_, port_, deadline_);  // c10d would try a name that does not resolve until the end
-  }
-  try {
-    auto store = within(deadline_, [host = host_, tcp]() -> c10::intrusive_ptr<c10d::Store> {
-      return c10::make_intrusive<c10d::TCPStore>(host, tcp);
-    });
-    if (store) return c10::make_intrusive<LimitedStore>(std::move(*store), options_.join_timeout);
-  } catch (const std::exception& cause) {
-    const std::string text = cause.what();
-    if (text.find("EADDRINUSE") != std::string::npos || text.find("address already in use") != std::string::npos)
-      throw Error{Errc::peer, "port in use: " + where_ + " is taken by another program; choose another port"};
-    throw nobody_listens(where_, harmless(first_line(cause)));
-  }
-  throw nobody_listens(where_, "no answer within " + std::to_string(options_.join_timeout.count() / 1000) + " s");
-}
-
-inline Meeting Rendezvous::in_tcp_store() {
-  auto store = open_tcp_store();
-  if (options_.python_ranks) {
-    auto unchecked = meeting(default_group_store(std::move(store)));
-    unchecked.checked = false;
-    return unchecked;
-  }
-  const auto master = resolve(host_, port_, deadline_);
-  const auto local = SocketAddress::parse(local_address_towards(master.front()));
-  const auto facts = introduction_of_this_rank(world_size(), one_host_, local.value_or(SocketAddress{}), master);
-  Roll roll;
-  try {
-    TCPStoreRoll claims{*store};
-    roll = call_roll(claims, roll_call(facts));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& cause) {
-    throw Error{Errc::peer, "the ranks did not all come to " + where_ +
-                                ": the launcher, which serves the meeting, has ended or is silent"}
-        .with("cause", harmless(first_line(cause)));
-  }
-  store->setTimeout(options_.join_timeout);
-  return meeting(std::move(store), roll);
-}
-
-inline RollCall Rendezvous::roll_call(const RankIntroduction& facts) const {
-  return {.kind = "rank",
-          .number = rank(),
-          .size = world_size(),
-          .prefix = generation() + '/',
-          .facts = to_text(facts),
-          .where = where_,
-          .limit = options_.join_timeout,
-          .deadline = deadline_,
-          .say = [this](const std::string& text) { say(text); }};
-}
-
-inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store) const {
-  return {.store = std::move(store),
-          .host = host_,
-          .rank = rank(),
-          .world_size = world_size(),
-          .join_timeout = options_.join_timeout,
-          .collective_timeout = options_.collective_timeout,
-          .one_host = one_host_,
-          .deadline = deadline_};
-}
-
-inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const {
-  std::vector<RankIntroduction> ranks;
-  for (const auto& text : roll.facts) ranks.push_back(parse_introduction(text));
-  for (std::size_t other = 0; other < ranks.size(); ++other)
-    if (ranks[other].world_size != world_size())
-      throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " +
-                                  std::to_string(ranks[other].world_size) + ", rank " + std::to_string(rank()) +
-                                  " in one of " + std::to_string(world_size()) +
-                                  ": give all ranks the same WORLD_SIZE"};
-  auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(roll.prefix, std::move(store)));
-  result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
-  if (!options_.local_world_known && on_one_host(ranks)) {
-    result.one_host = true;
-    const auto ipv4 = local_address_towards(*SocketAddress::parse("127.0.0.1"));
-    result.address = ipv4.empty() ? "::1" : ipv4;
-  }
-  return result;
-}
-
-}  // namespace detail
-
-inline Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options) {
-  check(place);
-  if (options.python_ranks && !options.device.is_cpu())
-    throw Error{Errc::config,
-                "comm.python_ranks works over Gloo only: it needs device=cpu, not " + options.device.str()};
-  detail::Rendezvous rendezvous{host, port, place, options};
-  try {
-    // Python programs, and torchrun, know c10d's store alone.
-    const bool tcp_store = options.python_ranks || options.store_host == StoreHost::torchrun;
-    return tcp_store ? rendezvous.in_tcp_store() : rendezvous.in_job_store();
-  } catch (Error& error) {
-    throw error.with("rank", place.rank);
-  }
-}
-
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/rendezvous_inl.hpp>
+#endif

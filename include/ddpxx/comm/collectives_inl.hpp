@@ -1,0 +1,123 @@
+// ddpxx/comm/collectives_inl.hpp — the definitions of collectives.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/pending.hpp>
+#include <ddpxx/core/inline.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline c10d::ReduceOp reduce_op(Reduce reduce) {
+  switch (reduce) {
+    case Reduce::min:
+      return c10d::ReduceOp::MIN;
+    case Reduce::max:
+      return c10d::ReduceOp::MAX;
+    case Reduce::sum:
+      break;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+/// Starts `collective(backend)`; an error that surfaces at once reads like one that surfaces in wait().
+template <class Start>
+Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&& collective) {
+  if (group.backend() == nullptr) return {};
+  const CollectiveCall call{op, static_cast<std::int64_t>(bytes), group.rank(), group.size()};
+  try {
+    return {collective(*group.backend()), call};
+  } catch (const std::exception& cause) {
+    throw call.error(cause);
+  }
+}
+
+}  // namespace detail
+
+DDPXX_INLINE Pending start_all_reduce(at::Tensor tensor, const Group& group, Reduce reduce) {
+  return detail::start("all_reduce", tensor.nbytes(), group, [&](c10d::Backend& backend) {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = detail::reduce_op(reduce);
+    return backend.allreduce(tensors, options);
+  });
+}
+
+DDPXX_INLINE void all_reduce(at::Tensor tensor, const Group& group, Reduce reduce) {
+  start_all_reduce(std::move(tensor), group, reduce).wait();
+}
+
+DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, const Group& group) {
+  auto* backend = group.backend();
+  if (backend == nullptr) {
+    output.copy_(input.view(output.sizes()));
+    return {};
+  }
+  const CollectiveCall call{"reduce_scatter", static_cast<std::int64_t>(input.nbytes()), group.rank(), group.size()};
+  try {
+    if (backend->getBackendName() != "gloo") return {backend->_reduce_scatter_base(output, input), call};
+    auto pieces = at::empty_like(input);
+    std::vector<std::int64_t> even;
+    auto work = backend->alltoall_base(pieces, input, even, even);
+    return {std::move(work), call, [output, pieces = pieces.view({group.size(), -1})]() mutable {
+              output.copy_(pieces[0]);
+              for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
+            }};
+  } catch (const std::exception& cause) {
+    throw call.error(cause);
+  }
+}
+
+DDPXX_INLINE void reduce_scatter(at::Tensor output, at::Tensor input, const Group& group) {
+  start_reduce_scatter(std::move(output), std::move(input), group).wait();
+}
+
+DDPXX_INLINE Pending start_all_gather(at::Tensor output, at::Tensor input, const Group& group) {
+  if (group.backend() == nullptr) output.copy_(input.view(output.sizes()));
+  return detail::start("all_gather", output.nbytes(), group,
+                       [&](c10d::Backend& backend) { return backend._allgather_base(output, input); });
+}
+
+DDPXX_INLINE void all_gather(at::Tensor output, at::Tensor input, const Group& group) {
+  start_all_gather(std::move(output), std::move(input), group).wait();
+}
+
+DDPXX_INLINE void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_sizes,
+                             std::vector<std::int64_t> input_sizes, const Group& group) {
+  if (group.backend() == nullptr) output.copy_(input);
+  detail::start("all_to_all", input.nbytes(), group, [&](c10d::Backend& backend) {
+    return backend.alltoall_base(output, input, output_sizes, input_sizes);
+  }).wait();
+}
+
+DDPXX_INLINE Pending start_broadcast(at::Tensor tensor, const Group& group, int root) {
+  return detail::start("broadcast", tensor.nbytes(), group, [&](c10d::Backend& backend) {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return backend.broadcast(tensors, options);
+  });
+}
+
+DDPXX_INLINE void broadcast(at::Tensor tensor, const Group& group, int root) {
+  start_broadcast(std::move(tensor), group, root).wait();
+}
+
+DDPXX_INLINE void barrier(const Group& group) {
+  detail::start("barrier", 0, group, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
+}
+
+}  // namespace ddpxx

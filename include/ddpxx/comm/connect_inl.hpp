@@ -1,0 +1,58 @@
+// ddpxx/comm/connect_inl.hpp — the definitions of connect.hpp.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <ddpxx/comm/backend_log.hpp>
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/gloo.hpp>
+#include <ddpxx/comm/pipe_signal_scope.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/thread_share.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/program_frame.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE Address parse_address(std::string_view text) {
+  const auto wrong = [&] {
+    return Error{Errc::peer, "\"" + harmless(text) + "\" is no address; expected tcp://HOST:PORT, port 1 to 65535"};
+  };
+  constexpr std::string_view kScheme = "tcp://";
+  if (!text.starts_with(kScheme)) throw wrong();
+  const auto rest = text.substr(kScheme.size());
+  const auto colon = rest.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) throw wrong();
+  auto host = rest.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto digits = rest.substr(colon + 1);
+  int port = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (status != std::errc{} || end != digits.data() + digits.size() || port < 1 || port > 65535) throw wrong();
+  return {std::string{host}, static_cast<std::uint16_t>(port)};
+}
+
+DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const Place& place, const ConnectOptions& options,
+                                         ConnectGPUs connect_gpus) {
+  check(place);
+  if (ProgramFrame::exists()) share_cores(place.local_world_size);
+  if (place.world_size.value == 1) return Group{{}, {}, options.device};
+  const auto [host, port] = parse_address(address);
+  if (ProgramFrame::exists()) {
+    quiet_backend_log();
+    ignore_broken_pipes();
+  }
+  const auto meeting = meet(host, port, place, options);
+  if (options.device.is_cpu()) return connect_gloo(meeting);
+  if (connect_gpus == nullptr)
+    throw Error{Errc::config, "device " + options.device.str() + " needs NCCL: build with the component ddpxx::cuda"};
+  return connect_gpus(meeting, options.device);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,36 @@
+// ddpxx/comm/device_inl.hpp — the definitions of device.hpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/Device.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <ddpxx/comm/device.hpp>
+#include <ddpxx/comm/place.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE at::Device pick_device(std::string_view wish, const Place& place) {
+  if (wish == "cpu") return at::kCPU;
+  if (wish != "auto" && wish != "cuda")
+    throw Error{Errc::config, "device \"" + std::string{wish} + "\" is none of auto, cpu, cuda"};
+  const int gpus = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const int local_rank = place.local_rank.value;
+  if (local_rank < gpus) {
+    const at::Device device{at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)};
+    c10::impl::VirtualGuardImpl{at::kCUDA}.setDevice(device);
+    return device;
+  }
+  if (wish == "auto" && gpus == 0) return at::kCPU;
+  throw Error{Errc::config, gpus == 0 ? "device=cuda: this build has no CUDA, or this host no GPU that it can use"
+                                      : "local rank " + std::to_string(local_rank) + " has no GPU: this host has " +
+                                            std::to_string(gpus) + "; start at most one rank a GPU, or set device=cpu"};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,109 @@
+// ddpxx/comm/gloo_inl.hpp — the definitions of gloo.hpp.
+// LibTorch's wheel ships no gloo headers; `gloo_declarations/` then stands in for the few names that this needs.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <sched.h>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <ddpxx/comm/gloo.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/pipe_signal_scope.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/thread_limit.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// While it lives, threads that this one starts do not push a running thread off its core when they wake up. Gloo's own
+/// thread tries for the lock of a connection again and again: one that has taken the core from the holder of that lock
+/// spins until its time slice is over, three milliseconds, where one core is all that a rank has.
+class StartsPatientThreads {
+ public:
+  StartsPatientThreads() : changed_{::sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)} {}
+  StartsPatientThreads(const StartsPatientThreads&) = delete;
+  StartsPatientThreads& operator=(const StartsPatientThreads&) = delete;
+  ~StartsPatientThreads() {
+    if (changed_) set(SCHED_OTHER);
+  }
+
+ private:
+  static bool set(int policy) {
+    const ::sched_param normal{};
+    return ::sched_setscheduler(0, policy, &normal) == 0;  // of this thread
+  }
+
+  bool changed_;
+};
+
+/// This host's address on the way to `host`, for ranks that have not told each other theirs. Where that is a loopback
+/// one but the ranks are on several hosts (Debian's "127.0.1.1 name"), one that other hosts can reach. Empty if there
+/// is none.
+inline std::string address_towards(const std::string& host, bool one_host) {
+  for (const auto& address : look_up(host, 9).addresses)
+    if (auto local = local_address_towards(address); !local.empty() && (one_host || !is_loopback(local))) return local;
+  const auto outward = outward_addresses();
+  return one_host || outward.empty() ? std::string{} : outward.front().text();
+}
+
+/// How Gloo is to reach the ranks of `meeting`; this starts its thread.
+inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Meeting& meeting) {
+  const StartsPatientThreads patient;
+  const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
+  if (!chosen && meeting.address && meeting.address->empty())
+    throw Error{Errc::peer,
+                "the ranks have no family of addresses in common: some have an IPv4 address alone and some "
+                "an IPv6 one, beside those of loopback"};
+  const auto address = meeting.address ? *meeting.address : address_towards(meeting.host, meeting.one_host);
+  // The time to join governs the connecting as well: a rank may die between the meeting and here. Ranks that have met
+  // late still need a moment.
+  auto time = meeting.join_timeout;
+  if (meeting.deadline) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*meeting.deadline - std::chrono::steady_clock::now());
+    time = std::min(time, std::max<std::chrono::milliseconds>(left, std::chrono::seconds{10}));
+  }
+  if (address.empty() || chosen) return c10d::ProcessGroupGloo::Options::create_default(time);
+  auto options = c10d::ProcessGroupGloo::Options::create(time);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  return options;
+}
+
+}  // namespace detail
+
+DDPXX_INLINE Group connect_gloo(const Meeting& meeting) {
+  const PipeSignalScope broken_pipes_are_errors;  // also for the threads of the backend, which are started here
+  check_threads(3, "a group over Gloo");          // one of its device, two that work
+  try {
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
+                                                               detail::gloo_options(meeting));
+    backend->setTimeout(meeting.collective_timeout);
+    return Group{std::move(backend), meeting.store, at::kCPU,
+                 [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+                   return connect_gloo(meeting.part(std::move(store), rank, size));
+                 }};
+  } catch (Error& error) {
+    throw error.with("rank", meeting.rank);
+  } catch (const std::exception& cause) {
+    throw Error{Errc::peer, (meeting.checked ? "the ranks met at " + meeting.host + " but"
+                                             : "a rank never came to " + meeting.host + ", or the ranks") +
+                                " cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
+                                "them, or GLOO_SOCKET_IFNAME must name the interface to use"}
+        .with("rank", meeting.rank)
+        .with("cause", harmless(first_line(cause)));
+  }
+}
+
+}  // namespace ddpxx

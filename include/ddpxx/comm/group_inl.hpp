@@ -1,0 +1,142 @@
+// ddpxx/comm/group_inl.hpp — the definitions of group.hpp.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/pipe_signal_scope.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// Closes the backend's connections. Gloo has no call for that, but closes all of them when a message does not come in
+/// time: this waits a millisecond for one that no rank sends. Where the connection to a peer is closed already, nothing
+/// is waited for and the others stay open, so each peer is tried.
+inline void disconnect(c10d::Backend& backend) noexcept {
+  constexpr int kUnusedTag = std::numeric_limits<int>::max();
+  const PipeSignalScope broken_pipes_are_errors;
+  const int size = backend.getSize();
+  for (int next = 1; next < size; ++next) {
+    try {
+      if (backend.getBackendName() != "gloo") return backend.abort();
+      std::vector<at::Tensor> message{at::empty({1}, at::kByte)};
+      backend.recv(message, (backend.getRank() + next) % size, kUnusedTag)->wait(std::chrono::milliseconds{1});
+    } catch (const std::exception&) {  // the message did not come
+    }
+  }
+}
+
+}  // namespace detail
+
+/// The parts of a group in the order in which they were made. Somebody else holds them; the backend of a part that has
+/// left is gone.
+struct Group::Parts {
+  struct Part {
+    c10::weak_intrusive_ptr<c10d::Backend> backend;
+    std::shared_ptr<Parts> parts;
+  };
+  std::vector<Part> all;
+
+  void shut_down() {
+    for (auto part = all.rbegin(); part != all.rend(); ++part) {
+      part->parts->shut_down();
+      if (const auto backend = part->backend.lock()) backend->shutdown();
+    }
+    all.clear();
+  }
+  void disconnect() noexcept {
+    for (const auto& part : all) {
+      part.parts->disconnect();
+      if (const auto backend = part.backend.lock()) detail::disconnect(*backend);
+    }
+    all.clear();
+  }
+};
+
+DDPXX_INLINE Group::Group() : parts_{std::make_shared<Parts>()} {}
+DDPXX_INLINE Group::Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
+                          at::Device device, ConnectPart connect_part)
+    : backend_{std::move(backend)},
+      store_{std::move(store)},
+      device_{device},
+      connect_part_{std::move(connect_part)},
+      parts_{std::make_shared<Parts>()} {}
+DDPXX_INLINE Group::Group(Group&&) noexcept = default;
+DDPXX_INLINE Group::~Group() {
+  if (runs_over_gloo()) abandon();
+  backend_.release();  // the destructor of an unknown backend may wait for peers
+  store_.release();
+}
+
+DDPXX_INLINE int Group::rank() const { return backend_ ? backend_->getRank() : 0; }
+DDPXX_INLINE int Group::size() const { return backend_ ? backend_->getSize() : 1; }
+
+DDPXX_INLINE void Group::leave(std::optional<std::chrono::milliseconds> limit) {
+  if (!backend_) return;
+  try {
+    backend_->barrier()->wait(limit ? std::max(*limit, std::chrono::milliseconds{1}) : kNoTimeout);
+    parts_->shut_down();
+    backend_->shutdown();
+  } catch (const std::exception& e) {
+    Error error{Errc::peer, limit ? "leaving the group: a rank is gone, or did not come within " +
+                                        std::to_string(limit->count()) + " ms"
+                                  : "leaving the group: a rank is gone"};
+    error.with("rank", rank()).with("cause", first_line(e));
+    abandon();
+    throw error;
+  }
+  reset();
+}
+
+DDPXX_INLINE void Group::abandon() noexcept {
+  if (!backend_) return;
+  const bool over_gloo = runs_over_gloo();
+  parts_->disconnect();
+  detail::disconnect(*backend_);
+  // Without its connections Gloo's queued work fails at once, which its destructor waits for. Other backends may
+  // wait.
+  if (!over_gloo) backend_.release();
+  reset();
+}
+
+DDPXX_INLINE Group Group::part(int color, int rank, int size) {
+  const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(color);
+  if (size == 1) return Group{{}, {}, device_};
+  if (!connect_part_ || !store_)
+    throw Error{Errc::config,
+                "a part of the ranks is asked for (HSDP needs two), but this group does not know how to connect one: "
+                "give Group's constructor a store and, as its fourth argument, a function (store, rank, size) that "
+                "returns the Group of a part; comm/gloo_inl.hpp has an example"};
+  auto part = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
+  parts_->all.push_back({c10::weak_intrusive_ptr<c10d::Backend>{part.backend_}, part.parts_});
+  return part;
+}
+
+DDPXX_INLINE void Group::reset() noexcept {
+  std::exchange(backend_, {});
+  std::exchange(connect_part_, {});  // it holds the store as well, and with it the port
+  std::exchange(store_, {});
+}
+
+DDPXX_INLINE bool Group::runs_over_gloo() const { return backend_ && backend_->getBackendName() == "gloo"; }
+
+}  // namespace ddpxx
