@@ -13,6 +13,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 /// A child process that has ended and has not been waited for.
 pid_t ended_process() {
   const pid_t pid = ::fork();

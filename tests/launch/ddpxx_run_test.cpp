@@ -107,7 +107,7 @@ StartedProgram node(int number, std::uint16_t port, std::vector<std::string> mor
 }
 
 TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
-  const auto port = ddpxx::free_port();
+  const auto port = ddpxx::detail::free_port();
   const std::string script = "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $DDPXX_STORE";
   auto first = node(0, port, {"--nproc-per-node=2", "--master-addr=[::1]"}, script),
        second = node(1, port, {"--nproc-per-node=2", "--master-addr=[::1]"}, script);
@@ -123,7 +123,7 @@ TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
 }
 
 TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
-  const auto port = ddpxx::free_port();
+  const auto port = ddpxx::detail::free_port();
   const TemporaryFolder folder;
   const auto started = folder / "started";
   const std::string script = "echo >> " + started.string() + "; exec sleep 600";
@@ -144,7 +144,7 @@ TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
 }
 
 TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
-  const auto port = ddpxx::free_port();
+  const auto port = ddpxx::detail::free_port();
   auto first = node(0, port, {"--master-addr=127.0.0.1"}, "true");
   auto second = start_ddpxx_run(
       {"--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port), "true"});
@@ -155,7 +155,7 @@ TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
 }
 
 TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
-  const auto port = ddpxx::free_port();
+  const auto port = ddpxx::detail::free_port();
   const auto run = node(0, port, {"--master-addr=127.0.0.1", "--rdzv-conf=join_timeout=0.5"}, "echo started").wait();
   EXPECT_EQ(run.code, 5);
   EXPECT_EQ(run.out, "");
@@ -163,7 +163,7 @@ TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
 }
 
 TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
-  auto run = node(0, ddpxx::free_port(), {"--master-addr=127.0.0.1"}, "true");
+  auto run = node(0, ddpxx::detail::free_port(), {"--master-addr=127.0.0.1"}, "true");
   StartedProgram::wait_for_lines(run.error_file(), 1);  // the agent listens by then
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
@@ -284,7 +284,7 @@ TEST(DdpxxRun, ReportsInFullWhereTheWordsOfTheRankAreInAFile) {
 
 // Two agents on one machine behave as on two: a rank of the second agent has an error of its own.
 TEST(DdpxxRun, LeavesAnotherNodeAloneWithItsOwnError) {
-  const auto port = ddpxx::free_port();
+  const auto port = ddpxx::detail::free_port();
   const std::string script =
       "[ $RANK = 3 ] && { echo no such file here >&2; exit 3; }; [ $RANK = 0 ] && sleep 1; "
       "[ $RANK = 0 ] && { echo lost a peer >&2; exit 5; }; exec sleep 600";
@@ -676,7 +676,7 @@ TEST(DdpxxRun, NamesTheRankThatIsStoppedAndNotTheOneThatLostIt) {
 }
 
 TEST(DdpxxRun, SaysThatTheCauseIsProbablyOnAnotherMachineWhenAllItsRanksHaveLostAPeer) {
-  const auto port = ddpxx::free_port();
+  const auto port = ddpxx::detail::free_port();
   const std::vector<std::string> two = {"--nproc-per-node=2", "--master-addr=127.0.0.1"};
   auto other = node(1, port, two, "exit 0");
   const auto run = node(0, port, two, "exit 5").wait();

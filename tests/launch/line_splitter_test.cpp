@@ -8,6 +8,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using Lines = std::vector<std::string>;
 
 Lines lines_of(const std::vector<std::string>& pieces) {

@@ -8,6 +8,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using testing::HasSubstr;
 
 TEST(OomKills, AreThoseOfOurCgroupOrElseOfTheMachine) {

@@ -11,6 +11,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Pipe {
   Pipe() {
     int ends[2];

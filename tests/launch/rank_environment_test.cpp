@@ -9,6 +9,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 std::vector<std::string> environment_of(const LaunchPlan& plan, std::vector<std::string> inherited) {
   const Launch launch{.place = place_of(plan, plan.ranks_per_node - 1, 1),
                       .address = "127.0.0.1",

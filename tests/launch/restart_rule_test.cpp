@@ -9,6 +9,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 

@@ -9,6 +9,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using std::chrono::milliseconds;
 
 Exit ended(int rank, int code, int after_ms, std::optional<int> sent = {}) {

@@ -275,7 +275,7 @@ TEST_F(SweepRun, TakesALossForEnoughWhereAnotherJobHasAValLoss) {
 TEST(SweepMetric, IsTheLastWholeRowsNumber) {
   const TemporaryFolder folder;
   const auto of = [&](const std::string& rows) {
-    const auto metric = ddpxx::last_metric(folder.file("metrics.jsonl", rows), "loss");
+    const auto metric = ddpxx::detail::last_metric(folder.file("metrics.jsonl", rows), "loss");
     return metric ? std::to_string(*metric) : "none";
   };
   EXPECT_EQ(of("{\"step\":1,\"loss\":3.5}\n{\"step\":2,\"other\":1}\n"), "3.500000");
@@ -403,7 +403,7 @@ TEST_F(SlurmArray, StartsALauncherOnEachMachine) {
   const auto launcher = program("launcher", "echo \"$*\"");
   const ddpxx::LaunchPlan plan{.num_nodes = 2, .ranks_per_node = 4, .program = "train"};
   const ddpxx::Sweep sweep{.options = {.folder = sweep_}, .jobs = {{.number = 0, .arguments = {"a=x y"}}}};
-  const auto script = ddpxx::slurm_array_script(sweep, ddpxx::launch_command(plan, launcher));
+  const auto script = ddpxx::detail::slurm_array_script(sweep, ddpxx::launch_command(plan, launcher));
   EXPECT_THAT(script, HasSubstr("#SBATCH --nodes=2\n"));
   EXPECT_EQ(element(script, 0).code, 0);
   EXPECT_EQ(text("0/log"),
@@ -414,7 +414,7 @@ TEST(SweepFolder, IsNewWhereNoneIsNamed) {
   const TemporaryFolder folder;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
-  const ddpxx::SweepFolder one{"", {}}, two{"", {}};
+  const ddpxx::detail::SweepFolder one{"", {}}, two{"", {}};
   std::filesystem::current_path(before);
   EXPECT_NE(one.path(), two.path());
   EXPECT_EQ(one.path().parent_path(), std::filesystem::canonical(folder.path()) / "multirun");

@@ -12,6 +12,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using Variables = std::map<std::string, std::string>;
 
 class TorchrunEnvironment : public testing::Test {

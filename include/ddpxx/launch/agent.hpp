@@ -42,7 +42,7 @@ namespace ddpxx {
 /// so that the cause can be found among them. It is longer than `kCollateralWindow`, so that a late cause is seen.
 /// After a failure that explains itself the other ranks are ended at once.
 inline constexpr std::chrono::milliseconds kPeerGrace{2'000};
-static_assert(kPeerGrace > kCollateralWindow);
+static_assert(kPeerGrace > detail::kCollateralWindow);
 
 /// How often the agent checks for the end of processes behind a rank's first process, of which no signal informs it.
 inline constexpr std::chrono::milliseconds kPollInterval{100};
@@ -79,26 +79,26 @@ class Agent {
 
   /// Makes the store of the run; false if a signal asked the agent to end while it waited for agents of other machines.
   bool open_store();
-  std::vector<Exit> attempt(int restart);
-  void wait(std::vector<RankProcess>& ranks);
-  void poll_once(std::vector<RankProcess>& ranks);
-  void on_signal(int number, std::vector<RankProcess>& ranks);
-  void notice_ends(std::vector<RankProcess>& ranks);
-  void keep_deadlines(std::vector<RankProcess>& ranks);
-  std::optional<int> request(const std::vector<Exit>& exits) const;
+  std::vector<detail::Exit> attempt(int restart);
+  void wait(std::vector<detail::RankProcess>& ranks);
+  void poll_once(std::vector<detail::RankProcess>& ranks);
+  void on_signal(int number, std::vector<detail::RankProcess>& ranks);
+  void notice_ends(std::vector<detail::RankProcess>& ranks);
+  void keep_deadlines(std::vector<detail::RankProcess>& ranks);
+  std::optional<int> request(const std::vector<detail::Exit>& exits) const;
   bool pause(std::chrono::milliseconds time);
-  void report(const std::vector<Exit>& exits, std::size_t cause, const std::string& refusal);
+  void report(const std::vector<detail::Exit>& exits, std::size_t cause, const std::string& refusal);
   void deliver_output();
   void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
 
   LaunchPlan plan_;
   std::string program_;
-  Guardian guardian_;
+  detail::Guardian guardian_;
   bool has_terminal_;
   SignalInbox inbox_;
-  OutputQueue output_;
+  detail::OutputQueue output_;
   std::string run_id_;
-  std::optional<RunStore> store_;               // the store where the ranks of an attempt meet
+  std::optional<detail::RunStore> store_;       // the store where the ranks of an attempt meet
   std::filesystem::path folder_;                // the log folder of all attempts; empty for none
   std::string first_failure_;                   // the failure of attempt 0; empty for none
   std::optional<int> request_;                  // the signal that asked the agent to end
@@ -155,18 +155,18 @@ inline int Agent::run() {
     deliver_output();
     return 128 + *request_;
   }
-  RestartRule rule;
+  detail::RestartRule rule;
   for (int restart = 0;; ++restart) {
-    const std::vector<Exit> exits = attempt(restart);
+    const std::vector<detail::Exit> exits = attempt(restart);
     const auto asked = request(exits);
-    const auto cause = root_cause(exits, asked);
+    const auto cause = detail::root_cause(exits, asked);
     std::string refusal;
     if (cause && !asked && restart < plan_.max_restarts) {
       rule.note(exits, *cause);
       refusal = rule.refusal();
       if (refusal.empty()) {
         const auto& hint = exits[*cause].hint;
-        const auto failure = "rank " + std::to_string(exits[*cause].rank) + ": " + describe(exits[*cause]) +
+        const auto failure = "rank " + std::to_string(exits[*cause].rank) + ": " + detail::describe(exits[*cause]) +
                              (hint.empty() ? "" : " (" + hint + ')');
         if (first_failure_.empty()) first_failure_ = failure;
         say(failure + "; restart " + std::to_string(restart + 1) + " of " + std::to_string(plan_.max_restarts));
@@ -181,11 +181,11 @@ inline int Agent::run() {
       if (!first_failure_.empty())
         say("the first failure of this run: attempt 0, " + first_failure_ + "; the last one is that of attempt " +
             std::to_string(restart));
-    } else if (asked && exit_code(exits, asked) > 128) {
+    } else if (asked && detail::exit_code(exits, asked) > 128) {
       say("ended by " + signal_name(*asked));
     }
     deliver_output();
-    return exit_code(exits, asked);
+    return detail::exit_code(exits, asked);
   }
 }
 
@@ -205,20 +205,21 @@ inline bool Agent::pause(std::chrono::milliseconds time) {
 
 /// The signal by which the run was asked to end. SIGUSR1 and SIGUSR2 count only if a rank has ended because of them,
 /// since many programs use them for something else.
-inline std::optional<int> Agent::request(const std::vector<Exit>& exits) const {
+inline std::optional<int> Agent::request(const std::vector<detail::Exit>& exits) const {
   if (request_ || !vote_) return request_;
-  const bool have_followed = std::any_of(exits.begin(), exits.end(), [&](const Exit& exit) {
+  const bool have_followed = std::any_of(exits.begin(), exits.end(), [&](const detail::Exit& exit) {
     return exit.code == static_cast<int>(Errc::stopped) || detail::is_end_by(*vote_, exit.code);
   });
   return have_followed ? vote_ : std::nullopt;
 }
 
-inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause, const std::string& refusal) {
-  if (folder_.empty() && only_repeats(exits, cause)) return say(repeat_line(exits[cause], plan_.max_restarts > 0));
-  std::string text = failure_report(exits, cause, plan_.program, host_name());
+inline void Agent::report(const std::vector<detail::Exit>& exits, std::size_t cause, const std::string& refusal) {
+  if (folder_.empty() && detail::only_repeats(exits, cause))
+    return say(detail::repeat_line(exits[cause], plan_.max_restarts > 0));
+  std::string text = detail::failure_report(exits, cause, plan_.program, host_name());
   text.pop_back();  // the queue adds a newline to each line
   output_.push(STDERR_FILENO, "", text);
-  if (const auto silent = silent_rank(exits); silent && detail::lost_its_peers(exits[cause]))
+  if (const auto silent = detail::silent_rank(exits); silent && detail::lost_its_peers(exits[cause]))
     say("rank " + std::to_string(exits[*silent].rank) +
         " was still running when all other ranks had lost a peer; it may be slow, or the cause");
   if (!refusal.empty()) say(refusal);
@@ -226,23 +227,24 @@ inline void Agent::report(const std::vector<Exit>& exits, std::size_t cause, con
     say("all ranks of this machine have lost a peer: the cause is probably on another machine");
 }
 
-inline std::vector<Exit> Agent::attempt(int restart) {
+inline std::vector<detail::Exit> Agent::attempt(int restart) {
   terminate_.reset();
   kill_.reset();
   vote_.reset();
   // Each attempt has a new store, without the keys of the last one. Only runs on one machine are restarted.
   if (restart > 0) open_store();
-  const auto kills_before = oom_kills();
-  const RankCommon common{.plan = plan_,
-                          .guardian = guardian_,
-                          .path = program_,
-                          .inherited = own_environment(),
-                          .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),
-                          .first_rank_has_terminal = has_terminal_};
+  const auto kills_before = detail::oom_kills();
+  const detail::RankCommon common{
+      .plan = plan_,
+      .guardian = guardian_,
+      .path = program_,
+      .inherited = own_environment(),
+      .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(restart)),
+      .first_rank_has_terminal = has_terminal_};
   // MASTER_PORT is for Python programs, whose rank 0 serves a store; ranks of ddpxx use the agent's store.
   const auto agreed = store_->master_port() ? store_->master_port() : plan_.master_port;
-  const std::uint16_t port = agreed ? *agreed : free_port();
-  std::vector<RankProcess> ranks;
+  const std::uint16_t port = agreed ? *agreed : detail::free_port();
+  std::vector<detail::RankProcess> ranks;
   ranks.reserve(static_cast<std::size_t>(plan_.ranks_per_node));
   for (int i = 0; i < plan_.ranks_per_node; ++i) {
     Launch launch{
@@ -251,26 +253,26 @@ inline std::vector<Exit> Agent::attempt(int restart) {
     ranks.emplace_back(common, launch);
   }
   wait(ranks);
-  std::vector<Exit> exits;
+  std::vector<detail::Exit> exits;
   for (auto& rank : ranks) {
     rank.finish(output_);
     exits.push_back(*rank.exit());
   }
   for (auto& exit : exits)
     if (detail::is_end_by(SIGKILL, exit.code) && !detail::obeyed(exit))
-      exit.hint = kill_hint(kills_before, oom_kills());
-  if (const auto silent = silent_rank(exits)) exits[*silent].is_silent = exits[*silent].was_stopped;
+      exit.hint = detail::kill_hint(kills_before, detail::oom_kills());
+  if (const auto silent = detail::silent_rank(exits)) exits[*silent].is_silent = exits[*silent].was_stopped;
   return exits;
 }
 
-inline void Agent::wait(std::vector<RankProcess>& ranks) {
-  const auto ended = [](const RankProcess& rank) { return rank.exit().has_value(); };
+inline void Agent::wait(std::vector<detail::RankProcess>& ranks) {
+  const auto ended = [](const detail::RankProcess& rank) { return rank.exit().has_value(); };
   while (!std::all_of(ranks.begin(), ranks.end(), ended)) poll_once(ranks);
 }
 
-inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
+inline void Agent::poll_once(std::vector<detail::RankProcess>& ranks) {
   std::vector<pollfd> waits = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
-  std::vector<RankStream*> streams;
+  std::vector<detail::RankStream*> streams;
   for (auto& rank : ranks)
     for (auto& stream : rank.streams())
       if (stream.descriptor() >= 0 && !output_.full()) {
@@ -286,7 +288,8 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
     const int bounded = static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
     timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
   }
-  if (std::any_of(ranks.begin(), ranks.end(), [](const RankProcess& rank) { return rank.lingers().has_value(); })) {
+  if (std::any_of(ranks.begin(), ranks.end(),
+                  [](const detail::RankProcess& rank) { return rank.lingers().has_value(); })) {
     const int soon = static_cast<int>(kPollInterval.count());
     timeout = timeout < 0 ? soon : std::min(timeout, soon);
   }
@@ -300,12 +303,12 @@ inline void Agent::poll_once(std::vector<RankProcess>& ranks) {
   notice_ends(ranks);
 }
 
-inline void Agent::on_signal(int number, std::vector<RankProcess>& ranks) {
+inline void Agent::on_signal(int number, std::vector<detail::RankProcess>& ranks) {
   if (number == SIGCHLD) {  // `notice_ends` polls all ranks anyway
     if (::getpid() != 1) return;
     std::vector<pid_t> own;
     for (const auto& rank : ranks) own.push_back(rank.pid());
-    return collect_orphans(own);
+    return detail::collect_orphans(own);
   }
   if (number == SIGUSR1 || number == SIGUSR2) {
     vote_ = number;
@@ -325,7 +328,7 @@ inline void Agent::on_signal(int number, std::vector<RankProcess>& ranks) {
   for (auto& rank : ranks) rank.ask_to_stop(number);
 }
 
-inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
+inline void Agent::notice_ends(std::vector<detail::RankProcess>& ranks) {
   const auto now = Clock::now();
   std::vector<ProcessEntry> table;
   const auto group_lives = [&](pid_t group) {
@@ -339,14 +342,14 @@ inline void Agent::notice_ends(std::vector<RankProcess>& ranks) {
     if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
     // Ranks that stop by a signal save together: the other ranks end too, but perhaps later than kPeerGrace.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || detail::obeyed(*rank.exit());
-    if (explains_itself(*rank.exit()))
+    if (detail::explains_itself(*rank.exit()))
       terminate_ = now;
     else if (!terminate_)
       terminate_ = now + (stopped ? plan_.grace : kPeerGrace);
   }
 }
 
-inline void Agent::keep_deadlines(std::vector<RankProcess>& ranks) {
+inline void Agent::keep_deadlines(std::vector<detail::RankProcess>& ranks) {
   const auto passed = [](std::optional<Clock::time_point>& deadline) {
     if (!deadline || Clock::now() < *deadline) return false;
     deadline.reset();

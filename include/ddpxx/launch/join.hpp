@@ -8,10 +8,21 @@
 
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
 namespace ddpxx {
+
+namespace detail {
+
+/// The options with which a rank of this launch meets the others.
+ConnectOptions options_for(const Launch& launch, ConnectOptions options);
+
+/// Where the ranks of this launch meet, with what `options_for` returns.
+std::string meeting_address(const Launch& launch, const ConnectOptions& options);
+
+}  // namespace detail
 
 /// Connects the ranks that a launcher has started; without a launcher, makes a world of one rank. A process joins once;
 /// further groups, also of all ranks, are made from this one by Group::part().
@@ -19,18 +30,8 @@ namespace ddpxx {
 /// Errors  those of `connect`.
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {
   if (!launch) return connect("", Place{}, options);
-  options.store_host = launch->store_host;
-  options.local_world_known = launch->local_world_known;
-  options.credentials = {launch->token, launch->run_id};
-  auto address = store_url(launch->address, launch->port);
-  if (launch->store_host == StoreHost::ddpxx_run) {
-    // Python programs do not use the agent's store: they meet at MASTER_ADDR, where rank 0 serves a store.
-    if (options.python_ranks)
-      options.store_host = StoreHost::rank_zero;
-    else
-      address = "tcp://" + launch->store;
-  }
-  return connect(address, launch->place, options);
+  options = detail::options_for(*launch, std::move(options));
+  return connect(detail::meeting_address(*launch, options), launch->place, options);
 }
 
 /// Connects the ranks on the device that `pick_device` chooses for `device`: auto, cpu or cuda.
@@ -39,3 +40,7 @@ inline Group join(const std::optional<Launch>& launch, std::string_view device, 
 }
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/launch/join_inl.hpp>
+#endif

@@ -1,65 +1,16 @@
 // ddpxx/launch/program.hpp — runs the body of a main(): an error becomes one line and an exit code.
 #pragma once
 
-#include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <iostream>
+#include <functional>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <type_traits>
-#include <unistd.h>
-
-#include <ddpxx/core/environment.hpp>
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/core/log.hpp>
-#include <ddpxx/core/milestone.hpp>
-#include <ddpxx/core/program_end.hpp>
-#include <ddpxx/core/program_frame.hpp>
 
 namespace ddpxx {
 
 namespace detail {
 
-/// Called before a rank reports a copy of another rank's error. Waits, so that the other rank can report it and end,
-/// after which the launcher ends this rank. If the other rank is on another machine, the first rank of this machine
-/// does not wait.
-inline void let_origin_report(int origin) {
-  const auto number = [](const char* name, const char* otherwise) {
-    return std::atoi(environment(name).value_or(otherwise).c_str());
-  };
-  const int local_rank = number("LOCAL_RANK", "0"), first = number("RANK", "0") - local_rank;
-  const bool is_here = origin >= first && origin < first + number("LOCAL_WORLD_SIZE", "1");
-  if (is_here || local_rank != 0) std::this_thread::sleep_for(std::chrono::seconds{1});
-}
-
-/// Handles SIGBUS, which the kernel sends to a program that reads a MappedFile if another program has shortened the
-/// file, or a bad sector or a lost server makes it unreadable. For another cause the handler returns, and the signal
-/// comes again with its default action.
-inline void end_for_lost_mapping(int, siginfo_t* info, void*) {
-  if (info->si_code != BUS_ADRERR) return;
-  constexpr std::string_view kText =
-      "error: a .pt, .safetensors or other file was shortened by another program while its bytes were in use, or it "
-      "could not be read (look for errors of its disk or server), or /dev/shm is full; leave such files alone while a "
-      "program reads them\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
-  std::_Exit(static_cast<int>(Errc::storage));
-}
-
-/// Installs the handler of SIGBUS, unless the program has one.
-inline void watch_mappings() {
-  struct ::sigaction current {
-  }, action{};
-  if (::sigaction(SIGBUS, nullptr, &current) != 0 || (current.sa_flags & static_cast<int>(SA_SIGINFO)) != 0 ||
-      current.sa_handler != SIG_DFL)
-    return;
-  action.sa_sigaction = end_for_lost_mapping;
-  action.sa_flags = SA_SIGINFO | static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGBUS, &action, nullptr);
-}
+/// Does what `run_program` does, for a body that returns a number.
+[[noreturn]] void run_body(const std::string& name, const std::function<int()>& body);
 
 }  // namespace detail
 
@@ -76,43 +27,18 @@ inline void watch_mappings() {
 /// - It informs ddpxx-run, if that has started the process, that the exit codes are those of `Errc`.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {
-  const auto rank = environment("RANK");
-  const auto say = [&](const std::string& text) {
-    std::cout.flush();
-    // Texts from files, settings or the network may contain control sequences of a terminal.
-    std::cerr << name + harmless_lines(text) + "\n";
-  };
-  const auto report = [&](const std::string& text) {
-    say((rank ? ": rank " + harmless(*rank) : std::string{}) + ": error: " + text);
-  };
-  constexpr Errc kWithoutCode{1};  // for an exception that is not an Error
-  const ProgramFrame frame;
-  detail::watch_mappings();
-  tell_launcher(Milestone::began);
-  int code = 0;
-  try {
-    if constexpr (std::is_void_v<std::invoke_result_t<Body>>)
+  detail::run_body(name, [&]() -> int {
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
       body();
-    else
-      code = body();
-    tell_launcher(Milestone::began);  // a trainer that stopped inside did not end the program
-  } catch (const ProgramEnd& end) {
-    code = end.code();
-  } catch (const std::exception& cause) {
-    const auto error = as_error(cause, kWithoutCode);
-    code = static_cast<int>(error.code());
-    if (error.code() == Errc::stopped) {
-      std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C may also have ended the reader of a pipe
-      if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
+      return 0;
     } else {
-      if (error.origin()) detail::let_origin_report(*error.origin());
-      report(error.what());
+      return body();
     }
-  }
-  std::cout.flush();
-  std::cerr.flush();
-  std::fflush(nullptr);
-  std::_Exit(code);
+  });
 }
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/launch/program_inl.hpp>
+#endif

@@ -9,7 +9,7 @@
 
 #include <ddpxx/launch/process_table.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Collects ended child processes other than `own`. In a container, PID 1 becomes the parent of processes whose parents
 /// have ended, and they stay zombies until PID 1 collects them.
@@ -19,4 +19,4 @@ inline void collect_orphans(std::span<const pid_t> own) {
       ::waitpid(entry.pid, nullptr, WNOHANG);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -17,7 +17,7 @@
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// How a rank ended, in words.
 inline std::string describe(const Exit& exit) {
@@ -43,8 +43,6 @@ inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
 /// since it may mean something else in other programs.
 inline std::string repeat_line(const Exit& cause, bool has_restarts);
 
-namespace detail {
-
 inline std::string iso_time(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts{};
@@ -66,8 +64,6 @@ inline std::string bystander(const Exit& exit, const Exit& cause) {
   return line.str();
 }
 
-}  // namespace detail
-
 inline std::string repeat_line(const Exit& cause, bool has_restarts) {
   const auto meaning = [&]() -> std::string {
     switch (static_cast<Errc>(cause.code)) {
@@ -87,8 +83,7 @@ inline std::string repeat_line(const Exit& cause, bool has_restarts) {
 
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause) {
   return is_refusal(exits[cause]) && std::all_of(exits.begin(), exits.end(), [&](const Exit& exit) {
-           return detail::is_well(exit) || detail::obeyed(exit) || detail::lost_its_peers(exit) ||
-                  exit.code == exits[cause].code;
+           return is_well(exit) || obeyed(exit) || lost_its_peers(exit) || exit.code == exits[cause].code;
          });
 }
 
@@ -101,19 +96,19 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
   bool any = false;
   for (std::size_t i = 0; i < exits.size(); ++i) {
     // A rank that ended well after the cause is not listed. One that ended before may be the reason for the failure.
-    if (i == cause || (detail::is_well(exits[i]) && exits[i].elapsed >= root.elapsed)) continue;
-    text << detail::bystander(exits[i], root) << '\n';
+    if (i == cause || (is_well(exits[i]) && exits[i].elapsed >= root.elapsed)) continue;
+    text << bystander(exits[i], root) << '\n';
     any = true;
   }
   if (!any) text << "  <NO_OTHER_FAILURES>\n";
   text << thin << "\nRoot Cause (first observed failure):\n"
-       << "  time      : " << detail::iso_time(root.time) << '\n'
+       << "  time      : " << iso_time(root.time) << '\n'
        << "  host      : " << harmless(host) << '\n'
        << "  rank      : " << root.rank << " (local_rank: " << root.local_rank << ")\n"
        << "  exitcode  : " << root.code << " (pid: " << root.pid << ")\n";
   if (!root.error_file.empty()) text << "  error_file: " << harmless(root.error_file) << '\n';
-  text << "  message   : " << describe(root)
-       << (detail::obeyed(root) && !root.is_silent ? ", sent because it did not end" : "") << '\n';
+  text << "  message   : " << describe(root) << (obeyed(root) && !root.is_silent ? ", sent because it did not end" : "")
+       << '\n';
   if (!root.hint.empty()) text << "  hint      : " << root.hint << '\n';
   if (!root.last_lines.empty()) text << "  stderr    :\n";
   for (const std::string& line : root.last_lines) text << "    " << harmless(line) << '\n';
@@ -121,4 +116,4 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
   return text.str();
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

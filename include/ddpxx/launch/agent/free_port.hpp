@@ -11,7 +11,7 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A port that is free now on all interfaces: `wanted`, if that is free. The port is not reserved.
 /// Errors  `peer` if the system has no free port.
@@ -30,4 +30,4 @@ inline std::uint16_t free_port(std::uint16_t wanted = 0) {
   return ntohs(address.sin_port);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -18,9 +18,7 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
-
-namespace detail {
+namespace ddpxx::detail {
 
 /// Reads process groups from standard input: a positive number starts to watch a group, its negative stops. At the end
 /// of the input, kills the groups that are still watched.
@@ -38,8 +36,6 @@ namespace detail {
   for (const pid_t left : groups) ::kill(-left, SIGKILL);
   ::_exit(0);
 }
-
-}  // namespace detail
 
 /// A process that kills the process groups of the ranks if the launcher ends without having ended them, as by SIGKILL.
 /// The kernel kills only the first process of each rank then (PR_SET_PDEATHSIG); if that is a shell, the program behind
@@ -90,7 +86,7 @@ class Guardian {
     ::dup2(read_end.get(), STDIN_FILENO);
     if (::close_range(STDOUT_FILENO, std::numeric_limits<unsigned>::max(), 0) != 0)
       for (int fd = STDOUT_FILENO; fd < 4'096; ++fd) ::close(fd);  // a kernel before 5.9
-    detail::guard(groups);
+    guard(groups);
   }
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
@@ -114,4 +110,4 @@ class Guardian {
   pid_t pid_ = -1;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

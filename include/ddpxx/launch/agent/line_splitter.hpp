@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Collects bytes and passes on whole lines, without the newline. A line longer than `kMaxLine` is passed on in pieces,
 /// so that a program that writes no newline does not fill the memory.
@@ -41,4 +41,4 @@ class LineSplitter {
   std::string rest_;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

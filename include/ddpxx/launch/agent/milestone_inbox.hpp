@@ -16,7 +16,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/milestone.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A socket that the processes of one rank inherit, and to which programs of ddpxx write their milestones.
 class MilestoneInbox {
@@ -69,4 +69,4 @@ class MilestoneInbox {
   std::string received_;  ///< The milestones that have come, in the order of their last arrival.
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

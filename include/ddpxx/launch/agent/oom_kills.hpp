@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A count of killed processes, and the file from which it was read.
 struct OomKills {
@@ -41,4 +41,4 @@ inline std::string kill_hint(const std::optional<OomKills>& before, const std::o
   return "SIGKILL comes from the kernel when memory runs out, or from a kill command";
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

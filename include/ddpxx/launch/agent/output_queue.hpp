@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Keeps whole lines in order and writes them only if a write does not block, so that a paused terminal does not keep
 /// the launcher from handling a signal or a failed rank. Both outputs share one queue: if both are one terminal, their
@@ -83,4 +83,4 @@ class OutputQueue {
   std::set<int> closed_, drawn_on_;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

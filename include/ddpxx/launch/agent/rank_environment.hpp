@@ -10,7 +10,7 @@
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The variables that tell a rank its launch, by name; `torchrun_environment()` reads them.
 /// `error_file` is the file for the exception of a Python program with `@record`; empty for none.
@@ -62,4 +62,4 @@ inline std::vector<std::string> rank_environment(std::span<const std::string> in
   return result;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -26,7 +26,7 @@
 #include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Data that all ranks of one attempt share.
 struct RankCommon {
@@ -152,7 +152,7 @@ class RankProcess {
  private:
   static std::optional<int> signal_to_stop(int code) {
     for (const int number : kStopSignals)
-      if (detail::is_end_by(number, code)) return number;
+      if (is_end_by(number, code)) return number;
     return std::nullopt;
   }
 
@@ -191,4 +191,4 @@ class RankProcess {
   std::optional<Exit> exit_;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -18,7 +18,7 @@
 #include <ddpxx/launch/agent/line_splitter.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A pipe from a rank; passes on its lines, and keeps the last ones for a report.
 class RankStream {
@@ -103,4 +103,4 @@ inline std::vector<std::string> last_lines_of(const std::string& path) {
   return lines;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

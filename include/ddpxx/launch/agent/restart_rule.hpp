@@ -9,7 +9,7 @@
 #include <ddpxx/launch/agent/failure_report.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Decides by the failed attempts of one run. An attempt has made progress if a rank has read the result of a step
 /// (Milestone::stepped) or, if no rank has a trainer, if the attempt lasted a minute.
@@ -48,4 +48,4 @@ class RestartRule {
   int without_progress_ = 0;  // attempts in a row
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -13,7 +13,7 @@
 
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// How one rank ended.
 struct Exit {
@@ -69,8 +69,6 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
 /// their work saved, or 128+n if the request's signal n ended some of them.
 inline int exit_code(std::span<const Exit> exits, std::optional<int> request);
 
-namespace detail {
-
 inline bool is_well(const Exit& exit) { return exit.code == 0 || exit.code == static_cast<int>(Errc::stopped); }
 inline bool lost_its_peers(const Exit& exit) { return exit.code == static_cast<int>(Errc::peer); }
 
@@ -80,10 +78,8 @@ inline bool is_end_by(int signal, int code) { return code == -signal || code == 
 /// True if the rank ended by the signal that the agent had sent.
 inline bool obeyed(const Exit& exit) { return exit.signal_sent && is_end_by(*exit.signal_sent, exit.code); }
 
-}  // namespace detail
-
 inline bool explains_itself(const Exit& exit) {
-  if (detail::obeyed(exit)) return false;
+  if (obeyed(exit)) return false;
   if (exit.code < 0) return true;
   for (const Errc code : {Errc::config, Errc::data, Errc::storage, Errc::numerics, Errc::memory})
     if (exit.code == static_cast<int>(code)) return true;
@@ -103,14 +99,14 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
     return found;
   };
   const auto failed = [&](const Exit& exit) {
-    const bool follows = request && (detail::is_end_by(*request, exit.code) || detail::lost_its_peers(exit));
-    return !detail::is_well(exit) && !detail::obeyed(exit) && !follows;
+    const bool follows = request && (is_end_by(*request, exit.code) || lost_its_peers(exit));
+    return !is_well(exit) && !obeyed(exit) && !follows;
   };
   const auto first = earliest(failed);
   // No rank failed. If the agent had to end a rank, that rank did not follow the ranks that had stopped.
-  if (!first) return request ? std::nullopt : earliest([](const Exit& exit) { return !detail::is_well(exit); });
-  if (!detail::lost_its_peers(exits[*first])) return first;
-  const auto other = earliest([&](const Exit& exit) { return failed(exit) && !detail::lost_its_peers(exit); });
+  if (!first) return request ? std::nullopt : earliest([](const Exit& exit) { return !is_well(exit); });
+  if (!lost_its_peers(exits[*first])) return first;
+  const auto other = earliest([&](const Exit& exit) { return failed(exit) && !lost_its_peers(exit); });
   if (other && exits[*other].elapsed - exits[*first].elapsed <= kCollateralWindow) return other;
   const auto silent = earliest([](const Exit& exit) { return exit.is_silent; });
   return silent ? silent : first;
@@ -119,8 +115,8 @@ inline std::optional<std::size_t> root_cause(std::span<const Exit> exits, std::o
 inline std::optional<std::size_t> silent_rank(std::span<const Exit> exits) {
   std::optional<std::size_t> silent;
   for (std::size_t i = 0; i < exits.size(); ++i) {
-    if (detail::lost_its_peers(exits[i])) continue;
-    if (silent || !detail::obeyed(exits[i])) return std::nullopt;
+    if (lost_its_peers(exits[i])) continue;
+    if (silent || !obeyed(exits[i])) return std::nullopt;
     silent = i;
   }
   return exits.size() > 1 ? silent : std::nullopt;
@@ -132,10 +128,10 @@ inline int exit_code(std::span<const Exit> exits, std::optional<int> request) {
     return exits[*cause].is_silent ? static_cast<int>(Errc::peer) : shell_code(exits[*cause].code);
   bool stopped = false;
   for (const Exit& exit : exits) {
-    if (!detail::is_well(exit)) return 128 + request.value_or(SIGTERM);
+    if (!is_well(exit)) return 128 + request.value_or(SIGTERM);
     stopped |= exit.code != 0;
   }
   return stopped ? static_cast<int>(Errc::stopped) : 0;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

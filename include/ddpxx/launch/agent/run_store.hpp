@@ -26,10 +26,11 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/launch/agent/free_port.hpp>
+#include <ddpxx/launch/bare_host.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The store of one attempt of a run. On one machine the agent serves it on the loopback interface, at a free
 /// port. On several machines the agent of node 0 serves it at --master-port, and the agents meet there first.
@@ -65,8 +66,6 @@ class RunStore {
   std::optional<JobStoreConnection> connection_;  // claims this node's number during the lifetime of the agent
 };
 
-namespace detail {
-
 /// A descriptor that is readable if a signal that ends the run is pending. The `SignalInbox` reads the signal.
 inline Descriptor ending_signals() {
   sigset_t ending;
@@ -96,8 +95,6 @@ struct NodeFacts {
   }
 };
 
-}  // namespace detail
-
 inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
                           const std::function<void(const std::string&)>& say)
     : credentials_{environment("DDPXX_TOKEN").value_or(""), run_id} {
@@ -114,8 +111,8 @@ inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
 
 inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<void(const std::string&)>& say) {
   const auto deadline = std::chrono::steady_clock::now() + plan.join_timeout;
-  const auto interrupt = detail::ending_signals();
-  const auto host = detail::without_brackets(plan.master_address);
+  const auto interrupt = ending_signals();
+  const auto host = without_brackets(plan.master_address);
   const std::uint16_t port = plan.master_port.value();
   const auto url = store_url(host, port);
   address_ = url.substr(url.find("//") + 2);
@@ -126,7 +123,7 @@ inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<vo
       say("waiting for the agent of node 0 at " + url + ": " + reason + " (" + line.time_of(plan.join_timeout) + ')');
   };
   std::vector<SocketAddress> addresses;
-  detail::NodeFacts mine{.num_nodes = plan.num_nodes, .ranks_per_node = plan.ranks_per_node};
+  NodeFacts mine{.num_nodes = plan.num_nodes, .ranks_per_node = plan.ranks_per_node};
   if (plan.node_rank == 0) {
     auto listeners = listen_for(host, port, true, deadline);
     for (const auto& listener : listeners) addresses.push_back(SocketAddress::of_socket(listener.get()));
@@ -181,7 +178,7 @@ inline void RunStore::let_all_read(const LaunchPlan& plan, const std::string& ur
 
 inline void RunStore::compare(const LaunchPlan& plan, const Roll& roll) {
   for (std::size_t node = 0; node < roll.facts.size(); ++node) {
-    const auto facts = detail::NodeFacts::parse(roll.facts[node]);
+    const auto facts = NodeFacts::parse(roll.facts[node]);
     if (facts.num_nodes != plan.num_nodes)
       throw Error{Errc::peer, "node " + std::to_string(node) + " believes in " + std::to_string(facts.num_nodes) +
                                   " nodes, node " + std::to_string(plan.node_rank) + " in " +
@@ -194,4 +191,4 @@ inline void RunStore::compare(const LaunchPlan& plan, const Roll& roll) {
   }
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

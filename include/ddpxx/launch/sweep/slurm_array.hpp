@@ -6,16 +6,15 @@
 #include <string>
 
 #include <ddpxx/core/sweep.hpp>
+#include <ddpxx/launch/sweep/shell_word.hpp>
 #include <ddpxx/launch/sweep/sweep_folder.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The script for `sbatch`. Each element writes its job's folder as SweepRunner does, so that either can resume the
 /// other, and ends with the exit code of its job; 75 means that the job stopped with its work saved.
 inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command);
-
-namespace detail {
 
 /// The part of the script that every element runs. The number of the job is in `job`, its arguments are in `arguments`,
 /// and in `shown` without secrets if there are any.
@@ -61,8 +60,6 @@ inline std::string slurm_step(const SweepCommand& command) {
          shell_line(rest) + end;
 }
 
-}  // namespace detail
-
 inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command) {
   const auto& options = sweep.options;
   const auto folder = std::filesystem::absolute(options.folder.empty() ? new_sweep_name() : options.folder);
@@ -81,14 +78,14 @@ inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& co
        << "folder=" << shell_word(folder.lexically_normal().string()) << "/$job\n"
        << "shown=()\ncase $job in\n";
   for (const auto& job : sweep.jobs) {
-    text << "  " << job.number << ") arguments=(" << detail::shell_line(job.arguments) << ')';
-    if (!job.shown.empty()) text << " shown=(" << detail::shell_line(job.shown) << ')';
+    text << "  " << job.number << ") arguments=(" << shell_line(job.arguments) << ')';
+    if (!job.shown.empty()) text << " shown=(" << shell_line(job.shown) << ')';
     text << " ;;\n";
   }
   text << "  *) echo \"there is no job $job\" >&2; exit 2 ;;\nesac\n\n"
-       << detail::kSlurmFrame << '\n'
-       << detail::slurm_step(command) << detail::kSlurmEnd;
+       << kSlurmFrame << '\n'
+       << slurm_step(command) << kSlurmEnd;
   return text.str();
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

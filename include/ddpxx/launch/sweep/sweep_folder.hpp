@@ -24,7 +24,7 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/sweep.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// How a job has ended.
 struct JobStatus {
@@ -65,8 +65,6 @@ class SweepFolder {
   std::optional<File> lock_;
 };
 
-namespace detail {
-
 inline std::filesystem::path make_new_sweep_folder() {
   const auto name = new_sweep_name();
   std::error_code failure;
@@ -87,8 +85,6 @@ bool read_entry(std::string_view text, std::string_view key, Number& value) {
   const char* from = text.data() + at + key.size();
   return std::from_chars(from, text.data() + text.size(), value).ec == std::errc{};
 }
-
-}  // namespace detail
 
 inline std::filesystem::path new_sweep_name() {
   const std::time_t now = std::time(nullptr);
@@ -113,7 +109,7 @@ inline SweepFolder::SweepFolder(const std::filesystem::path& wanted, std::span<c
   if (!wanted.empty()) std::filesystem::create_directories(wanted, failure);
   if (failure)
     throw Error{Errc::storage, "cannot make the sweep's folder " + wanted.string() + ": " + failure.message()};
-  path_ = std::filesystem::absolute(wanted.empty() ? detail::make_new_sweep_folder() : wanted).lexically_normal();
+  path_ = std::filesystem::absolute(wanted.empty() ? make_new_sweep_folder() : wanted).lexically_normal();
   lock_ = File::open_to_append(path_ / ".lock", Errc::storage);
   if (::flock(lock_->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw Error{Errc::config, "a sweep runs in " + path_.string() + " already; choose another --sweep-dir"};
@@ -134,8 +130,7 @@ inline std::optional<JobStatus> SweepFolder::status(const SweepJob& job) const {
     return std::nullopt;
   const auto text = read_file(file, Errc::storage);
   JobStatus status;
-  const bool is_status =
-      detail::read_entry(text, "exit_code: ", status.code) && detail::read_entry(text, "seconds: ", status.seconds);
+  const bool is_status = read_entry(text, "exit_code: ", status.code) && read_entry(text, "seconds: ", status.seconds);
   return is_status ? std::optional{status} : std::nullopt;
 }
 
@@ -155,4 +150,4 @@ inline void SweepFolder::end(const SweepJob& job, const JobStatus& status) const
   write_file_atomic(path(job) / "status", text.str());
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

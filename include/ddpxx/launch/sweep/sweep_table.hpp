@@ -21,7 +21,7 @@
 #include <ddpxx/core/utf8.hpp>
 #include <ddpxx/launch/sweep/sweep_folder.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The last value of `key` in a file of JSON rows; none if no row has the key, or the last one has null.
 inline std::optional<double> last_metric(const std::filesystem::path& rows, std::string_view key);
@@ -38,8 +38,6 @@ inline std::vector<std::string> metric_names(const std::string& metric);
 inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
                                                     std::span<const std::optional<JobStatus>> statuses,
                                                     const SweepFolder& folder, const std::string& metric);
-
-namespace detail {
 
 /// The text behind `"key":` in a flat row, up to the next comma or brace; none if the row is cut or lacks the key.
 inline std::optional<std::string_view> row_entry(std::string_view row, std::string_view key) {
@@ -111,13 +109,11 @@ inline std::string aligned(const std::vector<std::vector<std::string>>& cells) {
   return text;
 }
 
-}  // namespace detail
-
 inline std::optional<double> last_metric(const std::filesystem::path& rows, std::string_view key) {
   std::ifstream file{rows, std::ios::binary};
   std::optional<double> last;
   for (std::string row; std::getline(file, row);) {
-    const auto entry = detail::row_entry(row, key);
+    const auto entry = row_entry(row, key);
     if (!entry) continue;
     double value = 0;
     const auto status = std::from_chars(entry->data(), entry->data() + entry->size(), value).ec;
@@ -128,7 +124,7 @@ inline std::optional<double> last_metric(const std::filesystem::path& rows, std:
 
 inline std::vector<std::string> metric_names(const std::string& metric) {
   if (metric.empty()) return {"val_loss", "loss"};
-  return {detail::metric_name(metric)};
+  return {metric_name(metric)};
 }
 
 inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jobs,
@@ -138,7 +134,7 @@ inline std::vector<std::size_t> jobs_without_metric(std::span<const SweepJob> jo
   std::vector<std::size_t> missing;
   bool is_expected = !metric.empty();
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const bool has_one = detail::has_one_of(names, jobs[i], folder);
+    const bool has_one = has_one_of(names, jobs[i], folder);
     is_expected = is_expected || has_one;
     if (!has_one && statuses[i] && statuses[i]->code == 0) missing.push_back(i);
   }
@@ -150,11 +146,11 @@ inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const s
                                const SweepFolder& folder, const std::string& metric) {
   const double sign = metric.starts_with('-') ? -1 : 1;
   std::string name;
-  auto rows = detail::compared_rows(jobs, folder, metric, name);
-  const auto compares = [&](const detail::SweepRow& row) {
+  auto rows = compared_rows(jobs, folder, metric, name);
+  const auto compares = [&](const SweepRow& row) {
     return row.metric && statuses[row.job] && statuses[row.job]->code == 0;
   };
-  std::ranges::stable_sort(rows, {}, [&](const detail::SweepRow& row) {
+  std::ranges::stable_sort(rows, {}, [&](const SweepRow& row) {
     return compares(row) ? sign * *row.metric : std::numeric_limits<double>::infinity();
   });
 
@@ -171,7 +167,7 @@ inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const s
     cells.push_back({std::to_string(jobs[row.job].number), varied, status ? std::to_string(status->code) : "-",
                      status ? seconds() : "-", row.metric ? value() : "-", best ? "best" : ""});
   }
-  return detail::aligned(cells);
+  return aligned(cells);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

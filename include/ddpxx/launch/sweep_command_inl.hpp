@@ -1,0 +1,62 @@
+// ddpxx/launch/sweep_command_inl.hpp — the definitions of sweep_command.hpp.
+#pragma once
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline std::string running_program() {
+  std::error_code failure;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", failure);
+  if (failure) throw Error{Errc::config, "cannot find the program that runs: /proc/self/exe: " + failure.message()};
+  return path.string();
+}
+
+}  // namespace detail
+
+DDPXX_INLINE SweepCommand own_command(const std::string& name) {
+  if (environment("RANK"))
+    throw Error{Errc::config,
+                "a sweep starts its jobs itself: call the program without a launcher, or by `ddpxx-run ... " + name +
+                    " ... -m`"};
+  return {.path = detail::running_program(), .words = {name}};
+}
+
+DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::string& name) {
+  const LaunchPlan defaults;
+  std::vector<std::string> words{name};
+  words.push_back(plan.num_nodes > 1 ? "--nnodes=" + std::to_string(plan.num_nodes) : "--standalone");
+  words.push_back("--nproc-per-node=" + std::to_string(plan.ranks_per_node));
+  if (plan.run_id) words.push_back("--rdzv-id=" + *plan.run_id);
+  if (plan.join_timeout != defaults.join_timeout) {
+    const double seconds = static_cast<double>(plan.join_timeout.count()) / 1000;
+    words.push_back((std::ostringstream{} << "--rdzv-conf=join_timeout=" << seconds).str());
+  }
+  if (plan.max_restarts != defaults.max_restarts)
+    words.push_back("--max-restarts=" + std::to_string(plan.max_restarts));
+  if (plan.grace != defaults.grace) {
+    const double seconds = static_cast<double>(plan.grace.count()) / 1000;
+    words.push_back((std::ostringstream{} << "--grace=" << seconds).str());
+  }
+  if (!plan.log_dir.empty()) words.push_back("--log-dir=" + plan.log_dir.string());
+  words.push_back(plan.program);
+  return {.path = detail::running_program(),
+          .words = std::move(words),
+          .num_nodes = plan.num_nodes,
+          .ranks_per_node = plan.ranks_per_node};
+}
+
+}  // namespace ddpxx
