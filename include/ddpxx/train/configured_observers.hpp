@@ -1,30 +1,23 @@
 // ddpxx/train/configured_observers.hpp — the observers that a run's configuration asks for.
 #pragma once
 
-#include <memory>
-#include <ostream>
+#include <iosfwd>
 
-#include <ddpxx/observe/csv_file.hpp>
-#include <ddpxx/observe/early_stopping.hpp>
+#include <ddpxx/core/inline.hpp>
 #include <ddpxx/observe/early_stopping_config.hpp>
-#include <ddpxx/observe/metrics_file.hpp>
-#include <ddpxx/observe/progress.hpp>
 #include <ddpxx/observe/run_report.hpp>
-#include <ddpxx/observe/tensorboard.hpp>
-#include <ddpxx/train/training_config.hpp>
+#include <ddpxx/train/training_settings.hpp>
 
 namespace ddpxx {
 
 /// Adds the files that `training` names, early stopping where it has a metric, and the lines on `screen`.
 /// Ranks   Local; a trainer calls it on rank 0.
 /// Errors  `config` for a file or folder that cannot be opened.
-inline void add_configured_observers(RunReport& report, const TrainingConfig& training,
-                                     const EarlyStoppingConfig& early_stopping, std::ostream& screen) {
-  if (!training.metrics.empty()) report.add(std::make_shared<MetricsFile>(training.metrics));
-  if (!training.csv.empty()) report.add(std::make_shared<CsvFile>(training.csv));
-  if (!training.tensorboard.empty()) report.add(std::make_shared<TensorBoard>(training.tensorboard));
-  report.add(std::make_shared<Progress>(screen));
-  if (!early_stopping.metric.empty()) report.add(std::make_shared<EarlyStopping>(early_stopping));
-}
+void add_configured_observers(RunReport& report, const TrainingConfig& training,
+                              const EarlyStoppingConfig& early_stopping, std::ostream& screen);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/train/configured_observers_inl.hpp>
+#endif

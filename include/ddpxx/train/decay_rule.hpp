@@ -1,13 +1,13 @@
 // ddpxx/train/decay_rule.hpp — which parameters of a model decay: the order of flat memory depends on it.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/optim/concept.hpp>
@@ -30,15 +30,10 @@ GroupOf decay_rule(const Model& model) {
 
 /// The parameters of a model as a snapshot lists them: in the order in which the model registers them, each with
 /// whether it decays.
-inline std::vector<OptimizedParameter> optimized_parameters(const torch::nn::Module& model, const FlatModel& flat) {
-  std::map<std::string, int> groups;
-  for (const auto* list : {&flat.trainable(), &flat.frozen()})
-    for (const auto& parameter : *list) groups.emplace(parameter.name, parameter.group);
-  std::vector<OptimizedParameter> parameters;
-  for (const auto& item : model.named_parameters())
-    if (const auto group = groups.find(item.key()); group != groups.end())
-      parameters.push_back({item.key(), group->second == static_cast<int>(DecayGroup::decay)});
-  return parameters;
-}
+std::vector<OptimizedParameter> optimized_parameters(const torch::nn::Module& model, const FlatModel& flat);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/train/decay_rule_inl.hpp>
+#endif

@@ -1,22 +1,18 @@
 // ddpxx/train/run_state.hpp — the state of a run that snapshots hold, and the checks that a snapshot fits a run.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <set>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
 
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/concept.hpp>
@@ -41,9 +37,7 @@ struct StatePart {
   std::vector<StateRange> ranges;  ///< The ranges that this rank holds, in the order of the arena.
   std::optional<std::vector<std::size_t>> parameters = {};  ///< Indices of the entries that have it; none: all have.
 
-  bool has(const ArenaEntry& entry) const {
-    return !parameters || std::ranges::binary_search(*parameters, entry.index);
-  }
+  bool has(const ArenaEntry& entry) const;
 };
 
 /// Everything that a step changes, except the random numbers and the position in the data.
@@ -55,113 +49,15 @@ struct RunState {
 };
 
 /// Returns the values of an arena's parameters, as the optimizer steps them.
-inline StatePart values_part(const Arena& arena) {
-  StatePart part{"model.", &arena, c10::typeMetaToScalarType(arena.options().dtype()), {}};
-  for (const auto& segment : arena.segments())
-    part.ranges.push_back({segment.begin + segment.size() / arena.pieces() * arena.piece(), segment.master});
-  return part;
-}
-
-namespace detail {
-
-/// The ranges of a moment that an optimizer keeps for some parameters only.
-inline std::vector<StateRange> ranges_of(const Arena& arena, const Moment& moment) {
-  std::vector<StateRange> ranges;
-  for (const auto& slice : arena.slices())
-    for (const auto& entry : slice.entries()) {
-      if (!std::ranges::binary_search(*moment.parameters, entry.parameter->index)) continue;
-      if (ranges.size() < moment.slices.size() && moment.slices[ranges.size()].numel() == entry.size &&
-          moment.slices[ranges.size()].is_contiguous())
-        ranges.push_back({slice.begin + entry.begin, moment.slices[ranges.size()]});
-      else
-        throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has no tensor of " +
-                                      std::to_string(entry.size) + " elements for parameter \"" +
-                                      entry.parameter->name +
-                                      "\": a Moment of some parameters has one for each SliceEntry of them"};
-    }
-  if (ranges.size() != moment.slices.size())
-    throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has " +
-                                  std::to_string(moment.slices.size()) + " tensors for " +
-                                  std::to_string(ranges.size()) + " parts of its parameters"};
-  return ranges;
-}
-
-}  // namespace detail
+StatePart values_part(const Arena& arena);
 
 /// Returns a moment of the optimizer that steps the slices of `arena`.
 /// Errors  `config` for a moment that does not have the layout of those slices.
-inline StatePart moment_part(const Arena& arena, const Moment& moment) {
-  const auto& slices = arena.slices();
-  const auto refuse = [&](const std::string& found) {
-    return Error{Errc::config, "the optimizer's state \"" + moment.name + "\" cannot be kept in snapshots: " + found +
-                                   "; a Moment has a tensor for each slice that the optimizer was built from, in the "
-                                   "order of the slices, 1-D, contiguous and with as many elements as the slice"};
-  };
-  if (moment.parameters) {
-    StatePart part{"optimizer." + moment.name + ".", &arena, c10::typeMetaToScalarType(arena.options().dtype()),
-                   detail::ranges_of(arena, moment), moment.parameters};
-    if (!part.ranges.empty()) part.type = part.ranges.front().values.scalar_type();
-    return part;
-  }
-  if (moment.slices.size() != slices.size())
-    throw refuse(std::to_string(moment.slices.size()) + " tensors for " + std::to_string(slices.size()) + " slices");
-  StatePart part{"optimizer." + moment.name + ".", &arena, c10::typeMetaToScalarType(arena.options().dtype()), {}};
-  if (!slices.empty() && moment.slices.front().defined()) part.type = moment.slices.front().scalar_type();
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    const auto& tensor = moment.slices[i];
-    const auto size = slices[i].end - slices[i].begin;
-    const auto name = "tensor " + std::to_string(i);
-    if (!tensor.defined()) throw refuse(name + " is undefined");
-    if (tensor.dim() != 1 || tensor.numel() != size || !tensor.is_contiguous() || tensor.scalar_type() != part.type)
-      throw refuse(name + " is " + c10::toString(tensor.scalar_type()) + " " + c10::str(tensor.sizes()) +
-                   (tensor.is_contiguous() ? "" : ", not contiguous") + ", where " + c10::toString(part.type) + " [" +
-                   std::to_string(size) + "] is needed");
-    part.ranges.push_back({slices[i].begin, tensor});
-  }
-  return part;
-}
+StatePart moment_part(const Arena& arena, const Moment& moment);
 
 /// Returns the state of a model and its optimizer.
 /// Errors  those of `moment_part`.
-inline std::vector<StatePart> state_parts(const Arena& trainable, const Arena& frozen,
-                                          std::span<const Moment> moments) {
-  std::vector<StatePart> parts{values_part(trainable), values_part(frozen)};
-  for (const auto& moment : moments) parts.push_back(moment_part(trainable, moment));
-  return parts;
-}
-
-namespace detail {
-
-/// Calls `visit(slice, arena, place)` for every range of a tensor that this rank holds. The slice is a view of the
-/// rank's memory. `place` says where the range begins in this rank's piece of the segment, from 0 to below 1.
-template <class Visit>
-void each_slice(const RunState& run, Visit&& visit) {
-  for (const auto& part : run.parts) {
-    const auto& [prefix, arena, type, ranges, parameters] = part;
-    auto first = ranges.begin();
-    for (const auto& entry : arena->entries()) {
-      if (!part.has(entry)) continue;
-      if (entry.numel == 0) {
-        visit(StateSlice{prefix + entry.name, entry.shape, 0, at::empty({0}, arena->options().dtype(type))}, *arena,
-              0.0);
-        continue;
-      }
-      const auto& segment = arena->segments()[entry.segment];
-      const auto size = segment.size() / arena->pieces();
-      const auto piece = segment.begin + size * arena->piece();
-      while (first != ranges.end() && first->end() <= entry.offset) ++first;
-      for (auto range = first; range != ranges.end() && range->begin < entry.offset + entry.numel; ++range) {
-        const auto begin = std::max(range->begin, entry.offset);
-        const auto end = std::min(range->end(), entry.offset + entry.numel);
-        visit(StateSlice{prefix + entry.name, entry.shape, begin - entry.offset,
-                         range->values.narrow(0, begin - range->begin, end - begin)},
-              *arena, static_cast<double>(begin - piece) / static_cast<double>(size));
-      }
-    }
-  }
-}
-
-}  // namespace detail
+std::vector<StatePart> state_parts(const Arena& trainable, const Arena& frozen, std::span<const Moment> moments);
 
 /// Whether all ranks that hold one piece hold equal bits, or their copies drift apart during training.
 enum class Copies { equal, drifting };
@@ -169,94 +65,30 @@ enum class Copies { equal, drifting };
 /// Returns the slices that this rank writes. Each element of the state is written by exactly one rank. Ranks that hold
 /// equal copies of a piece divide its tensors among themselves; of copies that drift, the first rank writes its own.
 /// Rank 0 writes the tensors that every rank holds whole.
-inline std::vector<StateSlice> slices_to_write(const RunState& run, const Group& group, Copies holds) {
-  std::vector<StateSlice> slices;
-  detail::each_slice(run, [&](StateSlice slice, const Arena& arena, double place) {
-    const auto copies = group.size() / arena.pieces(), copy = group.rank() / arena.pieces();
-    const auto writer = holds == Copies::equal ? static_cast<int>(place * copies) : 0;
-    // Every rank holds an empty tensor, so rank 0 writes it.
-    if (writer == copy && (slice.values.numel() > 0 || group.rank() == 0)) slices.push_back(std::move(slice));
-  });
-  if (group.rank() == 0)
-    for (const auto& [name, tensor] : run.whole) slices.push_back(whole_slice(name, tensor));
-  return slices;
-}
+std::vector<StateSlice> slices_to_write(const RunState& run, const Group& group, Copies holds);
 
 /// Returns the slices that this rank reads: all that it holds.
-inline std::vector<StateSlice> slices_to_read(const RunState& run) {
-  std::vector<StateSlice> slices;
-  detail::each_slice(run, [&](StateSlice slice, const Arena&, double) { slices.push_back(std::move(slice)); });
-  return slices;
-}
+std::vector<StateSlice> slices_to_read(const RunState& run);
 
 /// True if the snapshot holds a model and no optimizer state, as one made from a file of weights does. A run that loads
 /// it starts with a new optimizer, loss scale and moving average.
-inline bool lacks_optimizer(const Manifest& snapshot) {
-  // A snapshot that a run wrote has at least the state of the random numbers.
-  return snapshot.run.optimizer.empty() &&
-         std::all_of(snapshot.tensors.begin(), snapshot.tensors.end(),
-                     [](const auto& tensor) { return tensor.first.starts_with("model."); });
-}
+bool lacks_optimizer(const Manifest& snapshot);
 
 /// True if a run reads this tensor from the snapshot.
-inline bool is_read(const std::string& name, const Manifest& snapshot) {
-  return !lacks_optimizer(snapshot) || !(name.starts_with("optimizer.") || name.starts_with("scaler."));
-}
+bool is_read(const std::string& name, const Manifest& snapshot);
 
 /// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since Adam
 /// and AdamW have equal tensors.
 /// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
-inline void check_state(const RunState& run, const Manifest& snapshot) {
-  std::string differences;
-  if (!snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
-    differences += "\n  the optimizer: " + snapshot.run.optimizer + " in the snapshot, " +
-                   (run.optimizer.empty() ? "one that torch.optim does not have" : run.optimizer) + " now";
-  std::set<std::string> names;
-  const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
-    names.insert(name);
-    if (!is_read(name, snapshot)) return;
-    const auto found = snapshot.tensors.find(name);
-    if (found == snapshot.tensors.end())
-      differences += "\n  " + name + ": missing in the snapshot";
-    else if (at::IntArrayRef{found->second.shape} != sizes)
-      differences += "\n  " + name + ": " + c10::str(at::IntArrayRef{found->second.shape}) + " in the snapshot, " +
-                     c10::str(sizes) + " in the model";
-    else if (found->second.dtype != type)
-      differences += "\n  " + name + ": " + c10::toString(found->second.dtype) + " in the snapshot, " +
-                     c10::toString(type) + " in the model";
-  };
-  for (const auto& part : run.parts)
-    for (const auto& entry : part.arena->entries())
-      if (part.has(entry)) check(part.prefix + entry.name, entry.shape, part.type);
-  for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
-  for (const auto& [name, tensor] : snapshot.tensors)
-    if (!name.starts_with("random.") && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
-  if (!differences.empty())
-    throw Error{Errc::storage, "the snapshot is of another model or optimizer:" + differences +
-                                   "\nchoose the configuration it was saved with, or another save_dir"};
-}
+void check_state(const RunState& run, const Manifest& snapshot);
 
 /// Compares a run's settings with those of the snapshot that it resumes from. Returns a warning for each setting that
 /// differs and may.
 /// Errors  `storage`, listing the settings that differ and must not.
-inline std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot) {
-  std::map<std::string, std::string> saved;
-  for (const auto& setting : snapshot.run.settings) saved.emplace(setting.path, setting.value);
-  std::vector<std::string> warnings;
-  std::string conflicts;
-  for (const auto& [path, value, resume, origin] : run) {
-    const auto found = saved.find(path);
-    if (found == saved.end() || found->second == value || resume == Resume::free) continue;
-    if (resume == Resume::warn)
-      warnings.push_back("resumed with a changed setting: " + path + ' ' + shortened(found->second) + " -> " +
-                         shortened(value));
-    else
-      conflicts += "\n  " + path + ": " + shortened(found->second) + " in the snapshot, " + shortened(value) + " now";
-  }
-  if (!conflicts.empty())
-    throw Error{Errc::storage,
-                "the snapshot is of another run:" + conflicts + "\nset them back, or choose another save_dir"};
-  return warnings;
-}
+std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/train/run_state_inl.hpp>
+#endif

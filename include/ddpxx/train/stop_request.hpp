@@ -1,14 +1,12 @@
 // ddpxx/train/stop_request.hpp — what asks a training to stop before its end: a signal, or the program itself.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
 
-#include <ddpxx/comm/text.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 
@@ -59,18 +57,8 @@ class StopRequest {
   std::optional<StopSignals> signals_;
 };
 
-inline void StopRequest::answer(const Group& group) {
-  const auto all = all_gather_text(heard(), group);
-  is_asked_ = false;
-  const auto first = std::find_if(all.begin(), all.end(), [](const auto& text) { return !text.empty(); });
-  if (first == all.end())
-    reason_ = "request";
-  else if (all.size() == 1)
-    reason_ = *first;
-  else if (std::count(all.begin(), all.end(), *first) == static_cast<std::ptrdiff_t>(all.size()))
-    reason_ = *first + " on all ranks";
-  else
-    reason_ = *first + " on rank " + std::to_string(first - all.begin());
-}
-
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/train/stop_request_inl.hpp>
+#endif

@@ -32,6 +32,7 @@
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/check_trainer.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
@@ -111,8 +112,13 @@ class Trainer {
                  parts_.make_loader},
         log_{group.rank()},
         report_{log_},
-        snapshots_{group,           step_.device(), config.training,
-                   config.snapshot, parts_.storage, [this](const SnapshotSaved& saved) { report_.show(saved); }},
+        snapshots_{group,
+                   step_.device(),
+                   config.training,
+                   config.snapshot,
+                   parts_.storage,
+                   open_storage,
+                   [this](const SnapshotSaved& saved) { report_.show(saved); }},
         limits_{config.training},
         evaluations_{parts_.validation,
                      group,

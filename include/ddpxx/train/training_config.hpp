@@ -1,109 +1,24 @@
 // ddpxx/train/training_config.hpp — what a user may set about a run.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/train/training_settings.hpp>
 
 namespace ddpxx {
 
-struct TrainingConfig {
-  std::int64_t max_steps = 0;
-  std::int64_t max_epochs = 10;
-  double max_time = 0.0;
-  std::uint64_t seed = 1337;
-  double grad_norm_clip = 1.0;
-  double grad_value_clip = 0.0;
-  std::int64_t accumulation_steps = 1;
-  double ema_decay = 0.0;
-  std::string save_dir = {};
-  std::int64_t save_every = 0;
-  std::int64_t save_every_epochs = 0;
-  double save_every_time = 0.0;
-  std::int64_t eval_every = 0;
-  std::int64_t eval_samples = 0;
-  std::string metrics = {};
-  std::string csv = {};
-  std::string tensorboard = {};
-  std::string device = "auto";
-
-  static constexpr auto describe() {
-    return fields(
-        field<&TrainingConfig::max_steps>("Stop after this optimizer step; 0 is no limit", at_least(0), Unit::steps,
-                                          Resume::free),
-        field<&TrainingConfig::max_epochs>("Stop after this many passes over the data; 0 is no limit", at_least(0),
-                                           Unit::epochs, Resume::free),
-        field<&TrainingConfig::max_time>("Stop after this time; 0 is no limit", at_least(0.0), Unit::seconds,
-                                         Resume::free),
-        field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
-                                     Resume::must_match),
-        field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
-        field<&TrainingConfig::grad_value_clip>("Largest size of each gradient's elements; 0 does not clip",
-                                                at_least(0.0)),
-        field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1),
-                                                   Resume::free),
-        field<&TrainingConfig::ema_decay>(
-            "Memory of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
-            below(1.0)),
-        field<&TrainingConfig::save_dir>(
-            "Place of the snapshots, a folder or s3://bucket/prefix; a run resumes from the newest there",
-            Output::folder, Resume::free),
-        field<&TrainingConfig::save_every>("Save every so many optimizer steps; 0 only at the end", at_least(0),
-                                           Unit::steps, Resume::free),
-        field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
-                                                  Unit::epochs, Resume::free),
-        field<&TrainingConfig::save_every_time>("Save when so long nothing was saved; 0 only at the end", at_least(0.0),
-                                                Unit::seconds, Resume::free),
-        field<&TrainingConfig::eval_every>("Evaluate every so many optimizer steps and at the end; 0 is never",
-                                           at_least(0), Unit::steps, Resume::free),
-        field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
-                                             Unit::samples, Resume::free),
-        field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
-        field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
-        field<&TrainingConfig::tensorboard>("Folder of event files for TensorBoard; empty is none", Output::folder,
-                                            Resume::free),
-        field<&TrainingConfig::device>(
-            "Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
-            choices("auto", "cpu", "cuda"), Resume::free));
-  }
-  std::vector<FieldError> check() const {
-    std::vector<FieldError> errors;
-    if (!save_dir.empty()) try {
-        open_storage(save_dir);
-      } catch (const Error& error) {
-        errors.push_back({"save_dir", error.what()});
-      }
-    if (max_steps == 0 && max_epochs == 0 && max_time == 0.0)
-      errors.push_back(
-          {"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"});
-    const auto needs_place = [&](const char* field, double every) {
-      if (every > 0 && save_dir.empty())
-        errors.push_back({field, "nothing would be saved: set save_dir, the place of the snapshots"});
-    };
-    needs_place("save_every", static_cast<double>(save_every));
-    needs_place("save_every_time", save_every_time);
-    // A warning: the tutorials' `PROGRAM 50 10` says so by position, and has no place to name.
-    if (save_every_epochs > 0 && save_dir.empty())
-      errors.push_back(
-          {"save_every_epochs", "nothing is saved: set save_dir, the place of the snapshots", Severity::warning});
-    const auto place = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
-    const auto share_a_place = [&](const std::string& a, const std::string& b) {
-      return !a.empty() && !b.empty() && place(a) == place(b);
-    };
-    if (share_a_place(csv, metrics))
-      errors.push_back({"csv", "is the file of training.metrics, which has rows of another kind: name another file"});
-    if (share_a_place(tensorboard, metrics) || share_a_place(tensorboard, csv))
-      errors.push_back({"tensorboard", "is a file of training.metrics or training.csv: name a folder"});
-    if (eval_samples > 0 && eval_every == 0)
-      errors.push_back(
-          {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});
-    return errors;
-  }
-};
+inline std::vector<FieldError> TrainingConfig::check() const {
+  std::string save_dir_error;
+  if (!save_dir.empty()) try {
+      open_storage(save_dir);
+    } catch (const Error& error) {
+      save_dir_error = error.what();
+    }
+  return detail::check_training(*this, save_dir_error);
+}
 
 }  // namespace ddpxx

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include <ddpxx/train/training_config.hpp>
+#include <ddpxx/train/training_settings.hpp>
 
 namespace ddpxx {
 

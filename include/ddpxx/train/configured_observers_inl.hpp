@@ -1,0 +1,29 @@
+// ddpxx/train/configured_observers_inl.hpp — definitions of configured_observers.hpp; ddpxx/core/inline.hpp says how
+// they are compiled.
+#pragma once
+
+#include <memory>
+#include <ostream>
+
+#include <ddpxx/observe/csv_file.hpp>
+#include <ddpxx/observe/early_stopping.hpp>
+#include <ddpxx/observe/early_stopping_config.hpp>
+#include <ddpxx/observe/metrics_file.hpp>
+#include <ddpxx/observe/progress.hpp>
+#include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/observe/tensorboard.hpp>
+#include <ddpxx/train/configured_observers.hpp>
+#include <ddpxx/train/training_settings.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE void add_configured_observers(RunReport& report, const TrainingConfig& training,
+                                           const EarlyStoppingConfig& early_stopping, std::ostream& screen) {
+  if (!training.metrics.empty()) report.add(std::make_shared<MetricsFile>(training.metrics));
+  if (!training.csv.empty()) report.add(std::make_shared<CsvFile>(training.csv));
+  if (!training.tensorboard.empty()) report.add(std::make_shared<TensorBoard>(training.tensorboard));
+  report.add(std::make_shared<Progress>(screen));
+  if (!early_stopping.metric.empty()) report.add(std::make_shared<EarlyStopping>(early_stopping));
+}
+
+}  // namespace ddpxx

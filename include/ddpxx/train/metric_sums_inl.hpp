@@ -1,0 +1,101 @@
+// ddpxx/train/metric_sums_inl.hpp — definitions of metric_sums.hpp; ddpxx/core/inline.hpp says how they are compiled.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/nn/loss.hpp>
+#include <ddpxx/train/metric_sums.hpp>
+#include <ddpxx/train/same_run.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+DDPXX_INLINE std::string names_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + harmless(name);
+  return '[' + text + ']';
+}
+
+DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
+  // The keys of a row of the metrics file.
+  constexpr std::array<std::string_view, 15> kTaken{"step",         "time",
+                                                    "elapsed",      "epoch",
+                                                    "loss",         "grad_norm",
+                                                    "lr",           "samples",
+                                                    "tokens",       "tokens_per_second",
+                                                    "step_ms",      "peak_memory_bytes",
+                                                    "state_bytes",  "loss_scale",
+                                                    "skipped_steps"};
+  const auto refuse = [](const std::string& name, const std::string& why) {
+    throw Error{Errc::config, "the model returned a metric named '" + harmless(name) + "', " + why};
+  };
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (name->empty()) refuse(*name, "which is empty: give it a name");
+    if (std::ranges::any_of(*name, [](unsigned char c) { return c < ' ' || c == 0x7f || c == ',' || c == '"'; }))
+      refuse(*name, "which has a comma, a quotation mark or a control character: leave them out");
+    if (std::ranges::find(kTaken, *name) != kTaken.end() || name->starts_with("val_"))
+      refuse(*name, "which is the name of another number in rows of metrics: choose another one");
+    if (std::find(names.begin(), name, *name) != name) refuse(*name, "twice: choose two names");
+  }
+}
+
+}  // namespace detail
+
+DDPXX_INLINE std::vector<NamedSum> join_metrics(std::span<std::vector<NamedSum>> parts) {
+  if (parts.empty()) return {};
+  auto whole = std::move(parts.front());
+  const auto check = [](const NamedSum& metric) {
+    if (!metric.sum.defined() || metric.sum.dim() != 0 || (metric.count.defined() && metric.count.dim() != 0))
+      throw Error{Errc::config, "the metric " + harmless(metric.name) +
+                                    " of the model needs a sum over the batch as a 0-dim tensor, and a count, if it "
+                                    "has one, as another: write for example x.sum()"};
+  };
+  std::ranges::for_each(whole, check);
+  for (const auto& part : parts.subspan(1)) {
+    std::ranges::for_each(part, check);
+    if (!std::ranges::equal(part, whole, [](const auto& a, const auto& b) {
+          return a.name == b.name && a.count.defined() == b.count.defined();
+        }))
+      throw Error{Errc::config,
+                  "the model returned other metrics for one part of a batch than for another: return equal names, each "
+                  "with a count or without, for each batch"};
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      whole[i].sum = whole[i].sum.detach() + part[i].sum.detach().to(whole[i].sum.device());
+      if (whole[i].count.defined()) whole[i].count = whole[i].count + part[i].count.to(whole[i].count.device());
+    }
+  }
+  return whole;
+}
+
+DDPXX_INLINE void check_same_metrics(const std::vector<std::string>& names, const Group& group) {
+  std::string mine;
+  for (const auto& name : names) mine += name + '\n';
+  const auto all = all_gather_text(mine, group);
+  if (std::ranges::all_of(all, [&](const auto& text) { return text == all.front(); })) return;
+  std::vector<std::string> shown;
+  for (const auto& text : all) {
+    std::vector<std::string> own;
+    std::istringstream lines{text};
+    for (std::string name; std::getline(lines, name);) own.push_back(name);
+    shown.push_back(detail::names_text(own));
+  }
+  throw Error{Errc::peer, "the model returned other metrics on other ranks: " + detail::by_value(shown) +
+                              "; return equal names in one order on every rank"};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,28 @@
+// ddpxx/train/stop_request_inl.hpp — definitions of stop_request.hpp; ddpxx/core/inline.hpp says how they are compiled.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/train/stop_request.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE void StopRequest::answer(const Group& group) {
+  const auto all = all_gather_text(heard(), group);
+  is_asked_ = false;
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& text) { return !text.empty(); });
+  if (first == all.end())
+    reason_ = "request";
+  else if (all.size() == 1)
+    reason_ = *first;
+  else if (std::count(all.begin(), all.end(), *first) == static_cast<std::ptrdiff_t>(all.size()))
+    reason_ = *first + " on all ranks";
+  else
+    reason_ = *first + " on rank " + std::to_string(first - all.begin());
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,46 @@
+// ddpxx/train/training_settings_inl.hpp — definitions of training_settings.hpp; ddpxx/core/inline.hpp says how they are
+// compiled.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/train/training_settings.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig& config,
+                                                            const std::string& save_dir_error) {
+  std::vector<FieldError> errors;
+  if (!save_dir_error.empty()) errors.push_back({"save_dir", save_dir_error});
+  if (config.max_steps == 0 && config.max_epochs == 0 && config.max_time == 0.0)
+    errors.push_back(
+        {"max_steps", "with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them"});
+  const auto needs_place = [&](const char* field, double every) {
+    if (every > 0 && config.save_dir.empty())
+      errors.push_back({field, "nothing would be saved: set save_dir, the place of the snapshots"});
+  };
+  needs_place("save_every", static_cast<double>(config.save_every));
+  needs_place("save_every_time", config.save_every_time);
+  // A warning: the tutorials' `PROGRAM 50 10` says so by position, and has no place to name.
+  if (config.save_every_epochs > 0 && config.save_dir.empty())
+    errors.push_back(
+        {"save_every_epochs", "nothing is saved: set save_dir, the place of the snapshots", Severity::warning});
+  const auto place = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
+  const auto share_a_place = [&](const std::string& a, const std::string& b) {
+    return !a.empty() && !b.empty() && place(a) == place(b);
+  };
+  if (share_a_place(config.csv, config.metrics))
+    errors.push_back({"csv", "is the file of training.metrics, which has rows of another kind: name another file"});
+  if (share_a_place(config.tensorboard, config.metrics) || share_a_place(config.tensorboard, config.csv))
+    errors.push_back({"tensorboard", "is a file of training.metrics or training.csv: name a folder"});
+  if (config.eval_samples > 0 && config.eval_every == 0)
+    errors.push_back(
+        {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});
+  return errors;
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,114 @@
+// ddpxx/train/training_snapshots_inl.hpp — definitions of training_snapshots.hpp; ddpxx/core/inline.hpp says how they
+// are compiled.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <c10/core/Device.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/setting.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/snapshot/run_info.hpp>
+#include <ddpxx/snapshot/snapshot_config.hpp>
+#include <ddpxx/storage/storage.hpp>
+#include <ddpxx/storage/storage_opener.hpp>
+#include <ddpxx/train/chosen_snapshot.hpp>
+#include <ddpxx/train/loaded_run.hpp>
+#include <ddpxx/train/run_state.hpp>
+#include <ddpxx/train/snapshot_history.hpp>
+#include <ddpxx/train/snapshot_loader.hpp>
+#include <ddpxx/train/snapshot_saver.hpp>
+#include <ddpxx/train/training_settings.hpp>
+#include <ddpxx/train/training_snapshots.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE TrainingSnapshots::TrainingSnapshots(const Group& group, at::Device device, const TrainingConfig& training,
+                                                  const SnapshotConfig& config, std::shared_ptr<Storage> storage,
+                                                  StorageOpener open,
+                                                  std::function<void(const SnapshotSaved&)> on_saved)
+    : group_{&group},
+      device_{device},
+      save_dir_{training.save_dir},
+      seed_{training.seed},
+      config_{config},
+      storage_{std::move(storage)},
+      open_{open},
+      on_saved_{std::move(on_saved)},
+      log_{group.rank()} {}
+
+DDPXX_INLINE TrainingSnapshots::~TrainingSnapshots() = default;
+
+DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load(const Settings& settings, const RunState& state,
+                                                              bool has_stepped) {
+  if (saver_) close();  // a training that was begun and not closed
+  if (!save_dir_.empty())
+    if (auto own = load_own(settings, state)) return own;
+  if (has_loaded_ || has_stepped || config_.name.empty()) return std::nullopt;
+  const auto chosen = load_chosen(config_.name, settings, state, *group_, device_, seed_, open_);
+  return LoadedRun{chosen.run, !lacks_optimizer(chosen)};
+}
+
+DDPXX_INLINE bool TrainingSnapshots::is_part_done() const { return saver_ && saver_->is_part_done(); }
+
+DDPXX_INLINE void TrainingSnapshots::advance(std::int64_t voted_at, std::int64_t step) {
+  // The vote says nothing about a part that began later.
+  if (saver_ && saver_->part_began_at() < voted_at) saver_->advance(step);
+}
+
+DDPXX_INLINE void TrainingSnapshots::save(const RunInfo& run, const RunState& state, Copies copies) {
+  if (!saver_)
+    throw Error{Errc::config, save_dir_.empty()
+                                  ? "there is no place for a snapshot: set training.save_dir"
+                                  : "save() comes between resume(), which opens training.save_dir, and close()"};
+  if (saver_->save(run, state, copies)) saved_at_ = run.step;
+}
+
+DDPXX_INLINE void TrainingSnapshots::expect_last() {
+  if (!saver_->finish()) saved_at_ = -1;
+  saver_->stop_on_failure();
+}
+
+DDPXX_INLINE void TrainingSnapshots::close() {
+  saver_->finish();
+  saver_.reset();
+}
+
+DDPXX_INLINE void TrainingSnapshots::finish_quietly() {
+  if (saver_) try {
+      saver_->finish();
+    } catch (const std::exception& failure) {
+      if (group_->rank() == 0) log_.warn(failure.what());
+    }
+}
+
+DDPXX_INLINE std::string TrainingSnapshots::text() const {
+  if (save_dir_.empty()) return "none, since training.save_dir is empty";
+  if (saved_at_ < 0) return "none so far";
+  return "the last one is of step " + std::to_string(saved_at_);
+}
+
+DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load_own(const Settings& settings, const RunState& state) {
+  const auto& chosen = config_.name;
+  if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir_, open_); });
+  const auto history = std::make_shared<SnapshotHistory>(storage_ ? storage_ : open_(save_dir_), *group_);
+  saver_ = std::make_unique<SnapshotSaver>(history, config_, *group_, device_, on_saved_);
+  auto found = SnapshotLoader{history, config_.load_attempts, *group_, device_}.load(settings, state, seed_);
+  if (!found) return found;
+  if (!chosen.empty()) log_own_instead_of_chosen(chosen, save_dir_, found->info.step, log_, open_);
+  saved_at_ = found->info.step;
+  has_loaded_ = true;
+  return found;
+}
+
+}  // namespace ddpxx
