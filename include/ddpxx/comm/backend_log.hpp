@@ -1,4 +1,4 @@
-// ddpxx/comm/backend_log.hpp — the backends' own log lines.
+// ddpxx/comm/backend_log.hpp — silences the log lines of the backends.
 #pragma once
 
 #include <c10/util/Logging.h>
@@ -7,8 +7,8 @@
 
 namespace ddpxx {
 
-/// Silences what LibTorch's backends print beside the error that they throw, unless TORCH_CPP_LOG_LEVEL asks for it:
-/// an error is reported once, by whoever catches it.
+/// Silences the log lines that LibTorch's backends print in addition to the errors that they throw, unless
+/// TORCH_CPP_LOG_LEVEL asks for them, so that each error is reported once, by the code that catches it.
 inline void quiet_backend_log() {
   constexpr int kFatal = 3;
   if (!environment("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatal;

@@ -1,4 +1,4 @@
-// ddpxx/comm/connect_config.hpp — what a user may set about how ranks meet and how long they wait for each other.
+// ddpxx/comm/connect_config.hpp — settings of how ranks meet and how long they wait for each other.
 #pragma once
 
 #include <ddpxx/core/describe.hpp>
@@ -6,7 +6,7 @@
 namespace ddpxx {
 
 struct ConnectConfig {
-  /// Time-outs in seconds: the backends count in milliseconds, and add a time-out to the time of day.
+  /// Limits of timeouts in seconds: the backends count in milliseconds, and add a timeout to the time of day.
   static constexpr double kMinTimeout = 0.001, kMaxTimeout = 1e7;
 
   double join_timeout = 300.0;

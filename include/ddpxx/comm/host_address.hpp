@@ -111,21 +111,21 @@ std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                    std::chrono::steady_clock::time_point deadline,
                                    const std::function<void(const std::string& reason)>& still_trying = {});
 
-/// This host's address on the way to `peer`: what peers there must be told to connect to; empty if no way leads there.
-/// No packet is sent: connecting a datagram socket only looks up the route.
+/// This host's address on the route to `peer`, by which peers there can connect to this host; empty if there is no
+/// route. No packet is sent, because connecting a datagram socket only looks up the route.
 inline std::string local_address_towards(const SocketAddress& peer) {
   const Descriptor socket{::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
   if (!socket || ::connect(socket.get(), peer.get(), peer.length()) != 0) return {};
   return SocketAddress::of_socket(socket.get()).text();
 }
 
-/// The addresses of this host that other hosts can reach: of interfaces that are up, no loopback, and none that is
-/// valid on one link only.
+/// The addresses of this host that other hosts can reach: those of interfaces that are up, without loopback addresses
+/// and addresses that are valid on one link only.
 std::vector<SocketAddress> outward_addresses();
 
-/// Sockets that listen at `port` for processes that are told to connect to `host`: at those of its addresses that are
-/// this host's, and where `other_hosts` are to come although these all are loopback ones (Debian's "127.0.1.1 name"),
-/// also at the outward addresses. Where none is this host's (a forwarded port), at all interfaces.
+/// Sockets that listen at `port` for processes that connect to `host`: at those of its addresses that belong to this
+/// host. If `other_hosts` must be able to connect although all of these are loopback addresses (Debian's "127.0.1.1
+/// name"), also at the outward addresses. If none belongs to this host (a forwarded port), at all interfaces.
 /// Errors  `peer` when the name does not resolve, or the port is taken ("port in use").
 std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
                                    std::chrono::steady_clock::time_point deadline);
@@ -136,7 +136,7 @@ Descriptor listen_on_loopback();
 
 namespace detail {
 
-/// What getaddrinfo says, and its error code.
+/// The result of getaddrinfo, and its error code.
 struct Resolved {
   std::vector<SocketAddress> addresses;
   int error = 0;
@@ -157,14 +157,15 @@ inline Resolved look_up(const std::string& host, std::uint16_t port) {
   return result;
 }
 
-/// A socket that listens at one address; errno says why there is none.
+/// A socket that listens at one address; empty with errno set if that fails.
 inline Descriptor listen_at(const SocketAddress& address) {
   Descriptor socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) return {};
   const int on = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // not held up by connections that have ended
+  // Listens although ended connections still use the port.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  constexpr int kQueue = 4096;  // the system may allow less; who finds it full tries again
+  constexpr int kQueue = 4096;  // the system may allow less; a client that finds the queue full tries again
   if (::bind(socket.get(), address.get(), address.length()) == 0 && ::listen(socket.get(), kQueue) == 0) return socket;
   const int reason = errno;
   socket.close();

@@ -1,4 +1,4 @@
-// ddpxx/comm/job_store.hpp — the store of the job as c10d's backends know a store.
+// ddpxx/comm/job_store.hpp — the store of the job with the interface of c10d's stores.
 #pragma once
 
 #include <chrono>
@@ -19,12 +19,13 @@
 
 namespace ddpxx {
 
-/// A c10d::Store over one connection to a `JobStoreServer`. Threads take turns; `clone()` has a connection of its own.
-/// Every operation ends within the store's time-out, or within the one that a wait is given.
-/// Errors  c10::DistStoreError for keys that do not come in time, c10::DistNetworkError where the store is gone.
+/// A c10d::Store over one connection to a `JobStoreServer`. Threads use it in turn; `clone()` makes a store with a
+/// connection of its own. Every operation ends within the store's timeout, or within that of a wait.
+/// Errors  c10::DistStoreError for keys that are not set in time, c10::DistNetworkError if the store is gone.
 class JobStore final : public c10d::Store {
  public:
-  /// Takes over the connection; `server` is kept alive for as long as this store and its clones, if it runs here.
+  /// Takes over the connection. If the server runs in this process, `server` keeps it alive as long as this store and
+  /// its clones.
   JobStore(JobStoreConnection connection, std::chrono::milliseconds timeout,
            std::shared_ptr<JobStoreServer> server = {})
       : Store{timeout}, server_{std::move(server)}, connection_{std::move(connection)} {}
@@ -114,7 +115,7 @@ class JobStore final : public c10d::Store {
   }
   template <class Request>
   std::invoke_result_t<Request, JobStoreConnection&, Time> ask(Request&& request, std::chrono::milliseconds timeout) {
-    // Zero is c10d's word for no time-out; a wait of months is near enough, and adds to the clock without overflow.
+    // In c10d zero means no timeout; a wait of months is long enough, and can be added to the clock without overflow.
     constexpr std::chrono::hours kMaxTimeout{2'500};
     if (timeout <= kNoTimeout || timeout > kMaxTimeout) timeout = kMaxTimeout;
     const std::lock_guard lock{mutex_};

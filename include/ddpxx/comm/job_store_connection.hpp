@@ -30,12 +30,12 @@ namespace ddpxx {
 
 /// How a wait for keys has ended.
 struct WaitResult {
-  std::vector<std::size_t> missing = {};         ///< The keys that did not come in time, as indices.
+  std::vector<std::size_t> missing = {};         ///< Indices of the keys that were not set in time.
   std::optional<std::string> interruption = {};  ///< The value of the key that ended the wait early.
 };
 
-/// A connection to a `JobStoreServer`. No call waits longer than `kAnswerTime`
-/// beyond its deadline. One thread at a time.
+/// A connection to a `JobStoreServer`, for one thread at a time. No call waits longer than `kAnswerTime` beyond its
+/// deadline.
 /// Errors  `peer` from every call: the store is gone, it did not answer by the deadline, or it refused the request.
 ///         After the first two the connection is closed, and so is every later call's answer.
 class JobStoreConnection {
@@ -43,25 +43,24 @@ class JobStoreConnection {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
 
-  /// The longest silence of the server that is not the client's wish: an answer may come so much later than the end of
-  /// the wait that it answers.
+  /// How much later than the end of a wait the server's answer may come.
   static constexpr std::chrono::milliseconds kAnswerTime{2'000};
 
   struct Options {
     StoreCredentials credentials = {};
     /// A descriptor that ends every wait when it becomes readable, with an error `stopped`; -1 for none.
     int interrupt = -1;
-    /// Called now and then while nobody listens, with the reason.
+    /// Called from time to time while no server listens, with the reason.
     std::function<void(const std::string& reason)> still_trying = {};
   };
 
-  /// Connects to the first of `addresses` that answers, trying again until `deadline`: the server may start later.
-  /// `where` names the store in errors.
+  /// Connects to the first of `addresses` that answers. Tries again until `deadline`, because the server may start
+  /// later. `where` names the store in errors.
   /// Errors  also `peer` at once for a wrong token or another run's store.
   static JobStoreConnection open(std::span<const SocketAddress> addresses, const std::string& where, Options options,
                                  Time deadline);
 
-  /// The same for a host by name.
+  /// Connects to a host by its name.
   static JobStoreConnection open(const std::string& host, std::uint16_t port, Options options, Time deadline);
 
   /// Another connection to the same server.
@@ -72,13 +71,13 @@ class JobStoreConnection {
 
   /// Whether the server has closed the connection.
   bool lost() const noexcept { return lost_; }
-  /// This host's address towards the server: one that the server's host has answered to.
+  /// The address of this host on the connection to the server.
   SocketAddress local_address() const { return SocketAddress::of_socket(socket_.get()); }
 
   void set(std::string_view key, std::string_view value, Time until) {
     request(message(Operation::set).text(key).text(value), until);
   }
-  /// The value of `key`, as soon as it is there; none when it is not by `hold_until`.
+  /// Returns the value of `key` as soon as it is set; none if it is not set by `hold_until`.
   std::optional<std::string> get(std::string_view key, Time hold_until) {
     auto answer = request(message(Operation::get).number(from_now(hold_until)).text(key), hold_until + kAnswerTime);
     if (answer.status == Status::late) return std::nullopt;
@@ -90,21 +89,22 @@ class JobStoreConnection {
   void append(std::string_view key, std::string_view value, Time until) {
     request(message(Operation::append).text(key).text(value), until);
   }
-  /// Sets `key` to `desired` if it is `expected`, or if it is missing and `expected` is empty. Returns the value that
-  /// the key then has, or `expected` where it is missing.
+  /// Sets `key` to `desired` if its value is `expected`, or if it is missing and `expected` is empty. Returns the new
+  /// value of the key, or `expected` if the key is still missing.
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Time until) {
     return std::string{
         request(message(Operation::compare_set).text(key).text(expected).text(desired), until).reader().text()};
   }
-  /// Whether all keys are there.
+  /// Whether all keys are set.
   bool check(std::span<const std::string> keys, Time until) {
     return request(with_keys(message(Operation::check), keys), until).reader().number() != 0;
   }
-  /// Waits until all keys are there, or until `hold_until`; ends early when the key `unless` is there (empty: none).
+  /// Waits until all keys are set, or until `hold_until`. The wait ends early when the key `unless` is set (empty: no
+  /// such key).
   WaitResult wait(std::span<const std::string> keys, std::string_view unless, Time hold_until) {
     return wait(keys, unless, hold_until, hold_until + kAnswerTime);
   }
-  /// The same for a client that bears a server which is silent until `give_up`.
+  /// Waits as the function above does, but lets the server be silent until `give_up`.
   WaitResult wait(std::span<const std::string> keys, std::string_view unless, Time hold_until, Time give_up) {
     const auto answer =
         request(with_keys(message(Operation::wait).number(from_now(hold_until)).text(unless), keys), give_up);
@@ -115,7 +115,7 @@ class JobStoreConnection {
       result.missing.push_back(static_cast<std::size_t>(reader.number()));
     return result;
   }
-  /// The values of keys that are all there.
+  /// The values of keys that are all set.
   std::vector<std::string> multi_get(std::span<const std::string> keys, Time until) {
     const auto answer = request(with_keys(message(Operation::multi_get), keys), until);
     auto reader = answer.reader();
@@ -128,12 +128,12 @@ class JobStoreConnection {
     for (std::size_t i = 0; i < keys.size(); ++i) all.text(keys[i]).text(values[i]);
     request(std::move(all), until);
   }
-  /// Removes a key; false when there was none.
+  /// Removes a key; returns false if it was not set.
   bool remove(std::string_view key, Time until) {
     return request(message(Operation::remove).text(key), until).reader().number() != 0;
   }
   std::int64_t count_keys(Time until) { return request(message(Operation::count_keys), until).reader().number(); }
-  /// When this connection ends, the server sets those of `keys` to `value` that are missing then.
+  /// Asks the server to set those of `keys` that are missing when this connection ends to `value`.
   void leave_will(std::span<const std::string> keys, std::string_view value, Time until) {
     request(with_keys(message(Operation::leave_will).text(value), keys), until);
   }
@@ -159,17 +159,17 @@ class JobStoreConnection {
     return std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count(), 0);
   }
 
-  /// Waits until the socket can be read (POLLIN) or written; false at `until`.
+  /// Waits until the socket can be read (POLLIN) or written (POLLOUT); returns false at `until`.
   static bool wait_for(int socket, short events, int interrupt, Time until);
-  /// A connection to one address; none when nobody answers, and then errno says why.
+  /// A connection to one address; empty with errno set if there is no answer.
   static Descriptor connect_to(const SocketAddress& address, int interrupt, Time until);
-  /// Says hello; returns the reason when nobody has answered.
+  /// Sends the hello; returns the reason if there was no answer.
   std::optional<std::string> introduce(Time until);
 
   Answer request(detail::StoreMessage message, Time until);
   Answer exchange(detail::StoreMessage message, Time until);
   void send_all(std::string_view bytes, Time until);
-  /// Fills `bytes`; false when the server has closed the connection.
+  /// Fills `bytes`; returns false if the server has closed the connection.
   bool receive_all(std::span<char> bytes, Time until);
   Error silence() const {
     return Error{Errc::peer, "the store at " + where_ +
@@ -197,8 +197,9 @@ inline Error nobody_listens(const std::string& where, const std::string& reason)
 inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress> addresses, const std::string& where,
                                                    Options options, Time deadline) {
   ddpxx::check(options.credentials);
-  constexpr std::chrono::seconds kOneAddress{5};  // an address whose packets get lost must not hide the next one
-  constexpr std::chrono::seconds kOneHello{10};   // now and then `still_trying` is to be called
+  // An address whose packets get lost must not use up the time for the next one.
+  constexpr std::chrono::seconds kOneAddress{5};
+  constexpr std::chrono::seconds kOneHello{10};  // limits the time between two calls of `still_trying`
   const auto still_trying = std::exchange(options.still_trying, {});
   std::chrono::milliseconds pause{20};
   std::string reason = "the time is over";
@@ -252,8 +253,8 @@ inline Descriptor JobStoreConnection::connect_to(const SocketAddress& address, i
     ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &reason, &length);
   }
   if (reason != 0) return failed(reason);
-  // On one host a socket that looks for a free port of its own may hit the one that it connects to: then it has
-  // reached itself, and would keep the port from the server.
+  // On one host the system may choose the port to which the socket connects as its local port. Then the socket is
+  // connected to itself, and would occupy the port of the server.
   if (SocketAddress::of_socket(socket.get()) == SocketAddress::of_peer(socket.get())) return failed(ECONNREFUSED);
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -306,7 +307,7 @@ inline JobStoreConnection::Answer JobStoreConnection::request(detail::StoreMessa
 
 inline JobStoreConnection::Answer JobStoreConnection::exchange(detail::StoreMessage message, Time until) {
   constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
-  constexpr std::size_t kMaxAnswer = std::size_t{256} << 20U;  // more than any server grants
+  constexpr std::size_t kMaxAnswer = std::size_t{256} << 20U;  // larger than the limit of any server
   send_all(std::move(message).finish(), until);
   std::array<char, kLength> length{};
   if (!receive_all(length, until)) throw loss();

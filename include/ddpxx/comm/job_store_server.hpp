@@ -36,29 +36,29 @@ namespace ddpxx {
 
 namespace detail {
 
-/// A request that a limit of the store forbids; the reason goes to the client.
+/// Thrown if a request exceeds a limit of the store; the reason is sent to the client.
 struct RefusedRequest : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 }  // namespace detail
 
-/// What the server grants. A client beyond a limit loses its connection or gets its request refused; the others notice
-/// nothing.
+/// The limits of the server. A client that exceeds one loses its connection, or its request is refused; other clients
+/// are not affected.
 struct StoreLimits {
-  std::chrono::milliseconds hello_time{5'000};  ///< From the connection to its hello.
-  std::size_t newcomers = 256;                  ///< Connections without a hello; the oldest goes when there are more.
-  std::size_t clients = 65'536;                 ///< Connections after their hello; fewer where `ulimit -n` is low.
+  std::chrono::milliseconds hello_time{5'000};  ///< Time from the connection to the end of its hello.
+  std::size_t newcomers = 256;   ///< Number of connections without a hello; when there are more, the oldest is closed.
+  std::size_t clients = 65'536;  ///< Number of connections after their hello; fewer if `ulimit -n` is low.
   std::size_t key_bytes = 4U << 10U;
   std::size_t value_bytes = 16U << 20U;
-  std::size_t message_bytes = 64U << 20U;  ///< One request, or one answer.
-  std::size_t wait_keys = 131'072;         ///< Keys of one wait: one for each rank of the largest world.
-  std::size_t will_keys = 16;              ///< Keys that one client leaves to be set at its end.
-  std::size_t total_bytes = 1U << 30U;     ///< All keys and values, and what is kept for clients beyond a small buffer.
+  std::size_t message_bytes = 64U << 20U;  ///< Size of one request or one answer.
+  std::size_t wait_keys = 131'072;         ///< Number of keys of one wait: one for each rank of the largest world.
+  std::size_t will_keys = 16;              ///< Number of keys that one client asks to set when its connection ends.
+  std::size_t total_bytes = 1U << 30U;     ///< Size of all keys, values and clients' data beyond a small buffer.
 };
 
-/// Serves the store on one thread for as long as it lives. The thread has the signal mask of the thread that makes the
-/// server. Nothing that a client sends is printed.
+/// Serves the store on one thread until it is destroyed. The thread has the signal mask of the thread that makes the
+/// server. Data of clients is never printed.
 class JobStoreServer {
  public:
   /// Serves on `listeners`, sockets that listen already.
@@ -76,16 +76,16 @@ class JobStoreServer {
   using Clock = std::chrono::steady_clock;
   using Id = std::uint64_t;
 
-  static constexpr std::size_t kBytesPerKey = 64;  // what a key costs beside its bytes
+  static constexpr std::size_t kBytesPerKey = 64;  // memory of a key in addition to its bytes
 
-  /// A request that is answered later: when its keys are there, when `unless` is there, or when its time is over.
+  /// A request that is answered later: when its keys are set, when `unless` is set, or when its time is over.
   struct Held {
     std::vector<std::string> keys = {};
     std::size_t next = 0;     ///< The first key that may be missing.
     std::string unless = {};  ///< Empty for none.
     Clock::time_point until = {};
     bool wants_value = false;  ///< Answers with the value of the only key.
-    std::size_t bytes = 0;     ///< Of its keys.
+    std::size_t bytes = 0;     ///< Size of its keys.
 
     void add(std::string_view key) {
       keys.emplace_back(key);
@@ -106,7 +106,7 @@ class JobStoreServer {
     std::size_t counted_bytes = 0;  ///< Its part of `total_bytes_`.
   };
 
-  static constexpr std::size_t kFreeBytes = 4U << 10U;  // of each client's buffers, which are not counted
+  static constexpr std::size_t kFreeBytes = 4U << 10U;  // bytes of each client's buffers that are not counted
   static constexpr Id kStop = 0, kFirstListener = 1;
   static constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
   void serve();
@@ -122,22 +122,22 @@ class JobStoreServer {
   void drop_oldest_newcomer();
   void pause_accepting();
   void handle(Id id, std::uint32_t events);
-  /// Reads what has come, up to `most` bytes; false when the connection is to be closed.
+  /// Reads the received bytes, up to `most`; returns false if the connection must be closed.
   bool receive(Client& client, std::size_t most) const;
-  /// Reads the hello of a newcomer; false when the connection is to be closed.
+  /// Reads the hello of a newcomer; returns false if the connection must be closed.
   bool greet(Client& client);
-  /// Answers the request that has come, if all of it is there.
+  /// Answers the received request if it is complete.
   void answer_request(Id id, Client& client);
   void answer(Id id, Client& client, std::string_view request);
   void reply(Id id, Client& client, detail::StoreMessage message);
-  /// Sends what waits; false when the connection is to be closed.
+  /// Sends the pending output; returns false if the connection must be closed.
   bool send(Id id, Client& client) const;
   void close(Id id);
-  /// Brings `total_bytes_` up to date with what is kept for `client`.
+  /// Updates `total_bytes_` with the size of the data that is kept for `client`.
   void count(Client& client);
 
   void hold(Id id, Client& client, Held held);
-  /// Answers a held request if it can be answered now; false if it has to wait on.
+  /// Answers a held request if that is possible now; returns false if it must wait longer.
   bool settle(Id id, Client& client);
   void register_held(Id id, const Held& held);
   void release_held(Id id, Client& client);
@@ -159,20 +159,20 @@ class JobStoreServer {
   StoreLimits limits_;
   Descriptor epoll_, stop_;
   std::unordered_map<Id, Client> clients_;
-  std::deque<Id> newcomers_;  // oldest first; may hold numbers of connections that have gone or said hello
+  std::deque<Id> newcomers_;  // oldest first; may contain connections that have ended or have sent their hello
   std::size_t num_newcomers_ = 0;
   Id next_id_ = 0;
   std::optional<Clock::time_point> accept_again_;
   std::unordered_map<std::string, std::string> values_;
   std::size_t total_bytes_ = 0;
-  std::unordered_map<std::string, std::unordered_set<Id>> waiting_;  // by the key that each waits for
+  std::unordered_map<std::string, std::unordered_set<Id>> waiting_;  // clients by the key that they wait for
   std::set<std::pair<Clock::time_point, Id>> held_until_;
   std::thread thread_;
 };
 
 namespace detail {
 
-/// Whether two secrets are equal, in a time that depends on their lengths alone.
+/// Whether two secrets are equal; the time depends only on their lengths.
 inline bool equal_secrets(std::string_view left, std::string_view right) {
   if (left.size() != right.size()) return false;
   unsigned difference = 0;
@@ -181,7 +181,7 @@ inline bool equal_secrets(std::string_view left, std::string_view right) {
   return difference == 0;
 }
 
-/// `wanted` connections, but no more than `eighths` of the descriptors that this process may have.
+/// Returns `wanted`, but at most `eighths` / 8 of the descriptors that this process may have.
 inline std::size_t connections_that_fit(std::size_t wanted, std::size_t eighths) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
@@ -202,7 +202,8 @@ inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCr
   if (!epoll_ || !stop_)
     throw Error{Errc::peer,
                 "cannot serve the job's store: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
-  // Strangers take a quarter of the descriptors at most, the job five eighths; the rest is for the process itself.
+  // Connections without a hello use at most a quarter of the descriptors, clients five eighths; the rest is for the
+  // process itself.
   limits_.newcomers = detail::connections_that_fit(limits_.newcomers, 2);
   limits_.clients = detail::connections_that_fit(limits_.clients, 5);
   watch(stop_.get(), kStop, EPOLLIN, EPOLL_CTL_ADD);
@@ -231,7 +232,7 @@ inline void JobStoreServer::serve() {
           accept_from(id - kFirstListener);
         else
           handle(id, event.events);
-      } catch (const std::exception&) {  // a malformed message, or no memory: this connection's problem alone
+      } catch (const std::exception&) {  // a malformed message, or no memory: only this connection is closed
         close(id);
       }
     }
@@ -277,13 +278,14 @@ inline void JobStoreServer::keep_deadlines() {
 }
 
 inline void JobStoreServer::accept_from(std::size_t listener) {
-  constexpr int kAtOnce = 64;  // the clients that are there have their turn in between
+  constexpr int kAtOnce = 64;  // limits the number at a time, so that connected clients are served in between
   for (int i = 0; i < kAtOnce; ++i) {
     Descriptor socket{::accept4(listeners_[listener].get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!socket) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: the connection stays in the queue, and `epoll_wait` would report it at once.
+      // Without descriptors or memory the connection stays in the queue, and `epoll_wait` would report it again at
+      // once.
       if (num_newcomers_ == 0) return pause_accepting();
       drop_oldest_newcomer();
       continue;
@@ -346,7 +348,7 @@ inline bool JobStoreServer::greet(Client& client) {
   const std::size_t header = detail::kHelloHeaderBytes, magic = detail::kHelloMagic.size();
   std::size_t wanted = header;
   if (client.input.size() >= header) wanted += length(magic) + length(magic + 2);
-  // No byte beyond the hello is read.
+  // Do not read bytes beyond the hello.
   if (!receive(client, wanted)) return false;
   const std::string_view input{client.input};
   const auto name = detail::kHelloMagic.substr(0, magic - 1);  // the version follows
@@ -355,7 +357,7 @@ inline bool JobStoreServer::greet(Client& client) {
   if (input[magic - 1] != detail::kHelloMagic.back()) {
     const char byte = static_cast<char>(detail::HelloAnswer::other_version);
     ::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    // A connection that is closed with bytes unread loses the answer.
+    // Read the remaining bytes, because closing a connection with unread bytes would discard the answer.
     receive(client, detail::kMaxHelloBytes);
     return false;
   }
@@ -382,7 +384,7 @@ inline bool JobStoreServer::greet(Client& client) {
 inline void JobStoreServer::answer_request(Id id, Client& client) {
   constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
   if (client.input.empty()) return;
-  // Clients wait for each answer. One that does not could keep this thread, and make answers pile up.
+  // Clients must wait for each answer. A client that does not could occupy this thread and make answers pile up.
   if (client.held || !client.output.empty()) throw detail::MalformedMessage{};
   if (client.input.size() < kLength) return;
   const std::size_t size = detail::read_number<std::uint32_t>(std::string_view{client.input}.substr(0, kLength));
@@ -452,7 +454,7 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
       const auto name = key();
       const auto expected = reader.text(), desired = reader.text();
       const auto* old = find(name);
-      // A key that is not there equals an empty text, as in c10d's stores.
+      // A missing key equals an empty text, as in c10d's stores.
       if (old ? *old == expected : expected.empty()) {
         put(name, std::string{desired});
         done.text(desired);
@@ -514,7 +516,7 @@ inline void JobStoreServer::answer(Id id, Client& client, std::string_view reque
       if (total_bytes_ + value.size() > limits_.total_bytes) throw detail::RefusedRequest{"the store is full"};
       client.will_keys = std::move(keys);
       client.will_value = std::move(value);
-      break;  // the answer counts it
+      break;  // answer() updates the count
     }
     default:
       throw detail::MalformedMessage{};
@@ -526,7 +528,7 @@ inline void JobStoreServer::reply(Id id, Client& client, detail::StoreMessage me
   if (message.size() > kFreeBytes && total_bytes_ + message.size() > limits_.total_bytes)
     message = detail::StoreMessage{detail::StoreStatus::refused}.text("the store is full");
   client.output += std::move(message).finish();
-  // A connection that is gone shows as an event of its own: it is not closed here, in the midst of others' requests.
+  // A lost connection causes an event of its own. It is not closed here, while a request of another client is handled.
   send(id, client);
   count(client);
 }
@@ -544,7 +546,7 @@ inline bool JobStoreServer::send(Id id, Client& client) const {
     client.sent += static_cast<std::size_t>(count);
   }
   if (client.sent == client.output.size()) {
-    client.output = {};  // a large answer's memory is given back
+    client.output = {};  // frees the memory of a large answer
     client.sent = 0;
   }
   const std::uint32_t wanted = client.output.empty() ? EPOLLIN : EPOLLOUT;
@@ -565,7 +567,7 @@ inline void JobStoreServer::close(Id id) {
   try {
     for (const auto& key : keys)
       if (find(key) == nullptr) put(key, value);
-  } catch (const std::exception&) {  // there is no room for it: the others wait for their time-out
+  } catch (const std::exception&) {  // the store is full: the waiting clients end by their timeout
   }
 }
 

@@ -1,5 +1,5 @@
-// ddpxx/comm/mpi.hpp — the processes of an MPI program as a group. Needs mpi.h and an MPI library, and is not part of
-// ddpxx/ddpxx.hpp.
+// ddpxx/comm/mpi.hpp — makes a group of the processes of an MPI program. It needs mpi.h and an MPI library, and is not
+// part of ddpxx/ddpxx.hpp.
 #pragma once
 
 #include <cerrno>
@@ -43,12 +43,13 @@ inline Place mpi_place(MPI_Comm comm) {
 
 namespace detail {
 
-/// Where rank 0 serves the store, and the secret by which it knows the ranks; or why it cannot.
+/// The address where rank 0 serves the store, and the secret by which it recognizes the ranks; or the reason why it
+/// cannot serve.
 struct MPIMeetingPlace {
   std::string address;
   std::string token;
   std::string error;
-  int listener = -1;  ///< On rank 0: a socket that listens there already, or none.
+  int listener = -1;  ///< On rank 0, a socket that already listens there, or -1.
 };
 
 /// Called by rank 0.
@@ -63,7 +64,7 @@ inline MPIMeetingPlace choose_meeting_place(bool one_machine) {
     }
     std::string host(256, '\0');
     ::gethostname(host.data(), host.size() - 1);
-    const auto any = listen_at(*SocketAddress::parse("0.0.0.0"));  // for a port that is free
+    const auto any = listen_at(*SocketAddress::parse("0.0.0.0"));  // lets the system choose a free port
     if (!any) throw Error{Errc::peer, std::string{"no free port: "} + std::strerror(errno)};
     return {.address = store_url(host.c_str(), SocketAddress::of_socket(any.get()).port()),
             .token = make_secret(),
@@ -84,14 +85,14 @@ inline std::string broadcast_by_mpi(std::string text, MPI_Comm comm) {
 
 }  // namespace detail
 
-/// Connects the processes of `comm` as a group, as `connect` does, without an address: rank 0 chooses one and sends it,
-/// with a secret that admits only these processes, by MPI_Bcast. The group does not use MPI afterwards. Between
+/// Connects the processes of `comm` as a group, as `connect` does, but without an address: rank 0 chooses one and sends
+/// it by MPI_Bcast, with a secret that admits only these processes. The group does not use MPI afterwards. On several
 /// machines the ranks meet at rank 0's host name.
 ///
 ///     MPI_Init(&argc, &argv);
 ///     Group group = connect_mpi(MPI_COMM_WORLD);
 ///
-/// Ranks   Collective. MPI_Init comes before. On a GPU each rank gives its own in `options.device`.
+/// Ranks   Collective. Call MPI_Init before. If the ranks use GPUs, each sets its own in `options.device`.
 /// Errors  those of `connect`; errors of MPI itself are handled as `comm` says, which by default ends the program.
 inline Group connect_mpi(MPI_Comm comm, ConnectOptions options = {}) {
   const auto place = mpi_place(comm);

@@ -13,9 +13,9 @@
 
 namespace ddpxx {
 
-/// Connects the ranks that have met in `meeting` over NCCL; this rank uses `device`.
-/// The communicator is made at once, so that a wrong set-up shows here and not in the first step.
-/// Ranks   Collective. One GPU a rank.
+/// Connects the ranks that have met in `meeting` over NCCL; this rank uses `device`. The communicator is made at once,
+/// so that a wrong set-up causes an error here and not in the first step.
+/// Ranks   Collective. Each rank has a GPU of its own.
 /// Errors  `peer` with NCCL's own text.
 inline Group connect_nccl(const Meeting& meeting, at::Device device) {
   try {

@@ -1,4 +1,4 @@
-// ddpxx/comm/pipe_signal_scope.hpp — writing to a socket whose peer may be gone, without a signal to the process.
+// ddpxx/comm/pipe_signal_scope.hpp — lets a write to a socket whose peer is gone fail without a signal to the process.
 #pragma once
 
 #include <cerrno>
@@ -8,9 +8,9 @@
 
 namespace ddpxx {
 
-/// While one lives, SIGPIPE is blocked in this thread: a write to a socket whose peer is gone fails with EPIPE and does
-/// not end the process. Threads that this one starts meanwhile have SIGPIPE blocked for all of their life. The action
-/// that the process has chosen for SIGPIPE, and its other threads, stay as they are.
+/// Blocks SIGPIPE in this thread while the object lives: a write to a socket whose peer is gone fails with EPIPE and
+/// does not end the process. Threads that this thread starts meanwhile have SIGPIPE blocked until they end. The
+/// process's action for SIGPIPE and its other threads do not change.
 class PipeSignalScope {
  public:
   PipeSignalScope() noexcept {
@@ -26,7 +26,7 @@ class PipeSignalScope {
   PipeSignalScope& operator=(const PipeSignalScope&) = delete;
   ~PipeSignalScope() {
     if (was_blocked_) return;
-    // A signal that a write in this scope has raised waits for this thread: take it before the thread is open to it.
+    // A write in this scope may have left a pending SIGPIPE: consume it before the signal is unblocked.
     const ::timespec no_time{};
     while (!was_pending_ && ::sigtimedwait(&pipe_, nullptr, &no_time) < 0 && errno == EINTR) {
     }
@@ -39,7 +39,7 @@ class PipeSignalScope {
   bool was_blocked_ = false;
 };
 
-/// Ignores SIGPIPE in the whole process, unless the program has chosen what to do about it.
+/// Ignores SIGPIPE in the whole process, unless the program has set an action for it.
 inline void ignore_broken_pipes() {
   struct ::sigaction chosen {};
   if (::sigaction(SIGPIPE, nullptr, &chosen) == 0 && chosen.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);

@@ -10,7 +10,7 @@
 
 namespace ddpxx {
 
-/// A whole number with one meaning: no other number, and no bare int, takes its place unasked.
+/// A whole number with one meaning; other numbers and plain ints do not convert to it implicitly.
 template <class Meaning>
 struct Numbered {
   int value;
@@ -19,16 +19,16 @@ struct Numbered {
   friend std::ostream& operator<<(std::ostream& out, Numbered number) { return out << number.value; }
 };
 
-using Rank = Numbered<struct RankMeaning>;                      ///< Of all processes of the run; from 0.
-using WorldSize = Numbered<struct WorldSizeMeaning>;            ///< Number of all processes of the run.
-using LocalRank = Numbered<struct LocalRankMeaning>;            ///< Of the processes on this machine; from 0.
+using Rank = Numbered<struct RankMeaning>;            ///< Number of a process among all processes of the run, from 0.
+using WorldSize = Numbered<struct WorldSizeMeaning>;  ///< Number of all processes of the run.
+using LocalRank = Numbered<struct LocalRankMeaning>;  ///< Number of a process among those on this machine, from 0.
 using LocalWorldSize = Numbered<struct LocalWorldSizeMeaning>;  ///< Number of processes on this machine.
 
-/// The most ranks that a run can have. A rank waits for all others in one request to the store, and LibTorch's TCPStore
-/// takes at most this many keys in a request.
+/// The maximum number of ranks of a run. A rank waits for all others in one request to the store, and LibTorch's
+/// TCPStore accepts at most this many keys in a request.
 inline constexpr int kMaxRanks = 128 * 1024;
 
-/// Who serves the store where ranks meet: rank 0, torchrun's agent, or the agent of ddpxx-run.
+/// The process that serves the store in which ranks meet: rank 0, torchrun's agent, or the agent of ddpxx-run.
 enum class StoreHost { rank_zero, torchrun, ddpxx_run };
 
 /// One process's place; the default is a world of one.
@@ -37,7 +37,8 @@ struct Place {
   WorldSize world_size{1};
   LocalRank local_rank{0};
   LocalWorldSize local_world_size{1};
-  int restart = 0;  ///< How often the launcher has started this run anew; keeps the rendezvous of restarts apart.
+  int restart =
+      0;  ///< Number of restarts of this run by the launcher; separates the keys of one start from those of others.
 
   friend bool operator==(const Place&, const Place&) = default;
 };

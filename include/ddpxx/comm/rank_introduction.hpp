@@ -1,5 +1,5 @@
-// ddpxx/comm/rank_introduction.hpp — what a rank tells the others when they meet, and the addresses that follow from
-// it.
+// ddpxx/comm/rank_introduction.hpp — the facts that ranks exchange when they meet, and the addresses that follow from
+// them.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,15 @@
 
 namespace ddpxx {
 
-/// What each rank publishes. An address is empty where there is none of its family that the other ranks can reach.
+/// The facts that each rank publishes. An address is empty if the rank has none of that family that other ranks can
+/// reach.
 struct RankIntroduction {
   int world_size = 1;
-  std::string host = {};  ///< Equal for ranks that reach each other by a loopback address, and for no others.
+  std::string host =
+      {};  ///< Equal for ranks that reach each other by a loopback address, and different for all others.
   std::string ipv4 = {}, ipv6 = {};
-  int route =
-      AF_UNSPEC;  ///< The family in which this rank reaches the master from another address than a loopback one.
-  std::string mark = {};  ///< Random: tells two processes apart that are equal in all else.
+  int route = AF_UNSPEC;  ///< The address family by which this rank reaches the master, unless it does so by loopback.
+  std::string mark = {};  ///< Random; tells two processes apart whose other facts are equal.
 
   const std::string& address(int family) const { return family == AF_INET6 ? ipv6 : ipv4; }
 };
@@ -37,21 +38,22 @@ struct RankIntroduction {
 RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const SocketAddress& local,
                                            std::span<const SocketAddress> master);
 
-/// One line; and back.
-/// Errors  `peer` for text that no rank of this version has written.
+/// Convert the facts to one line of text, and back.
+/// Errors  `peer` for a text that no rank of this version writes.
 std::string to_text(const RankIntroduction& facts);
 RankIntroduction parse_introduction(const std::string& text);
 
-/// The family of addresses for the connections between the ranks, equal on all of them: the one in which the first rank
-/// on another host than rank 0's reaches the master, if all have an address of it. AF_UNSPEC if no family is common.
+/// The address family for the connections between the ranks, equal on all of them: that by which the first rank that is
+/// not on rank 0's host reaches the master, if all ranks have an address of it. AF_UNSPEC if they have no family in
+/// common.
 int common_family(std::span<const RankIntroduction> ranks);
 
-/// The address by which the others are to reach rank `rank`, which is this one; empty if no family is common.
+/// The address by which the others reach this rank, number `rank`; empty if the ranks have no family in common.
 std::string address_for_peers(std::span<const RankIntroduction> ranks, std::size_t rank);
 
 namespace detail {
 
-/// This host, and in it the network namespace: a container may have its own.
+/// Names this host and the network namespace of this process, since a container may have its own.
 inline std::string network_host() {
   char name[256] = {}, space[64] = {};
   const bool named = ::gethostname(name, sizeof name - 1) == 0;
@@ -79,7 +81,7 @@ inline RankIntroduction introduction_of_this_rank(int world_size, bool one_host,
     auto& mine = family == AF_INET6 ? facts.ipv6 : facts.ipv4;
     if (mine.empty() && usable(address)) mine = address;
   };
-  // The best first: a connection that works, a route to the master, any address.
+  // Offer the best address first: that of a working connection, that of a route to the master, any address.
   offer(local.family(), local.text());
   if (!facts.address(local.family()).empty()) facts.route = local.family();
   for (const auto& address : master) offer(address.family(), local_address_towards(address));
@@ -139,8 +141,8 @@ inline std::string address_for_peers(std::span<const RankIntroduction> ranks, st
   if (family == AF_UNSPEC) return {};
   const RankIntroduction& mine = ranks[rank];
   if (mine.route == AF_UNSPEC)
-    // A rank on the master's host may know the master by a loopback address alone, and a host may have addresses that
-    // lead elsewhere: the route to a rank on another host is the right one.
+    // A rank on the master's host may reach the master only by loopback, and its host may have several addresses: use
+    // the address on the route to a rank on another host.
     for (const auto& other : ranks)
       if (const auto peer = SocketAddress::parse(other.address(family));
           peer && other.route == family && other.host != mine.host)

@@ -1,4 +1,4 @@
-// ddpxx/comm/roll_call.hpp — the processes of a job find out whether all of them have come, and who has not.
+// ddpxx/comm/roll_call.hpp — the processes of a job find out whether all of them have arrived, and which are missing.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace ddpxx {
 
-/// Decides when a process that waits says so: after `first`, and from then on every `next`.
+/// Decides when a waiting process logs a line: after `first`, and then after every `next`.
 class WaitingLine {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ class WaitingLine {
       : next_{next}, due_{started_ + first} {}
 
   Clock::time_point due() const noexcept { return due_; }
-  /// Whether a line is due; then the next one is due later.
+  /// Whether a line is due; if so, also sets when the next one is due.
   bool take() {
     if (Clock::now() < due_) return false;
     due_ = Clock::now() + next_;
@@ -48,26 +48,26 @@ struct RollCall {
   std::string kind = "rank";  ///< What is counted, as errors call it: "rank" or "node".
   int number = 0;
   int size = 1;
-  std::string prefix = {};  ///< Of the keys; apart for each start of the job.
-  std::string facts = {};   ///< What the others are to know about this process. No two processes have equal facts.
-  std::string where = {};   ///< How errors name the store.
-  std::chrono::milliseconds limit{};  ///< The whole time to come, for texts.
+  std::string prefix = {};            ///< Prefix of the keys, another one for each start of the job.
+  std::string facts = {};             ///< Facts about this process for the others. No two processes have equal facts.
+  std::string where = {};             ///< Name of the store in errors.
+  std::chrono::milliseconds limit{};  ///< The whole time for which processes wait, for log lines.
   std::chrono::steady_clock::time_point deadline = {};
-  std::function<void(const std::string&)> say = {};  ///< Gets the lines that tell who is missing.
+  std::function<void(const std::string&)> say = {};  ///< Receives the log lines that name the missing processes.
   WaitingLine line{};
 };
 
-/// "1, 2, 5-9": the numbers, which ascend. A long list is cut.
+/// The ascending numbers as text, such as "1, 2, 5-9". A long list is shortened.
 std::string number_list(const std::vector<int>& numbers);
 
 namespace detail {
 
 /// Claims the number of `call` in the first turn in which no process has had it. Returns the prefix of that turn's
 /// keys.
-/// Errors  `peer`: a process that lives has the number.
+/// Errors  `peer` if a running process has the number.
 template <class Store>
 std::string take_turn(Store& store, const RollCall& call) {
-  // The end of a process may reach the store a moment after its successor does.
+  // The store may notice the end of a process shortly after its successor connects.
   constexpr std::chrono::milliseconds kHandover{500};
   const auto number = std::to_string(call.number);
   for (int turn = 0;; ++turn) {
@@ -91,14 +91,14 @@ std::string take_turn(Store& store, const RollCall& call) {
 
 }  // namespace detail
 
-/// Who has come.
+/// The processes that have arrived.
 struct Roll {
-  std::vector<std::string> facts = {};  ///< In the order of their numbers.
-  std::string prefix = {};              ///< Of keys that belong to these processes alone.
+  std::vector<std::string> facts = {};  ///< The facts in the order of the processes' numbers.
+  std::string prefix = {};              ///< Prefix of keys that only these processes use.
 };
 
-/// Waits until all have come. Where a process that had this number has ended, as the first of two programs that one
-/// rank runs, this one belongs to the next turn, and waits for the others of that turn.
+/// Waits until all processes have arrived. If a process with this number has ended, such as the first of two programs
+/// that one rank runs, this process belongs to the next turn and waits for the others of that turn.
 /// `Store` is a `JobStoreConnection` or has its functions compare_set, leave_will, wait and multi_get.
 /// Errors  `peer`: some never came, or one came and ended (both named); another process has come with this number, and
 ///         that one is not disturbed.
@@ -124,7 +124,7 @@ Roll call_roll(Store& store, RollCall call) {
       throw Error{Errc::peer, call.kind + ' ' + number_list(missing) + " never came to " + call.where + " within " +
                                   std::to_string(call.limit.count() / 1000) + " s"}
           .with("world_size", call.size);
-    int lowest = 0;  // of those that are here
+    int lowest = 0;  // the lowest number of those that have arrived
     while (static_cast<std::size_t>(lowest) < missing.size() && missing[static_cast<std::size_t>(lowest)] == lowest)
       ++lowest;
     if (call.line.take() && lowest == call.number && call.say)
@@ -142,7 +142,7 @@ inline std::string number_list(const std::vector<int>& numbers) {
     if (parts++ == kMaxParts) return text + " and " + std::to_string(numbers.size() - first) + " more";
     std::size_t last = first;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (last == first + 1) last = first;  // "1, 2" rather than "1-2"
+    if (last == first + 1) last = first;  // writes "1, 2" instead of "1-2"
     text += (text.empty() ? "" : ", ") + std::to_string(numbers[first]);
     if (last > first) text += '-' + std::to_string(numbers[last]);
     first = last + 1;

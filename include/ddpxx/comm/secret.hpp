@@ -1,4 +1,4 @@
-// ddpxx/comm/secret.hpp — random text that nobody can guess.
+// ddpxx/comm/secret.hpp — a random text that cannot be guessed.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace ddpxx {
 
-/// 128 random bits of the system as 32 hexadecimal figures.
-/// Errors  `peer` when the system gives none.
+/// Returns 128 random bits of the system as 32 hexadecimal digits.
+/// Errors  `peer` if the system has none.
 inline std::string make_secret() {
   static constexpr char kHex[] = "0123456789abcdef";
   std::array<unsigned char, 16> bytes{};

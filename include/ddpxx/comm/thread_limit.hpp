@@ -1,4 +1,4 @@
-// ddpxx/comm/thread_limit.hpp — are there threads for what connects this rank?
+// ddpxx/comm/thread_limit.hpp — checks that the system allows the threads that a backend needs.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace ddpxx {
 
-/// Starts so many threads and ends them. LibTorch's backends start theirs in constructors that end the process without
-/// a word where the system refuses the second one.
+/// Starts `count` threads and ends them. LibTorch's backends start their threads in constructors that end the process
+/// without a message if the system refuses the second thread.
 /// Errors  `peer` naming the limit.
 inline void check_threads(std::size_t count, const std::string& what_for) {
   std::atomic_flag done;

@@ -14,9 +14,9 @@
 
 namespace ddpxx {
 
-/// Runs `work()` on a thread of its own and waits for its result until `deadline`; none when it has not ended by then.
-/// The thread then goes on by itself: `work` owns everything that it uses. What `work` throws is thrown here.
-/// Errors  `peer` when the system gives no thread.
+/// Runs `work()` on a new thread and waits for its result until `deadline`; returns none if it has not ended by then.
+/// The thread then continues alone, so `work` must own everything that it uses. An exception of `work` is thrown here.
+/// Errors  `peer` if the system refuses the thread.
 template <std::invocable Work>
 std::optional<std::invoke_result_t<Work>> within(std::chrono::steady_clock::time_point deadline, Work work) {
   std::packaged_task<std::invoke_result_t<Work>()> task{std::move(work)};
