@@ -33,7 +33,7 @@ inline c10d::ReduceOp reduce_op(Reduce reduce) {
   return c10d::ReduceOp::SUM;
 }
 
-/// Starts `collective(backend)`; an error that surfaces at once reads like one that surfaces in wait().
+/// Starts `collective(backend)`. An error at the start has the form of an error in wait().
 template <class Start>
 Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&& collective) {
   if (group.backend() == nullptr) return {};

@@ -1,4 +1,4 @@
-// ddpxx/comm/connect.hpp — from an address and a place to a group.
+// ddpxx/comm/connect.hpp — connects the ranks that meet at an address to a group.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Address {
   std::uint16_t port = 0;
 };
 
-/// Reads `tcp://host:port`; an IPv6 host stands in brackets.
-/// Errors  `peer` with the form that is expected.
+/// Reads `tcp://host:port`; an IPv6 host is written in brackets.
+/// Errors  `peer`, which names the expected form.
 Address parse_address(std::string_view text);
 
 namespace detail {
@@ -38,10 +38,10 @@ Group connect_ranks(std::string_view address, const Place& place, const ConnectO
 
 }  // namespace detail
 
-/// Joins the group of all ranks of `place` that meet at `address`: over NCCL for `options.device` a GPU, else over
-/// Gloo. A world of one needs no address and opens no port. Under `run_program`, where several ranks share a machine,
-/// each computes with its share of the cores from now on, unless the user has chosen otherwise (`share_cores`); other
-/// processes keep their settings, and call `share_cores` themselves if they want it.
+/// Joins the group of all ranks of `place` that meet at `address`: over NCCL if `options.device` is a GPU, otherwise
+/// over Gloo. A world of one needs no address and opens no port. Under `run_program`, if several ranks share a machine,
+/// each computes with its share of the cores from now on, unless the user has set a number of threads (`share_cores`).
+/// Other processes keep their settings, and may call `share_cores` themselves.
 /// Ranks   Collective.
 /// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const Place& place, const ConnectOptions& options = {}) {

@@ -1,4 +1,4 @@
-// ddpxx/comm/device.hpp — which device a rank computes on.
+// ddpxx/comm/device.hpp — chooses the device on which a rank computes.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ namespace ddpxx {
 
 /// The device that `wish` names: `cpu`; `cuda`, the GPU with this rank's local number; or `auto`, which takes that GPU
 /// if the build has CUDA and there is one. A GPU becomes this thread's current device.
-/// Errors  `config` for a wish that this host or build cannot grant.
+/// Errors  `config` for a device that this host or build does not have.
 at::Device pick_device(std::string_view wish, const Place& place);
 
 }  // namespace ddpxx

@@ -27,9 +27,9 @@ namespace ddpxx {
 
 namespace detail {
 
-/// While it lives, threads that this one starts do not push a running thread off its core when they wake up. Gloo's own
-/// thread tries for the lock of a connection again and again: one that has taken the core from the holder of that lock
-/// spins until its time slice is over, three milliseconds, where one core is all that a rank has.
+/// While the object lives, threads that this thread starts do not preempt a running thread when they wake up
+/// (SCHED_BATCH). Gloo's own thread polls the lock of a connection. On a rank with one core, a thread that has
+/// preempted the holder of that lock would spin until its time slice of three milliseconds is over.
 class StartsPatientThreads {
  public:
   StartsPatientThreads() : changed_{::sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)} {}
@@ -42,15 +42,15 @@ class StartsPatientThreads {
  private:
   static bool set(int policy) {
     const ::sched_param normal{};
-    return ::sched_setscheduler(0, policy, &normal) == 0;  // of this thread
+    return ::sched_setscheduler(0, policy, &normal) == 0;  // sets the policy of this thread
   }
 
   bool changed_;
 };
 
-/// This host's address on the way to `host`, for ranks that have not told each other theirs. Where that is a loopback
-/// one but the ranks are on several hosts (Debian's "127.0.1.1 name"), one that other hosts can reach. Empty if there
-/// is none.
+/// This host's address on the route to `host`, for ranks that have not exchanged their addresses. If that is a loopback
+/// address although the ranks are on several hosts (Debian's "127.0.1.1 name"), an address that other hosts can reach.
+/// Empty if there is none.
 inline std::string address_towards(const std::string& host, bool one_host) {
   for (const auto& address : look_up(host, 9).addresses)
     if (auto local = local_address_towards(address); !local.empty() && (one_host || !is_loopback(local))) return local;
@@ -58,7 +58,7 @@ inline std::string address_towards(const std::string& host, bool one_host) {
   return one_host || outward.empty() ? std::string{} : outward.front().text();
 }
 
-/// How Gloo is to reach the ranks of `meeting`; this starts its thread.
+/// The options by which Gloo connects the ranks of `meeting`; making them starts Gloo's thread.
 inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Meeting& meeting) {
   const StartsPatientThreads patient;
   const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
@@ -67,8 +67,8 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
                 "the ranks have no family of addresses in common: some have an IPv4 address alone and some "
                 "an IPv6 one, beside those of loopback"};
   const auto address = meeting.address ? *meeting.address : address_towards(meeting.host, meeting.one_host);
-  // The time to join governs the connecting as well: a rank may die between the meeting and here. Ranks that have met
-  // late still need a moment.
+  // The time to join also limits connecting, because a rank may die after the meeting. Ranks that have met late still
+  // get some time.
   auto time = meeting.join_timeout;
   if (meeting.deadline) {
     const auto left =
@@ -84,8 +84,8 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
 }  // namespace detail
 
 DDPXX_INLINE Group connect_gloo(const Meeting& meeting) {
-  const PipeSignalScope broken_pipes_are_errors;  // also for the threads of the backend, which are started here
-  check_threads(3, "a group over Gloo");          // one of its device, two that work
+  const PipeSignalScope broken_pipes_are_errors;  // also for the backend's threads, which start here
+  check_threads(3, "a group over Gloo");          // the thread of its device and two workers
   try {
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
                                                                detail::gloo_options(meeting));

@@ -28,9 +28,9 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Closes the backend's connections. Gloo has no call for that, but closes all of them when a message does not come in
-/// time: this waits a millisecond for one that no rank sends. Where the connection to a peer is closed already, nothing
-/// is waited for and the others stay open, so each peer is tried.
+/// Closes the backend's connections. Gloo has no function for that, but closes all of them when a message does not
+/// arrive in time, so this waits a millisecond for a message that no rank sends. If the connection to a peer is already
+/// closed, Gloo does not wait and the other connections stay open, so each peer is tried.
 inline void disconnect(c10d::Backend& backend) noexcept {
   constexpr int kUnusedTag = std::numeric_limits<int>::max();
   const PipeSignalScope broken_pipes_are_errors;
@@ -40,14 +40,14 @@ inline void disconnect(c10d::Backend& backend) noexcept {
       if (backend.getBackendName() != "gloo") return backend.abort();
       std::vector<at::Tensor> message{at::empty({1}, at::kByte)};
       backend.recv(message, (backend.getRank() + next) % size, kUnusedTag)->wait(std::chrono::milliseconds{1});
-    } catch (const std::exception&) {  // the message did not come
+    } catch (const std::exception&) {  // the message did not arrive
     }
   }
 }
 
 }  // namespace detail
 
-/// The parts of a group in the order in which they were made. Somebody else holds them; the backend of a part that has
+/// The parts of a group in the order in which they were made. The program owns them; the backend of a part that has
 /// left is gone.
 struct Group::Parts {
   struct Part {
@@ -112,8 +112,8 @@ DDPXX_INLINE void Group::abandon() noexcept {
   const bool over_gloo = runs_over_gloo();
   parts_->disconnect();
   detail::disconnect(*backend_);
-  // Without its connections Gloo's queued work fails at once, which its destructor waits for. Other backends may
-  // wait.
+  // Gloo's destructor waits for its queued work, which fails at once without connections. Other backends may wait for
+  // peers.
   if (!over_gloo) backend_.release();
   reset();
 }
@@ -133,7 +133,7 @@ DDPXX_INLINE Group Group::part(int color, int rank, int size) {
 
 DDPXX_INLINE void Group::reset() noexcept {
   std::exchange(backend_, {});
-  std::exchange(connect_part_, {});  // it holds the store as well, and with it the port
+  std::exchange(connect_part_, {});  // it also holds the store, and so the port
   std::exchange(store_, {});
 }
 

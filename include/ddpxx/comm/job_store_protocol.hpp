@@ -75,7 +75,7 @@ inline std::string hello_message(const StoreCredentials& credentials) {
   return bytes + credentials.token + credentials.run_id;
 }
 
-/// A message in the making.
+/// A message that is being built.
 class StoreMessage {
  public:
   explicit StoreMessage(StoreOperation operation) : StoreMessage{static_cast<std::uint8_t>(operation)} {}
@@ -94,7 +94,7 @@ class StoreMessage {
   StoreMessage&& text(std::string_view value) && { return std::move(text(value)); }
   std::size_t size() const noexcept { return bytes_.size(); }
 
-  /// The whole message, its length in front.
+  /// The whole message, with its length in front.
   std::string finish() && {
     std::string length;
     append_number(length, static_cast<std::uint32_t>(bytes_.size() - kLengthBytes));
@@ -110,7 +110,7 @@ class StoreMessage {
   std::string bytes_;
 };
 
-/// The message does not have the form that its code promises.
+/// Thrown if a message does not have the form that its code requires.
 struct MalformedMessage : std::runtime_error {
   MalformedMessage() : std::runtime_error{"malformed message"} {}
 };

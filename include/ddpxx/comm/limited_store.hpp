@@ -1,4 +1,4 @@
-// ddpxx/comm/limited_store.hpp — a time limit for stores whose operations have none.
+// ddpxx/comm/limited_store.hpp — adds a time limit to stores whose operations have none.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,10 @@
 
 namespace ddpxx {
 
-/// Another store, every operation of which ends within the time-out. For c10d::TCPStore, whose client waits without a
-/// limit for a server that is silent. An operation that is given up keeps a thread; the process is about to end then.
-/// Errors  c10::DistNetworkError when the store is silent, from then on at once; what the other store throws.
+/// Wraps another store so that each operation ends within the timeout. It is for c10d::TCPStore, whose client waits
+/// without a limit for a silent server. The thread of an operation that has exceeded the timeout is left running, since
+/// the process ends soon.
+/// Errors  c10::DistNetworkError if the store is silent, and from then on at once; the errors of the other store.
 class LimitedStore final : public c10d::Store {
   using Bytes = std::vector<std::uint8_t>;
 
@@ -98,7 +99,8 @@ class LimitedStore final : public c10d::Store {
   }
 
  private:
-  /// What an operation of the other store has returned. One type for all operations: `within` is instantiated once.
+  /// The result of an operation of the other store. All operations share this type, so that `within` is instantiated
+  /// once.
   struct Answer {
     c10::intrusive_ptr<Store> store = {};
     std::int64_t number = 0;
@@ -107,14 +109,15 @@ class LimitedStore final : public c10d::Store {
     std::vector<Bytes> values = {};
   };
 
-  /// Calls `work` with the other store on a thread of its own, which owns everything that `work` uses.
+  /// Calls `work` with the other store on a new thread, which owns everything that `work` uses.
   Answer ask(std::function<Answer(Store&)> work, std::chrono::milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
-    // Zero is c10d's word for no time-out; a wait of months is near enough, and adds to the clock without overflow.
+    // In c10d zero means no timeout; a wait of months is long enough, and can be added to the clock without overflow.
     constexpr std::chrono::hours kMaxTimeout{2'500};
     if (timeout <= kNoTimeout || timeout > kMaxTimeout) timeout = kMaxTimeout;
     if (!silent_) {
-      // The other store's own error, which knows more, may come a little later than the time-out.
+      // Allow more time than the timeout, because the other store's own error, which says more, may come slightly
+      // later.
       auto result = within(Clock::now() + timeout + JobStoreConnection::kAnswerTime,
                            [store = store_, work = std::move(work)] { return work(*store); });
       if (result) return std::move(*result);

@@ -1,4 +1,4 @@
-// ddpxx/comm/on_every_rank.hpp — what each rank does for itself: if it fails on one, it fails on all.
+// ddpxx/comm/on_every_rank.hpp — runs work on every rank; if it fails on one rank, it fails on all.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,10 @@ void run_on_every_rank(const Group& group, Errc otherwise, const std::function<v
 
 }  // namespace detail
 
-/// Runs `body` on every rank and returns its result. If it fails anywhere, all ranks throw: a rank that failed with an
-/// error of its own throws that one, every other rank a copy of the error on the first rank that failed.
+/// Runs `body` on every rank and returns its result. If it fails on any rank, all ranks throw: a rank on which it
+/// failed throws its own error, every other rank a copy of the error of the first rank that failed.
 /// Ranks   Collective, but `body` is not.
-/// Errors  those of `body`; `memory` where none was left; another foreign exception becomes `otherwise`.
+/// Errors  those of `body`; `memory` if none was left; any other foreign exception becomes `otherwise`.
 template <class Body>
 std::invoke_result_t<Body> on_every_rank(const Group& group, Errc otherwise, Body&& body) {
   std::optional<std::invoke_result_t<Body>> result;

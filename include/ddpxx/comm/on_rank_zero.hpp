@@ -1,4 +1,4 @@
-// ddpxx/comm/on_rank_zero.hpp — what one rank does for all: if it fails there, it fails everywhere.
+// ddpxx/comm/on_rank_zero.hpp — runs work on rank 0 for all ranks; if it fails there, it fails on all ranks.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace ddpxx {
 
-/// Runs `body` on rank 0 only; an error there becomes the same error on every rank, a copy on all but rank 0.
+/// Runs `body` on rank 0 only. If it throws, every other rank throws a copy of the error.
 /// Ranks   Collective.
-/// Errors  those of `body`; `memory` where none was left; another foreign exception becomes `otherwise`.
+/// Errors  those of `body`; `memory` if none was left; any other foreign exception becomes `otherwise`.
 void on_rank_zero(const Group& group, Errc otherwise, const std::function<void()>& body);
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/comm/pending.hpp — a collective that was started and not yet waited for.
+// ddpxx/comm/pending.hpp — a collective that has started and has not been waited for yet.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Work;
 
 namespace ddpxx {
 
-/// Who called which collective with how much: what an error about it says.
+/// The facts about a collective that its errors contain.
 struct CollectiveCall {
   std::string_view op;
   std::int64_t bytes = 0;
@@ -30,15 +30,15 @@ struct CollectiveCall {
 /// A started collective. Its tensors may be used again after `wait()`.
 class [[nodiscard]] Pending {
  public:
-  /// Already done: what a world of one returns.
+  /// A collective that has ended, as in a world of one.
   Pending();
-  /// `finish`, if given, is the part of the collective that this rank does itself, once the bytes are there.
+  /// `finish`, if given, is the part of the collective that this rank computes itself after it has received the bytes.
   Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish = {});
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
 
-  /// Whether it was started, and no wait() has succeeded since.
+  /// Whether the collective has started and no wait() has succeeded since.
   bool under_way() const noexcept { return work_ || failure_; }
 
   /// Waits until the result may be used (on a GPU: orders the current stream after it). A second call does nothing,

@@ -1,4 +1,4 @@
-// ddpxx/comm/recording.hpp — a group of any size in one process: it sends nothing, and writes down what was called.
+// ddpxx/comm/recording.hpp — a group of any size in one process, which sends nothing and records the collectives.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace ddpxx {
 
 struct RecordedCall {
   std::string_view op;
-  std::int64_t bytes = 0;  ///< Of the larger side: what a gather yields, what a reduce-scatter takes.
-  int ranks = 1;           ///< Of the group that it was called on.
+  std::int64_t bytes = 0;  ///< Bytes of the larger side: the output of a gather, the input of a reduce-scatter.
+  int ranks = 1;           ///< Number of ranks of the group that it was called on.
 };
 
-/// What a recording group, and the parts of it, were asked to do.
+/// The collectives that were called on a recording group and its parts.
 struct Recording {
   std::vector<RecordedCall> calls;
 
@@ -34,10 +34,11 @@ struct Recording {
   }
 };
 
-/// This process as rank `rank` of `size`, alone: no byte leaves it, every collective is over at once and recorded, in
-/// the group and in its parts. All ranks are taken to do the same, so that a step runs, and its memory and its calls
-/// are those of a real run of thousands of ranks. The numbers are those of a run whose ranks see the same batches, as
-/// long as no parameters are sharded: of a shard, the others are taken to be copies.
+/// A group in which this process is rank `rank` of `size` without other processes. It sends nothing; every collective
+/// on the group and on its parts ends at once and is recorded. All ranks are assumed to hold the values of this rank,
+/// so that a step runs, and its memory and its collectives are those of a real run of thousands of ranks. Without
+/// sharded parameters the computed numbers are those of a run whose ranks use equal batches; with them they are wrong,
+/// because all shards are assumed to be copies of this rank's.
 Group recording_group(int rank, int size, const std::shared_ptr<Recording>& recording, at::Device device = at::kCPU);
 
 }  // namespace ddpxx

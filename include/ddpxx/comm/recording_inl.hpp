@@ -22,7 +22,7 @@ namespace ddpxx {
 
 namespace detail {
 
-/// A collective that was over when it was called.
+/// A collective that has ended at once.
 class DoneWork : public c10d::Work {
  public:
   bool isCompleted() override { return true; }
@@ -30,7 +30,7 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-/// Every other rank is taken to hold what this one holds: a gather repeats it, a sum is `size` times it.
+/// Assumes that every other rank holds the values of this one: a gather repeats them, a sum is `size` times them.
 class RecordingBackend : public c10d::Backend {
  public:
   using WorkRef = c10::intrusive_ptr<c10d::Work>;
@@ -49,7 +49,7 @@ class RecordingBackend : public c10d::Backend {
     const auto mine = input.view({1, -1});
     all.narrow(0, 0, getRank()).copy_(mine);
     all.narrow(0, getRank() + 1, getSize() - getRank() - 1).copy_(mine);
-    if (!input.is_alias_of(output)) all[getRank()].copy_(input.view({-1}));  // else it is there already
+    if (!input.is_alias_of(output)) all[getRank()].copy_(input.view({-1}));  // otherwise the values are there already
     return record("all_gather", output);
   }
   WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override {

@@ -26,11 +26,11 @@ struct Meeting {
   std::chrono::milliseconds join_timeout{};
   std::chrono::milliseconds collective_timeout{};
   bool one_host = true;  ///< All ranks are on this host.
-  bool checked = true;   ///< All ranks have been seen; false where some are Python programs.
-  /// The address at which the other ranks reach this one: IPv4 on all ranks, or IPv6 on all; empty if the ranks have no
-  /// family in common. None where the ranks have not exchanged their addresses.
+  bool checked = true;   ///< All ranks have been checked; false if some are Python programs.
+  /// The address by which the other ranks reach this one: IPv4 on all ranks, or IPv6 on all; empty if the ranks have no
+  /// family in common. None if the ranks have not exchanged their addresses.
   std::optional<std::string> address = {};
-  /// The time by which the first group is to be connected; a part of the group gets a `join_timeout` of its own.
+  /// The time by which the first group must be connected; a part of the group gets a `join_timeout` of its own.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
   /// The meeting of some of the ranks, which have met before.

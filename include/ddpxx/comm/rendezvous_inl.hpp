@@ -1,4 +1,5 @@
-// ddpxx/comm/rendezvous_inl.hpp — the definitions of rendezvous.hpp: a store whose keys carry the restart generation.
+// ddpxx/comm/rendezvous_inl.hpp — the definitions of rendezvous.hpp; the keys in the store contain the number of the
+// restart.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +53,7 @@ inline c10::intrusive_ptr<c10d::Store> default_group_store(c10::intrusive_ptr<c1
   return store;
 }
 
-/// c10d::TCPStore for a roll call: what `call_roll` needs of a store.
+/// Gives c10d::TCPStore the functions that `call_roll` needs.
 class TCPStoreRoll {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -64,7 +65,7 @@ class TCPStoreRoll {
     return store_->compareSet(key, expected, desired);
   }
   void leave_will(const std::vector<std::string>&, const std::string&, Time) {
-  }  // this store does not notice who has left
+  }  // this store does not notice that a process has ended
   WaitResult wait(const std::vector<std::string>& keys, const std::string&, Time until, Time) {
     limit(until);
     try {
@@ -98,7 +99,7 @@ class TCPStoreRoll {
   c10d::Store* store_;
 };
 
-/// One rank's way to the others, from the store to the meeting.
+/// Meets the other ranks: makes or opens the store, and calls the roll.
 class Rendezvous {
  public:
   Rendezvous(std::string host, std::uint16_t port, const Place& place, const ConnectOptions& options)
@@ -124,7 +125,7 @@ class Rendezvous {
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
-  /// The keys of one start of the ranks: torchrun keeps its store over restarts.
+  /// The prefix of the keys of one start of the ranks, because torchrun keeps its store over restarts.
   std::string generation() const { return "ddpxx/restart" + std::to_string(place_.restart); }
 
   std::string host_;
@@ -180,16 +181,16 @@ inline c10::intrusive_ptr<c10d::Store> Rendezvous::open_tcp_store() const {
   c10d::TCPStoreOptions tcp;
   tcp.port = port_;
   tcp.isServer = rank() == 0 && options_.store_host != StoreHost::torchrun;
-  // A Python rank 0 waits until each other rank has counted itself, which a client does without waiting.
+  // A Python rank 0 waits until each other rank has increased a counter, which a client does without waiting.
   tcp.waitWorkers = options_.python_ranks && !tcp.isServer;
   if (tcp.waitWorkers) tcp.numWorkers = static_cast<std::size_t>(world_size());
   tcp.timeout = options_.join_timeout;
   if (tcp.isServer) {
     auto sockets = listeners();
-    // It takes one socket. On one host the first is enough, since clients try all addresses of a name.
+    // TCPStore takes one socket. On one host the first one is enough, because clients try all addresses of a name.
     if (one_host_ || sockets.size() == 1) tcp.masterListenFd = ::fcntl(sockets[0].get(), F_DUPFD_CLOEXEC, 0);
   } else {
-    resolve(host_, port_, deadline_);  // c10d would try a name that does not resolve until the end
+    resolve(host_, port_, deadline_);  // c10d would try a name that does not resolve until the deadline
   }
   try {
     auto store = within(deadline_, [host = host_, tcp]() -> c10::intrusive_ptr<c10d::Store> {
@@ -282,7 +283,7 @@ DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const Pla
                 "comm.python_ranks works over Gloo only: it needs device=cpu, not " + options.device.str()};
   detail::Rendezvous rendezvous{host, port, place, options};
   try {
-    // Python programs, and torchrun, know c10d's store alone.
+    // Python programs and torchrun support only c10d's store.
     const bool tcp_store = options.python_ranks || options.store_host == StoreHost::torchrun;
     return tcp_store ? rendezvous.in_tcp_store() : rendezvous.in_job_store();
   } catch (Error& error) {

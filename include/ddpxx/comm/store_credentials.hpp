@@ -1,4 +1,5 @@
-// ddpxx/comm/store_credentials.hpp — how the processes of a job prove to its store that they belong to the job.
+// ddpxx/comm/store_credentials.hpp — the credentials by which the processes of a job prove to its store that they
+// belong to it.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +9,14 @@
 
 namespace ddpxx {
 
-/// Who may use the store: clients that know the token and belong to the same run. An empty token admits every client
-/// of the run.
+/// The credentials of a job's clients: they know the token and belong to the run. An empty token admits every client of
+/// the run.
 struct StoreCredentials {
   std::string token = {};
   std::string run_id = {};
 };
 
-/// The longest token, and the longest run id, in bytes.
+/// The maximum size of a token and of a run id, in bytes.
 inline constexpr std::size_t kMaxCredentialBytes = 256;
 
 /// Errors  `config` for a token or a run id that is too long.

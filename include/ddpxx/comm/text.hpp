@@ -1,4 +1,4 @@
-// ddpxx/comm/text.hpp — collectives over text: descriptions to compare, verdicts to share.
+// ddpxx/comm/text.hpp — collectives for texts, such as descriptions to compare and verdicts to share.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace ddpxx {
 
-/// The text of every rank, in rank order, on every rank. The texts may differ in length.
+/// Returns the texts of all ranks, in rank order. The texts may differ in length.
 /// Ranks   Collective.
 std::vector<std::string> all_gather_text(const std::string& text, const Group& group);
 
-/// The text of rank `root`, on every rank.
+/// Returns the text of rank `root` on every rank.
 /// Ranks   Collective.
 std::string broadcast_text(const std::string& text, const Group& group, int root = 0);
 

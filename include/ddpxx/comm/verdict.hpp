@@ -1,4 +1,4 @@
-// ddpxx/comm/verdict.hpp — an error as a text that travels to the other ranks.
+// ddpxx/comm/verdict.hpp — an error as a text that is sent to the other ranks.
 #pragma once
 
 #include <exception>
