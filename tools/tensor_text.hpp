@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <ddpxx/snapshot/dtype_name.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 
 inline std::string tensor_text(const ddpxx::StoredTensor& tensor) {

@@ -2,44 +2,21 @@
 // format.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <filesystem>
-#include <string_view>
 
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/interop/pt_file.hpp>
-#include <ddpxx/interop/state_dicts.hpp>
-#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/named_tensors.hpp>
 
 namespace ddpxx {
 
 /// True if these are the tensors of a snapshot, named `model.NAME` and so on, as `ddpxx snapshot convert` writes them.
-inline bool is_of_snapshot(const NamedTensors& tensors) {
-  constexpr std::array<std::string_view, 4> kFronts{"model.", "optimizer.", "scaler.", "random."};
-  return std::ranges::all_of(tensors, [&](const auto& item) {
-    return std::ranges::any_of(kFronts, [&](auto front) { return item.first.starts_with(front); });
-  });
-}
+bool is_of_snapshot(const NamedTensors& tensors);
 
 /// Reads the model's tensors from a file of any layout (see from_python). Returns them under the model's own names.
 /// Errors  `storage`, naming the file.
-inline NamedTensors read_model_file(const std::filesystem::path& path) {
-  if (path.extension() == ".safetensors") {
-    constexpr std::string_view kModel = "model.";
-    auto tensors = read_safetensors(path).tensors;
-    if (!is_of_snapshot(tensors)) return tensors;
-    NamedTensors model;
-    for (const auto& [name, tensor] : tensors)
-      if (name.starts_with(kModel)) model.emplace(name.substr(kModel.size()), tensor);
-    return model;
-  }
-  const auto value = read_pt(path);
-  try {
-    return from_python(value).model;
-  } catch (const Error& error) {
-    throw Error{error.code(), path.string() + ": " + error.what()};
-  }
-}
+NamedTensors read_model_file(const std::filesystem::path& path);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/interop/model_file_inl.hpp>
+#endif

@@ -17,7 +17,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
-#include <ddpxx/snapshot/safetensors_header.hpp>
+#include <ddpxx/snapshot/quotes.hpp>
 
 namespace ddpxx::detail {
 

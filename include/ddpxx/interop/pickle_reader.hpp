@@ -20,7 +20,7 @@
 #include <ddpxx/core/utf8.hpp>
 #include <ddpxx/interop/pickle_objects.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
-#include <ddpxx/snapshot/safetensors_header.hpp>
+#include <ddpxx/snapshot/quotes.hpp>
 
 namespace ddpxx {
 

@@ -16,6 +16,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/utf8.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
+#include <ddpxx/snapshot/quotes.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {

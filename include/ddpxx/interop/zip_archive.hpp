@@ -18,6 +18,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/snapshot/quotes.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {

@@ -1,21 +1,12 @@
 // ddpxx/snapshot/load_model.hpp — a snapshot's model in one process, to be used and not trained on.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/GradMode.h>
-#include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
-#include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
@@ -24,41 +15,13 @@ namespace ddpxx {
 /// one, as the run's own evaluations did. Returns none, or a text that names the damage.
 /// Errors  `storage` if the storage does not answer, and for a snapshot of another model, listing every name that is
 ///         missing, superfluous or of another shape. After damage or an error the model is unchanged.
-inline std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
-  constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
-  auto read = try_read_snapshot(
-      storage, manifest, [&](std::string_view name) { return name.starts_with(kModel) || name.starts_with(kAverage); });
-  if (auto* damage = std::get_if<std::string>(&read)) return std::move(*damage);
-  const auto& tensors = std::get<Snapshot>(read).tensors;
-  std::map<std::string, at::Tensor> targets;
-  for (const auto& item : model.named_parameters()) targets.emplace(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) targets.emplace(item.key(), item.value());
-  std::string differences;
-  for (const auto& [name, target] : targets) {
-    const auto found = tensors.find(std::string{kModel} + name);
-    if (found == tensors.end())
-      differences += "\n  " + name + ": missing in the snapshot";
-    else if (found->second.sizes() != target.sizes())
-      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " +
-                     c10::str(target.sizes()) + " in the model";
-  }
-  for (const auto& [name, tensor] : tensors)
-    if (name.starts_with(kModel) && !targets.contains(name.substr(kModel.size())))
-      differences += "\n  " + name.substr(kModel.size()) + ": only in the snapshot";
-  if (!differences.empty())
-    throw Error{Errc::storage,
-                "the snapshot is of another model:" + differences + "\nchoose the configuration it was saved with"};
-  const c10::NoGradGuard no_grad;
-  for (auto& [name, target] : targets) {
-    const auto average = tensors.find(std::string{kAverage} + name);
-    target.copy_(average != tensors.end() ? average->second : tensors.at(std::string{kModel} + name));
-  }
-  return std::nullopt;
-}
+std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest);
 /// Copies as `try_load_model` does.
 /// Errors  `storage` also for damage.
-inline void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
-  if (const auto damage = try_load_model(model, storage, manifest)) throw Error{Errc::storage, *damage};
-}
+void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/snapshot/load_model_inl.hpp>
+#endif

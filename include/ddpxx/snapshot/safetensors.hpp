@@ -3,33 +3,12 @@
 // file lies in the metadata.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
-#include <ddpxx/core/crc32c.hpp>
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file.hpp>
-#include <ddpxx/core/mapped_file.hpp>
+#include <ddpxx/snapshot/named_tensors.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {
-
-using NamedTensors = std::map<std::string, at::Tensor>;
 
 /// The tensors and the metadata of a safetensors file.
 struct Safetensors {
@@ -49,125 +28,8 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
 /// Errors  `storage`, naming the file and what is wrong with it.
 Safetensors read_safetensors(const std::filesystem::path& path, Checksum checksum = Checksum::optional);
 
-namespace detail {
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is this reader");
-
-inline constexpr std::string_view kChecksumKey = "ddpxx.checksum";
-inline constexpr std::string_view kChecksumFront = "\"ddpxx.checksum\":\"";
-inline constexpr std::string_view kNoChecksum = "00000000";  // in place of the checksum while it is computed
-
-/// Returns the checksum as eight hexadecimal digits.
-inline std::string checksum_text(std::uint32_t sum) {
-  std::string digits{kNoChecksum};
-  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, sum >>= 4)
-    *digit = "0123456789abcdef"[sum & 0xFU];
-  return digits;
-}
-
-inline Bytes bytes_of_tensor(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-inline void check_sum(std::string_view file, std::size_t header_end) {
-  const auto front = file.substr(0, header_end).find(kChecksumFront);
-  const auto digits = front == std::string_view::npos ? header_end : front + kChecksumFront.size();
-  if (digits + kNoChecksum.size() > header_end) refuse_header("its checksum is not where ddpxx writes it");
-  auto sum = crc32c(ddpxx::bytes_of(file.substr(0, digits)));
-  sum = crc32c(ddpxx::bytes_of(kNoChecksum), sum);
-  sum = crc32c(ddpxx::bytes_of(file.substr(digits + kNoChecksum.size())), sum);
-  if (file.substr(digits, kNoChecksum.size()) != checksum_text(sum)) refuse_header("its checksum is wrong");
-}
-
-/// Returns a view that keeps the mapping alive, or a copy if the tensor does not begin at a multiple of its element
-/// size.
-inline at::Tensor tensor_in(const std::shared_ptr<MappedFile>& map, std::byte* data, const std::string& name,
-                            const SafetensorsEntry& entry) {
-  const auto num_bytes = entry.end - entry.begin;
-  const auto is_false_or_true = [](std::byte byte) { return byte <= std::byte{1}; };
-  if (entry.dtype == at::kBool && !std::all_of(data, data + num_bytes, is_false_or_true))
-    refuse_header(in_quotes(name) + " has values that are neither false nor true");
-  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % at::elementSize(entry.dtype) == 0;
-  if (aligned && num_bytes > 0)
-    return at::from_blob(
-        data, entry.shape, [map](void*) {}, entry.dtype);
-  auto copy = at::empty(entry.shape, entry.dtype);
-  if (num_bytes > 0) std::memcpy(copy.mutable_data_ptr(), data, num_bytes);
-  return copy;
-}
-
-inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum checksum) {
-  const auto bytes = map->bytes();
-  std::uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof(header_bytes)) refuse_header("it has " + std::to_string(bytes.size()) + " bytes");
-  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes))
-    refuse_header("its header claims " + std::to_string(header_bytes) + " bytes");
-
-  const std::string_view file{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  const auto header_end = sizeof(header_bytes) + header_bytes;
-  auto header = parse_safetensors_header(file.substr(sizeof(header_bytes), header_bytes), file.size() - header_end);
-  const bool has_sum = header.metadata.erase(std::string{kChecksumKey}) > 0;
-  if (has_sum)
-    check_sum(file, header_end);
-  else if (checksum == Checksum::required)
-    refuse_header("it has no ddpxx.checksum");
-
-  Safetensors content{{}, std::move(header.metadata)};
-  for (const auto& [name, entry] : header.entries)
-    content.tensors.emplace(name, tensor_in(map, bytes.data() + header_end + entry.begin, name, entry));
-  return content;
-}
-
-}  // namespace detail
-
-inline void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                              const Metadata& metadata) {
-  // Wide types come first, so that each tensor begins at a multiple of its element size.
-  std::vector<std::pair<std::string_view, at::Tensor>> in_order(tensors.begin(), tensors.end());
-  std::stable_sort(in_order.begin(), in_order.end(),
-                   [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });
-  SafetensorsHeader header{{}, metadata};
-  header.metadata[std::string{detail::kChecksumKey}] = detail::kNoChecksum;
-  std::size_t offset = 0;
-  for (const auto& [name, tensor] : in_order) {
-    const auto num_bytes = tensor.nbytes();
-    header.entries[std::string{name}] = {tensor.scalar_type(), tensor.sizes().vec(), offset, offset + num_bytes};
-    offset += num_bytes;
-  }
-
-  std::string json;
-  try {
-    json = print_safetensors_header(header);
-    json.resize((json.size() + 7) / 8 * 8, ' ');
-    if (json.size() > kMaxHeaderBytes)
-      detail::refuse_header("the header would have " + std::to_string(json.size()) + " bytes");
-  } catch (const Error& error) {
-    throw Error{Errc::storage, "cannot write " + path.string() + ": " + error.what()};
-  }
-  const auto header_bytes = std::bit_cast<std::array<std::byte, 8>>(std::uint64_t{json.size()});
-  const auto digits = header_bytes.size() + json.find(detail::kChecksumFront) + detail::kChecksumFront.size();
-
-  write_file_atomic(path, [&](File& file) {
-    std::uint32_t sum = 0;
-    const auto write = [&](Bytes bytes) {
-      sum = crc32c(bytes, sum);
-      file.write(bytes);
-    };
-    write(header_bytes);
-    write(bytes_of(json));
-    for (const auto& [name, tensor] : in_order) write(detail::bytes_of_tensor(tensor.detach().cpu().contiguous()));
-    file.write_at(digits, bytes_of(detail::checksum_text(sum)));
-  });
-}
-
-inline Safetensors read_safetensors(const std::filesystem::path& path, Checksum checksum) {
-  const auto map = std::make_shared<MappedFile>(path, Errc::storage);
-  try {
-    return detail::read_mapped(map, checksum);
-  } catch (const Error& error) {
-    throw Error{Errc::storage, path.string() + " is damaged, or no safetensors file: " + error.what()};
-  }
-}
-
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/snapshot/safetensors_inl.hpp>
+#endif

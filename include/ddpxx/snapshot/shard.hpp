@@ -1,28 +1,14 @@
 // ddpxx/snapshot/shard.hpp — the file that one rank adds to a snapshot, and the report of where its tensors lie.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
-#include <nlohmann/json.hpp>
-
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file.hpp>
-#include <ddpxx/snapshot/chunk_sums.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
-#include <ddpxx/snapshot/safetensors_header.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
 #include <ddpxx/storage/storage.hpp>
 
@@ -32,72 +18,17 @@ namespace ddpxx {
 /// file; any other slice is 1-D. Until `stage` copies them, `write` reads the memory of the slices themselves.
 class Shard {
  public:
-  Shard(std::string file_name, std::vector<StateSlice> slices)
-      : file_name_{std::move(file_name)}, slices_{std::move(slices)} {
-    // Wide types come first, so that each slice begins at a multiple of its element size.
-    std::stable_sort(slices_.begin(), slices_.end(), [](const StateSlice& a, const StateSlice& b) {
-      return a.values.element_size() > b.values.element_size();
-    });
-    SafetensorsHeader header{{}, {{"format", "pt"}}};
-    for (const auto& slice : slices_) {
-      const auto bytes = slice.values.nbytes();
-      const bool whole = slice.values.numel() == c10::multiply_integers(slice.shape);
-      const auto shape = whole ? slice.shape : std::vector<std::int64_t>{slice.values.numel()};
-      if (!header.entries.try_emplace(slice.name, slice.values.scalar_type(), shape, bytes_, bytes_ + bytes).second)
-        throw Error{Errc::storage, "two tensors of a snapshot are called " + detail::in_quotes(slice.name)};
-      bytes_ += bytes;
-    }
-    auto json = print_safetensors_header(header);
-    json.resize((json.size() + 7) / 8 * 8, ' ');
-    const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{json.size()});
-    header_.assign(length.data(), length.size());
-    header_ += json;
-    bytes_ += header_.size();
-  }
+  Shard(std::string file_name, std::vector<StateSlice> slices);
 
   /// Copies all slices into `buffer`, which grows if needed. From then on the run may change the slices.
-  void stage(at::Tensor& buffer) {
-    const auto size = static_cast<std::int64_t>(bytes_ - header_.size());
-    bool gpu = false;
-    for (const auto& slice : slices_) gpu = gpu || !slice.values.is_cpu();
-    if (!buffer.defined() || buffer.numel() < size)
-      buffer = at::empty({size}, at::TensorOptions{}.dtype(at::kByte).pinned_memory(gpu));
-    std::int64_t at = 0;
-    for (auto& slice : slices_) {
-      const auto bytes = static_cast<std::int64_t>(slice.values.nbytes());
-      auto copy = buffer.narrow(0, at, bytes).view(slice.values.scalar_type());
-      copy.copy_(slice.values);
-      slice.values = std::move(copy);
-      at += bytes;
-    }
-  }
+  void stage(at::Tensor& buffer);
 
   /// Writes the file into `folder` of a storage. Slices on another device are copied to the CPU first.
   /// Errors  `storage`.
-  void write(Storage& storage, const std::string& folder) {
-    std::vector<Bytes> parts{bytes_of(header_)};
-    for (auto& slice : slices_) {
-      slice.values = slice.values.to(at::kCPU);
-      parts.emplace_back(static_cast<const std::byte*>(slice.values.const_data_ptr()), slice.values.nbytes());
-    }
-    ChunkSums sums{chunk_bytes_for(bytes_)};
-    for (const auto part : parts) sums.add(part);
-    sums_ = sums.finish();
-    storage.write(folder + file_name_, parts);
-  }
+  void write(Storage& storage, const std::string& folder);
 
   /// Returns what the manifest needs to know of the file, as JSON. Comes after `write`.
-  std::string report() const {
-    nlohmann::json json{{"name", file_name_}, {"bytes", bytes_}, {"crc32c", sums_text(sums_)}};
-    json["tensors"] = nlohmann::json::array();
-    auto offset = static_cast<std::uint64_t>(header_.size());
-    for (const auto& slice : slices_) {
-      json["tensors"].push_back(
-          {slice.name, detail::dtype_name(slice.values.scalar_type()), slice.shape, slice.begin, slice.end(), offset});
-      offset += slice.values.nbytes();
-    }
-    return json.dump();
-  }
+  std::string report() const;
 
   std::uint64_t bytes() const noexcept { return bytes_; }
 
@@ -111,24 +42,10 @@ class Shard {
 
 /// Adds the files and tensors of all ranks' reports to a manifest.
 /// Errors  `storage` for a report that is not a `Shard::report`.
-inline void add_reports(Manifest& manifest, std::span<const std::string> reports) {
-  for (const auto& text : reports) {
-    const auto report = nlohmann::json::parse(text);
-    const auto file = manifest.files.size();
-    const auto bytes = report.at("bytes").get<std::uint64_t>();
-    manifest.files.push_back(
-        {report.at("name"), bytes, chunk_bytes_for(bytes), *parse_sums(report.at("crc32c").get<std::string>())});
-    for (const auto& [name, dtype, shape, begin, end, offset] :
-         report.at("tensors")
-             .get<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>, std::int64_t,
-                                         std::int64_t, std::uint64_t>>>()) {
-      auto& tensor = manifest.tensors.try_emplace(name, detail::dtype_named(dtype), shape).first->second;
-      if (begin < end) tensor.parts.push_back({file, begin, end, offset});
-    }
-  }
-  for (auto& [name, tensor] : manifest.tensors)
-    std::sort(tensor.parts.begin(), tensor.parts.end(),
-              [](const TensorPart& a, const TensorPart& b) { return a.begin < b.begin; });
-}
+void add_reports(Manifest& manifest, std::span<const std::string> reports);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/snapshot/shard_inl.hpp>
+#endif

@@ -1,0 +1,62 @@
+// ddpxx/snapshot/load_model_inl.hpp — the definitions of load_model.hpp.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/snapshot/load_model.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/snapshot_in_memory.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage,
+                                                       const Manifest& manifest) {
+  constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
+  auto read = try_read_snapshot(
+      storage, manifest, [&](std::string_view name) { return name.starts_with(kModel) || name.starts_with(kAverage); });
+  if (auto* damage = std::get_if<std::string>(&read)) return std::move(*damage);
+  const auto& tensors = std::get<Snapshot>(read).tensors;
+  std::map<std::string, at::Tensor> targets;
+  for (const auto& item : model.named_parameters()) targets.emplace(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) targets.emplace(item.key(), item.value());
+  std::string differences;
+  for (const auto& [name, target] : targets) {
+    const auto found = tensors.find(std::string{kModel} + name);
+    if (found == tensors.end())
+      differences += "\n  " + name + ": missing in the snapshot";
+    else if (found->second.sizes() != target.sizes())
+      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " +
+                     c10::str(target.sizes()) + " in the model";
+  }
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(kModel) && !targets.contains(name.substr(kModel.size())))
+      differences += "\n  " + name.substr(kModel.size()) + ": only in the snapshot";
+  if (!differences.empty())
+    throw Error{Errc::storage,
+                "the snapshot is of another model:" + differences + "\nchoose the configuration it was saved with"};
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, target] : targets) {
+    const auto average = tensors.find(std::string{kAverage} + name);
+    target.copy_(average != tensors.end() ? average->second : tensors.at(std::string{kModel} + name));
+  }
+  return std::nullopt;
+}
+
+DDPXX_INLINE void load_model(torch::nn::Module& model, Storage& storage, const Manifest& manifest) {
+  if (const auto damage = try_load_model(model, storage, manifest)) throw Error{Errc::storage, *damage};
+}
+
+}  // namespace ddpxx
