@@ -208,7 +208,7 @@ TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
   other.join();
 }
 
-TEST(Abandon, IsNothingInAWorldOfOneAndOnASecondCall) {
+TEST(Abandon, DoesNothingInAWorldOfOneAndOnASecondCall) {
   Group alone;
   alone.abandon();
   spawn_ranks(

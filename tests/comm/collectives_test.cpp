@@ -141,7 +141,7 @@ TEST(Group, APartThatCannotEndIsAPeerThatIsGone) {
   }
 }
 
-TEST(Group, OverGlooLeavesWhatAProcessDoesAboutBrokenPipes) {
+TEST(Group, OverGlooKeepsTheProcesssActionForBrokenPipes) {
   struct ::sigaction before {};
   ::sigaction(SIGPIPE, nullptr, &before);
   spawn_ranks(2, [&](Group&) {
@@ -191,7 +191,7 @@ TEST(Group, OverGlooIgnoresBrokenPipesInAProgramOfOursUnlessItHasChosen) {
   ::signal(SIGPIPE, former);
 }
 
-TEST(Group, OneThatIsDroppedWithWorkQueuedAndASilentPeerLetsGo) {
+TEST(Group, DestroyedWithQueuedWorkDoesNotWaitForASilentPeer) {
   // The peer is silent for 600 ms; a destructor that waited for the peer would take as long. A busy machine gets three
   // tries.
   auto shortest = std::chrono::steady_clock::duration::max();

@@ -47,7 +47,7 @@ TEST(Address, ReadsHostsAndBracketedIPv6) {
   EXPECT_EQ(parse_address("tcp://[::1]:29603").port, 29603);
 }
 
-TEST(Address, RefusesWhatIsNoneAndSaysTheForm) {
+TEST(Address, RefusesOtherTextsAndNamesTheForm) {
   for (const char* text : {"", "node0:1", "tcp://node0", "tcp://:1", "tcp://node0:", "tcp://node0:0",
                            "tcp://node0:65536", "tcp://node0:12x"})
     EXPECT_NE(error_of([&] { parse_address(text); }).find("tcp://HOST:PORT"), std::string::npos) << text;
@@ -214,7 +214,7 @@ TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
   rank_1.join();
 }
 
-TEST(Connect, PrintsNothingOfAPeerRaw) {
+TEST(Connect, WritesOutControlCharactersInTheTextsOfPeers) {
   const auto agent = AgentStore::make();
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
   auto peer = JobStoreConnection::open("127.0.0.1", agent.port, {}, until);
@@ -230,7 +230,7 @@ TEST(Connect, SaysThatThePortIsInUse) {
   ::close(listener);
 }
 
-TEST(Connect, SaysThatNobodyAnswers) {
+TEST(Connect, SaysThatNoServerAnswers) {
   const auto [listener, port] = detail::listen_on_loopback();
   ::close(listener);
   ConnectOptions options;
@@ -256,7 +256,7 @@ TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
 
 // A shell runs two programs in a row as one rank: the rank numbers that the first program claimed are free again once
 // its connections are closed.
-TEST(Connect, ASecondProgramOfTheSameRanksMeetsAnew) {
+TEST(Connect, ASecondProgramOfTheSameRanksMeetsAgain) {
   detail::disable_flight_recorder();
   const auto agent = AgentStore::make();
   for (int program = 0; program < 3; ++program) {
@@ -275,13 +275,13 @@ void expect_to_meet_anew(const std::string& at, const ConnectOptions& options) {
   }
 }
 
-TEST(Connect, ARestartedGroupMeetsAnewInTheStoreOfTheAgent) {
+TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTheAgent) {
   detail::disable_flight_recorder();
   const auto agent = AgentStore::make();
   expect_to_meet_anew(agent.address(), AgentStore::options());
 }
 
-TEST(Connect, ARestartedGroupMeetsAnewInTheStoreOfTorchrun) {
+TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
   detail::disable_flight_recorder();
   const auto [listener, port] = detail::listen_on_loopback();
   c10d::TCPStoreOptions tcp;
@@ -304,7 +304,7 @@ TEST(Connect, ARestartedGroupMeetsAnewInTheStoreOfTorchrun) {
 
 // With one core for each rank, Gloo's thread would otherwise spin for a time slice while the holder of its lock waits
 // for the core.
-TEST(Connect, GloosOwnThreadAloneIsPatient) {
+TEST(Connect, OnlyGloosThreadHasTheBatchPolicy) {
   spawn_ranks(2, [](Group&) {
     int patient = 0;
     for (const auto& thread : std::filesystem::directory_iterator{"/proc/self/task"})

@@ -142,7 +142,7 @@ TEST_P(StoreContract, GetAndWaitReturnWhenAnotherClientSetsTheKeys) {
   waited.get();
 }
 
-TEST_P(StoreContract, AWaitInVainIsAnErrorAndTheStoreWorksOn) {
+TEST_P(StoreContract, AWaitThatTimesOutIsAnErrorAndTheStoreStaysUsable) {
   EXPECT_THROW(store_->wait({"never"}, milliseconds{50}), c10::DistStoreError);
   store_->setTimeout(milliseconds{50});
   EXPECT_ANY_THROW(store_->get("never"));
@@ -177,7 +177,7 @@ TEST(JobStore, AdmitsOnlyItsTokenAndItsRun) {
   EXPECT_THAT(error_of([&] { served.connect({.token = std::string(257, 'x')}); }), HasSubstr("longer than 256 bytes"));
 }
 
-TEST(JobStore, EndsAWaitAtAKeyThatSaysItIsInVain) {
+TEST(JobStore, EndsAWaitEarlyAtTheKeyThatInterruptsIt) {
   const Served served;
   auto waiting = served.connect(), other = served.connect();
   auto result = std::async(std::launch::async, [&] {
@@ -230,7 +230,7 @@ TEST(JobStore, CountsWhatItKeepsForClientsInItsLimit) {
   EXPECT_EQ(store.get("key", until), std::string(1'000, 'x'));
 }
 
-TEST(JobStore, RefusesWhatIsTooLargeAndServesTheSameClientOn) {
+TEST(JobStore, RefusesLargeRequestsAndKeepsServingTheClient) {
   const Served served{{}, {.key_bytes = 8, .value_bytes = 20, .message_bytes = 300, .total_bytes = 1'000}};
   auto store = served.connect();
   const auto until = in(milliseconds{10'000});
@@ -281,7 +281,7 @@ TEST(JobStore, SaysThatANameDoesNotResolve) {
   EXPECT_THAT(text, HasSubstr("the host name \"no-such\\x1b.invalid\" does not resolve: "));
 }
 
-TEST(JobStore, OutlivesItsServerWithAnErrorOnly) {
+TEST(JobStore, ThrowsWhenItsServerIsGone) {
   auto served = std::make_unique<Served>();
   const auto store = c10::make_intrusive<JobStore>(served->connect(), milliseconds{10'000});
   served.reset();

@@ -112,7 +112,7 @@ TEST(RecordingGroup, ItsPartsRecordToTheSamePlace) {
   group.leave();
 }
 
-TEST(RecordingGroup, RankFiveOf4096GathersAndReducesWhatFSDPsTheorySays) {
+TEST(RecordingGroup, RankFiveOf4096SendsTheBytesThatTheoryPredictsForFSDP) {
   constexpr int kWorld = 4096;
   const auto recording = std::make_shared<Recording>();
   auto group = recording_group(5, kWorld, recording);
@@ -213,7 +213,7 @@ TEST(RecordingGroup, HSDPGathersInsideANodeAndSumsPiecesAcrossNodes) {
   group.leave();
 }
 
-TEST(RecordingGroup, ARankOf4096ThatAllDoTheSameGetsTheGradientsOfOneProcess) {
+TEST(RecordingGroup, ARankOf4096EqualRanksGetsTheGradientsOfOneProcess) {
   auto group = recording_group(5, 4096, std::make_shared<Recording>());
   Group alone;
   Net of_many, of_one;

@@ -104,7 +104,7 @@ class Strangers : public testing::Test {
   std::int64_t count_ = 0;
 };
 
-TEST_F(Strangers, GetNoAnswerToWhatIsNoHello) {
+TEST_F(Strangers, GetNoAnswerWithoutAHello) {
   for (const std::string& bytes : {std::string{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"},
                                    std::string(100'000, '\xA5'), std::string(64, '\0')}) {
     auto socket = connect();
@@ -115,7 +115,7 @@ TEST_F(Strangers, GetNoAnswerToWhatIsNoHello) {
   expect_unharmed();
 }
 
-TEST_F(Strangers, OfAnotherVersionAreToldSo) {
+TEST_F(Strangers, OfAnotherVersionGetAnAnswerThatSaysSo) {
   EXPECT_EQ(answer(send(std::string{"ddpxx\0\0\2\0\0\0\0", 12} + "more of another form")), "v");
   expect_unharmed();
 }
@@ -227,7 +227,7 @@ TEST_F(Strangers, DoNotHarmAProcessThatIsOutOfDescriptors) {
 }
 
 // These clients know the token: a malformed request costs them only their own connection.
-TEST_F(Strangers, LoseTheirOwnConnectionAloneByAMalformedRequest) {
+TEST_F(Strangers, WithAMalformedRequestLoseOnlyTheirConnection) {
   const auto hello = detail::hello_message(credentials_);
   const auto request = [](std::string bytes) {
     std::string length;

@@ -124,7 +124,7 @@ TEST(ThreadShare, IsNotTakenInAProcessWithoutAProgramFrame) {
   EXPECT_EQ(threads_of_rank(4096, all, /*has_frame=*/false), all);
 }
 
-TEST(ThreadShare, LeavesAChoiceOfTheUsersAlone) {
+TEST(ThreadShare, KeepsANumberThatTheUserHasSet) {
   {
     const Choice one{"7"};
     EXPECT_EQ(threads_of_rank(4096, 7), 7);

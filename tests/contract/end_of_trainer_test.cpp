@@ -173,7 +173,7 @@ TYPED_TEST(EndOfTrainer, AfterFitEveryRankHasTheModelOfTheSnapshot) {
   });
 }
 
-TYPED_TEST(EndOfTrainer, FinishEndsALoopOfStepsAndMayBeFollowedByMore) {
+TYPED_TEST(EndOfTrainer, CloseEndsALoopOfStepsAndMayBeFollowedByMore) {
   spawn_ranks(this->kRanks, [&](Group& group) {
     const auto run = [&](bool finish_between) {
       const auto model = make_model();
@@ -232,7 +232,7 @@ void expect_sentences(const std::shared_ptr<Network>& model, Group& group) {
   }
 }
 
-TYPED_TEST(EndOfTrainer, WithoutFinishTheModelIsTrueOrSaysThatItIsNot) {
+TYPED_TEST(EndOfTrainer, WithoutCloseTheModelHasTheLastValuesOrThrows) {
   spawn_ranks(this->kRanks, [&](Group& group) {
     const auto steps = [&](bool finish) {
       const auto model = make_model();
@@ -251,7 +251,7 @@ TYPED_TEST(EndOfTrainer, WithoutFinishTheModelIsTrueOrSaysThatItIsNot) {
   });
 }
 
-TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelIsTrueOrSaysThatItIsNot) {
+TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelHasTheLastValuesOrThrows) {
   spawn_ranks(this->kRanks, [&](Group& group) {
     const auto model = make_model();
     std::optional<Values> values;
@@ -320,7 +320,7 @@ Values readable_of(const torch::nn::Module& model) {
   return values;
 }
 
-TYPED_TEST(EndOfTrainer, BetweenStepsAParameterIsTrueOrSaysThatItIsNot) {
+TYPED_TEST(EndOfTrainer, BetweenStepsAParameterHasTheLastValuesOrThrows) {
   spawn_ranks(this->kRanks, [&](Group& group) {
     const auto model = make_model();
     Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), make_config<TypeParam>(group, 9)};
@@ -362,7 +362,7 @@ struct RecurrentNetwork : torch::nn::Module {
   std::shared_ptr<Recurrent> layer = register_module("layer", std::make_shared<Recurrent>());
 };
 
-TEST(BesideTheRunner, ALayerInShardsNamesItsParameter) {
+TEST(BesideTheRunner, AShardedLayerThrowsWithTheNameOfItsParameter) {
   spawn_ranks(2, [](Group& group) {
     at::manual_seed(3);
     const auto model = std::make_shared<RecurrentNetwork>();

@@ -116,7 +116,7 @@ class RecomputedBuffers : public testing::Test {};
 using Strategies = testing::Types<SingleDevice, DDP, ZeRO2, FSDP>;
 TYPED_TEST_SUITE(RecomputedBuffers, Strategies);
 
-TYPED_TEST(RecomputedBuffers, AreThoseOfOneRunBitForBit) {
+TYPED_TEST(RecomputedBuffers, EqualThoseOfOneRunBitForBit) {
   using Policy = RecomputeConfig::Policy;
   const int world_size = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
   const auto plain = train<TypeParam>(world_size, {});

@@ -103,7 +103,7 @@ TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
 }
 
 /// With two ranks all strategies have equal gradients, bit for bit, and each matrix is orthogonalized by one rank only.
-TEST(MuonOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
+TEST(MuonOptimizer, GivesEqualResultsUnderEachStrategyOfTwoRanks) {
   const auto ddp = train_course<DDP, Muon>(2, kBits);
   EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
   expect_same_bits(train_course<ZeRO1, Muon>(2, kBits), ddp);
@@ -116,7 +116,7 @@ TEST(MuonOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
   resumed.stop_at = 7;
   expect_same_bits(train_course<FSDP, Muon>(2, resumed), ddp);
 }
-TEST(MuonOptimizer, StepsAlikeInGroupsOfRanks) {
+TEST(MuonOptimizer, GivesEqualResultsInGroupsOfRanks) {
   const auto fsdp = train_course<FSDP, Muon>(4, kBits);
   const auto hsdp = train_course<HSDP, Muon>(4, kBits, {.shard_size = 2, .fsdp = {}});
   for (std::size_t i = 0; i < fsdp.losses.size(); ++i) EXPECT_NEAR(hsdp.losses[i], fsdp.losses[i], 0.02) << i;
@@ -154,7 +154,7 @@ TEST(MuonOptimizer, SavesAndResumesAModelOfNothingButMatrices) {
   EXPECT_EQ(whole.tensors.at("optimizer.step").item<float>(), 6);
 }
 
-TEST(LAMBOptimizer, StepsAlikeUnderEachStrategy) {
+TEST(LAMBOptimizer, GivesEqualResultsUnderEachStrategy) {
   const auto ddp = train_course<DDP, LAMB>(2);
   EXPECT_LT(ddp.losses.back(), ddp.losses.front());
   expect_same_course(train_course<ZeRO1, LAMB>(2), ddp);
@@ -166,7 +166,7 @@ TEST(LAMBOptimizer, StepsAlikeUnderEachStrategy) {
 
 /// Lion moves each weight by the sign of its update. Where the gradient is only rounding, the sign differs between one
 /// process and two, so the reference is DDP on two ranks.
-TEST(LionOptimizer, StepsAlikeUnderEachStrategyOfTwoRanks) {
+TEST(LionOptimizer, GivesEqualResultsUnderEachStrategyOfTwoRanks) {
   const auto ddp = train_course<DDP, Lion>(2);
   EXPECT_LT(ddp.losses.back(), 0.95 * ddp.losses.front());
   expect_same_course(train_course<ZeRO1, Lion>(2), ddp);

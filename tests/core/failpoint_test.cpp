@@ -54,7 +54,7 @@ TEST_F(Failpoint, StrikesOneRankOnly) {
   EXPECT_NO_THROW(failpoint("here"));
 }
 
-TEST_F(Failpoint, KillsWithoutGoodbye) {
+TEST_F(Failpoint, KillsTheProcess) {
   const auto child = ::fork();
   if (child == 0) {
     order("here:kill");

@@ -107,7 +107,7 @@ TEST(StopSignals, EndTheProcessAtOnceWhereTheSenderSaysSo) {
             -SIGTERM);
 }
 
-TEST(StopSignals, TakeEffectLateWhereTheyAreRaisedAgain) {
+TEST(StopSignals, EndTheProcessWhenTheyAreRaisedAgain) {
   EXPECT_EQ(in_a_process([] {
               StopSignals signals;
               signals.raise_again();
@@ -163,7 +163,7 @@ TEST(StopSignals, AreNotTakenInAProcessWithoutAProgramFrame) {
             -SIGTERM);
 }
 
-TEST(StopSignals, AreSharedByAllWhoKeepThem) {
+TEST(StopSignals, AreSharedByAllObjectsThatKeepThem) {
   EXPECT_EQ(in_a_process([] {
               std::optional<StopSignals> first{std::in_place}, second{std::in_place};
               first.reset();

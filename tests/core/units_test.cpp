@@ -34,7 +34,7 @@ TEST(Decimal, OfZeroHasNoDigits) {
   }
 }
 
-TEST(WholeNumber, TimesNothingIsNothing) {
+TEST(WholeNumber, TimesAFactorOfZeroIsZero) {
   for (const char* number : {"5", "0", "-3", "18446744073709551615", "99999999999999999999"}) {
     EXPECT_EQ(whole(number, 0).fit, Fit::exact) << number;
     EXPECT_EQ(whole(number, 0).magnitude, 0U) << number;
@@ -47,7 +47,7 @@ TEST(Decimal, TakesAnEThatStartsNoExponentForASuffix) {
   EXPECT_EQ(parse_decimal("2eggs").value().suffix, "eggs");
 }
 
-TEST(Decimal, IsNothingElse) {
+TEST(Decimal, RefusesOtherTexts) {
   for (const char* text : {"", "-", "+", ".", "x", "_1", "e5", "--1", "010", "00", "-01", "007.5", " 1"})
     EXPECT_FALSE(parse_decimal(text).has_value()) << text;
 }
@@ -125,7 +125,7 @@ TEST(Seconds, AddUpTheirParts) {
   EXPECT_EQ(parse_seconds("1.5h"), 5400.0);
 }
 
-TEST(Seconds, AreNothingElse) {
+TEST(Seconds, RefuseOtherTexts) {
   for (const char* text : {"", "s", "5 minuets", "1h30", "10x", "1h-5m", "h1", "010s", "1h30m ", "ms"})
     EXPECT_FALSE(parse_seconds(text).has_value()) << text;
 }

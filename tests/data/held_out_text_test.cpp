@@ -53,7 +53,7 @@ TEST_F(HeldOutText, ATailTooShortForAWindowIsNotEvaluated) {
   EXPECT_EQ(all.validation, nullptr);
 }
 
-TEST_F(HeldOutText, RefusesATrainingPartWithoutAWindowAndAShareThatIsNone) {
+TEST_F(HeldOutText, RefusesATrainingPartWithoutAWindowAndAnInvalidFraction) {
   try {
     hold_out_tail(text("abcdefghij", 5), 0.5);
     ADD_FAILURE();

@@ -70,7 +70,7 @@ TEST(LiveBytes, SeesWhatForwardSavesAndBackwardFrees) {
   EXPECT_EQ(live.current(), (32 * 64 + 64 * 64) * 4) << "the two gradients";
 }
 
-TEST(LiveBytes, DoesNotSeeAThreadThatIsNoneOfItsBusiness) {
+TEST(LiveBytes, DoesNotCountOtherThreads) {
   LiveBytes live;
   std::thread{[] { const auto x = at::empty({1000}); }}.join();
   EXPECT_EQ(live.peak(), 0);

@@ -135,7 +135,7 @@ TEST(Pickle, KeepsStoragesSharedAndViewsAsTheyAre) {
       << "the shared elements were stored more than once";
 }
 
-TEST(Pickle, PacksIntoHardlyMoreRoomThanItNeeds) {
+TEST(Pickle, PacksWithLittleUnusedMemory) {
   PickleList tensors;
   for (int i = 1; i <= 20; ++i) tensors.emplace_back(at::zeros({i * 7'001}));
   const auto bytes = pack_pt(tensors);
@@ -249,7 +249,7 @@ TEST(Pickle, RefusesWhatIsOutOfPlaceAndSaysWhat) {
   EXPECT_THAT(refusal_of_whole("\x80\x04N."), HasSubstr("protocol 4"));
 }
 
-TEST(Pickle, DoesNotRepeatALittleUntilItIsMuch) {
+TEST(Pickle, RefusesToExpandASmallFileToAHugeValue) {
   using namespace std::string_literals;
   // Each of 60 lists holds the previous list twice.
   std::string codes = "]q\0"s;

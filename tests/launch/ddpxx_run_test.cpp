@@ -275,7 +275,7 @@ TEST(DdpxxRun, ReportsInFullWhereAnotherRankFailedOtherwise) {
   EXPECT_THAT(run.err, HasSubstr("Root Cause"));
 }
 
-TEST(DdpxxRun, ReportsInFullWhereTheWordsOfTheRankAreInAFile) {
+TEST(DdpxxRun, ReportsInFullWhereTheOutputOfTheRankIsInAFile) {
   const TemporaryFolder folder;
   const auto run = ddpxx_run({"--log-dir", (folder / "logs").string(), "sh", "-c", "echo it is wrong >&2; exit 2"});
   EXPECT_EQ(run.code, 2);
@@ -283,7 +283,7 @@ TEST(DdpxxRun, ReportsInFullWhereTheWordsOfTheRankAreInAFile) {
 }
 
 // Two agents on one machine behave as on two: a rank of the second agent has an error of its own.
-TEST(DdpxxRun, LeavesAnotherNodeAloneWithItsOwnError) {
+TEST(DdpxxRun, LeavesAnotherNodeToReportItsOwnError) {
   const auto port = ddpxx::detail::free_port();
   const std::string script =
       "[ $RANK = 3 ] && { echo no such file here >&2; exit 3; }; [ $RANK = 0 ] && sleep 1; "
@@ -461,7 +461,7 @@ TEST(DdpxxRun, WaitsForNoProcessThatHasLeftTheGroupOfItsRank) {
   EXPECT_EQ(::kill(std::stoi(StartedProgram::text_of(ready)), SIGKILL), 0);
 }
 
-TEST(DdpxxRun, BlamesTheRankWhoseShellSomebodyElseHasEnded) {
+TEST(DdpxxRun, ReportsTheRankWhoseShellWasEndedByAnotherProcess) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready", shell = folder / "shell";
   auto run = start_ddpxx_run({"--nproc-per-node=2", "--grace=0.2", "/bin/bash", "-c",
@@ -568,7 +568,7 @@ TEST(DdpxxRun, HasAGuardianThatHoldsNoOutputAndEndsWithIt) {
   }
 }
 
-TEST(DdpxxRun, StartsTheRanksAnewWhileRestartsRemain) {
+TEST(DdpxxRun, RestartsTheRanksWhileRestartsRemain) {
   const auto run = ddpxx_run({"--nproc-per-node=2", "--max-restarts=3", "sh", "-c",
                               "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 2 ]"});
   EXPECT_EQ(run.code, 0);
@@ -782,7 +782,7 @@ TEST(DdpxxRun, KeepsThePrefixOnATerminalThatDrawsNothing) {
   EXPECT_EQ(terminal.read_until("\n"), "[rank0]: line\r\n");
 }
 
-TEST(DdpxxRun, LivesOnWhenNobodyReadsItsOutput) {
+TEST(DdpxxRun, ContinuesWhenItsOutputIsNotRead) {
   const TemporaryFolder folder;
   const auto done = folder / "done";
   StartedProgram run{{"/bin/sh", "-c",

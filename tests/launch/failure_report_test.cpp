@@ -22,7 +22,7 @@ Exit ended(int rank, int code, int after_ms, std::optional<int> sent = {}) {
           .signal_sent = sent};
 }
 
-TEST(FailureReport, NamesTheCauseAndWhoWentWithIt) {
+TEST(FailureReport, NamesTheCauseAndTheOtherFailures) {
   std::vector<Exit> exits = {ended(0, 5, 250), ended(1, -SIGKILL, 200), ended(2, -SIGTERM, 2'200, SIGTERM),
                              ended(3, 0, 150), ended(4, 0, 300)};
   exits[1].last_lines = {"first", "out of luck\x1b[2J"};
@@ -40,7 +40,7 @@ TEST(FailureReport, NamesTheCauseAndWhoWentWithIt) {
   EXPECT_TRUE(text.ends_with("=\n"));
 }
 
-TEST(FailureReport, SaysSoWhenNobodyElseFailed) {
+TEST(FailureReport, SaysThatNoOtherRankFailed) {
   const auto text = failure_report(std::vector{ended(0, 3, 10)}, 0, "train", "node0");
   EXPECT_NE(text.find("<NO_OTHER_FAILURES>"), std::string::npos);
   EXPECT_NE(text.find("exit code 3"), std::string::npos);

@@ -23,7 +23,7 @@ TEST(OomKills, AreThoseOfOurCgroupOrElseOfTheMachine) {
   EXPECT_EQ(oom_kills(root.path()).value().file, events);
 }
 
-TEST(OomKills, ExplainASigkillWhereTheyGrew) {
+TEST(OomKills, ExplainASigkillIfTheirCountHasGrown) {
   const OomKills before{"/sys/fs/cgroup/memory.events", 1}, after{"/sys/fs/cgroup/memory.events", 2};
   EXPECT_THAT(kill_hint(before, after), HasSubstr("the kernel has killed 1 process meanwhile (oom_kill in "
                                                   "/sys/fs/cgroup/memory.events)"));

@@ -88,7 +88,7 @@ TEST_F(SweepRun, GivesEachJobAWorldOfItsOwn) {
   EXPECT_THAT(text("1/log"), Not(HasSubstr("29555")));
 }
 
-TEST_F(SweepRun, WritesNoSecretsDownAndGoesOnAllTheSame) {
+TEST_F(SweepRun, WritesNoSecretsAndCanBeResumed) {
   const auto job = program("job", "echo $*");
   const auto first = run(job, {"a=1,2", "hub.token=abc"});
   EXPECT_EQ(first.code, 0) << first.err;

@@ -288,7 +288,7 @@ TEST(MetricsFile, IsNeitherMadeNorWrittenThroughALink) {
   EXPECT_EQ(steps_of(folder / "run.jsonl"), (Steps{1}));
 }
 
-TEST(MetricsFile, IsMadeAnewWithOneWarningWhereItWasRemovedOrMovedInMidRun) {
+TEST(MetricsFile, IsMadeAgainWithOneWarningWhereItWasRemovedOrMovedInMidRun) {
   const TemporaryFolder folder;
   const auto path = folder / "runs/m.jsonl";
   std::ostringstream warnings;

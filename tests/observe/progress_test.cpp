@@ -203,7 +203,7 @@ TEST(Progress, FollowsATerminalThatIsResized) {
   EXPECT_LE(text.str().size(), 20U) << "expected a carriage return and at most 19 columns";
 }
 
-TEST(Progress, LeavesTheLineOfATerminalWhenItGoes) {
+TEST(Progress, EndsTheLineOfATerminalWhenItIsDestroyed) {
   const Terminal terminal{80};
   std::ostringstream text;
   {

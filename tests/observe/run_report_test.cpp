@@ -140,7 +140,7 @@ TEST(RunReport, GoesOnInTheFileOnlyWithTheRunThatWroteIt) {
   EXPECT_EQ(rows_of(folder / "m.1.jsonl").size(), 3U);
 }
 
-TEST(RunReport, HasNothingToCloseWhereNothingWasDone) {
+TEST(RunReport, PrintsNoClosingLineWithoutAStep) {
   std::ostringstream screen;
   auto report = make_report("", screen);
   report.begin(kRun);

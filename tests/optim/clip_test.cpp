@@ -53,7 +53,7 @@ TEST(ClipByValue, LeavesGapsAtZeroAndANaNForTheNormToFind) {
   EXPECT_EQ(arena.gradients().isnan().sum().item<std::int64_t>(), 1);
 }
 
-TEST(ClipByValue, RefusesABoundThatIsNone) {
+TEST(ClipByValue, RefusesAnInvalidBound) {
   const auto arena = make_arena();
   const auto before = arena.gradients().clone();
   for (const double wrong : {-1.0, std::nan("")}) {

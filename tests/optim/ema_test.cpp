@@ -87,7 +87,7 @@ at::Tensor average_of_piece(int pieces, int piece) {
   return at::cat(ema.average().slices);
 }
 
-TEST(EMA, OfPiecesIsThatOfTheWholeCutAlike) {
+TEST(EMA, OfPiecesEqualsThePiecesOfTheWhole) {
   const auto together = at::cat({average_of_piece(3, 0), average_of_piece(3, 1), average_of_piece(3, 2)});
   const auto whole = average_of_piece(1, 0);
   const auto size = whole.numel();
@@ -151,7 +151,7 @@ TEST(AverageScope, ShowsTheModelItsAverageAndGivesTheValuesBackBitForBit) {
   ema.update();
 }
 
-TEST(EMA, OfNothingIsNothing) {
+TEST(EMA, WithoutParametersIsEmpty) {
   EMA ema{{}, {}};
   ema.update();
   ema.update();
@@ -159,7 +159,7 @@ TEST(EMA, OfNothingIsNothing) {
   EXPECT_TRUE(ema.average().slices.empty());
 }
 
-TEST(EMA, RefusesValuesInWhichItWouldStandStill) {
+TEST(EMA, RefusesValuesInSixteenBitsWhichWouldNotChange) {
   const Arena arena{{{"a", leaf(at::ones({4}, at::kBFloat16))}}};
   try {
     const EMA ema{{}, arena.slices()};

@@ -123,7 +123,7 @@ std::string text(const AdamWConfig& config) {
   return out.str();
 }
 
-TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndEndsAtItsLastRateForGood) {
+TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndKeepsItsLastRate) {
   const auto configs = many_configs();
   ASSERT_GT(configs.size(), 400U);
   for (const auto& config : configs) {

@@ -386,7 +386,7 @@ TEST(QuantizeHook, ChannelsKeepAnOutlierToItself) {
   });
 }
 
-TEST(QuantizeHook, WhatIsNotFiniteStaysSoOnAllRanks) {
+TEST(QuantizeHook, ANumberThatIsNotFiniteStaysSoOnAllRanks) {
   spawn_ranks(2, [](Group& group) {
     Trained<Quantize> trained{{}, group};
     for (const double bad : {std::nan(""), HUGE_VAL}) {

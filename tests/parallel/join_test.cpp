@@ -242,7 +242,7 @@ TEST(Join, ThrowsNothingWhereAllRunOutTogether) {
   });
 }
 
-TEST(Join, IsOverOnceAllHaveSaidSo) {
+TEST(Join, IsOverOnceAllRanksHaveRunOut) {
   Group alone;
   Trained trained{alone};
   Join join{trained.ddp};
@@ -307,7 +307,7 @@ TEST(Join, StandsInForRecomputedLayersAsForOthers) {
 static_assert(std::same_as<decltype(Join{std::declval<StepInBackward<Recompute<DDP>>&>()}), Join<AllReduce>>);
 static_assert(std::same_as<decltype(Join{std::declval<Recompute<DDPWith<PowerSGD>>&>()}), Join<PowerSGD>>);
 
-TEST(Join, AHookCarriesOnWithItsOwnState) {
+TEST(Join, AHookContinuesWithItsOwnState) {
   spawn_ranks(kWorld, [](Group& group) {
     Trained<Compress<at::kHalf, PowerSGD>> compressed{group, {.hook = {.start_step = 1, .min_compression_rate = 1.0}}};
     Join join{compressed.ddp};

@@ -200,7 +200,7 @@ struct Hollow : Net {
   std::shared_ptr<Nothing> nothing = register_module("nothing", std::make_shared<Nothing>());
 };
 
-TYPED_TEST(StepsInBackward, AParameterWithoutElementsHarmsNobody) {
+TYPED_TEST(StepsInBackward, AParameterWithoutElementsIsAccepted) {
   if constexpr (!std::is_same_v<TypeParam, DDPWith<PowerSGD>>)
     this->in_every_world([](Group& group) {
       Trained<TypeParam, Hollow> trained{group};
@@ -251,7 +251,7 @@ TEST_P(OptimizersInParts, DoWithoutStateWhereASegmentHasNoElements) {
     EXPECT_EQ(parts.moments()[i].slices.size(), whole.moments()[i].slices.size());
 }
 
-TYPED_TEST(StepsInBackward, NeedSomebodyWhoSteps) {
+TYPED_TEST(StepsInBackward, NeedAFunctionThatSteps) {
   Group alone;
   Net net;
   FlatModel flat{net};

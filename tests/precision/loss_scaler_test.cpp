@@ -146,7 +146,7 @@ TEST(LossScaler, GrowsOnceAnIntervalHasGoneWell) {
   EXPECT_EQ(scale_of(scaler), 32.0);
 }
 
-TEST(LossScaler, AnOverflowHalvesTheScaleAndStartsTheIntervalAnew) {
+TEST(LossScaler, AnOverflowHalvesTheScaleAndRestartsTheInterval) {
   LossScaler scaler{{.initial_scale = 8.0, .growth_interval = 3}, at::kCPU};
   drive(scaler, 3, /*bad=*/2);
   EXPECT_EQ(scale_of(scaler), 4.0);
@@ -156,7 +156,7 @@ TEST(LossScaler, AnOverflowHalvesTheScaleAndStartsTheIntervalAnew) {
   EXPECT_EQ(scale_of(scaler), 8.0);
 }
 
-TEST(LossScaler, FindsANumberThatIsNoneInAnySlice) {
+TEST(LossScaler, FindsANumberThatIsNotFiniteInAnySlice) {
   const LossScaler scaler{{}, at::kCPU};
   for (const float bad : {kInf, -kInf, kNaN})
     for (int at = 0; at < 3; ++at) {

@@ -193,7 +193,7 @@ TEST_F(HostileSnapshot, ThatNestsDeeplyTakesNoMemory) {
   }
 }
 
-TEST_F(HostileSnapshot, OfSpecialFilesIsRefusedAndWaitsForNobody) {
+TEST_F(HostileSnapshot, OfSpecialFilesIsRefusedWithoutWaiting) {
   const auto shard = [&] {
     for (const auto& entry : std::filesystem::directory_iterator{manifest_.parent_path()})
       if (entry.path() != manifest_) return entry.path();

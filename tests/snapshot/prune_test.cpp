@@ -114,7 +114,7 @@ TEST_F(Prune, RemovesWhatAKilledSaveHasLeftBesideTheOneThatTookItsPlace) {
   }
 }
 
-TEST_F(Prune, RemovesWhatItsStartsDidNotFinishAndLaterWhatNobodyKnows) {
+TEST_F(Prune, RemovesUnfinishedFilesOfItsStartsAndLaterThoseOfUnknownStarts) {
   save(2, kMine);
   leave(3, shard(kBefore));
   leave(4, shard(kYours));

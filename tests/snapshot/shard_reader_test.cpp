@@ -124,7 +124,7 @@ TEST_F(ShardReading, VerifiesEveryByte) {
               HasSubstr("step/rank-1 is damaged between its bytes 10485760 and 10486994"));
 }
 
-TEST_F(ShardReading, FindsDamageWhereItReadsAndDoesNotMindItElsewhere) {
+TEST_F(ShardReading, FindsDamageOnlyInTheChunksThatItReads) {
   flip(0, 5 * kChunk + 17);
   EXPECT_EQ(reader().read(std::vector{slice(0, first_in(5) - 1), slice(first_in(6), 1000)}), std::nullopt);
   for (const auto& far : {false, true}) {

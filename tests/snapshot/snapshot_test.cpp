@@ -587,7 +587,7 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
   EXPECT_THROW(Snapshots{storage}.commit(manifest), Error);
 }
 
-TEST(Snapshots, WithoutTheirDateAndTheOrderOfParametersAreReadAllTheSame) {
+TEST(Snapshots, WithoutTheirDateAndTheOrderOfParametersAreRead) {
   const TemporaryFolder folder;
   save_snapshot(folder.path(), snapshot_of(1));
   const auto path = folder / "step-00000001" / "manifest.json";
@@ -671,7 +671,7 @@ TEST(Folder, IsClaimedByOneAtATimeAndFreeWhenItsHolderIsKilled) {
   EXPECT_FALSE(fs::exists(folder / ".rank-0.17-0.tmp")) << "the first holder's temporary file was not removed";
 }
 
-TEST(Folder, ListsWhatFitsAndDoesNotMindItsSurroundings) {
+TEST(Folder, ListsFilesWithThePrefixAndRemovesEmptyFolders) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "lost+found");
   fs::create_directories(folder / "step-1" / "deep");

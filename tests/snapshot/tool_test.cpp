@@ -403,7 +403,7 @@ TEST_F(SnapshotTool, PruneKeepsByEpochsAndByTime) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
 }
 
-TEST_F(SnapshotTool, GoesOnBehindASnapshotOfAnotherVersion) {
+TEST_F(SnapshotTool, ContinuesAfterASnapshotOfAnotherVersion) {
   auto text = StartedProgram::text_of(folder_ / "run" / "step-00000200" / "manifest.json");
   text.replace(text.find("ddpxx snapshot 1"), 16, "ddpxx snapshot 9");
   text.resize(text.rfind(",\"crc32c\""));
@@ -419,7 +419,7 @@ TEST_F(SnapshotTool, GoesOnBehindASnapshotOfAnotherVersion) {
   }
 }
 
-TEST_F(SnapshotTool, SaysSoWhereThereIsNoSnapshotAndWhereNobodyHearsIt) {
+TEST_F(SnapshotTool, SaysThatThereIsNoSnapshotAndThatItsOutputFailed) {
   const auto none = tool_at((folder_ / "none").string(), "list");
   EXPECT_EQ(none.code, 4);
   EXPECT_THAT(none.err, HasSubstr("there is no snapshot at"));

@@ -221,7 +221,7 @@ TEST_F(S3MetadataKeys, AtHandAreUsedUntilTheyExpireWhileTheServiceIsAway) {
   EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("no credentials were found"));
 }
 
-TEST_F(S3MetadataKeys, OfAServiceThatFailsAreMissedInOneSentence) {
+TEST_F(S3MetadataKeys, OfAServiceThatFailsAreReportedMissingInOneSentence) {
   start_service();
   service_->fail(1'000'000);
   use_ec2();

@@ -141,7 +141,7 @@ TEST(S3Refusals, SaysThatTheQuotaIsReached) {
   remove_all(storage);
 }
 
-TEST(S3Refusals, SaysSoonThatNobodyListens) {
+TEST(S3Refusals, SaysSoonThatNoServerListens) {
   auto config = s3_config(s3_server("ceph"));
   config.endpoint = "http://127.0.0.1:9";
   config.retries = 12;

@@ -151,7 +151,7 @@ TEST_P(S3Faults, ReadsAllAlthoughRepliesFail) {
   }
 }
 
-TEST_P(S3Faults, TakesNoReplyThatSaysNoLengthForTheWholeRange) {
+TEST_P(S3Faults, RefusesAReplyWithoutALengthThatIsTooShort) {
   write("object", small_);
   for (const auto bytes : {0, 50'000}) {
     SCOPED_TRACE(bytes);
@@ -163,7 +163,7 @@ TEST_P(S3Faults, TakesNoReplyThatSaysNoLengthForTheWholeRange) {
   }
 }
 
-TEST_P(S3Faults, RefusesAServerThatTakesNoNoticeOfARange) {
+TEST_P(S3Faults, RefusesAServerThatIgnoresARange) {
   config_.retries = 0;  // the setting that prepare() uses
   write("object", small_);
   proxy_.rule({{"method", "GET"}, {"drop", "content-range"}});
@@ -191,7 +191,7 @@ TEST_P(S3Faults, KnowsItsOwnObjectWhenEveryReplyWasLost) {
   EXPECT_EQ(direct_.read_text("manifest.json", 100), "mine");
 }
 
-TEST_P(S3Faults, DoesNotSayWhoMadeAnObjectThatNobodySees) {
+TEST_P(S3Faults, DoesNotSayWhoMadeAnObjectThatItCannotSee) {
   config_.retries = 1;
   const auto refusal = HasSubstr("cannot create " + place_.text("manifest.json"));
   proxy_.rule({{"method", "PUT"}, {"action", "reset"}});
@@ -295,7 +295,7 @@ pid_t start_writer(const S3Config& config, const S3Place& place, const std::stri
   return child;
 }
 
-TEST_P(S3Faults, AWriterKilledBetweenTwoDeedsLeavesWhatTheLastDeedMade) {
+TEST_P(S3Faults, AWriterKilledBetweenTwoRequestsLeavesTheResultOfTheFirst) {
   for (const auto& [failpoint, left] :
        {std::pair{"s3.before_write:kill", 7U}, {"s3.after_write:kill", 0U}, {"s3.before_remove:kill", 0U}}) {
     direct_.write("object", std::array<Bytes, 1>{Bytes{small_}.first(7)});

@@ -127,7 +127,7 @@ TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
   EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "expected the MD5 sum of " abcde "";
 }
 
-TEST(S3Config, MeansAmazonWithoutAWord) {
+TEST(S3Config, UsesAmazonByDefault) {
   const Environment environment{{}};
   const auto config = s3_config_from_environment();
   EXPECT_EQ(config.region, "us-east-1");
@@ -180,7 +180,7 @@ TEST(S3Config, RefusesWhatIsNoEndpoint) {
   }
 }
 
-TEST(S3Config, NeverShowsASecretThatSomebodyPutIntoAnAddress) {
+TEST(S3Config, NeverShowsASecretInAnAddress) {
   S3Config config;
   config.endpoint = "https://KEY:SECRET@host:9000";
   const auto endpoint = config_error([&] { S3Client("bucket", config); });

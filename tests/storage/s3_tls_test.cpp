@@ -49,7 +49,7 @@ TEST_P(S3Tls, CarriesObjectsWhereAwsCaBundleNamesTheAuthority) {
   for (const auto* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}) ::unsetenv(name);
 }
 
-TEST(S3TlsRefusal, OfACertificateThatNobodyTrustsIsOneError) {
+TEST(S3TlsRefusal, OfAnUntrustedCertificateIsOneError) {
   const auto server = s3_server("ceph");
   const TlsProxy proxy{server.at("endpoint")};
   auto config = s3_config(server);

@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"snapshot.before_commit:kill@2", 0}, std::pair{"snapshot.after_commit:kill@2", 0},
                     std::pair{"snapshot.before_remove:kill", 0}, std::pair{"snapshot.after_remove_manifest:kill", 0}));
 
-TEST_P(KilledCheckpoint, GoesOnBitForBitAsIfNothingHadBeen) {
+TEST_P(KilledCheckpoint, ResumesToTheBitsOfAnUndisturbedRun) {
   const RunOptions plain{.max_steps = 7, .save_every = 2, .dropout = 0.2, .snapshot = {.keep_last = 1}};
   train<FSDP>(2, plain);
   const auto expected = snapshot();
@@ -145,7 +145,7 @@ TEST_F(Checkpoint, OneRankThatCannotWriteIsTheErrorOfAllAndNoSnapshot) {
     EXPECT_EQ(entry.path().filename(), ".owner") << "the files that other ranks have written must be removed";
 }
 
-TEST_F(Checkpoint, InTheBackgroundHoldsTheStepItIsOf) {
+TEST_F(Checkpoint, InTheBackgroundHoldsTheValuesOfItsStep) {
   const RunOptions foreground{.max_steps = 6, .save_every = 2, .dropout = 0.2, .snapshot = {.keep_last = 0}};
   train<FSDP>(2, foreground);
   std::vector<Snapshot> expected;
@@ -173,7 +173,7 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileTrainingGoesOn) {
   EXPECT_LT(losses().size(), 245u) << "the snapshot must be published before the run ends";
 }
 
-TEST_F(Checkpoint, InTheBackgroundIsPublishedWhileNobodyWaitsForIt) {
+TEST_F(Checkpoint, InTheBackgroundIsPublishedWithoutARankThatWaitsForIt) {
   train_watched<DDP>(2,
                      {.max_steps = 40,
                       .save_every = 20,

@@ -92,7 +92,7 @@ class ChosenSnapshot : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ChosenSnapshot, GoesOnAtItsStepAsTheRunDidAndLeavesItsPlaceAlone) {
+TEST_F(ChosenSnapshot, ContinuesAtItsStepLikeTheRunAndKeepsItsPlaceUnchanged) {
   auto other = config(6);
   other.snapshot.name = path("a") + ":2";
   other.training.save_dir = path("b");
@@ -161,7 +161,7 @@ TEST_F(ChosenSnapshot, LoadsIntoAModelThatIsNotTrained) {
             std::string::npos);
 }
 
-TEST_F(ChosenSnapshot, OfAModelAloneLetsAnyOptimizerBeginAnewAtItsStep) {
+TEST_F(ChosenSnapshot, OfOnlyAModelLetsAnyOptimizerStartAtItsStep) {
   auto alone = at(path("a"));
   std::erase_if(alone.tensors, [](const auto& item) { return !item.first.starts_with("model."); });
   alone.run.optimizer.clear();

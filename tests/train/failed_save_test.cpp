@@ -109,7 +109,7 @@ class LostAnswer : public FailedSave, public testing::WithParamInterface<Snapsho
 INSTANTIATE_TEST_SUITE_P(Writing, LostAnswer,
                          testing::Values(SnapshotWriting::foreground, SnapshotWriting::background));
 
-TEST_P(LostAnswer, OfTheLastSnapshotIsFoundOutByTheNextTry) {
+TEST_P(LostAnswer, OfTheLastSnapshotIsDetectedByTheNextTry) {
   train<FSDP>(2, going_on());
   const auto expected = snapshot();
   forget();
@@ -187,7 +187,7 @@ class Contested : public Storage {
   int times_;
 };
 
-TEST_F(FailedSave, IsNotPutDownToAnotherRunWithoutItsManifest) {
+TEST_F(FailedSave, IsNotBlamedOnAnotherRunWithoutItsManifest) {
   const auto publish = [&](int times) {
     Contested storage{place(), times};
     Manifest manifest;
@@ -269,7 +269,7 @@ TEST_F(FailedSave, OfTheLastStepIsTriedAgainAndThenAnError) {
   }
 }
 
-TEST_F(FailedSave, OfThePublishingRankGivesItsRoomBack) {
+TEST_F(FailedSave, OfThePublishingRankRemovesItsFiles) {
   auto options = going_on();
   options.failpoint = "snapshot.before_commit:throw";
   EXPECT_THROW(train<FSDP>(2, options), Error) << "the run must fail if its last snapshot cannot be written";
@@ -294,7 +294,7 @@ TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
   EXPECT_TRUE(steps().empty());
 }
 
-TEST_F(FailedSave, ForLackOfMemoryEndsWith7OrGoesOnAsToldAndSoDoesALoad) {
+TEST_F(FailedSave, ForLackOfMemoryEndsWith7OrGoesOnAsConfiguredAndSoDoesALoad) {
   auto options = going_on();
   options.failpoint = "file.before_write:bad_alloc@1";
   options.failing_rank = 1;

@@ -155,7 +155,7 @@ TEST_F(LoadAttempts, ThatASchedulerKillsAfterASignalAreNotCounted) {
   }
 }
 
-TEST_F(LoadAttempts, BeginAnewOnceASnapshotWasRead) {
+TEST_F(LoadAttempts, AreCountedFromZeroOnceASnapshotWasRead) {
   train<FSDP>(2, after(6));
   for (const std::int64_t max_steps : {7, 8, 9}) {
     EXPECT_THROW(train<FSDP>(2, killed(max_steps, "checkpoint.before_read:kill", 1)), Error);

@@ -73,7 +73,7 @@ void take(StepBatches<Dataset>& batches, std::int64_t steps, Drawn& drawn) {
   }
 }
 
-TEST(StepBatches, AugmentEachSampleAlikeForAnyWorldWorkersAndPlaceOfResuming) {
+TEST(StepBatches, AugmentEachSampleEquallyForAnyWorldWorkersAndStepOfResuming) {
   const auto expected = expected_numbers();
   for (const int world_size : {1, 2})
     for (const std::int64_t num_workers : {0, 2})
