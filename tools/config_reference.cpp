@@ -13,12 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/show/help.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/number_text.hpp>
-#include <ddpxx/config/text/path.hpp>
-#include <ddpxx/config/text/shape.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
@@ -40,13 +37,6 @@ std::string cell(std::string text) {
 }
 
 std::string code(std::string_view text) { return '`' + cell(std::string{text}) + '`'; }
-
-std::string what_it_takes(const ConfigRow& row) {
-  auto text = ddpxx::words_of(row.type->shape(row.facts));
-  if (const auto allowed = ddpxx::allowed_text(row.facts); !allowed.empty()) text += ", " + allowed;
-  if (const auto unit = ddpxx::detail::unit_text(row.facts.unit); !unit.empty()) text += ", " + std::string{unit};
-  return text;
-}
 
 std::string_view on_resume(ddpxx::Resume resume) {
   switch (resume) {
@@ -74,7 +64,7 @@ std::string heading_of(const ConfigTable& table, const ConfigRow& row) {
 
 std::string row_text(const ConfigRow& row, std::string_view default_value) {
   return "| " + code(row.path) + " | " + (row.facts.is_secret ? "a secret" : code(default_value)) + " | " +
-         cell(std::string{row.facts.help}) + " | " + cell(what_it_takes(row)) + " | " +
+         cell(std::string{row.facts.help}) + " | " + cell(ddpxx::accepted_values(row)) + " | " +
          std::string{on_resume(row.resume)} + " |\n";
 }
 

@@ -18,7 +18,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
 
-#include <ddpxx/config/text/number_text.hpp>
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pickle_value.hpp>

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/line/arguments.hpp>
-#include <ddpxx/config/parse_config.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/command.hpp>
+#include <ddpxx/config/parse_options.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
 

@@ -11,7 +11,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <ddpxx/comm/on_every_rank.hpp>
-#include <ddpxx/config/text/number_text.hpp>
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/held_out_text.hpp>

@@ -13,6 +13,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Optimizer {
   double learning_rate = 1;
 };

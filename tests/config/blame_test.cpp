@@ -31,6 +31,8 @@ inline constexpr auto kFieldsOf<Foreign> = fields(field<&Foreign::port>("Where i
 
 namespace {
 
+using namespace detail;
+
 struct Optimizer {
   double learning_rate = 3e-4;
   double weight_decay = 0.1;

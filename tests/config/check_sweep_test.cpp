@@ -15,6 +15,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Config {
   double rate = 0.1;
   std::string log;

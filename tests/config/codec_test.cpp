@@ -17,6 +17,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 enum class Layout { gpt2, mingpt_ddp, automatic };
 constexpr auto enum_names(Layout) {
   return std::array{Named{Layout::gpt2, "gpt2"}, Named{Layout::mingpt_ddp, "mingpt_ddp"},

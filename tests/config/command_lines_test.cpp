@@ -22,6 +22,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct CommandLine {
   std::string from;
   std::vector<const char*> arguments;

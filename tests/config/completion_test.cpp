@@ -19,6 +19,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;

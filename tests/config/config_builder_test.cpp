@@ -14,6 +14,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Model {
   std::string model_type = "gpt-nano";
   std::optional<std::int64_t> n_layer;

@@ -17,6 +17,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 /// Each test runs in a new current folder, so that messages name files as a user would.
 class ConfigFiles : public testing::Test {
  protected:

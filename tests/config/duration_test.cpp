@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/help.hpp>
 #include <ddpxx/config/show/schema.hpp>
-#include <ddpxx/config/text/number_text.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 
@@ -20,6 +20,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using namespace std::chrono_literals;
 
 struct Config {

@@ -8,7 +8,7 @@
 namespace ddpxx {
 
 /// `path@line:column=text@line:column` for each entry; quoted texts are in quotes.
-inline std::string entries_text(const SourceEntries& entries) {
+inline std::string entries_text(const detail::SourceEntries& entries) {
   const auto spot = [](const Position& place) {
     return '@' + std::to_string(place.line) + ':' + std::to_string(place.column);
   };

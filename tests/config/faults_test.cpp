@@ -32,6 +32,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct AdamW {
   double learning_rate = 3e-4;
   std::int64_t warmup_steps = 0;

@@ -23,6 +23,7 @@ struct Filled {
 /// The file is called t.yaml in messages.
 template <class Config>
 Filled<Config> fill(std::string_view yaml, std::vector<const char*> arguments = {}) {
+  using namespace detail;
   Filled<Config> result;
   ConfigBuilder builder{table_of<Config>(), &result.config};
   builder.apply(read_yaml_text(yaml, "t.yaml", 0));

@@ -19,6 +19,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Limits {
   std::int64_t steps = 10;
   std::int64_t epochs = 0;

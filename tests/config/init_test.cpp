@@ -7,9 +7,9 @@
 
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/config_builder.hpp>
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/init.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/utf8.hpp>
@@ -19,6 +19,7 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
 using testing::HasSubstr;
 
 std::string starter() { return starter_yaml(table_of<Everything>(), "everything.schema.json"); }

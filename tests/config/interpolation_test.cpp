@@ -14,6 +14,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Group {
   std::int64_t steps = 10;
   std::int64_t warmup = 1;

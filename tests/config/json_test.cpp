@@ -11,6 +11,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 SourceEntries read(std::string_view text) { return read_json_text(text, "t.json", 0); }
 
 struct Good {

@@ -14,6 +14,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Config {
   std::map<std::string, std::string> labels{{"team", "core"}};
   std::map<std::string, std::vector<std::int64_t>> sizes;

@@ -22,6 +22,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Optimizer {
   double learning_rate = 3e-4;
   static constexpr auto describe() { return fields(field<&Optimizer::learning_rate>("Peak step size", above(0.0))); }

@@ -26,6 +26,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 enum class Color { red, green };
 constexpr auto enum_names(Color) { return std::array{Named{Color::red, "no"}, Named{Color::green, "green"}}; }
 

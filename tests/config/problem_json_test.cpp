@@ -9,6 +9,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 TEST(ProblemsAsJson, AreSortedAsInTheReport) {
   const auto file = std::make_shared<ConfigSource>(ConfigSource{.order = 0, .name = "t.yaml"});
   const auto variables =

@@ -26,10 +26,10 @@
 #include <ddpxx/config/files/json.hpp>
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/config_builder.hpp>
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/print_json.hpp>
 #include <ddpxx/config/show/schema.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 
@@ -39,6 +39,8 @@
 
 namespace ddpxx {
 namespace {
+
+using namespace detail;
 
 /// A key, and values to write behind it.
 struct Values {

@@ -15,9 +15,9 @@
 namespace {
 
 using ddpxx::expand_sweep;
-using ddpxx::looks_like_sweep;
 using ddpxx::read_sweep;
-using ddpxx::read_sweep_value;
+using ddpxx::detail::looks_like_sweep;
+using ddpxx::detail::read_sweep_value;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
@@ -199,10 +199,10 @@ TEST(Sweep, KnowsASecretOfItsConfigHoweverItIsWritten) {
 TEST(SecretKeys, AreToldByTheirWords) {
   for (const char* key : {"token", "a.token", "HF_TOKEN", "api_key", "aws-secret-access-key", "wandb.api-key",
                           "aws_secret_key", "password", "client_secret", "credential"})
-    EXPECT_TRUE(ddpxx::sounds_secret(key)) << key;
+    EXPECT_TRUE(ddpxx::detail::sounds_secret(key)) << key;
   for (const char* key : {"tokens", "max_new_tokens", "key", "token.length", "keyboard", "tokenizer", "", "secrets.x",
                           "token_dim", "password_length", "api_key_file"})
-    EXPECT_FALSE(ddpxx::sounds_secret(key)) << key;
+    EXPECT_FALSE(ddpxx::detail::sounds_secret(key)) << key;
 }
 
 TEST(Sweep, IsAskedForByMultirunOrByMBesideASetting) {

@@ -16,6 +16,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct AdamW {
   double learning_rate = 3e-4;
   double beta1 = 0.9;

@@ -16,6 +16,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Data {
   std::string path;
   std::int64_t block_size = 64;

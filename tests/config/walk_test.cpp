@@ -15,6 +15,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 struct Empty {};
 struct Inner {
   int a = 1;

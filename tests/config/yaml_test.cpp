@@ -12,6 +12,8 @@
 namespace ddpxx {
 namespace {
 
+using namespace detail;
+
 SourceEntries read(std::string_view text) { return read_yaml_text(text, "t.yaml", 0); }
 
 struct Good {

@@ -13,6 +13,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ddpxx;
+  using namespace ddpxx::detail;
   std::string_view input{reinterpret_cast<const char*>(data), size};
   std::vector<std::string> lines;
   while (!input.empty()) {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/config/files/json.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/path.hpp>
 
 #include "every.hpp"
 
@@ -49,7 +49,8 @@ void compare(const Json& json, const RawValue& value) {
   }
 }
 
-void compare_group(const Json& json, const std::string& path, const ddpxx::SourceEntries& entries, std::size_t& at) {
+void compare_group(const Json& json, const std::string& path, const ddpxx::detail::SourceEntries& entries,
+                   std::size_t& at) {
   for (const auto& [key, value] : json.items()) {
     const auto key_path = ddpxx::path_in(path, key);
     if (value.is_object() && !value.empty()) {
@@ -62,7 +63,7 @@ void compare_group(const Json& json, const std::string& path, const ddpxx::Sourc
 }
 
 void read(std::string_view text) {
-  const auto entries = ddpxx::read_json_text(text, "input.json", 0);
+  const auto entries = ddpxx::detail::read_json_text(text, "input.json", 0);
   ddpxx::fill_and_check(entries);
   const bool is_blank = text.find_first_not_of(" \t\r\n") == std::string_view::npos;
   // These files are read differently by ddpxx and nlohmann::json on purpose.

@@ -12,6 +12,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ddpxx;
+  using namespace ddpxx::detail;
   const std::string_view input{reinterpret_cast<const char*>(data), size};
   fill_and_check(read_python(input, std::make_shared<ConfigSource>(ConfigSource{.name = "input.py"})));
   return 0;

@@ -10,6 +10,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input{reinterpret_cast<const char*>(data), size};
-  ddpxx::fill_and_check(ddpxx::read_yaml_text(input, "input.yaml", 0));
+  ddpxx::fill_and_check(ddpxx::detail::read_yaml_text(input, "input.yaml", 0));
   return 0;
 }

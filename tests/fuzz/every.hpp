@@ -90,12 +90,13 @@ struct Every {
 
 /// Demands that all problems can be printed as UTF-8, and that settings without problems survive printing and reading
 /// back.
-inline void fill_and_check(const SourceEntries& entries) {
+inline void fill_and_check(const detail::SourceEntries& entries) {
+  using namespace detail;
   const auto fill = [](const SourceEntries& source, Every& config) {
     ConfigBuilder builder{table_of<Every>(), &config};
     builder.apply(source);
     builder.finish();
-    for (const auto& notice : builder.notices()) detail::to_text(notice);
+    for (const auto& notice : builder.notices()) to_text(notice);
     return builder.problems();
   };
   Every config;

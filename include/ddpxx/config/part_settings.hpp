@@ -9,10 +9,10 @@
 
 #include <boost/pfr/core_name.hpp>
 
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/config_struct.hpp>
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/table/config_struct.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {

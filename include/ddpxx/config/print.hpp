@@ -1,14 +1,11 @@
 // ddpxx/config/print.hpp — a config as YAML that reads back equal, and as settings for a snapshot.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
+#include <functional>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/config_struct.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/setting.hpp>
 
@@ -16,34 +13,11 @@ namespace ddpxx {
 
 /// The active values as YAML, each written by `value_of(row)`, which may end in a comment. Secrets are left out:
 /// a program that reads the text has to get them elsewhere.
-template <class ValueOf>
-std::string print_yaml(const ConfigTable& table, const void* config, ValueOf value_of) {
-  std::string text;
-  std::vector<std::string> open;  // the groups of the last line
-  for (const auto& row : table.rows) {
-    if (!table.is_active(row, config) || row.facts.is_secret) continue;
-    const std::string value = value_of(row);
-    auto groups = path_segments(row.path);
-    const auto name = groups.back();
-    groups.pop_back();
-    const auto shared = static_cast<std::size_t>(std::ranges::mismatch(groups, open).in1 - groups.begin());
-    for (std::size_t i = shared; i < groups.size(); ++i) text += std::string(2 * i, ' ') + groups[i] + ":\n";
-    text += std::string(2 * groups.size(), ' ') + name + ": " + value + '\n';
-    open = std::move(groups);
-  }
-  return text;
-}
+std::string print_yaml(const ConfigTable& table, const void* config,
+                       const std::function<std::string(const ConfigRow&)>& value_of);
+std::string print_yaml(const ConfigTable& table, const void* config);
 
-inline std::string print_yaml(const ConfigTable& table, const void* config) {
-  return print_yaml(table, config, [&](const ConfigRow& row) { return table.print(row, config); });
-}
-
-inline Settings settings_of(const ConfigTable& table, const void* config) {
-  Settings settings;
-  for (const auto& row : table.rows)
-    if (table.is_active(row, config)) settings.push_back({row.path, table.print(row, config), row.resume});
-  return settings;
-}
+Settings settings_of(const ConfigTable& table, const void* config);
 
 /// The whole config as YAML; every text is in quotes, so that every reader takes it for a text.
 template <ConfigStruct Config>
@@ -58,3 +32,7 @@ Settings settings_of(const Config& config) {
 }
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/config/print_inl.hpp>
+#endif

@@ -12,7 +12,7 @@
 #include <ddpxx/config/files/document.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A value, or the problem that makes the text invalid.
 struct ArgumentValue {
@@ -36,8 +36,6 @@ inline ArgumentValue read_argument_value(std::string_view text, Brackets bracket
 
 /// Reads a map in braces.
 inline ArgumentMap read_argument_map(std::string_view text, const Position& place);
-
-namespace detail {
 
 class ArgumentReader {
  public:
@@ -164,16 +162,14 @@ class ArgumentReader {
   std::string problem_;
 };
 
-}  // namespace detail
-
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place) {
-  detail::ArgumentReader reader{text, place, brackets};
+  ArgumentReader reader{text, place, brackets};
   const bool opens = text.starts_with('[') || text.starts_with('(');
   return brackets != Brackets::are_text && opens ? reader.list() : reader.text();
 }
 
 inline ArgumentMap read_argument_map(std::string_view text, const Position& place) {
-  return detail::ArgumentReader{text, place}.map();
+  return ArgumentReader{text, place}.map();
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -18,12 +18,12 @@
 #include <ddpxx/config/files/json.hpp>
 #include <ddpxx/config/files/python_file.hpp>
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The entries of the file, without its includes. A name that ends in .json is read as JSON, one that ends in .py as
 /// nanoGPT's Python, any other as YAML. An empty file has no entries and a notice. `order` is the file's order among
@@ -37,8 +37,6 @@ inline SourceEntries read_config_file(const std::filesystem::path& path, std::si
 /// notice.
 /// Errors  those of read_config_file, for the file itself.
 inline std::vector<SourceEntries> read_config_files(const std::filesystem::path& path, std::size_t order);
-
-namespace detail {
 
 inline SourceEntries read_config_file(const std::filesystem::path& path, std::shared_ptr<ConfigSource> source) {
   const auto text = read_config_bytes(path);
@@ -78,7 +76,7 @@ class IncludeReader {
   /// Reads the files that the file includes, and then appends its own entries.
   void read_file(const std::filesystem::path& path) {
     const auto source = source_of(path, 0);
-    auto entries = detail::read_config_file(path, source);
+    auto entries = read_config_file(path, source);
     const auto is_include = [](const SourceEntry& entry) { return lies_in(entry.path, "include"); };
     open_.push_back({identity(path), path});
     for (const auto& entry : entries.list)
@@ -153,14 +151,12 @@ class IncludeReader {
   std::vector<std::filesystem::path> read_;  // files that are read, with their includes
 };
 
-}  // namespace detail
-
 inline SourceEntries read_config_file(const std::filesystem::path& path, std::size_t order) {
-  return detail::read_config_file(path, detail::source_of(path, order));
+  return read_config_file(path, source_of(path, order));
 }
 
 inline std::vector<SourceEntries> read_config_files(const std::filesystem::path& path, std::size_t order) {
-  return detail::IncludeReader{order}.read(path);
+  return IncludeReader{order}.read(path);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

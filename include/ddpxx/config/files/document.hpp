@@ -12,7 +12,7 @@
 
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A position in a text; offset, line and column are in bytes, from 0.
 struct TextMark {
@@ -121,4 +121,4 @@ class DocumentTree {
   const DocumentNode* root_ = nullptr;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

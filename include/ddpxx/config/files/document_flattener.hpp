@@ -13,10 +13,10 @@
 
 #include <ddpxx/config/files/document.hpp>
 #include <ddpxx/config/files/document_text.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Walks the tree and lists its entries. Aliases are followed, and their nodes count each time. A plain key `<<`
 /// merges: it stands for the keys of the group, or of the list of groups, behind it, except those that its own group or
@@ -145,4 +145,4 @@ class DocumentFlattener {
   bool is_too_large_ = false;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

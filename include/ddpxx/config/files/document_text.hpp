@@ -18,7 +18,7 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 inline constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 
@@ -119,4 +119,4 @@ class DocumentText {
   std::vector<std::size_t> characters_before_;  // number of characters before each block of the text
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -20,9 +20,7 @@
 #include <ddpxx/config/files/text_cursor.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
-
-namespace detail {
+namespace ddpxx::detail {
 
 /// Builds the tree. Numbers stay as they are written.
 /// Errors  DocumentRefusal for a text that is not JSON or exceeds a limit.
@@ -96,14 +94,12 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
   JsonState state_;
 };
 
-}  // namespace detail
-
 /// The entries of a JSON text; a blank text has none. `source` gets its lines.
 inline SourceEntries read_json(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText json{text, std::move(source)};
   if (const auto problem = json.problem_in_bytes()) return {.source = json.source(), .problems = {*problem}};
   if (json.text().find_first_not_of(" \t\r\n") == std::string::npos) return {.source = json.source()};
-  detail::JsonEvents events{json.text()};
+  JsonEvents events{json.text()};
   try {
     // nlohmann's parser would accept a second byte order mark.
     if (json.text().starts_with("\xEF\xBB\xBF")) throw DocumentRefusal{{}, "a byte order mark, twice"};
@@ -119,4 +115,4 @@ inline SourceEntries read_json_text(std::string_view text, std::string name, std
   return read_json(text, std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = std::move(name)}));
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -13,7 +13,7 @@
 #include <ddpxx/config/files/text_cursor.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Kinds of tokens in a JSON text.
 enum class JsonToken { none, opening, closing, key, string, word };
@@ -26,8 +26,6 @@ struct JsonState {
   std::string_view word{};                  ///< The last number or name, as a whole.
   bool is_overflow = false;                 ///< The next token is a number that a double cannot hold.
 };
-
-namespace detail {
 
 /// Finds the reason why a text is not JSON, between the last accepted token, behind which the cursor stands, and the
 /// end of the next token.
@@ -156,13 +154,9 @@ class JsonRefusal {
   JsonState state_;
 };
 
-}  // namespace detail
-
 /// Throws the reason why a text is not JSON. `state` is the parser's state, and the cursor stands behind the last token
 /// that it accepted.
 /// Errors  DocumentRefusal, always.
-[[noreturn]] inline void refuse_json(const TextCursor& cursor, const JsonState& state) {
-  detail::JsonRefusal{cursor, state}();
-}
+[[noreturn]] inline void refuse_json(const TextCursor& cursor, const JsonState& state) { JsonRefusal{cursor, state}(); }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -9,7 +9,7 @@
 
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A JSON array, in the order of `problem_report`, of objects with the keys source, line, column, path and message. The
 /// source is a file, `argument N: "..."`, `environment variable NAME: "..."` or `default`; line and column are numbers
@@ -33,4 +33,4 @@ inline std::string problems_as_json(std::vector<ConfigProblem> problems) {
   return array.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

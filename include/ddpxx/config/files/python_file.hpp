@@ -16,14 +16,12 @@
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The entries of the assignments: numbers, products of whole numbers such as `5 * 8`, texts, True, False, None, tuples
 /// and lists, each on one line, with at most 100000 values including the items of lists. Any other Python is a problem
 /// at its position. `source` gets the lines.
 inline SourceEntries read_python(std::string_view text, std::shared_ptr<ConfigSource> source);
-
-namespace detail {
 
 /// Converts an unquoted text by Python's rules; false if it is not a literal.
 inline bool read_python_literal(RawValue& value) {
@@ -130,12 +128,10 @@ class PythonReader {
   std::size_t count_ = 0;  // number of values, with items of lists, and of lines without a value
 };
 
-}  // namespace detail
-
 inline SourceEntries read_python(std::string_view text, std::shared_ptr<ConfigSource> source) {
   const DocumentText python{text, std::move(source)};
   if (const auto problem = python.problem_in_bytes()) return {.source = python.source(), .problems = {*problem}};
-  return detail::PythonReader{python}.read();
+  return PythonReader{python}.read();
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -7,7 +7,7 @@
 
 #include <ddpxx/config/files/document.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 class TextCursor {
  public:
@@ -58,4 +58,4 @@ class TextCursor {
   TextMark mark_{};
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

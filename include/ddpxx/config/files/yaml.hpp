@@ -18,7 +18,7 @@
 #include <ddpxx/config/files/yaml_tree.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The entries of a YAML text. `source` gets its lines.
 inline SourceEntries read_yaml(std::string_view text, std::shared_ptr<ConfigSource> source) {
@@ -50,4 +50,4 @@ inline SourceEntries read_yaml_text(std::string_view text, std::string name, std
   return read_yaml(text, std::make_shared<ConfigSource>(ConfigSource{.order = order, .name = std::move(name)}));
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -10,7 +10,7 @@
 #include <ddpxx/config/files/document_text.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Finds problems that yaml-cpp accepts in front of a token, and a quote that runs to the end of the file.
 inline std::optional<ConfigProblem> yaml_problem_at(const DocumentText& text, const DocumentNode& node,
@@ -19,8 +19,6 @@ inline std::optional<ConfigProblem> yaml_problem_at(const DocumentText& text, co
 /// Turns an error of yaml-cpp, or a refusal of the tree, into a problem.
 inline ConfigProblem yaml_problem_of(const DocumentText& text, const TextMark& mark, std::string_view message,
                                      const DocumentNode* open_bracket);
-
-namespace detail {
 
 inline std::optional<ConfigProblem> tab_in_indentation(const DocumentText& text, const TextMark& mark) {
   const auto line = text.line(mark);
@@ -43,21 +41,19 @@ inline bool is_unclosed_quote(std::string_view text, std::size_t at) {
   return true;
 }
 
-}  // namespace detail
-
 inline std::optional<ConfigProblem> yaml_problem_at(const DocumentText& text, const DocumentNode& node,
                                                     const TextMark& at) {
   const bool first_on_line = text.line(at).find_first_not_of(" \t-") == at.column;
   if (first_on_line)
-    if (auto tab = detail::tab_in_indentation(text, at)) return tab;
-  if (node.quoted && detail::is_unclosed_quote(text.text(), node.mark.offset))
+    if (auto tab = tab_in_indentation(text, at)) return tab;
+  if (node.quoted && is_unclosed_quote(text.text(), node.mark.offset))
     return ConfigProblem{text.place(node.mark), "", "this quote is never closed"};
   return std::nullopt;
 }
 
 inline ConfigProblem yaml_problem_of(const DocumentText& text, const TextMark& mark, std::string_view message,
                                      const DocumentNode* open_bracket) {
-  if (auto tab = detail::tab_in_indentation(text, mark)) return *tab;
+  if (auto tab = tab_in_indentation(text, mark)) return *tab;
   if (message.find("flow not found") != std::string_view::npos && open_bracket != nullptr) {
     const bool list = open_bracket->kind == RawValue::Kind::list;
     return {text.place(open_bracket->mark), "", list ? "this [ is never closed" : "this { is never closed"};
@@ -72,4 +68,4 @@ inline ConfigProblem yaml_problem_of(const DocumentText& text, const TextMark& m
   return {text.place(mark), "", std::string{message}};
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

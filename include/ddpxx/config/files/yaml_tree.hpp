@@ -11,7 +11,7 @@
 #include <ddpxx/config/files/document.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Converts a mark of yaml-cpp, which counts from 0 and has negative numbers for nodes without a position.
 inline TextMark mark_of(const YAML::Mark& mark) {
@@ -82,4 +82,4 @@ class YamlTree final : public YAML::EventHandler {
   bool started_ = false;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -8,14 +8,12 @@
 
 #include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/print.hpp>
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
 
-namespace ddpxx {
-
-namespace detail {
+namespace ddpxx::detail {
 
 /// The position without the text at it: `argument 2`, `train.yaml:12:7`, `environment variable TRAIN_SEED`.
 inline std::string short_text(const Position& place) {
@@ -32,15 +30,13 @@ inline std::string origins_text(const std::vector<SetValue>& history, const std:
   return text + "; default " + default_value;
 }
 
-}  // namespace detail
-
 /// Every value with its path and its sources.
 inline Settings settings_with_origins(const ConfigTable& table, const void* config, const ConfigBuilder& builder) {
   auto settings = settings_of(table, config);
   auto setting = settings.begin();
   for (const auto& row : table.rows)
     if (table.is_active(row, config))
-      (setting++)->origin = detail::origins_text(builder.history(row), table.print_default(row));
+      (setting++)->origin = origins_text(builder.history(row), table.print_default(row));
   return settings;
 }
 
@@ -52,8 +48,8 @@ inline std::string blame_yaml(const ConfigTable& table, const void* config, cons
     auto value = table.print(row, config);
     const auto used = indent + name_of(row.path).size() + 2 + value.size();
     value.append(used + 2 < kColumn ? kColumn - used : 2, ' ');
-    return value + "# " + detail::origins_text(builder.history(row), table.print_default(row));
+    return value + "# " + origins_text(builder.history(row), table.print_default(row));
   });
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

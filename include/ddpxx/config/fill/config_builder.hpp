@@ -13,21 +13,21 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/fill/references.hpp>
 #include <ddpxx/config/fill/source_overrides.hpp>
 #include <ddpxx/config/fill/written_values.hpp>
 #include <ddpxx/config/output_place.hpp>
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/interpolation.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/text/sweep_value.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/sweep.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A value that a source has set.
 struct SetValue {
@@ -133,7 +133,7 @@ inline void ConfigBuilder::place_outputs() {
       ConfigSource{.lines = {std::string{kRunFolderVariable} + '=' + job_folder_->string()},
                    .kind = ConfigSource::Kind::environment});
   for (const auto& row : table_.rows) {
-    if (!detail::is_place_of_output(row) || !table_.is_active(row, config_)) continue;
+    if (!is_place_of_output(row) || !table_.is_active(row, config_)) continue;
     const auto written = row.type->text(table_.field(row, std::as_const(config_)));
     if (written.empty()) continue;
     auto& history = history_[table_.index_of(row)];
@@ -301,4 +301,4 @@ inline void ConfigBuilder::check_rules() {
   }
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/setting.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The entries of the settings, as of a file with lines `path: value`. Secrets are left out, because their values are
 /// not recorded, and so are paths that the table does not have, which another version or the program itself has
@@ -21,4 +21,4 @@ inline SourceEntries read_recorded(const Settings& settings, std::string name, c
   return read_yaml_text(text, std::move(name), 0);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

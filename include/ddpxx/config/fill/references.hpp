@@ -14,16 +14,16 @@
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/source_overrides.hpp>
 #include <ddpxx/config/output_place.hpp>
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/unknown_key.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/interpolation.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Looks up the settings and variables to which values refer. The owner calls `begin` and `end` around each setting, so
 /// that circles are found and a problem names the chain of references.
@@ -146,19 +146,19 @@ inline std::optional<RawValue> References::setting(const TextPiece& piece, const
 inline std::optional<RawValue> References::run_folder(const ConfigRow& folder, const ConfigRow& row,
                                                       const SourceEntry& entry) {
   const auto fail = [&](const Problem& why) { return complain(row, entry, entry.value.place, why); };
-  const auto reference = detail::run_folder_reference(folder);
+  const auto reference = run_folder_reference(folder);
   const auto pattern = std::filesystem::path{folder.type->text(table_.field(folder, config_))}.lexically_normal();
   const auto text = [](const std::string& value) { return RawValue{.kind = RawValue::Kind::text, .text = value}; };
   if (job_folder_) return text(job_folder_->string());
   if (pattern.empty() || pattern == "." || pattern == "./")
     return fail(reference + ": this run has no folder: set " + folder.path + "=outputs/%Y-%m-%d/%H-%M-%S, or leave " +
                 reference + " out");
-  if (detail::is_place_of_output(row)) return text(reference);
+  if (is_place_of_output(row)) return text(reference);
   std::vector<std::string> places;
   for (const auto& other : table_.rows)
-    if (detail::is_place_of_output(other)) places.push_back(other.path);
+    if (is_place_of_output(other)) places.push_back(other.path);
   return fail(reference +
               ": the folder gets its name when the run starts; settings that can name it: " + one_of(places));
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -14,16 +14,16 @@
 #include <vector>
 
 #include <ddpxx/config/line/ignored_key.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/secret_key.hpp>
 #include <ddpxx/config/table/several.hpp>
-#include <ddpxx/config/table/table.hpp>
 #include <ddpxx/config/table/unknown_key.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/interpolation.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The problems of a configuration, and the notices about it.
 struct Diagnostics {
@@ -79,8 +79,6 @@ class SourceOverrides {
   std::deque<SourceEntry> parts_;  // entries for several settings, or translated; a deque, because of pointers
 };
 
-namespace detail {
-
 /// Adds the lines of the value and its items.
 inline void add_lines(std::set<std::size_t>& lines, const RawValue& value) {
   lines.insert(value.place.line);
@@ -92,8 +90,6 @@ void for_each_place(RawValue& value, const Place& visit) {
   visit(value.place);
   for (auto& item : value.items) for_each_place(item, visit);
 }
-
-}  // namespace detail
 
 /// Hides lines that contain secrets from positions, and removes quoted secrets from problems.
 inline void SourceOverrides::hide_secrets() {
@@ -112,7 +108,7 @@ inline void SourceOverrides::hide_secrets() {
   for (const auto& entry : entries_.list) {
     if (!leads_to_secret(table_, entry.path)) continue;
     for (const auto& key : entry.keys) lines.insert(key.line);
-    detail::add_lines(lines, entry.value);
+    add_lines(lines, entry.value);
   }
   if (!lines.empty()) hide_lines(lines);
 }
@@ -136,7 +132,7 @@ inline void SourceOverrides::hide_lines(const std::set<std::size_t>& lines) {
   for (auto& notice : entries_.notices) move(notice.place);
   for (auto& entry : entries_.list) {
     for (auto& key : entry.keys) move(key);
-    detail::for_each_place(entry.value, move);
+    for_each_place(entry.value, move);
   }
 }
 
@@ -155,7 +151,7 @@ inline void SourceOverrides::choose(const SourceEntry& entry) {
   // `strategy=fsdp` sets `strategy.name`: the key of a group with a field `name` stands for that field.
   if (const auto* name = table_.find(path_in(meaning.path, "name")); name != nullptr && !entry.removes)
     return choose_row(entry, {.kind = KeyMeaning::Kind::value, .path = name->path, .row = name});
-  const auto names = one_of(detail::names_below(table_, meaning.path));
+  const auto names = one_of(names_below(table_, meaning.path));
   diagnostics_.complain({entry.value.place, entry.path, "is a group, with the keys " + names}, meaning.path);
 }
 
@@ -242,4 +238,4 @@ inline void SourceOverrides::refuse(const SourceEntry& entry, const std::string&
                         canonical);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

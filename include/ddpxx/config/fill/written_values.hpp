@@ -8,13 +8,13 @@
 #include <string_view>
 
 #include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/interpolation.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A value as YAML, on one line. Numbers, true, false and null stay as they are; other values are quoted.
 inline std::string yaml_text_of(const RawValue& value) {
@@ -61,4 +61,4 @@ class WrittenValues {
   std::map<std::size_t, std::map<std::optional<std::string>, std::string>> texts_;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

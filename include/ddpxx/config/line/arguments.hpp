@@ -13,28 +13,22 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/command.hpp>
 #include <ddpxx/config/line/ignored_key.hpp>
 #include <ddpxx/config/line/text_setting.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
-#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// An option's value and its position.
 struct OptionValue {
   std::string text;
   Position place;
-};
-
-/// A command of a program, given as its first argument: `plan` in `mingpt plan world_size=8`. The program runs it. It
-/// is listed for messages and --help, and so that its name is not taken for a setting.
-struct Command {
-  std::string name;
-  std::string help;  ///< Help in one line.
 };
 
 /// What a program does: run with its configuration, or show something about it and end.
@@ -57,8 +51,6 @@ struct ConfigArguments {
 /// the program's commands, without `init`.
 inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
                                       std::span<const Command> commands = {});
-
-namespace detail {
 
 class ArgumentsReader {
  public:
@@ -280,11 +272,9 @@ class ArgumentsReader {
   ConfigArguments line_;
 };
 
-}  // namespace detail
-
 inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
                                       std::span<const Command> commands) {
-  return detail::ArgumentsReader{arguments, table, commands}.read();
+  return ArgumentsReader{arguments, table, commands}.read();
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -13,11 +13,11 @@
 #include <utility>
 
 #include <ddpxx/config/line/text_setting.hpp>
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The variables of this process, as `NAME=VALUE`.
 inline std::span<const char* const> environment_variables() {
@@ -32,8 +32,6 @@ inline std::span<const char* const> environment_variables() {
 /// recognised by the table.
 inline SourceEntries read_environment(std::string_view prefix, std::span<const char* const> variables,
                                       const ConfigTable& table);
-
-namespace detail {
 
 /// The path of a variable: `optimizer.learning_rate` for `OPTIMIZER__LEARNING_RATE`.
 inline std::string path_of_variable(std::string_view name) {
@@ -58,18 +56,16 @@ inline std::shared_ptr<const ConfigSource> environment_source(std::string_view p
   return source;
 }
 
-}  // namespace detail
-
 inline SourceEntries read_environment(std::string_view prefix, std::span<const char* const> variables,
                                       const ConfigTable& table) {
-  SourceEntries entries{.source = detail::environment_source(prefix, variables)};
+  SourceEntries entries{.source = environment_source(prefix, variables)};
   std::map<std::string, std::string> names;
   for (std::size_t i = 0; i < entries.source->lines.size(); ++i) {
     const std::string_view line = entries.source->lines[i];
     const Position place{entries.source, i + 1, 1};
     const auto equals = line.find('=');
     const auto name = line.substr(0, equals);
-    const auto path = detail::path_of_variable(name.substr(prefix.size()));
+    const auto path = path_of_variable(name.substr(prefix.size()));
     const auto complain = [&](std::string why) { entries.problems.push_back({place, path, std::move(why)}); };
     const auto [first, is_new] = names.try_emplace(path, name);
     if (find_malformed_utf8(line) != std::string::npos)
@@ -82,4 +78,4 @@ inline SourceEntries read_environment(std::string_view prefix, std::span<const c
   return entries;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

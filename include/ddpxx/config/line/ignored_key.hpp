@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/describe.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The values that an ignored key may have; empty if it may have any value.
 inline std::vector<std::string> values_of_ignored(const ConfigTable& table, const KeyMeaning& meaning) {
@@ -42,4 +42,4 @@ inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning
          " is not supported (allowed: " + one_of(values) + "): " + std::string{meaning.reason};
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

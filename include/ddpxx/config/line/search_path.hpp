@@ -13,12 +13,12 @@
 
 #include <ddpxx/config/files/config_file.hpp>
 #include <ddpxx/config/line/arguments.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/suggest.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 class SearchPath {
  public:
@@ -95,4 +95,4 @@ class SearchPath {
   std::vector<std::filesystem::path> folders_;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

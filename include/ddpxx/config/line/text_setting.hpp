@@ -8,12 +8,12 @@
 #include <vector>
 
 #include <ddpxx/config/files/argument_value.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/several.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Adds the entries of a key and the text of its value to `entries`. Keys that take lists, and maps in braces, are
 /// recognised by the table. Returns the problem that makes the text invalid; empty if it is valid.
@@ -38,4 +38,4 @@ inline std::string add_setting(SourceEntries& entries, const ConfigTable& table,
   return read.problem;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

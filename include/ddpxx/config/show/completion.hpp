@@ -7,20 +7,18 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/show/completion_text.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
-#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The script for `shell`, one of bash, zsh and fish. `program` is the name by which users call it.
 /// Errors  `config` for another shell.
 inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program);
-
-namespace detail {
 
 /// A word `key=` with its possible values, or `key.` for a map.
 struct CompletedKey {
@@ -121,13 +119,11 @@ inline std::string filled_in(std::string_view text,
   return result;
 }
 
-}  // namespace detail
-
 inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program) {
   const bool is_fish = shell == "fish";
   if (!is_fish && shell != "bash" && shell != "zsh")
     throw Error{Errc::config, "--completion: " + shown(shell) + " is not known (allowed: bash, zsh or fish)"};
-  const auto keys = detail::completed_keys(table);
+  const auto keys = completed_keys(table);
   std::vector<std::string> words, paths;
   for (const auto& [key, help, values, end] : keys) {
     words.push_back(key + end);
@@ -136,15 +132,15 @@ inline std::string completion_script(const ConfigTable& table, std::string_view 
   }
   for (const auto& group : table.groups)
     if (!group.path.empty() && std::ranges::find(paths, group.path) == paths.end()) paths.push_back(group.path);
-  return detail::filled_in(is_fish          ? detail::kFishCompletion
-                           : shell == "zsh" ? detail::kZshCompletion
-                                            : detail::kBashCompletion,
-                           {{"@PROGRAM@", std::string{program}},
-                            {"@NAME@", detail::function_name(program)},
-                            {"@KEYS@", detail::shell_words(words, shell)},
-                            {"@PATHS@", detail::shell_words(paths, shell)},
-                            {"@OPTIONS@", detail::shell_words(detail::completed_options(), shell)},
-                            {"@VALUES@", detail::value_branches(keys, shell)}});
+  return filled_in(is_fish          ? kFishCompletion
+                   : shell == "zsh" ? kZshCompletion
+                                    : kBashCompletion,
+                   {{"@PROGRAM@", std::string{program}},
+                    {"@NAME@", function_name(program)},
+                    {"@KEYS@", shell_words(words, shell)},
+                    {"@PATHS@", shell_words(paths, shell)},
+                    {"@OPTIONS@", shell_words(completed_options(), shell)},
+                    {"@VALUES@", value_branches(keys, shell)}});
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

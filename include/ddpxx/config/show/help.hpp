@@ -13,48 +13,17 @@
 #include <unistd.h>
 #include <utility>
 
-#include <ddpxx/config/line/arguments.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/number_text.hpp>
-#include <ddpxx/config/text/path.hpp>
-#include <ddpxx/config/text/shape.hpp>
+#include <ddpxx/config/command.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
-
-namespace detail {
-
-inline std::string_view unit_text(Unit unit) {
-  switch (unit) {
-    case Unit::steps:
-      return "in steps";
-    case Unit::epochs:
-      return "in epochs";
-    case Unit::samples:
-      return "in samples";
-    case Unit::tokens:
-      return "in tokens";
-    case Unit::characters:
-      return "in characters";
-    case Unit::ranks:
-      return "in ranks";
-    case Unit::threads:
-      return "in threads";
-    case Unit::none:
-    case Unit::bytes:    // these units have suffixes, which
-    case Unit::seconds:  // `allowed_text` lists
-      return "";
-  }
-  return "";
-}
+namespace ddpxx::detail {
 
 /// The help and the allowed values of a row: `Peak learning rate (a number, above 0)`.
 inline std::string explanation(const ConfigRow& row) {
-  std::string takes = words_of(row.type->shape(row.facts));
-  if (const auto allowed = allowed_text(row.facts); !allowed.empty()) takes += ", " + allowed;
-  if (const auto unit = unit_text(row.facts.unit); !unit.empty()) takes += ", " + std::string{unit};
-  return std::string{row.facts.help} + (row.facts.help.empty() ? "(" : " (") + takes + ')';
+  return std::string{row.facts.help} + (row.facts.help.empty() ? "(" : " (") + accepted_values(row) + ')';
 }
 
 /// The heading of a row's group, or of its alternative of a variant.
@@ -123,8 +92,6 @@ inline std::string help_rows(const ConfigTable& table, std::string_view below) {
   return text;
 }
 
-}  // namespace detail
-
 /// The width of the terminal of standard output, or COLUMNS; 0, which means no wrapping, if there is neither.
 inline std::size_t terminal_columns() {
   std::size_t columns = 0;
@@ -139,7 +106,7 @@ inline std::string wrapped_help(std::string_view text, std::size_t columns) {
   std::string result;
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
-    result += detail::wrapped_line(line, columns) + '\n';
+    result += wrapped_line(line, columns) + '\n';
     text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
   return result;
@@ -147,7 +114,7 @@ inline std::string wrapped_help(std::string_view text, std::size_t columns) {
 
 /// The keys at and below a path, as `--help PATH` shows them; empty for an unknown path.
 inline std::string help_text(const ConfigTable& table, std::string_view path) {
-  const auto rows = detail::help_rows(table, table.meaning_of(path).path);
+  const auto rows = help_rows(table, table.meaning_of(path).path);
   return rows.substr(rows.empty() ? 0 : 1);
 }
 
@@ -157,11 +124,11 @@ inline std::string help_text(const ConfigTable& table, std::string_view program,
   std::string text = "usage: " + std::string{program} + " [COMMAND] [FILE] [KEY=VALUE]...";
   for (const auto path : table.positionals) text += " [" + std::string{name_of(path)} + ']';
   text += "\n\ncommands:\n";
-  for (const auto& [name, help] : commands) text += detail::in_columns("  " + name, help);
-  text += detail::in_columns("  init [FILE]", "writes a commented configuration to begin with");
+  for (const auto& [name, help] : commands) text += in_columns("  " + name, help);
+  text += in_columns("  init [FILE]", "writes a commented configuration to begin with");
   text += "\noptions:\n";
   const auto option = [&](std::string_view name, const std::string& help) {
-    text += detail::in_columns("  " + std::string{name}, help);
+    text += in_columns("  " + std::string{name}, help);
   };
   option("FILE", "a YAML, JSON or Python file with settings, by its ending; several are read from left to right");
   option("--config-name FILE", "the same (also -cn); FILE.yaml is found by FILE too");
@@ -186,11 +153,11 @@ inline std::string help_text(const ConfigTable& table, std::string_view program,
       text += (path == table.positionals.front() ? "" : ", ") + std::string{path};
     text += ".\n";
   }
-  text += detail::help_rows(table, "");
+  text += help_rows(table, "");
   if (!table.aliases.empty()) text += "\nother names:\n";
   for (const auto& alias : table.aliases)
     text += "  " + std::string{alias.key} + " is " + table.meaning_of(alias.key).path + '\n';
   return text;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -9,18 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/show/help.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The defaults as YAML, which reads back equal. Keys of alternatives that are not the default are comments, and so are
 /// secrets, which should not be in a file. `schema_file` is the path of the schema for editors.
 inline std::string starter_yaml(const ConfigTable& table, std::string_view schema_file);
-
-namespace detail {
 
 /// The text in lines of at most 120 columns that start with `start`.
 inline std::string wrapped(const std::string& text, const std::string& start) {
@@ -103,10 +101,8 @@ class StarterWriter {
   std::vector<std::string> open_asleep_;
 };
 
-}  // namespace detail
-
 inline std::string starter_yaml(const ConfigTable& table, std::string_view schema_file) {
-  return detail::StarterWriter{table}.write(schema_file);
+  return StarterWriter{table}.write(schema_file);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

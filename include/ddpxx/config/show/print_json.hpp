@@ -8,15 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/config/walk.hpp>
 
-namespace ddpxx {
-
-namespace detail {
+namespace ddpxx::detail {
 
 /// A value without quotes becomes a number, a boolean or null if JSON has it, and otherwise a text, such as `.inf`.
 inline nlohmann::ordered_json json_of(const RawValue& value) {
@@ -45,8 +43,6 @@ inline nlohmann::ordered_json json_of_yaml(std::string_view yaml) {
   return entries;
 }
 
-}  // namespace detail
-
 /// The active values as JSON. Secrets are left out, as in print_yaml; infinity, which JSON does not have, is the text
 /// ".inf".
 inline std::string print_json(const ConfigTable& table, const void* config) {
@@ -55,7 +51,7 @@ inline std::string print_json(const ConfigTable& table, const void* config) {
     if (!table.is_active(row, config) || row.facts.is_secret) continue;
     auto* place = &root;
     for (const auto& name : path_segments(row.path)) place = &(*place)[name];
-    *place = detail::json_of_yaml(table.print(row, config));
+    *place = json_of_yaml(table.print(row, config));
   }
   return root.dump(2) + '\n';
 }
@@ -65,4 +61,4 @@ std::string print_json(const Config& config) {
   return print_json(table_of<Config>(), &config);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -14,7 +14,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/program_end.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// True on rank 0, and in a process that no launcher has started. Only that process prints.
 inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
@@ -33,4 +33,4 @@ inline bool is_first_rank() { return environment("RANK").value_or("0") == "0"; }
   throw ProgramEnd{static_cast<int>(Errc::config)};
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

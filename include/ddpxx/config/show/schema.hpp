@@ -16,21 +16,19 @@
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/config/line/ignored_key.hpp>
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/show/help.hpp>
 #include <ddpxx/config/show/print_json.hpp>
 #include <ddpxx/config/show/schema_value.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/several.hpp>
-#include <ddpxx/config/table/table.hpp>
 #include <ddpxx/config/table/unknown_key.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/core/describe.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The schema as text.
 inline std::string json_schema(const ConfigTable& table, std::string_view title);
-
-namespace detail {
 
 /// Makes the schema. Functions take a path as the user writes it, which may contain aliases, and the canonical path. A
 /// scope is the alternative of a variant that contains a field, as a place without an offset.
@@ -254,7 +252,7 @@ class SchemaWriter {
       auto object = group_object(written, variant.path, scope);
       object["type"] = "object";
       auto names = Json::array();
-      detail::add_name(names, variant.names[i]);
+      add_name(names, variant.names[i]);
       Json properties{{"name", {{"enum", std::move(names)}}}};
       properties.update(object["properties"]);
       object["properties"] = std::move(properties);
@@ -272,10 +270,8 @@ class SchemaWriter {
   const ConfigTable& table_;
 };
 
-}  // namespace detail
-
 inline std::string json_schema(const ConfigTable& table, std::string_view title) {
-  return detail::SchemaWriter{table}.write(title);
+  return SchemaWriter{table}.write(title);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

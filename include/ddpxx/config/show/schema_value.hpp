@@ -15,18 +15,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include <ddpxx/config/text/number_text.hpp>
-#include <ddpxx/config/text/shape.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/describe.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The schema of a value. It checks the form of texts but not their meaning: a range holds for numbers, not for
 /// `25MiB`, and any text with `${...}` is accepted.
 inline nlohmann::ordered_json schema_of(const ValueShape& shape, const FieldFacts& facts);
-
-namespace detail {
 
 inline constexpr const char* kReference = R"(\$\{)";
 inline constexpr const char* kClock = "[0-9]+(?::[0-9]+){2,3}";  // hours, minutes, seconds, perhaps with days in front
@@ -150,13 +148,11 @@ inline nlohmann::ordered_json schema_without_null(const ValueShape& shape, const
   return {};
 }
 
-}  // namespace detail
-
 inline nlohmann::ordered_json schema_of(const ValueShape& shape, const FieldFacts& facts) {
-  if (!shape.names.empty()) return detail::names_schema(shape);
-  auto schema = detail::schema_without_null(shape, facts);
+  if (!shape.names.empty()) return names_schema(shape);
+  auto schema = schema_without_null(shape, facts);
   if (shape.may_be_null) schema["type"].push_back("null");
   return schema;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

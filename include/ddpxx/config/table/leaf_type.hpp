@@ -1,7 +1,6 @@
 // ddpxx/config/table/leaf_type.hpp — the functions by which the table handles values of one type.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -13,13 +12,13 @@
 #include <variant>
 #include <vector>
 
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/table/config_struct.hpp>
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/config_struct.hpp>
+#include <ddpxx/config/raw_value.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/value_fault.hpp>
-#include <ddpxx/config/text/shape.hpp>
-#include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx::detail {
@@ -80,13 +79,11 @@ inline constexpr LeafType kLeafType{
 template <ConfigAlternatives T>
 struct AlternativeName {
   static Decoded decode(void* field, const RawValue& value, const FieldFacts& facts) {
-    if (auto wrong = not_a_text(value, "a name")) return {.problem = *wrong, .place = value.place};
-    const auto names = choices_of(facts);
-    const auto index = static_cast<std::size_t>(std::ranges::find(names, value.text) - names.begin());
-    if (index == names.size()) return {.problem = not_a_choice(value.text, names), .place = value.place};
     auto& variant = *static_cast<T*>(field);
+    auto index = variant.index();
+    auto decoded = decode_choice(index, value, facts);
     if (index != variant.index()) emplace(variant, index, std::make_index_sequence<std::variant_size_v<T>>{});
-    return {};
+    return decoded;
   }
   template <std::size_t... I>
   static void emplace(T& variant, std::size_t index, std::index_sequence<I...>) {

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/several.hpp>
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// True for names that secrets often have: `token`, `hub.auth-token`, `aws_secret_key`, `db.password`. The last word
 /// counts: `token_dim`, `max_tokens` and `key` are not secrets.
@@ -22,7 +22,7 @@ inline bool sounds_secret(std::string_view key) {
                                                           "passphrase", "credential", "apikey"};
   static constexpr std::array<std::string_view, 5> kKinds{"api", "access", "private", "auth", "secret"};
   std::vector<std::string> words(1);
-  for (const char c : detail::lower(name_of(key)))
+  for (const char c : lower(name_of(key)))
     if (c == '_' || c == '-')
       words.emplace_back();
     else
@@ -76,4 +76,4 @@ inline std::string without_quotes(const std::string& problem) {
   return problem.find('"') == std::string::npos ? problem : "the value of this secret is not taken";
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

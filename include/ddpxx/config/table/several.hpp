@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/table/table.hpp>
+#include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The alias `key[index]` of one of several settings.
 inline std::string item_key(const std::string& key, std::size_t index) {
@@ -34,4 +34,4 @@ inline std::vector<SourceEntry> parts_of(const SourceEntry& list) {
   return parts;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

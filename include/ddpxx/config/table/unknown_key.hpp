@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/table/table.hpp>
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/synonyms.hpp>
-#include <ddpxx/config/text/text.hpp>
 #include <ddpxx/core/suggest.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The index of the first segment of an unknown `path` that the table does not have.
 inline std::size_t first_unknown_segment(const ConfigTable& table, std::string_view path) {
@@ -29,8 +29,6 @@ inline std::size_t first_unknown_segment(const ConfigTable& table, std::string_v
 /// The message about the segments from `first` to `end`, with suggestions.
 inline std::string explain_unknown_key(const ConfigTable& table, std::string_view path, std::size_t first,
                                        std::size_t end);
-
-namespace detail {
 
 inline void add_name_below(std::vector<std::string>& names, std::string_view group, std::string_view path) {
   if (path == group || !lies_in(path, group)) return;
@@ -112,8 +110,6 @@ inline std::optional<std::string> corrected(const ConfigTable& table, std::vecto
   return path;
 }
 
-}  // namespace detail
-
 inline std::string explain_unknown_key(const ConfigTable& table, std::string_view path, std::size_t first,
                                        std::size_t end) {
   const auto parts = path_segments(path);
@@ -125,23 +121,22 @@ inline std::string explain_unknown_key(const ConfigTable& table, std::string_vie
   if (parts.front() == "defaults" && first == 0)
     return "unknown key; a file names the files that it builds on by `include: [base.yaml, other.yaml]`";
   if (is_name_alone) {
-    if (const auto meant = detail::with_dots(table, parts.front()))
+    if (const auto meant = with_dots(table, parts.front()))
       return "unknown key; did you mean " + *meant + "? (in an environment variable __ stands for the dot)";
-    if (auto meant = detail::meant_by_name(table, parts.front()); !meant.empty()) {
+    if (auto meant = meant_by_name(table, parts.front()); !meant.empty()) {
       constexpr std::size_t kMax = 3;
       meant.resize(std::min(meant.size(), kMax));
       return "unknown key; did you mean " + one_of(meant) + '?';
     }
   }
   if (parts.back() == "name" && first > 0 && table.find(path_in(group, "name")) == nullptr)
-    return "unknown key; `" + group + "` is of one kind only; it has " + one_of(detail::names_below(table, group));
-  if (const auto meant = detail::corrected(table, parts, first, end))
-    return "unknown key; did you mean " + *meant + '?';
-  if (const auto homes = detail::homes_of(table, parts.back()); !homes.empty())
+    return "unknown key; `" + group + "` is of one kind only; it has " + one_of(names_below(table, group));
+  if (const auto meant = corrected(table, parts, first, end)) return "unknown key; did you mean " + *meant + '?';
+  if (const auto homes = homes_of(table, parts.back()); !homes.empty())
     return "unknown key; `" + parts.back() + "` lives in " + homes;
-  const auto names = detail::names_below(table, group);
+  const auto names = names_below(table, group);
   return "unknown key; " + (group.empty() ? "the top level" : '`' + group + '`') + " has " +
          (names.empty() ? "no keys" : one_of(names));
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

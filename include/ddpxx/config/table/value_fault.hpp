@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/raw_value.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx::detail {

@@ -11,15 +11,13 @@
 
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Reads `1h30m`; none for anything else, for fractions of a nanosecond and for more than 290 years.
 inline std::optional<std::int64_t> parse_nanoseconds(std::string_view text);
 
 /// The duration in the longest unit of which it is a whole number: `90m`.
 inline std::string nanoseconds_text(std::int64_t nanoseconds);
-
-namespace detail {
 
 struct DurationUnit {
   std::string_view name;
@@ -39,10 +37,8 @@ inline const DurationUnit* duration_unit(std::string_view name) {
   return found == kDurationUnits.end() ? nullptr : &*found;
 }
 
-}  // namespace detail
-
 inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
-  const auto with_units = detail::with_time_units(written);
+  const auto with_units = with_time_units(written);
   std::string_view text = with_units;
   constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const bool negative = text.starts_with('-');
@@ -51,7 +47,7 @@ inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
   do {
     const auto number_end = std::min(text.find_first_of("dhmsun"), text.size());
     auto unit_end = std::min(text.find_first_of("0123456789.", number_end), text.size());
-    const auto* unit = detail::duration_unit(text.substr(number_end, unit_end - number_end));
+    const auto* unit = duration_unit(text.substr(number_end, unit_end - number_end));
     const auto number = parse_decimal(text.substr(0, number_end));
     if (unit == nullptr || !number || number->negative || !number->suffix.empty()) return std::nullopt;
     const auto part = to_whole(*number, static_cast<std::uint64_t>(unit->nanoseconds));
@@ -64,10 +60,10 @@ inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
 
 inline std::string nanoseconds_text(std::int64_t nanoseconds) {
   if (nanoseconds == 0) return "0s";
-  for (const auto& unit : detail::kDurationUnits)
+  for (const auto& unit : kDurationUnits)
     if (nanoseconds % unit.nanoseconds == 0)
       return std::to_string(nanoseconds / unit.nanoseconds) + std::string{unit.name};
   return {};
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/text/path.hpp>
+#include <ddpxx/config/path.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A piece of a text: plain text, the path of another setting, or an environment variable.
 struct TextPiece {
@@ -51,8 +51,6 @@ inline void unescape_references(RawValue& value) {
     value.text.erase(at, 1);
   for (auto& item : value.items) unescape_references(item);
 }
-
-namespace detail {
 
 /// The path of a reference: absolute, or, with dots in front, relative to the group that holds `path`; none if there
 /// are too many dots.
@@ -96,8 +94,6 @@ inline TextPiece read_reference(std::string_view inside, std::string_view path, 
   return {.kind = TextPiece::Kind::setting, .text = setting.value_or("")};
 }
 
-}  // namespace detail
-
 inline TextPieces split_interpolation(std::string_view text, std::string_view path) {
   TextPieces result;
   std::string plain;
@@ -114,7 +110,7 @@ inline TextPieces split_interpolation(std::string_view text, std::string_view pa
       if (end == std::string_view::npos) return {.problem = "${ is never closed"};
       if (text.substr(2, end - 2).find("${") != std::string_view::npos)
         return {.problem = "a ${...} inside of another is not supported"};
-      result.pieces.push_back(detail::read_reference(text.substr(2, end - 2), path, result.problem));
+      result.pieces.push_back(read_reference(text.substr(2, end - 2), path, result.problem));
       text.remove_prefix(end + 1);
     } else {
       plain += text.front();
@@ -125,4 +121,4 @@ inline TextPieces split_interpolation(std::string_view text, std::string_view pa
   return result;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -13,12 +13,13 @@
 #include <string_view>
 #include <system_error>
 
-#include <ddpxx/config/text/number_text.hpp>
-#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/text/whole_limits.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// A value or the problem that makes the text invalid, and perhaps a notice about an accepted text.
 template <class T>
@@ -28,20 +29,12 @@ struct NumberRead {
   std::string notice{};
 };
 
-/// The absolute values of the lowest and the highest number of an integer type.
-struct WholeLimits {
-  std::uint64_t lowest = 0;
-  std::uint64_t highest = 0;
-};
-
 /// Reads an integer, written as `1000`, `1e3`, `1_000`, `1k` or `0x3e8`, or in a form that the field's unit allows.
 inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits);
 
 /// Reads a floating-point number.
 template <std::floating_point Real>
 NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts);
-
-namespace detail {
 
 /// True if the value is within the range, compared in a type that holds every 64-bit integer and every double.
 inline bool is_within(const Range& range, long double value) {
@@ -59,6 +52,11 @@ inline std::optional<std::string> without_leading_zero(std::string_view text) {
   const auto rest = std::min(number.find_first_not_of("0_"), number.size());
   const bool point_follows = rest == number.size() || !is_digit(number[rest]);
   return std::string{text.substr(0, first)} + (point_follows ? "0" : "") + std::string{number.substr(rest)};
+}
+
+/// ` (allowed: WORDS)`, or an empty text without words.
+inline std::string in_brackets(const std::string& allowed) {
+  return allowed.empty() ? "" : " (allowed: " + allowed + ')';
 }
 
 inline std::string not_a_number(const std::string& text, const FieldFacts& facts, std::string_view noun) {
@@ -135,44 +133,41 @@ inline bool is_infinity(std::string_view text) {
 
 inline bool is_nan(std::string_view text) { return lower(text) == "nan" || lower(text) == ".nan"; }
 
-}  // namespace detail
-
 inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFacts& facts, const WholeLimits& limits) {
-  if (const auto value = detail::read_hexadecimal(text); value && !detail::has_own_suffixes(facts.unit)) {
+  if (const auto value = read_hexadecimal(text); value && !has_own_suffixes(facts.unit)) {
     auto result = read_whole(std::to_string(*value), facts, limits);
     result.notice = shown(text) + " is hexadecimal and read as " + std::to_string(*value);
     return result;
   }
-  const auto number = detail::whole_of(text, facts.unit);
+  const auto number = whole_of(text, facts.unit);
   if (!number || number->fit == WholeNumber::Fit::fraction)
-    return {.problem = detail::not_a_number(text, facts, "a whole number")};
+    return {.problem = not_a_number(text, facts, "a whole number")};
   const auto magnitude = static_cast<long double>(number->magnitude);
-  if (number->fit == WholeNumber::Fit::exact &&
-      !detail::is_within(facts.range, number->negative ? -magnitude : magnitude))
-    return {.problem = detail::out_of_range(text, allowed_text(facts))};
+  if (number->fit == WholeNumber::Fit::exact && !is_within(facts.range, number->negative ? -magnitude : magnitude))
+    return {.problem = out_of_range(text, allowed_text(facts))};
   const auto most = number->negative ? limits.lowest : limits.highest;
   if (number->fit == WholeNumber::Fit::too_large || number->magnitude > most) {
     const auto lowest = (limits.lowest == 0 ? "" : "-") + std::to_string(limits.lowest);
-    return {.problem = detail::out_of_range(text, lowest + " to " + std::to_string(limits.highest))};
+    return {.problem = out_of_range(text, lowest + " to " + std::to_string(limits.highest))};
   }
   return {.value = *number};
 }
 
 template <std::floating_point Real>
 NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts) {
-  if (detail::is_infinity(text)) {
+  if (is_infinity(text)) {
     const bool negative = text.starts_with('-');
     const auto& bound = negative ? facts.range.low : facts.range.high;
     const Real infinity = (negative ? -1 : 1) * std::numeric_limits<Real>::infinity();
     if (bound && bound->value == infinity && !bound->open) return {.value = infinity};
   }
-  if (detail::is_infinity(text) || detail::is_nan(text))
+  if (is_infinity(text) || is_nan(text))
     return {.problem = shown(text) + " is not a finite number" + in_brackets(allowed_text(facts))};
-  const auto value = detail::real_of<Real>(text, facts.unit);
-  if (!value) return {.problem = detail::not_a_number(text, facts, "a number")};
+  const auto value = real_of<Real>(text, facts.unit);
+  if (!value) return {.problem = not_a_number(text, facts, "a number")};
   if (std::isnan(*value)) return {.problem = shown(text) + " does not fit a floating-point number"};
-  if (!detail::is_within(facts.range, *value)) return {.problem = detail::out_of_range(text, allowed_text(facts))};
+  if (!is_within(facts.range, *value)) return {.problem = out_of_range(text, allowed_text(facts))};
   return {.value = value};
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

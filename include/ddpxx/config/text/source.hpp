@@ -1,5 +1,5 @@
-// ddpxx/config/text/source.hpp — the sources of settings, and the entries that each has: paths with values and
-// positions.
+// ddpxx/config/text/source.hpp — the entries of a source of settings, which are paths with values and positions, and
+// the problems that were found in it.
 #pragma once
 
 #include <algorithm>
@@ -11,42 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/raw_value.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
-
-/// A source of settings: a file, the environment or the command line. The lines of the last two are the variables
-/// `NAME=VALUE` and the arguments, counted from 1.
-struct ConfigSource {
-  enum class Kind { file, environment, arguments };
-  /// Sources of a higher order override others. The environment comes after all files, the command line after that.
-  std::size_t order = 0;
-  std::string name{};  ///< The file's path, as messages show it.
-  std::vector<std::string> lines{};
-  Kind kind = Kind::file;
-
-  bool is_command_line() const noexcept { return kind == Kind::arguments; }
-  bool is_file() const noexcept { return kind == Kind::file; }
-};
-
-/// A line and a column of a source, both from 1; columns count characters. Without a source it means a default.
-struct Position {
-  std::shared_ptr<const ConfigSource> source;
-  std::size_t line = 0;
-  std::size_t column = 0;
-
-  bool operator==(const Position&) const = default;
-};
-
-/// A text for a message: in quotes, on one line, cut to `most_characters`.
-inline std::string shown(std::string_view text, std::size_t most_characters = 60) {
-  std::size_t end = 0;
-  for (std::size_t count = 0; end < text.size() && count < most_characters; ++count)
-    end += std::max<std::size_t>(1, utf8_length(text.substr(end)));
-  return '"' + harmless(text.substr(0, end)) + (end < text.size() ? "..." : "") + '"';
-}
+namespace ddpxx::detail {
 
 /// `train.yaml:12:7`, `environment variable TRAIN_SEED: "x"`, `argument 3: "model.n_layer=x"` or `default`.
 inline std::string to_text(const Position& place) {
@@ -72,16 +43,6 @@ inline bool leaves_key_open(const Position& place) {
   return argument.find('=') == std::string::npos && argument.find_first_of("-+~") != 0;
 }
 
-/// The value of a key, as the source has it.
-struct RawValue {
-  enum class Kind { text, list, none, group };
-  Kind kind = Kind::none;
-  std::string text{};
-  bool quoted = false;            ///< The value was in quotes; a quoted `null` is a text.
-  std::vector<RawValue> items{};  ///< Items of a list.
-  Position place{};
-};
-
 /// One entry of a source. An empty group is an entry with a value of kind `group`.
 struct SourceEntry {
   std::string path;            ///< As written, such as `training.learning_rate`.
@@ -106,8 +67,6 @@ struct SourceEntries {
   std::vector<ConfigProblem> notices{};  ///< Messages about accepted entries.
 };
 
-namespace detail {
-
 /// The line of the position with a caret under its column; a long line is cut around the column.
 inline std::string excerpt(const Position& place) {
   constexpr std::size_t kBefore = 80, kAfter = 40;
@@ -129,14 +88,12 @@ inline std::string excerpt(const Position& place) {
 
 inline std::string to_text(const ConfigProblem& problem) {
   const bool in_file = problem.place.source && problem.place.source->is_file();
-  std::string text = ddpxx::to_text(problem.place) + ": ";
+  std::string text = to_text(problem.place) + ": ";
   if (!problem.path.empty() && leaves_key_open(problem.place)) text += harmless(problem.path) + ": ";
   text += problem.text;
   if (in_file) text += excerpt(problem.place);
   return text;
 }
-
-}  // namespace detail
 
 /// Maximum number of problems in a report.
 inline constexpr std::size_t kMaxProblems = 100;
@@ -157,9 +114,9 @@ inline std::string problem_report(std::vector<ConfigProblem> problems) {
   problems = sorted(std::move(problems));
   std::string text;
   for (std::size_t i = 0; i < std::min(problems.size(), kMaxProblems); ++i)
-    text += (i == 0 ? "" : "\n") + detail::to_text(problems[i]);
+    text += (i == 0 ? "" : "\n") + to_text(problems[i]);
   if (problems.size() > kMaxProblems) text += "\nand " + std::to_string(problems.size() - kMaxProblems) + " more";
   return text;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -14,7 +14,7 @@
 
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Maximum number of jobs in a sweep.
 inline constexpr std::size_t kMaxSweepJobs = 10'000;
@@ -31,8 +31,6 @@ inline SweepValue read_sweep_value(std::string_view text);
 
 /// True for several values or a function of a sweep. If one value is expected, `-m` was probably forgotten.
 inline bool looks_like_sweep(std::string_view text);
-
-namespace detail {
 
 struct CommaParts {
   std::vector<std::string_view> parts{};  ///< The parts, without surrounding spaces.
@@ -159,12 +157,10 @@ inline SweepValue call_sweep_function(std::string_view name, std::string_view in
   return DecimalRange::read(split.parts);
 }
 
-}  // namespace detail
-
 inline SweepValue read_sweep_value(std::string_view text) {
-  const auto split = detail::split_at_commas(text);
-  const auto alone = detail::trimmed(text);
-  const auto name = detail::sweep_function(alone);
+  const auto split = split_at_commas(text);
+  const auto alone = trimmed(text);
+  const auto name = sweep_function(alone);
   if (split.open != '\0') {
     if (name.empty() && text.find(',') == std::string_view::npos) return {.values = {std::string{text}}};
     return {.problem = std::string{"this "} + split.open + " is never closed"};
@@ -173,22 +169,22 @@ inline SweepValue read_sweep_value(std::string_view text) {
     if (name.empty()) return {.values = {std::string{text}}};
     if (!alone.ends_with(')'))
       return {.problem = "nothing may follow the bracket that closes " + std::string{name} + "(...)"};
-    return detail::call_sweep_function(name, alone.substr(name.size() + 1, alone.size() - name.size() - 2));
+    return call_sweep_function(name, alone.substr(name.size() + 1, alone.size() - name.size() - 2));
   }
   for (const auto part : split.parts) {
     if (part.empty()) return {.problem = "a value between the commas is empty; an empty text is written ''"};
-    if (const auto function = detail::sweep_function(part); !function.empty())
+    if (const auto function = sweep_function(part); !function.empty())
       return {.problem = std::string{function} + "(...) must stand alone, not among values"};
   }
   return {.values{split.parts.begin(), split.parts.end()}};
 }
 
 inline bool looks_like_sweep(std::string_view text) {
-  const auto split = detail::split_at_commas(text);
+  const auto split = split_at_commas(text);
   if (split.open != '\0') return false;
   if (split.parts.size() > 1) return std::ranges::find(split.parts, "") == split.parts.end();
-  const auto alone = detail::trimmed(text);
-  return alone.ends_with(')') && !detail::sweep_function(alone).empty();
+  const auto alone = trimmed(text);
+  return alone.ends_with(')') && !sweep_function(alone).empty();
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -10,15 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include <ddpxx/config/synonym.hpp>
 #include <ddpxx/core/suggest.hpp>
 
-namespace ddpxx {
-
-/// A word of another program, and the last segment of the key, or the value, that it means.
-struct Synonym {
-  std::string_view word;
-  std::string_view meant;
-};
+namespace ddpxx::detail {
 
 /// Names used by Lightning, Hugging Face's Trainer, PyTorch, DeepSpeed and minGPT. A root config may add its own in
 /// `static constexpr auto synonyms()`.
@@ -106,9 +101,9 @@ inline constexpr std::array kValueSynonyms{
 
 /// The meaning of the word in `synonyms`, where `-` equals `_` and case does not matter.
 inline std::optional<std::string> synonym_of(std::string_view word, std::span<const Synonym> synonyms) {
-  const auto wanted = detail::folded(word);
+  const auto wanted = folded(word);
   for (const auto& [known, meant] : synonyms)
-    if (detail::folded(known) == wanted) return std::string{meant};
+    if (folded(known) == wanted) return std::string{meant};
   return std::nullopt;
 }
 
@@ -119,4 +114,4 @@ inline std::optional<std::string> meant_value(std::string_view text, std::span<c
   return nearest(text, names);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

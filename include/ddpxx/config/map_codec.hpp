@@ -1,14 +1,14 @@
-// ddpxx/config/table/map_codec.hpp — maps in a config: the user chooses the keys, and all values have one type.
+// ddpxx/config/map_codec.hpp — maps in a config: the user chooses the keys, and all values have one type.
 #pragma once
 
 #include <map>
 #include <string>
 #include <utility>
 
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/text/shape.hpp>
-#include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/raw_value.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {

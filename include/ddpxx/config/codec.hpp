@@ -1,4 +1,4 @@
-// ddpxx/config/table/codec.hpp — reads one value of a config from a source into its field, and prints it as YAML.
+// ddpxx/config/codec.hpp — reads one value of a config from a source into its field, and prints it as YAML.
 #pragma once
 
 #include <array>
@@ -10,17 +10,15 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <ddpxx/config/text/interpolation.hpp>
-#include <ddpxx/config/text/number.hpp>
-#include <ddpxx/config/text/number_text.hpp>
-#include <ddpxx/config/text/shape.hpp>
-#include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/raw_value.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/text/whole_limits.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {
@@ -47,18 +45,37 @@ concept ConfigLeaf = requires(T& field, const T& constant, const RawValue& value
 
 template <>
 struct ConfigCodec<bool> {
-  static Decoded decode(bool& field, const RawValue& value, const FieldFacts&) {
-    if (auto wrong = not_a_text(value, "true or false")) return {.problem = *wrong, .place = value.place};
-    const auto truth = read_bool(value.text);
-    if (!truth)
-      return {.problem = shown(value.text) + " is not true or false (allowed: true, false, yes, no, on, off, 1, 0)",
-              .place = value.place};
-    field = *truth;
-    return {};
-  }
-  static std::string print(bool field) { return field ? "true" : "false"; }
-  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::truth}; }
+  static Decoded decode(bool& field, const RawValue& value, const FieldFacts& facts);
+  static std::string print(bool field);
+  static ValueShape shape(const FieldFacts& facts);
 };
+
+template <>
+struct ConfigCodec<std::string> {
+  static Decoded decode(std::string& field, const RawValue& value, const FieldFacts& facts);
+  static std::string print(const std::string& field);
+  static ValueShape shape(const FieldFacts& facts);
+};
+
+template <>
+struct ConfigCodec<std::filesystem::path> {
+  static Decoded decode(std::filesystem::path& field, const RawValue& value, const FieldFacts& facts);
+  static std::string print(const std::filesystem::path& field);
+  static ValueShape shape(const FieldFacts& facts);
+};
+
+namespace detail {
+
+/// Reads an integer of at most 64 bits as its two's complement.
+Decoded decode_whole(std::uint64_t& bits, const RawValue& value, const FieldFacts& facts, const WholeLimits& limits);
+
+Decoded decode_real(double& field, const RawValue& value, const FieldFacts& facts);
+Decoded decode_real(float& field, const RawValue& value, const FieldFacts& facts);
+
+/// Reads one of the names in `choices(...)` as its index.
+Decoded decode_choice(std::size_t& index, const RawValue& value, const FieldFacts& facts);
+
+}  // namespace detail
 
 template <class T>
 concept ConfigInteger =
@@ -68,12 +85,12 @@ concept ConfigInteger =
 template <ConfigInteger T>
 struct ConfigCodec<T> {
   static Decoded decode(T& field, const RawValue& value, const FieldFacts& facts) {
-    if (auto wrong = not_a_text(value, "a whole number")) return {.problem = *wrong, .place = value.place};
     constexpr auto kHighest = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
-    const auto read =
-        read_whole(value.text, facts, {.lowest = std::is_signed_v<T> ? kHighest + 1 : 0, .highest = kHighest});
-    if (read.value) field = static_cast<T>(read.value->negative ? 0 - read.value->magnitude : read.value->magnitude);
-    return {.problem = read.problem, .notice = read.notice, .place = value.place};
+    auto bits = static_cast<std::uint64_t>(field);
+    auto decoded = detail::decode_whole(bits, value, facts,
+                                        {.lowest = std::is_signed_v<T> ? kHighest + 1 : 0, .highest = kHighest});
+    field = static_cast<T>(bits);
+    return decoded;
   }
   static std::string print(T field) { return std::to_string(field); }
   static ValueShape shape(const FieldFacts&) {
@@ -87,42 +104,10 @@ template <class T>
   requires std::same_as<T, double> || std::same_as<T, float>
 struct ConfigCodec<T> {
   static Decoded decode(T& field, const RawValue& value, const FieldFacts& facts) {
-    if (auto wrong = not_a_text(value, "a number")) return {.problem = *wrong, .place = value.place};
-    const auto read = read_real<T>(value.text, facts);
-    if (read.value) field = *read.value;
-    return {.problem = read.problem, .notice = read.notice, .place = value.place};
+    return detail::decode_real(field, value, facts);
   }
   static std::string print(T field) { return real_text(field); }
   static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::real}; }
-};
-
-template <>
-struct ConfigCodec<std::string> {
-  static Decoded decode(std::string& field, const RawValue& value, const FieldFacts& facts) {
-    if (auto wrong = not_a_text(value, "a text")) return {.problem = *wrong, .place = value.place};
-    const auto names = choices_of(facts);
-    if (!names.empty() && std::ranges::find(names, value.text) == names.end())
-      return {.problem = not_a_choice(value.text, names), .place = value.place};
-    field = value.text;
-    return {};
-  }
-  static std::string print(const std::string& field) { return yaml_quoted(escape_references(field)); }
-  static ValueShape shape(const FieldFacts& facts) {
-    return {.kind = ValueShape::Kind::text, .names = choices_of(facts)};
-  }
-};
-
-template <>
-struct ConfigCodec<std::filesystem::path> {
-  static Decoded decode(std::filesystem::path& field, const RawValue& value, const FieldFacts&) {
-    if (auto wrong = not_a_text(value, "a path")) return {.problem = *wrong, .place = value.place};
-    field = value.text;
-    return {};
-  }
-  static std::string print(const std::filesystem::path& field) {
-    return yaml_quoted(escape_references(field.string()));
-  }
-  static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::path}; }
 };
 
 /// An enum whose names come from `enum_names`, found by argument-dependent lookup (core/describe.hpp).
@@ -249,3 +234,7 @@ struct ConfigCodec<std::array<T, N>> {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/config/codec_inl.hpp>
+#endif

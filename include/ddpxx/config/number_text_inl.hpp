@@ -1,4 +1,4 @@
-// ddpxx/config/text/number_text.hpp — texts of numbers for files, and of their ranges for messages.
+// ddpxx/config/number_text_inl.hpp — the functions of number_text.hpp.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +9,24 @@
 #include <cstdint>
 #include <string>
 
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/text/duration_text.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
 
-/// The shortest text that reads back as `value`, in a form that every YAML reader takes for a number: `0.0003`,
-/// `1.0e-10`.
+namespace detail {
+
 template <std::floating_point Real>
-std::string real_text(Real value) {
+std::string shortest_text(Real value) {
   if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
-  std::array<char, 64> room{};
+  std::array<char, 64> buffer{};
   const auto size = std::abs(value);
   const bool plain = size == 0 || (size >= Real{1e-5F} && size < Real{1e15F});
   const auto form = plain ? std::chars_format::fixed : std::chars_format::scientific;
-  std::string text(room.data(), std::to_chars(room.data(), room.data() + room.size(), value, form).ptr);
+  std::string text(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, form).ptr);
   if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
   return text;
 }
@@ -44,18 +46,17 @@ inline std::string range_text(const Range& range) {
   return low + " and " + high;
 }
 
-/// The values that a number field accepts: its range, and the suffixes of its unit.
-inline std::string allowed_text(const FieldFacts& facts) {
-  const auto range = range_text(facts.range);
+}  // namespace detail
+
+DDPXX_INLINE std::string real_text(double value) { return detail::shortest_text(value); }
+DDPXX_INLINE std::string real_text(float value) { return detail::shortest_text(value); }
+
+DDPXX_INLINE std::string allowed_text(const FieldFacts& facts) {
+  const auto range = detail::range_text(facts.range);
   const std::string unit = facts.unit == Unit::bytes     ? "in bytes, or as 64kB, 25MiB, 2GB"
                            : facts.unit == Unit::seconds ? "in seconds, or as 500ms, 30s, 10m, 1h30m, 2d"
                                                          : "";
   return range + (range.empty() || unit.empty() ? "" : ", ") + unit;
-}
-
-/// ` (allowed: WORDS)`, or an empty text without words.
-inline std::string in_brackets(const std::string& allowed) {
-  return allowed.empty() ? "" : " (allowed: " + allowed + ')';
 }
 
 }  // namespace ddpxx

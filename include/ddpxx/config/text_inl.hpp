@@ -1,21 +1,31 @@
-// ddpxx/config/text/text.hpp — reads booleans and null, and quotes texts for YAML.
+// ddpxx/config/text_inl.hpp — the functions of text.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/config/raw_value.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/synonyms.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx {
 
-/// Reads true, false, yes, no, on, off, 1 or 0, in upper or lower case.
-inline std::optional<bool> read_bool(std::string_view text) {
+DDPXX_INLINE std::string shown(std::string_view text, std::size_t most_characters) {
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < text.size() && count < most_characters; ++count)
+    end += std::max<std::size_t>(1, utf8_length(text.substr(end)));
+  return '"' + harmless(text.substr(0, end)) + (end < text.size() ? "..." : "") + '"';
+}
+
+DDPXX_INLINE std::optional<bool> read_bool(std::string_view text) {
   std::string word{text};
   for (char& c : word)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -24,48 +34,44 @@ inline std::optional<bool> read_bool(std::string_view text) {
   return std::nullopt;
 }
 
-/// True for no value behind the key, and for an unquoted `null` or `~`.
-inline bool is_null(const RawValue& value) {
+DDPXX_INLINE bool is_null(const RawValue& value) {
   const bool word = value.text == "null" || value.text == "Null" || value.text == "NULL" || value.text == "~";
   return value.kind == RawValue::Kind::none || (value.kind == RawValue::Kind::text && !value.quoted && word);
 }
 
-/// Why `value` is not a single text; none if it is one.
-inline std::optional<std::string> not_a_text(const RawValue& value, const std::string& wanted) {
+DDPXX_INLINE std::optional<std::string> not_a_text(const RawValue& value, const std::string& wanted) {
   if (value.kind == RawValue::Kind::list) return "is a list where " + wanted + " is expected";
   if (value.kind == RawValue::Kind::group) return "is a group where " + wanted + " is expected";
   if (is_null(value)) return "has no value where " + wanted + " is expected";
   return std::nullopt;
 }
 
-inline std::string not_a_list(const RawValue& value) {
+DDPXX_INLINE std::string not_a_list(const RawValue& value) {
   if (value.kind == RawValue::Kind::text && !is_null(value))
     return shown(value.text) + " is not a list; write [a, b, c]";
   return "has no value where a list is expected; write [] for an empty one";
 }
 
-/// The names in words: `a, b or c`.
-inline std::string one_of(const std::vector<std::string>& names) {
+DDPXX_INLINE std::string one_of(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
   return text;
 }
 
-inline std::vector<std::string> choices_of(const FieldFacts& facts) {
+DDPXX_INLINE std::vector<std::string> choices_of(const FieldFacts& facts) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < facts.choices.count; ++i) names.emplace_back(facts.choices.names[i]);
   return names;
 }
 
-inline std::string not_a_choice(const std::string& text, const std::vector<std::string>& names) {
-  const auto meant = meant_value(text, names);
+DDPXX_INLINE std::string not_a_choice(const std::string& text, const std::vector<std::string>& names) {
+  const auto meant = detail::meant_value(text, names);
   return shown(text) + " is not known (allowed: " + one_of(names) + ')' +
          (meant ? "; did you mean " + *meant + '?' : "");
 }
 
-/// A YAML double-quoted scalar, which no reader takes for a number, a boolean or null. Malformed bytes become U+FFFD.
-inline std::string yaml_quoted(std::string_view text) {
+DDPXX_INLINE std::string yaml_quoted(std::string_view text) {
   static constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string result = "\"";
   while (!text.empty()) {

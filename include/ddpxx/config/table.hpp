@@ -1,4 +1,4 @@
-// ddpxx/config/table/table.hpp — a config struct as a table with a row for each value.
+// ddpxx/config/table.hpp — a config struct as a table with a row for each value.
 //
 // The code that reads, prints, explains and compares configs works on this table and is no template; only the walk that
 // fills the table is one (walk.hpp).
@@ -6,21 +6,17 @@
 
 #include <cstddef>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/text/path.hpp>
-#include <ddpxx/config/text/shape.hpp>
-#include <ddpxx/config/text/source.hpp>
-#include <ddpxx/config/text/synonyms.hpp>
-#include <ddpxx/config/text/text.hpp>
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/raw_value.hpp>
+#include <ddpxx/config/synonym.hpp>
+#include <ddpxx/config/value_shape.hpp>
 #include <ddpxx/core/describe.hpp>
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
@@ -67,6 +63,9 @@ struct ConfigRow {
   const LeafType* type = nullptr;
   bool chooses = false;  ///< The value is the name of a variant's alternative.
 };
+
+/// The values that a setting accepts: `a number, above 0`, `a whole number, in steps`.
+std::string accepted_values(const ConfigRow& row);
 
 /// One struct of the config. The path of the root is empty.
 struct ConfigGroup {
@@ -117,28 +116,12 @@ struct ConfigTable {
   FileDefaults python_defaults{};
   const void* defaults = nullptr;  ///< A default-constructed config.
 
-  const ConfigRow* find(std::string_view path) const {
-    for (const auto& row : rows)
-      if (row.path == path) return &row;
-    return nullptr;
-  }
+  const ConfigRow* find(std::string_view path) const;
   /// The map that has `path` as an entry; null if there is none.
-  const ConfigRow* find_map(std::string_view path) const {
-    for (const auto& row : rows)
-      if (row.type->is_map() && path.size() > row.path.size() && lies_in(path, row.path)) return &row;
-    return nullptr;
-  }
+  const ConfigRow* find_map(std::string_view path) const;
   /// The setting that names the run folder; null if there is none.
-  const ConfigRow* run_folder() const {
-    for (const auto& row : rows)
-      if (row.facts.output == Output::run_folder) return &row;
-    return nullptr;
-  }
-  const ConfigGroup* find_group(std::string_view path) const {
-    for (const auto& group : groups)
-      if (group.path == path) return &group;
-    return nullptr;
-  }
+  const ConfigRow* run_folder() const;
+  const ConfigGroup* find_group(std::string_view path) const;
 
   KeyMeaning meaning_of(std::string_view written) const;
 
@@ -152,43 +135,22 @@ struct ConfigTable {
   }
 
   /// The address of a field; null in an alternative that is not active.
-  const void* field(const FieldPlace& place, const void* config) const {
-    const void* base = config;
-    if (place.variant != FieldPlace::kRoot) {
-      const auto& variant = variants[place.variant];
-      const void* holder = field(variant.place, config);
-      base = holder == nullptr ? nullptr : variant.alternative(holder, place.alternative);
-    }
-    return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + place.offset;
-  }
+  const void* field(const FieldPlace& place, const void* config) const;
   const void* field(const ConfigRow& row, const void* config) const { return field(row.place, config); }
-  void* field(const ConfigRow& row, void* config) const {
-    return const_cast<void*>(field(row.place, static_cast<const void*>(config)));  // NOLINT: `config` is not const
-  }
+  void* field(const ConfigRow& row, void* config) const;
 
   /// The address of the field in a default-constructed config, or in the default of its alternative.
-  const void* default_of(const ConfigRow& row) const {
-    if (const void* active = field(row, defaults)) return active;
-    return static_cast<const std::byte*>(variants[row.place.variant].defaults[row.place.alternative]) +
-           row.place.offset;
-  }
+  const void* default_of(const ConfigRow& row) const;
 
   /// The alternative of a variant that contains a field, directly or in further variants; none if none does.
-  std::optional<std::size_t> alternative_in(FieldPlace place, std::size_t variant) const {
-    while (place.variant != variant && place.variant != FieldPlace::kRoot) place = variants[place.variant].place;
-    return place.variant == variant ? std::optional{place.alternative} : std::nullopt;
-  }
+  std::optional<std::size_t> alternative_in(FieldPlace place, std::size_t variant) const;
 
   std::size_t index_of(const ConfigRow& row) const { return static_cast<std::size_t>(&row - rows.data()); }
 
   bool is_active(const ConfigRow& row, const void* config) const { return field(row, config) != nullptr; }
 
   /// The active row with that path; null if only alternatives that are not active have one.
-  const ConfigRow* find_active(std::string_view path, const void* config) const {
-    for (const auto& row : rows)
-      if (row.path == path && is_active(row, config)) return &row;
-    return nullptr;
-  }
+  const ConfigRow* find_active(std::string_view path, const void* config) const;
 
   /// The value as YAML; `***` for a secret.
   std::string print(const ConfigRow& row, const void* config) const { return print_field(row, field(row, config)); }
@@ -197,73 +159,21 @@ struct ConfigTable {
   void reset(const ConfigRow& row, void* config) const { row.type->assign(field(row, config), default_of(row)); }
 
  private:
-  std::string print_field(const ConfigRow& row, const void* field) const {
-    if (row.facts.is_secret) return "\"***\"";
-    if (row.chooses) return yaml_quoted(row.facts.choices.names[row.type->index(field)]);
-    auto text = row.type->print(field);
-    // A place of output may name the run folder until the run has made it. Then the reference is printed.
-    const auto* folder = row.facts.output == Output::none ? nullptr : run_folder();
-    if (const auto at = folder == nullptr ? text.npos : text.find("\\\\${" + folder->path + '}'); at != text.npos)
-      text.erase(at, 2);
-    return text;
-  }
+  std::string print_field(const ConfigRow& row, const void* field) const;
 };
 
-/// A value takes precedence over an alias, and a longer alias over a shorter one. Targets of aliases may be aliases.
-inline KeyMeaning ConfigTable::meaning_of(std::string_view written) const {
-  std::string path{written};
-  decltype(KeyMeaning::translate) translate = nullptr;
-  for (std::size_t turn = 0; turn <= aliases.size(); ++turn) {
-    if (const ConfigRow* row = find(path))
-      return {.kind = KeyMeaning::Kind::value, .path = path, .row = row, .translate = translate};
-    if (const ConfigRow* map = find_map(path))
-      return {.kind = KeyMeaning::Kind::value, .path = path, .row = map, .entry = path.substr(map->path.size() + 1)};
-    const Alias* alias = most_specific(aliases, path);
-    const Ignored* skipped = most_specific(ignored, path);
-    if (skipped != nullptr && (alias == nullptr || skipped->key.size() > alias->key.size()))
-      return {.kind = KeyMeaning::Kind::ignored,
-              .path = std::string{skipped->key},
-              .reason = skipped->reason,
-              .lies_below = path.size() > skipped->key.size()};
-    if (alias == nullptr) break;
-    if (path == alias->key && alias->translate != nullptr) translate = alias->translate;
-    path.replace(0, alias->key.size(), alias->leads_to);
-  }
-  return {.kind = find_group(path) != nullptr ? KeyMeaning::Kind::group : KeyMeaning::Kind::unknown, .path = path};
-}
+namespace detail {
 
 /// Refuses two fields with one path, as a flattened struct may cause: one of them could not be set.
-inline void check_paths(const ConfigTable& table) {
-  std::map<std::string_view, FieldPlace> paths;
-  const auto add = [&](std::string_view path, const FieldPlace& place) {
-    const auto [found, is_new] = paths.emplace(path, place);
-    if (!is_new && found->second.variant == FieldPlace::kRoot && place.variant == FieldPlace::kRoot)
-      throw Error{Errc::config, "flatten: two fields have the path `" + std::string{path} + "`: rename one of them"};
-  };
-  for (const auto& group : table.groups)
-    if (!group.is_flattened) add(group.path, group.place);
-  for (const auto& row : table.rows)
-    if (!row.chooses) add(row.path, row.place);
-}
+void check_paths(const ConfigTable& table);
 
 /// Refuses aliases that hide a field, lead to no field or form a circle, and positional arguments without a field.
-inline void check_aliases(const ConfigTable& table) {
-  const auto refuse_if = [](bool wrong, const char* function, std::string_view key, const char* why) {
-    if (wrong) throw Error{Errc::config, std::string{function} + ": \"" + std::string{key} + "\" " + why};
-  };
-  const auto is_field = [&](std::string_view key) {
-    return table.find(key) != nullptr || table.find_group(key) != nullptr;
-  };
-  for (const auto& alias : table.aliases) {
-    refuse_if(is_field(alias.key), "aliases()", alias.key, "is the name of a field");
-    refuse_if(table.meaning_of(alias.key).kind == KeyMeaning::Kind::unknown, "aliases()", alias.key,
-              "leads to no field");
-  }
-  refuse_if(is_field("include"), "a config", "include",
-            "is the key by which a file names others; name the field otherwise");
-  for (const auto path : table.positionals)
-    refuse_if(table.find(path) == nullptr, "positionals()", path, "is no field");
-  for (const auto& each : table.ignored) refuse_if(is_field(each.key), "ignored()", each.key, "is the name of a field");
-}
+void check_aliases(const ConfigTable& table);
+
+}  // namespace detail
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/config/table_inl.hpp>
+#endif

@@ -1,4 +1,4 @@
-// ddpxx/config/table/config_struct.hpp — the rules for config structs, and the compiler's messages about structs that
+// ddpxx/config/config_struct.hpp — the rules for config structs, and the compiler's messages about structs that
 // break them.
 #pragma once
 
@@ -16,9 +16,9 @@
 #include <boost/pfr/core.hpp>
 #include <boost/pfr/core_name.hpp>
 
-#include <ddpxx/config/table/codec.hpp>
-#include <ddpxx/config/table/duration_codec.hpp>
-#include <ddpxx/config/table/map_codec.hpp>
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/duration_codec.hpp>
+#include <ddpxx/config/map_codec.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {

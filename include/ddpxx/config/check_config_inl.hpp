@@ -1,0 +1,59 @@
+// ddpxx/config/check_config_inl.hpp — the functions of check_config.hpp that are no templates.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/check_config.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE void throw_config_errors(const std::vector<FieldError>& errors) {
+  std::string text;
+  for (const auto& [field, why, severity] : errors)
+    if (severity == Severity::error) text += (text.empty() ? "" : "\n") + field + (field.empty() ? "" : ": ") + why;
+  if (!text.empty()) throw Error{Errc::config, text};
+}
+
+namespace detail {
+
+DDPXX_INLINE void add_rules(std::vector<FieldError>& errors, std::vector<FieldError> found, std::string_view path) {
+  for (auto& error : found) {
+    if (error.severity != Severity::error) continue;
+    error.field = error.field.empty() ? std::string{path} : path_in(path, error.field);
+    errors.push_back(std::move(error));
+  }
+}
+
+DDPXX_INLINE std::vector<FieldError> errors_by_table(const ConfigTable& table, const void* config,
+                                                     std::string_view path) {
+  std::vector<FieldError> errors;
+  std::vector<std::string_view> spoilt;
+  for (const auto& row : table.rows) {
+    if (row.type->fault == nullptr || !table.is_active(row, config)) continue;
+    auto fault = row.type->fault(table.field(row, config), row.facts);
+    if (fault.empty()) continue;
+    if (row.facts.is_secret) fault = "the value of this secret is not taken";
+    errors.push_back({path_in(path, row.path), std::move(fault)});
+    spoilt.push_back(row.path);
+  }
+  for (const auto& group : table.groups) {
+    const void* address = table.field(group.place, config);
+    const auto is_spoilt = [&](std::string_view field) { return lies_in(field, group.path); };
+    if (group.check == nullptr || address == nullptr || std::ranges::any_of(spoilt, is_spoilt)) continue;
+    add_rules(errors, group.check(address), group.path.empty() ? std::string{path} : path_in(path, group.path));
+  }
+  return errors;
+}
+
+}  // namespace detail
+
+}  // namespace ddpxx

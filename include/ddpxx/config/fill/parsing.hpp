@@ -1,0 +1,248 @@
+// ddpxx/config/fill/parsing.hpp — one parse of a command line: reads the sources of a config, and shows what an option
+// asks for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/blame.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
+#include <ddpxx/config/fill/recorded_source.hpp>
+#include <ddpxx/config/line/arguments.hpp>
+#include <ddpxx/config/line/environment_source.hpp>
+#include <ddpxx/config/line/search_path.hpp>
+#include <ddpxx/config/parse_options.hpp>
+#include <ddpxx/config/path.hpp>
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/config/show/completion.hpp>
+#include <ddpxx/config/show/help.hpp>
+#include <ddpxx/config/show/init.hpp>
+#include <ddpxx/config/show/print_json.hpp>
+#include <ddpxx/config/show/refusal.hpp>
+#include <ddpxx/config/show/schema.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/secret_key.hpp>
+#include <ddpxx/config/table/unknown_key.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/config_record.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/program_end.hpp>
+
+namespace ddpxx::detail {
+
+inline void print_notices(const std::vector<ConfigProblem>& notices) {
+  if (!is_first_rank()) return;
+  for (const auto& notice : notices)
+    Log{0}.info((notice.place.source ? to_text(notice.place) + ": " : "") +
+                (leaves_key_open(notice.place) && !notice.path.empty() ? notice.path + ": " : "") + notice.text);
+}
+
+/// Prints the problems that would keep the program from running with a configuration that it shows.
+inline void print_open_rules(const std::vector<ConfigProblem>& problems) {
+  if (!is_first_rank()) return;
+  std::cout.flush();
+  for (const auto& problem : sorted(problems))
+    Log{0}.info("warning: not ready to run: " + (problem.place.source ? to_text(problem.place) + ": " : std::string{}) +
+                (leaves_key_open(problem.place) && !problem.path.empty() ? problem.path + ": " : "") + problem.text);
+}
+
+/// Prints a text, and ends the program.
+[[noreturn]] inline void show(const std::string& text) {
+  if (is_first_rank()) std::cout << text << std::flush;
+  throw ProgramEnd{0};
+}
+
+/// One parse of a command line.
+class Parsing {
+ public:
+  /// `config` holds its defaults; `job_folder` is the folder of a sweep's job.
+  Parsing(const ConfigTable& table, void* config, std::span<const char* const> arguments, const ParseOptions& options,
+          const std::optional<std::filesystem::path>& job_folder)
+      : table_{table},
+        config_{config},
+        options_{options},
+        line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands)},
+        builder_{table, config, job_folder} {
+    if (!options.program.empty())
+      program_ = options.program;
+    else if (!arguments.empty())
+      program_ = std::filesystem::path{arguments[0]}.filename().string();
+  }
+
+  ConfigRecord run() {
+    show_what_needs_no_values();
+    read_sources();
+    builder_.finish();
+    const bool is_run = line_.action == ConfigAction::run && !options_.only_looks;
+    if (!builder_.problems().empty() && (is_run || !builder_.has_only_open_rules())) {
+      if (line_.errors == ErrorStyle::text) print_notices(builder_.notices());
+      refuse_config(builder_.problems(), line_.errors);
+    }
+    show_values();
+    print_notices(builder_.notices());
+    print_open_rules(builder_.problems());
+    std::string yaml;
+    for (const auto& argument : overrides()) yaml += "- " + yaml_quoted(argument) + '\n';
+    return {settings_with_origins(table_, config_, builder_), blame_yaml(table_, config_, builder_),
+            yaml.empty() ? "[]\n" : yaml};
+  }
+
+  /// The problems of the configuration; nothing is shown.
+  std::vector<ConfigProblem> problems() {
+    read_sources();
+    builder_.finish();
+    return sorted(builder_.problems());
+  }
+
+ private:
+  void show_what_needs_no_values() const {
+    if (line_.action == ConfigAction::completion) show(completion_script(table_, line_.subject.text, program_));
+    if (line_.action == ConfigAction::schema) show(json_schema(table_, program_));
+    if (line_.action == ConfigAction::init) write_starter();
+    if (line_.action != ConfigAction::help) return;
+    if (line_.subject.text.empty())
+      show(wrapped_help(help_text(table_, program_, options_.config_path.string(), options_.commands),
+                        terminal_columns()));
+    auto text = help_text(table_, line_.subject.text);
+    if (text.empty()) refuse_subject(explain_unknown_path(line_.subject.text));
+    show(wrapped_help(text, terminal_columns()));
+  }
+
+  /// Reports a problem of the word behind --help or init.
+  [[noreturn]] void refuse_subject(std::string why) const {
+    refuse_config({{line_.subject.place, "", std::move(why)}}, line_.errors);
+  }
+
+  std::string explain_unknown_path(std::string_view path) const {
+    return explain_unknown_key(table_, path, first_unknown_segment(table_, path), path_segments(path).size());
+  }
+
+  /// Writes a first configuration and its schema. Existing files are not overwritten.
+  [[noreturn]] void write_starter() const {
+    if (!is_first_rank()) show("");
+    if (line_.subject.text.empty()) show(starter_yaml(table_, program_ + ".schema.json"));
+    const std::filesystem::path file = line_.subject.text;
+    if (file.extension() == ".json") refuse_subject("init writes YAML: name the file .yaml");
+    auto schema = file;
+    schema.replace_extension(".schema.json");
+    for (const auto& [path, text] : {std::pair{file, starter_yaml(table_, schema.filename().string())},
+                                     std::pair{schema, json_schema(table_, program_)}})
+      write_new(path, text);
+    show("wrote " + file.string() + " and " + schema.string() + '\n');
+  }
+
+  void write_new(const std::filesystem::path& path, std::string_view text) const {
+    bool is_new = false;
+    try {
+      is_new = create_file_atomic(path, bytes_of(text));
+    } catch (const Error& error) {
+      refuse_subject(error.what());
+    }
+    if (!is_new) refuse_subject(path.string() + " is there already; choose another name, or remove it");
+  }
+
+  void read_sources() {
+    const SearchPath search{line_.config_path ? std::filesystem::path{line_.config_path->text} : options_.config_path,
+                            line_.config_dirs};
+    std::vector<SourceEntries> included, named;  // included files come before all named files
+    for (const auto& name : line_.config_names) {
+      auto entries = search.read(name, included.size() + named.size());
+      named.push_back(std::move(entries.back()));
+      entries.pop_back();
+      std::ranges::move(entries, std::back_inserter(included));
+    }
+    if (!options_.recorded.empty()) builder_.apply(read_recorded(options_.recorded, options_.recorded_name, table_));
+    apply_python_defaults(included, named);
+    for (auto& entries : included) apply(std::move(entries));
+    for (auto& entries : named) apply(std::move(entries));
+    if (!options_.environment_prefix.empty())
+      apply(read_environment(options_.environment_prefix, environment_variables(), table_));
+    apply(line_.entries);
+  }
+
+  void apply_python_defaults(const std::vector<SourceEntries>& included, std::vector<SourceEntries>& named) {
+    const auto& defaults = table_.python_defaults;
+    bool is_needed = false;
+    for (auto& entries : named) {
+      if (defaults.yaml.empty() || !entries.source || !entries.source->name.ends_with(".py")) continue;
+      auto& notice = entries.notices.emplace_back();
+      notice.place = {entries.source, 1, 1};
+      notice.text = defaults.notice;
+      is_needed = true;
+    }
+    if (!is_needed) return;
+    auto entries = read_yaml_text(defaults.yaml, std::string{defaults.name}, included.size() + named.size());
+    builder_.apply(std::move(entries));
+  }
+
+  void apply(SourceEntries entries) {
+    if (entries.source && entries.source->is_file()) files_.push_back(entries.source->name);
+    builder_.apply(std::move(entries));
+  }
+
+  void show_values() const {
+    if (line_.action == ConfigAction::blame) show_with_rules(blame_yaml(table_, config_, builder_));
+    if (line_.action == ConfigAction::info) show_with_rules(info());
+    if (line_.action == ConfigAction::print_json) show_with_rules(print_json(table_, config_) + '\n');
+    if (line_.action == ConfigAction::print)
+      show_with_rules(print_yaml(table_, config_, [&](const ConfigRow& row) {
+        const auto written = builder_.as_written(row);
+        return written && !line_.resolve ? *written : table_.print(row, config_);
+      }));
+  }
+
+  [[noreturn]] void show_with_rules(const std::string& text) const {
+    if (is_first_rank()) std::cout << text;
+    print_open_rules(builder_.problems());
+    show("");
+  }
+
+  std::string info() const {
+    std::string text = "program: " + program_ + "\nfiles, from the first read to the last:\n";
+    for (const auto& file : files_) text += "  " + file + '\n';
+    if (files_.empty()) text += "  none\n";
+    text += "overrides:\n";
+    const auto arguments = overrides();
+    for (const auto& argument : arguments) text += "  " + argument + '\n';
+    return text + (arguments.empty() ? "  none\n" : "");
+  }
+
+  /// The arguments that set something, with `***` for the values of secrets.
+  std::vector<std::string> overrides() const {
+    std::vector<std::string> result;
+    std::set<std::size_t> secret, listed;
+    for (const auto& entry : line_.entries.list)
+      if (leads_to_secret(table_, entry.path)) secret.insert(entry.keys.front().line);
+    for (const auto& entry : line_.entries.list) {
+      const auto& place = entry.keys.front();
+      if (!listed.insert(place.line).second) continue;
+      const auto& argument = place.source->lines[place.line - 1];
+      result.push_back(secret.contains(place.line) ? entry.path + "=***" : argument);
+    }
+    return result;
+  }
+
+  const ConfigTable& table_;
+  void* config_;
+  const ParseOptions& options_;
+  std::string program_ = "program";
+  ConfigArguments line_;
+  ConfigBuilder builder_;
+  std::vector<std::string> files_;
+};
+
+}  // namespace ddpxx::detail

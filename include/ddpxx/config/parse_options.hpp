@@ -1,0 +1,29 @@
+// ddpxx/config/parse_options.hpp — what a program tells parse_config.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ddpxx/config/command.hpp>
+#include <ddpxx/core/setting.hpp>
+
+namespace ddpxx {
+
+struct ParseOptions {
+  /// The folder that is searched for config files after the current folder; --config-path overrides it.
+  std::filesystem::path config_path = ".";
+  std::string program{};  ///< The program's name in --help; by default as it was called.
+  /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
+  std::string environment_prefix{};
+  /// Settings of an earlier run, which files, environment and arguments override; messages call them `recorded_name`.
+  /// Keys that the config no longer has, and secrets, are ignored.
+  Settings recorded{};
+  std::string recorded_name{};
+  std::vector<Command> commands{};  ///< The program's commands, for messages and --help, without `init`.
+  /// For a program that shows a configuration and does not run it: a broken rule between settings, such as a missing
+  /// text to train on, is a warning then.
+  bool only_looks = false;
+};
+
+}  // namespace ddpxx
