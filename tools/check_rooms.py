@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the #include lines of the headers against the table of rooms in docs/architecture.md.
+"""Checks the #include lines and the namespaces of the headers against docs/architecture.md.
 
     tools/check_rooms.py [ROOT]    ROOT is the source tree; by default that of this script
 
-Prints `file:line: rule` for each include that breaks a rule, and exits with 1 if there is one.
+Prints `file:line: rule` for each line that breaks a rule, and exits with 1 if there is one.
 """
 
 import pathlib
@@ -35,6 +35,9 @@ NAMES_POLICIES = {"train/default_types.hpp"}
 EXEMPT = {"ddpxx.hpp", "testing.hpp", "version.hpp"}
 A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range/|nlohmann|gtest|gmock|gloo|nccl\.h|cuda|mpi\.h)")
 ROW = re.compile(r"\| `(\w+)/` \|[^|]*\|([^|]*)\|$")
+# The sentence of the page that lists the rooms whose sub-rooms keep their names in ddpxx::detail.
+DETAIL_ONLY = re.compile(r"In the\s+sub-rooms\s+of\s+(.*?)\s+all\s+names\s+are\s+in\s+`ddpxx::detail`", re.DOTALL)
+OPENS_NAMESPACE = re.compile(r"\s*(?:inline\s+)?namespace\s+ddpxx\b(?!\s*::\s*detail\b)[^=;]*\{")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -53,6 +56,14 @@ def read_table(page):
     if not rooms:
         sys.exit(f"{page}: no table of rooms found")
     return rooms
+
+
+def read_detail_only(page):
+    """Returns the rooms whose sub-rooms keep their names in ddpxx::detail."""
+    sentence = DETAIL_ONLY.search(page.read_text())
+    if sentence is None:
+        sys.exit(f"{page}: no sentence `In the sub-rooms of ... all names are in ddpxx::detail` found")
+    return set(re.findall(r"`(\w+)/`", sentence[1]))
 
 
 def broken_rule(rooms, header, form, target):
@@ -83,7 +94,8 @@ def broken_rule(rooms, header, form, target):
 
 def check(root):
     problems = []
-    rooms = read_table(root / "docs" / "architecture.md")
+    page = root / "docs" / "architecture.md"
+    rooms, detail_only = read_table(page), read_detail_only(page)
     base = root / "include" / "ddpxx"
     for header in sorted(base.rglob("*.hpp")):
         path = header.relative_to(base)
@@ -97,6 +109,9 @@ def check(root):
         for number, line in enumerate(header.read_text().splitlines(), 1):
             if (found := INCLUDE.match(line)) and (rule := broken_rule(rooms, path, *found.groups())):
                 problems.append(f"{header.relative_to(root)}:{number}: {rule}")
+            if len(path.parts) > 2 and path.parts[0] in detail_only and OPENS_NAMESPACE.match(line):
+                problems.append(f"{header.relative_to(root)}:{number}: {'/'.join(path.parts[:2])}/ is a sub-room: its names "
+                                "are in ddpxx::detail")
     return problems
 
 

@@ -20,6 +20,8 @@ WRONG = {
     "comm/gather.hpp": ("#include <ddpxx/testing.hpp>", "a room cannot include it"),
     "nn/quoted.hpp": ('#include "gpt.hpp"', "as <ddpxx/room/noun.hpp>"),
     "snapshot/inside.hpp": ("#include <ddpxx/storage/s3/client.hpp>", "storage/s3/ is a sub-room"),
+    "config/text/open.hpp": ("namespace ddpxx {", "config/text/ is a sub-room: its names are in ddpxx::detail"),
+    "config/show/nested.hpp": ("namespace ddpxx::shown {", "its names are in ddpxx::detail"),
     "attic/box.hpp": ("", "there is no room attic/"),
     "loose.hpp": ("", "a header lies in a room"),
 }
@@ -28,6 +30,9 @@ RIGHT = {
     "comm/fine.hpp": "#include <torch/csrc/distributed/c10d/Work.hpp>\n#include <ddpxx/core/fine.hpp>",
     "train/fine.hpp": "#include <ddpxx/parallel/concept.hpp>\n// #include <torch/torch.h>",
     "storage/s3/fine.hpp": "#include <ddpxx/storage/s3/client.hpp>\n#include <ddpxx/core/fine.hpp>",
+    "config/text/fine.hpp": "namespace ddpxx::detail {\n}  // namespace ddpxx::detail",
+    "config/fine.hpp": "namespace ddpxx {\n}",
+    "parallel/hooks/fine.hpp": "namespace ddpxx {\n}",
     "testing.hpp": "#include <ddpxx/comm/fine.hpp>\n#include <torch/torch_version.h>",
 }
 
