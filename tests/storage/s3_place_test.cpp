@@ -124,7 +124,7 @@ TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
     EXPECT_TRUE(status.is_end_of_stream);
   }
   EXPECT_NE(aws_input_stream_seek(stream.get(), 6, AWS_SSB_BEGIN), AWS_OP_SUCCESS);
-  EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "expected the MD5 sum of " abcde "";
+  EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "expected the MD5 sum of abcde";
 }
 
 TEST(S3Config, UsesAmazonByDefault) {

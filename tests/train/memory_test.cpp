@@ -371,9 +371,7 @@ TEST(Plan, BuildsNoWholeModelWhereAPeriodAndBucketsMeetOnlyBelowIt) {
   buckets.first_bucket_bytes = buckets.bucket_bytes = 1'000'000;  // five layers
   for (const std::int64_t period : {3, 7})
     expect_planned<Recompute<StepInBackward<DDP>>>(
-        2, deep,
-        {.inner = buckets,
-         .recompute = {.policy = RecomputeConfig::Policy::every, .count = period}},
+        2, deep, {.inner = buckets, .recompute = {.policy = RecomputeConfig::Policy::every, .count = period}},
         {.grad_norm_clip = 0}, period);
 }
 
