@@ -20,6 +20,19 @@
 namespace ddpxx {
 namespace {
 
+using detail::content_md5;
+using detail::fits_in_host_name;
+using detail::has_encoded_keys;
+using detail::listed_key;
+using detail::percent_decode;
+using detail::percent_encode;
+using detail::percent_encode_path;
+using detail::s3_credentials_at_hand;
+using detail::S3Client;
+using detail::S3PartsStream;
+using detail::S3Runtime;
+using detail::xml_elements;
+using detail::xml_text;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -26,7 +26,7 @@
 #include <ddpxx/storage/s3/runtime.hpp>
 #include <ddpxx/storage/s3/text.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Sends requests to one bucket and waits for the replies. Several threads may use one client. The first request starts
 /// its threads.
@@ -95,8 +95,6 @@ class S3Client {
   std::unique_ptr<S3Runtime> runtime_;
   pid_t made_by_ = 0;
 };
-
-namespace detail {
 
 /// A request under way: the state that the AWS library's callbacks use.
 struct S3Call {
@@ -167,8 +165,6 @@ inline void add_s3_header(aws_http_message* message, std::string_view name, std:
   aws_http_message_add_header(message, {.name = s3_cursor(name), .value = s3_cursor(value), .compression = {}});
 }
 
-}  // namespace detail
-
 inline bool S3Client::worth_another_attempt(const S3Reply& reply) const {
   static constexpr std::array<std::string_view, 8> kPassing{
       "BadDigest",      "InvalidDigest", "XAmzContentSHA256Mismatch",  "RequestTimeTooSkewed",
@@ -207,10 +203,10 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   if (!request.query.empty()) target += '?' + request.query;
   aws_http_message_set_request_method(message.get(), s3_cursor(request.method));
   aws_http_message_set_request_path(message.get(), s3_cursor(target));
-  detail::add_s3_header(message.get(), "Host", host_);
-  for (const auto& [name, value] : request.headers) detail::add_s3_header(message.get(), name, value);
+  add_s3_header(message.get(), "Host", host_);
+  for (const auto& [name, value] : request.headers) add_s3_header(message.get(), name, value);
 
-  detail::S3Call call;
+  S3Call call;
   aws_s3_meta_request_options options{};
   options.type = AWS_S3_META_REQUEST_TYPE_DEFAULT;
   options.operation_name = s3_cursor(request.operation);
@@ -220,13 +216,13 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   if (request.body) {
     const auto size = total_bytes(*request.body);
     options.type = AWS_S3_META_REQUEST_TYPE_PUT_OBJECT;
-    detail::add_s3_header(message.get(), "Content-Length", std::to_string(size));
+    add_s3_header(message.get(), "Content-Length", std::to_string(size));
     if (request.upload == S3Upload::in_one_piece)
       options.multipart_upload_threshold = std::max<std::uint64_t>(size, config_.part_bytes);
     if (size <= config_.part_bytes || request.upload == S3Upload::in_one_piece) {
       // Servers differ in which checksum they check, but all check the MD5. For the parts of a large object the library
       // sends the MD5 only if it is asked for no other checksum.
-      detail::add_s3_header(message.get(), "Content-MD5", content_md5(*request.body));
+      add_s3_header(message.get(), "Content-MD5", content_md5(*request.body));
       checksum.location = AWS_SCL_HEADER;
       checksum.checksum_algorithm = AWS_SCA_CRC64NVME;
       options.checksum_config = &checksum;
@@ -240,9 +236,9 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
     buffer = aws_byte_buf_from_empty_array(request.buffer->data(), request.buffer->size());
     options.type = AWS_S3_META_REQUEST_TYPE_GET_OBJECT;
     options.recv_buffer = &buffer;
-    options.progress_callback = detail::S3Call::count;
+    options.progress_callback = S3Call::count;
   } else {
-    options.body_callback = detail::S3Call::take_body;
+    options.body_callback = S3Call::take_body;
   }
 
   aws_uri endpoint{};
@@ -251,9 +247,9 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   options.endpoint = &endpoint;
   options.message = message.get();
   options.user_data = &call;
-  options.headers_callback = detail::S3Call::take_headers;
-  options.finish_callback = detail::S3Call::finish;
-  options.shutdown_callback = detail::S3Call::leave;
+  options.headers_callback = S3Call::take_headers;
+  options.finish_callback = S3Call::finish;
+  options.shutdown_callback = S3Call::leave;
   auto* under_way = aws_s3_client_make_meta_request(client, &options);
   const int refused = under_way == nullptr ? aws_last_error() : 0;
   aws_uri_clean_up(&endpoint);
@@ -265,4 +261,4 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   return std::move(call.reply);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

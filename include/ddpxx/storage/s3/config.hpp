@@ -52,9 +52,6 @@ struct S3Config {
 /// Errors  `config` for a DDPXX_S3_ADDRESSING that is neither.
 S3Config s3_config_from_environment();
 
-/// Returns the credentials that need no search: the configuration's, else the environment's.
-std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config);
-
 namespace detail {
 
 /// Fills region and endpoint_url from the profile. A missing file or profile changes nothing.
@@ -81,6 +78,15 @@ class S3Profile {
   const aws_profile* profile_ = nullptr;
 };
 
+/// Returns the credentials that need no search: the configuration's, else the environment's.
+inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
+  if (config.credentials) return config.credentials;
+  const auto access_key = environment("AWS_ACCESS_KEY_ID");
+  const auto secret_key = environment("AWS_SECRET_ACCESS_KEY");
+  if (!access_key || !secret_key) return std::nullopt;
+  return S3Credentials{*access_key, *secret_key, environment("AWS_SESSION_TOKEN").value_or("")};
+}
+
 }  // namespace detail
 
 inline S3Config s3_config_from_environment() {
@@ -104,14 +110,6 @@ inline S3Config s3_config_from_environment() {
     throw Error{Errc::config, "DDPXX_S3_ADDRESSING=" + addressing + ": expected path or virtual"};
   config.addressing = addressing == "path" ? S3Addressing::path : S3Addressing::virtual_host;
   return config;
-}
-
-inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
-  if (config.credentials) return config.credentials;
-  const auto access_key = environment("AWS_ACCESS_KEY_ID");
-  const auto secret_key = environment("AWS_SECRET_ACCESS_KEY");
-  if (!access_key || !secret_key) return std::nullopt;
-  return S3Credentials{*access_key, *secret_key, environment("AWS_SESSION_TOKEN").value_or("")};
 }
 
 }  // namespace ddpxx

@@ -19,7 +19,7 @@
 #include <ddpxx/storage/s3/config.hpp>
 #include <ddpxx/storage/s3/library.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 using S3CredentialsProvider = S3Owned<aws_credentials_provider, aws_credentials_provider_release>;
 
@@ -243,4 +243,4 @@ inline void S3Keys::finish(const Search& search, aws_credentials* credentials, i
   search.answer(found.get(), found ? AWS_ERROR_SUCCESS : error, search.asker);
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Initializes the library and returns its allocator. It is never shut down: another part of the program may use it,
 /// and the library does not count its users.
@@ -58,4 +58,4 @@ inline std::string s3_text(const aws_byte_cursor& cursor) {
   return {reinterpret_cast<const char*>(cursor.ptr), cursor.len};
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

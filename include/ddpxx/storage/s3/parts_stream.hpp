@@ -16,7 +16,7 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/storage/s3/library.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 inline std::uint64_t total_bytes(std::span<const Bytes> parts) {
   std::uint64_t total = 0;
@@ -111,4 +111,4 @@ inline std::string content_md5(std::span<const Bytes> parts) {
   return s3_text(aws_byte_cursor_from_buf(&text));
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

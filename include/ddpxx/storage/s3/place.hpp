@@ -29,9 +29,9 @@ struct S3Place {
 /// Errors  `config`, with what is wrong with the text.
 S3Place parse_s3_place(std::string_view text);
 
-inline constexpr std::string_view kS3Scheme = "s3://";
-
 namespace detail {
+
+inline constexpr std::string_view kS3Scheme = "s3://";
 
 /// True if the text consists of parts between single slashes, and no part is "." or "..".
 inline bool is_plain_path(std::string_view text) {
@@ -42,14 +42,6 @@ inline bool is_plain_path(std::string_view text) {
     if (end == std::string_view::npos) return true;
     text.remove_prefix(end + 1);
   }
-}
-
-}  // namespace detail
-
-inline std::string S3Place::key(const std::string& name) const {
-  if (!detail::is_plain_path(name))
-    throw Error{Errc::storage, '"' + name + "\" is not a valid name of an object in " + text("")};
-  return prefix + name;
 }
 
 /// True if the bucket's name may stand before the server's name. Host names contain no capitals and no '_', and a
@@ -69,14 +61,23 @@ inline std::string without_secrets(std::string_view text) {
   return std::string{front} + "***" + std::string{text.substr(at)};
 }
 
+}  // namespace detail
+
+inline std::string S3Place::key(const std::string& name) const {
+  if (!detail::is_plain_path(name))
+    throw Error{Errc::storage, '"' + name + "\" is not a valid name of an object in " + text("")};
+  return prefix + name;
+}
+
 inline S3Place parse_s3_place(std::string_view text) {
   const auto refuse = [text](const std::string& why) {
-    return Error{Errc::config, '"' + without_secrets(text) + "\": " + why + "; a place in S3 is s3://bucket/prefix"};
+    return Error{Errc::config,
+                 '"' + detail::without_secrets(text) + "\": " + why + "; a place in S3 is s3://bucket/prefix"};
   };
   if (text.find('@') != std::string_view::npos)
     throw refuse("it holds an @; credentials come from the environment or the shared files");
-  if (!text.starts_with(kS3Scheme)) throw refuse("it does not begin with s3://");
-  const auto rest = text.substr(kS3Scheme.size());
+  if (!text.starts_with(detail::kS3Scheme)) throw refuse("it does not begin with s3://");
+  const auto rest = text.substr(detail::kS3Scheme.size());
   const auto slash = std::min(rest.find('/'), rest.size());
   S3Place place{std::string{rest.substr(0, slash)}, std::string{rest.substr(std::min(slash + 1, rest.size()))}};
   const auto fits = [](char c) {

@@ -23,7 +23,7 @@
 #include <ddpxx/storage/s3/config.hpp>
 #include <ddpxx/storage/s3/place.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// How a body is sent: a large one in several parts, or in one piece (up to 5 GiB), which a condition needs.
 enum class S3Upload { in_parts, in_one_piece };
@@ -61,25 +61,19 @@ inline constexpr std::string_view kS3WriterHeader = "x-amz-meta-ddpxx-writer";
 /// Returns a sentence that says why the request failed and what to do. It contains no secret.
 std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint);
 
-namespace detail {
-
 /// True if the error number belongs to the given AWS library.
 inline bool is_aws_error_of(unsigned package, int error) {
   return error > 0 && static_cast<unsigned>(error) / AWS_ERROR_ENUM_STRIDE == package;
 }
 
-}  // namespace detail
-
 /// True if the request was not sent because no credentials were found.
-inline bool no_credentials(const S3Reply& reply) { return detail::is_aws_error_of(AWS_C_AUTH_PACKAGE_ID, reply.error); }
+inline bool no_credentials(const S3Reply& reply) { return is_aws_error_of(AWS_C_AUTH_PACKAGE_ID, reply.error); }
 
 /// True if the server, or a proxy, ignored the range of the request.
 inline bool gives_no_ranges(const S3Reply& reply) {
   return reply.error == AWS_ERROR_S3_MISSING_CONTENT_RANGE_HEADER ||
          reply.error == AWS_ERROR_S3_INVALID_CONTENT_RANGE_HEADER;
 }
-
-namespace detail {
 
 inline std::string credentials_source(const S3Config& config) {
   if (config.credentials) return "the credentials that the program gave";
@@ -147,8 +141,6 @@ inline std::string where_credentials_are_not(const S3Reply& reply, const S3Confi
   return text;
 }
 
-}  // namespace detail
-
 inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint) {
   // Show the server's name for the error only if it looks like a name.
   const auto is_letter = [](char c) {
@@ -160,11 +152,11 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
     auto text = endpoint + " answered " + std::to_string(reply.status);
     if (named) text += ' ' + reply.code;
     if (!reply.operation.empty()) text += " to " + reply.operation;
-    if (const auto advice = detail::s3_advice(reply.code, config); !advice.empty()) text += ": " + advice;
+    if (const auto advice = s3_advice(reply.code, config); !advice.empty()) text += ": " + advice;
     return text;
   }
   const std::string words = aws_error_str(reply.error);
-  if (no_credentials(reply)) return detail::where_credentials_are_not(reply, config);
+  if (no_credentials(reply)) return where_credentials_are_not(reply, config);
   if (reply.error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE)
     return "no trusted connection to " + endpoint + " came about (" + words +
            "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE";
@@ -173,9 +165,9 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
            "); a server of S3 answers a request with Range by Content-Range";
   if (reply.error == AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE)
     return endpoint + " stopped sending and taking bytes for " + std::to_string(config.stall_timeout.count()) + " s";
-  if (detail::is_aws_error_of(AWS_C_IO_PACKAGE_ID, reply.error))
+  if (is_aws_error_of(AWS_C_IO_PACKAGE_ID, reply.error))
     return "cannot reach " + endpoint + " (" + words + "); check AWS_ENDPOINT_URL, or AWS_REGION where it is not set";
   return endpoint + ": " + words;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

@@ -20,7 +20,7 @@
 #include <ddpxx/storage/s3/keys.hpp>
 #include <ddpxx/storage/s3/library.hpp>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// The threads and connections of one client. They do not exist in a forked process.
 class S3Runtime {
@@ -167,4 +167,4 @@ class S3Runtime {
   S3Owned<aws_s3_client, aws_s3_client_release> client_;
 };
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

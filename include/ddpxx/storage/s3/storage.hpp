@@ -34,20 +34,21 @@ class S3Storage final : public Storage {
   explicit S3Storage(S3Place place) : S3Storage{std::move(place), s3_config_from_environment()} {}
   S3Storage(S3Place place, S3Config config) : place_{std::move(place)}, client_{place_.bucket, std::move(config)} {}
 
+  // The virtual functions are declared inline: otherwise each file that includes this header would compile all of them.
   std::string full_name(const std::string& name) const override { return place_.text(name); }
 
   /// Writes and removes a small object. Also aborts unfinished uploads that killed writers left under this prefix.
-  void prepare() override;
+  inline void prepare() override;
 
   /// S3 has no locks.
   bool claim(const std::string&) override { return false; }
 
-  void write(const std::string& name, std::span<const Bytes> parts) override;
-  bool create(const std::string& name, Bytes content) override;
-  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override;
-  std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override;
-  std::vector<StoredObject> list(const std::string& prefix) override;
-  void remove(const std::string& name) override;
+  inline void write(const std::string& name, std::span<const Bytes> parts) override;
+  inline bool create(const std::string& name, Bytes content) override;
+  inline void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override;
+  inline std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override;
+  inline std::vector<StoredObject> list(const std::string& prefix) override;
+  inline void remove(const std::string& name) override;
 
   /// Aborts the unfinished uploads under this prefix that began longer ago than `age`, and returns their number. No
   /// list of objects shows them, but they cost money.
@@ -63,16 +64,16 @@ class S3Storage final : public Storage {
   Error failure(const Action& action, const std::string& reason) const {
     return Error{Errc::storage, std::string{action.words} + ' ' + place_.text(action.name) + ": " + reason};
   }
-  Error failure(const Action& action, const S3Reply& reply) const {
-    return failure(action, s3_reason(reply, client_.config(), client_.endpoint()));
+  Error failure(const Action& action, const detail::S3Reply& reply) const {
+    return failure(action, detail::s3_reason(reply, client_.config(), client_.endpoint()));
   }
-  S3Reply expect(const Action& action, S3Reply reply) const {
+  detail::S3Reply expect(const Action& action, detail::S3Reply reply) const {
     if (!reply.ok()) throw failure(action, reply);
     return reply;
   }
 
   /// True if the object is missing, and not the bucket.
-  static bool is_absent(const S3Reply& reply) { return reply.status == 404 && reply.code != "NoSuchBucket"; }
+  static bool is_absent(const detail::S3Reply& reply) { return reply.status == 404 && reply.code != "NoSuchBucket"; }
 
   static constexpr int kMaxTries = 10;
   static constexpr std::uint64_t kFirstLook = std::uint64_t{64} << 10U;  // a manifest of usual size needs one request
@@ -80,19 +81,20 @@ class S3Storage final : public Storage {
   static std::string draw_number();
 
   /// Reads a range of an object; of the given version only, unless `version` is empty.
-  S3Reply get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer, const std::string& version);
+  detail::S3Reply get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer,
+                      const std::string& version);
 
   /// Calls `take` for each page of a listing. `next` returns what the next page's query adds, or an empty text at the
   /// end.
   template <class Take, class Next>
-  void each_page(S3Client& client, const Action& action, const std::string& operation, const std::string& query,
+  void each_page(detail::S3Client& client, const Action& action, const std::string& operation, const std::string& query,
                  Take&& take, Next&& next);
 
-  void put_probe(S3Client& client) const;
-  std::int64_t abort_uploads(S3Client& client, std::chrono::seconds age);
+  void put_probe(detail::S3Client& client) const;
+  std::int64_t abort_uploads(detail::S3Client& client, std::chrono::seconds age);
 
   S3Place place_;
-  S3Client client_;
+  detail::S3Client client_;
 };
 
 inline std::string S3Storage::draw_number() {
@@ -107,7 +109,7 @@ inline void S3Storage::prepare() {
   // repeated for about a minute.
   auto probe_config = client_.config();
   probe_config.retries = 0;
-  S3Client client{place_.bucket, std::move(probe_config)};
+  detail::S3Client client{place_.bucket, std::move(probe_config)};
   put_probe(client);
   if (place_.prefix.empty()) return;  // uploads in the whole bucket may belong to other programs
   try {
@@ -117,11 +119,11 @@ inline void S3Storage::prepare() {
   }
 }
 
-inline void S3Storage::put_probe(S3Client& client) const {
+inline void S3Storage::put_probe(detail::S3Client& client) const {
   const auto name = ".probe-" + draw_number();
   const std::array content{bytes_of("objects can be written here\n")};
-  const auto fail = [&](std::string_view words, const S3Reply& reply) {
-    return failure({words, name}, s3_reason(reply, client.config(), client.endpoint()));
+  const auto fail = [&](std::string_view words, const detail::S3Reply& reply) {
+    return failure({words, name}, detail::s3_reason(reply, client.config(), client.endpoint()));
   };
   const auto put =
       client.send({.operation = "PutObject", .method = "PUT", .key = place_.key(name), .query = "", .body = content});
@@ -145,17 +147,18 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
   const auto writer = draw_number();
   const std::array parts{content};
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    const auto reply = client_.send({.operation = "PutObject",
-                                     .method = "PUT",
-                                     .key = key,
-                                     .query = "",
-                                     .headers = {{"If-None-Match", "*"}, {std::string{kS3WriterHeader}, writer}},
-                                     .body = parts,
-                                     .upload = S3Upload::in_one_piece});
+    const auto reply =
+        client_.send({.operation = "PutObject",
+                      .method = "PUT",
+                      .key = key,
+                      .query = "",
+                      .headers = {{"If-None-Match", "*"}, {std::string{detail::kS3WriterHeader}, writer}},
+                      .body = parts,
+                      .upload = detail::S3Upload::in_one_piece});
     if (reply.ok()) return true;
     // The object exists: another writer made it, or this one did and the reply was lost. After a server error it may
     // not exist at all.
-    const bool is_unknown = (reply.status == 0 && !no_credentials(reply)) || reply.status >= 500;
+    const bool is_unknown = (reply.status == 0 && !detail::no_credentials(reply)) || reply.status >= 500;
     if (!is_unknown && reply.status != 412) throw failure(action, reply);
     const auto there = client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""});
     if (there.ok()) return there.writer == writer;
@@ -165,8 +168,8 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
   throw failure(action, "other programs create and remove it again and again");
 }
 
-inline S3Reply S3Storage::get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer,
-                              const std::string& version) {
+inline detail::S3Reply S3Storage::get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer,
+                                      const std::string& version) {
   const auto last = offset + buffer.size() - 1;
   std::vector<std::pair<std::string, std::string>> headers{
       {"Range", "bytes=" + std::to_string(offset) + '-' + std::to_string(last)}};
@@ -219,13 +222,13 @@ inline std::optional<std::string> S3Storage::read_text(const std::string& name, 
 }
 
 template <class Take, class Next>
-void S3Storage::each_page(S3Client& client, const Action& action, const std::string& operation,
+void S3Storage::each_page(detail::S3Client& client, const Action& action, const std::string& operation,
                           const std::string& query, Take&& take, Next&& next) {
   for (std::string more;;) {
     const auto page =
         expect(action, client.send({.operation = operation, .method = "GET", .key = "", .query = query + more}));
     take(page.body);
-    if (xml_text(page.body, "IsTruncated") != "true") return;
+    if (detail::xml_text(page.body, "IsTruncated") != "true") return;
     auto following = next(page.body);
     if (following.empty() || following == more) throw failure(action, "the server does not say how its list goes on");
     more = std::move(following);
@@ -235,25 +238,25 @@ void S3Storage::each_page(S3Client& client, const Action& action, const std::str
 inline std::vector<StoredObject> S3Storage::list(const std::string& prefix) {
   std::vector<StoredObject> found;
   const auto take = [&](const std::string& page) {
-    const bool is_encoded = has_encoded_keys(page);
-    for (const auto entry : xml_elements(page, "Contents")) {
-      const auto key = listed_key(entry, "Key", is_encoded);
+    const bool is_encoded = detail::has_encoded_keys(page);
+    for (const auto entry : detail::xml_elements(page, "Contents")) {
+      const auto key = detail::listed_key(entry, "Key", is_encoded);
       if (!key.starts_with(place_.prefix)) continue;
       auto name = key.substr(place_.prefix.size());
       // A name that ends with '/' is a folder made by a bucket browser. A leading dot marks a probe.
       if (name.empty() || name.ends_with('/') || name[name.rfind('/') + 1] == '.') continue;
       std::uint64_t size = 0;
-      const auto digits = xml_text(entry, "Size");
+      const auto digits = detail::xml_text(entry, "Size");
       std::from_chars(digits.data(), digits.data() + digits.size(), size);
       found.push_back({std::move(name), size});
     }
   };
   each_page(client_, {"cannot list", prefix}, "ListObjectsV2",
             "list-type=2&encoding-type=url&max-keys=" + std::to_string(client_.config().page_keys) +
-                "&prefix=" + percent_encode(place_.prefix + prefix),
+                "&prefix=" + detail::percent_encode(place_.prefix + prefix),
             take, [](const std::string& page) {
-              const auto token = xml_text(page, "NextContinuationToken");
-              return token.empty() ? token : "&continuation-token=" + percent_encode(token);
+              const auto token = detail::xml_text(page, "NextContinuationToken");
+              return token.empty() ? token : "&continuation-token=" + detail::percent_encode(token);
             });
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return found;
@@ -267,7 +270,7 @@ inline void S3Storage::remove(const std::string& name) {
   failpoint("s3.after_remove");
 }
 
-inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seconds age) {
+inline std::int64_t S3Storage::abort_uploads(detail::S3Client& client, std::chrono::seconds age) {
   struct Upload {
     std::string key;
     std::string id;
@@ -277,33 +280,33 @@ inline std::int64_t S3Storage::abort_uploads(S3Client& client, std::chrono::seco
   const auto oldest = std::chrono::system_clock::now() - age;
   std::vector<Upload> left;
   const auto take = [&](const std::string& page) {
-    const bool is_encoded = has_encoded_keys(page);
-    for (const auto entry : xml_elements(page, "Upload")) {
-      const auto text = xml_text(entry, "Initiated");
-      const auto cursor = s3_cursor(text);
+    const bool is_encoded = detail::has_encoded_keys(page);
+    for (const auto entry : detail::xml_elements(page, "Upload")) {
+      const auto text = detail::xml_text(entry, "Initiated");
+      const auto cursor = detail::s3_cursor(text);
       aws_date_time began{};
       if (aws_date_time_init_from_str_cursor(&began, &cursor, AWS_DATE_FORMAT_ISO_8601) != AWS_OP_SUCCESS) continue;
-      auto key = listed_key(entry, "Key", is_encoded);
+      auto key = detail::listed_key(entry, "Key", is_encoded);
       const std::chrono::milliseconds since{aws_date_time_as_millis(&began)};
       if (key.starts_with(place_.prefix) && since <= oldest.time_since_epoch())
-        left.push_back({std::move(key), xml_text(entry, "UploadId")});
+        left.push_back({std::move(key), detail::xml_text(entry, "UploadId")});
     }
   };
   // No encoding-type here: Ceph 16 would encode the keys of this list without saying so.
-  each_page(
-      client, action, "ListMultipartUploads",
-      "uploads=&max-uploads=" + std::to_string(client.config().page_keys) + "&prefix=" + percent_encode(place_.prefix),
-      take, [](const std::string& page) {
-        const auto key = listed_key(page, "NextKeyMarker", has_encoded_keys(page));
-        const auto id = xml_text(page, "NextUploadIdMarker");
-        if (key.empty() && id.empty()) return std::string{};  // SeaweedFS uses the id alone
-        return "&key-marker=" + percent_encode(key) + "&upload-id-marker=" + percent_encode(id);
-      });
+  each_page(client, action, "ListMultipartUploads",
+            "uploads=&max-uploads=" + std::to_string(client.config().page_keys) +
+                "&prefix=" + detail::percent_encode(place_.prefix),
+            take, [](const std::string& page) {
+              const auto key = detail::listed_key(page, "NextKeyMarker", detail::has_encoded_keys(page));
+              const auto id = detail::xml_text(page, "NextUploadIdMarker");
+              if (key.empty() && id.empty()) return std::string{};  // SeaweedFS uses the id alone
+              return "&key-marker=" + detail::percent_encode(key) + "&upload-id-marker=" + detail::percent_encode(id);
+            });
   for (const auto& upload : left) {
     const auto reply = client.send({.operation = "AbortMultipartUpload",
                                     .method = "DELETE",
                                     .key = upload.key,
-                                    .query = "uploadId=" + percent_encode(upload.id)});
+                                    .query = "uploadId=" + detail::percent_encode(upload.id)});
     const auto name = upload.key.substr(place_.prefix.size());
     if (!is_absent(reply)) expect({"cannot abort an unfinished upload of", name}, reply);
   }

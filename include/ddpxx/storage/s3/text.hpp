@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace ddpxx {
+namespace ddpxx::detail {
 
 /// Encodes every character but letters, digits and -_.~ as %XX. In a path the '/' stays as well.
 inline std::string percent_encode(std::string_view text, std::string_view also_plain = "") {
@@ -111,4 +111,4 @@ inline std::string listed_key(std::string_view xml, const std::string& tag, bool
   return is_encoded ? percent_decode(text) : text;
 }
 
-}  // namespace ddpxx
+}  // namespace ddpxx::detail
