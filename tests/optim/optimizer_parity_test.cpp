@@ -1,9 +1,11 @@
 // Optimizer steps and clipping, compared with torch.optim's fused implementations; schedules, compared with nanoGPT's
 // formula.
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <numbers>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,7 @@
 #include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/lion.hpp>
 #include <ddpxx/optim/muon.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
@@ -46,12 +49,13 @@ NamedTensors random_tensors() {
   return tensors;
 }
 
-Arena make_arena(const NamedTensors& tensors) {
+/// With as many groups as parameters, each parameter has its own.
+Arena make_arena(const NamedTensors& tensors, std::span<const ParameterGroup> groups = kDecayGroups) {
   std::vector<NamedParameter> parameters;
   for (int i = 0; i < kParameters; ++i) {
     const auto group = i == 0 ? DecayGroup::decay : DecayGroup::no_decay;
-    parameters.push_back(
-        {key("value", i), tensors.at(key("value", i)).clone().set_requires_grad(true), 0, static_cast<int>(group)});
+    parameters.push_back({key("value", i), tensors.at(key("value", i)).clone().set_requires_grad(true), 0,
+                          groups.size() == kParameters ? i : static_cast<int>(group)});
   }
   return Arena{parameters};
 }
@@ -72,20 +76,21 @@ MatrixTransform transform_alone(const Arena& arena, std::vector<std::size_t> mat
 }
 
 template <class Optimizer>
-std::vector<at::Tensor> values_after(const NamedTensors& tensors, const typename Optimizer::Config& config) {
-  const auto arena = make_arena(tensors);
+std::vector<at::Tensor> values_after(const NamedTensors& tensors, const typename Optimizer::Config& config,
+                                     std::span<const ParameterGroup> groups = kDecayGroups) {
+  const auto arena = make_arena(tensors, groups);
   const auto slices = arena.slices();
   auto optimizer = [&] {
     if constexpr (MatrixOptimizer<Optimizer>)
-      return Optimizer{config, arena, transform_alone};
+      return Optimizer{config, arena, transform_alone, groups};
     else if constexpr (ParameterOptimizer<Optimizer>)
-      return Optimizer{config, arena, [](at::Tensor value) { return value; }};
+      return Optimizer{config, arena, [](at::Tensor value) { return value; }, groups};
     else
-      return Optimizer{config, slices};
+      return Optimizer{config, slices, groups};
   }();
   for (int step = 0; step < kSteps; ++step) {
     set_gradients(arena, tensors, step);
-    optimizer.step(config.learning_rate);
+    optimizer.step(config.learning_rate_at(step));
   }
   std::vector<at::Tensor> values;
   for (const auto& entry : arena.entries()) values.push_back(entry.parameter.detach());
@@ -144,6 +149,26 @@ Case make_default_case(const char* kind) {
   return result;
 }
 
+/// Parameter 0 is stepped as the config says, the others with settings of their own, and the learning rate of the
+/// schedule that the config has.
+template <class Optimizer>
+Case make_case_of_groups(const char* name, const char* kind, const typename Optimizer::Config& config) {
+  auto result = make_case<Optimizer>(name, kind, config);
+  const double rate = config.learning_rate, decay = config.weight_decay;
+  result.python["groups"] = {nlohmann::json::object(),
+                             {{"lr", rate / 3}, {"weight_decay", 0.0}},
+                             {{"lr", rate * 2}, {"weight_decay", decay / 5}}};
+  for (int step = 0; step < kSteps; ++step)
+    result.python["factors"].push_back(config.learning_rate_at(step) / config.learning_rate);
+  result.run = [config, rate, decay](const NamedTensors& tensors) {
+    const std::array<ParameterGroup, kParameters> groups{
+        ParameterGroup{}, ParameterGroup{.decays = false, .learning_rate = rate / 3},
+        ParameterGroup{.learning_rate = rate * 2, .weight_decay = decay / 5}};
+    return values_after<Optimizer>(tensors, config, groups);
+  };
+  return result;
+}
+
 /// The values of every case after the last step.
 NamedTensors run_torch(const nlohmann::json& cases, const NamedTensors& tensors) {
   const TemporaryFolder folder;
@@ -159,8 +184,22 @@ void expect_equal_but_for_rounding(const at::Tensor& ours, const at::Tensor& pyt
   EXPECT_TRUE(at::allclose(ours, python, /*rtol=*/1e-6, /*atol=*/1e-7)) << what << ": " << (ours - python).abs().max();
 }
 
+void expect_the_values_of_python(const std::vector<Case>& cases) {
+  nlohmann::json list;
+  for (const auto& one : cases) list.push_back(one.python);
+  const auto tensors = random_tensors();
+  const auto python = run_torch(list, tensors);
+  for (const auto& one : cases) {
+    const auto values = one.run(tensors);
+    for (int i = 0; i < kParameters; ++i) {
+      const auto name = key(one.python["name"], i);
+      expect_equal_but_for_rounding(values[static_cast<std::size_t>(i)], python.at(name), name);
+    }
+  }
+}
+
 TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
-  const std::vector<Case> cases{
+  expect_the_values_of_python({
       make_case<AdamW>("AdamW", "AdamW", {.learning_rate = 1e-2}),
       make_case<AdamW>("AdamW of other settings", "AdamW",
                        {.learning_rate = 3e-3, .weight_decay = 0.5, .beta1 = 0.8, .beta2 = 0.999, .epsilon = 1e-5}),
@@ -185,18 +224,56 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
       make_default_case<Lion>("Lion"),
       make_default_case<Adam>("Adam"),
       make_default_case<SGD>("SGD"),
+  });
+}
+
+TEST(Optimizers, StepGroupsAsTorchOptimStepsParamGroupsWithASchedule) {
+  expect_the_values_of_python({
+      make_case_of_groups<AdamW>("AdamW", "AdamW",
+                                 {.learning_rate = 1e-2,
+                                  .weight_decay = 0.5,
+                                  .schedule = Schedule::cosine,
+                                  .warmup_steps = 4,
+                                  .decay_steps = 18,
+                                  .final_learning_rate = 1e-3}),
+      make_case_of_groups<Adam>("Adam", "Adam", {.learning_rate = 1e-2, .weight_decay = 0.1}),
+      make_case_of_groups<SGD>("SGD", "SGD",
+                               {.learning_rate = 1e-2,
+                                .weight_decay = 0.1,
+                                .momentum = 0.9,
+                                .dampening = 0.3,
+                                .schedule = Schedule::linear,
+                                .warmup_steps = 3,
+                                .decay_steps = 20}),
+      make_case_of_groups<Lion>("Lion", "Lion",
+                                // A power of two: both languages round the sum of weight and step alike.
+                                {.learning_rate = 1.0 / 128, .weight_decay = 0.5, .beta1 = 0.8, .beta2 = 0.95}),
+      make_case_of_groups<LAMB>("LAMB", "LAMB", {.learning_rate = 2e-3, .weight_decay = 0.1}),
+      make_case_of_groups<Muon>("Muon", "Muon",
+                                {.learning_rate = 1e-2,
+                                 .weight_decay = 0.5,
+                                 .schedule = Schedule::linear,
+                                 .warmup_steps = 2,
+                                 .decay_steps = 20}),
+  });
+}
+
+/// What Muon leaves to AdamW follows the schedule of the matrices, with a learning rate of AdamW's size.
+TEST(Optimizers, MuonStepsTheGroupsOfItsVectorsAsAdamWDoes) {
+  const auto make = [] {
+    return Arena{{{"a", at::ones({16}).requires_grad_(), 0, 0}, {"b", at::ones({16}).requires_grad_(), 0, 1}}};
   };
-  nlohmann::json list;
-  for (const auto& one : cases) list.push_back(one.python);
-  const auto tensors = random_tensors();
-  const auto python = run_torch(list, tensors);
-  for (const auto& one : cases) {
-    const auto values = one.run(tensors);
-    for (int i = 0; i < kParameters; ++i) {
-      const auto name = key(one.python["name"], i);
-      expect_equal_but_for_rounding(values[static_cast<std::size_t>(i)], python.at(name), name);
-    }
-  }
+  const std::array groups{ParameterGroup{.weight_decay = 0.3}, ParameterGroup{.learning_rate = 2e-3}};
+  const MuonConfig config{.learning_rate = 0.02, .adamw = {.learning_rate = 1e-3, .weight_decay = 0.1}};
+  const auto left = make(), right = make();
+  Muon muon{config, left, transform_alone, groups};
+  AdamW adamw{config.adamw, right.slices(), groups};
+  for (const auto* arena : {&left, &right})
+    for (const auto& entry : arena->entries()) at::Tensor{entry.gradient}.fill_(0.5);
+  muon.step(0.01);  // half of the peak
+  adamw.step(0.5e-3);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(left[i].parameter, right[i].parameter)) << i;
+  EXPECT_FALSE(at::equal(left[0].parameter, left[1].parameter));
 }
 
 /// A precision that scales the loss skips steps whose gradients are not finite.

@@ -1,7 +1,8 @@
 """Steps torch.optim's fused optimizers, and Lion and LAMB as their papers write them: python3 optimizers.py CASES.json TENSORS.safetensors RESULT.safetensors
 
 TENSORS has the parameters as `value.I` and the gradients of step S as `gradient.S.I`; parameter 0 has weight decay,
-the others have none. RESULT has the values after the last step of each case as `CASE.I`.
+the others have none, unless the case has `groups`, the options of one group for each parameter, and `factors`, those of
+LambdaLR in each step. RESULT has the values after the last step of each case as `CASE.I`.
 """
 import json
 import os
@@ -69,10 +70,15 @@ result = {}
 for case in cases:
     values = [tensors[f"value.{i}"].clone() for i in range(count)]
     groups = [{"params": values[:1]}, {"params": values[1:], "weight_decay": 0.0}]
+    if "groups" in case:
+        groups = [{"params": [value], **options} for value, options in zip(values, case["groups"])]
     optimizer = {"Lion": Lion, "LAMB": LAMB, "Muon": Muon}.get(case["kind"], getattr(torch.optim, case["kind"], None))(groups, fused=True, **case["options"])
+    factors = case.get("factors", [1.0] * steps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factors[min(step, steps - 1)])
     for step in range(steps):
         for i, value in enumerate(values):
             value.grad = tensors[f"gradient.{step}.{i}"]
         optimizer.step()
+        scheduler.step()
     result |= {f"{case['name']}.{i}": value for i, value in enumerate(values)}
 write_safetensors(sys.argv[3], result)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,11 +17,13 @@
 
 #include <ddpxx/optim/adamw_config.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/group_table.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
 
 /// Adam over slices, by one fused call for each optimizer group.
-/// Errors  `config` for a slice whose group is not in `DecayGroup`.
+/// Errors  `config` for a slice of a group that is not among the groups; those of `GroupTable`.
 /// Source  Kingma and Ba 2014, arXiv:1412.6980; Loshchilov and Hutter 2017, arXiv:1711.05101. Steps agree with
 ///         torch.optim's fused implementation, which calls the same ATen operation.
 template <WeightDecay kDecay>
@@ -29,11 +32,14 @@ class FusedAdam {
   using Config = FusedAdamConfig<kDecay>;
   static constexpr const char* kPythonName = kDecay == WeightDecay::decoupled ? "AdamW" : "Adam";
 
-  FusedAdam(const Config& config, std::span<const Slice> slices)
-      : config_{config}, moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {
+  FusedAdam(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
+      : config_{config},
+        table_{groups, config.learning_rate, config.weight_decay},
+        groups_(table_.size()),
+        moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {
     if (!slices.empty()) steps_ = at::zeros({}, slices.front().values.options().dtype(at::kFloat));
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      auto& group = groups_[index_of_group(slices[i])];
+      auto& group = groups_[table_.index_of(slices[i].group)];
       group.values.push_back(slices[i].values);
       group.gradients.push_back(slices[i].gradients);
       group.means.push_back(moments_[0].slices[i]);
@@ -46,12 +52,13 @@ class FusedAdam {
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     const c10::NoGradGuard no_grad;
     if (steps_.defined()) steps_.add_(1);
-    for (auto& group : groups_) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      auto& group = groups_[i];
       if (group.values.empty()) continue;
-      const double decay = &group == &groups_[static_cast<int>(DecayGroup::decay)] ? config_.weight_decay : 0.0;
       const auto run = [&](auto fused) {
         fused(group.values, group.gradients, group.means, group.squares, std::vector<at::Tensor>{}, group.steps,
-              learning_rate, config_.beta1, config_.beta2, decay, config_.epsilon);
+              table_.learning_rate(i, learning_rate), config_.beta1, config_.beta2, table_.weight_decay(i),
+              config_.epsilon);
       };
       if constexpr (kDecay == WeightDecay::decoupled)
         run([&](auto&&... args) { at::_fused_adamw_(args..., false, false, /*grad_scale=*/{}, found_inf); });
@@ -71,14 +78,16 @@ class FusedAdam {
   };
 
   Config config_;
+  GroupTable table_;
+  std::vector<Group> groups_;
   std::array<Moment, 2> moments_;
   at::Tensor steps_;
-  std::array<Group, 2> groups_;
 };
 
 using AdamW = FusedAdam<WeightDecay::decoupled>;
 using Adam = FusedAdam<WeightDecay::through_gradient>;
 
-static_assert(explain_optimizer<AdamW>() && explain_optimizer<Adam>() && SkipsSteps<AdamW>);
+static_assert(explain_optimizer<AdamW>() && explain_optimizer<Adam>() && SkipsSteps<AdamW> &&
+              TakesParameterGroups<AdamW>);
 
 }  // namespace ddpxx

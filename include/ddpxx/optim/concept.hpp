@@ -12,22 +12,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
-
-/// The optimizer groups: weights that decay, and the rest.
-enum class DecayGroup : int { decay = 0, no_decay = 1 };
-
-/// The index of a slice's group, for an optimizer with the two groups of `DecayGroup`.
-/// Errors  `config` if the slice has another group.
-inline std::size_t index_of_group(const Slice& slice) {
-  if (slice.group != static_cast<int>(DecayGroup::decay) && slice.group != static_cast<int>(DecayGroup::no_decay))
-    throw Error{Errc::config, "a parameter was put into optimizer group " + std::to_string(slice.group) +
-                                  ", but this optimizer has the groups 0 (weights that decay) and 1 (the rest) only"};
-  return static_cast<std::size_t>(slice.group);
-}
 
 /// One kind of optimizer state, such as the running mean of the gradients. There is a tensor for each slice that the
 /// optimizer was built from, in the order of the slices: 1-D, contiguous, with one element for each element of the
@@ -97,6 +85,18 @@ template <class O>
 concept SkipsSteps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
   optimizer.step(learning_rate, found_inf);
 };
+/// Optional: a last parameter `std::span<const ParameterGroup>` of the constructor, which may have the default
+/// `kDecayGroups`: the settings of each group, by the number that is `Slice::group` and `ArenaEntry::group`. The
+/// setting `parameter_groups` needs it; `GroupTable` computes a group's learning rate and weight decay. An optimizer
+/// without it has the two groups of `DecayGroup`.
+template <class O>
+concept TakesParameterGroups =
+    requires { typename O::Config; } &&
+    (std::constructible_from<O, const typename O::Config&, std::span<const Slice>, std::span<const ParameterGroup>> ||
+     std::constructible_from<O, const typename O::Config&, const Arena&, SumOverShards,
+                             std::span<const ParameterGroup>> ||
+     std::constructible_from<O, const typename O::Config&, const Arena&, const MakeMatrixTransform&,
+                             std::span<const ParameterGroup>>);
 /// Optional: `void resume_at(std::int64_t step)`, for an optimizer that counts its steps on the host. It is called
 /// after the state of a snapshot has been read into moments(); `step` is the number of steps that have made that state.
 template <class O>

@@ -13,6 +13,7 @@
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
 
@@ -22,13 +23,18 @@ namespace ddpxx {
 template <SliceOptimizer Optimizer>
 class OptimizerInParts {
  public:
-  OptimizerInParts(const typename Optimizer::Config& config, const Arena& arena) {
+  /// `groups` are for an optimizer that takes parameter groups.
+  OptimizerInParts(const typename Optimizer::Config& config, const Arena& arena,
+                   [[maybe_unused]] std::span<const ParameterGroup> groups = kDecayGroups) {
     auto rest = std::span<const Slice>{arena.slices()};
     for (const auto& segment : arena.segments()) {
       std::size_t count = 0;
       for (std::int64_t size = 0; size < segment.master.numel(); ++count) size += rest[count].end - rest[count].begin;
       slices_.push_back(rest.first(count));
-      parts_.emplace_back(config, rest.first(count));
+      if constexpr (TakesParameterGroups<Optimizer>)
+        parts_.emplace_back(config, rest.first(count), groups);
+      else
+        parts_.emplace_back(config, rest.first(count));
       rest = rest.subspan(count);
     }
     for (const auto& part : parts_)

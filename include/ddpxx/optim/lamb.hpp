@@ -18,28 +18,32 @@
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/lamb_config.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
 
 /// Steps each parameter by Adam's direction, times the norm of the parameter over the norm of that direction. It is
 /// made for very large batches. Where one of the norms is 0 the factor is 1.
 /// Ranks   Collective where the parameters are sharded: each step sums the squares of norms over the shards.
-/// Errors  `config` for a slice of another group than `DecayGroup`'s.
+/// Errors  `config` for a slice of a group that is not among the groups; those of `GroupTable`.
 /// Source  You et al. 2019, arXiv:1904.00962, Algorithm 2, without a bound on the norm of a parameter.
 class LAMB {
  public:
   using Config = LAMBConfig;
 
-  LAMB(const Config& config, const Arena& arena, SumOverShards sum_over_shards)
+  LAMB(const Config& config, const Arena& arena, SumOverShards sum_over_shards,
+       std::span<const ParameterGroup> groups = kDecayGroups)
       : config_{config},
+        table_{groups, config.learning_rate, config.weight_decay},
         slices_{arena.slices()},
         sum_over_shards_{std::move(sum_over_shards)},
         moments_{make_moment("exp_avg", slices_), make_moment("exp_avg_sq", slices_)},
         squares_{at::zeros({2, static_cast<std::int64_t>(arena.size())},
                            (slices_.empty() ? arena.options() : slices_.front().values.options()).dtype(at::kFloat))} {
     steps_ = at::zeros({}, squares_.options());
-    for (const auto& slice : slices_) index_of_group(slice);  // throws for a group that LAMB does not have
+    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that LAMB does not have
   }
 
   void step(double learning_rate) {
@@ -51,12 +55,12 @@ class LAMB {
     std::vector<at::Tensor> directions;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       const auto& slice = slices_[i];
-      const bool decays = index_of_group(slice) == static_cast<std::size_t>(DecayGroup::decay);
+      const double decay = table_.weight_decay(table_.index_of(slice.group));
       auto mean = moments_[0].slices[i], square = moments_[1].slices[i];
       mean.lerp_(slice.gradients, 1 - config_.beta1);
       square.mul_(config_.beta2).addcmul_(slice.gradients, slice.gradients, 1 - config_.beta2);
       auto direction = (mean / first_correction) / ((square / second_correction).sqrt_().add_(config_.epsilon));
-      if (decays) direction.add_(slice.values, config_.weight_decay);
+      if (decay != 0.0) direction.add_(slice.values, decay);
       for (const auto& entry : slice.entries()) {
         const auto add = [&](std::int64_t row, const at::Tensor& all) {
           squares_.select(0, row)
@@ -72,12 +76,14 @@ class LAMB {
     const auto of_values = norms.select(0, 0), of_direction = norms.select(0, 1);
     const auto factors =
         at::where((of_values > 0).logical_and(of_direction > 0), of_values / of_direction, at::ones_like(of_values));
-    for (std::size_t i = 0; i < slices_.size(); ++i)
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const double rate = table_.learning_rate(table_.index_of(slices_[i].group), learning_rate);
       for (const auto& entry : slices_[i].entries())
         at::Tensor{slices_[i].values}
             .narrow(0, entry.begin, entry.size)
             .sub_(directions[i].narrow(0, entry.begin, entry.size) *
-                  (learning_rate * factors.select(0, static_cast<std::int64_t>(entry.parameter->index))));
+                  (rate * factors.select(0, static_cast<std::int64_t>(entry.parameter->index))));
+    }
   }
 
   std::span<const Moment> moments() const noexcept { return moments_; }
@@ -85,6 +91,7 @@ class LAMB {
 
  private:
   Config config_;
+  GroupTable table_;
   std::vector<Slice> slices_;
   SumOverShards sum_over_shards_;
   std::array<Moment, 2> moments_;
@@ -92,6 +99,6 @@ class LAMB {
   at::Tensor steps_;
 };
 
-static_assert(explain_optimizer<LAMB>() && ParameterOptimizer<LAMB>);
+static_assert(explain_optimizer<LAMB>() && ParameterOptimizer<LAMB> && TakesParameterGroups<LAMB>);
 
 }  // namespace ddpxx

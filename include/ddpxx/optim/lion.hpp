@@ -17,36 +17,40 @@
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/lion_config.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
 
 /// Steps each weight by `learning_rate` against the sign of an average of gradient and momentum. Its state is one
 /// moment, half of AdamW's.
-/// Errors  `config` for a slice whose group is not in `DecayGroup`.
+/// Errors  `config` for a slice of a group that is not among the groups; those of `GroupTable`.
 /// Source  Chen et al. 2023, arXiv:2302.06675, Algorithm 2.
 class Lion {
  public:
   using Config = LionConfig;
 
-  Lion(const Config& config, std::span<const Slice> slices)
-      : config_{config}, slices_{slices.begin(), slices.end()}, momentum_{make_moment("momentum", slices)} {
-    for (const auto& slice : slices_) index_of_group(slice);  // throws for a group that Lion does not have
+  Lion(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
+      : config_{config},
+        table_{groups, config.learning_rate, config.weight_decay},
+        slices_{slices.begin(), slices.end()},
+        momentum_{make_moment("momentum", slices)} {
+    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that Lion does not have
   }
 
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     const c10::NoGradGuard no_grad;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       const auto& slice = slices_[i];
-      const double decay =
-          index_of_group(slice) == static_cast<std::size_t>(DecayGroup::decay) ? config_.weight_decay : 0.0;
+      const auto group = table_.index_of(slice.group);
+      const double rate = table_.learning_rate(group, learning_rate), decay = table_.weight_decay(group);
       // A part of the slice at a time, so that temporary tensors have a few MiB at most.
       for (std::int64_t begin = 0, size = slice.values.numel(); begin < size; begin += kElementsAtOnce) {
         const auto part = [&](const at::Tensor& whole) {
           return whole.narrow(0, begin, std::min(kElementsAtOnce, size - begin));
         };
-        step_part(part(slice.values), part(slice.gradients), part(momentum_[0].slices[i]), learning_rate, decay,
-                  found_inf);
+        step_part(part(slice.values), part(slice.gradients), part(momentum_[0].slices[i]), rate, decay, found_inf);
       }
     }
   }
@@ -70,10 +74,11 @@ class Lion {
   }
 
   Config config_;
+  GroupTable table_;
   std::vector<Slice> slices_;
   std::array<Moment, 1> momentum_;
 };
 
-static_assert(explain_optimizer<Lion>() && SkipsSteps<Lion>);
+static_assert(explain_optimizer<Lion>() && SkipsSteps<Lion> && TakesParameterGroups<Lion>);
 
 }  // namespace ddpxx

@@ -22,7 +22,9 @@
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/muon_config.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
 
@@ -44,23 +46,24 @@ inline at::Tensor orthogonalized(const at::Tensor& matrix, std::int64_t iteratio
 
 /// Steps the matrices of layers by their orthogonalized momentum, and everything else, such as embeddings, biases and
 /// norms, by AdamW. In a model without layers Muon steps all matrices. Each matrix is orthogonalized once, by the
-/// rank that owns it.
+/// rank that owns it. A group's own learning rate is the peak of what it has: of a matrix, or of AdamW.
 /// Ranks   Collective: each step exchanges the matrices with their owners.
 /// Source  torch.optim.Muon; on one rank the steps are equal.
 class Muon {
  public:
   using Config = MuonConfig;
 
-  Muon(const Config& config, const Arena& arena, const MakeMatrixTransform& make_transform)
-      : config_{config}, momentum_{"momentum_buffer", {}, {}} {
+  Muon(const Config& config, const Arena& arena, const MakeMatrixTransform& make_transform,
+       std::span<const ParameterGroup> groups = kDecayGroups)
+      : config_{config},
+        table_{groups, config.learning_rate, config.weight_decay},
+        momentum_{"momentum_buffer", {}, {}} {
     const bool has_layers = std::ranges::any_of(arena.entries(), [](const auto& entry) { return entry.unit != 0; });
     std::vector<std::size_t> indices;
     for (const auto& entry : arena.entries())
       if (entry.shape.size() == 2 && entry.numel > 0 && (entry.unit != 0 || !has_layers)) {
         indices.push_back(entry.index);
-        matrices_.push_back({.shape = entry.shape,
-                             .decays = entry.group == static_cast<int>(DecayGroup::decay),
-                             .part = arena.empty_slice()});
+        matrices_.push_back({.shape = entry.shape, .group = table_.index_of(entry.group), .part = arena.empty_slice()});
       }
     std::vector<Slice> others;
     for (const auto& slice : arena.slices())
@@ -85,7 +88,7 @@ class Muon {
       if (!std::ranges::binary_search(indices, entry.index)) rest.push_back(entry.index);
     steps_ = at::zeros({}, arena.options().dtype(at::kFloat));
     transform_ = make_transform(arena, indices);
-    adamw_.emplace(config.adamw, others);
+    adamw_.emplace(config.adamw, others, groups);
     momentum_.parameters = std::move(indices);
     moments_.push_back(momentum_);
     for (auto moment : adamw_->moments()) {
@@ -114,8 +117,9 @@ class Muon {
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
       auto& values = matrices_[i].part.values;
       if (values.numel() == 0) continue;
-      if (matrices_[i].decays) values.mul_(1 - learning_rate * config_.weight_decay);
-      values.add_(updates[i], -learning_rate * scale(matrices_[i].shape));
+      const double rate = table_.learning_rate(matrices_[i].group, learning_rate);
+      if (const double decay = table_.weight_decay(matrices_[i].group); decay != 0.0) values.mul_(1 - rate * decay);
+      values.add_(updates[i], -rate * scale(matrices_[i].shape));
     }
     adamw_->step(learning_rate / config_.learning_rate * config_.adamw.learning_rate);
   }
@@ -131,7 +135,7 @@ class Muon {
  private:
   struct Matrix {
     std::vector<std::int64_t> shape;
-    bool decays = false;
+    std::size_t group = 0;
     Slice part = {};  ///< The elements that this rank steps; none of them on some ranks.
     at::Tensor momentum = {};
   };
@@ -143,6 +147,7 @@ class Muon {
   }
 
   Config config_;
+  GroupTable table_;
   Moment momentum_;
   std::vector<Matrix> matrices_;
   MatrixTransform transform_;
@@ -151,6 +156,6 @@ class Muon {
   std::vector<Moment> moments_;
 };
 
-static_assert(explain_optimizer<Muon>() && MatrixOptimizer<Muon>);
+static_assert(explain_optimizer<Muon>() && MatrixOptimizer<Muon> && TakesParameterGroups<Muon>);
 
 }  // namespace ddpxx

@@ -1,7 +1,7 @@
 // ddpxx/optim/sgd.hpp — stochastic gradient descent, fused, over slices of flat memory.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,21 +14,25 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/group_table.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/sgd_config.hpp>
 
 namespace ddpxx {
 
 /// SGD with momentum over slices, by one fused call for each optimizer group. Steps agree with
 /// torch.optim.SGD(fused=True).
+/// Errors  `config` for a slice of a group that is not among the groups; those of `GroupTable`.
 class SGD {
  public:
   using Config = SGDConfig;
   static constexpr const char* kPythonName = "SGD";
 
-  SGD(const Config& config, std::span<const Slice> slices) : config_{config} {
+  SGD(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
+      : config_{config}, table_{groups, config.learning_rate, config.weight_decay}, groups_(table_.size()) {
     if (config.momentum != 0.0) moments_.push_back(make_moment("momentum_buffer", slices));
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      auto& group = groups_[index_of_group(slices[i])];
+      auto& group = groups_[table_.index_of(slices[i].group)];
       group.values.push_back(slices[i].values);
       group.gradients.push_back(slices[i].gradients);
       if (!moments_.empty()) group.momentum.push_back(moments_[0].slices[i]);
@@ -46,12 +50,12 @@ class SGD {
     const c10::NoGradGuard no_grad;
     // Without dampening the first step, whose momentum is zeros, needs no special case.
     const bool first = std::exchange(is_first_step_, false) && !found_inf;
-    for (auto& group : groups_) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      auto& group = groups_[i];
       if (group.values.empty()) continue;
-      const double decay = &group == &groups_[static_cast<int>(DecayGroup::decay)] ? config_.weight_decay : 0.0;
-      at::_fused_sgd_(group.values, group.gradients, group.momentum, decay, config_.momentum, learning_rate,
-                      config_.dampening, config_.nesterov, /*maximize=*/false, /*is_first_step=*/first,
-                      /*grad_scale=*/{}, found_inf);
+      at::_fused_sgd_(group.values, group.gradients, group.momentum, table_.weight_decay(i), config_.momentum,
+                      table_.learning_rate(i, learning_rate), config_.dampening, config_.nesterov, /*maximize=*/false,
+                      /*is_first_step=*/first, /*grad_scale=*/{}, found_inf);
     }
   }
 
@@ -64,11 +68,12 @@ class SGD {
   };
 
   Config config_;
+  GroupTable table_;
+  std::vector<Group> groups_;
   std::vector<Moment> moments_;
-  std::array<Group, 2> groups_;
   bool is_first_step_ = true;  ///< Nothing has been added to the momentum yet.
 };
 
-static_assert(explain_optimizer<SGD>() && SkipsSteps<SGD> && CountsOptimizerSteps<SGD>);
+static_assert(explain_optimizer<SGD>() && SkipsSteps<SGD> && CountsOptimizerSteps<SGD> && TakesParameterGroups<SGD>);
 
 }  // namespace ddpxx
