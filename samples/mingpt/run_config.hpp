@@ -16,6 +16,7 @@
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/adamw_config.hpp>
+#include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/precision/loss_scaler_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/training_config.hpp>
@@ -67,6 +68,7 @@ struct RunConfig {
   ddpxx::GPTConfig model;
   /// The values of minGPT where they differ from torch.optim.AdamW's.
   ddpxx::AdamWConfig optimizer{.learning_rate = 3e-4, .weight_decay = 0.1, .beta2 = 0.95};
+  ddpxx::ParameterGroupsConfig parameter_groups;
   ddpxx::TrainingConfig training;
   ddpxx::SnapshotConfig snapshot;
   ddpxx::EarlyStoppingConfig early_stopping;

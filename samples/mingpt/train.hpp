@@ -90,7 +90,8 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
                  .optimizer = config.optimizer,
                  .precision = precision,
                  .strategy = strategy,
-                 .early_stopping = config.early_stopping},
+                 .early_stopping = config.early_stopping,
+                 .parameter_groups = config.parameter_groups},
                 run.record,
                 {.validation = parts.validation,
                  .strategy_name = name_of(config.strategy) +

@@ -17,6 +17,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/optim/schedule.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/precision/float32.hpp>
@@ -53,6 +54,7 @@ struct CourseOptions {
   double value_clip = 0.0;
   Schedule schedule = Schedule::constant;
   std::int64_t stop_at = 0;  ///< If given, the run ends after this step and a second run resumes from its snapshot.
+  ParameterGroupsConfig groups = {};
 };
 
 /// Trains with the same data, initial weights and settings for all types and world sizes.
@@ -84,6 +86,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-4;
       config.strategy = strategy;
       config.precision = precision;
+      config.parameter_groups = options.groups;
       at::manual_seed(3);
       const GPTConfig sizes{.n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout};
       auto model = std::make_shared<GPT>(sizes, 17, 12);

@@ -1,4 +1,5 @@
-// ddpxx/train/common_settings.hpp — the settings by which all ranks must act alike, and what datasets record.
+// ddpxx/train/common_settings.hpp — the settings by which all ranks must act alike, and what snapshots record beside
+// those of the program.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <ddpxx/config/part_settings.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/concept.hpp>
+#include <ddpxx/optim/parameter_groups_config.hpp>
 
 namespace ddpxx {
 
@@ -29,6 +31,17 @@ Settings data_settings(const Dataset& dataset, const Dataset* validation) {
     fact.resume = Resume::warn;
     settings.push_back(std::move(fact));
   }
+  return settings;
+}
+
+/// The parameter groups of a config, as far as `recorded` does not have them: a program may set them in code. Snapshots
+/// keep them, because they decide what a file for PyTorch can say.
+inline Settings unrecorded_groups(const ParameterGroupsConfig& groups, const Settings& recorded) {
+  if (groups == ParameterGroupsConfig{}) return {};
+  auto settings = part_settings(groups, "parameter_groups");
+  std::erase_if(settings, [&](const Setting& setting) {
+    return std::ranges::find(recorded, setting.path, &Setting::path) != recorded.end();
+  });
   return settings;
 }
 
@@ -52,6 +65,7 @@ Settings common_settings(const Config& config, const Settings& types, const Sett
   add(part_settings(config.training, "training"));
   add(part_settings(config.snapshot, "snapshot"));
   add(part_settings(config.optimizer, "optimizer"));
+  add(part_settings(config.parameter_groups, "parameter_groups"));
   add(part_settings(config.precision, "precision"));
   add(part_settings(config.strategy, "strategy"));
   constexpr std::array<std::string_view, 6> kOwn{"training.metrics", "training.csv",      "training.tensorboard",

@@ -1,6 +1,7 @@
 // ddpxx/train/decay_rule.hpp — which parameters of a model decay: the order of flat memory depends on it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
-#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 
 namespace ddpxx {
@@ -29,8 +30,9 @@ GroupOf decay_rule(const Model& model) {
 }
 
 /// The parameters of a model as a snapshot lists them: in the order in which the model registers them, each with
-/// whether it decays.
-std::vector<OptimizedParameter> optimized_parameters(const torch::nn::Module& model, const FlatModel& flat);
+/// whether it decays. `table` has the settings of each group of `flat`.
+std::vector<OptimizedParameter> optimized_parameters(const torch::nn::Module& model, const FlatModel& flat,
+                                                     std::span<const ParameterGroup> table);
 
 }  // namespace ddpxx
 

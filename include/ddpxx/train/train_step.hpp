@@ -31,12 +31,15 @@
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/ema.hpp>
 #include <ddpxx/optim/in_parts.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
+#include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/matrix_owners.hpp>
 #include <ddpxx/train/metric_sums.hpp>
+#include <ddpxx/train/parameter_groups.hpp>
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
@@ -83,8 +86,8 @@ using SliceHook = std::function<void(std::span<const Slice>)>;
 /// read_all() reads the rest.
 ///
 /// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
-/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, and for what the strategy refuses;
-///         those of the parts; those of `StepLog`.
+/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for parameter_groups that the
+///         optimizer does not take, and for what the strategy refuses; those of the parts; those of `StepLog`.
 template <class Model, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
 class TrainStep {
   static_assert(explain_optimizer<Optimizer>() && explain_precision<Precision>() && explain_strategy<Strategy>());
@@ -109,6 +112,7 @@ class TrainStep {
     typename Optimizer::Config optimizer = {};
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
+    ParameterGroupsConfig parameter_groups = {};
   };
 
   /// Throws what the constructor refuses before it sends anything.
@@ -118,6 +122,7 @@ class TrainStep {
                   "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
                   "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                   "strategy alone"};
+    check_parameter_groups<Optimizer>(config.parameter_groups);
     if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
   }
 
@@ -126,7 +131,8 @@ class TrainStep {
         config_{checked(config, model.get())},
         model_{std::move(model)},
         precision_{config.precision},
-        flat_{*model_, decay_rule(*model_), precision_.formats()},
+        groups_{parameter_groups(*model_, decay_rule(*model_), config.parameter_groups)},
+        flat_{*model_, groups_.group_of, precision_.formats()},
         device_{flat_.device()},
         strategy_{config.strategy, group},
         optimizer_{make_optimizer()},
@@ -281,6 +287,8 @@ class TrainStep {
   Strategy& strategy() noexcept { return strategy_; }
   const Strategy& strategy() const noexcept { return strategy_; }
   const FlatModel& flat_model() const noexcept { return flat_; }
+  /// The settings of the optimizer groups, by the numbers that parameters have in flat_model().
+  std::span<const ParameterGroup> groups() const noexcept { return groups_.table; }
 
   /// Bytes of this rank's persistent parameters, gradients and optimizer state.
   std::int64_t state_bytes() const {
@@ -335,19 +343,24 @@ class TrainStep {
       strategy_.step_in_backward([this](std::size_t segment) { step_part(segment); });
     strategy_.attach(flat_);
     const auto& arena = strategy_.trainable();
+    const auto make = [this](const auto&... parts) {
+      if constexpr (TakesParameterGroups<Optimizer>)
+        return Stepper{config_.optimizer, parts..., groups()};
+      else
+        return Stepper{config_.optimizer, parts...};
+    };
     if constexpr (steps_in_backward<Strategy>)
-      return Stepper{config_.optimizer, arena};
+      return make(arena);
     else if constexpr (MatrixOptimizer<Optimizer>)
-      return Stepper{config_.optimizer, arena, [this](const Arena& matrices_of, std::vector<std::size_t> matrices) {
-                       return MatrixTransform{[owners = MatrixOwners{matrices_of, std::move(matrices), *group_}](
-                                                  std::span<const at::Tensor> parts, const auto& change) {
-                         owners.transform(parts, change);
-                       }};
-                     }};
+      return make(arena, [this](const Arena& matrices_of, std::vector<std::size_t> matrices) {
+        return MatrixTransform{
+            [owners = MatrixOwners{matrices_of, std::move(matrices), *group_}](
+                std::span<const at::Tensor> parts, const auto& change) { owners.transform(parts, change); }};
+      });
     else if constexpr (ParameterOptimizer<Optimizer>)
-      return Stepper{config_.optimizer, arena, [this](at::Tensor value) { return strategy_.sum_over_shards(value); }};
+      return make(arena, [this](at::Tensor value) { return strategy_.sum_over_shards(value); });
     else
-      return Stepper{config_.optimizer, strategy_.slices()};
+      return make(strategy_.slices());
   }
 
   Scaler make_scaler() const {
@@ -464,6 +477,7 @@ class TrainStep {
   Config config_;
   std::shared_ptr<Model> model_;
   Precision precision_;
+  ParameterGroups groups_;
   FlatModel flat_;
   at::Device device_;
   Strategy strategy_;

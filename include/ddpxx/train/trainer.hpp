@@ -129,6 +129,7 @@ class Trainer {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
     auto& settings = record_.settings;
     for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
+    for (auto& setting : unrecorded_groups(config.parameter_groups, settings)) settings.push_back(std::move(setting));
     settings.push_back({"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
     settings.push_back({"global batch", std::to_string(run_began().global_batch())});
@@ -260,7 +261,7 @@ class Trainer {
                       .position = batches_.cursor().position,
                       .settings = record_.settings,
                       .metrics = evaluations_.metrics(steps_done()),
-                      .parameters = optimized_parameters(step_.model(), step_.flat_model()),
+                      .parameters = optimized_parameters(step_.model(), step_.flat_model(), step_.groups()),
                       .overrides = record_.overrides,
                       .config_hash = config_hash_,
                       .optimizer = state.optimizer,
@@ -317,7 +318,8 @@ class Trainer {
             .ema_decay = config.training.ema_decay,
             .optimizer = config.optimizer,
             .precision = config.precision,
-            .strategy = config.strategy};
+            .strategy = config.strategy,
+            .parameter_groups = config.parameter_groups};
   }
 
   /// Ranks   Collective.

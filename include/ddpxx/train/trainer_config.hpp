@@ -10,6 +10,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/observe/early_stopping_config.hpp>
+#include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/training_config.hpp>
@@ -34,6 +35,7 @@ struct TrainerConfig {
   typename Precision::Config precision = {};
   typename Strategy::Config strategy = {};
   EarlyStoppingConfig early_stopping = {};
+  ParameterGroupsConfig parameter_groups = {};
 
   static constexpr auto describe() {
     return fields(
