@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
@@ -75,8 +76,15 @@ std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx
   return {{names, ddpxx::to_python(settings)}};
 }
 
+/// Whether the run set learning rates or weight decays for parameters chosen by their names.
+inline bool has_own_groups(const ddpxx::Snapshot& snapshot) {
+  return setting(snapshot, "parameter_groups.learning_rate", "{}") != "{}" ||
+         setting(snapshot, "parameter_groups.weight_decay", "{}") != "{}";
+}
+
 /// The optimizer's state_dict(); none if the layout has no place for it, or if the snapshot has no state of AdamW, Adam
 /// or SGD or does not record the order of the parameters.
+/// Errors  `config` for a run with its own parameter groups, for which the layouts have no param_groups.
 inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout) {
   using ddpxx::CheckpointLayout;
   const auto has = [&](std::string_view moment) {
@@ -86,6 +94,11 @@ inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snaps
   };
   if ((layout != CheckpointLayout::mingpt_ddp && layout != CheckpointLayout::guide) || snapshot.run.parameters.empty())
     return std::nullopt;
+  if (has_own_groups(snapshot) && (has("exp_avg") || has("momentum_buffer")))
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "parameter_groups gave some parameters of this run their own learning rate or weight decay, and "
+                       "the param_groups of the layouts mingpt_ddp and guide cannot say so: layout=state_dict converts "
+                       "the weights alone"};
   if (has("exp_avg"))
     return ddpxx::optimizer_to_python(snapshot.tensors, groups(snapshot, layout, adamw_settings(snapshot)));
   if (has("momentum_buffer"))

@@ -263,6 +263,21 @@ TEST_F(SnapshotTool, ConvertsTheDecayOfAdamAndSaysWhereOneGroupCannotTellWhatDec
   EXPECT_TRUE(group(0).find("decoupled_weight_decay")->get<bool>("the flag"));
 }
 
+TEST_F(SnapshotTool, RefusesToConvertAnOptimizerWhoseParameterGroupsTheLayoutCannotHave) {
+  auto snapshot = snapshot_of(300);
+  snapshot.run.settings.push_back({"parameter_groups.learning_rate", "{}"});
+  snapshot.run.settings.push_back({"parameter_groups.weight_decay", "{\"bias\": 0.2}"});
+  save_snapshot(folder_ / "run", snapshot);
+  const auto file = folder_ / "groups.pt";
+  for (const char* layout : {"layout=mingpt_ddp", "layout=guide"}) {
+    const auto ended = tool("convert", {"to=" + file.string(), layout});
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err, HasSubstr("cannot say so: layout=state_dict converts the weights alone"));
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+  EXPECT_EQ(tool("convert", {"to=" + file.string(), "layout=state_dict"}).code, 0);
+}
+
 TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {
   auto old = snapshot_of(300);
   old.run.parameters.clear();

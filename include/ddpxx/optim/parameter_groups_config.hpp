@@ -9,10 +9,10 @@
 namespace ddpxx {
 
 /// Settings for the parameters whose names match a pattern. Names are those of the model, such as
-/// `transformer.wte.weight`; a parameter that is registered under several names is matched by the first one. Patterns are
-/// those of fnmatch(3): `*` stands for any characters, including dots, and `?` for one character. If several patterns
-/// match a name, the first one in the order of the map counts. The map sorts patterns by their characters, and `*` comes
-/// before letters.
+/// `transformer.wte.weight`; a parameter that is registered under several names is matched by the first one. Patterns
+/// are those of fnmatch(3): `*` stands for any characters, including dots, and `?` for one character. If several
+/// patterns match a name, the first one in the order of the map counts. The map sorts patterns by their characters, and
+/// `*` comes before letters.
 struct ParameterGroupsConfig {
   std::map<std::string, double> learning_rate = {};
   std::map<std::string, double> weight_decay = {};
