@@ -28,6 +28,7 @@
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/ranking.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
@@ -67,8 +68,8 @@ struct SnapshotArguments {
         field<&SnapshotArguments::layout>("Keys of a .pt file",
                                           choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict")),
         field<&SnapshotArguments::keep_last>("Number of newest snapshots to keep", at_least(0)),
-        field<&SnapshotArguments::keep_best>("Number of snapshots with the lowest validation loss to keep as well",
-                                             at_least(0)),
+        field<&SnapshotArguments::keep_best>(
+            "Number of best snapshots to keep as well, by the metric that the run has recorded", at_least(0)),
         field<&SnapshotArguments::keep_every>("Also keep snapshots whose step is a multiple of this", at_least(0)),
         field<&SnapshotArguments::keep_every_epochs>(
             "Also keep the first snapshot after every this many complete epochs", at_least(0)),
@@ -195,9 +196,13 @@ class SnapshotCommands {
     if (arguments_.keep_last == 0) throw needs("keep_last=N, at least 1");
     storage_->claim("ddpxx snapshot prune");
     const auto before = published();
+    const auto newest =
+        arguments_.keep_best > 0 ? ddpxx::choose_snapshot(*storage_, {}).run.settings : ddpxx::Settings{};
+    const auto ranking = ddpxx::recorded_ranking(newest);
     snapshots_.prune({.last = arguments_.keep_last,
                       .best = arguments_.keep_best,
-                      .metric = "loss",
+                      .metric = ranking.metric,
+                      .mode = ranking.mode,
                       .every_steps = arguments_.keep_every,
                       .every_epochs = arguments_.keep_every_epochs,
                       .every_seconds = arguments_.keep_every_time},

@@ -114,6 +114,17 @@ TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) 
   EXPECT_NE(unrated.find("no snapshot with a validation loss"), std::string::npos) << unrated;
 }
 
+TEST_F(ChosenSnapshot, IsTheBestByTheMetricThatTheRunHasRecorded) {
+  for (const auto& [step, accuracy] : {std::pair{2, 0.5}, std::pair{4, 0.7}, std::pair{6, 0.9}}) {
+    auto snapshot = at(path("rated") + ':' + std::to_string(step));
+    snapshot.run.metrics["accuracy"] = accuracy;
+    snapshot.run.settings.push_back({"snapshot.best_by", "\"accuracy\""});
+    snapshot.run.settings.push_back({"snapshot.best_mode", "\"max\""});
+    save_snapshot(path("accurate"), snapshot);
+  }
+  EXPECT_EQ(at(path("accurate") + ":best").run.step, 6);
+}
+
 TEST_F(ChosenSnapshot, IsNotTheSecondBestWhereTheBestIsDamaged) {
   const auto manifest = folder_ / "rated/step-00000004/manifest.json";
   std::filesystem::resize_file(manifest, 100);

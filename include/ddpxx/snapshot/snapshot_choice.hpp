@@ -15,7 +15,7 @@ namespace ddpxx {
 struct SnapshotChoice {
   std::string place;                        ///< A folder, or s3://bucket/prefix.
   std::optional<std::int64_t> step = {};    ///< None: the newest snapshot that is whole, unless `best` is set.
-  bool best = false;                        ///< The snapshot with the lowest validation loss.
+  bool best = false;                        ///< The best snapshot by the metric that the run has recorded.
   std::optional<std::int64_t> before = {};  ///< If set, only steps before this one.
 
   bool is_newest() const { return !step && !best; }
@@ -27,7 +27,7 @@ SnapshotChoice parse_snapshot_choice(const std::string& text);
 /// Returns the manifest of the chosen snapshot. Reads manifests and the sizes of files; writes nothing. Calls
 /// `on_skipped` with the text of the damage of each snapshot that it skips.
 /// Errors  `storage` if there is no such snapshot, naming those that are there. For `best` also if any snapshot is
-///         damaged, since its loss is unknown.
+///         damaged, since its metrics are unknown.
 Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
                          const std::function<void(const std::string&)>& on_skipped = {});
 

@@ -13,6 +13,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/ranking.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/storage.hpp>
@@ -30,10 +31,19 @@ DDPXX_INLINE SnapshotChoice parse_snapshot_choice(const std::string& text) {
   return {.place = text.substr(0, colon), .step = step};
 }
 
+namespace detail {
+
+inline std::string without_metric(const Ranking& ranking) {
+  return ranking.metric == "loss" ? " with a validation loss" : " with the metric " + harmless(ranking.metric);
+}
+
+}  // namespace detail
+
 DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& choice,
                                       const std::function<void(const std::string&)>& on_skipped) {
   const Snapshots snapshots{storage};
   std::optional<Manifest> best;
+  std::optional<Ranking> ranking;  // of the newest snapshot: a resumed run may have changed it
   std::string others;
   for (const auto& stored : snapshots.list()) {
     if (!stored.committed || (choice.before && stored.step >= *choice.before)) continue;
@@ -50,15 +60,16 @@ DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& ch
       continue;
     }
     if (!choice.best) return std::move(*read.manifest);
-    const auto loss = [](const Manifest& manifest) { return manifest.run.metrics.at("loss"); };
-    if (!read.manifest->run.metrics.contains("loss"))
+    if (!ranking) ranking = recorded_ranking(read.manifest->run.settings);
+    const auto& metrics = read.manifest->run.metrics;
+    if (!metrics.contains(ranking->metric))
       others += ' ' + std::to_string(stored.step);
-    else if (!best || loss(*read.manifest) < loss(*best))
+    else if (!best || ranking->is_better(metrics.at(ranking->metric), best->run.metrics.at(ranking->metric)))
       best = std::move(read.manifest);
   }
   if (best) return std::move(*best);
   throw Error{Errc::storage, "there is no snapshot" + (choice.step ? " of step " + std::to_string(*choice.step) : "") +
-                                 (choice.best ? " with a validation loss" : "") +
+                                 (choice.best ? detail::without_metric(ranking.value_or(Ranking{})) : "") +
                                  (choice.before ? " before step " + std::to_string(*choice.before) : "") + " at " +
                                  storage.full_name("") + (others.empty() ? "" : "; there are" + others)};
 }
