@@ -6,7 +6,13 @@
 
 namespace ddpxx {
 
-/// Connects the ranks that have met in `meeting` over Gloo.
+/// Connects the ranks that have met in `meeting` over Gloo. The group connects a part of its ranks likewise, by what
+/// Group's constructor gets as its fourth argument:
+///
+///     [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+///       return connect_gloo(meeting.part(std::move(store), rank, size));
+///     }
+///
 /// Ranks   Collective.
 /// Errors  `peer` if they cannot reach each other, where GLOO_SOCKET_IFNAME overrides the interface that is chosen, or
 ///         if the system has no more threads.

@@ -125,7 +125,7 @@ DDPXX_INLINE Group Group::part(int color, int rank, int size) {
     throw Error{Errc::config,
                 "a part of the ranks is asked for (HSDP needs two), but this group does not know how to connect one: "
                 "give Group's constructor a store and, as its fourth argument, a function (store, rank, size) that "
-                "returns the Group of a part; comm/gloo_inl.hpp has an example"};
+                "returns the Group of a part; comm/gloo.hpp has an example"};
   auto part = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
   parts_->all.push_back({c10::weak_intrusive_ptr<c10d::Backend>{part.backend_}, part.parts_});
   return part;
