@@ -1,5 +1,5 @@
-# DdpxxInstall.cmake — installs headers, targets, find modules and programs, so that find_package(ddpxx CONFIG) works in
-# other projects.
+# DdpxxInstall.cmake — installs headers, the library ddpxx::core, targets, find modules and programs, so that
+# find_package(ddpxx CONFIG) works in other projects.
 
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -18,7 +18,7 @@ endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ddpxxConfig.cmake.in ${PROJECT_BINARY_DIR}/ddpxxConfig.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ddpxxConfigVersion.cmake
-  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+  COMPATIBILITY SameMinorVersion)
 install(FILES
   ${PROJECT_BINARY_DIR}/ddpxxConfig.cmake ${PROJECT_BINARY_DIR}/ddpxxConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/FindPFR.cmake

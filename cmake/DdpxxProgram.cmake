@@ -1,4 +1,5 @@
-# DdpxxProgram.cmake — ddpxx_program(NAME SOURCES...): an executable of this project, with its warnings.
+# DdpxxProgram.cmake — ddpxx_program(NAME SOURCES... [HEADER_ONLY]): an executable of this project, with its warnings. It
+# links ddpxx::core, unless it is HEADER_ONLY: then it compiles all of ddpxx, with its own options.
 
 set(ddpxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(DDPXX_WARNINGS_AS_ERRORS)
@@ -6,7 +7,12 @@ if(DDPXX_WARNINGS_AS_ERRORS)
 endif()
 
 function(ddpxx_program name)
-  add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE ddpxx::ddpxx)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "HEADER_ONLY" "" "")
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  if(arg_HEADER_ONLY)
+    target_link_libraries(${name} PRIVATE ddpxx::ddpxx)
+  else()
+    target_link_libraries(${name} PRIVATE ddpxx::core)
+  endif()
   target_compile_options(${name} PRIVATE ${ddpxx_warnings})
 endfunction()
