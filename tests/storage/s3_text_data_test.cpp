@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(, S3TextData, testing::Values("ceph", "seaweedfs"),
 
 std::string error_of(const std::string& place, Errc code) {
   try {
-    read_stored_text(place, 0);
+    read_stored_text(place, 0, open_storage);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
     return error.what();
@@ -60,18 +60,19 @@ std::string error_of(const std::string& place, Errc code) {
 }
 
 TEST_P(S3TextData, IsAnObjectOrAllBelowAPrefixOrWhatMatches) {
-  EXPECT_EQ(read_stored_text(at("books/2.txt"), 0), "second,");
-  EXPECT_EQ(read_stored_text(at("books/10/a b+%.txt"), 0), "tenth,");
-  for (const auto* name : {"books", "books/"}) EXPECT_EQ(read_stored_text(at(name), 0), "first,tenth,second,notes");
-  EXPECT_EQ(read_stored_text(at("books/*.txt"), 0), "first,second,");
-  EXPECT_EQ(read_stored_text(at("books/1*"), 0), "first,tenth,");
-  EXPECT_EQ(read_stored_text(at("empty"), 0), "");
+  EXPECT_EQ(read_stored_text(at("books/2.txt"), 0, open_storage), "second,");
+  EXPECT_EQ(read_stored_text(at("books/10/a b+%.txt"), 0, open_storage), "tenth,");
+  for (const auto* name : {"books", "books/"})
+    EXPECT_EQ(read_stored_text(at(name), 0, open_storage), "first,tenth,second,notes");
+  EXPECT_EQ(read_stored_text(at("books/*.txt"), 0, open_storage), "first,second,");
+  EXPECT_EQ(read_stored_text(at("books/1*"), 0, open_storage), "first,tenth,");
+  EXPECT_EQ(read_stored_text(at("empty"), 0, open_storage), "");
 }
 
 TEST_P(S3TextData, EndsAfterTheMostBytesAndBeforeATornCharacter) {
-  EXPECT_EQ(read_stored_text(at("books"), 8), "first,te");
+  EXPECT_EQ(read_stored_text(at("books"), 8, open_storage), "first,te");
   storage_.write("torn", std::array{bytes_of("a\xC3\xA9")});
-  EXPECT_EQ(read_stored_text(at("torn"), 2), "a");
+  EXPECT_EQ(read_stored_text(at("torn"), 2, open_storage), "a");
 }
 
 TEST_P(S3TextData, SaysWhatIsNotThere) {

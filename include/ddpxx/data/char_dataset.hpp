@@ -20,9 +20,8 @@
 #include <ddpxx/data/char_dataset_config.hpp>
 #include <ddpxx/data/char_ids.hpp>
 #include <ddpxx/data/concept.hpp>
-#include <ddpxx/data/stored_text.hpp>
-#include <ddpxx/data/text_files.hpp>
-#include <ddpxx/data/utf8.hpp>
+#include <ddpxx/data/dataset_text.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 
 namespace ddpxx {
 
@@ -38,11 +37,12 @@ class CharDataset {
   using Config = CharDatasetConfig;
 
   /// A text in its own alphabet.
-  explicit CharDataset(const Config& config) : CharDataset{config, read(config)} {}
+  explicit CharDataset(const Config& config) : CharDataset{config, read_dataset_text(config, open_storage)} {}
 
   /// A text in the alphabet of another one, such as a validation text in that of the training text.
   /// Errors  `data` naming a character that is not in the alphabet.
-  CharDataset(const Config& config, const Alphabet& alphabet) : CharDataset{config, alphabet, read(config)} {}
+  CharDataset(const Config& config, const Alphabet& alphabet)
+      : CharDataset{config, alphabet, read_dataset_text(config, open_storage)} {}
 
   std::int64_t size() const noexcept { return num_chars() - config_.block_size; }
   std::int64_t block_size() const noexcept { return config_.block_size; }
@@ -77,7 +77,6 @@ class CharDataset {
                                   " characters, and a sample takes " + "block_size characters and the one behind them"};
   }
 
-  static std::string read(const Config& config);
   static CharIds encode(const Config& config, std::string text, const Alphabet& alphabet) {
     try {
       return CharIds{std::move(text), alphabet};
@@ -85,13 +84,8 @@ class CharDataset {
       error.with("in", config.path);
       throw;
     } catch (const std::bad_alloc&) {
-      throw too_large(config);
+      throw detail::text_too_large(config);
     }
-  }
-  static Error too_large(const Config& config) {
-    return Error{Errc::memory, "the text of " + config.path +
-                                   " does not fit into memory: max_bytes=N takes its first N "
-                                   "bytes"};
   }
   std::string fingerprint() const {
     return std::to_string(num_chars_) + " characters, CRC-32C " + crc32c_text(checksum_);
@@ -103,32 +97,6 @@ class CharDataset {
   CharIds ids_;
   std::int64_t num_chars_;
 };
-
-inline std::string CharDataset::read(const Config& config) {
-  if (config.path.empty())
-    throw Error{Errc::config, "no text to train on: path names no file, folder, pattern or s3://bucket/prefix"};
-  if (config.block_size < 1 || config.max_bytes < 0 || !(config.truncate > 0.0 && config.truncate <= 1.0))
-    throw Error{Errc::config, "block_size must be at least 1, truncate in (0, 1], max_bytes at least 0"}
-        .with("block_size", config.block_size)
-        .with("truncate", config.truncate)
-        .with("max_bytes", config.max_bytes);
-
-  const auto most = static_cast<std::size_t>(config.max_bytes);
-  std::string text;
-  try {
-    text = is_stored(config.path) ? read_stored_text(config.path, most) : read_text(find_text_files(config.path), most);
-  } catch (const std::bad_alloc&) {
-    throw too_large(config);
-  }
-  if (text.empty()) throw Error{Errc::data, "there is no text in " + config.path};
-  if (config.truncate < 1.0) {
-    std::int64_t count = 0;
-    for_each_code_point(text, [&count](char32_t) { ++count; });
-    const auto kept = static_cast<std::int64_t>(static_cast<double>(count) * config.truncate);
-    text.resize(first_code_points(text, kept).size());
-  }
-  return text;
-}
 
 inline Batch CharDataset::batch(std::span<const std::int64_t> indices) const {
   const auto block = config_.block_size;

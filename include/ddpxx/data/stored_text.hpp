@@ -13,7 +13,8 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/text_files.hpp>
-#include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/storage/storage.hpp>
+#include <ddpxx/storage/storage_opener.hpp>
 
 namespace ddpxx {
 
@@ -25,7 +26,7 @@ inline bool is_stored(std::string_view path) { return path.find("://") != std::s
 /// the text (0: all), without a last character that is cut in two.
 /// Errors  `data` if no object is found, or one is not text; `storage` if the storage does not answer or refuses;
 ///         `config` for a place that this program cannot reach.
-inline std::string read_stored_text(const std::string& place, std::size_t max_bytes);
+inline std::string read_stored_text(const std::string& place, std::size_t max_bytes, StorageOpener open);
 
 namespace detail {
 
@@ -41,12 +42,12 @@ inline std::string read_objects(Storage& storage, const std::vector<StoredObject
 
 }  // namespace detail
 
-inline std::string read_stored_text(const std::string& place, std::size_t max_bytes) {
-  const auto below = open_storage(place);
+inline std::string read_stored_text(const std::string& place, std::size_t max_bytes, StorageOpener open) {
+  const auto below = open(place);
   const auto slash = place.find('/', place.find("://") + 3);
   if (const auto objects = below->list(""); !objects.empty()) return detail::read_objects(*below, objects, max_bytes);
   if (slash != std::string::npos) {
-    const auto bucket = open_storage(place.substr(0, slash));
+    const auto bucket = open(place.substr(0, slash));
     const auto name = place.substr(slash + 1);
     auto objects = bucket->list(name.substr(0, name.find_first_of("*?[")));
     std::erase_if(objects, [&name](const StoredObject& object) {
