@@ -2,28 +2,20 @@
 // Every error names the operation, the path and the system's reason.
 #pragma once
 
-#include <algorithm>
-#include <cerrno>
-#include <concepts>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <fcntl.h>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/failpoint.hpp>
+#include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
 
@@ -44,13 +36,7 @@ class FileError final : public Error {
 };
 
 /// An error with the text "OPERATION PATH: REASON (errno N)"; the reason is what errno holds now.
-inline FileError file_error(Errc code, std::string_view operation, const std::filesystem::path& path) {
-  const int reason = errno;
-  return {code,
-          std::string{operation} + ' ' + path.string() + ": " + std::generic_category().message(reason) + " (errno " +
-              std::to_string(reason) + ')',
-          reason};
-}
+FileError file_error(Errc code, std::string_view operation, const std::filesystem::path& path);
 
 /// An open regular file. Its errors carry the code that it was opened with.
 class File {
@@ -88,9 +74,7 @@ class File {
 
   /// Waits until the disk has the bytes. Never try it again after an error: the kernel drops the pages that it could
   /// not write and reports success the second time.
-  void sync() {
-    if (failpoint_fails("io") || ::fsync(descriptor()) != 0) throw file_error(code_, "cannot bring to the disk", path_);
-  }
+  void sync();
 
  private:
   File(int descriptor, std::filesystem::path path, Errc code)
@@ -113,19 +97,12 @@ std::string read_file(const std::filesystem::path& path, Errc code,
 /// A reader finds the old file or the new one, whole, at any moment, even after a kill or a loss of power.
 /// What killed writers of this file left behind is swept away first.
 /// Errors  `storage`; the old file is then intact, unless the text says that the new one is in place.
-template <std::invocable<File&> WriteContent>
-void write_file_atomic(const std::filesystem::path& path, WriteContent&& write_content);
+void write_file_atomic(const std::filesystem::path& path, const std::function<void(File&)>& write_content);
 
 /// The same for content at hand: the parts are written one after the other, and never joined in memory.
-inline void write_file_atomic(const std::filesystem::path& path, std::span<const Bytes> parts) {
-  write_file_atomic(path, [parts](File& file) {
-    for (const auto part : parts) file.write(part);
-  });
-}
+void write_file_atomic(const std::filesystem::path& path, std::span<const Bytes> parts);
 
-inline void write_file_atomic(const std::filesystem::path& path, std::string_view text) {
-  write_file_atomic(path, [text](File& file) { file.write(bytes_of(text)); });
-}
+void write_file_atomic(const std::filesystem::path& path, std::string_view text);
 
 /// Makes the file with this content unless one of its name is there: then false. Of many writers exactly one makes it,
 /// and no reader sees a part of it.
@@ -141,265 +118,54 @@ bool create_file_atomic(const std::filesystem::path& path, Bytes content);
 /// Errors  `storage`.
 bool make_subfolder(const std::filesystem::path& folder);
 
-inline File File::open(const std::filesystem::path& path, Errc code) {
-  File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, code};
-  if (failpoint_fails("io") || !file.descriptor_) throw file_error(code, "cannot open", path);
-  if (!S_ISREG(file.status().st_mode)) throw Error{code, "cannot read " + path.string() + ": it is no regular file"};
-  return file;
-}
-
-inline std::optional<File> File::create(const std::filesystem::path& path, Errc code) {
-  if (failpoint_fails("io")) throw file_error(code, "cannot create", path);
-  File file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), path, code};
-  if (!file.descriptor_ && errno == EEXIST) return std::nullopt;
-  if (!file.descriptor_) throw file_error(code, "cannot create", path);
-  return file;
-}
-
-inline File File::open_to_append(const std::filesystem::path& path, Errc code) {
-  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  File file{::open(path.c_str(), kFlags, 0666), path, code};
-  const auto refuse = [&](const std::string& what) {
-    return Error{code, "refusing to write to " + path.string() + ": it is " + what +
-                           ", and the text would go to another file; remove it"};
-  };
-  if (!file.descriptor_ && errno == ELOOP) throw refuse("a symbolic link");
-  if (!file.descriptor_) throw file_error(code, "cannot write to", path);
-  const auto status = file.status();
-  if (!S_ISREG(status.st_mode)) throw Error{code, "cannot write to " + path.string() + ": it is no regular file"};
-  if (status.st_nlink > 1) throw refuse("a hard link to a file that has other names");
-  return file;
-}
-
-inline struct ::stat File::status() const {
-  struct ::stat status {};
-  if (::fstat(descriptor(), &status) != 0) throw file_error(code_, "cannot examine", path_);
-  return status;
-}
-
-inline bool File::is_at(const std::filesystem::path& path) const {
-  struct ::stat other {};
-  const auto mine = status();
-  return ::lstat(path.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
-}
-
-inline std::size_t File::read(std::span<std::byte> room) {
-  std::size_t filled = 0;
-  while (filled < room.size()) {
-    const auto count = failpoint_fails("io") ? -1 : ::read(descriptor(), room.data() + filled, room.size() - filled);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw file_error(code_, "cannot read", path_);
-    if (count == 0) break;
-    filled += static_cast<std::size_t>(count);
-  }
-  return filled;
-}
-
-inline std::size_t File::read_at(std::size_t offset, std::span<std::byte> room) {
-  std::size_t filled = 0;
-  while (filled < room.size()) {
-    const auto count = failpoint_fails("io") ? -1
-                                             : ::pread(descriptor(), room.data() + filled, room.size() - filled,
-                                                       static_cast<off_t>(offset + filled));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw file_error(code_, "cannot read", path_);
-    if (count == 0) break;
-    filled += static_cast<std::size_t>(count);
-  }
-  return filled;
-}
-
-inline void File::write(Bytes bytes) {
-  while (!bytes.empty()) {
-    const auto wanted = std::min(bytes.size(), kStartWriting);
-    const auto count = failpoint_fails("io") ? -1 : ::write(descriptor(), bytes.data(), wanted);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-    not_started_ += static_cast<std::size_t>(count);
-    if (not_started_ < kStartWriting) continue;
-    not_started_ = 0;
-    ::sync_file_range(descriptor(), 0, 0, SYNC_FILE_RANGE_WRITE);  // advice; sync() is what counts and what reports
-  }
-}
-
-inline void File::write_at(std::size_t offset, Bytes bytes) {
-  const auto count =
-      failpoint_fails("io") ? -1 : ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  if (count < 0 || static_cast<std::size_t>(count) != bytes.size()) throw file_error(code_, "cannot write", path_);
-}
-
-inline std::string read_file(const std::filesystem::path& path, Errc code, std::size_t max_bytes) {
-  auto file = File::open(path, code);
-  std::string text;
-  const auto append = [&](std::size_t wanted) {
-    const auto before = text.size();
-    text.resize(before + std::min(wanted, max_bytes - before));
-    text.resize(before + file.read(std::as_writable_bytes(std::span{text}.subspan(before))));
-    return text.size() > before;
-  };
-  const auto size = file.size();
-  append(size);
-  while (size == 0 && append(4096)) {  // the files of /proc say that they are empty
-  }
-  return text;
-}
-
-inline bool make_subfolder(const std::filesystem::path& folder) {
-  struct ::stat there {};
-  if (::lstat(folder.c_str(), &there) != 0) {
-    if (failpoint_fails("io") || (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST))
-      throw file_error(Errc::storage, "cannot make the folder", folder);
-    if (::lstat(folder.c_str(), &there) != 0) throw file_error(Errc::storage, "cannot examine", folder);
-    if (S_ISDIR(there.st_mode)) return true;
-  }
-  if (S_ISLNK(there.st_mode))
-    throw Error{Errc::storage, "refusing to write below " + folder.string() +
-                                   ": it is a symbolic link to another folder; remove the link"};
-  if (!S_ISDIR(there.st_mode))
-    throw Error{Errc::storage, "cannot make the folder " + folder.string() + ": a file of that name is there"};
-  return false;
-}
-
 namespace detail {
 
 /// A file under a temporary name, which goes with it unless it was published.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::filesystem::path& target) : file_{create_beside(target)} {}
+  explicit TemporaryFile(const std::filesystem::path& target);
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (!published_) ::unlink(file_.path().c_str());
-  }
+  ~TemporaryFile();
 
   File& file() noexcept { return file_; }
 
-  void publish(const std::filesystem::path& target) {
-    if (failpoint_fails("io") || std::rename(file_.path().c_str(), target.c_str()) != 0)
-      throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
-    published_ = true;
-  }
+  void publish(const std::filesystem::path& target);
 
   /// The same, unless the name is taken: then false.
-  bool publish_new(const std::filesystem::path& target) {
-    if (!failpoint_fails("io") && !failpoint_fails("file.take_name") &&
-        ::link(file_.path().c_str(), target.c_str()) == 0)
-      return true;                                // the temporary name goes with this object
-    if (errno == EEXIST) return is_this(target);  // over a network, the answer to a link that was made may get lost
-    if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) return rename_to_new(target);
-    throw file_error(Errc::storage, "cannot link " + file_.path().string() + " to", target);
-  }
+  bool publish_new(const std::filesystem::path& target);
 
-  bool is_this(const std::filesystem::path& target) const { return file_.is_at(target); }
+  bool is_this(const std::filesystem::path& target) const;
 
   /// Unlinks what no living process holds locked: a killed writer's lock went with it.
-  static void sweep_beside(const std::filesystem::path& target, const std::filesystem::path& folder) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
-      if (is_temporary_of(target, entry.path().filename().string())) unlink_if_left(entry.path());
-  }
-  static void unlink_if_left(const std::filesystem::path& path) {
-    const Descriptor left{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-    if (left && ::flock(left.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
-  }
+  static void sweep_beside(const std::filesystem::path& target, const std::filesystem::path& folder);
+  static void unlink_if_left(const std::filesystem::path& path);
 
-  static bool is_temporary(std::string_view name) {
-    if (!name.starts_with('.') || !name.ends_with(kSuffix)) return false;
-    name.remove_suffix(kSuffix.size());
-    const auto number = name.find_last_of('.') + 1;
-    return number > 1 && number < name.size() &&
-           name.find_first_not_of("0123456789-", number) == std::string_view::npos;
-  }
+  static bool is_temporary(std::string_view name);
 
  private:
   static constexpr std::string_view kSuffix = ".tmp";
 
-  static bool is_temporary_of(const std::filesystem::path& target, std::string_view name) {
-    const auto front = prefix(target);
-    return is_temporary(name) && name.starts_with(front) && name.find('.', front.size()) == name.rfind('.');
-  }
+  static bool is_temporary_of(const std::filesystem::path& target, std::string_view name);
 
   /// For file systems without hard links, such as FAT and many of FUSE.
-  bool rename_to_new(const std::filesystem::path& target) {
-    if (!failpoint_fails("file.take_name") &&
-        ::renameat2(AT_FDCWD, file_.path().c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
-      published_ = true;
-      return true;
-    }
-    const int reason = errno;
-    // Over a network, the answer to a rename that was made may get lost; made again, it finds one of the two names.
-    if ((reason == EEXIST || reason == ENOENT) && is_this(target)) return published_ = true;
-    if (reason == EEXIST) return false;
-    errno = reason;
-    if (errno == EINVAL || errno == ENOSYS)
-      throw Error{Errc::storage, "cannot create " + target.string() +
-                                     ": its file system supports neither hard links nor renameat2(2) with "
-                                     "RENAME_NOREPLACE, so that two programs could replace each other's files; choose "
-                                     "a folder on another file system"};
-    throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
-  }
+  bool rename_to_new(const std::filesystem::path& target);
 
-  static std::string prefix(const std::filesystem::path& target) { return '.' + target.filename().string() + '.'; }
+  static std::string prefix(const std::filesystem::path& target);
 
-  static File create_beside(const std::filesystem::path& target) {
-    // Equal process ids meet where nodes share a disk: the number behind tells them apart.
-    const auto stem = prefix(target) + std::to_string(::getpid()) + '-';
-    for (std::int64_t number = 0;; ++number) {
-      auto name = stem + std::to_string(number);
-      name += kSuffix;
-      if (auto file = File::create(target.parent_path() / name, Errc::storage)) {
-        // Another process that swept this folder may have found the file before it was locked, and removed it.
-        const bool lost = ::flock(file->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-        if (!lost && file->status().st_nlink > 0) return std::move(*file);
-      }
-    }
-  }
+  static File create_beside(const std::filesystem::path& target);
 
   File file_;
   bool published_ = false;
 };
 
 /// Makes the folder's list of names last. Some file systems cannot (EINVAL), and then need not.
-inline void sync_folder(const std::filesystem::path& folder, const std::filesystem::path& target) {
-  const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (opened && !failpoint_fails("io") && (::fsync(opened.get()) == 0 || errno == EINVAL)) return;
-  throw file_error(Errc::storage, "it is in place, but may be lost with the power:", target);
-}
-
-inline std::filesystem::path folder_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path{"."};
-}
-
-/// Writes a file under a temporary name beside `path`, brings it to the disk, and gives it to `publish`.
-template <std::invocable<File&> WriteContent, std::invocable<TemporaryFile&> Publish>
-void write_beside(const std::filesystem::path& path, WriteContent&& write_content, Publish&& publish) {
-  TemporaryFile::sweep_beside(path, folder_of(path));
-  TemporaryFile temporary{path};
-  failpoint("file.before_write");
-  write_content(temporary.file());
-  failpoint("file.after_write");
-  temporary.file().sync();
-  failpoint("file.after_fsync");
-  publish(temporary);
-  failpoint("file.after_publish");
-  sync_folder(folder_of(path), path);
-}
+void sync_folder(const std::filesystem::path& folder, const std::filesystem::path& target);
 
 }  // namespace detail
 
-template <std::invocable<File&> WriteContent>
-void write_file_atomic(const std::filesystem::path& path, WriteContent&& write_content) {
-  detail::write_beside(path, std::forward<WriteContent>(write_content),
-                       [&path](auto& temporary) { temporary.publish(path); });
-}
-
-inline bool create_file_atomic(const std::filesystem::path& path, Bytes content) {
-  bool made = false;
-  detail::write_beside(
-      path, [content](File& file) { file.write(content); },
-      [&](auto& temporary) { made = temporary.publish_new(path); });
-  return made;
-}
-
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/core/file_inl.hpp>
+#endif

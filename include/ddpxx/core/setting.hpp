@@ -1,12 +1,10 @@
 // ddpxx/core/setting.hpp — one configuration value as text: what a snapshot records and a resumed run compares.
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <string>
 #include <vector>
 
-#include <ddpxx/core/crc32c.hpp>
+#include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
 
@@ -24,13 +22,10 @@ using Settings = std::vector<Setting>;
 
 /// A value as messages show it: a long one by its beginning, its length and a checksum, so that two that differ are
 /// told apart.
-inline std::string shortened(const std::string& value) {
-  constexpr std::size_t kMaxBytes = 200, kShownBytes = 60;
-  if (value.size() <= kMaxBytes) return value;
-  auto shown = kShownBytes;
-  while (shown > 0 && (static_cast<unsigned char>(value[shown]) & 0xC0U) == 0x80U) --shown;  // not inside a character
-  return value.substr(0, shown) + "... (" + std::to_string(value.size()) + " bytes, CRC-32C " +
-         crc32c_text(crc32c(std::as_bytes(std::span{value}))) + ")";
-}
+std::string shortened(const std::string& value);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/core/setting_inl.hpp>
+#endif
