@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/storage/s3/storage.hpp>
+#include <ddpxx/storage/s3_storage.hpp>
 
 #include "s3_servers.hpp"
 #include "tls_proxy.hpp"

@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/storage/s3/client.hpp>
-#include <ddpxx/storage/s3/config.hpp>
 #include <ddpxx/storage/s3/parts_stream.hpp>
-#include <ddpxx/storage/s3/place.hpp>
 #include <ddpxx/storage/s3/text.hpp>
+#include <ddpxx/storage/s3_config.hpp>
+#include <ddpxx/storage/s3_place.hpp>
 
 #include "../temporary_folder.hpp"
 

@@ -22,7 +22,7 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/storage/s3/storage.hpp>
+#include <ddpxx/storage/s3_storage.hpp>
 
 namespace ddpxx {
 

@@ -24,14 +24,14 @@ ALLOWED = {
     "core/file.hpp unlink_if_left": "it leaves a file with a temporary name, which a later start removes",
     "core/file.hpp open_to_append": "a log, a lock or the name of an owner, on which no snapshot depends",
     "storage/folder.hpp claim": "an empty file, whose lock ends with the process",
-    "storage/s3/storage.hpp create": "a request that arrives or not; the tests with a proxy cover both",
+    "storage/s3_storage.hpp create": "a request that arrives or not; the tests with a proxy cover both",
     "storage/folder.hpp remove_shared_owner": "an owner's name, which the same start writes again",
     "storage/folder.hpp prepare": "a probe, which has a temporary name",
-    "storage/s3/storage.hpp put_probe": "a probe, which no list shows",
-    "storage/s3/storage.hpp abort_uploads": "the next start aborts the uploads that are left",
-    "storage/s3/storage.hpp each_page": "reads",
-    "storage/s3/storage.hpp get": "reads",
-    "storage/s3/storage.hpp read": "reads",
+    "storage/s3_storage.hpp put_probe": "a probe, which no list shows",
+    "storage/s3_storage.hpp abort_uploads": "the next start aborts the uploads that are left",
+    "storage/s3_storage.hpp each_page": "reads",
+    "storage/s3_storage.hpp get": "reads",
+    "storage/s3_storage.hpp read": "reads",
 }
 
 

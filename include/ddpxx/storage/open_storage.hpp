@@ -8,7 +8,7 @@
 #include <ddpxx/storage/folder.hpp>
 #include <ddpxx/storage/storage.hpp>
 #ifdef DDPXX_WITH_S3
-#include <ddpxx/storage/s3/storage.hpp>
+#include <ddpxx/storage/s3_storage.hpp>
 #endif
 
 namespace ddpxx {

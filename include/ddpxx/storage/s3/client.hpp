@@ -21,10 +21,10 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/storage/s3/parts_stream.hpp>
-#include <ddpxx/storage/s3/place.hpp>
 #include <ddpxx/storage/s3/reply.hpp>
 #include <ddpxx/storage/s3/runtime.hpp>
 #include <ddpxx/storage/s3/text.hpp>
+#include <ddpxx/storage/s3_place.hpp>
 
 namespace ddpxx::detail {
 

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include <ddpxx/core/unix_time.hpp>
-#include <ddpxx/storage/s3/config.hpp>
 #include <ddpxx/storage/s3/library.hpp>
+#include <ddpxx/storage/s3_config.hpp>
 
 namespace ddpxx::detail {
 

@@ -20,8 +20,8 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/file.hpp>
-#include <ddpxx/storage/s3/config.hpp>
-#include <ddpxx/storage/s3/place.hpp>
+#include <ddpxx/storage/s3_config.hpp>
+#include <ddpxx/storage/s3_place.hpp>
 
 namespace ddpxx::detail {
 

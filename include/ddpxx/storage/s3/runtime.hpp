@@ -16,9 +16,9 @@
 #include <thread>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/storage/s3/config.hpp>
 #include <ddpxx/storage/s3/keys.hpp>
 #include <ddpxx/storage/s3/library.hpp>
+#include <ddpxx/storage/s3_config.hpp>
 
 namespace ddpxx::detail {
 

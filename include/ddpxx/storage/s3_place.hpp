@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/place.hpp — a bucket and a prefix, as s3://bucket/prefix names them.
+// ddpxx/storage/s3_place.hpp — a bucket and a prefix, as s3://bucket/prefix names them.
 #pragma once
 
 #include <algorithm>

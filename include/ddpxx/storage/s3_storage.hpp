@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/storage.hpp — a storage in an S3 bucket. Needs the component ddpxx::s3.
+// ddpxx/storage/s3_storage.hpp — a storage in an S3 bucket. Needs the component ddpxx::s3.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/storage/s3/client.hpp>
-#include <ddpxx/storage/s3/config.hpp>
-#include <ddpxx/storage/s3/place.hpp>
 #include <ddpxx/storage/s3/reply.hpp>
 #include <ddpxx/storage/s3/text.hpp>
+#include <ddpxx/storage/s3_config.hpp>
+#include <ddpxx/storage/s3_place.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {

@@ -1,4 +1,4 @@
-// ddpxx/storage/s3/config.hpp — how to reach an S3 server, and how long to wait for it.
+// ddpxx/storage/s3_config.hpp — how to reach an S3 server, and how long to wait for it.
 #pragma once
 
 #include <aws/common/string.h>
