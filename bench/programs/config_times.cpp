@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/program.hpp>
 
 #include "config_200.hpp"
