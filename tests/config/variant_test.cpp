@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/help.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -125,6 +126,15 @@ TEST(AVariant, IsCheckedAsTheAlternativeThatItIs) {
   EXPECT_EQ(fill<Config>("", {"optimizer.learning_rate=1"}).problems, "");
   EXPECT_EQ(fill<Config>("", {"optimizer=sgd", "optimizer.learning_rate=2"}).problems,
             "argument 2: \"optimizer.learning_rate=2\": \"2\" is out of range (allowed: at most 1)");
+}
+
+TEST(AVariant, TakesOfRecordedSettingsOnlyThoseOfItsAlternative) {
+  const ParseOptions options{.recorded = {{"optimizer.name", "\"sgd\""},
+                                          {"optimizer.learning_rate", "0.2"},
+                                          {"optimizer.beta1", "0.8"}},  // of a version that had it for all optimizers
+                             .recorded_name = "a snapshot"};
+  const char* arguments[] = {"program"};
+  EXPECT_EQ(sgd(parse_config<Config>(1, arguments, options)).learning_rate, 0.2);
 }
 
 TEST(AVariant, IsPrintedWithItsNameAndReadsBack) {

@@ -1,6 +1,7 @@
 // ddpxx/config/fill/recorded_source.hpp — the settings that an earlier run has recorded, as a source of this one.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -11,13 +12,26 @@
 
 namespace ddpxx::detail {
 
+/// Whether the settings choose another alternative of a variant than the one that has this row.
+inline bool is_of_another_alternative(const ConfigRow& row, const Settings& settings, const ConfigTable& table) {
+  if (row.place.variant == FieldPlace::kRoot) return false;
+  const auto& variant = table.variants[row.place.variant];
+  const auto chosen = std::ranges::find(settings, variant.path + ".name", &Setting::path);
+  const auto& name = variant.names[row.place.alternative];
+  return chosen != settings.end() && chosen->value != name && chosen->value != '"' + name + '"';
+}
+
 /// The entries of the settings, as of a file with lines `path: value`. Secrets are left out, because their values are
-/// not recorded, and so are paths that the table does not have, which another version or the program itself has
-/// recorded.
+/// not recorded, and so are paths that the table does not have, or that belong to an alternative that was not chosen,
+/// which another version or the program itself has recorded.
 inline SourceEntries read_recorded(const Settings& settings, std::string name, const ConfigTable& table) {
   std::string text;
-  for (const auto& [path, value, resume, origin] : settings)
-    if (const auto* row = table.find(path); row != nullptr && !row->facts.is_secret) text += path + ": " + value + '\n';
+  for (const auto& setting : settings) {
+    const auto is_setting = [&](const ConfigRow& row) {
+      return row.path == setting.path && !row.facts.is_secret && !is_of_another_alternative(row, settings, table);
+    };
+    if (std::ranges::any_of(table.rows, is_setting)) text += setting.path + ": " + setting.value + '\n';
+  }
   return read_yaml_text(text, std::move(name), 0);
 }
 
