@@ -207,6 +207,20 @@ TEST(JobStore, SetsTheWillOfAClientThatIsGone) {
   EXPECT_EQ(store.get("left3", in(milliseconds{10'000})), "rank 3");
 }
 
+TEST(JobStore, ForgetsTheWaitOfAClientThatIsGone) {
+  const Served served;
+  const auto until = in(milliseconds{10'000});
+  auto store = served.connect();
+  const std::vector<std::string> key{"key"};
+  {
+    auto leaving = served.connect();  // closes its connection before the server answers
+    EXPECT_THROW(leaving.wait(key, "", until, in(milliseconds{50})), Error);
+  }
+  EXPECT_FALSE(store.check(key, until));  // the answer comes after the server has seen the end of the other connection
+  store.set("key", "value", until);
+  EXPECT_EQ(store.get("key", until), "value");
+}
+
 TEST(JobStore, CountsWhatItKeepsForClientsInItsLimit) {
   constexpr std::size_t kTotal = 200'000;
   const Served served{{}, {.wait_keys = 10'000, .total_bytes = kTotal}};
