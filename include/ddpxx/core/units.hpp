@@ -67,7 +67,12 @@ std::optional<Real> to_real(const Decimal& number) {
 
 namespace detail {
 
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 std::string lower(std::string_view text);
+
+/// `1:30:00` as `1h30m0s` and `2:12:00:00` as `2d12h0m0s`, `5min` as `5m`; any other text as it is.
+std::string with_time_units(std::string_view text);
 
 }  // namespace detail
 

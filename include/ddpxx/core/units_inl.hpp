@@ -20,8 +20,6 @@ namespace ddpxx {
 
 namespace detail {
 
-constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 DDPXX_INLINE std::string lower(std::string_view text) {
   std::string result{text};
   for (char& c : result)
@@ -135,8 +133,7 @@ DDPXX_INLINE std::optional<std::uint64_t> byte_factor(std::string_view suffix) {
 
 namespace detail {
 
-/// `1:30:00` as `1h30m0s` and `2:12:00:00` as `2d12h0m0s`, `5min` as `5m`; any other text as it is.
-inline std::string with_time_units(std::string_view text) {
+DDPXX_INLINE std::string with_time_units(std::string_view text) {
   std::string result{text};
   const auto colons = std::ranges::count(text, ':');
   if (colons == 2 || colons == 3) {
