@@ -12,6 +12,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/ranking.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
