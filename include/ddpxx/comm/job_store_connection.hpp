@@ -25,6 +25,7 @@
 #include <ddpxx/comm/job_store_protocol.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 

@@ -21,6 +21,7 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/collect_orphans.hpp>
 #include <ddpxx/launch/agent/failure_report.hpp>

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <ddpxx/config/part_settings.hpp>
+#include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
@@ -36,14 +35,15 @@ Settings data_settings(const Dataset& dataset, const Dataset* validation) {
 
 /// The parameter groups of a config, as far as `recorded` does not have them: a program may set them in code. Snapshots
 /// keep them, because they decide what a file for PyTorch can say.
-inline Settings unrecorded_groups(const ParameterGroupsConfig& groups, const Settings& recorded) {
-  if (groups == ParameterGroupsConfig{}) return {};
-  auto settings = part_settings(groups, "parameter_groups");
-  std::erase_if(settings, [&](const Setting& setting) {
-    return std::ranges::find(recorded, setting.path, &Setting::path) != recorded.end();
-  });
-  return settings;
-}
+Settings unrecorded_groups(const ParameterGroupsConfig& groups, const Settings& recorded);
+
+namespace detail {
+
+/// The settings of `common` without those that the ranks may have of their own, then what the datasets record, then the
+/// settings of `recorded` that a resumed run must not change and that are not in `common`.
+Settings common_of_all(Settings common, const Settings& of_data, const Settings& recorded);
+
+}  // namespace detail
 
 /// Settings that must be equal on all ranks; otherwise a collective would hang, or they would train different models.
 /// `types` are the trainer's types, `recorded` the settings of the program. A resumed run may change some of them.
@@ -68,15 +68,11 @@ Settings common_settings(const Config& config, const Settings& types, const Sett
   add(part_settings(config.parameter_groups, "parameter_groups"));
   add(part_settings(config.precision, "precision"));
   add(part_settings(config.strategy, "strategy"));
-  constexpr std::array<std::string_view, 6> kOwn{"training.metrics", "training.csv",      "training.tensorboard",
-                                                 "training.device",  "training.max_time", "training.save_every_time"};
-  std::erase_if(common, [&](const Setting& setting) { return std::ranges::find(kOwn, setting.path) != kOwn.end(); });
-  Settings others = data_settings(dataset, validation);
-  for (const auto& setting : recorded)
-    if (setting.resume != Resume::free && std::ranges::find(common, setting.path, &Setting::path) == common.end())
-      others.push_back(setting);
-  add(others);
-  return common;
+  return detail::common_of_all(std::move(common), data_settings(dataset, validation), recorded);
 }
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/train/common_settings_inl.hpp>
+#endif
