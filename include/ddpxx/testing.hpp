@@ -71,7 +71,7 @@ inline std::pair<int, std::uint16_t> listen_on_loopback() {
 
 /// What a forked rank does; returns the byte string that goes to the parent: empty, or the code and the text.
 template <class Body>
-std::string run_rank(const Place& place, std::uint16_t port, int listener, Body& body) {
+std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener, Body& body) {
   const auto report = [](Errc code, const std::string& text) { return static_cast<char>(code) + text; };
   try {
     // A fork after an OpenMP region hangs in the next one; one thread never enters one.
@@ -79,7 +79,7 @@ std::string run_rank(const Place& place, std::uint16_t port, int listener, Body&
     ConnectOptions options;
     options.listening_socket = listener;
     quiet_backend_log();
-    auto group = connect("tcp://127.0.0.1:" + std::to_string(port), place, options);
+    auto group = connect("tcp://127.0.0.1:" + std::to_string(port), rank_info, options);
     body(group);
     if (assertion_failed()) return report(Errc::data, "an assertion failed, see above");
     group.leave();
@@ -110,11 +110,11 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
     if (pid == 0) {
       ::close(ends[0]);
       if (rank != 0) ::close(listener);
-      const Place place{.rank = Rank{rank},
-                        .world_size = WorldSize{world_size},
-                        .local_rank = LocalRank{rank},
-                        .local_world_size = LocalWorldSize{world_size}};
-      const auto report = run_rank(place, port, rank == 0 ? listener : -1, body);
+      const RankInfo rank_info{.rank = Rank{rank},
+                               .world_size = WorldSize{world_size},
+                               .local_rank = LocalRank{rank},
+                               .local_world_size = LocalWorldSize{world_size}};
+      const auto report = run_rank(rank_info, port, rank == 0 ? listener : -1, body);
       std::fflush(nullptr);
       const bool sent = ::write(ends[1], report.data(), report.size()) == static_cast<ssize_t>(report.size());
       // Neither destructors nor atexit handlers: they belong to the parent, and a backend may still hold threads.

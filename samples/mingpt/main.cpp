@@ -58,8 +58,8 @@ void check_precision(PrecisionName precision, at::Device device) {
 /// Sets HSDP's shard_size to the number of ranks of rank 0's node, unless the user has set it. Every rank takes part,
 /// whatever its strategy, since the trainer tells the user only later if the ranks have different ones.
 /// Ranks   Collective.
-void choose_shard_size(StrategyConfig& strategy, const ddpxx::Place& place, ddpxx::Group& group) {
-  auto size = at::full({1}, ddpxx::shard_size_for(place.local_world_size.value, group.size()), at::kLong);
+void choose_shard_size(StrategyConfig& strategy, const ddpxx::RankInfo& rank_info, ddpxx::Group& group) {
+  auto size = at::full({1}, ddpxx::shard_size_for(rank_info.local_world_size.value, group.size()), at::kLong);
   size = size.to(group.device());
   ddpxx::broadcast(size, group);
   auto* hsdp = std::get_if<kHSDP>(&strategy);
@@ -127,13 +127,13 @@ int main(int argc, char** argv) {
     }
     if (run.only_evaluates) write_nothing(config);
     const auto launch = ddpxx::torchrun_environment();
-    const auto place = launch ? launch->place : ddpxx::Place{};
-    const auto device = ddpxx::pick_device(config.training.device, place);
+    const auto rank_info = launch ? launch->rank_info : ddpxx::RankInfo{};
+    const auto device = ddpxx::pick_device(config.training.device, rank_info);
     check_precision(config.precision, device);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
     const auto alphabet = run.only_evaluates ? choose_evaluated(run, group) : std::nullopt;
     const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet); });
-    choose_shard_size(config.strategy, place, group);
+    choose_shard_size(config.strategy, rank_info, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
     ddpxx::name_run_folder(config, folder);
     config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);

@@ -141,7 +141,7 @@ TEST(Abandon, TellsPeersThatWaitInAPart) {
   spawn_ranks(
       2,
       [&](Group& group) {
-        auto part = group.part(0, group.rank(), 2);
+        auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
         const auto start = Clock::now();
         if (group.rank() == 1)
           group.abandon();
@@ -162,7 +162,7 @@ TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
       3,
       [&](Group& group) {
         const int rank = group.rank();
-        const auto part = group.part(0, rank, 3);
+        const auto part = group.split({.color = 0, .rank = rank, .size = 3});
         if (rank == 2) group.abandon();
         if (rank != 0) next_has_gone.arrive_and_wait();
         if (rank == 0) {
@@ -189,12 +189,12 @@ TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   std::barrier both{2};
   const auto rank = [&](int number) {
-    const Place place{.rank = Rank{number},
-                      .world_size = WorldSize{2},
-                      .local_rank = LocalRank{number},
-                      .local_world_size = LocalWorldSize{2}};
+    const RankInfo rank_info{.rank = Rank{number},
+                             .world_size = WorldSize{2},
+                             .local_rank = LocalRank{number},
+                             .local_world_size = LocalWorldSize{2}};
     for (int attempt = 0; attempt < 2; ++attempt) {
-      auto group = connect(at, place);
+      auto group = connect(at, rank_info);
       auto sum = at::ones({1});
       all_reduce(sum, group);
       EXPECT_EQ(sum.item<float>(), 2);
@@ -224,9 +224,9 @@ TEST(Abandon, DoesNothingInAWorldOfOneAndOnASecondCall) {
 TEST(Part, SaysWhatAGroupOfOnesOwnBackendLacks) {
   Group group{c10::make_intrusive<detail::RecordingBackend>(0, 4, std::make_shared<Recording>()),
               c10::make_intrusive<c10d::HashStore>()};
-  EXPECT_EQ(group.part(0, 0, 1).size(), 1);
+  EXPECT_EQ(group.split({.color = 0, .rank = 0, .size = 1}).size(), 1);
   try {
-    group.part(0, 0, 2);
+    group.split({.color = 0, .rank = 0, .size = 2});
     ADD_FAILURE() << "made a part";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);

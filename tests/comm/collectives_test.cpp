@@ -131,7 +131,7 @@ TEST(Group, APartThatCannotEndIsAPeerThatIsGone) {
   Group whole{c10::make_intrusive<detail::RecordingBackend>(0, 2, std::make_shared<Recording>()),
               c10::make_intrusive<c10d::HashStore>(), at::kCPU,
               [](auto&&...) { return Group{c10::make_intrusive<Deserted>()}; }};
-  const auto part = whole.part(0, 0, 2);
+  const auto part = whole.split({.color = 0, .rank = 0, .size = 2});
   try {
     whole.leave();
     ADD_FAILURE() << "leave() did not report the part's error";

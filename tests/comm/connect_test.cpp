@@ -33,7 +33,7 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-Place place(int rank, int world_size, int restart = 0) {
+RankInfo rank_info(int rank, int world_size, int restart = 0) {
   return {.rank = Rank{rank},
           .world_size = WorldSize{world_size},
           .local_rank = LocalRank{rank},
@@ -54,14 +54,14 @@ TEST(Address, RefusesOtherTextsAndNamesTheForm) {
 }
 
 TEST(Connect, AWorldOfOneOpensNoPort) {
-  const auto group = connect("no address at all", place(0, 1));
+  const auto group = connect("no address at all", rank_info(0, 1));
   EXPECT_EQ(group.size(), 1);
 }
 
 // The size must be refused before connect() allocates one entry for each rank, which would take all memory.
 TEST(Connect, RefusesAWorldLargerThanTheStoreCanServe) {
   for (const int size : {kMaxRanks + 1, std::numeric_limits<int>::max()}) {
-    const auto text = error_of([&] { connect("tcp://127.0.0.1:1", place(0, size)); });
+    const auto text = error_of([&] { connect("tcp://127.0.0.1:1", rank_info(0, size)); });
     EXPECT_EQ(text, "world size is " + std::to_string(size) + "; it must be at most 131072");
   }
 }
@@ -85,7 +85,7 @@ TEST(Connect, NamesTheRankThatNeverCame) {
   options.join_timeout = milliseconds{1500};
   options.listening_socket = listener;
   const auto text =
-      error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 3), options); });
+      error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, rank_info(0, 3), options); });
   EXPECT_NE(text.find("rank 1, 2 never came to tcp://127.0.0.1:"), std::string::npos) << text;
   EXPECT_NE(text.find("within 1 s"), std::string::npos) << text;
 }
@@ -102,7 +102,7 @@ TEST(Connect, LetsRankZeroTellWhyItGaveUp) {
     ConnectOptions options;
     options.join_timeout = std::chrono::seconds{60};
     try {
-      connect(at, place(1, 3), options);
+      connect(at, rank_info(1, 3), options);
     } catch (const Error& error) {
       second = error.what();
       origin = error.origin();
@@ -111,7 +111,7 @@ TEST(Connect, LetsRankZeroTellWhyItGaveUp) {
   ConnectOptions options;
   options.join_timeout = milliseconds{1000};
   options.listening_socket = listener;
-  first = error_of([&] { connect(at, place(0, 3), options); });
+  first = error_of([&] { connect(at, rank_info(0, 3), options); });
   other.join();
   EXPECT_NE(first.find("never came to " + at), std::string::npos) << first;
   EXPECT_NE(second.find("; its own message says more"), std::string::npos) << second;
@@ -144,10 +144,10 @@ TEST(Connect, NamesARankThatCameAndEndedBeforeTheOthersCame) {
   std::string text;
   constexpr std::chrono::minutes kLong{2};
   std::thread first{
-      [&] { text = error_of([&] { connect(agent.address(), place(0, 3), AgentStore::options(kLong)); }); }};
+      [&] { text = error_of([&] { connect(agent.address(), rank_info(0, 3), AgentStore::options(kLong)); }); }};
   // Rank 1 gives up early, and rank 2 never connects.
   const auto start = std::chrono::steady_clock::now();
-  error_of([&] { connect(agent.address(), place(1, 3), AgentStore::options(milliseconds{1'500})); });
+  error_of([&] { connect(agent.address(), rank_info(1, 3), AgentStore::options(milliseconds{1'500})); });
   first.join();
   EXPECT_NE(text.find("rank 1 came to " + agent.address() + " and ended before all had come"), std::string::npos)
       << text;
@@ -165,7 +165,7 @@ TEST(Connect, GivesUpAPortThatAcceptsAndIsSilentWithinTheJoinTimeout) {
       options.store_host = host;
       options.python_ranks = python_ranks;
       options.join_timeout = milliseconds{300};
-      const auto text = error_of([&] { connect(at, place(1, 2), options); });
+      const auto text = error_of([&] { connect(at, rank_info(1, 2), options); });
       EXPECT_NE(text.find("no answer at " + at), std::string::npos) << text;
     }
   ::close(listener);
@@ -176,7 +176,7 @@ TEST(Connect, SaysThatANameDoesNotResolve) {
     ConnectOptions options;
     options.store_host = host;
     options.join_timeout = milliseconds{300};
-    const auto text = error_of([&] { connect("tcp://no-such-host.invalid:1234", place(1, 2), options); });
+    const auto text = error_of([&] { connect("tcp://no-such-host.invalid:1234", rank_info(1, 2), options); });
     EXPECT_NE(text.find("the host name \"no-such-host.invalid\" does not resolve: "), std::string::npos) << text;
   }
 }
@@ -193,7 +193,7 @@ TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
   const auto joins = [&, listener = listener](int rank) {
     auto options = options_of("first");
     if (rank == 0) options.listening_socket = listener;
-    connect(at, place(rank, 3), options).leave();
+    connect(at, rank_info(rank, 3), options).leave();
   };
   std::thread rank_0{joins, 0}, rank_1{joins, 1};
   {
@@ -201,13 +201,14 @@ TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
                                           std::chrono::steady_clock::now() + std::chrono::seconds{20});
     EXPECT_TRUE(probe.get("ddpxx/restart0/rank1", std::chrono::steady_clock::now() + std::chrono::seconds{20}));
   }
-  EXPECT_NE(error_of([&] { connect(at, place(0, 3), options_of("second")); }).find("port in use"), std::string::npos);
-  EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("second")); }).find("belongs to another run"),
+  EXPECT_NE(error_of([&] { connect(at, rank_info(0, 3), options_of("second")); }).find("port in use"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { connect(at, rank_info(1, 3), options_of("second")); }).find("belongs to another run"),
             std::string::npos);
   // A second job without an id, or with an equal one, is recognized only by the rank that two of its processes share.
-  EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("first")); }).find("two processes came to "),
+  EXPECT_NE(error_of([&] { connect(at, rank_info(1, 3), options_of("first")); }).find("two processes came to "),
             std::string::npos);
-  EXPECT_NE(error_of([&] { connect(at, place(1, 3), options_of("first")); }).find("made by Group::part()"),
+  EXPECT_NE(error_of([&] { connect(at, rank_info(1, 3), options_of("first")); }).find("made by Group::split()"),
             std::string::npos);
   joins(2);
   rank_0.join();
@@ -219,13 +220,13 @@ TEST(Connect, WritesOutControlCharactersInTheTextsOfPeers) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
   auto peer = JobStoreConnection::open("127.0.0.1", agent.port, {}, until);
   peer.set("ddpxx/restart0/rank1", "\x1b[31m", until);
-  const auto text = error_of([&] { connect(agent.address(), place(0, 2), AgentStore::options()); });
+  const auto text = error_of([&] { connect(agent.address(), rank_info(0, 2), AgentStore::options()); });
   EXPECT_NE(text.find("a rank tells \"\\x1b[31m\" about itself"), std::string::npos) << text;
 }
 
 TEST(Connect, SaysThatThePortIsInUse) {
   const auto [listener, port] = detail::listen_on_loopback();
-  const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(0, 2)); });
+  const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, rank_info(0, 2)); });
   EXPECT_NE(text.find("port in use: tcp://127.0.0.1:" + std::to_string(port)), std::string::npos) << text;
   ::close(listener);
 }
@@ -236,7 +237,7 @@ TEST(Connect, SaysThatNoServerAnswers) {
   ConnectOptions options;
   options.join_timeout = milliseconds{1000};
   const auto text =
-      error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, place(1, 2), options); });
+      error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, rank_info(1, 2), options); });
   EXPECT_NE(text.find("rank 0 never came there"), std::string::npos) << text;
 }
 
@@ -247,10 +248,10 @@ TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   ConnectOptions options;
   options.local_world_known = false;
-  std::thread other{[&] { connect(at, place(1, 2), options).leave(); }};
+  std::thread other{[&] { connect(at, rank_info(1, 2), options).leave(); }};
   auto first = options;
   first.listening_socket = listener;
-  connect(at, place(0, 2), first).leave();
+  connect(at, rank_info(0, 2), first).leave();
   other.join();
 }
 
@@ -260,8 +261,8 @@ TEST(Connect, ASecondProgramOfTheSameRanksMeetsAgain) {
   detail::disable_flight_recorder();
   const auto agent = AgentStore::make();
   for (int program = 0; program < 3; ++program) {
-    std::thread other{[&] { connect(agent.address(), place(1, 2), AgentStore::options()).leave(); }};
-    connect(agent.address(), place(0, 2), AgentStore::options()).leave();
+    std::thread other{[&] { connect(agent.address(), rank_info(1, 2), AgentStore::options()).leave(); }};
+    connect(agent.address(), rank_info(0, 2), AgentStore::options()).leave();
     other.join();
   }
 }
@@ -269,8 +270,8 @@ TEST(Connect, ASecondProgramOfTheSameRanksMeetsAgain) {
 // A launcher's agent keeps its store over a restart: the second generation must not read the keys of the first one.
 void expect_to_meet_anew(const std::string& at, const ConnectOptions& options) {
   for (int restart = 0; restart < 3; ++restart) {
-    std::thread other{[&] { connect(at, place(1, 2, restart), options).leave(); }};
-    connect(at, place(0, 2, restart), options).leave();
+    std::thread other{[&] { connect(at, rank_info(1, 2, restart), options).leave(); }};
+    connect(at, rank_info(0, 2, restart), options).leave();
     other.join();
   }
 }
@@ -297,7 +298,7 @@ TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
   expect_to_meet_anew(at, options);
   const auto text = error_of([&] {
     options.join_timeout = milliseconds{2000};
-    connect(at, place(0, 3, 9), options);
+    connect(at, rank_info(0, 3, 9), options);
   });
   EXPECT_NE(text.find("rank 1, 2 never came to " + at), std::string::npos) << text;
 }

@@ -74,7 +74,7 @@ TEST(Leave, AbandonsAPartToo) {
   spawn_ranks(
       2,
       [&](Group& group) {
-        auto part = group.part(0, group.rank(), 2);
+        auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
         if (group.rank() == 0) {
           EXPECT_THROW(group.leave(milliseconds{100}), Error);
         } else {

@@ -102,7 +102,7 @@ TEST(RecordingGroup, TheTextOfEveryRankIsMine) {
 TEST(RecordingGroup, ItsPartsRecordToTheSamePlace) {
   const auto recording = std::make_shared<Recording>();
   auto group = recording_group(9, 64, recording);
-  auto part = group.part(1, 1, 8);
+  auto part = group.split({.color = 1, .rank = 1, .size = 8});
   EXPECT_EQ(part.rank(), 1);
   EXPECT_EQ(part.size(), 8);
   barrier(part);

@@ -97,12 +97,12 @@ int threads_of_rank(int ranks, int before, bool has_frame = true) {
     at::set_num_threads(before);
     ConnectOptions options;
     options.join_timeout = std::chrono::milliseconds{1};
-    const Place place{.rank = Rank{1},
-                      .world_size = WorldSize{ranks},
-                      .local_rank = LocalRank{1},
-                      .local_world_size = LocalWorldSize{ranks}};
+    const RankInfo rank_info{.rank = Rank{1},
+                             .world_size = WorldSize{ranks},
+                             .local_rank = LocalRank{1},
+                             .local_world_size = LocalWorldSize{ranks}};
     try {
-      connect("tcp://127.0.0.1:1", place, options);
+      connect("tcp://127.0.0.1:1", rank_info, options);
       ADD_FAILURE() << "connect() succeeded";
     } catch (const Error&) {
     }

@@ -73,8 +73,9 @@ int main(int argc, char** argv) try {
   int rank = 0, size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const auto place = ddpxx::mpi_place(MPI_COMM_WORLD);
-  expect(place.local_rank.value == rank && place.local_world_size.value == size, "all processes are on one machine");
+  const auto rank_info = ddpxx::mpi_rank_info(MPI_COMM_WORLD);
+  expect(rank_info.local_rank.value == rank && rank_info.local_world_size.value == size,
+         "all processes are on one machine");
 
   train(rank, size);
   connect_alone(rank);

@@ -48,10 +48,10 @@ TEST(LaunchPlan, StartsOneRankUnlessToldOtherwise) {
 TEST(LaunchPlan, CountsRanksOverSeveralMachines) {
   const auto plan = plan_of({"--nnodes=2", "--node-rank=1", "--nproc-per-node=4", "--master-addr=node0", "train"});
   EXPECT_EQ(plan.master_port, 29500);
-  const Place place = place_of(plan, 3, 0);
-  EXPECT_EQ(place.rank, Rank{7});
-  EXPECT_EQ(place.world_size, WorldSize{8});
-  EXPECT_EQ(place.local_rank, LocalRank{3});
+  const RankInfo rank_info = rank_info_of(plan, 3, 0);
+  EXPECT_EQ(rank_info.rank, Rank{7});
+  EXPECT_EQ(rank_info.world_size, WorldSize{8});
+  EXPECT_EQ(rank_info.local_rank, LocalRank{3});
 }
 
 TEST(LaunchPlan, LetsStandaloneOverrideTheMaster) {

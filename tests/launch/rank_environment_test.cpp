@@ -12,7 +12,7 @@ namespace {
 using namespace detail;
 
 std::vector<std::string> environment_of(const LaunchPlan& plan, std::vector<std::string> inherited) {
-  const Launch launch{.place = place_of(plan, plan.ranks_per_node - 1, 1),
+  const Launch launch{.rank_info = rank_info_of(plan, plan.ranks_per_node - 1, 1),
                       .address = "127.0.0.1",
                       .port = 4711,
                       .store_host = StoreHost::rank_zero,

@@ -63,10 +63,10 @@ TEST_F(TorchrunEnvironment, IsAbsentWhenNoVariableIsSet) {
 TEST_F(TorchrunEnvironment, NeedsOnlyWhatPythonsEnvRendezvousNeeds) {
   const auto launch = read(kComplete);
   ASSERT_TRUE(launch);
-  EXPECT_EQ(launch->place, (Place{.rank = Rank{1},
-                                  .world_size = WorldSize{2},
-                                  .local_rank = LocalRank{1},
-                                  .local_world_size = LocalWorldSize{2}}));
+  EXPECT_EQ(launch->rank_info, (RankInfo{.rank = Rank{1},
+                                         .world_size = WorldSize{2},
+                                         .local_rank = LocalRank{1},
+                                         .local_world_size = LocalWorldSize{2}}));
   EXPECT_EQ(launch->address, "node0");
   EXPECT_EQ(launch->port, 29500);
   EXPECT_EQ(launch->store_host, StoreHost::rank_zero);
@@ -106,7 +106,7 @@ TEST_F(TorchrunEnvironment, TakesTheNearerLauncherWhereOneStartedTheOther) {
 }
 
 TEST_F(TorchrunEnvironment, CountsRestarts) {
-  EXPECT_EQ(read(with("TORCHELASTIC_RESTART_COUNT", "2"))->place.restart, 2);
+  EXPECT_EQ(read(with("TORCHELASTIC_RESTART_COUNT", "2"))->rank_info.restart, 2);
 }
 
 TEST_F(TorchrunEnvironment, TakesTheBracketsOffAnIpv6Address) {
@@ -127,12 +127,12 @@ TEST_F(TorchrunEnvironment, RefusesImpossibleValuesByName) {
 
 TEST_F(TorchrunEnvironment, ReadsBackWhatALauncherWrites) {
   const LaunchPlan plan{.num_nodes = 2, .node_rank = 1, .ranks_per_node = 4, .max_restarts = 3};
-  const Launch launch{.place = place_of(plan, 2, 1),
+  const Launch launch{.rank_info = rank_info_of(plan, 2, 1),
                       .address = "node0",
                       .port = 4711,
                       .store_host = StoreHost::torchrun,
                       .run_id = "run7"};
-  EXPECT_EQ(launch.place.rank, Rank{6});
+  EXPECT_EQ(launch.rank_info.rank, Rank{6});
   EXPECT_EQ(read(launch_variables(plan, launch, "")), launch);
   auto ours = launch;
   ours.store_host = StoreHost::ddpxx_run;

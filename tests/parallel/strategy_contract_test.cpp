@@ -394,8 +394,8 @@ TEST(HSDP, ItsGroupsAreShutDownWithTheOneThatTheyArePartsOf) {
 TEST(Group, APartThatHasLeftIsNotShutDownAgain) {
   std::vector<int> closed;
   auto group = ClosingBackend::group(0, 6, &closed);
-  auto pair = group.part(0, 0, 2);
-  auto triple = group.part(0, 0, 3);
+  auto pair = group.split({.color = 0, .rank = 0, .size = 2});
+  auto triple = group.split({.color = 0, .rank = 0, .size = 3});
   pair.leave();
   EXPECT_EQ(closed, (std::vector<int>{2}));
   group.leave();

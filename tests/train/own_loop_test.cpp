@@ -230,8 +230,8 @@ TEST_F(OwnLoop, TwoTrainersInOneProcessDoNotDisturbEachOther) {
     fast.optimizer.learning_rate = 1e-2;
     const auto slow_alone = trained(group, slow), fast_after_it = trained(group, fast);
 
-    auto first_group = group.part(0, group.rank(), group.size());
-    auto second_group = group.part(0, group.rank(), group.size());
+    auto first_group = group.split({.color = 0, .rank = group.rank(), .size = group.size()});
+    auto second_group = group.split({.color = 0, .rank = group.rank(), .size = group.size()});
     auto first_model = tiny_gpt(), second_model = tiny_gpt();
     Train<DDP> first{first_group, first_model, std::make_shared<Tokens>(), slow};
     Train<DDP> second{second_group, second_model, std::make_shared<Tokens>(), fast};

@@ -12,7 +12,7 @@
 #ifdef USE_C10D_NCCL  // set by the component ddpxx::cuda
 #include <ddpxx/comm/nccl.hpp>
 #endif
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 
 namespace ddpxx {
 
@@ -33,22 +33,21 @@ namespace detail {
 using ConnectGPUs = Group (*)(const Meeting& meeting, at::Device device);
 
 /// Does what `connect` does. `connect_gpus` is null in a build without CUDA.
-Group connect_ranks(std::string_view address, const Place& place, const ConnectOptions& options,
+Group connect_ranks(std::string_view address, const RankInfo& rank_info, const ConnectOptions& options,
                     ConnectGPUs connect_gpus);
 
 }  // namespace detail
 
-/// Joins the group of all ranks of `place` that meet at `address`: over NCCL if `options.device` is a GPU, otherwise
-/// over Gloo. A world of one needs no address and opens no port. Under `run_program`, if several ranks share a machine,
-/// each computes with its share of the cores from now on, unless the user has set a number of threads (`share_cores`).
-/// Other processes keep their settings, and may call `share_cores` themselves.
-/// Ranks   Collective.
+/// Joins the group of all ranks of `rank_info` that meet at `address`: over NCCL if `options.device` is a GPU,
+/// otherwise over Gloo. A world of one needs no address and opens no port. Under `run_program`, if several ranks share
+/// a machine, each computes with its share of the cores from now on, unless the user has set a number of threads
+/// (`share_cores`). Other processes keep their settings, and may call `share_cores` themselves. Ranks   Collective.
 /// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
-inline Group connect(std::string_view address, const Place& place, const ConnectOptions& options = {}) {
+inline Group connect(std::string_view address, const RankInfo& rank_info, const ConnectOptions& options = {}) {
 #ifdef USE_C10D_NCCL
-  return detail::connect_ranks(address, place, options, connect_nccl);
+  return detail::connect_ranks(address, rank_info, options, connect_nccl);
 #else
-  return detail::connect_ranks(address, place, options, nullptr);
+  return detail::connect_ranks(address, rank_info, options, nullptr);
 #endif
 }
 

@@ -38,17 +38,17 @@ DDPXX_INLINE Address parse_address(std::string_view text) {
   return {std::string{host}, static_cast<std::uint16_t>(port)};
 }
 
-DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const Place& place, const ConnectOptions& options,
-                                         ConnectGPUs connect_gpus) {
-  check(place);
-  if (ProgramFrame::exists()) share_cores(place.local_world_size);
-  if (place.world_size.value == 1) return Group{{}, {}, options.device};
+DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInfo& rank_info,
+                                         const ConnectOptions& options, ConnectGPUs connect_gpus) {
+  check(rank_info);
+  if (ProgramFrame::exists()) share_cores(rank_info.local_world_size);
+  if (rank_info.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
   if (ProgramFrame::exists()) {
     quiet_backend_log();
     ignore_broken_pipes();
   }
-  const auto meeting = meet(host, port, place, options);
+  const auto meeting = meet(host, port, rank_info, options);
   if (options.device.is_cpu()) return connect_gloo(meeting);
   if (connect_gpus == nullptr)
     throw Error{Errc::config, "device " + options.device.str() + " needs NCCL: build with the component ddpxx::cuda"};

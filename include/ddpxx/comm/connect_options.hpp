@@ -5,7 +5,7 @@
 
 #include <c10/core/Device.h>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/store_credentials.hpp>
 
 namespace ddpxx {
@@ -19,7 +19,7 @@ struct ConnectOptions {
 
   std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Time until every rank has arrived.
   std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
-  /// Whether `Place::local_world_size` is known. If not, the ranks find out when they meet whether they are on one
+  /// Whether `RankInfo::local_world_size` is known. If not, the ranks find out when they meet whether they are on one
   /// host.
   bool local_world_known = true;
   StoreHost store_host = StoreHost::rank_zero;

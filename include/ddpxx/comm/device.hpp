@@ -5,14 +5,14 @@
 
 #include <c10/core/Device.h>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 
 namespace ddpxx {
 
 /// The device that `wish` names: `cpu`; `cuda`, the GPU with this rank's local number; or `auto`, which takes that GPU
 /// if the build has CUDA and there is one. A GPU becomes this thread's current device.
 /// Errors  `config` for a device that this host or build does not have.
-at::Device pick_device(std::string_view wish, const Place& place);
+at::Device pick_device(std::string_view wish, const RankInfo& rank_info);
 
 }  // namespace ddpxx
 

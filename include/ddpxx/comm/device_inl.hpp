@@ -10,18 +10,18 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <ddpxx/comm/device.hpp>
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
 
-DDPXX_INLINE at::Device pick_device(std::string_view wish, const Place& place) {
+DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_info) {
   if (wish == "cpu") return at::kCPU;
   if (wish != "auto" && wish != "cuda")
     throw Error{Errc::config, "device \"" + std::string{wish} + "\" is none of auto, cpu, cuda"};
   const int gpus = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  const int local_rank = place.local_rank.value;
+  const int local_rank = rank_info.local_rank.value;
   if (local_rank < gpus) {
     const at::Device device{at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)};
     c10::impl::VirtualGuardImpl{at::kCUDA}.setDevice(device);

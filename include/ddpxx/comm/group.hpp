@@ -16,6 +16,13 @@ class Store;
 
 namespace ddpxx {
 
+/// A part of a group, for `Group::split`.
+struct GroupPart {
+  int color = 0;  ///< Ranks with an equal color are in one part.
+  int rank = 0;   ///< This rank's number in the part.
+  int size = 1;   ///< The number of ranks in the part.
+};
+
 /// A set of ranks that communicate; it can be moved, but not copied. A default-constructed group is a world of one: it
 /// can be used everywhere and sends nothing.
 ///
@@ -55,10 +62,10 @@ class Group {
   /// Ranks   Local: other ranks need not call it.
   void abandon() noexcept;
 
-  /// Makes a group of the `size` ranks that pass an equal `color`, in which this rank has the number `rank`.
+  /// Makes a group of the ranks that pass an equal `color`.
   /// Ranks   Collective: all ranks make their parts in the same order, whatever their colors and sizes.
   /// Errors  `config` if the group was made without a `ConnectPart` or without a store.
-  Group part(int color, int rank, int size);
+  Group split(const GroupPart& part);
 
   /// The backend itself, for collectives; null in a world of one. A program that calls it includes c10d's Backend.hpp.
   c10d::Backend* backend() const noexcept { return backend_.get(); }

@@ -118,17 +118,17 @@ DDPXX_INLINE void Group::abandon() noexcept {
   reset();
 }
 
-DDPXX_INLINE Group Group::part(int color, int rank, int size) {
-  const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(color);
-  if (size == 1) return Group{{}, {}, device_};
+DDPXX_INLINE Group Group::split(const GroupPart& part) {
+  const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(part.color);
+  if (part.size == 1) return Group{{}, {}, device_};
   if (!connect_part_ || !store_)
     throw Error{Errc::config,
                 "a part of the ranks is asked for (HSDP needs two), but this group does not know how to connect one: "
                 "give Group's constructor a store and, as its fourth argument, a function (store, rank, size) that "
                 "returns the Group of a part; comm/gloo.hpp has an example"};
-  auto part = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank, size);
-  parts_->all.push_back({c10::weak_intrusive_ptr<c10d::Backend>{part.backend_}, part.parts_});
-  return part;
+  auto group = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), part.rank, part.size);
+  parts_->all.push_back({c10::weak_intrusive_ptr<c10d::Backend>{group.backend_}, group.parts_});
+  return group;
 }
 
 DDPXX_INLINE void Group::reset() noexcept {

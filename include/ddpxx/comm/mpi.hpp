@@ -17,16 +17,16 @@
 #include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/host_address.hpp>
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
 
-/// The place of this process among those of `comm`; processes that share memory are on one machine.
+/// The numbers of this process among those of `comm`; processes that share memory are on one machine.
 /// Ranks   Collective.
-inline Place mpi_place(MPI_Comm comm) {
+inline RankInfo mpi_rank_info(MPI_Comm comm) {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
@@ -95,23 +95,23 @@ inline std::string broadcast_by_mpi(std::string text, MPI_Comm comm) {
 /// Ranks   Collective. Call MPI_Init before. If the ranks use GPUs, each sets its own in `options.device`.
 /// Errors  those of `connect`; errors of MPI itself are handled as `comm` says, which by default ends the program.
 inline Group connect_mpi(MPI_Comm comm, ConnectOptions options = {}) {
-  const auto place = mpi_place(comm);
+  const auto rank_info = mpi_rank_info(comm);
   detail::MPIMeetingPlace meeting;
-  if (place.rank.value == 0)
-    meeting = detail::choose_meeting_place(place.local_world_size.value == place.world_size.value);
+  if (rank_info.rank.value == 0)
+    meeting = detail::choose_meeting_place(rank_info.local_world_size.value == rank_info.world_size.value);
   meeting.error = detail::broadcast_by_mpi(std::move(meeting.error), comm);
   meeting.address = detail::broadcast_by_mpi(std::move(meeting.address), comm);
   meeting.token = detail::broadcast_by_mpi(std::move(meeting.token), comm);
   if (!meeting.error.empty()) {
     Error error{Errc::peer, "rank 0 cannot open a meeting place for the ranks: " + meeting.error};
-    if (place.rank.value != 0) error.copied_from(0);
+    if (rank_info.rank.value != 0) error.copied_from(0);
     throw error;
   }
   options.store_host = StoreHost::rank_zero;
   options.local_world_known = true;
   options.credentials.token = meeting.token;
   options.listening_socket = meeting.listener;
-  return connect(meeting.address, place, options);
+  return connect(meeting.address, rank_info, options);
 }
 
 }  // namespace ddpxx

@@ -9,7 +9,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <ddpxx/comm/connect_options.hpp>
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 
 namespace c10d {
 class Store;
@@ -37,13 +37,13 @@ struct Meeting {
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const;
 };
 
-/// Meets all ranks of `place.world_size` at host:port; rank 0 hosts the store unless an agent does.
+/// Meets all ranks of `rank_info.world_size` at host:port; rank 0 hosts the store unless an agent does.
 /// Ranks   Collective.
 /// Errors  `peer` within `join_timeout`: port in use, a name that does not resolve, nobody or a silent program at the
 ///         address, another run's store, ranks that never came or ended early (named), a rank that came twice, ranks
 ///         that disagree about the world's size. With ranks that are Python programs, only errors about the address
 ///         and the store are found, not those about other ranks.
-Meeting meet(const std::string& host, std::uint16_t port, const Place& place, const ConnectOptions& options);
+Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info, const ConnectOptions& options);
 
 }  // namespace ddpxx
 

@@ -23,7 +23,7 @@
 #include <ddpxx/comm/job_store.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
 #include <ddpxx/comm/limited_store.hpp>
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/roll_call.hpp>
@@ -102,13 +102,13 @@ class TCPStoreRoll {
 /// Meets the other ranks: makes or opens the store, and calls the roll.
 class Rendezvous {
  public:
-  Rendezvous(std::string host, std::uint16_t port, const Place& place, const ConnectOptions& options)
+  Rendezvous(std::string host, std::uint16_t port, const RankInfo& rank_info, const ConnectOptions& options)
       : host_{std::move(host)},
         port_{port},
-        place_{place},
+        rank_info_{rank_info},
         options_{options},
         where_{store_url(host_, port)},
-        one_host_{options.local_world_known && place.local_world_size.value == place.world_size.value} {}
+        one_host_{options.local_world_known && rank_info.local_world_size.value == rank_info.world_size.value} {}
 
   Meeting in_job_store();
   Meeting in_tcp_store();
@@ -116,8 +116,8 @@ class Rendezvous {
  private:
   using Clock = std::chrono::steady_clock;
 
-  int rank() const { return place_.rank.value; }
-  int world_size() const { return place_.world_size.value; }
+  int rank() const { return rank_info_.rank.value; }
+  int world_size() const { return rank_info_.world_size.value; }
   void say(const std::string& text) const { Log{rank()}.warn(text); }
   std::vector<Descriptor> listeners() const;
   c10::intrusive_ptr<c10d::Store> open_tcp_store() const;
@@ -126,11 +126,11 @@ class Rendezvous {
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
   /// The prefix of the keys of one start of the ranks, because torchrun keeps its store over restarts.
-  std::string generation() const { return "ddpxx/restart" + std::to_string(place_.restart); }
+  std::string generation() const { return "ddpxx/restart" + std::to_string(rank_info_.restart); }
 
   std::string host_;
   std::uint16_t port_;
-  Place place_;
+  RankInfo rank_info_;
   ConnectOptions options_;
   std::string where_;
   bool one_host_;
@@ -149,7 +149,7 @@ inline Meeting Rendezvous::in_job_store() {
   std::vector<SocketAddress> addresses;
   // Local rank 0 of each host logs the wait, and so does rank 1, since rank 0 may serve the store itself.
   WaitingLine line;
-  const bool tells = place_.local_rank.value == 0 || rank() == 1;
+  const bool tells = rank_info_.local_rank.value == 0 || rank() == 1;
   const auto still_trying = [&](const std::string& reason) {
     if (tells && line.take())
       say("waiting for an answer at " + where_ + ": " + reason + " (" + line.time_of(options_.join_timeout) + ')');
@@ -275,19 +275,19 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
 
 }  // namespace detail
 
-DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const Place& place,
+DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info,
                           const ConnectOptions& options) {
-  check(place);
+  check(rank_info);
   if (options.python_ranks && !options.device.is_cpu())
     throw Error{Errc::config,
                 "comm.python_ranks works over Gloo only: it needs device=cpu, not " + options.device.str()};
-  detail::Rendezvous rendezvous{host, port, place, options};
+  detail::Rendezvous rendezvous{host, port, rank_info, options};
   try {
     // Python programs and torchrun support only c10d's store.
     const bool tcp_store = options.python_ranks || options.store_host == StoreHost::torchrun;
     return tcp_store ? rendezvous.in_tcp_store() : rendezvous.in_job_store();
   } catch (Error& error) {
-    throw error.with("rank", place.rank);
+    throw error.with("rank", rank_info.rank);
   }
 }
 

@@ -84,7 +84,7 @@ std::string take_turn(Store& store, const RollCall& call) {
     throw Error{Errc::peer,
                 "two processes came to " + call.where + " as " + call.kind + ' ' + number + ": each needs a " +
                     (call.kind == "rank" ? "RANK of its own, and joins once: a further group of its ranks is a "
-                                           "part of the first one, made by Group::part()"
+                                           "part of the first one, made by Group::split()"
                                          : "number of its own")};
   }
 }

@@ -11,7 +11,7 @@
 
 #include <ATen/Parallel.h>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/environment.hpp>
 
 namespace ddpxx {

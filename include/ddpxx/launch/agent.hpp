@@ -249,7 +249,7 @@ inline std::vector<detail::Exit> Agent::attempt(int restart) {
   ranks.reserve(static_cast<std::size_t>(plan_.ranks_per_node));
   for (int i = 0; i < plan_.ranks_per_node; ++i) {
     Launch launch{
-        .place = place_of(plan_, i, restart), .address = plan_.master_address, .port = port, .run_id = run_id_};
+        .rank_info = rank_info_of(plan_, i, restart), .address = plan_.master_address, .port = port, .run_id = run_id_};
     store_->describe_to(launch);
     ranks.emplace_back(common, launch);
   }

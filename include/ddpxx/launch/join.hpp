@@ -29,14 +29,14 @@ std::string meeting_address(const Launch& launch, const ConnectOptions& options)
 /// Ranks   Collective.
 /// Errors  those of `connect`.
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {
-  if (!launch) return connect("", Place{}, options);
+  if (!launch) return connect("", RankInfo{}, options);
   options = detail::options_for(*launch, std::move(options));
-  return connect(detail::meeting_address(*launch, options), launch->place, options);
+  return connect(detail::meeting_address(*launch, options), launch->rank_info, options);
 }
 
 /// Connects the ranks on the device that `pick_device` chooses for `device`: auto, cpu or cuda.
 inline Group join(const std::optional<Launch>& launch, std::string_view device, const ConnectConfig& config = {}) {
-  return join(launch, ConnectOptions{config, pick_device(device, launch ? launch->place : Place{})});
+  return join(launch, ConnectOptions{config, pick_device(device, launch ? launch->rank_info : RankInfo{})});
 }
 
 }  // namespace ddpxx

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <vector>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
@@ -37,8 +37,8 @@ struct LaunchPlan {
   std::vector<std::string> arguments = {};  ///< Without the program's name.
 };
 
-/// The place of the rank with this number on its machine.
-inline Place place_of(const LaunchPlan& plan, int local_rank, int restart) {
+/// The numbers of the rank that has this number on its machine.
+inline RankInfo rank_info_of(const LaunchPlan& plan, int local_rank, int restart) {
   return {.rank = Rank{plan.node_rank * plan.ranks_per_node + local_rank},
           .world_size = WorldSize{plan.num_nodes * plan.ranks_per_node},
           .local_rank = LocalRank{local_rank},

@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 
 namespace ddpxx {
 
-/// Facts that a launcher gives to a rank: its place, and where the ranks meet.
+/// What a launcher tells a rank: its numbers, and where the ranks meet.
 struct Launch {
-  Place place = {};
+  RankInfo rank_info = {};
   bool local_world_known = true;  ///< True if LOCAL_WORLD_SIZE was set.
   std::string address = {};       ///< Host name or IP address; an IPv6 address is without brackets.
   std::uint16_t port = 0;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -57,12 +57,12 @@ DDPXX_INLINE std::optional<Launch> torchrun_environment() {
 
   Launch launch;
   const int rank = detail::launch_number("RANK", 0), world_size = detail::launch_number("WORLD_SIZE", 1);
-  launch.place = {.rank = Rank{rank},
-                  .world_size = WorldSize{world_size},
-                  .local_rank = LocalRank{detail::launch_number("LOCAL_RANK", rank)},
-                  .local_world_size = LocalWorldSize{detail::launch_number("LOCAL_WORLD_SIZE", world_size)},
-                  .restart = detail::launch_number("TORCHELASTIC_RESTART_COUNT", 0)};
-  check(launch.place);
+  launch.rank_info = {.rank = Rank{rank},
+                      .world_size = WorldSize{world_size},
+                      .local_rank = LocalRank{detail::launch_number("LOCAL_RANK", rank)},
+                      .local_world_size = LocalWorldSize{detail::launch_number("LOCAL_WORLD_SIZE", world_size)},
+                      .restart = detail::launch_number("TORCHELASTIC_RESTART_COUNT", 0)};
+  check(launch.rank_info);
   launch.local_world_known = environment("LOCAL_WORLD_SIZE").has_value();
   launch.address = detail::without_brackets(*environment("MASTER_ADDR"));
   const int port = detail::launch_number("MASTER_PORT", 0);

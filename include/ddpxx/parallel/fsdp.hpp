@@ -264,7 +264,8 @@ class FSDP {
     if (shards_->size() % *ranks != 0)
       throw Error{Errc::config, "reshard_after_forward=" + std::to_string(*ranks) + " does not divide the " +
                                     std::to_string(shards_->size()) + " ranks that share a model: choose a divisor"};
-    small_group_.emplace(shards_->part(shards_->rank() / *ranks, shards_->rank() % *ranks, *ranks));
+    small_group_.emplace(
+        shards_->split({.color = shards_->rank() / *ranks, .rank = shards_->rank() % *ranks, .size = *ranks}));
   }
 
   /// The unit of every layer, counted from 1; at 0 stands that of the root. Layers that follow each other share a unit

@@ -33,7 +33,8 @@ class ShardGrid {
   }
   static Group make(Group& group, int size, Axis axis) {
     const int row = group.rank() / size, column = group.rank() % size;
-    return axis == Axis::row ? group.part(row, column, size) : group.part(column, row, group.size() / size);
+    return axis == Axis::row ? group.split({.color = row, .rank = column, .size = size})
+                             : group.split({.color = column, .rank = row, .size = group.size() / size});
   }
 
   int size_;

@@ -16,13 +16,14 @@ namespace ddpxx::detail {
 /// `error_file` is the file for the exception of a Python program with `@record`; empty for none.
 inline std::map<std::string, std::string> launch_variables(const LaunchPlan& plan, const Launch& launch,
                                                            const std::string& error_file) {
-  const Place& place = launch.place;
-  const std::string rank = std::to_string(place.rank.value), world_size = std::to_string(place.world_size.value);
+  const RankInfo& rank_info = launch.rank_info;
+  const std::string rank = std::to_string(rank_info.rank.value),
+                    world_size = std::to_string(rank_info.world_size.value);
   std::map<std::string, std::string> variables = {
       {"RANK", rank},
       {"WORLD_SIZE", world_size},
-      {"LOCAL_RANK", std::to_string(place.local_rank.value)},
-      {"LOCAL_WORLD_SIZE", std::to_string(place.local_world_size.value)},
+      {"LOCAL_RANK", std::to_string(rank_info.local_rank.value)},
+      {"LOCAL_WORLD_SIZE", std::to_string(rank_info.local_world_size.value)},
       {"GROUP_RANK", std::to_string(plan.node_rank)},
       {"GROUP_WORLD_SIZE", std::to_string(plan.num_nodes)},
       {"ROLE_RANK", rank},
@@ -30,7 +31,7 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
       {"ROLE_NAME", "default"},
       {"MASTER_ADDR", launch.address},
       {"MASTER_PORT", std::to_string(launch.port)},
-      {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart)},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank_info.restart)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(plan.max_restarts)},
       {"TORCHELASTIC_RUN_ID", launch.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", launch.store_host == StoreHost::torchrun ? "True" : "False"},

@@ -45,10 +45,10 @@ class RankProcess {
   /// Starts the rank.
   /// Errors  `config` if the program cannot be run, `storage` if its log files cannot be made, `peer` if the system
   ///         cannot start a process.
-  RankProcess(const RankCommon& common, const Launch& launch) : place_{launch.place}, started_{common.started} {
+  RankProcess(const RankCommon& common, const Launch& launch) : rank_info_{launch.rank_info}, started_{common.started} {
     std::string error_file;
     if (!common.folder.empty()) {
-      folder_ = common.folder / std::to_string(place_.local_rank.value);
+      folder_ = common.folder / std::to_string(rank_info_.local_rank.value);
       make_folders();
       error_file = folder_ / "error.json";
     }
@@ -61,9 +61,9 @@ class RankProcess {
     start.input = nothing.get();
     std::optional<File> out_file, err_file;
     if (common.plan.log_dir.empty()) {
-      const std::string rank = std::to_string(place_.rank.value);
+      const std::string rank = std::to_string(rank_info_.rank.value);
       const std::string prefix = common.plan.ranks_per_node > 1 ? "[rank" + rank + "]: " : "";
-      const bool has_terminal = common.first_rank_has_terminal && place_.rank == Rank{0};
+      const bool has_terminal = common.first_rank_has_terminal && rank_info_.rank == Rank{0};
       if (!has_terminal) streams_.emplace_back(STDOUT_FILENO, prefix);
       start.output = has_terminal ? STDOUT_FILENO : streams_.back().write_end().get();
       streams_.emplace_back(STDERR_FILENO, prefix);
@@ -157,8 +157,8 @@ class RankProcess {
   }
 
   void note_first_end(int code, std::chrono::steady_clock::time_point now) {
-    first_end_ = Exit{.rank = place_.rank.value,
-                      .local_rank = place_.local_rank.value,
+    first_end_ = Exit{.rank = rank_info_.rank.value,
+                      .local_rank = rank_info_.local_rank.value,
                       .pid = child_->pid(),
                       .code = code,
                       .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
@@ -176,7 +176,7 @@ class RankProcess {
     for (const auto& folder : {run, attempt, folder_}) make_subfolder(folder);
   }
 
-  Place place_;
+  RankInfo rank_info_;
   std::chrono::steady_clock::time_point started_;
   std::filesystem::path folder_;
   std::vector<RankStream> streams_;  // standard output, unless rank 0 has the terminal, and error; none with log files

@@ -54,7 +54,8 @@ class PostLocalSGD {
                                     std::to_string(group.size()) +
                                     " ranks: choose a divisor, such as the ranks of a node"};
     if (neighbours > 1)
-      neighbours_.emplace(group.part(group.rank() / neighbours, group.rank() % neighbours, neighbours));
+      neighbours_.emplace(
+          group.split({.color = group.rank() / neighbours, .rank = group.rank() % neighbours, .size = neighbours}));
     all_ranks_ = group.size();
   }
 

@@ -1,4 +1,4 @@
-// ddpxx/comm/place.hpp — where this process stands among the processes of a run.
+// ddpxx/comm/rank_info.hpp — the numbers of this process among the processes of a run.
 #pragma once
 
 #include <compare>
@@ -31,8 +31,8 @@ inline constexpr int kMaxRanks = 128 * 1024;
 /// The process that serves the store in which ranks meet: rank 0, torchrun's agent, or the agent of ddpxx-run.
 enum class StoreHost { rank_zero, torchrun, ddpxx_run };
 
-/// One process's place; the default is a world of one.
-struct Place {
+/// The numbers of one process; the default is a world of one.
+struct RankInfo {
   Rank rank{0};
   WorldSize world_size{1};
   LocalRank local_rank{0};
@@ -40,11 +40,11 @@ struct Place {
   int restart =
       0;  ///< Number of restarts of this run by the launcher; separates the keys of one start from those of others.
 
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const RankInfo&, const RankInfo&) = default;
 };
 
 /// Errors  `peer` when a rank lies outside its world, or a world is empty or has more than `kMaxRanks` ranks.
-inline void check(const Place& place) {
+inline void check(const RankInfo& rank_info) {
   const auto hold = [](const char* what, int rank, const char* world, int size) {
     if (size < 1)
       throw Error{Errc::peer, std::string{world} + " is " + std::to_string(size) + "; it must be at least 1"};
@@ -55,12 +55,12 @@ inline void check(const Place& place) {
       throw Error{Errc::peer, std::string{what} + ' ' + std::to_string(rank) + " is outside its world: with " + world +
                                   ' ' + std::to_string(size) + " it must be 0 to " + std::to_string(size - 1)};
   };
-  hold("rank", place.rank.value, "world size", place.world_size.value);
-  hold("local rank", place.local_rank.value, "local world size", place.local_world_size.value);
-  if (place.local_world_size.value > place.world_size.value)
-    throw Error{Errc::peer, "local world size " + std::to_string(place.local_world_size.value) +
-                                " is larger than the world size " + std::to_string(place.world_size.value)};
-  if (place.restart < 0) throw Error{Errc::peer, "restart " + std::to_string(place.restart) + " is negative"};
+  hold("rank", rank_info.rank.value, "world size", rank_info.world_size.value);
+  hold("local rank", rank_info.local_rank.value, "local world size", rank_info.local_world_size.value);
+  if (rank_info.local_world_size.value > rank_info.world_size.value)
+    throw Error{Errc::peer, "local world size " + std::to_string(rank_info.local_world_size.value) +
+                                " is larger than the world size " + std::to_string(rank_info.world_size.value)};
+  if (rank_info.restart < 0) throw Error{Errc::peer, "restart " + std::to_string(rank_info.restart) + " is negative"};
 }
 
 static_assert(!std::convertible_to<int, Rank> && !std::convertible_to<LocalRank, Rank>);

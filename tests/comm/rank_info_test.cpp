@@ -5,27 +5,27 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/comm/place.hpp>
+#include <ddpxx/comm/rank_info.hpp>
 
 namespace ddpxx {
 namespace {
 
-TEST(Place, IsAWorldOfOneByDefault) {
-  const Place place;
-  EXPECT_NO_THROW(check(place));
-  EXPECT_EQ(place.rank, Rank{0});
-  EXPECT_EQ(place.world_size, WorldSize{1});
+TEST(RankInfo, IsAWorldOfOneByDefault) {
+  const RankInfo rank_info;
+  EXPECT_NO_THROW(check(rank_info));
+  EXPECT_EQ(rank_info.rank, Rank{0});
+  EXPECT_EQ(rank_info.world_size, WorldSize{1});
 }
 
-TEST(Place, PrintsAndComparesItsNumbers) {
+TEST(RankInfo, PrintsAndComparesItsNumbers) {
   std::ostringstream text;
   text << Rank{3} << '/' << WorldSize{4};
   EXPECT_EQ(text.str(), "3/4");
   EXPECT_LT(LocalRank{1}, LocalRank{2});
 }
 
-TEST(Place, RefusesARankOutsideItsWorld) {
-  const std::vector<Place> impossible = {
+TEST(RankInfo, RefusesARankOutsideItsWorld) {
+  const std::vector<RankInfo> impossible = {
       {.rank = Rank{2}, .world_size = WorldSize{2}},
       {.rank = Rank{-1}, .world_size = WorldSize{2}},
       {.rank = Rank{0}, .world_size = WorldSize{0}},
@@ -34,10 +34,10 @@ TEST(Place, RefusesARankOutsideItsWorld) {
       {.world_size = WorldSize{2}, .local_world_size = LocalWorldSize{4}},
       {.restart = -1},
   };
-  for (const Place& place : impossible) {
+  for (const RankInfo& rank_info : impossible) {
     try {
-      check(place);
-      ADD_FAILURE() << "rank " << place.rank << " of " << place.world_size << " was accepted";
+      check(rank_info);
+      ADD_FAILURE() << "rank " << rank_info.rank << " of " << rank_info.world_size << " was accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::peer);
     }
