@@ -1,4 +1,5 @@
 // Command lines from the guides, and of minGPT, nanoGPT and Hydra, are given to this build's mingpt.
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +12,10 @@
 
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/setting.hpp>
 #include <ddpxx/optim/schedule.hpp>
 
 #include "../../samples/mingpt/prompt.hpp"
@@ -40,12 +44,18 @@ TEST_P(ACommandLine, LandsInTheRightFields) {
   const auto filled = fill<RunConfig>(yaml.empty() ? kText : yaml, arguments);
   EXPECT_EQ(filled.problems, "") << from;
   const auto before = settings_of(fill<RunConfig>(kText).config);
-  const auto after = settings_of(filled.config);
+  const auto& table = table_of<RunConfig>();
+  const auto usual = [&](const std::string& path) {
+    const auto* row = table.find_active(path, &filled.config);
+    const auto other = std::ranges::find(before, path, &Setting::path);
+    // The usual config may have chosen another alternative, with other settings.
+    return row->place.variant == FieldPlace::kRoot ? other->value : table.print_default(*row);
+  };
   auto left = fields;
-  for (std::size_t i = 0; i < after.size(); ++i) {
-    const auto wanted = fields.find(after[i].path);
-    EXPECT_EQ(after[i].value, wanted == fields.end() ? before[i].value : wanted->second) << after[i].path;
-    left.erase(after[i].path);
+  for (const auto& [path, value, resume, origin] : settings_of(filled.config)) {
+    const auto wanted = fields.find(path);
+    EXPECT_EQ(value, wanted == fields.end() ? usual(path) : wanted->second) << path;
+    left.erase(path);
   }
   EXPECT_TRUE(left.empty()) << left.begin()->first << " is no field";
 }
@@ -247,7 +257,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"max_step=5"}, "argument 1: \"max_step=5\": unknown key; did you mean training.max_steps?"},
         Refused{{"max_steps=5"}, "argument 1: \"max_steps=5\": unknown key; did you mean training.max_steps?"},
         Refused{{"epochs=3"}, "argument 1: \"epochs=3\": unknown key; did you mean training.max_epochs?"},
-        Refused{{"lr=1"}, "argument 1: \"lr=1\": unknown key; did you mean optimizer.learning_rate?"},
+        Refused{{"lr=1"},
+                "argument 1: \"lr=1\": unknown key; did you mean optimizer.learning_rate or "
+                "parameter_groups.learning_rate?"},
         Refused{{"optimizer.lr=1"},
                 "argument 1: \"optimizer.lr=1\": unknown key; did you mean optimizer.learning_rate?"},
         Refused{{"ema=.99"}, "argument 1: \"ema=.99\": unknown key; did you mean training.ema_decay?"},
@@ -345,7 +357,7 @@ TEST_F(AFileOfNanoGPT, IsReadBeforeTheArguments) {
   EXPECT_EQ(config.training.save_dir, "out-small");
   EXPECT_EQ(config.training.eval_every, 250);
   EXPECT_EQ(config.training.accumulation_steps, 40);
-  EXPECT_EQ(config.data.path, "text.txt");
+  EXPECT_EQ(config.data.text.path, "text.txt");
   EXPECT_EQ(config.data.batch_size, 32);
   EXPECT_EQ(config.optimizer.learning_rate, 1e-3);
   EXPECT_EQ(config.optimizer.beta2, 0.99);
@@ -366,7 +378,7 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   EXPECT_EQ(config.model.sizes().n_layer, 12) << "expected nanoGPT's default, not this program's";
   EXPECT_EQ(config.model.sizes().n_embd, 768);
   EXPECT_EQ(config.model.dropout, 0.0);
-  EXPECT_EQ(config.data.block_size, 1024);
+  EXPECT_EQ(config.data.text.block_size, 1024);
   EXPECT_EQ(config.training.accumulation_steps, 5) << "40 micro-batches, divided by 8 ranks";
   EXPECT_EQ(config.training.max_steps, 1000);
   EXPECT_EQ(config.training.max_epochs, 0);
@@ -425,7 +437,7 @@ TEST_F(AFileOfNanoGPT, IsRefusedWhereItsValuesHaveNoPlace) {
   EXPECT_NE(text.find("odd.py:2:12: decay_lr: is neither true nor false"), std::string::npos) << text;
   folder_.file("char.py", "dataset = 'shakespeare_char'\n");
   EXPECT_NE(refusal({"char.py"}).find("data.path: no text to train on: set data.path=FILE"), std::string::npos);
-  EXPECT_EQ(parse({"char.py", "data.path=x"}).data.path, "x");
+  EXPECT_EQ(parse({"char.py", "data.path=x"}).data.text.path, "x");
 }
 
 TEST_F(AFileOfNanoGPT, ThatEvaluatesIsRefusedWithTheCommandThatDoes) {
