@@ -66,7 +66,8 @@ TEST(DataParallel, LayersOfReplicasHaveTheNumbersOfTheModelsOwn) {
     ++asked[layer];
     return false;
   };
-  Recompute<DataParallel> strategy{{.inner = {.replicas = 3}, .recompute = {.chosen = note}}, alone};
+  Recompute<DataParallel> strategy{{.inner = {.replicas = 3}}, alone};
+  strategy.recompute_if(note);
   strategy.attach(flat);
   backward(strategy, net);
   EXPECT_EQ(asked, (std::map<std::size_t, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
