@@ -120,7 +120,7 @@ TYPED_TEST(Precisions, DataParallel) {
 
 /// Dropout is on. Clipping by the norm is off, because the sharded strategies add up the norm in another order than
 /// DDP.
-constexpr CourseOptions kBits{.dropout = 0.2, .clip = 0};
+const CourseOptions kBits{.dropout = 0.2, .clip = 0};
 
 TYPED_TEST(Precisions, ShardedStrategiesEqualDDPBitForBit) {
   for (const int world : {1, 2}) {

@@ -51,7 +51,7 @@ void expect_same_course_stepped_in_backward(const CourseOptions& options) {
   }
 }
 
-constexpr CourseOptions kPlain{.steps = 8, .dropout = 0.2, .clip = 0};
+const CourseOptions kPlain{.steps = 8, .dropout = 0.2, .clip = 0};
 
 template <class S>
 class StepsInBackward : public testing::Test {};
