@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/data/stored_text.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 
 #include "s3_servers.hpp"
 
