@@ -170,9 +170,7 @@ class DDPWith : public WholeModel {
     return options;
   }
 
-  void send_buffers(int root) const {
-    for (const auto& buffer : buffer_list_) broadcast(buffer, *group_, root);
-  }
+  void send_buffers(int root) const { broadcast_together(buffer_list_, *group_, root); }
 
   DDPConfig config_;
   Group* group_;
