@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/recording.hpp>
 #include <ddpxx/config/check_config.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
@@ -18,6 +19,8 @@
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/train/check_group_device.hpp>
+#include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
 
 #include "ones_and_line.hpp"
@@ -92,6 +95,39 @@ TEST(TrainerConfig, IsRefusedWhereTheModelIsNotOnItsDevice) {
   EXPECT_EQ(refusal_of_device("cuda"),
             "training.device=cuda: the model is on cpu; call join(environment, training.device), and make the model on "
             "group.device()");
+}
+
+constexpr const char* kOtherDevice =
+    "the model is on cpu, and its group on meta: make the group with join(environment, training.device), and the model "
+    "on group.device()";
+
+TEST(TrainerConfig, IsRefusedWhereTheModelIsNotOnTheDeviceOfTheGroup) {
+  const auto recording = std::make_shared<Recording>();
+  auto group = recording_group(0, 2, recording, at::kMeta);
+  try {
+    const Plain trainer{group, std::make_shared<Line>(), std::make_shared<Ones>(), Plain::Config{.batch_size = 2}};
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_STREQ(error.what(), kOtherDevice);
+  }
+  try {
+    const TrainStep<Line> step{group, std::make_shared<Line>(), {}};
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_STREQ(error.what(), kOtherDevice);
+  }
+  EXPECT_TRUE(recording->calls.empty()) << "the refusal must come before anything is sent";
+  group.leave();
+}
+
+TEST(GroupDevice, IsThatOfTheModelOrHasNoIndex) {
+  EXPECT_NO_THROW(check_group_device(at::kCPU, at::kCPU));
+  EXPECT_NO_THROW(check_group_device({at::kCUDA, 1}, {at::kCUDA, 1}));
+  EXPECT_NO_THROW(check_group_device({at::kCUDA, 1}, at::kCUDA));
+  EXPECT_THROW(check_group_device({at::kCUDA, 1}, {at::kCUDA, 0}), Error);
+  EXPECT_THROW(check_group_device({at::kCUDA, 0}, at::kCPU), Error);
 }
 
 }  // namespace

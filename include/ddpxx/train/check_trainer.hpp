@@ -12,6 +12,7 @@
 #include <ddpxx/core/config_record.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/same_run.hpp>
 #include <ddpxx/train/trainer_config.hpp>
@@ -52,8 +53,10 @@ void check_trainer(const Config& config, const Settings& types, const ConfigReco
                    const TrainerParts<Dataset>& parts, const Group& group, const Model* model, const Dataset* dataset) {
   if (model == nullptr || dataset == nullptr)
     throw Error{Errc::config, "a trainer needs a model and a dataset: one of them is null"};
-  if (const auto parameters = model->parameters(); !parameters.empty())
+  if (const auto parameters = model->parameters(); !parameters.empty()) {
     check_device(config.training.device, parameters.front().device());
+    check_group_device(parameters.front().device(), group.device());
+  }
   if (parts.storage && config.training.save_dir.empty())
     throw Error{Errc::config,
                 "training.save_dir: the program hands in a storage, and the setting is its name in messages: set it"};

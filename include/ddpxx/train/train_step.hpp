@@ -35,6 +35,7 @@
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/matrix_owners.hpp>
@@ -87,7 +88,8 @@ using SliceHook = std::function<void(std::span<const Slice>)>;
 ///
 /// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
 /// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for parameter_groups that the
-///         optimizer does not take, and for what the strategy refuses; those of the parts; those of `StepLog`.
+///         optimizer does not take, for a model that is on another device than the group, and for what the strategy
+///         refuses; those of the parts; those of `StepLog`.
 template <class Model, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
 class TrainStep {
   static_assert(explain_optimizer<Optimizer>() && explain_precision<Precision>() && explain_strategy<Strategy>());
@@ -128,7 +130,7 @@ class TrainStep {
 
   TrainStep(Group& group, std::shared_ptr<Model> model, const Config& config)
       : group_{&group},
-        config_{checked(config, model.get())},
+        config_{checked(config, group, model.get())},
         model_{std::move(model)},
         precision_{config.precision},
         groups_{parameter_groups(*model_, decay_rule(*model_), config.parameter_groups)},
@@ -330,9 +332,11 @@ class TrainStep {
   using Stepper = typename detail::StepperOf<Optimizer, steps_in_backward<Strategy>>::type;
   using Scaler = ScalerOf<Precision>;
 
-  static const Config& checked(const Config& config, const Model* model) {
+  static const Config& checked(const Config& config, const Group& group, const Model* model) {
     check(config);
     if (model == nullptr) throw Error{Errc::config, "a step needs a model, and it is null"};
+    if (const auto parameters = model->parameters(); !parameters.empty())
+      check_group_device(parameters.front().device(), group.device());
     return config;
   }
 
