@@ -4,6 +4,7 @@
 #include <ddpxx/comm/connect_options_inl.hpp>
 #include <ddpxx/comm/device_inl.hpp>
 #include <ddpxx/comm/gloo_inl.hpp>
+#include <ddpxx/comm/gpu_name_inl.hpp>
 #include <ddpxx/comm/group_inl.hpp>
 #include <ddpxx/comm/on_every_rank_inl.hpp>
 #include <ddpxx/comm/on_rank_zero_inl.hpp>
@@ -11,3 +12,4 @@
 #include <ddpxx/comm/recording_inl.hpp>
 #include <ddpxx/comm/rendezvous_inl.hpp>
 #include <ddpxx/comm/text_inl.hpp>
+#include <ddpxx/comm/unused_gpu_inl.hpp>

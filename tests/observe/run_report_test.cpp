@@ -53,6 +53,17 @@ TEST(HeadOfRun, SaysWhatIsTrainedHowAndWhereTo) {
             "seed 1337, saves nothing\n");
 }
 
+TEST(HeadOfRun, NamesTheGpuInALineOfItsOwn) {
+  auto run = kRun;
+  run.device = "cuda:0";
+  run.gpu = "NVIDIA H200, 139 GiB";
+  EXPECT_EQ(head_of_run(run),
+            "model with 812k parameters, strategy ddp, 2 ranks on cuda:0, precision fp32\n"
+            "device cuda:0 NVIDIA H200, 139 GiB\n"
+            "global batch 32 (2 ranks x 16), 1799936 samples, 56248 steps an epoch\n"
+            "seed 1337, snapshots in runs/train\n");
+}
+
 TEST(ClosingLine, SaysWhatWasReached) {
   EXPECT_EQ(closing_line({.step = 300, .last_step = 300, .steps = 300, .seconds = 65}),
             "finished at step 300/300: 300 steps in 1m05s, nothing saved");

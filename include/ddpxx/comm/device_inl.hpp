@@ -11,8 +11,10 @@
 
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/rank_info.hpp>
+#include <ddpxx/comm/unused_gpu.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
@@ -27,7 +29,11 @@ DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_
     c10::impl::VirtualGuardImpl{at::kCUDA}.setDevice(device);
     return device;
   }
-  if (wish == "auto" && gpus == 0) return at::kCPU;
+  if (wish == "auto" && gpus == 0) {
+    if (const auto why = detail::unused_gpu_text(at::detail::getCUDAHooks().isBuilt()); !why.empty())
+      Log{rank_info.rank.value}.info(why);
+    return at::kCPU;
+  }
   throw Error{Errc::config, gpus == 0 ? "device=cuda: this build has no CUDA, or this host no GPU that it can use"
                                       : "local rank " + std::to_string(local_rank) + " has no GPU: this host has " +
                                             std::to_string(gpus) + "; start at most one rank a GPU, or set device=cpu"};

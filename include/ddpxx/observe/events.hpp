@@ -29,6 +29,7 @@ struct RunBegan {
   std::string strategy = {};
   std::string precision = {};
   std::string device = {};
+  std::string gpu = {};  ///< Name and memory of rank 0's GPU; empty on a CPU.
   std::int64_t ranks = 1;
   std::int64_t batch_size = 0;  ///< Samples that a rank takes at once.
   std::int64_t accumulation_steps = 1;

@@ -10,10 +10,12 @@
 namespace ddpxx {
 
 /// Three lines, each narrower than most terminals: the model and how it is computed, the data, the place of snapshots.
+/// On a GPU the line `device cuda:0 NVIDIA H200, 139 GiB` follows the first.
 inline std::string head_of_run(const RunBegan& run) {
   std::string text = "model with " + short_count(static_cast<double>(run.parameters), 1'000, " kMGT") +
                      " parameters, strategy " + run.strategy + ", " + counted(run.ranks, "rank") + " on " + run.device +
                      ", precision " + run.precision + '\n';
+  if (!run.gpu.empty()) text += "device " + run.device + ' ' + harmless(run.gpu) + '\n';
   text += "global batch " + std::to_string(run.global_batch()) + " (" + counted(run.ranks, "rank") + " x " +
           std::to_string(run.batch_size) +
           (run.accumulation_steps > 1 ? " x " + std::to_string(run.accumulation_steps) + " accumulated" : "") + "), " +

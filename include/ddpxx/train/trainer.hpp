@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/comm/gpu_name.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
@@ -428,6 +429,7 @@ class Trainer {
             .strategy = parts_.strategy_name.empty() ? type_name<Strategy>() : parts_.strategy_name,
             .precision = parts_.precision_name.empty() ? type_name<Precision>() : parts_.precision_name,
             .device = step_.device().str(),
+            .gpu = gpu_name(step_.device()),
             .ranks = group_->size(),
             .batch_size = config_.batch_size,
             .accumulation_steps = training.accumulation_steps,

@@ -1,0 +1,82 @@
+// The device of a rank: how a GPU is named, and what rank 0 says where the CPU is taken although there is a GPU.
+#include <filesystem>
+#include <optional>
+#include <stdlib.h>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/device.hpp>
+#include <ddpxx/comm/gpu_name.hpp>
+#include <ddpxx/comm/unused_gpu.hpp>
+#include <ddpxx/core/error.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+/// Sets CUDA_VISIBLE_DEVICES for a test, or unsets it, and puts it back.
+class VisibleDevices {
+ public:
+  explicit VisibleDevices(const char* value) {
+    if (const char* set = ::getenv(kName)) before_ = set;
+    write(value);
+  }
+  ~VisibleDevices() { write(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  static constexpr const char* kName = "CUDA_VISIBLE_DEVICES";
+  static void write(const char* value) {
+    if (value != nullptr)
+      ::setenv(kName, value, 1);
+    else
+      ::unsetenv(kName);
+  }
+  std::optional<std::string> before_;
+};
+
+TEST(UnusedGpu, IsNamedWithTheReason) {
+  const VisibleDevices all{nullptr};
+  const TemporaryFolder root;
+  EXPECT_EQ(detail::unused_gpu_text(false, root.path()), "") << "a host without a GPU";
+  root.file("proc/driver/nvidia/version", "");
+  EXPECT_EQ(detail::unused_gpu_text(true, root.path()),
+            "device=auto: this run computes on the CPU, although " + (root / "proc/driver/nvidia/version").string() +
+                " shows a GPU: LibTorch cannot use it; look at nvidia-smi and at CUDA_VISIBLE_DEVICES");
+  root.file("dev/nvidiactl", "");
+  EXPECT_EQ(detail::unused_gpu_text(false, root.path()),
+            "device=auto: this run computes on the CPU, although " + (root / "dev/nvidiactl").string() +
+                " shows a GPU: the program was built without the component ddpxx::cuda");
+}
+
+TEST(UnusedGpu, IsNotNamedWhereTheUserHidesAllGpus) {
+  const TemporaryFolder root;
+  root.file("dev/nvidiactl", "");
+  for (const char* none : {"", "-1"}) {
+    const VisibleDevices hidden{none};
+    EXPECT_EQ(detail::unused_gpu_text(false, root.path()), "") << none;
+  }
+  const VisibleDevices first{"0"};
+  EXPECT_NE(detail::unused_gpu_text(false, root.path()), "");
+}
+
+TEST(PickDevice, TakesTheCpuOfAProgramWithoutCuda) {
+  EXPECT_EQ(pick_device("auto", {}), at::Device{at::kCPU});
+  EXPECT_EQ(pick_device("cpu", {}), at::Device{at::kCPU});
+  EXPECT_THROW(pick_device("cuda", {}), Error);
+}
+
+TEST(GpuName, HasTheMemoryInWholeGibibytes) {
+  EXPECT_EQ(detail::gpu_text("NVIDIA H200", 150'121'545'728), "NVIDIA H200, 139 GiB");
+}
+
+TEST(GpuName, IsEmptyForACpuAndWhereTheDriverDoesNotKnowTheDevice) {
+  EXPECT_EQ(gpu_name(at::kCPU), "");
+  EXPECT_EQ(gpu_name({at::kCUDA, 100}), "");
+}
+
+}  // namespace
+}  // namespace ddpxx
