@@ -65,6 +65,21 @@ TEST(CsvFile, HasColumnsForTheModelsOwnMetrics) {
   EXPECT_TRUE(lines.at(2).ends_with(",,0.75")) << lines.at(2);
 }
 
+TEST(CsvFile, HasColumnsForTheMemoryOfAGpu) {
+  const TemporaryFolder folder;
+  CsvFile csv{folder / "m.csv"};
+  csv.on_begin({});
+  auto event = step(1);
+  event.gpu = GPUMemory{.allocated_bytes = 1, .reserved_bytes = 2, .peak_bytes = 3, .retries = 4};
+  event.metrics = {{"accuracy", 0.5}};
+  csv.on_step(event);
+  const auto lines = lines_of(folder / "m.csv");
+  EXPECT_EQ(lines.at(0),
+            std::string{kHeader} +
+                ",gpu_allocated_bytes,gpu_reserved_bytes,gpu_peak_bytes,gpu_retries,accuracy,val_accuracy");
+  EXPECT_TRUE(lines.at(1).ends_with(",1,2,3,4,0.5,")) << lines.at(1);
+}
+
 TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
   const TemporaryFolder folder;
   const auto path = folder / "m.csv";

@@ -90,6 +90,21 @@ TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
                                                              {"elapsed", 2.5}}));
 }
 
+TEST(MetricsFile, TellsOfTheMemoryOfAGpu) {
+  const TemporaryFolder folder;
+  MetricsFile metrics{folder / "m.jsonl"};
+  metrics.on_step(StepDone{.step = 1});
+  metrics.on_step(
+      StepDone{.step = 2, .gpu = GPUMemory{.allocated_bytes = 1, .reserved_bytes = 2, .peak_bytes = 3, .retries = 4}});
+  const auto lines = lines_of(folder / "m.jsonl");
+  EXPECT_EQ(lines.at(0).find("gpu"), std::string::npos) << lines.at(0);
+  const auto row = nlohmann::json::parse(lines.at(1));
+  EXPECT_EQ(row["gpu_allocated_bytes"], 1);
+  EXPECT_EQ(row["gpu_reserved_bytes"], 2);
+  EXPECT_EQ(row["gpu_peak_bytes"], 3);
+  EXPECT_EQ(row["gpu_retries"], 4);
+}
+
 TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {
   const TemporaryFolder folder;
   MetricsFile metrics{folder / "m.jsonl"};

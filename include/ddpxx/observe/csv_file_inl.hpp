@@ -60,6 +60,9 @@ inline constexpr std::array<std::string_view, 16> kCsvColumns{"step",
                                                               "val_loss",
                                                               "time",
                                                               "elapsed"};
+/// The columns of a run on a GPU, after those above.
+inline constexpr std::array<std::string_view, 4> kCsvColumnsOfGpu{"gpu_allocated_bytes", "gpu_reserved_bytes",
+                                                                  "gpu_peak_bytes", "gpu_retries"};
 
 }  // namespace detail
 
@@ -75,6 +78,7 @@ class CsvFile::Cells {
     cells_[column] = std::string{text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
   }
 
+  bool has(const std::string& column) const { return cells_.contains(column); }
   std::string get(const std::string& column) const {
     const auto cell = cells_.find(column);
     return cell == cells_.end() ? "" : cell->second;
@@ -115,6 +119,12 @@ DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
     cells.add("loss_scale", *event.loss_scale);
     cells.add("skipped_steps", event.skipped_steps);
   }
+  if (event.gpu) {
+    cells.add("gpu_allocated_bytes", event.gpu->allocated_bytes);
+    cells.add("gpu_reserved_bytes", event.gpu->reserved_bytes);
+    cells.add("gpu_peak_bytes", event.gpu->peak_bytes);
+    cells.add("gpu_retries", event.gpu->retries);
+  }
   for (const auto& metric : event.metrics) cells.add(metric.name, metric.value);
   write(cells, event.at, event.metrics);
   return Verdict::go_on;
@@ -135,6 +145,8 @@ DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metric
   cells.add("elapsed", at.elapsed);
   if (columns_.empty()) {
     columns_.assign(detail::kCsvColumns.begin(), detail::kCsvColumns.end());
+    if (cells.has("gpu_peak_bytes"))
+      columns_.insert(columns_.end(), detail::kCsvColumnsOfGpu.begin(), detail::kCsvColumnsOfGpu.end());
     for (const char* prefix : {"", "val_"})
       for (const auto& metric : metrics) columns_.push_back(prefix + metric.name);
   }

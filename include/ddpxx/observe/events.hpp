@@ -46,6 +46,14 @@ struct RunBegan {
   std::int64_t global_batch() const { return batch_size * accumulation_steps * ranks; }
 };
 
+/// Memory of a GPU as LibTorch's allocator counts it for this process, in bytes.
+struct GPUMemory {
+  std::int64_t allocated_bytes = 0;  ///< Of tensors that exist now.
+  std::int64_t reserved_bytes = 0;   ///< Held by the allocator, for tensors or free.
+  std::int64_t peak_bytes = 0;       ///< Maximum of allocated_bytes since the start of the process.
+  std::int64_t retries = 0;          ///< Allocations that had to free the allocator's unused memory first.
+};
+
 /// One optimizer step is complete.
 struct StepDone {
   std::int64_t step = 0;  ///< From 1.
@@ -60,6 +68,7 @@ struct StepDone {
   double step_ms = 0;
   std::int64_t peak_memory_bytes = 0;  ///< Of this process, since its start.
   std::int64_t state_bytes = 0;        ///< This rank's parameters, gradients and optimizer state.
+  std::optional<GPUMemory> gpu = {};   ///< None on a CPU.
   std::int64_t samples = 0;            ///< That all ranks together have trained on since step 0.
   std::int64_t tokens = 0;             ///< Targets of the loss, of all ranks since step 0.
   Metrics metrics = {};                ///< The model's own, over the global batch.

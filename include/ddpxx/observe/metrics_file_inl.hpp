@@ -74,6 +74,11 @@ DDPXX_INLINE Verdict MetricsFile::on_step(const StepDone& event) {
       .add("time", event.at.time)
       .add("elapsed", event.at.elapsed);
   if (event.loss_scale) row.add("loss_scale", *event.loss_scale).add("skipped_steps", event.skipped_steps);
+  if (event.gpu)
+    row.add("gpu_allocated_bytes", event.gpu->allocated_bytes)
+        .add("gpu_reserved_bytes", event.gpu->reserved_bytes)
+        .add("gpu_peak_bytes", event.gpu->peak_bytes)
+        .add("gpu_retries", event.gpu->retries);
   for (const auto& metric : event.metrics) row.add(metric.name, metric.value);
   file_.append(row.line());
   return Verdict::go_on;

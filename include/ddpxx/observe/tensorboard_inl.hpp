@@ -122,6 +122,12 @@ DDPXX_INLINE Verdict TensorBoard::on_step(const StepDone& step) {
   summary.add_scalar("speed/tokens_per_second", step.tokens_per_second);
   summary.add_scalar("speed/step_ms", step.step_ms);
   summary.add_scalar("memory/peak_bytes", static_cast<double>(step.peak_memory_bytes));
+  if (step.gpu) {
+    summary.add_scalar("memory/gpu_allocated_bytes", static_cast<double>(step.gpu->allocated_bytes));
+    summary.add_scalar("memory/gpu_reserved_bytes", static_cast<double>(step.gpu->reserved_bytes));
+    summary.add_scalar("memory/gpu_peak_bytes", static_cast<double>(step.gpu->peak_bytes));
+    summary.add_scalar("memory/gpu_retries", static_cast<double>(step.gpu->retries));
+  }
   if (step.loss_scale) summary.add_scalar("train/loss_scale", *step.loss_scale);
   for (const auto& metric : step.metrics) summary.add_scalar("train/" + metric.name, metric.value);
   write(Message::event(step.step).add(Message::kSummary, summary));

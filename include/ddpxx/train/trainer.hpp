@@ -42,6 +42,7 @@
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/evaluate.hpp>
 #include <ddpxx/train/evaluations.hpp>
+#include <ddpxx/train/gpu_memory.hpp>
 #include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/stop_request.hpp>
@@ -388,6 +389,7 @@ class Trainer {
     if (report_.empty()) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
+    done.row.gpu = gpu_memory(step_.device());
     report_.show(done.row);
   }
 
