@@ -5,6 +5,7 @@
 #include <ddpxx/train/config_hash_inl.hpp>
 #include <ddpxx/train/configured_observers_inl.hpp>
 #include <ddpxx/train/decay_rule_inl.hpp>
+#include <ddpxx/train/deterministic_mode_inl.hpp>
 #include <ddpxx/train/gpu_memory_inl.hpp>
 #include <ddpxx/train/matrix_owners_inl.hpp>
 #include <ddpxx/train/metric_sums_inl.hpp>

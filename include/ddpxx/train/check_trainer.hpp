@@ -14,6 +14,7 @@
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/common_settings.hpp>
+#include <ddpxx/train/deterministic_mode.hpp>
 #include <ddpxx/train/same_run.hpp>
 #include <ddpxx/train/trainer_config.hpp>
 #include <ddpxx/train/trainer_parts.hpp>
@@ -64,6 +65,7 @@ void check_trainer(const Config& config, const Settings& types, const ConfigReco
     throw Error{Errc::config,
                 "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
                 "eval_every=0"};
+  if (config.training.deterministic) DeterministicMode::check(group.device());
   check_same_run(common_settings(config, types, record.settings, *dataset, parts.validation.get()), group);
 }
 

@@ -40,6 +40,7 @@
 #include <ddpxx/train/configured_observers.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/deterministic_mode.hpp>
 #include <ddpxx/train/evaluate.hpp>
 #include <ddpxx/train/evaluations.hpp>
 #include <ddpxx/train/gpu_memory.hpp>
@@ -71,7 +72,8 @@ namespace ddpxx {
 ///     trainer.close();
 ///
 /// A trainer uses the random generators of the process: its constructor seeds LibTorch's default generators with
-/// `training.seed` plus the rank.
+/// `training.seed` plus the rank. With `training.deterministic` it sets how LibTorch computes in this process, and its
+/// destructor restores that.
 /// Ranks   Collective: every rank makes one, of the same configuration, and calls the same functions in the same order.
 /// Errors  those of its parts; `peer` naming the settings in which the ranks differ; `data` for a dataset smaller than
 ///         the world; `numerics` when loss or gradient norm is no number any more.
@@ -104,6 +106,7 @@ class Trainer {
         config_{checked(config, record, parts, group, model.get(), dataset.get())},
         record_{record},
         parts_{std::move(parts)},
+        deterministic_{config.training.deterministic ? std::make_unique<DeterministicMode>(group.device()) : nullptr},
         step_{group, std::move(model), step_config(config)},
         batches_{std::move(dataset),
                  group,
@@ -451,6 +454,7 @@ class Trainer {
   ConfigRecord record_;      ///< With what the trainer itself adds to its settings.
   std::string config_hash_;  ///< Of the settings as they were given.
   Parts parts_;
+  std::unique_ptr<DeterministicMode> deterministic_;  ///< Null unless training.deterministic is set.
   Step step_;
   StepBatches<Dataset> batches_;
   Log log_;

@@ -31,6 +31,7 @@ struct TrainingConfig {
   std::string csv = {};
   std::string tensorboard = {};
   std::string device = "auto";
+  bool deterministic = false;
 
   static constexpr auto describe() {
     return fields(
@@ -69,7 +70,10 @@ struct TrainingConfig {
                                             Resume::free),
         field<&TrainingConfig::device>(
             "Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
-            choices("auto", "cpu", "cuda"), Resume::free));
+            choices("auto", "cpu", "cuda"), Resume::free),
+        field<&TrainingConfig::deterministic>(
+            "Use only operations whose results repeat bit for bit; slower on a GPU, and needs "
+            "CUBLAS_WORKSPACE_CONFIG=:4096:8 there"));
   }
   /// The rules between settings, and whether the program can reach save_dir.
   inline std::vector<FieldError> check() const;
