@@ -3,6 +3,8 @@
 
     tools/fetch_deps.py DIRECTORY slim    what a build needs: LibTorch, Boost.PFR and the two CUDA
                                           libraries that libtorch_cpu itself loads
+    tools/fetch_deps.py DIRECTORY cuda    what a build for GPUs needs: slim, and all CUDA libraries that
+                                          libtorch_cuda loads
     tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests), and the
                                           client of S3, which is built from source
 
@@ -180,7 +182,7 @@ def build_crt(deps):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "full"):
+    if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "cuda", "full"):
         sys.exit(__doc__)
     if sys.version_info < (3, 10):
         sys.exit(f"fetch_deps: torch needs Python 3.10 or later, {sys.executable} is {platform.python_version()}")
@@ -193,7 +195,8 @@ def main():
         known = [w for w in resolve(deps) if w["name"] not in NEVER]
         for marker in set(done.iterdir()) - {done / file_name(w) for w in known}:
             remove(marker, site)
-        wanted = [w for w in known if sys.argv[2] == "full" or w["name"] in SLIM]
+        wanted = [w for w in known if sys.argv[2] == "full" or w["name"] in SLIM
+                  or (sys.argv[2] == "cuda" and w["name"].startswith("nvidia-"))]
         missing = [w for w in wanted if not (done / file_name(w)).exists()]
         for number, wheel in enumerate(missing, 1):
             print(f"[{number}/{len(missing)}] {file_name(wheel)}", flush=True)
