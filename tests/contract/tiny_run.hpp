@@ -55,6 +55,7 @@ struct CourseOptions {
   Schedule schedule = Schedule::constant;
   std::int64_t stop_at = 0;  ///< If given, the run ends after this step and a second run resumes from its snapshot.
   ParameterGroupsConfig groups = {};
+  std::int64_t loss_chunk = 0;
 };
 
 /// Trains with the same data, initial weights and settings for all types and world sizes.
@@ -88,7 +89,8 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       config.precision = precision;
       config.parameter_groups = options.groups;
       at::manual_seed(3);
-      const GPTConfig sizes{.n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout};
+      const GPTConfig sizes{
+          .n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout, .loss_chunk = options.loss_chunk};
       auto model = std::make_shared<GPT>(sizes, 17, 12);
       Train{group, model, std::make_shared<const Tokens>(), config}.fit();
     });

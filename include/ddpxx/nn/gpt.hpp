@@ -28,6 +28,7 @@
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/attention.hpp>
+#include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
@@ -129,20 +130,19 @@ class GPT : public torch::nn::Module {
   /// Shapes  `ids_BT` int64, T at most block_size; result [B, T, V].
   template <class Run>
   at::Tensor logits(Run& run, const at::Tensor& ids_BT) {
-    const auto T = ids_BT.size(1);
-    const auto position_TC =
-        positions_ ? positions_->forward(at::arange(T, ids_BT.options())) : position_table_.narrow(1, 0, T);
-    auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, config_.dropout, is_training());
-    x_BTC = run(blocks_, x_BTC);
-    return head_->forward(norm_->forward(x_BTC));
+    return head_->forward(hidden(run, ids_BT));
   }
 
   /// The summed cross-entropy of `batch.targets`; a target of -1 does not count.
   template <class Run, class Batch>
   Loss forward(Run& run, const Batch& batch) {
+    const auto targets_N = batch.targets.reshape({-1});
+    if (config_.loss_chunk > 0)
+      return {chunked_cross_entropy(hidden(run, batch.inputs).flatten(0, 1), head_->weight(), targets_N,
+                                    config_.loss_chunk)};
     const auto logits_BTV = logits(run, batch.inputs);
-    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}).to(at::kFloat),
-                                   batch.targets.reshape({-1}), {}, at::Reduction::Sum, /*ignore_index=*/-1)};
+    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}).to(at::kFloat), targets_N, {},
+                                   at::Reduction::Sum, /*ignore_index=*/-1)};
   }
 
   /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
@@ -168,6 +168,17 @@ class GPT : public torch::nn::Module {
   }
 
  private:
+  /// The input of the head, for every position.
+  template <class Run>
+  at::Tensor hidden(Run& run, const at::Tensor& ids_BT) {
+    const auto T = ids_BT.size(1);
+    const auto position_TC =
+        positions_ ? positions_->forward(at::arange(T, ids_BT.options())) : position_table_.narrow(1, 0, T);
+    auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, config_.dropout, is_training());
+    x_BTC = run(blocks_, x_BTC);
+    return norm_->forward(x_BTC);
+  }
+
   /// Refuses a model whose weights exceed the memory of the machine, before anything is allocated.
   void check_size() const {
     const auto sizes = config_.sizes();

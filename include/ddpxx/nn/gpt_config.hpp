@@ -47,6 +47,7 @@ struct GPTConfig {
   std::optional<std::int64_t> n_embd = {};
   double dropout = 0.1;
   GPTLayout layout = GPTLayout::gpt2;
+  std::int64_t loss_chunk = 0;
 
   /// The preset's sizes, with n_layer, n_head and n_embd in place of the preset's where they are set.
   GPTSizes sizes() const {
@@ -67,7 +68,10 @@ struct GPTConfig {
                   field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
                   field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training",
                                              at_least(0.0), below(1.0)),
-                  field<&GPTConfig::layout>("Structure and parameter names"));
+                  field<&GPTConfig::layout>("Structure and parameter names"),
+                  field<&GPTConfig::loss_chunk>(
+                      "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
+                      at_least(0), Unit::tokens, Resume::free));
   }
   std::vector<FieldError> check() const {
     const auto [layers, heads, width] = sizes();

@@ -28,6 +28,7 @@ class Linear : public torch::nn::Module {
     if (bias == Bias::zero) bias_ = register_parameter("bias", at::zeros({out}));
   }
   at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight_, bias_); }
+  const at::Tensor& weight() const noexcept { return weight_; }
 
  private:
   at::Tensor weight_;
