@@ -10,7 +10,7 @@ struct ConnectConfig {
   static constexpr double kMinTimeout = 0.001, kMaxTimeout = 1e7;
 
   double join_timeout = 300.0;
-  double collective_timeout = 1800.0;
+  double collective_timeout = 600.0;
   bool python_ranks = false;
 
   static constexpr auto describe() {

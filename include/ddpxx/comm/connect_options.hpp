@@ -18,7 +18,7 @@ struct ConnectOptions {
   explicit ConnectOptions(const ConnectConfig& config, at::Device where = at::kCPU);
 
   std::chrono::milliseconds join_timeout = std::chrono::minutes{5};  ///< Time until every rank has arrived.
-  std::chrono::milliseconds collective_timeout = std::chrono::minutes{30};
+  std::chrono::milliseconds collective_timeout = std::chrono::minutes{10};
   /// Whether `RankInfo::local_world_size` is known. If not, the ranks find out when they meet whether they are on one
   /// host.
   bool local_world_known = true;
