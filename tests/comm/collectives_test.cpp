@@ -5,10 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -118,6 +121,62 @@ TEST(Group, AnErrorNamesOpBytesAndRank) {
     EXPECT_NE(text.find("bytes=1024"), std::string::npos) << text;
     EXPECT_NE(text.find("rank=0"), std::string::npos) << text;
   }
+}
+
+/// A backend whose all-reduce throws `error` when it is started.
+template <class Cause>
+class Refusing : public detail::RecordingBackend {
+ public:
+  explicit Refusing(Cause cause) : RecordingBackend{0, 2, std::make_shared<Recording>()}, cause_{std::move(cause)} {}
+  WorkRef allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override { throw cause_; }
+
+ private:
+  Cause cause_;
+};
+
+template <class Cause>
+Error error_of_start(Cause cause) {
+  const Group group{c10::make_intrusive<Refusing<Cause>>(std::move(cause))};
+  try {
+    all_reduce(at::zeros({4}), group);
+  } catch (const Error& error) {
+    return error;
+  }
+  return {Errc::stopped, "no error"};
+}
+
+TEST(Group, AnErrorAtTheStartOfACollectiveKeepsItsKind) {
+  const c10::SourceLocation here{"", "", 0};
+  const auto code_of = [](auto cause) { return error_of_start(std::move(cause)).code(); };
+  EXPECT_EQ(code_of(c10::ValueError{here, "Tensors must be contiguous"}), Errc::config);
+  EXPECT_EQ(code_of(c10::TypeError{here, "Input tensor data type is not supported for NCCL process group"}),
+            Errc::config);
+  EXPECT_EQ(code_of(c10::OutOfMemoryError{here, "CUDA out of memory. Tried to allocate 2.00 GiB"}), Errc::memory);
+  EXPECT_EQ(code_of(c10::DistBackendError{here,
+                                          "NCCL error: unhandled cuda error\nncclUnhandledCudaError: Call to CUDA "
+                                          "function failed.\nLast error:\nCuda failure 2 'out of memory'"}),
+            Errc::memory);
+  EXPECT_EQ(code_of(std::bad_alloc{}), Errc::memory);
+  EXPECT_EQ(code_of(c10::DistBackendError{here, "NCCL communicator was aborted on rank 0"}), Errc::peer);
+  EXPECT_EQ(code_of(std::runtime_error{"Connection closed by peer"}), Errc::peer);
+  EXPECT_THROW(error_of_start(c10::AcceleratorError{here, 700, "CUDA error: an illegal memory access"}),
+               c10::AcceleratorError);
+  const std::string text = error_of_start(c10::ValueError{here, "Tensors must be contiguous"}).what();
+  EXPECT_NE(text.find("all_reduce failed: the backend refuses its tensors; op=all_reduce; bytes=16"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("cause=Tensors must be contiguous"), std::string::npos) << text;
+}
+
+TEST(Group, GlooRefusesAnOutputOfAnotherType) {
+  spawn_ranks(2, [](Group& group) {
+    try {
+      auto whole = at::zeros({4});
+      all_gather(whole, at::zeros({2}, at::kLong), group);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config) << error.what();
+    }
+  });
 }
 
 /// A backend whose shutdown fails because its peers are gone.

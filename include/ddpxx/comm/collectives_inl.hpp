@@ -33,7 +33,7 @@ inline c10d::ReduceOp reduce_op(Reduce reduce) {
   return c10d::ReduceOp::SUM;
 }
 
-/// Starts `collective(backend)`. An error at the start has the form of an error in wait().
+/// Starts `collective(backend)`. An error is that of `CollectiveCall::throw_start_error`.
 template <class Start>
 Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&& collective) {
   if (group.backend() == nullptr) return {};
@@ -41,7 +41,7 @@ Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&
   try {
     return {collective(*group.backend()), call};
   } catch (const std::exception& cause) {
-    throw call.error(cause);
+    call.throw_start_error(cause);
   }
 }
 
@@ -77,7 +77,7 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
               for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
             }};
   } catch (const std::exception& cause) {
-    throw call.error(cause);
+    call.throw_start_error(cause);
   }
 }
 

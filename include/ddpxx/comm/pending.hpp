@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <c10/util/intrusive_ptr.h>
@@ -24,7 +25,16 @@ struct CollectiveCall {
   int rank = 0;
   int world_size = 1;
 
+  /// The error of a collective that had started and has failed.
   Error error(const std::exception& cause) const;
+
+  /// Called where `cause`, the exception of the collective's start, is being handled: throws it as an Error.
+  /// Errors  `config` if the backend refuses the tensors, `memory` if no memory was left, otherwise `peer`. An error of
+  ///         the GPU itself is thrown on as it is.
+  [[noreturn]] void throw_start_error(const std::exception& cause) const;
+
+ private:
+  Error with_facts(Error error, const std::string& cause) const;
 };
 
 /// A started collective. Its tensors may be used again after `wait()`.

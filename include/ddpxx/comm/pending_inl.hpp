@@ -1,11 +1,14 @@
 // ddpxx/comm/pending_inl.hpp — the definitions of pending.hpp.
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <functional>
+#include <new>
 #include <string>
 #include <utility>
 
+#include <c10/util/Exception.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -16,12 +19,29 @@
 namespace ddpxx {
 
 DDPXX_INLINE Error CollectiveCall::error(const std::exception& cause) const {
-  return Error{Errc::peer, std::string{op} + " failed: a rank is gone or did not answer in time"}
-      .with("op", op)
+  return with_facts({Errc::peer, std::string{op} + " failed: a rank is gone or did not answer in time"},
+                    first_line(cause));
+}
+
+DDPXX_INLINE Error CollectiveCall::with_facts(Error error, const std::string& cause) const {
+  return error.with("op", op)
       .with("bytes", bytes)
       .with("rank", rank)
       .with("world_size", world_size)
-      .with("cause", first_line(cause));
+      .with("cause", cause);
+}
+
+[[noreturn]] DDPXX_INLINE void CollectiveCall::throw_start_error(const std::exception& cause) const {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&cause);
+  // An error of NCCL has several lines, and the last one says that no memory was left.
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : cause.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (dynamic_cast<const std::bad_alloc*>(&cause) != nullptr || detail::tells_of_memory(text))
+    throw with_facts({Errc::memory, std::string{op} + " failed: out of memory: use a smaller batch or model"}, text);
+  if (dynamic_cast<const c10::AcceleratorError*>(&cause) != nullptr) throw;
+  const bool of_connection = torch_error == nullptr || dynamic_cast<const c10::DistError*>(&cause) != nullptr;
+  if (of_connection) throw error(cause);
+  throw with_facts({Errc::config, std::string{op} + " failed: the backend refuses its tensors"}, first_line(cause));
 }
 
 DDPXX_INLINE Pending::Pending() = default;
