@@ -45,7 +45,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
   if (rank_info.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
   if (ProgramFrame::exists()) {
-    quiet_backend_log();
+    quiet_backend_log(options.device);
     ignore_broken_pipes();
   }
   const auto meeting = meet(host, port, rank_info, options);

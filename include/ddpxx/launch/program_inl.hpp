@@ -1,16 +1,20 @@
 // ddpxx/launch/program_inl.hpp — the definitions of program.hpp.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cxxabi.h>
 #include <exception>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <typeinfo>
 #include <unistd.h>
 
 #include <ddpxx/core/environment.hpp>
@@ -63,6 +67,50 @@ inline void watch_mappings() {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
+/// The name by which the C++ ABI knows c10::DistBackendError. LibTorch's thread that watches NCCL throws it. This room
+/// does not include LibTorch, and so knows the type by its name only.
+inline constexpr std::string_view kBackendError = "N3c1016DistBackendErrorE";
+
+/// For an exception that is not an Error.
+inline constexpr Errc kWithoutCode{1};
+
+/// What a terminate handler has to know, since it gets no arguments; set by `run_body`.
+struct TerminateFacts {
+  static inline const std::string* error_prefix = nullptr;  ///< The beginning of this program's error lines.
+  static inline std::terminate_handler next = nullptr;      ///< The handler for other exceptions.
+};
+
+/// What `end_for_backend_error` reports for the text of a DistBackendError. That text has several lines, and ends with
+/// a stack of addresses. Errors of the GPU, such as an invalid address, come as a DistBackendError, too: no peer is
+/// lost then.
+inline Error backend_error(std::string text) {
+  text = text.substr(0, text.find("\nException raised from "));
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (tells_of_memory(text)) return Error{Errc::memory, "out of memory in a collective; the cause: " + text};
+  if (text.find("CUDA error") != std::string::npos) return Error{kWithoutCode, text};
+  return Error{Errc::peer, "a collective failed: a rank is gone or did not answer in time; the cause: " + text};
+}
+
+/// The terminate handler of `run_body`. It takes no lock that the main thread may hold for ever.
+[[noreturn]] inline void end_for_backend_error() {
+  const auto* type = abi::__cxa_current_exception_type();
+  if (type == nullptr || type->name() != kBackendError) {
+    if (TerminateFacts::next != nullptr) TerminateFacts::next();
+    std::abort();
+  }
+  static std::atomic_flag reported;  // several groups may fail at a time
+  while (reported.test_and_set()) ::pause();
+  try {
+    throw;
+  } catch (const std::exception& cause) {
+    const auto error = backend_error(cause.what());
+    const auto line = *TerminateFacts::error_prefix + harmless(error.what()) + '\n';
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+    if (::ftrylockfile(stdout) == 0) std::fflush(stdout);
+    std::_Exit(static_cast<int>(error.code()));
+  }
+}
+
 }  // namespace detail
 
 [[noreturn]] DDPXX_INLINE void detail::run_body(const std::string& name, const std::function<int()>& body) {
@@ -72,12 +120,13 @@ inline void watch_mappings() {
     // Texts from files, settings or the network may contain control sequences of a terminal.
     std::cerr << name + harmless_lines(text) + "\n";
   };
-  const auto report = [&](const std::string& text) {
-    say((rank ? ": rank " + harmless(*rank) : std::string{}) + ": error: " + text);
-  };
-  constexpr Errc kWithoutCode{1};  // for an exception that is not an Error
+  const std::string of_rank = rank ? ": rank " + harmless(*rank) : std::string{};
+  const std::string error_prefix = name + of_rank + ": error: ";
+  const auto report = [&](const std::string& text) { say(of_rank + ": error: " + text); };
   const ProgramFrame frame;
   watch_mappings();
+  TerminateFacts::error_prefix = &error_prefix;
+  TerminateFacts::next = std::set_terminate(end_for_backend_error);
   tell_launcher(Milestone::began);
   int code = 0;
   try {
