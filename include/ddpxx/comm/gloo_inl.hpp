@@ -2,8 +2,6 @@
 // LibTorch's wheel ships no gloo headers; `gloo_declarations/` then stands in for the few names that this needs.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -67,14 +65,7 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
                 "the ranks have no family of addresses in common: some have an IPv4 address alone and some "
                 "an IPv6 one, beside those of loopback"};
   const auto address = meeting.address ? *meeting.address : address_towards(meeting.host, meeting.one_host);
-  // The time to join also limits connecting, because a rank may die after the meeting. Ranks that have met late still
-  // get some time.
-  auto time = meeting.join_timeout;
-  if (meeting.deadline) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*meeting.deadline - std::chrono::steady_clock::now());
-    time = std::min(time, std::max<std::chrono::milliseconds>(left, std::chrono::seconds{10}));
-  }
+  const auto time = meeting.time_to_connect();
   if (address.empty() || chosen) return c10d::ProcessGroupGloo::Options::create_default(time);
   auto options = c10d::ProcessGroupGloo::Options::create(time);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));

@@ -1,34 +1,85 @@
 // ddpxx/comm/nccl.hpp — collectives between GPUs: the NCCL backend of LibTorch. Needs the component ddpxx::cuda.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/core/Device.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/part_ranks.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
 
-/// Connects the ranks that have met in `meeting` over NCCL; this rank uses `device`. The communicator is made at once,
-/// so that a wrong set-up causes an error here and not in the first step.
+namespace detail {
+
+/// The device with its number: a GPU without a number is this thread's current one.
+inline at::Device numbered(at::Device device) {
+  return device.has_index() ? device : c10::impl::VirtualGuardImpl{device.type()}.getDevice();
+}
+
+/// The options of the NCCL backend of the ranks of `meeting`.
+inline c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> nccl_options(const Meeting& meeting) {
+  // With the default priority NCCL's kernels wait behind the kernels of the layers that are queued already.
+  auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+  options->timeout = meeting.collective_timeout;
+#ifdef NCCL_HAS_CONFIG
+  // The communicator is made before the call returns, whatever TORCH_NCCL_USE_COMM_NONBLOCKING says.
+  options->config.blocking = 1;
+#endif
+  // The record of collectives that LibTorch writes after a failure tells groups apart by these names and numbers.
+  std::vector<int> ranks(static_cast<std::size_t>(meeting.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (meeting.number) ranks = part_ranks(*meeting.store, *meeting.number, meeting.rank, meeting.world_size);
+  options->group_name = meeting.number ? "ranks " + number_list(ranks) : "all ranks";
+  options->global_ranks_in_group.assign(ranks.begin(), ranks.end());
+  return options;
+}
+
+}  // namespace detail
+
+/// Connects the ranks that have met in `meeting` over NCCL; this rank uses `device`, or this thread's current GPU if
+/// that has no number. The communicator is made at once, so that a wrong set-up causes an error here and not in the
+/// first step.
 /// Ranks   Collective. Each rank has a GPU of its own.
-/// Errors  `peer` with NCCL's own text.
+/// Errors  `peer` with NCCL's own text, or if the ranks do not connect in time. NCCL cannot be interrupted, so that its
+///         thread then goes on until the process ends.
 inline Group connect_nccl(const Meeting& meeting, at::Device device) {
   try {
-    auto options = c10d::ProcessGroupNCCL::Options::create();
-    options->timeout = meeting.collective_timeout;
-    auto backend =
-        c10::make_intrusive<c10d::ProcessGroupNCCL>(meeting.store, meeting.rank, meeting.world_size, options);
-    backend->setBoundDeviceId(device);
-    backend->eagerConnectSingleDevice(device);
-    return Group{std::move(backend), meeting.store, device,
+    device = detail::numbered(device);
+    const auto limit = meeting.time_to_connect();
+    auto backend = within(std::chrono::steady_clock::now() + limit,
+                          [store = meeting.store, rank = meeting.rank, size = meeting.world_size,
+                           options = detail::nccl_options(meeting), device] {
+                            c10::impl::VirtualGuardImpl{device.type()}.setDevice(device);  // each thread has its own
+                            auto made = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+                            made->setBoundDeviceId(device);
+                            made->eagerConnectSingleDevice(device);
+                            return made;
+                          });
+    if (!backend)
+      throw Error{Errc::peer, "the ranks met but did not connect over NCCL within " +
+                                  std::to_string(limit.count() / 1000) +
+                                  " s: a rank died meanwhile, a firewall is between them, or NCCL_SOCKET_IFNAME must "
+                                  "name the interface to use; NCCL_DEBUG=INFO tells more"};
+    return Group{std::move(*backend), meeting.store, device,
                  [meeting, device](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
                    return connect_nccl(meeting.part(std::move(store), rank, size), device);
                  }};
+  } catch (Error& error) {
+    throw error.with("rank", meeting.rank).with("device", device.str());
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met but cannot reach each other over NCCL"}
         .with("rank", meeting.rank)

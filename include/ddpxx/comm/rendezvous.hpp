@@ -33,6 +33,12 @@ struct Meeting {
   /// The time by which the first group must be connected; a part of the group gets a `join_timeout` of its own.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
+  /// This rank's number among all ranks of the run, in the meeting of a part.
+  std::optional<int> number = {};
+
+  /// The time for which a backend may connect the ranks. `join_timeout` limits it too, because a rank may die after the
+  /// meeting; ranks that have met late still get some time.
+  std::chrono::milliseconds time_to_connect() const;
   /// The meeting of some of the ranks, which have met before.
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const;
 };

@@ -41,7 +41,14 @@ DDPXX_INLINE Meeting Meeting::part(c10::intrusive_ptr<c10d::Store> part_store, i
   meeting.rank = part_rank;
   meeting.world_size = part_size;
   meeting.deadline.reset();
+  meeting.number = number.value_or(rank);
   return meeting;
+}
+
+DDPXX_INLINE std::chrono::milliseconds Meeting::time_to_connect() const {
+  if (!deadline) return join_timeout;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - std::chrono::steady_clock::now());
+  return std::min(join_timeout, std::max<std::chrono::milliseconds>(left, std::chrono::seconds{10}));
 }
 
 namespace detail {
