@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <latch>
 #include <limits>
 #include <optional>
 #include <sched.h>
@@ -239,6 +240,56 @@ TEST(Connect, SaysThatNoServerAnswers) {
   const auto text =
       error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, rank_info(1, 2), options); });
   EXPECT_NE(text.find("rank 0 never came there"), std::string::npos) << text;
+}
+
+/// The errors with which two ranks end their meeting; the ranks use `first` and `second` as their GPUs' UUIDs, and the
+/// CPU where there is none.
+std::vector<std::string> refusals(Errc code, StoreHost host, const std::string& first, const std::string& second) {
+  detail::disable_flight_recorder();
+  const auto [listener, port] = detail::listen_on_loopback();
+  std::vector<Descriptor> listeners;
+  std::optional<JobStoreServer> agent;
+  if (host == StoreHost::ddpxx_run) {
+    listeners.emplace_back(listener);
+    agent.emplace(std::move(listeners), StoreCredentials{});
+  }
+  std::latch ended{2};  // a rank that leaves early would look as if it had died before the other one came
+  const auto meets = [&, listener = listener, port = port](int rank, const std::string& gpu_uuid) -> std::string {
+    ConnectOptions options;
+    options.store_host = host;
+    options.join_timeout = milliseconds{20'000};
+    if (rank == 0 && !agent) options.listening_socket = listener;
+    if (!gpu_uuid.empty()) options.device = at::Device{at::kCUDA, 0};
+    options.gpu_uuid = gpu_uuid;
+    try {
+      const auto meeting = meet("127.0.0.1", port, rank_info(rank, 2), options);
+      ended.arrive_and_wait();
+    } catch (const Error& error) {
+      ended.count_down();
+      EXPECT_EQ(error.code(), code);
+      return error.what();
+    }
+    return "they met";
+  };
+  auto other = std::async(std::launch::async, meets, 1, second);
+  auto mine = meets(0, first);
+  return {std::move(mine), other.get()};
+}
+
+TEST(Connect, EachRankOfTwoKindsOfDevicesSaysWhich) {
+  for (const auto host : {StoreHost::rank_zero, StoreHost::ddpxx_run})
+    for (int attempt = 0; attempt < 20; ++attempt)
+      for (const auto& text : refusals(Errc::peer, host, "", "GPU-1")) {
+        EXPECT_NE(text.find("uses device cpu over Gloo, but rank 1 on host "), std::string::npos) << text;
+        EXPECT_NE(text.find("uses device cuda over NCCL"), std::string::npos) << text;
+      }
+}
+
+TEST(Connect, EachRankOfTwoOnOneGpuNamesTheGpu) {
+  for (const auto& text : refusals(Errc::config, StoreHost::rank_zero, "GPU-1", "GPU-1"))
+    EXPECT_NE(text.find(" and rank 1 use one GPU, GPU-1: "), std::string::npos) << text;
+  EXPECT_EQ(refusals(Errc::config, StoreHost::rank_zero, "GPU-1", "GPU-2"),
+            (std::vector<std::string>{"they met", "they met"}));
 }
 
 // srun and mpirun do not tell a rank how many ranks run on its host.

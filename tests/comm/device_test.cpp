@@ -78,5 +78,17 @@ TEST(GpuName, IsEmptyForACpuAndWhereTheDriverDoesNotKnowTheDevice) {
   EXPECT_EQ(gpu_name({at::kCUDA, 100}), "");
 }
 
+TEST(Device, ARankTakesTheGpuWithItsLocalNumber) {
+  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 8), 0);
+  EXPECT_EQ(detail::gpu_of(LocalRank{7}, 8), 7);
+  EXPECT_EQ(detail::gpu_of(LocalRank{8}, 8), std::nullopt);
+  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 0), std::nullopt);
+}
+
+TEST(Device, AnOnlyGpuIsThatOfEachRankThatSeesIt) {
+  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 1), 0);
+  EXPECT_EQ(detail::gpu_of(LocalRank{3}, 1), 0);
+}
+
 }  // namespace
 }  // namespace ddpxx

@@ -71,6 +71,50 @@ TEST(RankIntroduction, AreReadBackAsTheyWereWritten) {
   EXPECT_EQ(read.route, AF_INET6);
 }
 
+RankIntroduction rank_with(const std::string& host, const std::string& device, const std::string& gpu) {
+  auto facts = rank_on(host + "/boot/net", "10.0.0.1", "", AF_INET);
+  facts.device = device;
+  facts.gpu = gpu;
+  return facts;
+}
+
+std::string refusal_of(Errc code, const std::vector<RankIntroduction>& ranks) {
+  try {
+    check_devices(ranks);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RankIntroduction, KeepsTheDeviceAndTheGpu) {
+  for (const std::string gpu : {"GPU-1", ""}) {
+    const auto read = parse_introduction(to_text(rank_with("a", "cuda", gpu)));
+    EXPECT_EQ(read.device, "cuda");
+    EXPECT_EQ(read.gpu, gpu);
+    EXPECT_EQ(read.mark, "x");
+  }
+}
+
+TEST(RankIntroduction, RanksUseOneKindOfDevice) {
+  EXPECT_EQ(refusal_of(Errc::peer, {rank_with("a", "cpu", ""), rank_with("b", "cpu", "")}), "");
+  EXPECT_EQ(
+      refusal_of(Errc::peer,
+                 {rank_with("a", "cuda", "GPU-1"), rank_with("a", "cuda", "GPU-2"), rank_with("b", "cpu", "")}),
+      "rank 0 on host a uses device cuda over NCCL, but rank 2 on host b uses device cpu over Gloo: give all ranks "
+      "one kind of device; device=auto takes the CPU where a host has no GPU that the program can use");
+}
+
+TEST(RankIntroduction, RanksUseAGpuEach) {
+  EXPECT_EQ(refusal_of(Errc::config, {rank_with("a", "cuda", "GPU-1"), rank_with("a", "cuda", "GPU-2"),
+                                      rank_with("b", "cuda", "GPU-3"), rank_with("a", "cuda", "GPU-2")}),
+            "rank 1 on host a and rank 3 use one GPU, GPU-2: over NCCL each rank needs a GPU of its own; start at most "
+            "one rank a GPU, or set device=cpu");
+  EXPECT_EQ(refusal_of(Errc::config, {rank_with("a", "cuda", ""), rank_with("a", "cuda", "")}), "")
+      << "their UUIDs are unknown";
+}
+
 TEST(RankIntroduction, OffersNoLoopbackAddressWhereOtherHostsMayCome) {
   const auto loopback = *SocketAddress::parse("127.0.0.1", 1);
   const auto facts = introduction_of_this_rank(2, false, loopback, std::vector{loopback});

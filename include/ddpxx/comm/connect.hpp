@@ -45,7 +45,7 @@ Group connect_ranks(std::string_view address, const RankInfo& rank_info, const C
 /// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const RankInfo& rank_info, const ConnectOptions& options = {}) {
 #ifdef USE_C10D_NCCL
-  return detail::connect_ranks(address, rank_info, options, connect_nccl);
+  return detail::connect_ranks(address, rank_info, detail::with_gpu(options), connect_nccl);
 #else
   return detail::connect_ranks(address, rank_info, options, nullptr);
 #endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include <c10/core/Device.h>
 
@@ -31,6 +32,9 @@ struct ConnectOptions {
   at::Device device = at::kCPU;  ///< The device of this rank's tensors; a GPU uses NCCL.
   /// On rank 0, a socket that already listens at the port, which the group takes over; -1: rank 0 opens its own.
   int listening_socket = -1;
+  /// UUID of the GPU that `device` is, by which two ranks notice that they use one GPU. `connect` finds it out; empty:
+  /// unknown.
+  std::string gpu_uuid = {};
 };
 
 }  // namespace ddpxx

@@ -23,9 +23,8 @@ DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_
   if (wish != "auto" && wish != "cuda")
     throw Error{Errc::config, "device \"" + std::string{wish} + "\" is none of auto, cpu, cuda"};
   const int gpus = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  const int local_rank = rank_info.local_rank.value;
-  if (local_rank < gpus) {
-    const at::Device device{at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)};
+  if (const auto number = detail::gpu_of(rank_info.local_rank, gpus)) {
+    const at::Device device{at::kCUDA, static_cast<c10::DeviceIndex>(*number)};
     c10::impl::VirtualGuardImpl{at::kCUDA}.setDevice(device);
     return device;
   }
@@ -35,8 +34,9 @@ DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_
     return at::kCPU;
   }
   throw Error{Errc::config, gpus == 0 ? "device=cuda: this build has no CUDA, or this host no GPU that it can use"
-                                      : "local rank " + std::to_string(local_rank) + " has no GPU: this host has " +
-                                            std::to_string(gpus) + "; start at most one rank a GPU, or set device=cpu"};
+                                      : "local rank " + std::to_string(rank_info.local_rank.value) +
+                                            " has no GPU: this host has " + std::to_string(gpus) +
+                                            "; start at most one rank a GPU, or set device=cpu"};
 }
 
 }  // namespace ddpxx

@@ -1,19 +1,24 @@
 // ddpxx/comm/nccl.hpp — collectives between GPUs: the NCCL backend of LibTorch. Needs the component ddpxx::cuda.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <ATen/cuda/CUDAContext.h>
 #include <c10/core/Device.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/part_ranks.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
@@ -28,6 +33,33 @@ namespace detail {
 /// The device with its number: a GPU without a number is this thread's current one.
 inline at::Device numbered(at::Device device) {
   return device.has_index() ? device : c10::impl::VirtualGuardImpl{device.type()}.getDevice();
+}
+
+/// The UUID of a GPU in the form of `nvidia-smi -L`; empty if the driver does not know it.
+inline std::string gpu_uuid(at::Device gpu) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto& bytes = at::cuda::getDeviceProperties(gpu.index())->uuid.bytes;
+  if (std::all_of(std::begin(bytes), std::end(bytes), [](char byte) { return byte == 0; })) return {};
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < std::size(bytes); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += {kDigits[byte / 16U], kDigits[byte % 16U]};
+  }
+  return text;
+}
+
+/// The options with the number and the UUID of the GPU, if the device is one.
+/// Errors  `config` if the program cannot use that GPU.
+inline ConnectOptions with_gpu(ConnectOptions options) {
+  if (!options.device.is_cuda()) return options;
+  try {
+    options.device = numbered(options.device);
+    if (options.gpu_uuid.empty()) options.gpu_uuid = gpu_uuid(options.device);
+    return options;
+  } catch (const std::exception& cause) {
+    throw Error{Errc::config, "device " + options.device.str() + " cannot be used"}.with("cause", first_line(cause));
+  }
 }
 
 /// The options of the NCCL backend of the ranks of `meeting`.

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <fstream>
+#include <map>
 #include <netinet/in.h>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -28,7 +30,9 @@ struct RankIntroduction {
       {};  ///< Equal for ranks that reach each other by a loopback address, and different for all others.
   std::string ipv4 = {}, ipv6 = {};
   int route = AF_UNSPEC;  ///< The address family by which this rank reaches the master, unless it does so by loopback.
-  std::string mark = {};  ///< Random; tells two processes apart whose other facts are equal.
+  std::string device = "cpu";  ///< Kind of the device of its tensors, as LibTorch writes it; it decides the backend.
+  std::string gpu = {};        ///< UUID of its GPU; empty if it uses none or does not know it.
+  std::string mark = {};       ///< Random; tells two processes apart whose other facts are equal.
 
   const std::string& address(int family) const { return family == AF_INET6 ? ipv6 : ipv4; }
 };
@@ -42,6 +46,10 @@ RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const 
 /// Errors  `peer` for a text that no rank of this version writes.
 std::string to_text(const RankIntroduction& facts);
 RankIntroduction parse_introduction(const std::string& text);
+
+/// Errors  `peer` if two ranks use different kinds of devices, `config` if they use one GPU. The text is equal on all
+///         ranks.
+void check_devices(std::span<const RankIntroduction> ranks);
 
 /// The address family for the connections between the ranks, equal on all of them: that by which the first rank that is
 /// not on rank 0's host reaches the master, if all ranks have an address of it. AF_UNSPEC if they have no family in
@@ -102,7 +110,7 @@ inline std::string to_text(const RankIntroduction& facts) {
        << (facts.route == AF_INET6  ? 6
            : facts.route == AF_INET ? 4
                                     : 0)
-       << ' ' << facts.mark;
+       << ' ' << word(facts.device) << ' ' << word(facts.gpu) << ' ' << facts.mark;
   return std::move(text).str();
 }
 
@@ -110,14 +118,41 @@ inline RankIntroduction parse_introduction(const std::string& text) {
   std::istringstream words{text};
   RankIntroduction facts;
   int route = 0;
-  words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.mark;
+  words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.device >> facts.gpu >>
+      facts.mark;
   if (words.fail())
     throw Error{Errc::peer, "a rank tells \"" + harmless(text.substr(0, 200)) +
                                 "\" about itself, which this version does not understand: all ranks need one version"};
-  for (auto* word : {&facts.host, &facts.ipv4, &facts.ipv6})
+  for (auto* word : {&facts.host, &facts.ipv4, &facts.ipv6, &facts.gpu})
     if (*word == "-") word->clear();
   facts.route = route == 6 ? AF_INET6 : route == 4 ? AF_INET : AF_UNSPEC;
   return facts;
+}
+
+inline void check_devices(std::span<const RankIntroduction> ranks) {
+  const auto rank_of = [&](std::size_t rank) {
+    const auto& host = ranks[rank].host;
+    return "rank " + std::to_string(rank) + " on host " + harmless(host.substr(0, host.find('/')));
+  };
+  const auto device_of = [&](std::size_t rank) {
+    const auto& device = ranks[rank].device;
+    return "device " + harmless(device) + " over " + (device == "cpu" ? "Gloo" : "NCCL");
+  };
+  std::map<std::pair<std::string_view, std::string_view>, std::size_t> users;  // of a host's GPU
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].device != ranks[0].device)
+      throw Error{Errc::peer, rank_of(0) + " uses " + device_of(0) + ", but " + rank_of(rank) + " uses " +
+                                  device_of(rank) +
+                                  ": give all ranks one kind of device; device=auto takes the CPU where a host has "
+                                  "no GPU that the program can use"};
+    if (ranks[rank].gpu.empty()) continue;
+    const auto [user, is_first] = users.try_emplace({ranks[rank].host, ranks[rank].gpu}, rank);
+    if (!is_first)
+      throw Error{Errc::config, rank_of(user->second) + " and rank " + std::to_string(rank) + " use one GPU, " +
+                                    harmless(ranks[rank].gpu) +
+                                    ": over NCCL each rank needs a GPU of its own; start at most one rank a GPU, or "
+                                    "set device=cpu"};
+  }
 }
 
 inline int common_family(std::span<const RankIntroduction> ranks) {

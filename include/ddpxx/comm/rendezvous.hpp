@@ -47,8 +47,9 @@ struct Meeting {
 /// Ranks   Collective.
 /// Errors  `peer` within `join_timeout`: port in use, a name that does not resolve, nobody or a silent program at the
 ///         address, another run's store, ranks that never came or ended early (named), a rank that came twice, ranks
-///         that disagree about the world's size. With ranks that are Python programs, only errors about the address
-///         and the store are found, not those about other ranks.
+///         that disagree about the world's size or the kind of device. `config` if two ranks use one GPU. With ranks
+///         that are Python programs, only errors about the address and the store are found, not those about other
+///         ranks.
 Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info, const ConnectOptions& options);
 
 }  // namespace ddpxx

@@ -10,10 +10,12 @@
 #include <fcntl.h>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <c10/core/DeviceType.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -128,8 +130,13 @@ class Rendezvous {
   void say(const std::string& text) const { Log{rank()}.warn(text); }
   std::vector<Descriptor> listeners() const;
   c10::intrusive_ptr<c10d::Store> open_tcp_store() const;
+  RankIntroduction introduction(const SocketAddress& local, std::span<const SocketAddress> master) const;
   RollCall roll_call(const RankIntroduction& facts) const;
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
+  /// Waits until all ranks have read the facts of all, a few seconds at most. Called by each rank before it throws an
+  /// error that all of them find in these facts: a rank that ended earlier would be reported as the cause, and the
+  /// store may end with rank 0.
+  void wait_for_readers(c10d::Store& store) const noexcept;
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
   /// The prefix of the keys of one start of the ranks, because torchrun keeps its store over restarts.
@@ -171,7 +178,7 @@ inline Meeting Rendezvous::in_job_store() {
   }
   auto connection = JobStoreConnection::open(
       addresses, where_, {.credentials = options_.credentials, .still_trying = still_trying}, deadline_);
-  const auto facts = introduction_of_this_rank(world_size(), one_host_, connection.local_address(), addresses);
+  const auto facts = introduction(connection.local_address(), addresses);
   Roll roll;
   try {
     roll = call_roll(connection, roll_call(facts));
@@ -222,7 +229,7 @@ inline Meeting Rendezvous::in_tcp_store() {
   }
   const auto master = resolve(host_, port_, deadline_);
   const auto local = SocketAddress::parse(local_address_towards(master.front()));
-  const auto facts = introduction_of_this_rank(world_size(), one_host_, local.value_or(SocketAddress{}), master);
+  const auto facts = introduction(local.value_or(SocketAddress{}), master);
   Roll roll;
   try {
     TCPStoreRoll claims{*store};
@@ -236,6 +243,14 @@ inline Meeting Rendezvous::in_tcp_store() {
   }
   store->setTimeout(options_.join_timeout);
   return meeting(std::move(store), roll);
+}
+
+inline RankIntroduction Rendezvous::introduction(const SocketAddress& local,
+                                                 std::span<const SocketAddress> master) const {
+  auto facts = introduction_of_this_rank(world_size(), one_host_, local, master);
+  facts.device = c10::DeviceTypeName(options_.device.type(), /*lower_case=*/true);
+  if (!options_.device.is_cpu()) facts.gpu = options_.gpu_uuid;
+  return facts;
 }
 
 inline RollCall Rendezvous::roll_call(const RankIntroduction& facts) const {
@@ -261,6 +276,17 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store) const 
           .deadline = deadline_};
 }
 
+inline void Rendezvous::wait_for_readers(c10d::Store& store) const noexcept {
+  constexpr std::chrono::seconds kPatience{5};
+  try {
+    std::vector<std::string> keys;
+    for (int reader = 0; reader < world_size(); ++reader) keys.push_back("read" + std::to_string(reader));
+    store.set(keys[static_cast<std::size_t>(rank())], "yes");
+    store.wait(keys, kPatience);
+  } catch (const std::exception&) {  // the store has ended with rank 0, or a rank has died
+  }
+}
+
 inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const {
   std::vector<RankIntroduction> ranks;
   for (const auto& text : roll.facts) ranks.push_back(parse_introduction(text));
@@ -271,6 +297,12 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
                                   " in one of " + std::to_string(world_size()) +
                                   ": give all ranks the same WORLD_SIZE"};
   auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(roll.prefix, std::move(store)));
+  try {
+    check_devices(ranks);
+  } catch (const Error&) {
+    wait_for_readers(*result.store);
+    throw;
+  }
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
   if (!options_.local_world_known && on_one_host(ranks)) {
     result.one_host = true;
