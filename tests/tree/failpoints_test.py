@@ -23,6 +23,8 @@ ALLOWED = {
     "core/file.hpp ~TemporaryFile": "it leaves a file with a temporary name, which a later start removes",
     "core/file.hpp unlink_if_left": "it leaves a file with a temporary name, which a later start removes",
     "core/file.hpp open_to_append": "a log, a lock or the name of an owner, on which no snapshot depends",
+    "comm/job_store_server.hpp handle": "it sends an answer to a client, and nothing of a run is kept there",
+    "comm/store_requests.hpp reply": "it sends an answer to a client, and nothing of a run is kept there",
     "storage/folder.hpp claim": "an empty file, whose lock ends with the process",
     "storage/s3_storage.hpp create": "a request that arrives or not; the tests with a proxy cover both",
     "storage/folder.hpp remove_shared_owner": "an owner's name, which the same start writes again",
