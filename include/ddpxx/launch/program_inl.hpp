@@ -76,8 +76,8 @@ inline constexpr Errc kWithoutCode{1};
 
 /// What a terminate handler has to know, since it gets no arguments; set by `run_body`.
 struct TerminateFacts {
-  static inline const std::string* error_prefix = nullptr;  ///< The beginning of this program's error lines.
-  static inline std::terminate_handler next = nullptr;      ///< The handler for other exceptions.
+  static inline const std::string* error_prefix_ = nullptr;  ///< The beginning of this program's error lines.
+  static inline std::terminate_handler next_ = nullptr;      ///< The handler for other exceptions.
 };
 
 /// What `end_for_backend_error` reports for the text of a DistBackendError. That text has several lines, and ends with
@@ -95,7 +95,7 @@ inline Error backend_error(std::string text) {
 [[noreturn]] inline void end_for_backend_error() {
   const auto* type = abi::__cxa_current_exception_type();
   if (type == nullptr || type->name() != kBackendError) {
-    if (TerminateFacts::next != nullptr) TerminateFacts::next();
+    if (TerminateFacts::next_ != nullptr) TerminateFacts::next_();
     std::abort();
   }
   static std::atomic_flag reported;  // several groups may fail at a time
@@ -104,7 +104,7 @@ inline Error backend_error(std::string text) {
     throw;
   } catch (const std::exception& cause) {
     const auto error = backend_error(cause.what());
-    const auto line = *TerminateFacts::error_prefix + harmless(error.what()) + '\n';
+    const auto line = *TerminateFacts::error_prefix_ + harmless(error.what()) + '\n';
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
     if (::ftrylockfile(stdout) == 0) std::fflush(stdout);
     std::_Exit(static_cast<int>(error.code()));
@@ -125,8 +125,8 @@ inline Error backend_error(std::string text) {
   const auto report = [&](const std::string& text) { say(of_rank + ": error: " + text); };
   const ProgramFrame frame;
   watch_mappings();
-  TerminateFacts::error_prefix = &error_prefix;
-  TerminateFacts::next = std::set_terminate(end_for_backend_error);
+  TerminateFacts::error_prefix_ = &error_prefix;
+  TerminateFacts::next_ = std::set_terminate(end_for_backend_error);
   tell_launcher(Milestone::began);
   int code = 0;
   try {

@@ -27,9 +27,9 @@ namespace detail {
 
 /// The loss of a head, and the gradients of its inputs for an incoming gradient of 1; undefined where not wanted.
 struct HeadLoss {
-  at::Tensor sum;  ///< float32, 0-dim.
-  at::Tensor hidden_gradient_NC;
-  at::Tensor weight_gradient_VC;  ///< float32: a sum over the chunks would lose too much in 16 bits.
+  at::Tensor sum;              ///< float32, 0-dim.
+  at::Tensor hidden_gradient;  ///< [N, C]
+  at::Tensor weight_gradient;  ///< [V, C] in float32: a sum over the chunks would lose too much in 16 bits.
 };
 
 /// Computes a head's loss in chunks. It is no operation of autograd: the caller has turned gradients off.
@@ -48,8 +48,8 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
   const auto counts_N1 = targets_N.ne(-1).to(at::kFloat).unsqueeze(1);
   const auto classes_N1 = targets_N.masked_fill(targets_N.eq(-1), 0).unsqueeze(1);
   HeadLoss loss;
-  if (hidden_trains) loss.hidden_gradient_NC = at::empty({N, C}, x_NC.options());
-  if (weight_trains) loss.weight_gradient_VC = at::zeros({V, C}, in_float);
+  if (hidden_trains) loss.hidden_gradient = at::empty({N, C}, x_NC.options());
+  if (weight_trains) loss.weight_gradient = at::zeros({V, C}, in_float);
 
   const auto products = at::empty({K, V}, x_NC.options());
   const auto scores = type == at::kFloat ? products : at::empty({K, V}, in_float);
@@ -73,11 +73,11 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
     scores_KV.mul_(counts_K1 / sum_K1).scatter_add_(1, classes_K1, -counts_K1);
     if (type != at::kFloat) products_KV.copy_(scores_KV);
     if (hidden_trains) {
-      auto gradient_KC = of_chunk(loss.hidden_gradient_NC);
+      auto gradient_KC = of_chunk(loss.hidden_gradient);
       at::mm_out(gradient_KC, products_KV, w_VC);
     }
-    if (weight_trains && type == at::kFloat) loss.weight_gradient_VC.addmm_(products_KV.t(), x_KC);
-    if (weight_trains && type != at::kFloat) loss.weight_gradient_VC.add_(at::mm(products_KV.t(), x_KC));
+    if (weight_trains && type == at::kFloat) loss.weight_gradient.addmm_(products_KV.t(), x_KC);
+    if (weight_trains && type != at::kFloat) loss.weight_gradient.add_(at::mm(products_KV.t(), x_KC));
   }
   loss.sum = losses_N1.sum();
   return loss;
@@ -88,7 +88,7 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& /*hidden_NC*/,
                             const at::Tensor& /*weight_VC*/, const HeadLoss& loss) {
-    context->save_for_backward({loss.hidden_gradient_NC, loss.weight_gradient_VC});
+    context->save_for_backward({loss.hidden_gradient, loss.weight_gradient});
     return loss.sum;
   }
 
