@@ -73,7 +73,8 @@ class SweepReader {
   };
 
   void complain(std::size_t index, std::string why) {
-    problems_.push_back({{source_, index + 1, 1}, "", std::move(why)});
+    ConfigProblem problem{.place = {source_, index + 1, 1}, .text = std::move(why)};
+    problems_.push_back(std::move(problem));
   }
 
   /// True for an option of the sweep itself.
