@@ -170,7 +170,7 @@ TEST(Manifest, RefusesDeepOnesWithoutGoingDeep) {
   }
 }
 
-TEST(Manifest, OfManyTensorsIsPrintedInTime) {
+TEST(Manifest, OfManyTensorsIsPrintedAndReadInTime) {
   auto manifest = sound();
   manifest.files[0].bytes = 1'000'000;
   manifest.files[0].chunk_bytes = chunk_bytes_for(1'000'000);
@@ -178,8 +178,9 @@ TEST(Manifest, OfManyTensorsIsPrintedInTime) {
     manifest.tensors["model.layer." + std::to_string(i)] = {at::kByte, {1}, {{0, 0, 1, 1000 + i}}};
   const auto begin = std::chrono::steady_clock::now();
   const auto text = print_manifest(manifest);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{5});
   EXPECT_EQ(parse_manifest(text).tensors.size(), manifest.tensors.size());
+  // A time that grows with the square of the number of tensors would be minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{30});
 }
 
 }  // namespace

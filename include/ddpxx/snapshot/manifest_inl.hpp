@@ -81,13 +81,31 @@ inline std::int64_t progress_in(const nlohmann::json& manifest, const char* key,
   return count;
 }
 
+/// How deep arrays and objects nest in a JSON text.
+inline int depth_of_json(std::string_view text) {
+  int depth = 0, deepest = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"')
+      in_string = !in_string;
+    else if (in_string)
+      i += c == '\\' ? 1 : 0;
+    else if (c == '{' || c == '[')
+      deepest = std::max(deepest, ++depth);
+    else if (c == '}' || c == ']')
+      --depth;
+  }
+  return deepest;
+}
+
 /// Parses JSON that nests at most `kMaxDepth` deep: a deeper text could take a hundred times its own size in memory.
+/// nlohmann::json's own callback is no way to find the depth: with one, its parser goes through all members of an
+/// object at the end of each of them.
 inline nlohmann::json parse_shallow(const std::string& text) {
   constexpr int kMaxDepth = 16;  // this format has 5
-  return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
-    if (depth > kMaxDepth) refuse_manifest("it nests deeper than " + std::to_string(kMaxDepth));
-    return true;
-  });
+  if (depth_of_json(text) > kMaxDepth) refuse_manifest("it nests deeper than " + std::to_string(kMaxDepth));
+  return nlohmann::json::parse(text);
 }
 
 inline ShardFile file_in(const nlohmann::json& json) {
