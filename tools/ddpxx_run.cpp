@@ -1,6 +1,7 @@
 // ddpxx_run.cpp — starts a program once for each rank, with the variables that torchrun sets; with `-m` among the
 // program's arguments, once for each job of a sweep.
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <fcntl.h>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/parse_launch.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 #include <ddpxx/launch/sweep_runner.hpp>
 #include <ddpxx/version.hpp>
@@ -33,6 +35,12 @@ std::optional<ddpxx::Sweep> sweep_of(const ddpxx::LaunchPlan& plan) {
   const bool is_python = std::filesystem::path{plan.program}.filename().string().starts_with("python");
   const bool says_so = std::ranges::find(plan.arguments, "--multirun") != plan.arguments.end();
   return is_python && !says_so ? std::nullopt : ddpxx::read_sweep(plan.arguments);
+}
+
+/// Removes the variables that give flags: a sweep's jobs get the whole plan on their command lines, and would read
+/// PET_MODULE a second time.
+void forget_flags_of_environment() {
+  for (const auto& flag : ddpxx::detail::kLaunchFlags) ::unsetenv(ddpxx::detail::launch_variable(flag).c_str());
 }
 
 /// Prints an error; each of several problems has a line of its own.
@@ -64,7 +72,10 @@ int main(int argc, char** argv) {
       std::cout << ddpxx::launch_help() << kSweepHelp;
       return 0;
     }
-    if (const auto sweep = sweep_of(*plan)) return ddpxx::run_sweep(*sweep, ddpxx::launch_command(*plan, argv[0]));
+    if (const auto sweep = sweep_of(*plan)) {
+      forget_flags_of_environment();
+      return ddpxx::run_sweep(*sweep, ddpxx::launch_command(*plan, argv[0]));
+    }
     return ddpxx::Agent{*plan}.run();
   } catch (const ddpxx::Error& error) {
     report(error.what());

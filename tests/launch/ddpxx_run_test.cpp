@@ -122,6 +122,45 @@ TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
   EXPECT_EQ(second_lines, (std::vector<std::string>{"[rank2]: 2 " + tail, "[rank3]: 3 " + tail}));
 }
 
+/// One of several agents on this machine that are numbered as they come to `endpoint`.
+StartedProgram arriving_node(int nodes, const std::string& endpoint, const std::string& script) {
+  return start_ddpxx_run({"--nnodes=" + std::to_string(nodes), "--nproc-per-node=2", "--rdzv-backend=c10d",
+                          "--rdzv-endpoint=" + endpoint, "--rdzv-id=job7", "--role=trainer", "sh", "-c", script});
+}
+
+TEST(DdpxxRun, NumbersTheNodesOfC10dByTheirArrival) {
+  const auto endpoint = "[::1]:" + std::to_string(ddpxx::detail::free_port());
+  const std::string script = "echo $RANK $WORLD_SIZE $LOCAL_RANK $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $MASTER_ADDR";
+  StartedProgram agents[] = {arriving_node(3, endpoint, script), arriving_node(3, endpoint, script),
+                             arriving_node(3, endpoint, script)};
+  std::vector<std::string> lines;
+  for (auto& agent : agents) {
+    const auto end = agent.wait();
+    EXPECT_EQ(end.code, 0) << end.err;
+    for (const auto& line : sorted_lines(end.out)) lines.push_back(line);
+  }
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (std::vector<std::string>{"[rank0]: 0 6 0 0 3 trainer [::1]", "[rank1]: 1 6 1 0 3 trainer [::1]",
+                                             "[rank2]: 2 6 0 1 3 trainer [::1]", "[rank3]: 3 6 1 1 3 trainer [::1]",
+                                             "[rank4]: 4 6 0 2 3 trainer [::1]", "[rank5]: 5 6 1 2 3 trainer [::1]"}));
+}
+
+TEST(DdpxxRun, RefusesANodeThatComesWhenAllNodesAreThere) {
+  const auto endpoint = "127.0.0.1:" + std::to_string(ddpxx::detail::free_port());
+  const TemporaryFolder folder;
+  const auto started = folder / "started";
+  const std::string script = "echo >> " + started.string() + "; exec sleep 600";
+  auto first = arriving_node(2, endpoint, script), second = arriving_node(2, endpoint, script);
+  StartedProgram::wait_for_lines(started, 4);
+  const auto third = arriving_node(2, endpoint, script).wait();
+  EXPECT_EQ(third.code, 5);
+  EXPECT_THAT(third.err, HasSubstr("all 2 nodes of the run have come to tcp://" + endpoint + " before this one"));
+  first.signal(SIGTERM);
+  second.signal(SIGTERM);
+  EXPECT_EQ(first.wait().code, 128 + SIGTERM);
+  EXPECT_EQ(second.wait().code, 128 + SIGTERM);
+}
+
 TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
   const auto port = ddpxx::detail::free_port();
   const TemporaryFolder folder;
@@ -742,9 +781,9 @@ TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
 }
 
 TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
-  const auto wrong = ddpxx_run({"--rdzv-endpoint=node0:29500", "sh"});
+  const auto wrong = ddpxx_run({"--numa-binding=node", "sh"});
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(wrong.err, HasSubstr("--numa-binding"));
   const auto help = ddpxx_run({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("--nproc-per-node N"));

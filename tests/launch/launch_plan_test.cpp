@@ -1,9 +1,16 @@
+#include <cstdlib>
+#include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/parse_launch.hpp>
+#include <ddpxx/launch/plan/processors.hpp>
+
+#include "../temporary_folder.hpp"
 
 namespace ddpxx {
 namespace {
@@ -75,6 +82,119 @@ TEST(LaunchPlan, ReadsTheIdOfTheRunAndHowLongMachinesWait) {
   EXPECT_EQ(plan.join_timeout, std::chrono::milliseconds{2'500});
 }
 
+TEST(LaunchPlan, NumbersTheMachinesOfC10dByTheirArrival) {
+  const auto plan = plan_of({"--nnodes=2:2", "--rdzv_backend=c10d", "--rdzv-endpoint=node0:4000", "--node-rank=1",
+                             "--master-addr=other", "train"});
+  EXPECT_EQ(plan.node_numbers, NodeNumbers::by_arrival);
+  EXPECT_EQ(plan.node_rank, 0) << "torchrun ignores --node-rank here";
+  EXPECT_EQ(plan.num_nodes, 2);
+  EXPECT_EQ(plan.master_address, "node0");
+  EXPECT_EQ(plan.master_port, 4000);
+  EXPECT_FALSE(plan.serves_meeting);
+  const auto ipv6 = plan_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]",
+                             "--rdzv-conf=join_timeout=9,is_host=true,read_timeout=60", "train"});
+  EXPECT_EQ(ipv6.master_address, "[fd00::1]");
+  EXPECT_EQ(ipv6.master_port, 29400) << "torch's default port";
+  EXPECT_EQ(ipv6.serves_meeting, true);
+  EXPECT_EQ(ipv6.join_timeout, std::chrono::seconds{9});
+}
+
+TEST(LaunchPlan, NeedsNoMeetingPlaceOfC10dForOneMachine) {
+  const auto plan = plan_of({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "train"});
+  EXPECT_EQ(plan.node_numbers, NodeNumbers::given);
+  EXPECT_EQ(plan.master_address, "127.0.0.1");
+  EXPECT_FALSE(plan.master_port);
+}
+
+TEST(LaunchPlan, TakesTheEndpointForTheMasterOfTheStaticBackend) {
+  const auto plan = plan_of({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=node0:4000", "train"});
+  EXPECT_EQ(plan.node_numbers, NodeNumbers::given);
+  EXPECT_EQ(plan.node_rank, 1);
+  EXPECT_EQ(plan.master_address, "node0");
+  EXPECT_EQ(plan.master_port, 4000);
+}
+
+TEST(LaunchPlan, RunsModulesAndScriptsByPython) {
+  const auto module = plan_of({"-m", "package.train", "--lr", "1"});
+  EXPECT_EQ(module.program, "python3");
+  EXPECT_EQ(module.arguments, (std::vector<std::string>{"-u", "-mpackage.train", "--lr", "1"}));
+  const auto script = plan_of({"train.py", "50"});
+  EXPECT_EQ(script.program, "python3");
+  EXPECT_EQ(script.arguments, (std::vector<std::string>{"-u", "train.py", "50"}));
+  EXPECT_EQ(plan_of({"--no-python", "train.py"}).program, "train.py");
+  EXPECT_EQ(plan_of({"train"}).program, "train");
+}
+
+TEST(LaunchPlan, CountsOneRankForEachCoreOrGPU) {
+  EXPECT_EQ(plan_of({"--nproc-per-node=cpu", "train"}).ranks_per_node, detail::count_processors());
+  const int gpus = detail::count_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+  EXPECT_EQ(plan_of({"--nproc-per-node=auto", "train"}).ranks_per_node, gpus > 0 ? gpus : detail::count_processors());
+  if (gpus > 0) EXPECT_EQ(plan_of({"--nproc-per-node=gpu", "train"}).ranks_per_node, gpus);
+  if (gpus == 0)
+    EXPECT_NE(error_of({"--nproc-per-node=gpu", "train"}).find("this machine shows none"), std::string::npos);
+}
+
+TEST(Processors, CountsTheGPUsThatAProgramMayUse) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(detail::count_gpus(nullptr, folder / "no such folder"), 0);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "null"})
+    std::ofstream{folder / name};
+  EXPECT_EQ(detail::count_gpus(nullptr, folder / ""), 3);
+  const std::map<std::string, int> counts = {{"0,1", 2},
+                                             {"GPU-8932f937,1,2", 3},
+                                             {"", 0},
+                                             {"-1", 0},
+                                             {"1,-1,0", 1},
+                                             {"2,", 1},
+                                             {"0,7,1", 1},
+                                             {"7", 0},
+                                             {"99999999999", 0},
+                                             {"GPU-a,GPU-b,GPU-c,GPU-d", 3}};
+  for (const auto& [visible, count] : counts)
+    EXPECT_EQ(detail::count_gpus(visible.c_str(), folder / ""), count) << '"' << visible << '"';
+}
+
+/// Sets variables of the environment for its lifetime.
+class Variables {
+ public:
+  explicit Variables(std::map<std::string, std::string> variables) : variables_{std::move(variables)} {
+    for (const auto& [name, value] : variables_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  Variables(const Variables&) = delete;
+  ~Variables() {
+    for (const auto& [name, value] : variables_) ::unsetenv(name.c_str());
+  }
+
+ private:
+  std::map<std::string, std::string> variables_;
+};
+
+TEST(LaunchPlan, TakesFlagsFromTheVariablesOfTorchrun) {
+  const Variables variables{{{"PET_NNODES", "2"},
+                             {"PET_NPROC_PER_NODE", "4"},
+                             {"PET_NODE_RANK", "1"},
+                             {"PET_MASTER_ADDR", "node0"},
+                             {"PET_MASTER_PORT", "4000"},
+                             {"PET_ROLE", "trainer"},
+                             {"PET_MODULE", "1"},
+                             {"PET_STANDALONE", "0"}}};
+  const auto plan = plan_of({"--nproc-per-node=3", "package"});
+  EXPECT_EQ(plan.num_nodes, 2);
+  EXPECT_EQ(plan.ranks_per_node, 3) << "the command line is stronger";
+  EXPECT_EQ(plan.node_rank, 1);
+  EXPECT_EQ(plan.master_address, "node0");
+  EXPECT_EQ(plan.master_port, 4000);
+  EXPECT_EQ(plan.role, "trainer");
+  EXPECT_EQ(plan.program, "python3");
+}
+
+TEST(LaunchPlan, NamesTheVariableThatItRefuses) {
+  const Variables variable{{{"PET_NNODES", "many"}}};
+  EXPECT_EQ(error_of({"train"}).rfind("PET_NNODES: \"many\" is not", 0), 0U) << error_of({"train"});
+  const Variables flag{{{"PET_NNODES", "1"}, {"PET_STANDALONE", "yes"}}};
+  EXPECT_EQ(error_of({"train"}).rfind("PET_STANDALONE: \"yes\" is not 0 or 1", 0), 0U) << error_of({"train"});
+}
+
 TEST(LaunchPlan, GivesHelpInsteadOfAPlan) {
   EXPECT_FALSE(parse_launch(std::vector<std::string>{"--help"}));
   EXPECT_FALSE(parse_launch(std::vector<std::string>{"--nproc-per-node=2", "-h", "train"}));
@@ -84,18 +204,44 @@ TEST(LaunchPlan, GivesHelpInsteadOfAPlan) {
 }
 
 TEST(LaunchPlan, RefusesWhatItCannotDoByName) {
-  EXPECT_NE(error_of({"--rdzv_backend=c10d", "train"}).find("--rdzv_backend"), std::string::npos);
+  EXPECT_NE(error_of({"--rdzv_backend=etcd", "train"}).find("--rdzv-backend: \"etcd\""), std::string::npos);
+  EXPECT_NE(error_of({"--run-path", "train"}).find("--run-path"), std::string::npos);
   EXPECT_NE(error_of({"-r", "3", "train"}).find("-r"), std::string::npos);
   EXPECT_NE(error_of({"--nnodes=1:4", "train"}).find("--nnodes: \"1:4\""), std::string::npos);
-  EXPECT_NE(error_of({"--nproc-per-node=gpu", "train"}).find("--nproc-per-node: \"gpu\""), std::string::npos);
+  EXPECT_NE(error_of({"--nproc-per-node=xpu", "train"}).find("--nproc-per-node: \"xpu\""), std::string::npos);
 }
 
 TEST(LaunchPlan, RefusesValuesThatMakeNoSense) {
-  for (const char* flag : {"--nproc-per-node=0", "--nproc-per-node=-1", "--nproc-per-node=2x",
-                           "--nproc-per-node=", "--nproc-per-node=99999999999", "--grace=-1", "--grace=nan",
-                           "--grace=inf", "--master-port=0", "--master-port=65536", "--rdzv-id=", "--rdzv-id=../x",
-                           "--rdzv-id=a b", "--rdzv-conf=timeout=3", "--rdzv-conf=join_timeout=x",
-                           "--rdzv-conf=join_timeout=0", "--max-restarts=-1", "--log-dir=", "--standalone=yes"}) {
+  for (const char* flag : {"--nproc-per-node=0",
+                           "--nproc-per-node=-1",
+                           "--nproc-per-node=2x",
+                           "--nproc-per-node=",
+                           "--nproc-per-node=99999999999",
+                           "--grace=-1",
+                           "--grace=nan",
+                           "--grace=inf",
+                           "--master-port=0",
+                           "--master-port=65536",
+                           "--rdzv-id=",
+                           "--rdzv-id=../x",
+                           "--rdzv-id=a b",
+                           "--rdzv-conf=patience=3",
+                           "--rdzv-conf=join_timeout=x",
+                           "--rdzv-conf=join_timeout=0",
+                           "--rdzv-conf=is_host=maybe",
+                           "--rdzv-conf=read_timeout",
+                           "--rdzv-endpoint=",
+                           "--rdzv-endpoint=::1:29400",
+                           "--rdzv-endpoint=[::1",
+                           "--rdzv-endpoint=a:b",
+                           "--rdzv-endpoint=a:65536",
+                           "--nnodes=2:",
+                           "--role=",
+                           "--monitor-interval=x",
+                           "--start-method=thread",
+                           "--max-restarts=-1",
+                           "--log-dir=",
+                           "--standalone=yes"}) {
     const std::string text{flag};
     EXPECT_EQ(error_of({flag, "train"}).rfind(text.substr(0, text.find('=')), 0), 0U) << flag;
   }
@@ -110,6 +256,8 @@ TEST(LaunchPlan, RefusesFlagsThatContradictEachOther) {
   EXPECT_NE(error_of({"--nnodes=2", "--master-addr=a", "--max-restarts=1", "train"}).find("--max-restarts"),
             std::string::npos);
   EXPECT_NE(error_of({"--nnodes=2", "train"}).find("--master-addr"), std::string::npos);
+  EXPECT_NE(error_of({"--nnodes=2", "--rdzv-backend=c10d", "train"}).find("--rdzv-endpoint"), std::string::npos);
+  EXPECT_NE(error_of({"--module", "--no-python", "train"}).find("--module and --no-python"), std::string::npos);
   EXPECT_NE(error_of({"--nnodes=40000", "--nproc-per-node=4", "--master-addr=a", "train"}).find("131072 ranks"),
             std::string::npos);
 }

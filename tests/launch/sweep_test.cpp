@@ -401,13 +401,14 @@ TEST_F(SlurmArray, WritesNoSecretsIntoTheJobsFolders) {
 
 TEST_F(SlurmArray, StartsALauncherOnEachMachine) {
   const auto launcher = program("launcher", "echo \"$*\"");
-  const ddpxx::LaunchPlan plan{.num_nodes = 2, .ranks_per_node = 4, .program = "train"};
+  const ddpxx::LaunchPlan plan{.num_nodes = 2, .ranks_per_node = 4, .role = "trainer", .program = "train"};
   const ddpxx::Sweep sweep{.options = {.folder = sweep_}, .jobs = {{.number = 0, .arguments = {"a=x y"}}}};
   const auto script = ddpxx::detail::slurm_array_script(sweep, ddpxx::launch_command(plan, launcher));
   EXPECT_THAT(script, HasSubstr("#SBATCH --nodes=2\n"));
   EXPECT_EQ(element(script, 0).code, 0);
   EXPECT_EQ(text("0/log"),
-            "--node-rank=1 --master-addr=first --master-port=23456 --nnodes=2 --nproc-per-node=4 train a=x y\n");
+            "--node-rank=1 --master-addr=first --master-port=23456 --nnodes=2 --nproc-per-node=4 --role=trainer train "
+            "a=x y\n");
 }
 
 TEST(SweepFolder, IsNewWhereNoneIsNamed) {

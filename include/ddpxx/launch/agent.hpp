@@ -34,6 +34,7 @@
 #include <ddpxx/launch/agent/root_cause.hpp>
 #include <ddpxx/launch/agent/run_store.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/run_id.hpp>
 #include <ddpxx/launch/process_table.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 
@@ -146,15 +147,16 @@ inline bool Agent::open_store() {
 
 inline int Agent::run() {
   run_id_ = detail::make_run_id(plan_);
-  if (!plan_.log_dir.empty()) {
-    const std::string node = plan_.num_nodes > 1 ? "_node" + std::to_string(plan_.node_rank) : "";
-    folder_ = std::filesystem::absolute(plan_.log_dir) / (run_id_ + node);
-    say("the ranks write to " + harmless(folder_.string()));
-  }
   if (!open_store()) {
     say("ended by " + signal_name(*request_));
     deliver_output();
     return 128 + *request_;
+  }
+  plan_.node_rank = store_->node_rank();
+  if (!plan_.log_dir.empty()) {
+    const std::string node = plan_.num_nodes > 1 ? "_node" + std::to_string(plan_.node_rank) : "";
+    folder_ = std::filesystem::absolute(plan_.log_dir) / (run_id_ + node);
+    say("the ranks write to " + harmless(folder_.string()));
   }
   detail::RestartRule rule;
   for (int restart = 0;; ++restart) {

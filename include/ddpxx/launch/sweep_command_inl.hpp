@@ -51,6 +51,7 @@ DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::stri
     const double seconds = static_cast<double>(plan.grace.count()) / 1000;
     words.push_back((std::ostringstream{} << "--grace=" << seconds).str());
   }
+  if (plan.role != defaults.role) words.push_back("--role=" + plan.role);
   if (!plan.log_dir.empty()) words.push_back("--log-dir=" + plan.log_dir.string());
   words.push_back(plan.program);
   return {.path = detail::running_program(),

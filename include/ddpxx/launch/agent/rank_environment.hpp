@@ -28,7 +28,7 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
       {"GROUP_WORLD_SIZE", std::to_string(plan.num_nodes)},
       {"ROLE_RANK", rank},
       {"ROLE_WORLD_SIZE", world_size},
-      {"ROLE_NAME", "default"},
+      {"ROLE_NAME", plan.role},
       {"MASTER_ADDR", launch.address},
       {"MASTER_PORT", std::to_string(launch.port)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank_info.restart)},

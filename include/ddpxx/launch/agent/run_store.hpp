@@ -33,7 +33,7 @@
 namespace ddpxx::detail {
 
 /// The store of one attempt of a run. On one machine the agent serves it on the loopback interface, at a free
-/// port. On several machines the agent of node 0 serves it at --master-port, and the agents meet there first.
+/// port. On several machines the agent of node 0 serves it at the plan's master port, and the agents meet there first.
 class RunStore {
  public:
   /// Construct it on the agent's only thread, after its `SignalInbox`, so that the threads of the store block signals.
@@ -51,8 +51,14 @@ class RunStore {
   }
   /// The port that the agents have agreed on for MASTER_PORT, where Python programs meet; none on one machine.
   std::optional<std::uint16_t> master_port() const noexcept { return master_port_; }
+  /// Number of this machine: that of the plan, or the one that the meeting has given it.
+  int node_rank() const noexcept { return node_rank_; }
 
  private:
+  /// Serves the store if this machine is node 0.
+  void serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port, JobStoreConnection::Time deadline);
+  /// The number of this machine among those that arrive.
+  int number_by_arrival(const LaunchPlan& plan, const std::string& url, JobStoreConnection::Time deadline);
   void meet_agents(const LaunchPlan& plan, const std::function<void(const std::string&)>& say);
   /// Reads the facts of the other nodes, and refuses nodes that disagree with this one.
   void compare(const LaunchPlan& plan, const Roll& roll);
@@ -61,7 +67,9 @@ class RunStore {
 
   StoreCredentials credentials_;
   std::string address_;
+  int node_rank_ = 0;
   std::optional<std::uint16_t> master_port_;
+  std::vector<SocketAddress> listening_at_;  // addresses of the server
   std::unique_ptr<JobStoreServer> server_;
   std::optional<JobStoreConnection> connection_;  // claims this node's number during the lifetime of the agent
 };
@@ -72,6 +80,15 @@ inline Descriptor ending_signals() {
   ::sigemptyset(&ending);
   for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) ::sigaddset(&ending, number);
   return Descriptor{::signalfd(-1, &ending, SFD_NONBLOCK | SFD_CLOEXEC)};
+}
+
+/// True if an address of `host` belongs to this machine.
+/// Errors  `peer` if the name does not resolve.
+inline bool is_own_host(const std::string& host, JobStoreConnection::Time deadline) {
+  const auto addresses = resolve(host, 0, deadline);
+  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
+    return static_cast<bool>(listen_at(address));  // the system lets a program listen at its own addresses only
+  });
 }
 
 /// The facts that the agent of a node sends to the others.
@@ -97,7 +114,7 @@ struct NodeFacts {
 
 inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
                           const std::function<void(const std::string&)>& say)
-    : credentials_{environment("DDPXX_TOKEN").value_or(""), run_id} {
+    : credentials_{environment("DDPXX_TOKEN").value_or(""), run_id}, node_rank_{plan.node_rank} {
   if (plan.num_nodes > 1) {
     meet_agents(plan, say);
     return;
@@ -107,6 +124,31 @@ inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
   listeners.push_back(listen_on_loopback());
   address_ = "127.0.0.1:" + std::to_string(SocketAddress::of_socket(listeners[0].get()).port());
   server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_);
+}
+
+inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port,
+                            JobStoreConnection::Time deadline) {
+  const bool by_arrival = plan.node_numbers == NodeNumbers::by_arrival;
+  if (by_arrival ? !plan.serves_meeting.value_or(is_own_host(host, deadline)) : plan.node_rank != 0) return;
+  std::vector<Descriptor> listeners;
+  try {
+    listeners = listen_for(host, port, true, deadline);
+  } catch (const Error&) {
+    // Another agent of this machine serves the meeting. If another program has the port, connecting to it fails.
+    if (by_arrival && !plan.serves_meeting) return;
+    throw;
+  }
+  for (const auto& listener : listeners) listening_at_.push_back(SocketAddress::of_socket(listener.get()));
+  server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_);
+}
+
+inline int RunStore::number_by_arrival(const LaunchPlan& plan, const std::string& url,
+                                       JobStoreConnection::Time deadline) {
+  if (server_) return 0;
+  const auto number = connection_->add("ddpxx/agents/arrived", 1, deadline);
+  if (number < plan.num_nodes) return static_cast<int>(number);
+  throw Error{Errc::peer, "all " + std::to_string(plan.num_nodes) + " nodes of the run have come to " + url +
+                              " before this one: start it on --nnodes machines, or give this run another --rdzv-id"};
 }
 
 inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<void(const std::string&)>& say) {
@@ -124,10 +166,9 @@ inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<vo
   };
   std::vector<SocketAddress> addresses;
   NodeFacts mine{.num_nodes = plan.num_nodes, .ranks_per_node = plan.ranks_per_node};
-  if (plan.node_rank == 0) {
-    auto listeners = listen_for(host, port, true, deadline);
-    for (const auto& listener : listeners) addresses.push_back(SocketAddress::of_socket(listener.get()));
-    server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_);
+  serve(plan, host, port, deadline);
+  if (server_) {
+    addresses = listening_at_;
     if (credentials_.token.empty())
       say("DDPXX_TOKEN is not set: whoever can reach " + url +
           " and knows the run's id can take part; give all nodes the same secret");
@@ -144,8 +185,9 @@ inline void RunStore::meet_agents(const LaunchPlan& plan, const std::function<vo
       addresses, url, {.credentials = credentials_, .interrupt = interrupt.get(), .still_trying = still_trying},
       deadline);
   try {
+    if (plan.node_numbers == NodeNumbers::by_arrival) node_rank_ = number_by_arrival(plan, url, deadline);
     compare(plan, call_roll(*connection_, {.kind = "node",
-                                           .number = plan.node_rank,
+                                           .number = node_rank_,
                                            .size = plan.num_nodes,
                                            .prefix = "ddpxx/agents/",
                                            .facts = mine.text(make_secret()),
@@ -167,7 +209,7 @@ inline void RunStore::let_all_read(const LaunchPlan& plan, const std::string& ur
   for (int node = 1; node < plan.num_nodes; ++node) all_read.push_back(read_by(node));
   const auto now = JobStoreConnection::Clock::now();
   const auto until = std::max(deadline, now + JobStoreConnection::kAnswerTime);
-  if (!server_) return connection_->set(read_by(plan.node_rank), "", until);
+  if (!server_) return connection_->set(read_by(node_rank_), "", until);
   const auto missing = connection_->wait(all_read, "", until).missing;
   if (missing.empty()) return;
   std::vector<int> nodes;
@@ -186,7 +228,7 @@ inline void RunStore::compare(const LaunchPlan& plan, const Roll& roll) {
     if (node == 0) master_port_ = static_cast<std::uint16_t>(facts.master_port);
     if (facts.ranks_per_node != plan.ranks_per_node)
       throw Error{Errc::peer, "node " + std::to_string(node) + " starts " + std::to_string(facts.ranks_per_node) +
-                                  " ranks, node " + std::to_string(plan.node_rank) + " starts " +
+                                  " ranks, node " + std::to_string(node_rank_) + " starts " +
                                   std::to_string(plan.ranks_per_node) + ": give all nodes the same --nproc-per-node"};
   }
 }

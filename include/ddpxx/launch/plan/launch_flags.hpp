@@ -1,0 +1,289 @@
+// ddpxx/launch/plan/launch_flags.hpp — the flags of ddpxx-run: their names, what they mean, and which go together.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/rank_info.hpp>
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/processors.hpp>
+#include <ddpxx/launch/plan/run_id.hpp>
+
+namespace ddpxx::detail {
+
+/// The values of flags while they are read. Some are only complete when all are known.
+struct LaunchValues {
+  LaunchPlan plan = {};
+  bool is_standalone = false;
+  bool is_c10d = false;
+  bool has_master_address = false;
+  std::string endpoint_host = {};  // of --rdzv-endpoint; empty for none
+  std::optional<std::uint16_t> endpoint_port = {};
+  bool is_module = false;
+  bool no_python = false;
+};
+
+struct LaunchFlag {
+  std::string_view name;        // with dashes; underscores are accepted too
+  std::string_view short_name;  // such as -m; empty for none
+  std::string_view value;       // the value's name in the help; empty if the flag has no value
+  std::string_view help;
+  void (*apply)(LaunchValues&, const LaunchFlag&, const std::string& text);
+  std::string_view source = {};  // the variable that gave the value; empty for the command line
+};
+
+[[noreturn]] inline void refuse(const LaunchFlag& flag, const std::string& text, const std::string& expected) {
+  throw Error{Errc::config, std::string{flag.source.empty() ? flag.name : flag.source} + ": \"" + harmless(text) +
+                                "\" is not " + expected};
+}
+
+inline int whole_number(const LaunchFlag& flag, const std::string& text, int least, int most) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most)
+    refuse(flag, text, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  return value;
+}
+
+inline std::chrono::milliseconds seconds(const LaunchFlag& flag, const std::string& text) {
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || !(value >= 0) || value > 1e6)
+    refuse(flag, text, "a number of seconds from 0 to 1000000");
+  return std::chrono::milliseconds{std::llround(value * 1000)};
+}
+
+constexpr int kMaxRanksPerNode = 4096;  // more than any machine runs; larger numbers are typing errors
+constexpr int kMaxNodes = kMaxRanks;
+
+/// The values of `--rdzv-endpoint HOST[:PORT]`; an IPv6 address with a port stands in brackets.
+inline void read_endpoint(LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+  constexpr const char* kForm = "HOST or HOST:PORT, where an IPv6 address stands in brackets";
+  const auto bracket = text.rfind(']');
+  const auto colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
+  values.endpoint_host = text.substr(0, colon);
+  const bool has_brackets = bracket != std::string::npos && text.starts_with('[') && bracket > 1;
+  if (values.endpoint_host.empty() || (bracket != std::string::npos && !has_brackets)) refuse(flag, text, kForm);
+  values.endpoint_port.reset();
+  if (colon == std::string::npos) return;
+  const auto port = text.substr(colon + 1);
+  if (port.find(':') != std::string::npos) refuse(flag, text, kForm);
+  const int number = whole_number(flag, port, 0, 65'535);
+  if (number != 0) values.endpoint_port = static_cast<std::uint16_t>(number);
+}
+
+/// The values of `--rdzv-conf KEY=VALUE,...`.
+inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& flag, std::string_view text) {
+  // These keys set times of torchrun's rendezvous, which the agents' store does not need.
+  constexpr std::array<std::string_view, 8> kWithoutMeaning = {
+      "timeout",      "last_call_timeout",   "close_timeout",          "heartbeat_timeout",
+      "read_timeout", "keep_alive_interval", "keep_alive_max_attempt", "store_type"};
+  while (!text.empty()) {
+    const auto entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), entry.size() + 1));
+    const auto equals = entry.find('=');
+    const auto key = entry.substr(0, equals);
+    const std::string value{equals == std::string_view::npos ? "" : entry.substr(equals + 1)};
+    if (key == "join_timeout") {
+      values.plan.join_timeout = seconds(flag, value);
+      if (values.plan.join_timeout < std::chrono::milliseconds{100})
+        refuse(flag, value, "a join_timeout of at least 0.1 s");
+    } else if (key == "is_host") {
+      if (value != "true" && value != "false" && value != "1" && value != "0")
+        refuse(flag, value, "an is_host of true or false");
+      values.plan.serves_meeting = value == "true" || value == "1";
+    } else if (equals == std::string_view::npos || std::ranges::find(kWithoutMeaning, key) == kWithoutMeaning.end()) {
+      refuse(flag, std::string{entry}, "join_timeout=SECONDS, is_host=true|false or another setting of torchrun");
+    }
+  }
+}
+
+/// The number of `--nproc-per-node N|auto|cpu|gpu`.
+inline int read_ranks_per_node(const LaunchFlag& flag, const std::string& text) {
+  const int gpus = count_gpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return count_processors();
+  if (text == "gpu" && gpus == 0)
+    throw Error{Errc::config, std::string{flag.source.empty() ? flag.name : flag.source} +
+                                  ": \"gpu\" asks for a rank for each GPU, but this machine shows none"};
+  return text == "gpu" || text == "auto" ? gpus : whole_number(flag, text, 1, kMaxRanksPerNode);
+}
+
+/// The number of `--nnodes N` or `--nnodes N:N`.
+inline int read_num_nodes(const LaunchFlag& flag, const std::string& text) {
+  const auto colon = text.find(':');
+  const int least = whole_number(flag, text.substr(0, colon), 1, kMaxNodes);
+  if (colon != std::string::npos && whole_number(flag, text.substr(colon + 1), 1, kMaxNodes) != least)
+    refuse(flag, text, "N or N:N; the number of machines of a run is fixed");
+  return least;
+}
+
+inline constexpr auto kNoEffect = [](LaunchValues&, const LaunchFlag&, const std::string&) {};
+
+inline constexpr std::array kLaunchFlags = {
+    LaunchFlag{"--standalone", "", "", "one machine, a free port; overrides where machines meet",
+               [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.is_standalone = true; }},
+    LaunchFlag{"--nproc-per-node", "", "N", "ranks on this machine; cpu, gpu: one for each; auto: gpu, else cpu [1]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.ranks_per_node = read_ranks_per_node(flag, text);
+               }},
+    LaunchFlag{"--nnodes", "", "M", "number of machines; each runs ddpxx-run [1]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.num_nodes = read_num_nodes(flag, text);
+               }},
+    LaunchFlag{"--rdzv-backend", "", "NAME",
+               "static: --node-rank numbers the machines; c10d: they are numbered as they come [static]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 if (text != "static" && text != "c10d") refuse(flag, text, "static or c10d");
+                 values.is_c10d = text == "c10d";
+               }},
+    LaunchFlag{"--rdzv-endpoint", "", "HOST[:PORT]", "where the machines meet; PORT with c10d [29400]", read_endpoint},
+    LaunchFlag{"--rdzv-id", "", "ID", "name of the run; processes of another run are refused [one machine: a new name]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 if (!is_run_id(text)) refuse(flag, text, "a name of 1 to 200 letters, figures, '-', '_' and '.'");
+                 values.plan.run_id = text;
+               }},
+    LaunchFlag{"--rdzv-conf", "", "KEY=VALUE,...",
+               "join_timeout=SECONDS: how long the machines wait for each other [300]; is_host=true: "
+               "this machine serves the meeting of c10d",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 read_rendezvous_settings(values, flag, text);
+               }},
+    LaunchFlag{"--node-rank", "", "R", "static: number of this machine; its ranks are R*N to R*N+N-1 [0]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.node_rank = whole_number(flag, text, 0, kMaxNodes - 1);
+               }},
+    LaunchFlag{"--master-addr", "", "HOST", "static: where rank 0 runs, a name or IP address [127.0.0.1]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 if (text.empty()) refuse(flag, text, "a host");
+                 values.plan.master_address = text;
+                 values.has_master_address = true;
+               }},
+    LaunchFlag{"--master-port", "", "PORT",
+               "static: where the agent of node 0 listens [29500]; on one machine only MASTER_PORT",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
+               }},
+    LaunchFlag{"--max-restarts", "", "K", "how often all ranks are restarted after a failure; one machine only [0]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.max_restarts = whole_number(flag, text, 0, 1'000'000);
+               }},
+    LaunchFlag{"--grace", "", "SECONDS", "time that a rank has to end by itself before it is killed [30]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.grace = seconds(flag, text);
+               }},
+    LaunchFlag{"--log-dir", "", "DIR",
+               "output goes to DIR/<run id>/attempt_<k>/<local rank>/{stdout,stderr}.log instead of here",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 if (text.empty()) refuse(flag, text, "a directory");
+                 values.plan.log_dir = text;
+               }},
+    LaunchFlag{"--role", "", "NAME", "ROLE_NAME of the ranks [default]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 if (!is_run_id(text)) refuse(flag, text, "a name of 1 to 200 letters, figures, '-', '_' and '.'");
+                 values.plan.role = text;
+               }},
+    LaunchFlag{"--module", "-m", "", "PROGRAM is a module of Python, and runs as `python3 -u -m PROGRAM`",
+               [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.is_module = true; }},
+    LaunchFlag{"--no-python", "", "", "run a PROGRAM with the name *.py as it is, and not as `python3 -u PROGRAM`",
+               [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.no_python = true; }},
+    LaunchFlag{"--monitor-interval", "", "SECONDS", "no effect: the agent sees the end of a rank at once",
+               [](LaunchValues&, const LaunchFlag& flag, const std::string& text) { seconds(flag, text); }},
+    LaunchFlag{"--start-method", "", "NAME", "no effect: each rank is a new process that runs PROGRAM",
+               [](LaunchValues&, const LaunchFlag& flag, const std::string& text) {
+                 if (text != "spawn" && text != "fork" && text != "forkserver")
+                   refuse(flag, text, "spawn, fork or forkserver");
+               }},
+    LaunchFlag{"--help", "-h", "", "this text", kNoEffect},
+};
+
+/// Collects flags and makes the plan of them.
+class LaunchFlags {
+ public:
+  void apply(const LaunchFlag& flag, const std::string& text) { flag.apply(values_, flag, text); }
+
+  /// The plan for a command line that goes on with the program and its arguments.
+  /// Errors  `config` for flags that do not go together.
+  LaunchPlan plan(std::span<const std::string> command) {
+    take_program(command);
+    take_meeting_place();
+    LaunchPlan& plan = values_.plan;
+    if (plan.node_rank >= plan.num_nodes)
+      throw Error{Errc::config, "--node-rank " + std::to_string(plan.node_rank) + " is outside --nnodes " +
+                                    std::to_string(plan.num_nodes) + ": nodes count from 0"};
+    if (plan.num_nodes > kMaxRanks / plan.ranks_per_node)
+      throw Error{Errc::config, "--nnodes " + std::to_string(plan.num_nodes) + " with --nproc-per-node " +
+                                    std::to_string(plan.ranks_per_node) + " is more than the " +
+                                    std::to_string(kMaxRanks) + " ranks that a run can have"};
+    if (plan.num_nodes > 1 && plan.max_restarts > 0)
+      throw Error{Errc::config, "--max-restarts works on one machine only; with --nnodes start all of them again"};
+    return std::move(plan);
+  }
+
+ private:
+  /// Puts Python in front of a module, and of a script, as torchrun does.
+  void take_program(std::span<const std::string> command) {
+    LaunchPlan& plan = values_.plan;
+    if (command.empty()) throw Error{Errc::config, "no PROGRAM to start; see `ddpxx-run --help`"};
+    if (values_.is_module && values_.no_python)
+      throw Error{Errc::config, "--module and --no-python exclude each other: a module is run by Python"};
+    plan.program = command.front();
+    plan.arguments.assign(command.begin() + 1, command.end());
+    if (!values_.is_module && (values_.no_python || !plan.program.ends_with(".py"))) return;
+    // In one word, because -m as a word among the program's arguments asks for a sweep.
+    plan.arguments.insert(plan.arguments.begin(), {"-u", (values_.is_module ? "-m" : "") + plan.program});
+    plan.program = environment("PYTHON_EXEC").value_or("python3");
+  }
+
+  void take_meeting_place() {
+    LaunchPlan& plan = values_.plan;
+    if (values_.is_standalone) {
+      if (plan.num_nodes > 1) throw Error{Errc::config, "--standalone is for one machine, but --nnodes asks for more"};
+      plan.master_address = LaunchPlan{}.master_address;
+      plan.master_port.reset();
+      return;
+    }
+    if (values_.is_c10d) {
+      plan.node_rank = 0;  // torchrun ignores --node-rank here
+      plan.master_address = LaunchPlan{}.master_address;
+      plan.master_port.reset();
+      if (plan.num_nodes == 1) return;
+      if (values_.endpoint_host.empty())
+        throw Error{Errc::config,
+                    "--rdzv-backend c10d with --nnodes above 1 needs --rdzv-endpoint HOST:PORT, equal on all machines"};
+      plan.node_numbers = NodeNumbers::by_arrival;
+      plan.master_address = values_.endpoint_host;
+      plan.master_port = values_.endpoint_port.value_or(std::uint16_t{29'400});
+      return;
+    }
+    if (!values_.endpoint_host.empty()) {
+      plan.master_address = values_.endpoint_host;
+      if (values_.endpoint_port) plan.master_port = values_.endpoint_port;
+    }
+    if (plan.num_nodes == 1) return;
+    if (!values_.has_master_address && values_.endpoint_host.empty())
+      throw Error{Errc::config,
+                  "--nnodes above 1 needs --master-addr, the machine of --node-rank 0, or --rdzv-backend "
+                  "c10d with --rdzv-endpoint HOST:PORT"};
+    if (!plan.master_port) plan.master_port = std::uint16_t{29'500};
+  }
+
+  LaunchValues values_;
+};
+
+}  // namespace ddpxx::detail

@@ -1,0 +1,55 @@
+// ddpxx/launch/plan/processors.hpp — counts the GPUs and the cores that a program started here may use.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <sched.h>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace ddpxx::detail {
+
+/// The number of cores on which this process may run; at least 1.
+inline int count_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+/// How many of `present` GPUs CUDA_VISIBLE_DEVICES shows. CUDA ignores what follows the first entry that is empty or
+/// names no GPU.
+inline int count_shown_gpus(std::string_view names, int present) {
+  int count = 0;
+  while (!names.empty() && count < present) {
+    const auto name = names.substr(0, names.find(','));
+    const bool is_number = name.find_first_not_of("0123456789") == std::string_view::npos;
+    if (name.empty() || name.starts_with('-')) break;
+    if (is_number && (name.size() > 4 || std::stoi(std::string{name}) >= present)) break;
+    ++count;
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+  }
+  return count;
+}
+
+/// The number of NVIDIA's GPUs by their device files, such as /dev/nvidia0, without calling the driver.
+inline int count_device_files(const std::filesystem::path& folder) {
+  constexpr std::string_view kPrefix = "nvidia";
+  int count = 0;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator{folder, failure}) {
+    const std::string name = entry.path().filename().string();
+    count += name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+             name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
+  }
+  return count;
+}
+
+/// The number of GPUs that a program may use: those of `folder`, or those of them that `visible`, the value of
+/// CUDA_VISIBLE_DEVICES, shows.
+inline int count_gpus(const char* visible, const std::filesystem::path& folder = "/dev") {
+  const int present = count_device_files(folder);
+  return visible == nullptr ? present : count_shown_gpus(visible, present);
+}
+
+}  // namespace ddpxx::detail
