@@ -6,28 +6,39 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/gloo.hpp>
 
 namespace ddpxx {
 
+/// Processes are forked: they share nothing, and a crash ends one of them only. Threads start faster, but share what a
+/// process has once: the default random generator, the autocast cache.
 enum class Ranks { processes, threads };
+
+struct SpawnOptions {
+  Ranks ranks = Ranks::processes;
+  std::chrono::milliseconds deadline = std::chrono::seconds{60};
+  /// The device of each rank, as `pick_device` reads it: cpu, cuda or auto. The ranks share the GPUs of this host.
+  std::string device = "cpu";
+};
 
 namespace detail {
 
@@ -71,13 +82,16 @@ inline std::pair<int, std::uint16_t> listen_on_loopback() {
 
 /// What a forked rank does; returns the byte string that goes to the parent: empty, or the code and the text.
 template <class Body>
-std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener, Body& body) {
+std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener, const std::string& device,
+                     Body& body) {
   const auto report = [](Errc code, const std::string& text) { return static_cast<char>(code) + text; };
   try {
     // A fork after an OpenMP region hangs in the next one; one thread never enters one.
     at::set_num_threads(1);
     ConnectOptions options;
     options.listening_socket = listener;
+    options.backend = Backend::gloo;
+    options.device = pick_device(device, rank_info, options.backend);
     quiet_backend_log();
     auto group = connect("tcp://127.0.0.1:" + std::to_string(port), rank_info, options);
     body(group);
@@ -92,7 +106,7 @@ std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener
 }
 
 template <class Body>
-void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadline) {
+void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
   struct Child {
     pid_t pid;
     int pipe;
@@ -114,7 +128,7 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
                                .world_size = WorldSize{world_size},
                                .local_rank = LocalRank{rank},
                                .local_world_size = LocalWorldSize{world_size}};
-      const auto report = run_rank(rank_info, port, rank == 0 ? listener : -1, body);
+      const auto report = run_rank(rank_info, port, rank == 0 ? listener : -1, options.device, body);
       std::fflush(nullptr);
       const bool sent = ::write(ends[1], report.data(), report.size()) == static_cast<ssize_t>(report.size());
       // Neither destructors nor atexit handlers: they belong to the parent, and a backend may still hold threads.
@@ -125,7 +139,7 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
   }
   ::close(listener);
 
-  auto until = std::chrono::steady_clock::now() + deadline;
+  auto until = std::chrono::steady_clock::now() + options.deadline;
   bool failed = false;
   std::vector<RankFailure> failures;
   const auto is_open = [](const Child& child) { return child.open; };
@@ -159,15 +173,25 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
     if (child.open) {
       ::kill(child.pid, SIGKILL);
       ::waitpid(child.pid, nullptr, 0);
-      failures.push_back({rank, Errc::peer,
-                          "still running " +
-                              std::string{failed ? "5 s after another rank failed"
-                                                 : "at the deadline of " + std::to_string(deadline.count()) + " ms"} +
-                              ", killed"});
+      failures.push_back(
+          {rank, Errc::peer,
+           "still running " +
+               std::string{failed ? "5 s after another rank failed"
+                                  : "at the deadline of " + std::to_string(options.deadline.count()) + " ms"} +
+               ", killed"});
     }
     ::close(child.pipe);
   }
   if (!failures.empty()) throw_failures(std::move(failures));
+}
+
+/// Whether this process has opened a device of NVIDIA's driver, which CUDA keeps open from its start on. `descriptors`
+/// is the folder of the process's descriptors. Asking LibTorch instead would start CUDA.
+inline bool has_opened_gpu(const std::filesystem::path& descriptors = "/proc/self/fd") {
+  std::error_code failure;
+  for (const auto& descriptor : std::filesystem::directory_iterator{descriptors, failure})
+    if (std::filesystem::read_symlink(descriptor, failure).string().starts_with("/dev/nvidia")) return true;
+  return false;
 }
 
 /// Turns off c10d's flight recorder, which is one for the process and not safe to use from the threads of several
@@ -175,7 +199,7 @@ void spawn_processes(int world_size, Body& body, std::chrono::milliseconds deadl
 inline void disable_flight_recorder() { ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0); }
 
 template <class Body>
-void spawn_threads(int world_size, Body& body, std::chrono::milliseconds deadline) {
+void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
   disable_flight_recorder();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
@@ -189,9 +213,11 @@ void spawn_threads(int world_size, Body& body, std::chrono::milliseconds deadlin
       };
       try {
         at::set_num_threads(1);
+        const auto device = pick_device(options.device, {.local_rank = LocalRank{rank}}, Backend::gloo);
         // A thread cannot be killed: the collectives' timeout is what ends a hang.
-        Group group =
-            world_size == 1 ? Group{} : connect_gloo({store, "127.0.0.1", rank, world_size, deadline, deadline});
+        const auto& limit = options.deadline;
+        Group group = world_size == 1 ? Group{{}, {}, device}
+                                      : connect_gloo({store, "127.0.0.1", rank, world_size, limit, limit}, device);
         body(group);
         group.leave();
       } catch (const Error& error) {
@@ -207,20 +233,19 @@ void spawn_threads(int world_size, Body& body, std::chrono::milliseconds deadlin
 }  // namespace detail
 
 /// Runs `body(group)` on `world_size` ranks that communicate over Gloo on the loopback interface, and waits for them.
-/// `Ranks::processes` forks: nothing is shared, a crash is contained. `Ranks::threads` is faster to start, but shares
-/// what a process has once: the default random generator, the autocast cache.
 /// Ranks   GoogleTest assertions work inside `body` and name no rank by themselves.
-/// Errors  the failing rank's own error, prefixed with its rank; a rank that runs at the deadline is killed and named.
+/// Errors  the failing rank's own error, prefixed with its rank; a rank that runs at the deadline is killed and named;
+///         `config` for processes in a program that has used a GPU before.
 template <class Body>
   requires std::invocable<Body&, Group&>
-void spawn_ranks(int world_size, Body body, Ranks ranks = Ranks::processes,
-                 std::chrono::milliseconds deadline = std::chrono::seconds{60}) {
+void spawn_ranks(int world_size, Body body, const SpawnOptions& options = {}) {
   if (world_size < 1) throw Error{Errc::config, "spawn_ranks: a world has at least one rank"};
-  if (ranks == Ranks::threads) return detail::spawn_threads(world_size, body, deadline);
-  if (at::globalContext().hasCUDA() && at::detail::getCUDAHooks().hasPrimaryContext(0))
+  if (options.ranks == Ranks::threads) return detail::spawn_threads(world_size, body, options);
+  if (detail::has_opened_gpu())
     throw Error{Errc::config,
-                "spawn_ranks: this program has used CUDA, which does not survive a fork; use Ranks::threads"};
-  detail::spawn_processes(world_size, body, deadline);
+                "spawn_ranks: this program has used a GPU, which does not survive a fork: use the GPU in the ranks "
+                "only, or use Ranks::threads"};
+  detail::spawn_processes(world_size, body, options);
 }
 
 }  // namespace ddpxx

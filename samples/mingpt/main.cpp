@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
     if (run.only_evaluates) write_nothing(config);
     const auto launch = ddpxx::torchrun_environment();
     const auto rank_info = launch ? launch->rank_info : ddpxx::RankInfo{};
-    const auto device = ddpxx::pick_device(config.training.device, rank_info);
+    const auto device = ddpxx::pick_device(config.training.device, rank_info, config.comm.backend);
     check_precision(config.precision, device);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
     const auto alphabet = run.only_evaluates ? choose_evaluated(run, group) : std::nullopt;

@@ -37,28 +37,27 @@ void expect_peers_learn_of(
     const std::function<void(Group&)>& collective = [](Group& group) { barrier(group); }) {
   // A rank that fails while others are still connecting would end them before their body has begun.
   std::barrier all_connected{3}, all_done{3};
-  spawn_ranks(
-      3,
-      [&](Group& group) {
-        all_connected.arrive_and_wait();
-        const auto start = Clock::now();
-        try {
-          if (group.rank() == 1) {
-            fail(group);
-          } else {
-            collective(group);
-            ADD_FAILURE() << "the collective succeeded";
-          }
-        } catch (const Error& error) {
-          EXPECT_EQ(error.code(), Errc::peer);
-          EXPECT_THAT(error.what(), HasSubstr("a rank is gone"));
-        }
-        EXPECT_LT(Clock::now() - start, kAtOnce);
-        group.abandon();
-        all_done.arrive_and_wait();
-        EXPECT_EQ(group.size(), 1);
-      },
-      Ranks::threads, kTimeout);
+  spawn_ranks(3,
+              [&](Group& group) {
+                all_connected.arrive_and_wait();
+                const auto start = Clock::now();
+                try {
+                  if (group.rank() == 1) {
+                    fail(group);
+                  } else {
+                    collective(group);
+                    ADD_FAILURE() << "the collective succeeded";
+                  }
+                } catch (const Error& error) {
+                  EXPECT_EQ(error.code(), Errc::peer);
+                  EXPECT_THAT(error.what(), HasSubstr("a rank is gone"));
+                }
+                EXPECT_LT(Clock::now() - start, kAtOnce);
+                group.abandon();
+                all_done.arrive_and_wait();
+                EXPECT_EQ(group.size(), 1);
+              },
+              {.ranks = Ranks::threads, .deadline = kTimeout});
 }
 
 TEST(Abandon, TellsThePeersAtOnce) {
@@ -95,63 +94,60 @@ TEST(Abandon, EndsItsOwnWorkThatIsUnderWay) {
 // All ranks throw at once. Each must keep the shared error, also when another rank has closed its connections already.
 TEST(Abandon, DoesNotReplaceAnErrorThatAllRanksShare) {
   for (int i = 0; i < 10; ++i)
-    spawn_ranks(
-        4,
-        [](Group& group) {
-          const int rank = group.rank();
-          try {
-            const Group mine{std::move(group)};
-            on_rank_zero(mine, Errc::storage, [] { throw Error{Errc::config, "no such folder"}; });
-            ADD_FAILURE() << "no error";
-          } catch (const Error& error) {
-            EXPECT_STREQ(error.what(), "no such folder");
-            EXPECT_EQ(error.code(), Errc::config);
-            EXPECT_EQ(error.origin(), rank == 0 ? std::nullopt : std::optional{0});
-          }
-        },
-        Ranks::threads, kTimeout);
+    spawn_ranks(4,
+                [](Group& group) {
+                  const int rank = group.rank();
+                  try {
+                    const Group mine{std::move(group)};
+                    on_rank_zero(mine, Errc::storage, [] { throw Error{Errc::config, "no such folder"}; });
+                    ADD_FAILURE() << "no error";
+                  } catch (const Error& error) {
+                    EXPECT_STREQ(error.what(), "no such folder");
+                    EXPECT_EQ(error.code(), Errc::config);
+                    EXPECT_EQ(error.origin(), rank == 0 ? std::nullopt : std::optional{0});
+                  }
+                },
+                {.ranks = Ranks::threads, .deadline = kTimeout});
 }
 
 TEST(OnEveryRank, ReturnsWhatEachRankHasOrThrowsTheFirstError) {
-  spawn_ranks(
-      4,
-      [](Group& group) {
-        const int rank = group.rank();
-        EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return 10 * rank; }), 10 * rank);
-        try {
-          on_every_rank(group, Errc::data, [&] {
-            if (rank == 1 || rank == 2) throw Error{Errc::data, "no such file"};
-            if (rank == 3) throw std::runtime_error{"a sector is bad"};
-            return 0;
-          });
-          ADD_FAILURE() << "no error";
-        } catch (const Error& error) {
-          EXPECT_EQ(error.code(), Errc::data);
-          EXPECT_STREQ(error.what(), rank == 3 ? "a sector is bad" : "no such file");
-          EXPECT_EQ(error.origin(), rank == 0 || rank == 2 ? std::optional{1} : std::nullopt);
-        }
-        EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return rank; }), rank)
-            << "the group can be used after an error";
-      },
-      Ranks::threads);
+  spawn_ranks(4,
+              [](Group& group) {
+                const int rank = group.rank();
+                EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return 10 * rank; }), 10 * rank);
+                try {
+                  on_every_rank(group, Errc::data, [&] {
+                    if (rank == 1 || rank == 2) throw Error{Errc::data, "no such file"};
+                    if (rank == 3) throw std::runtime_error{"a sector is bad"};
+                    return 0;
+                  });
+                  ADD_FAILURE() << "no error";
+                } catch (const Error& error) {
+                  EXPECT_EQ(error.code(), Errc::data);
+                  EXPECT_STREQ(error.what(), rank == 3 ? "a sector is bad" : "no such file");
+                  EXPECT_EQ(error.origin(), rank == 0 || rank == 2 ? std::optional{1} : std::nullopt);
+                }
+                EXPECT_EQ(on_every_rank(group, Errc::data, [&] { return rank; }), rank)
+                    << "the group can be used after an error";
+              },
+              {.ranks = Ranks::threads});
 }
 
 TEST(Abandon, TellsPeersThatWaitInAPart) {
   std::barrier all_done{2};
-  spawn_ranks(
-      2,
-      [&](Group& group) {
-        auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
-        const auto start = Clock::now();
-        if (group.rank() == 1)
-          group.abandon();
-        else
-          EXPECT_THROW(barrier(part), Error);
-        EXPECT_LT(Clock::now() - start, kAtOnce);
-        group.abandon();
-        all_done.arrive_and_wait();
-      },
-      Ranks::threads, kTimeout);
+  spawn_ranks(2,
+              [&](Group& group) {
+                auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
+                const auto start = Clock::now();
+                if (group.rank() == 1)
+                  group.abandon();
+                else
+                  EXPECT_THROW(barrier(part), Error);
+                EXPECT_LT(Clock::now() - start, kAtOnce);
+                group.abandon();
+                all_done.arrive_and_wait();
+              },
+              {.ranks = Ranks::threads, .deadline = kTimeout});
 }
 
 // Rank 1's connection to rank 2, its neighbour, is closed by then; rank 1 must still close its connection to rank 0.
@@ -178,7 +174,7 @@ TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
         group.abandon();
         all_done.arrive_and_wait();
       },
-      Ranks::threads, kTimeout);
+      {.ranks = Ranks::threads, .deadline = kTimeout});
 }
 
 // The port of the store can be used again, too.
@@ -211,14 +207,13 @@ TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
 TEST(Abandon, DoesNothingInAWorldOfOneAndOnASecondCall) {
   Group alone;
   alone.abandon();
-  spawn_ranks(
-      2,
-      [](Group& group) {
-        group.abandon();
-        group.abandon();
-        group.leave();
-      },
-      Ranks::threads, kTimeout);
+  spawn_ranks(2,
+              [](Group& group) {
+                group.abandon();
+                group.abandon();
+                group.leave();
+              },
+              {.ranks = Ranks::threads, .deadline = kTimeout});
 }
 
 TEST(Part, SaysWhatAGroupOfOnesOwnBackendLacks) {

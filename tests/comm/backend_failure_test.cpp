@@ -66,15 +66,15 @@ TEST(BackendFailure, LeavesOtherExceptionsToTheHandlerBefore) {
 }
 
 TEST(BackendFailure, TheLogOfNcclKeepsItsErrors) {
-  const auto log = [](at::Device device) {
+  const auto log = [](Backend backend) {
     ::unsetenv("TORCH_CPP_LOG_LEVEL");
-    quiet_backend_log(device);
+    quiet_backend_log(backend);
     LOG(WARNING) << "a warning";
     LOG(ERROR) << "an error";
     std::_Exit(0);
   };
-  EXPECT_EXIT(log(at::kCPU), ExitedWithCode(0), "^$");
-  EXPECT_EXIT(log(at::kCUDA), ExitedWithCode(0), "^[^\n]*an error\n$");
+  EXPECT_EXIT(log(Backend::gloo), ExitedWithCode(0), "^$");
+  EXPECT_EXIT(log(Backend::nccl), ExitedWithCode(0), "^[^\n]*an error\n$");
 }
 
 }  // namespace

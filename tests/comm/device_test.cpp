@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/backend.hpp>
+#include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/gpu_name.hpp>
 #include <ddpxx/comm/unused_gpu.hpp>
@@ -79,15 +81,43 @@ TEST(GpuName, IsEmptyForACpuAndWhereTheDriverDoesNotKnowTheDevice) {
 }
 
 TEST(Device, ARankTakesTheGpuWithItsLocalNumber) {
-  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 8), 0);
-  EXPECT_EQ(detail::gpu_of(LocalRank{7}, 8), 7);
-  EXPECT_EQ(detail::gpu_of(LocalRank{8}, 8), std::nullopt);
-  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 0), std::nullopt);
+  for (const auto backend : {Backend::automatic, Backend::nccl}) {
+    EXPECT_EQ(detail::gpu_of(LocalRank{0}, 8, backend), 0);
+    EXPECT_EQ(detail::gpu_of(LocalRank{7}, 8, backend), 7);
+    EXPECT_EQ(detail::gpu_of(LocalRank{8}, 8, backend), std::nullopt);
+    EXPECT_EQ(detail::gpu_of(LocalRank{0}, 0, backend), std::nullopt);
+  }
+}
+
+TEST(Device, RanksThatCommunicateOverGlooShareTheGpus) {
+  EXPECT_EQ(detail::gpu_of(LocalRank{1}, 2, Backend::gloo), 1);
+  EXPECT_EQ(detail::gpu_of(LocalRank{2}, 2, Backend::gloo), 0);
+  EXPECT_EQ(detail::gpu_of(LocalRank{3}, 2, Backend::gloo), 1);
+  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 0, Backend::gloo), std::nullopt);
+}
+
+TEST(Backend, FollowsFromTheDeviceUnlessItIsChosen) {
+  EXPECT_EQ(backend_for(Backend::automatic, at::kCPU), Backend::gloo);
+  EXPECT_EQ(backend_for(Backend::automatic, at::kCUDA), Backend::nccl);
+  EXPECT_EQ(backend_for(Backend::gloo, at::kCUDA), Backend::gloo);
+  EXPECT_EQ(backend_for(Backend::nccl, at::kCUDA), Backend::nccl);
+}
+
+TEST(Backend, NcclIsRefusedOnACpu) {
+  try {
+    backend_for(Backend::nccl, at::kCPU);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_STREQ(error.what(),
+                 "comm.backend=nccl: NCCL connects GPUs, but this rank computes on the CPU; set the device to cuda, or "
+                 "comm.backend to auto or gloo");
+  }
 }
 
 TEST(Device, AnOnlyGpuIsThatOfEachRankThatSeesIt) {
-  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 1), 0);
-  EXPECT_EQ(detail::gpu_of(LocalRank{3}, 1), 0);
+  EXPECT_EQ(detail::gpu_of(LocalRank{0}, 1, Backend::automatic), 0);
+  EXPECT_EQ(detail::gpu_of(LocalRank{3}, 1, Backend::automatic), 0);
 }
 
 }  // namespace

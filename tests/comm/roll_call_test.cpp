@@ -74,6 +74,7 @@ TEST(RankIntroduction, AreReadBackAsTheyWereWritten) {
 RankIntroduction rank_with(const std::string& host, const std::string& device, const std::string& gpu) {
   auto facts = rank_on(host + "/boot/net", "10.0.0.1", "", AF_INET);
   facts.device = device;
+  facts.backend = device == "cpu" ? "Gloo" : "NCCL";
   facts.gpu = gpu;
   return facts;
 }
@@ -103,14 +104,25 @@ TEST(RankIntroduction, RanksUseOneKindOfDevice) {
       refusal_of(Errc::peer,
                  {rank_with("a", "cuda", "GPU-1"), rank_with("a", "cuda", "GPU-2"), rank_with("b", "cpu", "")}),
       "rank 0 on host a uses device cuda over NCCL, but rank 2 on host b uses device cpu over Gloo: give all ranks "
-      "one kind of device; device=auto takes the CPU where a host has no GPU that the program can use");
+      "one kind of device and one comm.backend; device=auto takes the CPU where a host has no GPU that the program can "
+      "use");
+}
+
+TEST(RankIntroduction, RanksUseOneBackend) {
+  auto over_gloo = rank_with("b", "cuda", "");
+  over_gloo.backend = "Gloo";
+  EXPECT_EQ(parse_introduction(to_text(over_gloo)).backend, "Gloo");
+  EXPECT_EQ(refusal_of(Errc::peer, {rank_with("a", "cuda", "GPU-1"), over_gloo}),
+            "rank 0 on host a uses device cuda over NCCL, but rank 1 on host b uses device cuda over Gloo: give all "
+            "ranks one kind of device and one comm.backend; device=auto takes the CPU where a host has no GPU that the "
+            "program can use");
 }
 
 TEST(RankIntroduction, RanksUseAGpuEach) {
   EXPECT_EQ(refusal_of(Errc::config, {rank_with("a", "cuda", "GPU-1"), rank_with("a", "cuda", "GPU-2"),
                                       rank_with("b", "cuda", "GPU-3"), rank_with("a", "cuda", "GPU-2")}),
             "rank 1 on host a and rank 3 use one GPU, GPU-2: over NCCL each rank needs a GPU of its own; start at most "
-            "one rank a GPU, or set device=cpu");
+            "one rank a GPU, or set comm.backend=gloo or device=cpu");
   EXPECT_EQ(refusal_of(Errc::config, {rank_with("a", "cuda", ""), rank_with("a", "cuda", "")}), "")
       << "their UUIDs are unknown";
 }

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,8 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/testing.hpp>
+
+#include "../temporary_folder.hpp"
 
 namespace ddpxx {
 namespace {
@@ -29,12 +32,11 @@ std::string error_of(const std::function<void()>& body) {
 
 TEST(SpawnRanks, KillsAndNamesARankThatHangs) {
   const auto text = error_of([] {
-    spawn_ranks(
-        2,
-        [](Group& group) {
-          if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::hours{1});
-        },
-        Ranks::processes, std::chrono::milliseconds{1500});
+    spawn_ranks(2,
+                [](Group& group) {
+                  if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::hours{1});
+                },
+                {.ranks = Ranks::processes, .deadline = std::chrono::milliseconds{1500}});
   });
   EXPECT_THAT(text, HasSubstr("rank 1: still running at the deadline of 1500 ms, killed"));
 }
@@ -51,13 +53,12 @@ TEST(SpawnRanks, NamesTheSignalThatEndedARank) {
 TEST(SpawnRanks, PutsTheCauseBeforeTheRanksThatLostAPeer) {
   for (const auto ranks : {Ranks::processes, Ranks::threads}) {
     const auto text = error_of([&] {
-      spawn_ranks(
-          2,
-          [](Group& group) {
-            if (group.rank() == 1) throw std::runtime_error{"out of ideas"};
-            if (group.size() > 2) barrier(group);
-          },
-          ranks, std::chrono::seconds{3});
+      spawn_ranks(2,
+                  [](Group& group) {
+                    if (group.rank() == 1) throw std::runtime_error{"out of ideas"};
+                    if (group.size() > 2) barrier(group);
+                  },
+                  {.ranks = ranks, .deadline = std::chrono::seconds{3}});
     });
     EXPECT_THAT(text, testing::StartsWith("rank 1: out of ideas"));
   }
@@ -68,6 +69,24 @@ TEST(SpawnRanks, CarriesAFailedAssertionOutOfAProcess) {
   const auto text =
       error_of([] { spawn_ranks(2, [](Group& group) { EXPECT_EQ(group.rank(), 0) << "(meant to fail in rank 1)"; }); });
   EXPECT_THAT(text, HasSubstr("rank 1: an assertion failed"));
+}
+
+TEST(SpawnRanks, GivesEachRankTheDeviceThatIsAskedFor) {
+  for (const auto ranks : {Ranks::processes, Ranks::threads}) {
+    for (const int world : {1, 2})
+      spawn_ranks(world, [](Group& group) { EXPECT_EQ(group.device(), at::kCPU); }, {.ranks = ranks, .device = "auto"});
+    EXPECT_THAT(error_of([&] { spawn_ranks(2, [](Group&) {}, {.ranks = ranks, .device = "cuda"}); }),
+                HasSubstr("device=cuda: this build has no CUDA"));
+  }
+}
+
+TEST(SpawnRanks, KnowsThatThisProgramHasUsedAGpu) {
+  const TemporaryFolder descriptors;
+  EXPECT_FALSE(detail::has_opened_gpu(descriptors / "absent"));
+  std::filesystem::create_symlink("/dev/null", descriptors / "0");
+  EXPECT_FALSE(detail::has_opened_gpu(descriptors.path()));
+  std::filesystem::create_symlink("/dev/nvidiactl", descriptors / "7");
+  EXPECT_TRUE(detail::has_opened_gpu(descriptors.path()));
 }
 
 TEST(SpawnRanks, RefusesAWorldOfNone) {

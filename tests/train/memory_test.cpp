@@ -159,20 +159,19 @@ template <class Strategy>
 Measured measure_over_gloo() {
   auto* shared = static_cast<Measured*>(
       ::mmap(nullptr, sizeof(Measured), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  spawn_ranks(
-      kWorld,
-      [shared](Group& group) {
-        CountingAllocator::install();
-        auto trainer = make_trainer<Strategy>(group, kLarge);
-        barrier(group);
-        const auto rest = static_cast<double>(CountingAllocator::live);
-        trainer->step();
-        CountingAllocator::peak = CountingAllocator::live.load();
-        trainer->step();
-        if (group.rank() == 0) *shared = {rest, static_cast<double>(CountingAllocator::peak)};
-        barrier(group);
-      },
-      Ranks::processes, std::chrono::seconds{240});
+  spawn_ranks(kWorld,
+              [shared](Group& group) {
+                CountingAllocator::install();
+                auto trainer = make_trainer<Strategy>(group, kLarge);
+                barrier(group);
+                const auto rest = static_cast<double>(CountingAllocator::live);
+                trainer->step();
+                CountingAllocator::peak = CountingAllocator::live.load();
+                trainer->step();
+                if (group.rank() == 0) *shared = {rest, static_cast<double>(CountingAllocator::peak)};
+                barrier(group);
+              },
+              {.ranks = Ranks::processes, .deadline = std::chrono::seconds{240}});
   const auto measured = *shared;
   ::munmap(shared, sizeof(Measured));
   return measured;

@@ -57,13 +57,12 @@ class OwnStorage : public testing::TestWithParam<SnapshotWriting> {
  protected:
   /// Runs two ranks that share one storage, which is a map in memory.
   void on_two_ranks(const std::function<void(RankOfRun&)>& body) const {
-    spawn_ranks(
-        2,
-        [&](Group& group) {
-          RankOfRun run{group, storage_};
-          body(run);
-        },
-        Ranks::threads);
+    spawn_ranks(2,
+                [&](Group& group) {
+                  RankOfRun run{group, storage_};
+                  body(run);
+                },
+                {.ranks = Ranks::threads});
   }
 
   std::shared_ptr<MemoryStorage> storage_ = std::make_shared<MemoryStorage>();

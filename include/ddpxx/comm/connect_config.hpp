@@ -1,6 +1,7 @@
 // ddpxx/comm/connect_config.hpp — settings of how ranks meet and how long they wait for each other.
 #pragma once
 
+#include <ddpxx/comm/backend.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {
@@ -12,6 +13,7 @@ struct ConnectConfig {
   double join_timeout = 300.0;
   double collective_timeout = 600.0;
   bool python_ranks = false;
+  Backend backend = Backend::automatic;
 
   static constexpr auto describe() {
     constexpr auto range = between(kMinTimeout, kMaxTimeout);
@@ -20,7 +22,11 @@ struct ConnectConfig {
                   field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step", range,
                                                             Unit::seconds, Resume::free),
                   field<&ConnectConfig::python_ranks>(
-                      "Some ranks are Python programs: meet them as torch.distributed does, over Gloo", Resume::free));
+                      "Some ranks are Python programs: meet them as torch.distributed does, over Gloo", Resume::free),
+                  field<&ConnectConfig::backend>(
+                      "What carries the collectives; auto: nccl for GPUs, otherwise gloo. With gloo, which copies "
+                      "through the host's memory, several ranks may share a GPU",
+                      Resume::free));
   }
 };
 

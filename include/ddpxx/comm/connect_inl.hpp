@@ -7,6 +7,7 @@
 #include <string_view>
 #include <system_error>
 
+#include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/gloo.hpp>
@@ -41,17 +42,19 @@ DDPXX_INLINE Address parse_address(std::string_view text) {
 DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInfo& rank_info,
                                          const ConnectOptions& options, ConnectGPUs connect_gpus) {
   check(rank_info);
+  const auto backend = backend_for(options.backend, options.device);
   if (ProgramFrame::exists()) share_cores(rank_info.local_world_size);
   if (rank_info.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
   if (ProgramFrame::exists()) {
-    quiet_backend_log(options.device);
+    quiet_backend_log(backend);
     ignore_broken_pipes();
   }
   const auto meeting = meet(host, port, rank_info, options);
-  if (options.device.is_cpu()) return connect_gloo(meeting);
+  if (backend == Backend::gloo) return connect_gloo(meeting, options.device);
   if (connect_gpus == nullptr)
-    throw Error{Errc::config, "device " + options.device.str() + " needs NCCL: build with the component ddpxx::cuda"};
+    throw Error{Errc::config, "device " + options.device.str() +
+                                  " needs NCCL: build with the component ddpxx::cuda, or set comm.backend to gloo"};
   return connect_gpus(meeting, options.device);
 }
 

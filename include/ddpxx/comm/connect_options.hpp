@@ -6,6 +6,7 @@
 
 #include <c10/core/Device.h>
 
+#include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/store_credentials.hpp>
 
@@ -29,13 +30,18 @@ struct ConnectOptions {
   /// them in their store, under the names that Python gives its default group. Python ranks do not take part in the
   /// checks of ddpxx's ranks, so a missing rank is only reported as a timeout. All ranks of ddpxx must set this.
   bool python_ranks = false;
-  at::Device device = at::kCPU;  ///< The device of this rank's tensors; a GPU uses NCCL.
+  at::Device device = at::kCPU;  ///< The device of this rank's tensors.
+  Backend backend = Backend::automatic;
   /// On rank 0, a socket that already listens at the port, which the group takes over; -1: rank 0 opens its own.
   int listening_socket = -1;
   /// UUID of the GPU that `device` is, by which two ranks notice that they use one GPU. `connect` finds it out; empty:
   /// unknown.
   std::string gpu_uuid = {};
 };
+
+/// Gloo or NCCL: what `wish` means for a rank whose tensors are on `device`.
+/// Errors  `config` for NCCL on a CPU.
+Backend backend_for(Backend wish, at::Device device);
 
 }  // namespace ddpxx
 

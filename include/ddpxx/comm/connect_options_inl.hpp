@@ -29,6 +29,16 @@ DDPXX_INLINE ConnectOptions::ConnectOptions(const ConnectConfig& config, at::Dev
     : join_timeout{detail::timeout_of("comm.join_timeout", config.join_timeout)},
       collective_timeout{detail::timeout_of("comm.collective_timeout", config.collective_timeout)},
       python_ranks{config.python_ranks},
-      device{where} {}
+      device{where},
+      backend{config.backend} {}
+
+DDPXX_INLINE Backend backend_for(Backend wish, at::Device device) {
+  if (wish == Backend::nccl && device.is_cpu())
+    throw Error{Errc::config,
+                "comm.backend=nccl: NCCL connects GPUs, but this rank computes on the CPU; set the device to cuda, or "
+                "comm.backend to auto or gloo"};
+  if (wish != Backend::automatic) return wish;
+  return device.is_cpu() ? Backend::gloo : Backend::nccl;
+}
 
 }  // namespace ddpxx

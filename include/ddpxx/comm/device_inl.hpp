@@ -18,12 +18,12 @@
 
 namespace ddpxx {
 
-DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_info) {
+DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_info, Backend backend) {
   if (wish == "cpu") return at::kCPU;
   if (wish != "auto" && wish != "cuda")
     throw Error{Errc::config, "device \"" + std::string{wish} + "\" is none of auto, cpu, cuda"};
   const int gpus = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  if (const auto number = detail::gpu_of(rank_info.local_rank, gpus)) {
+  if (const auto number = detail::gpu_of(rank_info.local_rank, gpus, backend)) {
     const at::Device device{at::kCUDA, static_cast<c10::DeviceIndex>(*number)};
     c10::impl::VirtualGuardImpl{at::kCUDA}.setDevice(device);
     return device;
@@ -36,7 +36,7 @@ DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_
   throw Error{Errc::config, gpus == 0 ? "device=cuda: this build has no CUDA, or this host no GPU that it can use"
                                       : "local rank " + std::to_string(rank_info.local_rank.value) +
                                             " has no GPU: this host has " + std::to_string(gpus) +
-                                            "; start at most one rank a GPU, or set device=cpu"};
+                                            "; start at most one rank a GPU, or set comm.backend=gloo or device=cpu"};
 }
 
 }  // namespace ddpxx

@@ -74,16 +74,16 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
 
 }  // namespace detail
 
-DDPXX_INLINE Group connect_gloo(const Meeting& meeting) {
+DDPXX_INLINE Group connect_gloo(const Meeting& meeting, at::Device device) {
   const PipeSignalScope broken_pipes_are_errors;  // also for the backend's threads, which start here
   check_threads(3, "a group over Gloo");          // the thread of its device and two workers
   try {
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
                                                                detail::gloo_options(meeting));
     backend->setTimeout(meeting.collective_timeout);
-    return Group{std::move(backend), meeting.store, at::kCPU,
-                 [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
-                   return connect_gloo(meeting.part(std::move(store), rank, size));
+    return Group{std::move(backend), meeting.store, device,
+                 [meeting, device](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+                   return connect_gloo(meeting.part(std::move(store), rank, size), device);
                  }};
   } catch (Error& error) {
     throw error.with("rank", meeting.rank);

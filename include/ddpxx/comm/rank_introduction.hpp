@@ -30,9 +30,10 @@ struct RankIntroduction {
       {};  ///< Equal for ranks that reach each other by a loopback address, and different for all others.
   std::string ipv4 = {}, ipv6 = {};
   int route = AF_UNSPEC;  ///< The address family by which this rank reaches the master, unless it does so by loopback.
-  std::string device = "cpu";  ///< Kind of the device of its tensors, as LibTorch writes it; it decides the backend.
-  std::string gpu = {};        ///< UUID of its GPU; empty if it uses none or does not know it.
-  std::string mark = {};       ///< Random; tells two processes apart whose other facts are equal.
+  std::string device = "cpu";  ///< Kind of the device of its tensors, as LibTorch writes it.
+  std::string backend = "Gloo";
+  std::string gpu = {};   ///< UUID of the GPU that no other rank may use; empty if it needs none or does not know it.
+  std::string mark = {};  ///< Random; tells two processes apart whose other facts are equal.
 
   const std::string& address(int family) const { return family == AF_INET6 ? ipv6 : ipv4; }
 };
@@ -47,7 +48,7 @@ RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const 
 std::string to_text(const RankIntroduction& facts);
 RankIntroduction parse_introduction(const std::string& text);
 
-/// Errors  `peer` if two ranks use different kinds of devices, `config` if they use one GPU. The text is equal on all
+/// Errors  `peer` if two ranks use different kinds of devices or different backends, `config` if they use one GPU. The text is equal on all
 ///         ranks.
 void check_devices(std::span<const RankIntroduction> ranks);
 
@@ -110,7 +111,7 @@ inline std::string to_text(const RankIntroduction& facts) {
        << (facts.route == AF_INET6  ? 6
            : facts.route == AF_INET ? 4
                                     : 0)
-       << ' ' << word(facts.device) << ' ' << word(facts.gpu) << ' ' << facts.mark;
+       << ' ' << word(facts.device) << ' ' << word(facts.backend) << ' ' << word(facts.gpu) << ' ' << facts.mark;
   return std::move(text).str();
 }
 
@@ -118,8 +119,8 @@ inline RankIntroduction parse_introduction(const std::string& text) {
   std::istringstream words{text};
   RankIntroduction facts;
   int route = 0;
-  words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.device >> facts.gpu >>
-      facts.mark;
+  words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.device >> facts.backend >>
+      facts.gpu >> facts.mark;
   if (words.fail())
     throw Error{Errc::peer, "a rank tells \"" + harmless(text.substr(0, 200)) +
                                 "\" about itself, which this version does not understand: all ranks need one version"};
@@ -135,23 +136,23 @@ inline void check_devices(std::span<const RankIntroduction> ranks) {
     return "rank " + std::to_string(rank) + " on host " + harmless(host.substr(0, host.find('/')));
   };
   const auto device_of = [&](std::size_t rank) {
-    const auto& device = ranks[rank].device;
-    return "device " + harmless(device) + " over " + (device == "cpu" ? "Gloo" : "NCCL");
+    return "device " + harmless(ranks[rank].device) + " over " + harmless(ranks[rank].backend);
   };
   std::map<std::pair<std::string_view, std::string_view>, std::size_t> users;  // of a host's GPU
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].device != ranks[0].device)
-      throw Error{Errc::peer, rank_of(0) + " uses " + device_of(0) + ", but " + rank_of(rank) + " uses " +
-                                  device_of(rank) +
-                                  ": give all ranks one kind of device; device=auto takes the CPU where a host has "
-                                  "no GPU that the program can use"};
+    if (ranks[rank].device != ranks[0].device || ranks[rank].backend != ranks[0].backend)
+      throw Error{
+          Errc::peer,
+          rank_of(0) + " uses " + device_of(0) + ", but " + rank_of(rank) + " uses " + device_of(rank) +
+              ": give all ranks one kind of device and one comm.backend; device=auto takes the CPU where a host has "
+              "no GPU that the program can use"};
     if (ranks[rank].gpu.empty()) continue;
     const auto [user, is_first] = users.try_emplace({ranks[rank].host, ranks[rank].gpu}, rank);
     if (!is_first)
       throw Error{Errc::config, rank_of(user->second) + " and rank " + std::to_string(rank) + " use one GPU, " +
                                     harmless(ranks[rank].gpu) +
                                     ": over NCCL each rank needs a GPU of its own; start at most one rank a GPU, or "
-                                    "set device=cpu"};
+                                    "set comm.backend=gloo or device=cpu"};
   }
 }
 

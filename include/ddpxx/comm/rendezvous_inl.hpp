@@ -20,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store.hpp>
@@ -249,7 +250,10 @@ inline RankIntroduction Rendezvous::introduction(const SocketAddress& local,
                                                  std::span<const SocketAddress> master) const {
   auto facts = introduction_of_this_rank(world_size(), one_host_, local, master);
   facts.device = c10::DeviceTypeName(options_.device.type(), /*lower_case=*/true);
-  if (!options_.device.is_cpu()) facts.gpu = options_.gpu_uuid;
+  if (backend_for(options_.backend, options_.device) == Backend::nccl) {
+    facts.backend = "NCCL";
+    facts.gpu = options_.gpu_uuid;
+  }
   return facts;
 }
 
@@ -317,9 +321,10 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
 DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info,
                           const ConnectOptions& options) {
   check(rank_info);
-  if (options.python_ranks && !options.device.is_cpu())
+  if (options.python_ranks && backend_for(options.backend, options.device) != Backend::gloo)
     throw Error{Errc::config,
-                "comm.python_ranks works over Gloo only: it needs device=cpu, not " + options.device.str()};
+                "comm.python_ranks works over Gloo only: set comm.backend=gloo, or device=cpu instead of " +
+                    options.device.str()};
   detail::Rendezvous rendezvous{host, port, rank_info, options};
   try {
     // Python programs and torchrun support only c10d's store.

@@ -36,7 +36,8 @@ inline Group join(const std::optional<Launch>& launch, ConnectOptions options = 
 
 /// Connects the ranks on the device that `pick_device` chooses for `device`: auto, cpu or cuda.
 inline Group join(const std::optional<Launch>& launch, std::string_view device, const ConnectConfig& config = {}) {
-  return join(launch, ConnectOptions{config, pick_device(device, launch ? launch->rank_info : RankInfo{})});
+  const auto rank_info = launch ? launch->rank_info : RankInfo{};
+  return join(launch, ConnectOptions{config, pick_device(device, rank_info, config.backend)});
 }
 
 }  // namespace ddpxx

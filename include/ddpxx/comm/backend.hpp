@@ -1,0 +1,18 @@
+// ddpxx/comm/backend.hpp — the libraries that can carry collectives.
+#pragma once
+
+#include <array>
+
+#include <ddpxx/core/describe.hpp>
+
+namespace ddpxx {
+
+/// `automatic` is NCCL for ranks with GPUs, and Gloo for the others. Gloo copies the tensors of a GPU through the
+/// memory of the host, which is slow, but several ranks may then share a GPU.
+enum class Backend { automatic, gloo, nccl };
+
+constexpr auto enum_names(Backend) {
+  return std::array{Named{Backend::automatic, "auto"}, Named{Backend::gloo, "gloo"}, Named{Backend::nccl, "nccl"}};
+}
+
+}  // namespace ddpxx
