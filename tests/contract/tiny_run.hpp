@@ -26,6 +26,7 @@
 #include <ddpxx/train/trainer.hpp>
 
 #include "../temporary_folder.hpp"
+#include "../test_device.hpp"
 
 namespace ddpxx {
 
@@ -64,7 +65,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
                     const typename Precision::Config& precision = {}) {
   const TemporaryFolder folder;
   const auto run_to = [&](std::int64_t steps) {
-    spawn_ranks(world_size, [&](Group& group) {
+    const auto train = [&](Group& group) {
       using Train = Trainer<GPT, Tokens, Optimizer, Precision, Strategy>;
       typename Train::Config config;
       config.batch_size = options.global_batch / world_size / options.accumulation;
@@ -92,8 +93,10 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       const GPTConfig sizes{
           .n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout, .loss_chunk = options.loss_chunk};
       auto model = std::make_shared<GPT>(sizes, 17, 12);
+      model->to(group.device());
       Train{group, model, std::make_shared<const Tokens>(), config}.fit();
-    });
+    };
+    spawn_ranks(world_size, train, {.device = test_device()});
   };
   if (options.stop_at > 0) run_to(options.stop_at);
   run_to(options.steps);

@@ -15,9 +15,14 @@ struct Batch {
   at::Tensor targets;
   std::int64_t num_tokens = 0;  ///< Number of targets that count in the loss, known without reading the tensors.
 
-  /// A copy of the batch on `device`; a copy from pinned memory is asynchronous.
+  /// A copy of the batch on `device`. A copy to a GPU is asynchronous: it goes through pinned memory, where a dataset
+  /// or a loader has not put the batch there already.
   Batch to(at::Device device) const {
-    const auto move = [device](const at::Tensor& tensor) { return tensor.to(device, tensor.is_pinned()); };
+    const auto move = [device](const at::Tensor& tensor) {
+      const bool to_gpu = tensor.is_cpu() && device.is_cuda();
+      const auto source = to_gpu && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
+      return source.to(device, /*non_blocking=*/to_gpu);
+    };
     return {move(inputs), move(targets), num_tokens};
   }
 

@@ -1,0 +1,200 @@
+// What only a GPU can show: collectives and strategies over NCCL, steps in which the host waits for nothing, and memory
+// that does not grow. Without a GPU each test is skipped.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Type.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/nccl.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/train/gpu_memory.hpp>
+#include <ddpxx/train/trainer.hpp>
+
+namespace ddpxx {
+namespace {
+
+const at::Device kGPU{at::kCUDA, 0};
+
+class OnGPU : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "there is no GPU that LibTorch can use";
+  }
+};
+using Nccl = OnGPU;
+using Steps = OnGPU;
+using Memory = OnGPU;
+
+/// A group of one rank that has an NCCL communicator; NCCL does not allow two ranks on one GPU.
+Group nccl_group() {
+  constexpr std::chrono::seconds kLimit{60};
+  return connect_nccl({c10::make_intrusive<c10d::HashStore>(), "", 0, 1, kLimit, kLimit}, kGPU);
+}
+
+struct Tokens {
+  std::int64_t size() const { return 512; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto start = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
+    const auto ids = (start * 7 + at::arange(13, at::kLong) * (start % 3 + 1)) % 17;
+    return {ids.narrow(1, 0, 12), ids.narrow(1, 1, 12), ids.size(0) * 12};
+  }
+};
+
+template <class Strategy>
+using Train = Trainer<GPT, Tokens, AdamW, Float32, Strategy>;
+
+std::shared_ptr<GPT> make_model() {
+  at::manual_seed(3);
+  const auto model = std::make_shared<GPT>(GPTConfig{.n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0}, 17, 12);
+  model->to(kGPU);
+  return model;
+}
+
+template <class Strategy>
+typename Train<Strategy>::Config config(std::int64_t steps) {
+  typename Train<Strategy>::Config config;
+  config.batch_size = 8;
+  config.training.max_steps = steps;
+  config.training.max_epochs = 0;
+  config.training.seed = 5;
+  return config;
+}
+
+TEST_F(Nccl, CarriesEachCollectiveInEachType) {
+  auto group = nccl_group();
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong, at::kByte}) {
+    SCOPED_TRACE(toString(type));
+    const auto given = at::arange(64, at::TensorOptions{kGPU}.dtype(at::kLong)).to(type);
+    const auto same = [&](const at::Tensor& tensor) { return at::equal(tensor, given); };
+    auto reduced = given.clone();
+    all_reduce(reduced, group);
+    EXPECT_TRUE(same(reduced));
+    auto gathered = at::zeros_like(given), scattered = at::zeros_like(given), exchanged = at::zeros_like(given);
+    all_gather(gathered, given, group);
+    EXPECT_TRUE(same(gathered));
+    reduce_scatter(scattered, given, group);
+    EXPECT_TRUE(same(scattered));
+    all_to_all(exchanged, given, {64}, {64}, group);
+    EXPECT_TRUE(same(exchanged));
+    auto sent = given.clone();
+    broadcast(sent, group, 0);
+    EXPECT_TRUE(same(sent));
+    all_gather(sent, sent, group);
+    EXPECT_TRUE(same(sent)) << "in place";
+  }
+  barrier(group);
+  group.leave();
+}
+
+template <class Strategy>
+std::vector<at::Tensor> trained(Group& group) {
+  const auto model = make_model();
+  Train<Strategy>{group, model, std::make_shared<const Tokens>(), config<Strategy>(20)}.fit();
+  std::vector<at::Tensor> values;
+  for (const auto& parameter : model->parameters()) values.push_back(parameter.detach().cpu());
+  return values;
+}
+
+template <class Strategy>
+void expect_as_single_device(Group& nccl) {
+  SCOPED_TRACE(c10::demangle(typeid(Strategy).name()));
+  Group alone{{}, {}, kGPU};
+  const auto expected = trained<SingleDevice>(alone), got = trained<Strategy>(nccl);
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-4, 1e-4)) << i;
+}
+
+TEST_F(Nccl, TrainsAsASingleDevice) {
+  auto group = nccl_group();
+  expect_as_single_device<DDP>(group);
+  expect_as_single_device<ZeRO2>(group);
+  expect_as_single_device<FSDP>(group);
+  group.leave();
+}
+
+/// While the object lives, a call that makes the host wait for the GPU throws.
+class NoWaiting {
+ public:
+  NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
+  NoWaiting(const NoWaiting&) = delete;
+  NoWaiting& operator=(const NoWaiting&) = delete;
+  ~NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
+};
+
+template <class Strategy>
+void expect_no_waiting(Group& group) {
+  SCOPED_TRACE(c10::demangle(typeid(Strategy).name()));
+  const auto model = make_model();
+  Train<Strategy> trainer{group, model, std::make_shared<const Tokens>(), config<Strategy>(20)};
+  for (int step = 0; step < 5; ++step) trainer.step();
+  {
+    const NoWaiting no_waiting;
+    EXPECT_NO_THROW(for (int step = 0; step < 6; ++step) trainer.step());
+  }
+  trainer.close();
+}
+
+TEST_F(Steps, WaitForNothing) {
+  {
+    const NoWaiting no_waiting;
+    EXPECT_THROW(at::ones({1}, kGPU).item(), c10::Error) << "this test would see no waiting";
+  }
+  Group alone{{}, {}, kGPU};
+  expect_no_waiting<SingleDevice>(alone);
+  auto group = nccl_group();
+  expect_no_waiting<DDP>(group);
+  expect_no_waiting<ZeRO2>(group);
+  expect_no_waiting<FSDP>(group);
+  group.leave();
+}
+
+template <class Strategy>
+void expect_flat_memory(Group& group) {
+  SCOPED_TRACE(c10::demangle(typeid(Strategy).name()));
+  const auto model = make_model();
+  Train<Strategy> trainer{group, model, std::make_shared<const Tokens>(), config<Strategy>(200)};
+  for (int step = 0; step < 5; ++step) trainer.step();
+  const auto before = gpu_memory(kGPU).value();
+  for (int step = 5; step < 200; ++step) trainer.step();
+  const auto after = gpu_memory(kGPU).value();
+  EXPECT_EQ(after.reserved_bytes, before.reserved_bytes);
+  EXPECT_EQ(after.peak_bytes, before.peak_bytes);
+  EXPECT_EQ(after.retries, 0);
+  trainer.close();
+}
+
+TEST_F(Memory, IsFlatAfterFiveSteps) {
+  auto group = nccl_group();
+  expect_flat_memory<DDP>(group);
+  expect_flat_memory<ZeRO2>(group);
+  expect_flat_memory<FSDP>(group);
+  group.leave();
+}
+
+TEST_F(Memory, OfABatchIsPinnedOnItsWay) {
+  const Batch batch = Tokens{}.batch(std::vector<std::int64_t>{1, 2, 3});
+  const NoWaiting no_waiting;
+  EXPECT_NO_THROW(batch.to(kGPU));
+}
+
+}  // namespace
+}  // namespace ddpxx

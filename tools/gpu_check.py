@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Runs ddpxx's checks on a GPU, in the order of docs/gpu.md, and writes what each found to OUT/report.json.
+
+    tools/gpu_check.py pack FOLDER BIN...   copies the programs of the folders BIN, the libraries that a bare machine
+                                            lacks, a text to train on, and this file
+    FOLDER/gpu_check.py [--rehearse] OUT    runs the checks; needs Python's torch of the version that ddpxx was built
+                                            against, and no network
+--rehearse trains on the CPU and leaves out the checks of which only a GPU is capable, to see that the others work.
+Without a GPU no check is run, and the exit code is 0; it is 1 if a check fails.
+"""
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = ("mingpt", "ddpxx", "ddpxx-run", "cuda_program", "gpu_test", "gpu_contract_test")
+LIBRARIES = ("libyaml-cpp", "libcrypto")
+SMALL_MODEL = ("model.n_layer=2", "model.n_head=2", "model.n_embd=64", "model.dropout=0", "data.block_size=64",
+               "data.batch_size=8", "generate.tokens=0")
+STRATEGIES = (("single",), ("ddp",), ("zero1",), ("zero2",), ("fsdp",), ("fsdp", "recompute=all"),
+              ("fsdp", "recompute=segments:2"), ("ddp", "recompute=selective"))
+
+
+class Failed(Exception):
+    """A check found something wrong; the text says what."""
+
+
+def pack(folder, bins):
+    """Copies everything that the checks need into `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "lib").mkdir(parents=True)
+    for name in PROGRAMS:
+        found = [path / name for path in bins if (path / name).exists()]
+        if not found:
+            sys.exit(f"gpu-check: {name} is not built")
+        subprocess.run(["strip", "-o", str(folder / name), str(found[0])], check=True)
+        for line in subprocess.run(["ldd", str(found[0])], capture_output=True, text=True, check=True).stdout.split("\n"):
+            words = line.split()
+            if words and words[0].startswith(LIBRARIES):
+                shutil.copy(words[2], folder / "lib" / words[0])
+    docs = HERE.parent / "docs"
+    (folder / "text").write_text("".join(page.read_text() for page in sorted(docs.glob("*.md"))))
+    shutil.copy(__file__, folder / "gpu_check.py")
+
+
+class Checks:
+    """The checks, numbered by their order, and the runs of programs of which they are made."""
+
+    def __init__(self, out, device):
+        self.out, self.device, self.runs = out, device, 0
+        torch = Path(importlib.util.find_spec("torch").submodule_search_locations[0])
+        folders = [HERE / "lib", torch / "lib", *sorted((torch.parent / "nvidia").glob("*/lib"))]
+        path = ":".join(map(str, folders))
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": path, "DDPXX_TEST_DEVICE": device}
+        if device == "cpu":
+            self.environment["CUDA_VISIBLE_DEVICES"] = ""
+
+    def run(self, *command, expect=0, limit=300, **environment):
+        """The output of a program; its exit code must be `expect`."""
+        self.runs += 1
+        log = self.out / f"{self.runs:03}.log"
+        with open(log, "w+") as file:
+            file.write(" ".join(map(str, command)) + "\n")
+            file.flush()
+            code = subprocess.run([str(HERE / command[0]), *map(str, command[1:])], stdout=file, stderr=file, cwd=self.out,
+                                  env={**self.environment, **environment}, timeout=limit, check=False).returncode
+        text = log.read_text()
+        if code != expect:
+            raise Failed(f"{' '.join(map(str, command))}: exit code {code}, not {expect}: ...{text[-600:]}")
+        return text
+
+    def settings(self, strategy, *settings, device=None, steps=50):
+        """The arguments of a run of mingpt, and the file of its metrics."""
+        metrics = self.out / f"{self.runs + 1:03}.jsonl"
+        return ["mingpt", f"data.path={HERE / 'text'}", *SMALL_MODEL, f"training.device={device or self.device}",
+                f"training.max_steps={steps}", f"training.metrics={metrics}", "training.save_dir=",
+                f"strategy={strategy[0]}", *strategy[1:], *settings], metrics
+
+    def train(self, strategy, *settings, device=None, steps=50, launcher=(), limit=300, **environment):
+        """The rows of metrics of a run of mingpt."""
+        command, metrics = self.settings(strategy, *settings, device=device, steps=steps)
+        if launcher:
+            command[0] = str(HERE / command[0])
+        self.run(*launcher, *command, limit=limit, **environment)
+        return [json.loads(line) for line in metrics.read_text().splitlines()]
+
+    def losses(self, *arguments, **options):
+        return [row["loss"] for row in self.train(*arguments, **options) if "loss" in row]
+
+    def tests(self, program, names):
+        """Runs tests of GoogleTest; a test that is skipped for want of a GPU is a failure, since there is one."""
+        text = self.run(program, f"--gtest_filter={names}", "--gtest_color=no", limit=540)
+        if "[  SKIPPED ]" in text or "[  PASSED  ] 0 tests" in text:
+            raise Failed(f"{program} {names}: tests were skipped, or none has this name")
+        return text.strip().split("\n")[-1]
+
+    def starts(self):
+        """The programs load, see the GPU, and train."""
+        losses = self.losses(("single",), steps=3)
+        return f"losses {losses}"
+
+    def numbers(self):
+        """Each strategy has the losses of the CPU."""
+        worst = 0.0
+        for strategy in STRATEGIES:
+            expected, got = (self.losses(strategy, device=device) for device in ("cpu", self.device))
+            worst = max(worst, compare(expected, got, 1e-4, strategy))
+        return f"largest relative difference {worst:.1e}"
+
+    def races(self):
+        """Losses do not change if each kernel is waited for, or if no memory is kept for later use."""
+        worst = 0.0
+        for strategy in (("ddp",), ("fsdp",)):
+            plain = self.losses(strategy)
+            for way in ("CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
+                worst = max(worst, compare(plain, self.losses(strategy, **{way: "1"}), 1e-5, (*strategy, way)))
+        sanitizer = shutil.which("compute-sanitizer")
+        if sanitizer:
+            self.losses(("fsdp",), steps=3, launcher=(sanitizer, "--tool", "memcheck", "--error-exitcode", "9"))
+        return f"largest relative difference {worst:.1e}, memcheck {'passed' if sanitizer else 'not here'}"
+
+    def nccl(self):
+        """Collectives and strategies over an NCCL communicator of one rank."""
+        return self.tests("gpu_test", "Nccl.*")
+
+    def shared_gpu(self):
+        """Several ranks share the GPU over Gloo: the suites of the strategies, and HSDP on four ranks."""
+        text = self.tests("gpu_contract_test", "Strategies/*:StepInBackward*")
+        launcher = ("ddpxx-run", "--standalone", "--nproc-per-node=4")
+        hsdp = ("hsdp", "strategy.shard_size=2", "comm.backend=gloo")
+        expected, got = (self.losses(hsdp, device=device, launcher=launcher) for device in ("cpu", self.device))
+        return f"{text}; HSDP differs by {compare(expected, got, 1e-4, hsdp):.1e}"
+
+    def waits(self):
+        """The loop waits for nothing."""
+        return self.tests("gpu_test", "Steps.*")
+
+    def precisions(self):
+        """The suites of precisions and of recomputed layers, and each precision's losses beside those of float32."""
+        text = self.tests("gpu_contract_test", "Precisions/*:LowPrecision*:LossScale*:TF32*:Recomputed*")
+        expected = self.losses(("ddp",))
+        found = [f"{name} {compare(expected, self.losses(('ddp',), f'precision={name}'), 5e-2, name):.1e}"
+                 for name in ("bf16", "fp16", "bf16_params", *(["tf32"] if self.device == "cuda" else []))]
+        return f"{text}; relative to float32: {', '.join(found)}"
+
+    def memory(self):
+        """Memory does not grow, and a batch that is too large ends with code 7."""
+        text = self.tests("gpu_test", "Memory.*")
+        command, _ = self.settings(("ddp",), "data.batch_size=100000", "data.block_size=256", "model.n_embd=768", steps=3)
+        self.run(*command, expect=7)
+        return f"{text}; a batch of 100000 ends with code 7"
+
+    def snapshots(self):
+        """A run that is killed goes on from its last snapshot, on the GPU and then on the CPU."""
+        place = self.out / "snapshots"
+        saving = (f"training.save_dir={place}", "training.save_every=5", "snapshot.writing=background")
+        whole = self.losses(("fsdp",), steps=60)
+        command, _ = self.settings(("fsdp",), *saving, steps=100000)
+        run = subprocess.Popen([str(HERE / command[0]), *command[1:]], cwd=self.out, env=self.environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.runs += 1  # the next run has metrics of its own
+        until = time.monotonic() + 120
+        while not list(place.glob("**/manifest*")) and run.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        first = last_step = None
+        for device in (self.device, "cpu"):
+            rows = [row for row in self.train(("fsdp",), *saving, device=device, steps=(last_step or 0) + 60)
+                    if "loss" in row]
+            first, last_step = rows[0]["step"], rows[-1]["step"]
+            if first == 1:
+                raise Failed(f"the run on {device} began anew")
+            for row in rows:
+                if row["step"] <= len(whole):
+                    compare([whole[row["step"] - 1]], [row["loss"]], 1e-4, f"step {row['step']} on {device}")
+        self.run("ddpxx", "snapshot", "verify", place)
+        return f"killed, then went on, at last from step {first} to {last_step}"
+
+    def speed(self):
+        """Time of a step of two presets, by precision: recorded, not judged."""
+        found = []
+        for preset, batch in (("gpt-mini", 8), ("gpt2", 8)):
+            for name in ("fp32", "bf16", "bf16_params"):
+                rows = self.train(("ddp",), f"precision={name}", f"model.model_type={preset}", "model.n_layer=null",
+                                  "model.n_head=null", "model.n_embd=null", f"data.batch_size={batch}",
+                                  "data.block_size=128", steps=30)
+                times = sorted(row["step_ms"] for row in rows if row.get("step", 0) > 10)
+                found.append(f"{preset} {name} {times[len(times) // 2]:.2f} ms")
+        return "; ".join(found)
+
+
+CHECKS = (Checks.starts, Checks.numbers, Checks.races, Checks.nccl, Checks.shared_gpu, Checks.waits, Checks.precisions,
+          Checks.memory, Checks.snapshots, Checks.speed)
+NEED_A_GPU = (Checks.races, Checks.nccl, Checks.waits, Checks.memory, Checks.speed)
+
+
+def compare(expected, got, tolerance, what):
+    """The largest relative difference of two rows of losses."""
+    if len(expected) != len(got) or not got:
+        raise Failed(f"{what}: {len(got)} losses, not {len(expected)}")
+    worst = max(abs(a - b) / abs(a) for a, b in zip(expected, got))
+    if not worst <= tolerance:
+        raise Failed(f"{what}: losses differ by {worst:.1e} relative, more than {tolerance:.0e}: {got} {expected}")
+    return worst
+
+
+def main(arguments):
+    if len(arguments) >= 3 and arguments[0] == "pack":
+        return pack(Path(arguments[1]), [Path(folder) for folder in arguments[2:]])
+    rehearse = "--rehearse" in arguments
+    rest = [word for word in arguments if word != "--rehearse"]
+    if len(rest) != 1 or rest[0].startswith("-"):
+        sys.exit(__doc__)
+    out = Path(rest[0]).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        sys.exit(f"gpu-check: {out} is not empty; give a new folder for the report and the logs")
+    if importlib.util.find_spec("torch") is None:
+        sys.exit("gpu-check: Python's torch is not installed; the checks use its libraries")
+    checks = Checks(out, "cpu" if rehearse else "cuda")
+    found = checks.run("cuda_program").strip().split("\n")[-1]
+    report = {"device": found, "host": platform.platform(), "checks": []}
+    if found == "device cpu" and not rehearse:
+        print(f"gpu-check: there is no GPU that LibTorch can use: 0 of {len(CHECKS)} checks run")
+    else:
+        if shutil.which("nvidia-smi") and not rehearse:
+            query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+            report["gpu"] = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+        for number, check in enumerate(CHECKS, 1):
+            if rehearse and check in NEED_A_GPU:
+                continue
+            start = time.monotonic()
+            try:
+                passed, text = True, check(checks)
+            except (Failed, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as problem:
+                passed, text = False, str(problem)
+            seconds = round(time.monotonic() - start, 1)
+            report["checks"].append({"number": number, "name": check.__name__, "passed": passed, "seconds": seconds,
+                                     "found": text})
+            print(f"gpu-check: {number:2} {check.__name__}: {'passed' if passed else 'FAILED'} ({seconds} s): {text}",
+                  flush=True)
+            (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    return 0 if all(check["passed"] for check in report["checks"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
