@@ -140,6 +140,7 @@ TEST(RecordingGroup, RankFiveOf4096SendsTheBytesThatTheoryPredictsForFSDP) {
 /// A collective that fails because its peer has left.
 class FailedWork : public detail::DoneWork {
  public:
+  FailedWork() : DoneWork{std::make_shared<Recording>(), 0} {}
   bool wait(std::chrono::milliseconds) override { throw std::runtime_error{"connection reset"}; }
 };
 class FailingGathers : public detail::RecordingBackend {

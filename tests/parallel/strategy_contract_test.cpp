@@ -374,6 +374,36 @@ class ClosingBackend : public detail::RecordingBackend {
   std::vector<int>* closed_;
 };
 
+// All ranks start the collectives in this order, whose number depends on the model only.
+TEST(HSDP, TheSumOverTheReplicasRunsBesideTheNextReduceScatter) {
+  const auto recording = std::make_shared<Recording>();
+  auto group = recording_group(0, 8, recording);
+  Net net;
+  FlatModel flat{net};
+  HSDP hsdp{{.shard_size = 4, .fsdp = {.unit_bytes = 0}}, group};
+  hsdp.attach(flat);
+  recording->calls.clear();
+  recording->waits.clear();
+  hsdp.begin_backward(Sync::now);
+  loss_of(hsdp, net, at::ones({2, 4})).backward();
+  hsdp.finish_backward();
+
+  const auto& calls = recording->calls;
+  const auto is = [&](std::size_t call, std::string_view op, int ranks) {
+    return call < calls.size() && calls[call].op == op && calls[call].ranks == ranks;
+  };
+  int sums = 0, beside = 0;
+  for (const auto& wait : recording->waits) {
+    if (!is(wait.call, "all_reduce", 2)) continue;
+    ++sums;
+    for (auto later = wait.call + 1; later < wait.started; ++later) beside += is(later, "reduce_scatter", 4) ? 1 : 0;
+  }
+  EXPECT_GT(sums, 1);
+  EXPECT_EQ(sums, recording->count("reduce_scatter")) << "each segment is summed over its replicas";
+  EXPECT_EQ(beside, sums - 1) << "all but the last sum have a reduce-scatter beside them";
+  group.leave();
+}
+
 TEST(HSDP, ItsGroupsAreShutDownWithTheOneThatTheyArePartsOf) {
   for (const bool gone : {false, true}) {
     std::vector<int> closed;

@@ -1,6 +1,7 @@
 // ddpxx/comm/recording.hpp — a group of any size in one process, which sends nothing and records the collectives.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -18,9 +19,16 @@ struct RecordedCall {
   int ranks = 1;           ///< Number of ranks of the group that it was called on.
 };
 
+/// A wait for a collective's end.
+struct RecordedWait {
+  std::size_t call = 0;     ///< Index of the collective in `Recording::calls`.
+  std::size_t started = 0;  ///< Number of collectives that had been started before.
+};
+
 /// The collectives that were called on a recording group and its parts.
 struct Recording {
   std::vector<RecordedCall> calls;
+  std::vector<RecordedWait> waits;
 
   std::int64_t count(std::string_view op) const {
     std::int64_t count = 0;

@@ -25,9 +25,17 @@ namespace detail {
 /// A collective that has ended at once.
 class DoneWork : public c10d::Work {
  public:
+  DoneWork(std::shared_ptr<Recording> recording, std::size_t call) : recording_{std::move(recording)}, call_{call} {}
   bool isCompleted() override { return true; }
   bool isSuccess() const override { return true; }
-  bool wait(std::chrono::milliseconds) override { return true; }
+  bool wait(std::chrono::milliseconds) override {
+    recording_->waits.push_back({call_, recording_->calls.size()});
+    return true;
+  }
+
+ private:
+  std::shared_ptr<Recording> recording_;
+  std::size_t call_;
 };
 
 /// Assumes that every other rank holds the values of this one: a gather repeats them, a sum is `size` times them.
@@ -64,7 +72,7 @@ class RecordingBackend : public c10d::Backend {
  private:
   WorkRef record(std::string_view op, const at::Tensor& tensor) {
     recording_->calls.push_back({op, tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0, getSize()});
-    return c10::make_intrusive<DoneWork>();
+    return c10::make_intrusive<DoneWork>(recording_, recording_->calls.size() - 1);
   }
 
   std::shared_ptr<Recording> recording_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -77,11 +76,12 @@ class GradientShards {
   /// buffer.
   void wait_for_free_slot() {
     const c10::NoGradGuard no_grad;
-    while (under_way_.size() >= kMaxUnderWay) finish_oldest();
+    end_scatter();
   }
 
-  /// Starts the reduction of a segment whose gradients are all written. Only one reduction runs at a time, while
-  /// backward computes the next gradients, so that memory does not grow with the depth of the model.
+  /// Starts the reduction of a segment whose gradients are all written. Only one reduce-scatter runs at a time, while
+  /// backward computes the next gradients, so that memory does not grow with the depth of the model. With replicas the
+  /// sum of the pieces of the segment before runs beside it.
   /// Errors  `config` for a segment that has been stepped in this step already.
   void reduce(std::size_t i, at::Tensor memory, AfterReduce after = AfterReduce::keep) {
     const c10::NoGradGuard no_grad;
@@ -101,24 +101,27 @@ class GradientShards {
                         segment.gradient.device() == device_options_.device();
     auto piece = direct ? segment.gradient : pool_->tensor(segment.gradient.numel(), memory.options());
     auto pending = start_reduce_scatter(piece, memory, *shards_);
-    under_way_.push_back({i, std::move(memory), std::move(piece), direct, after, std::move(pending)});
+    scattering_ = UnderWay{i, std::move(memory), std::move(piece), direct, after, std::move(pending)};
     written_[i] = written_[i] || direct;
   }
 
   /// Waits for all reductions that were started; their results are then in the pieces.
   void finish() {
     const c10::NoGradGuard no_grad;
-    while (!under_way_.empty()) finish_oldest();
+    end_scatter();
+    end_sum();
   }
 
   /// Drops the gradients of this step, after an exception has ended its backward pass.
   void abandon() {
-    for (auto& each : under_way_) {
-      each.pending.wait();
-      pool_->take_back(each.memory);
-      if (!each.direct) pool_->take_back(each.piece);
+    for (auto* each : {&summing_, &scattering_}) {
+      if (!*each) continue;
+      auto dropped = std::move(**each);
+      each->reset();
+      dropped.pending.wait();
+      if (dropped.memory.defined()) pool_->take_back(dropped.memory);
+      if (!dropped.direct) pool_->take_back(dropped.piece);
     }
-    under_way_.clear();
     drop();
   }
 
@@ -143,35 +146,49 @@ class GradientShards {
   }
 
  private:
-  static constexpr std::size_t kMaxUnderWay = 1;
   struct UnderWay {
     std::size_t segment;
-    at::Tensor memory;
+    at::Tensor memory;  ///< The whole gradients, until the reduce-scatter has ended.
     at::Tensor piece;
-    bool direct;
+    bool direct;  ///< The piece is that of the arena, and not a buffer.
     AfterReduce after;
     Pending pending;
   };
 
-  void finish_oldest() {
-    auto oldest = std::move(under_way_.front());
-    under_way_.pop_front();
-    oldest.pending.wait();
-    pool_->take_back(oldest.memory);
-    if (replicas_ != nullptr) all_reduce(oldest.piece, *replicas_);
-    if (!oldest.direct) collect(oldest);
-    if (oldest.after == AfterReduce::keep) return;
-    was_stepped_[oldest.segment] = true;
-    stepped_->step(oldest.segment);
+  /// Waits for the reduce-scatter that is under way. Its piece is then complete, or its sum over the replicas starts.
+  void end_scatter() {
+    if (!scattering_) return;
+    auto done = std::move(*scattering_);
+    scattering_.reset();
+    done.pending.wait();
+    pool_->take_back(std::exchange(done.memory, {}));
+    if (replicas_ == nullptr) return complete(done);
+    end_sum();
+    done.pending = start_all_reduce(done.piece, *replicas_);
+    summing_ = std::move(done);
   }
-  void collect(const UnderWay& oldest) {
-    auto& gradient = arena_->segments()[oldest.segment].gradient;
-    if (written_[oldest.segment])
-      gradient.add_(oldest.piece.to(gradient.device()));
+  /// Waits for the sum over the replicas that is under way.
+  void end_sum() {
+    if (!summing_) return;
+    auto done = std::move(*summing_);
+    summing_.reset();
+    done.pending.wait();
+    complete(done);
+  }
+  void complete(const UnderWay& done) {
+    if (!done.direct) collect(done);
+    if (done.after == AfterReduce::keep) return;
+    was_stepped_[done.segment] = true;
+    stepped_->step(done.segment);
+  }
+  void collect(const UnderWay& done) {
+    auto& gradient = arena_->segments()[done.segment].gradient;
+    if (written_[done.segment])
+      gradient.add_(done.piece.to(gradient.device()));
     else
-      gradient.copy_(oldest.piece);
-    written_[oldest.segment] = true;
-    pool_->take_back(oldest.piece);
+      gradient.copy_(done.piece);
+    written_[done.segment] = true;
+    pool_->take_back(done.piece);
   }
 
   Arena* arena_;
@@ -185,7 +202,8 @@ class GradientShards {
   std::vector<bool> written_;
   std::vector<bool> was_stepped_;
   std::vector<std::int64_t> buffer_sizes_;  ///< In elements, for each segment.
-  std::deque<UnderWay> under_way_;
+  std::optional<UnderWay> scattering_;      ///< Summed over the shards.
+  std::optional<UnderWay> summing_;         ///< Summed over the replicas; of an earlier segment than scattering_.
 };
 
 }  // namespace ddpxx
