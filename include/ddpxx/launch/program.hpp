@@ -27,6 +27,9 @@ namespace detail {
 /// - It sets the terminate handler: an error that a backend of LibTorch throws in a thread of its own, as NCCL's does
 ///   where a collective has failed or took too long, is reported as other errors are, with code 5. Other exceptions
 ///   reach the handler that was set before.
+/// - If mpirun (Open MPI) or srun (Slurm) has started the process as one of several ranks, it sets torchrun's
+/// variables,
+///   so that `torchrun_environment` finds them. Variables of torchrun that are set already stay as they are.
 /// - It informs ddpxx-run, if that has started the process, that the exit codes are those of `Errc`.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {

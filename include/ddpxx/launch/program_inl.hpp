@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,6 +25,7 @@
 #include <ddpxx/core/milestone.hpp>
 #include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/program_frame.hpp>
+#include <ddpxx/launch/adopt_launcher.hpp>
 #include <ddpxx/launch/program.hpp>
 
 namespace ddpxx {
@@ -114,6 +116,12 @@ inline Error backend_error(std::string text) {
 }  // namespace detail
 
 [[noreturn]] DDPXX_INLINE void detail::run_body(const std::string& name, const std::function<int()>& body) {
+  std::optional<Error> refusal;
+  try {
+    adopt_launcher();
+  } catch (const Error& error) {
+    refusal = error;
+  }
   const auto rank = environment("RANK");
   const auto say = [&](const std::string& text) {
     std::cout.flush();
@@ -130,6 +138,7 @@ inline Error backend_error(std::string text) {
   tell_launcher(Milestone::began);
   int code = 0;
   try {
+    if (refusal) throw *refusal;
     code = body();
     tell_launcher(Milestone::began);  // a trainer that stopped inside did not end the program
   } catch (const ProgramEnd& end) {

@@ -1,0 +1,140 @@
+// ddpxx/launch/adopt_launcher.hpp — lets programs that mpirun or srun have started find torchrun's variables.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <ddpxx/core/crc32c.hpp>
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+
+namespace ddpxx::detail {
+
+/// The variables that torchrun would set for this rank, and the launcher from whose variables they follow. No variables
+/// mean that there is nothing to set.
+struct AdoptedLaunch {
+  std::string launcher = {};
+  std::map<std::string, std::string> variables = {};
+};
+
+/// The number of tasks on node `node` by SLURM_STEP_TASKS_PER_NODE, which is written as `2(x3),1`.
+inline std::optional<std::int64_t> tasks_on_node(std::string_view text, std::int64_t node) {
+  while (!text.empty()) {
+    const auto part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    std::int64_t tasks = 0, nodes = 1;
+    const char *const begin = part.data(), *const end = begin + part.size();
+    const auto [after, status] = std::from_chars(begin, end, tasks);
+    if (status != std::errc{}) return std::nullopt;
+    if (after != end) {
+      if (end - after < 4 || std::string_view{after, 2} != "(x" || end[-1] != ')') return std::nullopt;
+      if (const auto times = std::from_chars(after + 2, end - 1, nodes); times.ptr != end - 1) return std::nullopt;
+    }
+    if (node < nodes) return tasks;
+    node -= nodes;
+  }
+  return std::nullopt;
+}
+
+/// The first host of a list of Slurm, such as `node[01-04,7],login`.
+inline std::string first_host(std::string_view list) {
+  const auto bracket = list.find('['), comma = list.find(',');
+  if (bracket == std::string_view::npos || comma < bracket) return std::string{list.substr(0, comma)};
+  const auto numbers = list.substr(bracket + 1);
+  const auto close = numbers.find(']');
+  if (close == std::string_view::npos) return std::string{list};
+  const auto rest = numbers.substr(close + 1);
+  return std::string{list.substr(0, bracket)} + std::string{numbers.substr(0, numbers.find_first_of("-,]"))} +
+         std::string{rest.substr(0, rest.find(','))};
+}
+
+/// A port for the ranks of a job, equal on all of them and seldom that of another job.
+inline std::string port_of_job(const std::string& job) {
+  constexpr std::uint32_t kFirst = 20000, kPorts = 10000;  // below the ports that systems give to connections
+  return std::to_string(kFirst + crc32c(std::as_bytes(std::span{job})) % kPorts);
+}
+
+/// The value of a variable that the launcher always sets.
+inline std::string variable_of(const char* launcher, const char* name) {
+  if (const auto value = environment(name)) return *value;
+  throw Error{Errc::peer, "this rank was started by " + std::string{launcher} + ", but " + name +
+                              " is not set; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ranks by hand"};
+}
+
+/// Source  Open MPI's manual page of mpirun, "Environment variables".
+inline AdoptedLaunch launch_by_mpirun() {
+  const auto of = [](const char* name) { return variable_of("mpirun", name); };
+  const auto size = of("OMPI_COMM_WORLD_SIZE"), local_size = of("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (size == "1") return {};
+  const auto job = environment("PMIX_NAMESPACE").value_or("mpirun");
+  auto address = environment("MASTER_ADDR");
+  if (!address && size != local_size)
+    throw Error{Errc::peer,
+                "mpirun has started ranks on several hosts, but MASTER_ADDR is not set: pass the host of "
+                "rank 0 by mpirun -x MASTER_ADDR=HOST"};
+  return {"mpirun",
+          {{"RANK", of("OMPI_COMM_WORLD_RANK")},
+           {"WORLD_SIZE", size},
+           {"LOCAL_RANK", of("OMPI_COMM_WORLD_LOCAL_RANK")},
+           {"LOCAL_WORLD_SIZE", local_size},
+           {"MASTER_ADDR", address.value_or("127.0.0.1")},
+           {"MASTER_PORT", environment("MASTER_PORT").value_or(port_of_job(job))},
+           {"TORCHELASTIC_RUN_ID", environment("TORCHELASTIC_RUN_ID").value_or(job)}}};
+}
+
+/// Source  Slurm's manual page of srun, "OUTPUT ENVIRONMENT VARIABLES".
+inline AdoptedLaunch launch_by_srun() {
+  const auto of = [](const char* name) { return variable_of("srun", name); };
+  const auto size = environment("SLURM_STEP_NUM_TASKS").value_or(environment("SLURM_NTASKS").value_or("1"));
+  if (size == "1") return {};
+  const auto job = of("SLURM_JOB_ID") + "." + of("SLURM_STEP_ID");
+  const auto tasks = of("SLURM_STEP_TASKS_PER_NODE");
+  const auto local_size = tasks_on_node(tasks, environment_integer("SLURM_NODEID").value_or(0));
+  if (!local_size)
+    throw Error{Errc::peer, "environment variable SLURM_STEP_TASKS_PER_NODE=" + harmless(tasks) +
+                                " does not tell how many ranks run on node SLURM_NODEID=" +
+                                environment("SLURM_NODEID").value_or("")};
+  return {"srun",
+          {{"RANK", of("SLURM_PROCID")},
+           {"WORLD_SIZE", size},
+           {"LOCAL_RANK", of("SLURM_LOCALID")},
+           {"LOCAL_WORLD_SIZE", std::to_string(*local_size)},
+           {"MASTER_ADDR", environment("MASTER_ADDR").value_or(first_host(of("SLURM_STEP_NODELIST")))},
+           {"MASTER_PORT", environment("MASTER_PORT").value_or(port_of_job(job))},
+           {"TORCHELASTIC_RUN_ID", environment("TORCHELASTIC_RUN_ID").value_or(job)}}};
+}
+
+/// What torchrun would have set for this process, if mpirun or srun has started it as one of several ranks. Variables
+/// of torchrun's own come first, because torchrun itself may run under srun; mpirun's come before srun's, because
+/// mpirun uses srun to reach other hosts. A batch script has variables of Slurm too, but no SLURM_STEP_ID: what it
+/// starts directly is alone. Errors  `peer` if the launcher's variables are incomplete.
+inline AdoptedLaunch launch_to_adopt() {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"})
+    if (environment(name)) return {};
+  if (environment("OMPI_COMM_WORLD_SIZE")) return launch_by_mpirun();
+  if (environment("SLURM_STEP_ID") && environment("SLURM_PROCID")) return launch_by_srun();
+  return {};
+}
+
+/// Sets torchrun's variables for a process that mpirun or srun has started as one of several ranks; rank 0 logs where
+/// the ranks meet. Called while the process has no other threads.
+/// Errors  those of `launch_to_adopt`.
+inline void adopt_launcher() {
+  const auto launch = launch_to_adopt();
+  for (const auto& [name, value] : launch.variables) ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  if (!launch.variables.empty() && launch.variables.at("RANK") == "0")
+    Log{0}.info("started by " + launch.launcher + ": " + launch.variables.at("WORLD_SIZE") + " ranks, which meet at " +
+                launch.variables.at("MASTER_ADDR") + " port " + launch.variables.at("MASTER_PORT"));
+}
+
+}  // namespace ddpxx::detail

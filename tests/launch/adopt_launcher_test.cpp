@@ -1,0 +1,154 @@
+// What programs learn from the variables of mpirun and srun.
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/adopt_launcher.hpp>
+
+namespace ddpxx {
+namespace {
+
+using namespace detail;
+using Variables = std::map<std::string, std::string>;
+
+class AdoptLauncher : public testing::Test {
+ protected:
+  void SetUp() override { clear(); }
+  void TearDown() override { clear(); }
+
+  static AdoptedLaunch read(const Variables& variables) {
+    clear();
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+    return launch_to_adopt();
+  }
+  static std::string error_of(const Variables& variables) {
+    try {
+      read(variables);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::peer);
+      return error.what();
+    }
+    return "no error";
+  }
+  static Variables with(Variables variables, const Variables& more) {
+    for (const auto& [name, value] : more) variables[name] = value;
+    return variables;
+  }
+  static Variables without(Variables variables, const std::string& name) {
+    variables.erase(name);
+    return variables;
+  }
+
+  static inline const Variables kMpirun = {{"OMPI_COMM_WORLD_RANK", "3"},
+                                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                                           {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                           {"PMIX_NAMESPACE", "773849089"}};
+  static inline const Variables kSrun = {{"SLURM_JOB_ID", "12"},
+                                         {"SLURM_STEP_ID", "0"},
+                                         {"SLURM_PROCID", "3"},
+                                         {"SLURM_LOCALID", "0"},
+                                         {"SLURM_NTASKS", "4"},
+                                         {"SLURM_STEP_NUM_TASKS", "4"},
+                                         {"SLURM_NODEID", "1"},
+                                         {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
+                                         {"SLURM_STEP_NODELIST", "node[1-2]"}};
+
+ private:
+  static void clear() {
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"})
+      ::unsetenv(name);
+    for (const auto* launcher : {&kMpirun, &kSrun})
+      for (const auto& [name, value] : *launcher) ::unsetenv(name.c_str());
+  }
+};
+
+TEST_F(AdoptLauncher, SetsNothingWithoutALauncher) {
+  EXPECT_TRUE(read({}).variables.empty());
+  EXPECT_TRUE(read({{"MASTER_ADDR", "a"}}).variables.empty());
+}
+
+TEST_F(AdoptLauncher, TorchrunsOwnVariablesComeFirst) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) {
+    EXPECT_TRUE(read(with(kMpirun, {{name, "1"}})).variables.empty()) << name;
+    EXPECT_TRUE(read(with(kSrun, {{name, "1"}})).variables.empty()) << name;
+  }
+}
+
+TEST_F(AdoptLauncher, ReadsMpirunsVariables) {
+  const auto launch = read(kMpirun);
+  EXPECT_EQ(launch.launcher, "mpirun");
+  EXPECT_EQ(launch.variables, (Variables{{"RANK", "3"},
+                                         {"WORLD_SIZE", "4"},
+                                         {"LOCAL_RANK", "3"},
+                                         {"LOCAL_WORLD_SIZE", "4"},
+                                         {"MASTER_ADDR", "127.0.0.1"},
+                                         {"MASTER_PORT", port_of_job("773849089")},
+                                         {"TORCHELASTIC_RUN_ID", "773849089"}}));
+  EXPECT_EQ(read(with(kMpirun, kSrun)).launcher, "mpirun") << "mpirun inside of an allocation of Slurm";
+}
+
+TEST_F(AdoptLauncher, MpirunOnSeveralHostsNeedsTheMasterAddress) {
+  const auto several = with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(error_of(several),
+            "mpirun has started ranks on several hosts, but MASTER_ADDR is not set: pass the host of rank 0 by mpirun "
+            "-x MASTER_ADDR=HOST");
+  const auto launch = read(with(several, {{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}}));
+  EXPECT_EQ(launch.variables.at("MASTER_ADDR"), "node1");
+  EXPECT_EQ(launch.variables.at("MASTER_PORT"), "29500");
+}
+
+TEST_F(AdoptLauncher, ReadsSrunsVariables) {
+  const auto launch = read(kSrun);
+  EXPECT_EQ(launch.launcher, "srun");
+  EXPECT_EQ(launch.variables, (Variables{{"RANK", "3"},
+                                         {"WORLD_SIZE", "4"},
+                                         {"LOCAL_RANK", "0"},
+                                         {"LOCAL_WORLD_SIZE", "1"},
+                                         {"MASTER_ADDR", "node1"},
+                                         {"MASTER_PORT", port_of_job("12.0")},
+                                         {"TORCHELASTIC_RUN_ID", "12.0"}}));
+}
+
+TEST_F(AdoptLauncher, ABatchScriptOfSlurmIsAlone) {
+  EXPECT_TRUE(read(without(kSrun, "SLURM_STEP_ID")).variables.empty());
+  EXPECT_TRUE(read(without(kSrun, "SLURM_PROCID")).variables.empty());
+}
+
+TEST_F(AdoptLauncher, AnOnlyRankIsAlone) {
+  EXPECT_TRUE(
+      read(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})).variables.empty());
+  EXPECT_TRUE(read(with(kSrun, {{"SLURM_STEP_NUM_TASKS", "1"}})).variables.empty());
+}
+
+TEST_F(AdoptLauncher, NamesAMissingVariable) {
+  EXPECT_EQ(error_of(without(kSrun, "SLURM_LOCALID")),
+            "this rank was started by srun, but SLURM_LOCALID is not set; set RANK, WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT to start ranks by hand");
+  EXPECT_EQ(error_of(with(kSrun, {{"SLURM_NODEID", "2"}})),
+            "environment variable SLURM_STEP_TASKS_PER_NODE=3,1 does not tell how many ranks run on node "
+            "SLURM_NODEID=2");
+}
+
+TEST(TasksOnNode, ReadsSlurmsShortForm) {
+  EXPECT_EQ(tasks_on_node("2(x2),1", 0), 2);
+  EXPECT_EQ(tasks_on_node("2(x2),1", 1), 2);
+  EXPECT_EQ(tasks_on_node("2(x2),1", 2), 1);
+  EXPECT_EQ(tasks_on_node("16", 0), 16);
+  for (const char* wrong : {"", "x", "2(", "2(x", "2(x)", "2(x2", "2y", "2(xx)"})
+    EXPECT_EQ(tasks_on_node(wrong, 0), std::nullopt) << wrong;
+}
+
+TEST(FirstHost, ReadsSlurmsShortForm) {
+  EXPECT_EQ(first_host("node1"), "node1");
+  EXPECT_EQ(first_host("login,node[1-2]"), "login");
+  EXPECT_EQ(first_host("node[01-04,7],login"), "node01");
+  EXPECT_EQ(first_host("node[3,5]-eth"), "node3-eth");
+  EXPECT_EQ(first_host("node[7]"), "node7");
+}
+
+}  // namespace
+}  // namespace ddpxx
