@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <ddpxx/comm/backend.hpp>
