@@ -64,8 +64,8 @@ inline PickleDict state_of(const torch::optim::OptimizerParamState& state) {
   if (const auto* adamw = dynamic_cast<const torch::optim::AdamWParamState*>(&state)) return adam_state(*adamw);
   if (const auto* adam = dynamic_cast<const torch::optim::AdamParamState*>(&state)) return adam_state(*adam);
   PickleDict dict;
-  if (const auto* sgd = dynamic_cast<const torch::optim::SGDParamState*>(&state))
-    if (sgd->momentum_buffer().defined()) dict.add("momentum_buffer", sgd->momentum_buffer());
+  const auto* sgd = dynamic_cast<const torch::optim::SGDParamState*>(&state);
+  if (sgd != nullptr && sgd->momentum_buffer().defined()) dict.add("momentum_buffer", sgd->momentum_buffer());
   return dict;
 }
 

@@ -61,7 +61,7 @@ inline void end_for_lost_mapping(int, siginfo_t* info, void*) {
 inline void watch_mappings() {
   struct ::sigaction current {
   }, action{};
-  if (::sigaction(SIGBUS, nullptr, &current) != 0 || (current.sa_flags & static_cast<int>(SA_SIGINFO)) != 0 ||
+  if (::sigaction(SIGBUS, nullptr, &current) != 0 || (current.sa_flags & SA_SIGINFO) != 0 ||
       current.sa_handler != SIG_DFL)
     return;
   action.sa_sigaction = end_for_lost_mapping;

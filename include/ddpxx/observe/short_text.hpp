@@ -28,7 +28,7 @@ inline std::string short_count(double value, double unit, std::string_view lette
 /// 45s, 12m05s, 3h12m, 2d03h.
 inline std::string short_duration(double seconds) {
   if (!(seconds < 1e9)) return "?";
-  const auto whole = static_cast<long long>(std::llround(seconds));
+  const long long whole = std::llround(seconds);
   if (whole < 60) return formatted("%llds", whole);
   if (whole < 3'600) return formatted("%lldm%02llds", whole / 60, whole % 60);
   if (whole < 86'400) return formatted("%lldh%02lldm", whole / 3'600, whole % 3'600 / 60);

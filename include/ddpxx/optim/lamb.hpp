@@ -59,7 +59,7 @@ class LAMB {
       auto mean = moments_[0].slices[i], square = moments_[1].slices[i];
       mean.lerp_(slice.gradients, 1 - config_.beta1);
       square.mul_(config_.beta2).addcmul_(slice.gradients, slice.gradients, 1 - config_.beta2);
-      auto direction = (mean / first_correction) / ((square / second_correction).sqrt_().add_(config_.epsilon));
+      auto direction = mean / first_correction / (square / second_correction).sqrt_().add_(config_.epsilon);
       if (decay != 0.0) direction.add_(slice.values, decay);
       for (const auto& entry : slice.entries()) {
         const auto add = [&](std::int64_t row, const at::Tensor& all) {

@@ -150,7 +150,7 @@ inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFa
     const auto lowest = (limits.lowest == 0 ? "" : "-") + std::to_string(limits.lowest);
     return {.problem = out_of_range(text, lowest + " to " + std::to_string(limits.highest))};
   }
-  return {.value = *number};
+  return {.value = number};
 }
 
 template <std::floating_point Real>
