@@ -304,5 +304,29 @@ TEST(JobStore, ThrowsWhenItsServerIsGone) {
   EXPECT_ANY_THROW(store->clone());
 }
 
+TEST(JobStoreServer, ServesASecondStoreToOtherCredentialsAndEndsTheFormerOne) {
+  const Served served{{.token = "agents", .run_id = "run"}};
+  auto agent = served.connect();
+  agent.set("key", "of the agents", in(milliseconds{10'000}));
+  EXPECT_THAT(error_of([&] { served.connect({.token = "round 0", .run_id = "run"}); }),
+              HasSubstr("DDPXX_TOKEN differs"));
+
+  served.server->replace_second_store({.token = "round 0", .run_id = "run"});
+  auto rank = served.connect({.token = "round 0", .run_id = "run"});
+  EXPECT_EQ(rank.get("key", in(milliseconds{0})), std::nullopt) << "the stores must not share keys";
+  rank.set("key", "of round 0", in(milliseconds{10'000}));
+  EXPECT_EQ(agent.get("key", in(milliseconds{0})), "of the agents");
+  EXPECT_THAT(error_of([&] { served.connect({.token = "round 0", .run_id = "other"}); }), HasSubstr("another run"));
+
+  served.server->replace_second_store({.token = "round 1", .run_id = "run"});
+  EXPECT_THAT(error_of([&] { rank.get("key", in(milliseconds{0})); }), HasSubstr("has closed the connection"));
+  EXPECT_THAT(error_of([&] { served.connect({.token = "round 0", .run_id = "run"}); }),
+              HasSubstr("DDPXX_TOKEN differs"))
+      << "a process of the former round must be refused";
+  auto next = served.connect({.token = "round 1", .run_id = "run"});
+  EXPECT_EQ(next.get("key", in(milliseconds{0})), std::nullopt);
+  EXPECT_EQ(agent.get("key", in(milliseconds{0})), "of the agents");
+}
+
 }  // namespace
 }  // namespace ddpxx

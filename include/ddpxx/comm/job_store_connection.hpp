@@ -23,6 +23,7 @@
 
 #include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_protocol.hpp>
+#include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
@@ -53,6 +54,8 @@ class JobStoreConnection {
     int interrupt = -1;
     /// Called from time to time while no server listens, with the reason.
     std::function<void(const std::string& reason)> still_trying = {};
+    /// When a silent server is lost; none: never.
+    std::optional<KeepAlive> keep_alive = {};
   };
 
   /// Connects to the first of `addresses` that answers. Tries again until `deadline`, because the server may start
@@ -65,9 +68,13 @@ class JobStoreConnection {
   static JobStoreConnection open(const std::string& host, std::uint16_t port, Options options, Time deadline);
 
   /// Another connection to the same server.
-  JobStoreConnection another(Time deadline) const {
+  JobStoreConnection another(Time deadline) const { return another(deadline, options_.interrupt); }
+  /// Another connection to the same server, whose waits end when `interrupt` becomes readable (-1: never).
+  JobStoreConnection another(Time deadline, int interrupt) const {
     if (!socket_) throw loss();
-    return open(std::array{SocketAddress::of_peer(socket_.get())}, where_, options_, deadline);
+    auto options = options_;
+    options.interrupt = interrupt;
+    return open(std::array{SocketAddress::of_peer(socket_.get())}, where_, std::move(options), deadline);
   }
 
   /// Whether the server has closed the connection.
@@ -211,6 +218,7 @@ inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress
         reason = std::strerror(errno);
         continue;
       }
+      if (options.keep_alive) set_keep_alive(socket.get(), *options.keep_alive);
       JobStoreConnection connection{std::move(socket), where, options};
       const auto failure = connection.introduce(std::min(deadline, Clock::now() + kOneHello));
       if (!failure) return connection;

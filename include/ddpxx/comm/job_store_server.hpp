@@ -11,6 +11,8 @@
 #include <deque>
 #include <exception>
 #include <fcntl.h>
+#include <future>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +26,7 @@
 #include <vector>
 
 #include <ddpxx/comm/job_store_protocol.hpp>
+#include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/comm/store_client.hpp>
 #include <ddpxx/comm/store_credentials.hpp>
 #include <ddpxx/comm/store_limits.hpp>
@@ -40,6 +43,12 @@ class JobStoreServer {
   /// Serves on `listeners`, sockets that listen already.
   /// Errors  `config` for a token or a run id that is too long; `peer` when the system gives no thread or descriptor.
   JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials, StoreLimits limits = {});
+  /// Serves a second, empty store at the same sockets, to the clients with these credentials; the former second store
+  /// ends, and so do the connections to it. The agents of a run have the first store, and the ranks of each of its
+  /// rounds the second one. The token must differ from that of the first store.
+  /// Errors  as the constructor.
+  void replace_second_store(StoreCredentials credentials);
+
   JobStoreServer(const JobStoreServer&) = delete;
   JobStoreServer& operator=(const JobStoreServer&) = delete;
   ~JobStoreServer() {
@@ -52,9 +61,22 @@ class JobStoreServer {
   using Clock = std::chrono::steady_clock;
   using Id = std::uint64_t;
 
-  static constexpr Id kStop = 0, kFirstListener = 1;
+  /// A store with the credentials of its clients.
+  struct Served {
+    Served(StoreCredentials of, const StoreLimits& limits, detail::StoreClients& clients, const Descriptor& epoll)
+        : credentials{std::move(of)}, requests{limits, clients, epoll} {}
+
+    StoreCredentials credentials;
+    detail::StoreRequests requests;
+  };
+
+  static constexpr Id kStop = 0, kReplace = 1, kFirstListener = 2;
   static constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
   void serve();
+  /// Makes the second store that another thread has asked for.
+  void replace();
+  /// The store of an accepted client.
+  detail::StoreRequests& requests_of(const detail::StoreClient& client) { return stores_[client.store]->requests; }
   void watch(int fd, Id id, std::uint32_t events, int operation) const {
     detail::watch_by_epoll(epoll_, fd, id, events, operation);
   }
@@ -68,12 +90,19 @@ class JobStoreServer {
   bool greet(detail::StoreClient& client);
   void close(Id id);
 
+  /// What another thread asks the server's thread to do.
+  struct Replacement {
+    StoreCredentials credentials;
+    std::promise<void> done;
+  };
+
   std::vector<Descriptor> listeners_;
-  StoreCredentials credentials_;
   StoreLimits limits_;
-  Descriptor epoll_, stop_;
+  Descriptor epoll_, stop_, replace_;
   detail::StoreClients clients_;
-  detail::StoreRequests requests_;
+  std::array<std::optional<Served>, 2> stores_;
+  std::mutex mutex_;
+  std::optional<Replacement> replacement_;  // guarded by the mutex
   std::deque<Id> newcomers_;  // oldest first; may contain connections that have ended or have sent their hello
   std::size_t num_newcomers_ = 0;
   Id next_id_ = 0;
@@ -104,14 +133,14 @@ inline std::size_t connections_that_fit(std::size_t wanted, std::size_t eighths)
 inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials,
                                       StoreLimits limits)
     : listeners_{std::move(listeners)},
-      credentials_{std::move(credentials)},
       limits_{limits},
       epoll_{::epoll_create1(EPOLL_CLOEXEC)},
       stop_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
-      requests_{limits, clients_, epoll_},
+      replace_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
       next_id_{kFirstListener + listeners_.size()} {
-  check(credentials_);
-  if (!epoll_ || !stop_)
+  check(credentials);
+  stores_[0].emplace(std::move(credentials), limits, clients_, epoll_);
+  if (!epoll_ || !stop_ || !replace_)
     throw Error{Errc::peer,
                 "cannot serve the job's store: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
   // Connections without a hello use at most a quarter of the descriptors, clients five eighths; the rest is for the
@@ -119,6 +148,7 @@ inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCr
   limits_.newcomers = detail::connections_that_fit(limits_.newcomers, 2);
   limits_.clients = detail::connections_that_fit(limits_.clients, 5);
   watch(stop_.get(), kStop, EPOLLIN, EPOLL_CTL_ADD);
+  watch(replace_.get(), kReplace, EPOLLIN, EPOLL_CTL_ADD);
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     const int fd = listeners_[i].get();
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -131,6 +161,41 @@ inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCr
   }
 }
 
+inline void JobStoreServer::replace_second_store(StoreCredentials credentials) {
+  check(credentials);
+  std::future<void> done;
+  {
+    const std::lock_guard lock{mutex_};
+    replacement_ = Replacement{std::move(credentials), {}};
+    done = replacement_->done.get_future();
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(replace_.get(), &one, sizeof one);
+  done.get();
+}
+
+inline void JobStoreServer::replace() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto size = ::read(replace_.get(), &count, sizeof count);
+  std::optional<Replacement> wanted;
+  {
+    const std::lock_guard lock{mutex_};
+    wanted.swap(replacement_);
+  }
+  if (!wanted) return;
+  try {
+    std::vector<Id> former;
+    for (const auto& [id, client] : clients_)
+      if (client.accepted && client.store == 1) former.push_back(id);
+    for (const Id id : former) close(id);
+    stores_[1].reset();
+    stores_[1].emplace(std::move(wanted->credentials), limits_, clients_, epoll_);
+    wanted->done.set_value();
+  } catch (const std::exception&) {  // no memory
+    wanted->done.set_exception(std::current_exception());
+  }
+}
+
 inline void JobStoreServer::serve() {
   std::array<epoll_event, 64> events{};
   while (true) {
@@ -139,6 +204,10 @@ inline void JobStoreServer::serve() {
       const auto& event = events[static_cast<std::size_t>(i)];
       const Id id = event.data.u64;
       if (id == kStop) return;
+      if (id == kReplace) {
+        replace();
+        continue;
+      }
       try {
         if (id < kFirstListener + listeners_.size())
           accept_from(id - kFirstListener);
@@ -162,7 +231,8 @@ inline int JobStoreServer::next_timeout() const {
     const auto oldest = clients_.find(newcomers_.front());
     consider(oldest == clients_.end() ? Clock::now() : oldest->second.connected + limits_.hello_time);
   }
-  if (const auto deadline = requests_.next_deadline()) consider(*deadline);
+  for (const auto& store : stores_)
+    if (const auto deadline = store ? store->requests.next_deadline() : std::nullopt) consider(*deadline);
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
   return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
@@ -183,7 +253,8 @@ inline void JobStoreServer::keep_deadlines() {
     newcomers_.pop_front();
     if (!settled) close(id);
   }
-  requests_.keep_deadlines(now);
+  for (auto& store : stores_)
+    if (store) store->requests.keep_deadlines(now);
 }
 
 inline void JobStoreServer::accept_from(std::size_t listener) {
@@ -201,6 +272,7 @@ inline void JobStoreServer::accept_from(std::size_t listener) {
     }
     if (num_newcomers_ >= limits_.newcomers) drop_oldest_newcomer();
     const Id id = next_id_++;
+    if (limits_.keep_alive) set_keep_alive(socket.get(), *limits_.keep_alive);
     watch(socket.get(), id, EPOLLIN, EPOLL_CTL_ADD);
     clients_.emplace(id, detail::StoreClient{.id = id, .socket = std::move(socket), .connected = Clock::now()});
     newcomers_.push_back(id);
@@ -235,8 +307,8 @@ inline void JobStoreServer::handle(Id id, std::uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 &&
       !client.receive(limits_.message_bytes + detail::StoreMessage::kLengthBytes))
     return close(id);
-  if (!requests_.count_memory(client)) return close(id);
-  requests_.take(client);
+  if (!requests_of(client).count_memory(client)) return close(id);
+  requests_of(client).take(client);
 }
 
 inline bool JobStoreServer::greet(detail::StoreClient& client) {
@@ -263,10 +335,14 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
   if (token_bytes > kMaxCredentialBytes || run_id_bytes > kMaxCredentialBytes) return false;
   if (input.size() < header + token_bytes + run_id_bytes) return true;
 
+  const auto knows_token = [&](const std::optional<Served>& store) {
+    return store && detail::equal_secrets(input.substr(header, token_bytes), store->credentials.token);
+  };
   auto verdict = detail::HelloAnswer::accepted;
-  if (!detail::equal_secrets(input.substr(header, token_bytes), credentials_.token))
+  const auto* const store = std::find_if(stores_.begin(), stores_.end(), knows_token);
+  if (store == stores_.end())
     verdict = detail::HelloAnswer::wrong_token;
-  else if (input.substr(header + token_bytes) != credentials_.run_id)
+  else if (input.substr(header + token_bytes) != (*store)->credentials.run_id)
     verdict = detail::HelloAnswer::other_run;
   else if (clients_.size() - num_newcomers_ >= limits_.clients)
     verdict = detail::HelloAnswer::full;
@@ -274,6 +350,7 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
   if (::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) return false;
   if (verdict != detail::HelloAnswer::accepted) return false;
   client.accepted = true;
+  client.store = static_cast<std::size_t>(store - stores_.begin());
   client.input.clear();
   --num_newcomers_;
   return true;
@@ -283,7 +360,7 @@ inline void JobStoreServer::close(Id id) {
   auto client = clients_.extract(id);
   if (!client) return;
   if (!client.mapped().accepted) --num_newcomers_;
-  requests_.end(std::move(client.mapped()));
+  requests_of(client.mapped()).end(std::move(client.mapped()));
 }
 
 }  // namespace ddpxx

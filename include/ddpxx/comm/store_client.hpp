@@ -35,6 +35,7 @@ struct StoreClient {
   std::uint64_t id = 0;
   Descriptor socket;
   bool accepted = false;
+  std::size_t store = 0;  ///< Number of the store that its credentials belong to.
   std::chrono::steady_clock::time_point connected = {};
   std::string input = {};
   std::string output = {};
