@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/comm/rank_info.hpp>
 
 namespace ddpxx {
@@ -18,7 +19,8 @@ enum class NodeNumbers { given, by_arrival };
 
 /// What an agent starts on its machine.
 struct LaunchPlan {
-  int num_nodes = 1;
+  int num_nodes = 1;  ///< The largest number of machines; the run waits for so many at first.
+  int min_nodes = 1;  ///< The number of machines below which the run ends.
   NodeNumbers node_numbers = NodeNumbers::given;
   int node_rank = 0;  ///< Under `by_arrival`, 0 until the agents have met.
   int ranks_per_node = 1;
@@ -27,6 +29,8 @@ struct LaunchPlan {
   std::optional<bool> serves_meeting = {};        ///< Under `by_arrival`; none: the machine that has `master_address`.
   std::optional<std::string> run_id = {};         ///< None: a new id on one machine, "none" on several, as in torchrun.
   std::chrono::milliseconds join_timeout{300'000};  ///< How long the agents of several machines wait for each other.
+  std::chrono::milliseconds last_call{30'000};      ///< How long more machines are awaited once `min_nodes` have come.
+  KeepAlive keep_alive = {};                        ///< When a machine that is silent counts as lost.
   int max_restarts = 0;
   std::chrono::milliseconds grace{30'000};  ///< From SIGTERM, or a forwarded signal, to SIGKILL.
   std::filesystem::path log_dir = {};       ///< Folder of log files; empty: the agent prints the ranks' lines.

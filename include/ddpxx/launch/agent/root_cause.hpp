@@ -38,6 +38,12 @@ struct Exit {
 /// the cause: peers of a dying rank may notice its closed socket before the launcher notices its end.
 inline constexpr std::chrono::milliseconds kCollateralWindow{1'000};
 
+/// The time that the other ranks have to end by themselves after a failure which may be a consequence of another one,
+/// so that the cause can be found among them. It is longer than `kCollateralWindow`, so that a late cause is seen.
+/// After a failure that explains itself the other ranks are ended at once.
+inline constexpr std::chrono::milliseconds kPeerGrace{2'000};
+static_assert(kPeerGrace > kCollateralWindow);
+
 /// True if this end is not the consequence of another one: a signal that the agent did not send, or an error of a known
 /// kind. Any other end, such as that of a rank which lost its peers, may follow from one that is not seen yet.
 inline bool explains_itself(const Exit& exit);

@@ -91,9 +91,14 @@ inline void read_endpoint(LaunchValues& values, const LaunchFlag& flag, const st
 /// The values of `--rdzv-conf KEY=VALUE,...`.
 inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& flag, std::string_view text) {
   // These keys set times of torchrun's rendezvous, which the agents' store does not need.
-  constexpr std::array<std::string_view, 8> kWithoutMeaning = {
-      "timeout",      "last_call_timeout",   "close_timeout",          "heartbeat_timeout",
-      "read_timeout", "keep_alive_interval", "keep_alive_max_attempt", "store_type"};
+  constexpr std::array<std::string_view, 5> kWithoutMeaning = {"timeout", "close_timeout", "heartbeat_timeout",
+                                                               "read_timeout", "store_type"};
+  constexpr std::chrono::milliseconds kMinTime{100};
+  const auto time = [&](std::string_view key, const std::string& value) {
+    const auto result = seconds(flag, value);
+    if (result < kMinTime) refuse(flag, value, "a " + std::string{key} + " of at least 0.1 s");
+    return result;
+  };
   while (!text.empty()) {
     const auto entry = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), entry.size() + 1));
@@ -101,9 +106,13 @@ inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& fla
     const auto key = entry.substr(0, equals);
     const std::string value{equals == std::string_view::npos ? "" : entry.substr(equals + 1)};
     if (key == "join_timeout") {
-      values.plan.join_timeout = seconds(flag, value);
-      if (values.plan.join_timeout < std::chrono::milliseconds{100})
-        refuse(flag, value, "a join_timeout of at least 0.1 s");
+      values.plan.join_timeout = time(key, value);
+    } else if (key == "last_call_timeout") {
+      values.plan.last_call = seconds(flag, value);
+    } else if (key == "keep_alive_interval") {
+      values.plan.keep_alive.interval = time(key, value);
+    } else if (key == "keep_alive_max_attempt") {
+      values.plan.keep_alive.attempts = whole_number(flag, value, 1, 127);
     } else if (key == "is_host") {
       if (value != "true" && value != "false" && value != "1" && value != "0")
         refuse(flag, value, "an is_host of true or false");
@@ -124,13 +133,14 @@ inline int read_ranks_per_node(const LaunchFlag& flag, const std::string& text) 
   return text == "gpu" || text == "auto" ? gpus : whole_number(flag, text, 1, kMaxRanksPerNode);
 }
 
-/// The number of `--nnodes N` or `--nnodes N:N`.
-inline int read_num_nodes(const LaunchFlag& flag, const std::string& text) {
+/// The numbers of `--nnodes N` or `--nnodes MIN:MAX`.
+inline void read_num_nodes(LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
   const auto colon = text.find(':');
   const int least = whole_number(flag, text.substr(0, colon), 1, kMaxNodes);
-  if (colon != std::string::npos && whole_number(flag, text.substr(colon + 1), 1, kMaxNodes) != least)
-    refuse(flag, text, "N or N:N; the number of machines of a run is fixed");
-  return least;
+  const int most = colon == std::string::npos ? least : whole_number(flag, text.substr(colon + 1), 1, kMaxNodes);
+  if (most < least) refuse(flag, text, "N or MIN:MAX, where MIN is at most MAX");
+  values.plan.min_nodes = least;
+  values.plan.num_nodes = most;
 }
 
 inline constexpr auto kNoEffect = [](LaunchValues&, const LaunchFlag&, const std::string&) {};
@@ -142,10 +152,8 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  values.plan.ranks_per_node = read_ranks_per_node(flag, text);
                }},
-    LaunchFlag{"--nnodes", "", "M", "number of machines; each runs ddpxx-run [1]",
-               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
-                 values.plan.num_nodes = read_num_nodes(flag, text);
-               }},
+    LaunchFlag{"--nnodes", "", "M",
+               "number of machines; each runs ddpxx-run; MIN:MAX with c10d: they may come and go [1]", read_num_nodes},
     LaunchFlag{"--rdzv-backend", "", "NAME",
                "static: --node-rank numbers the machines; c10d: they are numbered as they come [static]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
@@ -159,8 +167,8 @@ inline constexpr std::array kLaunchFlags = {
                  values.plan.run_id = text;
                }},
     LaunchFlag{"--rdzv-conf", "", "KEY=VALUE,...",
-               "join_timeout=SECONDS: how long the machines wait for each other [300]; is_host=true: "
-               "this machine serves the meeting of c10d",
+               "join_timeout=SECONDS: how long the machines wait for each other [300]; last_call_timeout: for more "
+               "than MIN [30]; is_host=true: this machine serves the meeting of c10d",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  read_rendezvous_settings(values, flag, text);
                }},
@@ -179,7 +187,7 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  values.plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
                }},
-    LaunchFlag{"--max-restarts", "", "K", "how often all ranks are restarted after a failure; one machine only [0]",
+    LaunchFlag{"--max-restarts", "", "K", "how often all ranks, of all machines, are restarted after a failure [0]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  values.plan.max_restarts = whole_number(flag, text, 0, 1'000'000);
                }},
@@ -230,8 +238,8 @@ class LaunchFlags {
       throw Error{Errc::config, "--nnodes " + std::to_string(plan.num_nodes) + " with --nproc-per-node " +
                                     std::to_string(plan.ranks_per_node) + " is more than the " +
                                     std::to_string(kMaxRanks) + " ranks that a run can have"};
-    if (plan.num_nodes > 1 && plan.max_restarts > 0)
-      throw Error{Errc::config, "--max-restarts works on one machine only; with --nnodes start all of them again"};
+    if (plan.min_nodes < plan.num_nodes && plan.node_numbers == NodeNumbers::given)
+      throw Error{Errc::config, "--nnodes MIN:MAX needs --rdzv-backend c10d, which numbers the machines as they come"};
     return std::move(plan);
   }
 

@@ -1,0 +1,111 @@
+// ddpxx/launch/agent/console.hpp — the signals to an agent, and its output.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <initializer_list>
+#include <optional>
+#include <poll.h>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/stop_signals.hpp>
+#include <ddpxx/launch/agent/output_queue.hpp>
+#include <ddpxx/launch/signal_inbox.hpp>
+
+namespace ddpxx::detail {
+
+/// True if a program may redraw a line on this output: it is a terminal that can move the cursor.
+inline bool draws_on(int descriptor) {
+  const auto kind = environment("TERM");
+  return ::isatty(descriptor) == 1 && kind && *kind != "dumb";
+}
+
+/// Receives the signals to the agent and writes its lines. If the agent's standard output is a terminal, rank 0 writes
+/// to it directly, so that it can redraw its line of progress; the other lines are written between.
+class Console {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A signal that asks the run to end.
+  struct Request {
+    int signal = 0;
+    Clock::time_point time = {};  ///< When the first such signal came.
+  };
+
+  Console() : has_terminal_{draws_on(STDOUT_FILENO)} {
+    if (!has_terminal_) return;
+    output_.clear_drawn_line_on(STDOUT_FILENO);
+    if (draws_on(STDERR_FILENO)) output_.clear_drawn_line_on(STDERR_FILENO);
+  }
+
+  bool has_terminal() const noexcept { return has_terminal_; }
+  const SignalInbox& inbox() const noexcept { return inbox_; }
+  OutputQueue& output() noexcept { return output_; }
+  void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
+
+  const std::optional<Request>& request() const noexcept { return request_; }
+  /// True after a second SIGINT, which ends the run at once.
+  bool is_urgent() const noexcept { return is_urgent_; }
+  /// Notes a signal that asks the run to end; returns true for the first one.
+  bool note_request(int signal) {
+    const auto now = Clock::now();
+    if (request_ && signal == SIGINT) {
+      is_urgent_ = is_urgent_ || now - request_->time >= kSameRequest;
+      return false;
+    }
+    const bool is_first = !request_;
+    request_ = Request{.signal = signal, .time = is_first ? now : request_->time};
+    return is_first;
+  }
+
+  /// Waits, while no rank runs, until one of `descriptors` is readable (-1: none), a signal asks the run to end, or
+  /// `until`. Writes output meanwhile.
+  void wait(std::initializer_list<int> descriptors, Clock::time_point until);
+
+  /// Writes the remaining output. Waits for its reader, but at most 2 s after a request to end, and not after a new
+  /// signal.
+  void deliver_output();
+
+ private:
+  bool has_terminal_;
+  SignalInbox inbox_;
+  OutputQueue output_;
+  std::optional<Request> request_;
+  bool is_urgent_ = false;
+};
+
+inline void Console::wait(std::initializer_list<int> descriptors, Clock::time_point until) {
+  while (true) {
+    std::vector<pollfd> waits = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
+    for (const int descriptor : descriptors) waits.push_back({descriptor, POLLIN, 0});
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    ::poll(waits.data(), waits.size(), static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000)));
+    if (waits[1].revents != 0) output_.write_some();
+    bool has_request = false;
+    while (const auto number = inbox_.next())
+      if (*number != SIGCHLD) {
+        note_request(*number);
+        has_request = true;
+      }
+    const bool is_readable = std::any_of(waits.begin() + 2, waits.end(), [](auto& wait) { return wait.revents != 0; });
+    if (has_request || is_readable || Clock::now() >= until) return;
+  }
+}
+
+inline void Console::deliver_output() {
+  while (output_.waiting_for() >= 0) {
+    pollfd waits[] = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
+    if (::poll(waits, 2, request_ ? 2'000 : -1) == 0) return;
+    if (waits[1].revents != 0)
+      output_.write_some();
+    else
+      while (const auto number = inbox_.next())
+        if (number != SIGCHLD) return;
+  }
+}
+
+}  // namespace ddpxx::detail

@@ -1,0 +1,124 @@
+// ddpxx/launch/agent/run_rule.hpp — decides what follows when a round has ended on all nodes.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+#include <ddpxx/launch/agent/failure_report.hpp>
+#include <ddpxx/launch/agent/node_result.hpp>
+#include <ddpxx/launch/agent/restart_rule.hpp>
+#include <ddpxx/launch/agent/root_cause.hpp>
+#include <ddpxx/launch/agent/round.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+
+namespace ddpxx::detail {
+
+/// The ranks start again.
+struct Restart {
+  int restart = 0;                     ///< Number of starts after a failure.
+  std::string because = {};            ///< For the log.
+  std::chrono::milliseconds pause{0};  ///< Time to wait before.
+};
+
+/// Decides for all nodes of a run; one agent, the one that serves the store, has it. After a failure the ranks start
+/// again while restarts remain. A node that comes or is lost does not use up a restart.
+class RunRule {
+ public:
+  explicit RunRule(const LaunchPlan& plan)
+      : max_restarts_{plan.max_restarts}, min_nodes_{plan.min_nodes}, has_nodes_{plan.num_nodes > 1} {}
+
+  /// What follows after a round. `nodes` are in the order of the round; `asked` is a signal that asked an agent to end
+  /// the run; `grows` says that the ranks were asked to stop because another node has come.
+  std::variant<Restart, RunEnd> after(std::span<const NodeResult> nodes, std::optional<int> asked, bool grows);
+
+  /// The number of starts after a failure so far.
+  int restart() const noexcept { return restart_; }
+
+ private:
+  /// A rank's failure, with its node if there are several.
+  std::string describe_failure(std::span<const NodeResult> nodes, const Exit& exit) const;
+  std::string describe_loss(std::span<const NodeResult> nodes) const;
+
+  int max_restarts_, min_nodes_;
+  bool has_nodes_;
+  int restart_ = 0;
+  RestartRule rule_;
+  std::string first_failure_;
+};
+
+inline std::string RunRule::describe_failure(std::span<const NodeResult> nodes, const Exit& exit) const {
+  std::string text =
+      "rank " + std::to_string(exit.rank) + ": " + describe(exit) + (exit.hint.empty() ? "" : " (" + exit.hint + ')');
+  if (!has_nodes_) return text;
+  const auto has_rank = [&](const NodeResult& node) {
+    return std::ranges::any_of(node.exits, [&](const Exit& other) { return other.rank == exit.rank; });
+  };
+  const auto node = std::ranges::find_if(nodes, has_rank);
+  return "node " + std::to_string(node - nodes.begin()) + " (" + harmless(node->host) + "), " + text;
+}
+
+inline std::string RunRule::describe_loss(std::span<const NodeResult> nodes) const {
+  std::string text;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].is_lost)
+      text += (text.empty() ? "node " : ", node ") + std::to_string(i) + " (" + harmless(nodes[i].host) + ')';
+  return text + " is lost: its agent has ended, hangs or cannot be reached";
+}
+
+inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> nodes, std::optional<int> asked,
+                                                    bool grows) {
+  std::vector<Exit> exits;
+  for (const auto& node : nodes) {
+    exits.insert(exits.end(), node.exits.begin(), node.exits.end());
+    if (!asked) asked = node.asked;
+  }
+  const auto left = std::ranges::count(nodes, false, &NodeResult::is_lost);
+  const bool has_loss = left < std::ssize(nodes);
+  auto cause = root_cause(exits, asked || !grows ? asked : std::optional{SIGTERM});
+  // Ranks whose peers are on a lost node, or stop before them, may end with any code.
+  if ((has_loss || (grows && !asked)) && cause && !explains_itself(exits[*cause])) cause.reset();
+  const auto failure = cause ? describe_failure(nodes, exits[*cause]) : std::string{};
+
+  RunEnd end{.code = cause || !has_loss ? exit_code(exits, asked) : static_cast<int>(Errc::peer),
+             .asked = asked,
+             .failure = failure,
+             .first_failure = first_failure_,
+             .restart = restart_};
+  if (cause) end.cause = exits[*cause].rank;
+  if (asked) return end;
+  if (has_loss && left < min_nodes_) {
+    if (!cause)
+      end.failure = describe_loss(nodes) + "; " + std::to_string(left) + (left == 1 ? " node is" : " nodes are") +
+                    " left, and --nnodes asks for at least " + std::to_string(min_nodes_);
+    return end;
+  }
+  if (cause) {
+    if (restart_ >= max_restarts_) return end;
+    rule_.note(exits, *cause);
+    end.refusal = rule_.refusal();
+    if (!end.refusal.empty()) return end;
+    if (first_failure_.empty()) first_failure_ = "attempt " + std::to_string(restart_) + ", " + failure;
+    ++restart_;
+    return Restart{
+        .restart = restart_,
+        .because = failure + "; restart " + std::to_string(restart_) + " of " + std::to_string(max_restarts_),
+        .pause = rule_.pause()};
+  }
+  if (has_loss) return Restart{.restart = restart_, .because = describe_loss(nodes) + "; the others go on"};
+  const bool all_done = std::ranges::all_of(exits, [](const Exit& exit) { return exit.code == 0; });
+  if (grows && !all_done) return Restart{.restart = restart_, .because = "another node has come"};
+  return end;
+}
+
+}  // namespace ddpxx::detail

@@ -1,0 +1,128 @@
+// A training on two nodes goes on while one of them is away, with the numbers of trainings that were stopped and
+// resumed at the same steps on one machine.
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/launch/agent/free_port.hpp>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class ElasticNodes : public testing::Test {
+ protected:
+  /// The command of a training in `folder` whose ranks are started as `launch` says.
+  std::vector<std::string> command(const fs::path& folder, const std::vector<std::string>& launch,
+                                   std::int64_t max_steps) const {
+    std::vector<std::string> words{"/usr/bin/env", "OMP_NUM_THREADS=1", program_folder() + "/ddpxx-run"};
+    words.insert(words.end(), launch.begin(), launch.end());
+    const std::vector<std::string> more{program_folder() + "/mingpt",
+                                        "data.path=" + text_,
+                                        "data.block_size=16",
+                                        "data.batch_size=2",
+                                        "model.n_layer=2",
+                                        "model.n_head=2",
+                                        "model.n_embd=16",
+                                        "training.device=cpu",
+                                        "training.max_epochs=0",
+                                        "training.max_steps=" + std::to_string(max_steps),
+                                        "training.save_every=4",
+                                        "training.save_dir=" + (folder / "run").string(),
+                                        "training.metrics=" + (folder / "metrics.jsonl").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  /// The losses of the steps so far; an incomplete last row does not count.
+  static std::map<std::int64_t, double> losses(const fs::path& folder) {
+    std::map<std::int64_t, double> losses;
+    std::ifstream file{folder / "metrics.jsonl"};
+    for (std::string line; std::getline(file, line);) {
+      const auto row = nlohmann::json::parse(line, nullptr, false);
+      if (row.is_object() && row.contains("loss")) losses[row["step"]] = row["loss"];
+    }
+    return losses;
+  }
+  static std::int64_t last_step(const fs::path& folder) {
+    const auto steps = losses(folder);
+    return steps.empty() ? 0 : steps.rbegin()->first;
+  }
+  /// Waits until the training has made a step after `step`; if it never does, the test fails by its time limit.
+  static void wait_for_step(const fs::path& folder, std::int64_t step) {
+    while (last_step(folder) < step) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  }
+
+  TemporaryFolder folder_;
+  std::string text_ = folder_.file("text.txt", [] {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "the quick brown fox " + std::to_string(i * i) + "\n";
+    return text;
+  }());
+};
+
+TEST_F(ElasticNodes, AKilledNodeThatReturnsChangesNoLossBeyondTheSizeOfTheWorld) {
+  constexpr std::int64_t kEndless = 1'000'000;
+  const auto elastic = folder_ / "elastic", stepwise = folder_ / "stepwise";
+  for (const auto& folder : {elastic, stepwise}) fs::create_directory(folder);
+  const std::vector<std::string> nodes{"--nnodes=1:2", "--rdzv-backend=c10d",
+                                       "--rdzv-endpoint=127.0.0.1:" + std::to_string(ddpxx::detail::free_port()),
+                                       "--rdzv-conf=last_call_timeout=600"};
+  StartedProgram first{command(elastic, nodes, kEndless)};
+  StartedProgram::wait_for_lines(first.error_file(), 1);  // it serves the meeting
+  {
+    const StartedProgram second{command(elastic, nodes, kEndless)};
+    wait_for_step(elastic, 10);
+  }  // SIGKILL; its guardian ends its rank
+  const auto resumed = [&] {
+    std::vector<std::int64_t> steps;
+    const auto text = StartedProgram::text_of(first.error_file());
+    const std::regex line{"resumed at step ([0-9]+)"};
+    for (std::sregex_iterator found{text.begin(), text.end(), line}, end; found != end; ++found)
+      steps.push_back(std::stoll((*found)[1]));
+    return steps;
+  };
+  const auto wait_for_resumption = [&](std::size_t times) {
+    while (resumed().size() < times) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    wait_for_step(elastic, resumed().back() + 10);
+  };
+  wait_for_resumption(1);
+  StartedProgram third{command(elastic, nodes, kEndless)};
+  wait_for_resumption(2);
+  third.signal(SIGTERM);  // stops the run on both nodes
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 75) << end.err;
+  EXPECT_EQ(third.wait().code, 75);
+  EXPECT_THAT(end.out, testing::HasSubstr("1 rank on cpu"));
+
+  const auto steps = resumed();
+  ASSERT_EQ(steps.size(), 2U);
+  const auto found = losses(elastic);
+  const auto last = found.rbegin()->first;
+  ASSERT_GT(steps[1], steps[0]);
+  for (const auto& [ranks, until] : {std::pair{2, steps[0]}, std::pair{1, steps[1]}, std::pair{2, last}}) {
+    const auto ended =
+        StartedProgram{command(stepwise, {"--standalone", "--nproc-per-node=" + std::to_string(ranks)}, until)}.wait();
+    ASSERT_EQ(ended.code, 0) << ended.err;
+  }
+  EXPECT_EQ(found, losses(stepwise)) << "resumed at steps " << steps[0] << " and " << steps[1];
+}
+
+}  // namespace

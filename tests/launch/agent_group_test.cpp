@@ -1,0 +1,340 @@
+// Tests of several agents, which run on this machine as on machines of their own; their ranks are shell scripts.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/launch/agent/free_port.hpp>
+
+#include "../count_of.hpp"
+#include "../temporary_folder.hpp"
+#include "started_program.hpp"
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// A run of several agents, whose ranks write a line to a file when they start, and then run a script.
+class Nodes {
+ public:
+  explicit Nodes(std::string nnodes) : nnodes_{std::move(nnodes)} {}
+
+  /// Starts an agent. The ranks write RANK, WORLD_SIZE, GROUP_RANK, the number of the restart and the token of their
+  /// round to `started()`.
+  StartedProgram start(const std::string& script, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"--nnodes=" + nnodes_, "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint_,
+                                          "--rdzv-conf=last_call_timeout=600"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto start =
+        "echo $RANK of $WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT with $DDPXX_TOKEN >> " +
+        started_.string() + "; ";
+    for (const auto& word : {std::string{"/bin/bash"}, std::string{"-c"}, start + script}) arguments.push_back(word);
+    return start_ddpxx_run(std::move(arguments));
+  }
+  /// Waits until the first agent serves the meeting, so that its node has number 0.
+  static void wait_until_serving(const StartedProgram& agent) {
+    StartedProgram::wait_for_lines(agent.error_file(), 1);  // it says that it has no token
+  }
+  /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
+  std::string works() const { return "trap 'exit 75' TERM; until [ -e " + done_.string() + " ]; do sleep 0.02; done"; }
+  void finish() const { std::ofstream{done_}; }
+
+  /// Waits until `count` ranks have started, in all rounds together.
+  void wait_for_starts(std::size_t count) const { StartedProgram::wait_for_lines(started_, count); }
+  /// The lines of the ranks without their tokens, sorted.
+  std::vector<std::string> starts() const {
+    std::vector<std::string> lines;
+    std::istringstream all{StartedProgram::text_of(started_)};
+    for (std::string line; std::getline(all, line);) lines.push_back(line.substr(0, line.find(" with")));
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+  std::set<std::string> tokens() const {
+    std::set<std::string> found;
+    std::istringstream all{StartedProgram::text_of(started_)};
+    for (std::string line; std::getline(all, line);) found.insert(line.substr(line.find(" with")));
+    return found;
+  }
+  const std::string& endpoint() const { return endpoint_; }
+  std::filesystem::path file(const std::string& name) const { return folder_ / name; }
+
+ private:
+  std::string nnodes_;
+  std::string endpoint_ = "127.0.0.1:" + std::to_string(ddpxx::detail::free_port());
+  TemporaryFolder folder_;
+  std::filesystem::path started_ = folder_ / "started", done_ = folder_ / "done";
+};
+
+using Lines = std::vector<std::string>;
+
+TEST(AgentGroup, RestartsTheRanksOfAllNodesTogether) {
+  const Nodes nodes{"2"};
+  const std::string script = "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 3 ] && { until [ $(wc -l < " +
+                             nodes.file("started").string() +
+                             ") = 4 ]; do sleep 0.02; done; kill -9 $$; }; exec sleep 600";
+  const std::vector<std::string> more = {"--nproc-per-node=2", "--max-restarts=1"};
+  auto first = nodes.start(script, more), second = nodes.start(script, more);
+  for (auto* agent : {&first, &second}) {
+    const auto end = agent->wait();
+    EXPECT_EQ(end.code, 0) << end.err;
+    EXPECT_THAT(end.err, testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\), rank 3: Signal 9 \\(SIGKILL\\) .*; "
+                                                "restart 1 of 1\n"));
+    EXPECT_THAT(end.err, Not(HasSubstr("FAILED")));
+  }
+  EXPECT_EQ(nodes.starts(),
+            (Lines{"0 of 4 on 0 after 0", "0 of 4 on 0 after 1", "1 of 4 on 0 after 0", "1 of 4 on 0 after 1",
+                   "2 of 4 on 1 after 0", "2 of 4 on 1 after 1", "3 of 4 on 1 after 0", "3 of 4 on 1 after 1"}));
+  EXPECT_EQ(nodes.tokens().size(), 2U) << "all ranks of a round have one token, and the next round has another";
+}
+
+TEST(AgentGroup, EndsAllNodesWithTheCodeOfTheFailureAndOneReport) {
+  const Nodes nodes{"2"};
+  const std::string script = "[ $RANK = 1 ] && { until [ $(wc -l < " + nodes.file("started").string() +
+                             ") = $((2 + 2 * TORCHELASTIC_RESTART_COUNT)) ]; do sleep 0.02; done; "
+                             "echo out of luck >&2; exit 7; }; exec sleep 600";
+  auto first = nodes.start(script, {"--max-restarts=1"}), second = nodes.start(script, {"--max-restarts=1"});
+  std::string report, line;
+  for (auto* agent : {&first, &second}) {
+    const auto end = agent->wait();
+    EXPECT_EQ(end.code, 7) << end.err;
+    (end.err.find("FAILED") != std::string::npos ? report : line) += end.err;
+  }
+  EXPECT_EQ(count_of(report, "FAILED"), 1U);
+  EXPECT_THAT(report, AllOf(HasSubstr("    out of luck\n"), HasSubstr("rank      : 1"),
+                            HasSubstr("the first failure of this run: attempt 0, node 1 ("),
+                            HasSubstr("the last one is that of attempt 1")));
+  EXPECT_THAT(line, testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\), rank 1: exit code 7\n$"));
+  EXPECT_EQ(nodes.starts().size(), 4U);
+}
+
+TEST(AgentGroup, FindsTheCauseAmongAllNodes) {
+  const Nodes nodes{"2"};
+  // Rank 0 loses its peer first; its agent must not end the cause before the cause has told its error.
+  const auto lost = nodes.file("lost").string();
+  const std::string script = "[ $RANK = 0 ] && { echo > " + lost + "; exit 5; }; until [ -e " + lost +
+                             " ]; do sleep 0.02; done; sleep 0.5; echo a bad sector >&2; exit 4";
+  auto first = nodes.start(script), second = nodes.start(script);
+  EXPECT_EQ(first.wait().code, 4);
+  EXPECT_EQ(second.wait().code, 4);
+}
+
+TEST(AgentGroup, DecidesOnceForAllNodesWhetherToRestart) {
+  for (const auto& [milestones, code, starts] :
+       {std::tuple{"t", 7, 6}, std::tuple{"ts", 7, 10}, std::tuple{"b", 6, 2}, std::tuple{"b", 2, 2}}) {
+    const Nodes nodes{"2"};
+    // Rank 1 fails when both ranks have written; rank 0, on the other node, reports the milestones.
+    const std::string script = std::string{"[ $RANK = 0 ] && { printf "} + milestones +
+                               " >&${DDPXX_MILESTONES%%:*}; echo > " + nodes.file("ready").string() +
+                               "$TORCHELASTIC_RESTART_COUNT; exec sleep 600; }; printf b >&${DDPXX_MILESTONES%%:*}; "
+                               "until [ -e " +
+                               nodes.file("ready").string() +
+                               "$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.02; done; exit " + std::to_string(code);
+    const std::vector<std::string> more = {"--max-restarts=4"};
+    auto first = nodes.start(script, more), second = nodes.start(script, more);
+    EXPECT_EQ(first.wait().code, code);
+    EXPECT_EQ(second.wait().code, code);
+    EXPECT_EQ(nodes.starts().size(), static_cast<std::size_t>(starts)) << milestones << ' ' << code;
+  }
+}
+
+TEST(AgentGroup, StopsAllNodesWhenASignalReachesOne) {
+  for (const bool is_leader : {false, true})
+    for (const bool saves : {true, false}) {
+      const Nodes nodes{"2"};
+      const auto script = saves ? nodes.works() : "exec sleep 600";
+      auto first = nodes.start(script);
+      Nodes::wait_until_serving(first);
+      auto second = nodes.start(script);
+      nodes.wait_for_starts(2);
+      (is_leader ? first : second).signal(SIGTERM);
+      for (auto* agent : {&first, &second}) {
+        const auto end = agent->wait();
+        EXPECT_EQ(end.code, saves ? 75 : 128 + SIGTERM) << end.err;
+        EXPECT_THAT(end.err, Not(HasSubstr("FAILED")));
+      }
+    }
+}
+
+TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
+  const Nodes nodes{"2"};
+  const auto script = "[ $RANK = 1 ] && { echo > " + nodes.file("ended").string() + "; exit 0; }; " + nodes.works();
+  auto first = nodes.start(script);
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(script);
+  nodes.wait_for_starts(2);
+  StartedProgram::wait_for_lines(nodes.file("ended"), 1);
+  const bool first_has_ended = StartedProgram::text_of("/proc/" + std::to_string(first.pid()) + "/comm").empty();
+  EXPECT_FALSE(first_has_ended) << "an agent waits for the ranks of the others";
+  std::this_thread::sleep_for(std::chrono::milliseconds{200});  // in most runs the agent has noticed the end by then
+  first.signal(SIGTERM);
+  second.signal(SIGTERM);
+  EXPECT_EQ(first.wait().code, 75);
+  EXPECT_EQ(second.wait().code, 75);
+}
+
+TEST(AgentGroup, HearsASignalWhileAllWaitToRestart) {
+  const Nodes nodes{"2"};
+  const std::string script = "[ $TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1";
+  auto first = nodes.start(script, {"--max-restarts=1000"});
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(script, {"--max-restarts=1000"});
+  // After the fifth failure there is a pause of two seconds; the agent that decides has said five times why it
+  // restarts.
+  StartedProgram::wait_for_lines(first.error_file(), 6);
+  second.signal(SIGTERM);
+  EXPECT_EQ(first.wait().code, 128 + SIGTERM);
+  EXPECT_EQ(second.wait().code, 128 + SIGTERM);
+}
+
+TEST(AgentGroup, GoesOnWithoutALostNodeAndTakesItInAgain) {
+  const Nodes nodes{"1:2"};
+  const std::vector<std::string> two = {"--nproc-per-node=2"};
+  auto first = nodes.start(nodes.works(), two);
+  Nodes::wait_until_serving(first);
+  {
+    const auto second = nodes.start(nodes.works(), two);
+    nodes.wait_for_starts(4);
+  }  // SIGKILL; its guardian ends its ranks
+  nodes.wait_for_starts(6);
+  auto third = nodes.start(nodes.works(), two);
+  nodes.wait_for_starts(10);
+  nodes.finish();
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(third.wait().code, 0);
+  EXPECT_THAT(end.err, AllOf(testing::ContainsRegex("node 1 \\([^)]+\\) is lost: .*; the others go on\n"),
+                             HasSubstr("ddpxx-run: another node has come\n")));
+  EXPECT_EQ(nodes.starts(),
+            (Lines{"0 of 2 on 0 after 0", "0 of 4 on 0 after 0", "0 of 4 on 0 after 0", "1 of 2 on 0 after 0",
+                   "1 of 4 on 0 after 0", "1 of 4 on 0 after 0", "2 of 4 on 1 after 0", "2 of 4 on 1 after 0",
+                   "3 of 4 on 1 after 0", "3 of 4 on 1 after 0"}));
+  EXPECT_EQ(nodes.tokens().size(), 3U) << "the ranks of each round have a store of their own";
+}
+
+TEST(AgentGroup, NumbersTheNodesAnewWhenOneIsLost) {
+  const Nodes nodes{"1:3"};
+  auto first = nodes.start(nodes.works());
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(nodes.works());
+  auto third = nodes.start(nodes.works());
+  nodes.wait_for_starts(3);
+  second.signal(SIGKILL);
+  nodes.wait_for_starts(5);
+  nodes.finish();
+  EXPECT_EQ(first.wait().code, 0);
+  EXPECT_EQ(third.wait().code, 0);
+  EXPECT_EQ(nodes.starts(), (Lines{"0 of 2 on 0 after 0", "0 of 3 on 0 after 0", "1 of 2 on 1 after 0",
+                                   "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
+}
+
+TEST(AgentGroup, EndsWithTheReasonWhenTooFewNodesAreLeft) {
+  for (const char* nnodes : {"2", "2:3"}) {
+    const Nodes nodes{nnodes};
+    const std::vector<std::string> more = {"--max-restarts=9", "--rdzv-conf=last_call_timeout=0"};
+    auto first = nodes.start(nodes.works(), more);
+    Nodes::wait_until_serving(first);
+    {
+      const auto second = nodes.start(nodes.works(), more);
+      nodes.wait_for_starts(2);
+    }
+    const auto end = first.wait();
+    EXPECT_EQ(end.code, 5);
+    EXPECT_THAT(end.err,
+                testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\) is lost: its agent has ended, hangs or "
+                                       "cannot be reached; 1 node is left, and --nnodes asks for at least 2\n"));
+    EXPECT_EQ(nodes.starts().size(), 2U);
+  }
+}
+
+TEST(AgentGroup, BeginsWithoutTheMissingNodesAfterTheLastCall) {
+  const Nodes nodes{"1:3"};
+  const std::vector<std::string> more = {"--rdzv-conf=last_call_timeout=1.5"};
+  auto first = nodes.start("exit 0", more);
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start("exit 0", more);
+  EXPECT_EQ(first.wait().code, 0);
+  EXPECT_EQ(second.wait().code, 0);
+  EXPECT_EQ(nodes.starts(), (Lines{"0 of 2 on 0 after 0", "1 of 2 on 1 after 0"}));
+}
+
+TEST(AgentGroup, KeepsANodeThatComesToAFullRunUntilOneIsLost) {
+  const Nodes nodes{"1:2"};
+  auto first = nodes.start(nodes.works());
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(nodes.works());
+  nodes.wait_for_starts(2);
+  auto spare = nodes.start(nodes.works());
+  StartedProgram::wait_for_lines(spare.error_file(), 1);
+  EXPECT_EQ(nodes.starts().size(), 2U) << "the run must not be disturbed";
+  second.signal(SIGKILL);
+  nodes.wait_for_starts(4);
+  nodes.finish();
+  EXPECT_EQ(first.wait().code, 0);
+  const auto end = spare.wait();
+  EXPECT_EQ(end.code, 0);
+  EXPECT_THAT(end.err, HasSubstr("the run has all of its 2 nodes; waiting until one is lost"));
+  EXPECT_EQ(nodes.starts(),
+            (Lines{"0 of 2 on 0 after 0", "0 of 2 on 0 after 0", "1 of 2 on 1 after 0", "1 of 2 on 1 after 0"}));
+}
+
+TEST(AgentGroup, RefusesALateNodeWithOtherFlagsAndGoesOn) {
+  const Nodes nodes{"1:2"};
+  const std::vector<std::string> now = {"--rdzv-conf=last_call_timeout=0"};
+  auto first = nodes.start(nodes.works(), now);
+  Nodes::wait_until_serving(first);
+  nodes.wait_for_starts(1);
+  const auto other = nodes.start(nodes.works(), {"--nproc-per-node=3"}).wait();
+  EXPECT_EQ(other.code, 5);
+  EXPECT_THAT(other.err, HasSubstr("give all nodes the same --nproc-per-node"));
+  nodes.wait_for_starts(2);
+  nodes.finish();
+  EXPECT_EQ(first.wait().code, 0);
+}
+
+TEST(AgentGroup, ForgetsAnAgentThatEndsBeforeTheRunBegins) {
+  const Nodes nodes{"3"};
+  auto first = nodes.start("exit 0");
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start("exit 0");
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs it has come by then
+  second.signal(SIGTERM);
+  EXPECT_EQ(second.wait().code, 128 + SIGTERM);
+  auto third = nodes.start("exit 0"), fourth = nodes.start("exit 0");
+  for (auto* agent : {&first, &third, &fourth}) EXPECT_EQ(agent->wait().code, 0);
+  EXPECT_EQ(nodes.starts(), (Lines{"0 of 3 on 0 after 0", "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
+}
+
+TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
+  const Nodes nodes{"1:2"};
+  const auto number = nodes.file("number");
+  const auto script = "[ $RANK = 1 ] && echo $$ > " + number.string() + "; exec sleep 600";
+  auto first = nodes.start(script);
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(script);
+  nodes.wait_for_starts(2);
+  StartedProgram::wait_for_lines(number, 1);
+  first.signal(SIGKILL);
+  const auto end = second.wait();
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.err, HasSubstr("ddpxx-run: the launcher of node 0, which serves the meeting at tcp://" +
+                                 nodes.endpoint() + ", has ended or cannot be reached"));
+  const auto rank = StartedProgram::text_of(number);
+  EXPECT_FALSE(std::filesystem::exists("/proc/" + rank.substr(0, rank.find('\n')))) << "its ranks must end first";
+}
+
+}  // namespace
