@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
@@ -59,7 +60,8 @@ class AdoptLauncher : public testing::Test {
 
  private:
   static void clear() {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"})
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+                             "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri"})
       ::unsetenv(name);
     for (const auto* launcher : {&kMpirun, &kSrun})
       for (const auto& [name, value] : *launcher) ::unsetenv(name.c_str());
@@ -93,12 +95,25 @@ TEST_F(AdoptLauncher, ReadsMpirunsVariables) {
 
 TEST_F(AdoptLauncher, MpirunOnSeveralHostsNeedsTheMasterAddress) {
   const auto several = with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
-  EXPECT_EQ(error_of(several),
-            "mpirun has started ranks on several hosts, but MASTER_ADDR is not set: pass the host of rank 0 by mpirun "
-            "-x MASTER_ADDR=HOST");
+  EXPECT_THAT(error_of(several), testing::StartsWith("mpirun has started ranks on several hosts, but MASTER_ADDR is "
+                                                     "not set, and rank 0 does not run on mpirun's host or "));
   const auto launch = read(with(several, {{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}}));
   EXPECT_EQ(launch.variables.at("MASTER_ADDR"), "node1");
   EXPECT_EQ(launch.variables.at("MASTER_PORT"), "29500");
+}
+
+TEST_F(AdoptLauncher, RanksOfSeveralHostsMeetAtMpirunsAddressIfRankZeroIsThere) {
+  const std::string there = "773849088.0;tcp://10.0.0.1,172.17.0.1:43643;tcp6://[fdd5::2]:41773";
+  const std::string elsewhere = "773849088.1;tcp://10.0.0.2:43643";
+  const auto of_rank = [&](const std::string& rank, const std::string& daemon) {
+    return with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_RANK", rank},
+                          {"OMPI_MCA_orte_hnp_uri", there},
+                          {"OMPI_MCA_orte_local_daemon_uri", daemon}});
+  };
+  EXPECT_EQ(read(of_rank("0", there)).variables.at("MASTER_ADDR"), "10.0.0.1");
+  EXPECT_EQ(read(of_rank("3", elsewhere)).variables.at("MASTER_ADDR"), "10.0.0.1");
+  EXPECT_THAT(error_of(of_rank("0", elsewhere)), testing::HasSubstr("pass the host of rank 0"));
 }
 
 TEST_F(AdoptLauncher, ReadsSrunsVariables) {

@@ -56,6 +56,14 @@ inline std::string address_towards(const std::string& host, bool one_host) {
   return one_host || outward.empty() ? std::string{} : outward.front().text();
 }
 
+/// Rank 0 of ranks on several hosts logs how it is reached; the other ranks have chosen an address of the same family.
+inline void log_interface(const Meeting& meeting, const std::string& address) {
+  if (meeting.rank != 0 || meeting.one_host || meeting.number) return;
+  Log{0}.info("the ranks connect by " + std::string{address.find(':') != std::string::npos ? "IPv6" : "IPv4"} +
+              ": rank 0 at " + address + " (" + interface_of(address) +
+              "); GLOO_SOCKET_IFNAME names another interface");
+}
+
 /// The options by which Gloo connects the ranks of `meeting`; making them starts Gloo's thread.
 inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Meeting& meeting) {
   const StartsPatientThreads patient;
@@ -67,6 +75,7 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
   const auto address = meeting.address ? *meeting.address : address_towards(meeting.host, meeting.one_host);
   const auto time = meeting.time_to_connect();
   if (address.empty() || chosen) return c10d::ProcessGroupGloo::Options::create_default(time);
+  log_interface(meeting, address);
   auto options = c10d::ProcessGroupGloo::Options::create(time);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return options;

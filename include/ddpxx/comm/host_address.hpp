@@ -123,6 +123,9 @@ inline std::string local_address_towards(const SocketAddress& peer) {
 /// and addresses that are valid on one link only.
 std::vector<SocketAddress> outward_addresses();
 
+/// The name of this host's interface with the address `address`, such as eth0; empty if there is none.
+std::string interface_of(const std::string& address);
+
 /// Sockets that listen at `port` for processes that connect to `host`: at those of its addresses that belong to this
 /// host. If `other_hosts` must be able to connect although all of these are loopback addresses (Debian's "127.0.1.1
 /// name"), also at the outward addresses. If none belongs to this host (a forwarded port), at all interfaces.
@@ -154,6 +157,28 @@ inline Resolved look_up(const std::string& host, std::uint16_t port) {
   for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
     if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6)
       result.addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  return result;
+}
+
+/// One address of an interface of this host that is up.
+struct InterfaceAddress {
+  std::string name;
+  unsigned flags = 0;  ///< IFF_LOOPBACK and so on.
+  SocketAddress address;
+};
+
+inline std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner{first, &freeifaddrs};
+  std::vector<InterfaceAddress> result;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    result.push_back({entry->ifa_name, entry->ifa_flags, SocketAddress{entry->ifa_addr, length}});
+  }
   return result;
 }
 
@@ -195,20 +220,19 @@ inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t
 }
 
 inline std::vector<SocketAddress> outward_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner{first, &freeifaddrs};
   std::vector<SocketAddress> result;
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0)
-      continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family == AF_INET) result.emplace_back(entry->ifa_addr, sizeof(sockaddr_in));
-    if (family != AF_INET6) continue;
-    const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-    if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) result.emplace_back(entry->ifa_addr, sizeof(sockaddr_in6));
+  for (const auto& [name, flags, address] : detail::interface_addresses()) {
+    if ((flags & IFF_LOOPBACK) != 0) continue;
+    const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(address.get());
+    if (address.family() == AF_INET || !IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) result.push_back(address);
   }
   return result;
+}
+
+inline std::string interface_of(const std::string& address) {
+  for (const auto& entry : detail::interface_addresses())
+    if (entry.address.text() == address) return entry.name;
+  return {};
 }
 
 inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,

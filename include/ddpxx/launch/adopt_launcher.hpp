@@ -71,19 +71,36 @@ inline std::string variable_of(const char* launcher, const char* name) {
                               " is not set; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ranks by hand"};
 }
 
+/// The first address of mpirun's host, which Open MPI 4 tells its ranks as `NUMBER;tcp://ADDRESS,...:PORT;...`. Rank 0
+/// gets it only where it runs on that host, because the ranks meet at rank 0's.
+inline std::optional<std::string> address_of_mpirun(const std::string& rank) {
+  const auto uri = environment("OMPI_MCA_orte_hnp_uri");
+  if (!uri || (rank == "0" && uri != environment("OMPI_MCA_orte_local_daemon_uri"))) return std::nullopt;
+  constexpr std::string_view kScheme = ";tcp://";
+  const auto scheme = uri->find(kScheme);
+  if (scheme == std::string::npos) return std::nullopt;
+  const auto address = uri->substr(scheme + kScheme.size());
+  return address.substr(0, address.find_first_of(",:;"));
+}
+
 /// Source  Open MPI's manual page of mpirun, "Environment variables".
 inline AdoptedLaunch launch_by_mpirun() {
   const auto of = [](const char* name) { return variable_of("mpirun", name); };
   const auto size = of("OMPI_COMM_WORLD_SIZE"), local_size = of("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (size == "1") return {};
   const auto job = environment("PMIX_NAMESPACE").value_or("mpirun");
+  const auto rank = of("OMPI_COMM_WORLD_RANK");
   auto address = environment("MASTER_ADDR");
-  if (!address && size != local_size)
-    throw Error{Errc::peer,
-                "mpirun has started ranks on several hosts, but MASTER_ADDR is not set: pass the host of "
-                "rank 0 by mpirun -x MASTER_ADDR=HOST"};
+  if (!address && size != local_size) {
+    address = address_of_mpirun(rank);
+    if (!address)
+      throw Error{Errc::peer,
+                  "mpirun has started ranks on several hosts, but MASTER_ADDR is not set, and rank 0 does not run on "
+                  "mpirun's host or Open MPI does not tell its address: pass the host of rank 0 by mpirun -x "
+                  "MASTER_ADDR=HOST"};
+  }
   return {"mpirun",
-          {{"RANK", of("OMPI_COMM_WORLD_RANK")},
+          {{"RANK", rank},
            {"WORLD_SIZE", size},
            {"LOCAL_RANK", of("OMPI_COMM_WORLD_LOCAL_RANK")},
            {"LOCAL_WORLD_SIZE", local_size},
