@@ -1,4 +1,5 @@
-// ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://.
+// ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://; `ddpxx slurm`
+// and `ddpxx k8s` write jobs for clusters.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -8,17 +9,26 @@
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/suggest.hpp>
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/version.hpp>
 
+#include "k8s_command.hpp"
+#include "slurm_command.hpp"
 #include "snapshot_command.hpp"
 
 namespace {
 
 constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=VALUE ...]
+       ddpxx slurm [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
+       ddpxx k8s [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
        ddpxx --version
 
-PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
+slurm    prints a script for sbatch: ranks on one or several nodes, or a job array where ARGUMENTS ask for a sweep
+k8s      prints a TrainJob of Kubeflow Trainer
+Each lists its settings by --help: ddpxx slurm --help.
+
+ddpxx snapshot: PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
 
   list PLACE                 one line for each snapshot, the newest first, and for what was begun and not finished
   show PLACE [step=N]        what a snapshot holds: where the run stood, its files, tensors, arguments and settings
@@ -37,10 +47,29 @@ PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/pr
 Without step=N the newest snapshot that is whole is meant.
 )";
 
-/// Whether --help stands before the command, in its place, or in that of its folder.
+/// Whether --help stands before the command, or in the command's place or the folder's place of `ddpxx snapshot`.
 bool asks_for_help(const std::vector<std::string_view>& words) {
-  const std::span front{words.data(), std::min<std::size_t>(words.size(), 3)};
+  const std::span front{words.data(), std::min<std::size_t>(words.size(), words[0] == "snapshot" ? 3 : 1)};
   return words[0] == "help" || std::ranges::find(front, "--help") != front.end();
+}
+
+void run_snapshot(int argc, char** argv) {
+  if (argc < 3)
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "ddpxx snapshot " + std::string{argv[1]} + " needs a place: see ddpxx --help"};
+  snapshot_command(argv[1], argv[2], argc - 1, argv + 1);
+}
+
+/// Runs the command whose name is argv[0].
+void run_command(int argc, char** argv) {
+  const std::string name = argv[0];
+  if (name == "snapshot") return run_snapshot(argc, argv);
+  if (name == "slurm") return slurm_command(argc, argv);
+  if (name == "k8s") return k8s_command(argc, argv);
+  const std::vector<std::string> known{"snapshot", "slurm", "k8s"};
+  const auto meant = ddpxx::nearest(name, known);
+  throw ddpxx::Error{ddpxx::Errc::config, "there is no command \"" + name + "\"" +
+                                              (meant ? " (did you mean " + *meant + "?)" : "") + ": see ddpxx --help"};
 }
 
 }  // namespace
@@ -53,13 +82,7 @@ int main(int argc, char** argv) {
     } else if (words[0] == "--version") {
       std::cout << ddpxx::version_line() << '\n';
     } else {
-      if (words[0] != "snapshot")
-        throw ddpxx::Error{ddpxx::Errc::config,
-                           "there is no command \"" + std::string{words[0]} + "\": see ddpxx --help"};
-      if (words.size() < 3)
-        throw ddpxx::Error{ddpxx::Errc::config,
-                           "ddpxx snapshot " + std::string{words[1]} + " needs a place: see --help"};
-      snapshot_command(std::string{words[1]}, std::string{words[2]}, argc - 2, argv + 2);
+      run_command(argc - 1, argv + 1);
     }
     // A failed output is an error, because this program exists only for its output.
     if (!std::cout.flush()) throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};

@@ -3,8 +3,8 @@
 
     on_two_hosts.py FOLDER_OF_PROGRAMS
 
-The launchers are ddpxx-run, PyTorch's torchrun, Slurm's srun and Open MPI's mpirun, by IPv4 and by IPv6. A batch job gets
-the signal by which Slurm announces the time limit, saves, is requeued and goes on. The hosts are network namespaces.
+The launchers are ddpxx-run, PyTorch's torchrun, Slurm's srun and Open MPI's mpirun, by IPv4 and by IPv6. The hosts are
+network namespaces.
 """
 import json
 import os
@@ -61,7 +61,8 @@ class Runs:
 
     def by_srun(self, family, *options):
         master = [] if not family else [f"--export=ALL,MASTER_ADDR=node1-v{family}"]
-        text = self.slurm.run(["srun", "--nodes=2", "--kill-on-bad-exit=1", *options, *master, *self.command()], PATIENCE)
+        command = ["srun", "--nodes=2", "--kill-on-bad-exit=1", *options, *master, *self.command()]
+        text = self.slurm.run(command, PATIENCE)
         assert "started by srun: 4 ranks, which meet at node1" in text, text
         return self.losses(text, family or 6)
 

@@ -12,9 +12,16 @@
 
 namespace ddpxx::detail {
 
-/// The script for `sbatch`. Each element writes its job's folder as SweepRunner does, so that either can resume the
-/// other, and ends with the exit code of its job; 75 means that the job stopped with its work saved.
+/// The script for `sbatch` that runs `command` for each job of a sweep. Each element writes its job's folder as
+/// SweepRunner does, so that either can resume the other, and ends with the exit code of its job; 75 means that the job
+/// stopped with its work saved.
 inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command);
+
+/// The same with other parts: `head` has the lines up to the first command, `step` is the command to which the
+/// arguments of the job are added, and `end` runs when the exit code of the job is in `code` and written to the job's
+/// folder.
+inline std::string slurm_array_script(const Sweep& sweep, const std::string& head, const std::string& step,
+                                      const std::string& end);
 
 /// The part of the script that every element runs. The number of the job is in `job`, its arguments are in `arguments`,
 /// and in `shown` without secrets if there are any.
@@ -41,39 +48,32 @@ export DDPXX_RUN_FOLDER=$folder
 if [[ -n $SLURM_CPUS_PER_TASK ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 )";
 
-inline constexpr const char* kSlurmEnd = R"(code=$?
+/// Writes how the job has ended into its folder.
+inline constexpr const char* kSlurmStatus = R"(code=$?
 printf 'exit_code: %d\nseconds: %d\n' "$code" "$SECONDS" >"$folder/.status.$SLURM_JOB_ID" &&
   mv "$folder/.status.$SLURM_JOB_ID" "$folder/status"
-exit "$code"
 )";
 
 /// The command of a job, as a step: Slurm sends signals to the tasks of a step, not to the script.
 inline std::string slurm_step(const SweepCommand& command) {
-  const std::string end = " \"${arguments[@]}\" >>\"$folder/log\" 2>&1 </dev/null\n";
-  if (command.num_nodes == 1) return "srun --ntasks=1 " + shell_line(command.words) + end;
+  if (command.num_nodes == 1) return "srun --ntasks=1 " + shell_line(command.words);
   auto rest = command.words;
   rest.erase(rest.begin());
   return "head=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
          "port=$((20000 + SLURM_JOB_ID % 10000))\n"
          "srun --ntasks-per-node=1 bash -c 'exec \"$0\" --node-rank=\"$SLURM_NODEID\" \"$@\"' " +
          shell_word(command.words.front()) + " \\\n  --master-addr=\"$head\" --master-port=\"$port\" " +
-         shell_line(rest) + end;
+         shell_line(rest);
 }
 
-inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command) {
+inline std::string slurm_array_script(const Sweep& sweep, const std::string& head, const std::string& step,
+                                      const std::string& end) {
   const auto& options = sweep.options;
   const auto folder = std::filesystem::absolute(options.folder.empty() ? new_sweep_name() : options.folder);
   std::ostringstream text;
-  text << "#!/bin/bash\n"
-       << "# A sweep of " << sweep.jobs.size()
-       << " jobs. Resources go in front: sbatch --gpus-per-node=" << command.ranks_per_node
-       << " --time=4:00:00 SCRIPT\n"
-       << "#SBATCH --job-name=sweep\n"
-       << "#SBATCH --array=0-" << sweep.jobs.size() - 1;
+  text << head << "#SBATCH --array=0-" << sweep.jobs.size() - 1;
   if (options.jobs_at_once) text << '%' << *options.jobs_at_once;
-  text << "\n#SBATCH --nodes=" << command.num_nodes
-       << "\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=" << command.ranks_per_node
-       << "\n#SBATCH --open-mode=append\n\n"
+  text << "\n#SBATCH --open-mode=append\n\n"
        << "job=$SLURM_ARRAY_TASK_ID\n"
        << "folder=" << shell_word(folder.lexically_normal().string()) << "/$job\n"
        << "shown=()\ncase $job in\n";
@@ -84,8 +84,20 @@ inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& co
   }
   text << "  *) echo \"there is no job $job\" >&2; exit 2 ;;\nesac\n\n"
        << kSlurmFrame << '\n'
-       << slurm_step(command) << kSlurmEnd;
+       << step << " \"${arguments[@]}\" >>\"$folder/log\" 2>&1 </dev/null\n"
+       << kSlurmStatus << end;
   return text.str();
+}
+
+inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command) {
+  std::ostringstream head;
+  head << "#!/bin/bash\n"
+       << "# A sweep of " << sweep.jobs.size()
+       << " jobs. Resources go in front: sbatch --gpus-per-node=" << command.ranks_per_node
+       << " --time=4:00:00 SCRIPT\n"
+       << "#SBATCH --job-name=sweep\n#SBATCH --nodes=" << command.num_nodes
+       << "\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=" << command.ranks_per_node << '\n';
+  return slurm_array_script(sweep, head.str(), slurm_step(command), "exit \"$code\"\n");
 }
 
 }  // namespace ddpxx::detail

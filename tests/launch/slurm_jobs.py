@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Gives the scripts of `ddpxx slurm` to a real Slurm.
+
+    slurm_jobs.py FOLDER_OF_PROGRAMS
+
+A job on two nodes gets the signal that announces its time limit; it saves, is requeued, and goes on with the losses of
+an undisturbed run. A sweep runs as a job array. A job ends when one of its ranks has failed.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parents[1] / "services"))
+from hosts import skip_unless_possible  # noqa: E402
+from slurm import PROGRAMS, Slurm  # noqa: E402
+
+BIN = pathlib.Path(sys.argv[1])
+MINGPT = [BIN / "mingpt", f"data.path={HERE}", "data.block_size=32", "model.n_layer=1", "model.n_head=2",
+          "model.n_embd=16", "generate.tokens=0"]
+STEPS = 400
+PATIENCE = 240  # seconds
+
+
+def losses(metrics):
+    """The loss of each step; several rows of one step are an error."""
+    rows = [row for row in map(json.loads, metrics.read_text().splitlines()) if "loss" in row]
+    result = {row["step"]: row["loss"] for row in rows}
+    assert len(result) == len(rows), f"{metrics} has steps twice"
+    return result
+
+
+class Jobs:
+    def __init__(self, slurm, folder):
+        self.slurm, self.folder = slurm, folder
+
+    def submit(self, name, settings, program):
+        """The number of the job of a script that `ddpxx slurm` has written."""
+        script = subprocess.run([BIN / "ddpxx", "slurm", f"job_name={name}", f"output={self.folder}/{name}.out",
+                                 *settings, "--", *program], capture_output=True, text=True, check=True)
+        path = self.folder / f"{name}.sh"
+        path.write_text(script.stdout)
+        return self.slurm.submit(path)
+
+    def finish(self, name, job, state="COMPLETED"):
+        ended = self.slurm.wait_for(job, ["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"], PATIENCE)
+        output = self.folder / f"{name}.out"
+        assert ended == state, f"{name} is {ended}: {output.read_text() if output.exists() else self.slurm.logs()}"
+
+    def training(self, name):
+        return [*MINGPT, f"training.max_steps={STEPS}", f"training.save_dir={self.folder}/{name}",
+                f"training.metrics={self.folder}/{name}.jsonl"]
+
+    def check_requeue(self):
+        settings = ["nodes=2", "ranks_per_node=2", "time=1:00:00"]
+        job = self.submit("stopped", settings, self.training("stopped"))
+        metrics = self.folder / "stopped.jsonl"
+        end = time.monotonic() + PATIENCE
+        while not metrics.exists() or metrics.stat().st_size == 0:
+            assert time.monotonic() < end, self.slurm.logs()
+            time.sleep(0.05)
+        # As Slurm does before the time limit because of --signal=USR1@60: the ranks get the signal, not the script.
+        self.slurm.run(["scancel", "--signal=USR1", job])
+        self.finish("stopped", job)
+        output = (self.folder / "stopped.out").read_text()
+        assert output.count("started by srun: 4 ranks") == 2, f"the job was not requeued: {output}"
+        whole = self.submit("whole", settings, self.training("whole"))
+        self.finish("whole", whole)
+        expected, found = losses(self.folder / "whole.jsonl"), losses(metrics)
+        assert sorted(expected) == list(range(1, STEPS + 1)), sorted(expected)
+        assert found == expected, {step: (found.get(step), loss) for step, loss in expected.items()
+                                   if found.get(step) != loss}
+
+    def check_array(self):
+        sweep = self.folder / "sweep"
+        job = self.submit("sweep", ["ranks_per_node=2"], [*MINGPT, "training.max_steps=2", "training.save_dir=", "-m",
+                                                         f"--sweep-dir={sweep}", "training.seed=1,2"])
+        for number in range(2):
+            self.finish("sweep", f"{job}_{number}")
+            assert "exit_code: 0" in (sweep / str(number) / "status").read_text()
+            log = (sweep / str(number) / "log").read_text()
+            assert "started by srun: 2 ranks" in log and f"seed {number + 1}" in log, log
+
+    def check_failure(self):
+        job = self.submit("failing", ["nodes=2"], ["sh", "-c", '[ "$SLURM_PROCID" = 0 ] && exec sleep 1000; exit 6'])
+        self.finish("failing", job, "FAILED")
+        record = self.slurm.run(["scontrol", "show", "job", job])
+        assert "Restarts=0 " in record and "ExitCode=143:0" in record, record  # srun ends rank 0 by SIGTERM
+
+
+def main():
+    skip_unless_possible(*PROGRAMS)
+    with Slurm(nodes=2) as slurm, tempfile.TemporaryDirectory() as folder:
+        jobs = Jobs(slurm, pathlib.Path(folder))
+        jobs.check_failure()
+        jobs.check_array()
+        jobs.check_requeue()
+    print("Slurm runs the scripts of ddpxx slurm: requeued after a signal, as an array, and with a failing rank")
+
+
+main()

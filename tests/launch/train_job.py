@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Checks the manifests of `ddpxx k8s` against the schema of a TrainJob, and that wrong settings are refused.
+
+    train_job.py FOLDER_OF_PROGRAMS
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+import jsonschema
+import ruamel.yaml
+
+DDPXX = pathlib.Path(sys.argv[1]) / "ddpxx"
+SCHEMA = json.loads(pathlib.Path(__file__).with_name("train_job.schema.json").read_text())
+PROGRAM = ["/app/mingpt", "data.path=s3://bucket/text", "a=yes", "b=1.0",
+           'c="x" \\y: #z', "d=\N{GREEK SMALL LETTER PI}", ""]
+
+
+def run(*words):
+    return subprocess.run([DDPXX, "k8s", *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def manifest(*settings):
+    done = run(*settings, "--", *PROGRAM)
+    assert done.returncode == 0, done
+    job = ruamel.yaml.YAML(typ="safe").load(done.stdout)
+    jsonschema.validate(job, SCHEMA)
+    return job
+
+
+def check_refused(sentence, *words):
+    done = run(*words)
+    assert done.returncode == 2 and done.stdout == "" and sentence in done.stderr, done
+
+
+def main():
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert manifest()["spec"]["trainer"] == {"numNodes": 1, "numProcPerNode": 1, "command": ["ddpxx-run"],
+                                             "args": PROGRAM}
+    job = manifest("name=gpt-1", "k8s_namespace=team", "image=registry/gpt:1", "runtime=ours", "nodes=2",
+                   "ranks_per_node=4", "gpus_per_node=4", "cpus_per_node=500m", "memory_per_node=64Gi", "launcher=/opt/ddpxx-run",
+                   "token_secret=run-token")
+    assert job["metadata"] == {"name": "gpt-1", "namespace": "team"}
+    assert job["spec"]["runtimeRef"]["name"] == "ours"
+    trainer = job["spec"]["trainer"]
+    amounts = {"cpu": "500m", "memory": "64Gi", "nvidia.com/gpu": "4"}
+    assert trainer["resourcesPerNode"] == {"requests": amounts, "limits": amounts}
+    assert trainer["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "run-token", "key": "token"}
+    assert (trainer["numNodes"], trainer["numProcPerNode"], trainer["image"]) == (2, 4, "registry/gpt:1")
+    check_refused('name="Big" is no name of Kubernetes', "name=Big", "--", "x")
+    check_refused("needs the program", "nodes=2")
+    check_refused("nodes", "nodes=0", "--", "x")
+    check_refused("did you mean", "node=2", "--", "x")
+    print("the manifests are TrainJobs")
+
+
+main()
