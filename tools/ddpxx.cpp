@@ -13,7 +13,9 @@
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/version.hpp>
 
+#include "doctor_command.hpp"
 #include "k8s_command.hpp"
+#include "net_command.hpp"
 #include "slurm_command.hpp"
 #include "snapshot_command.hpp"
 
@@ -22,10 +24,14 @@ namespace {
 constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=VALUE ...]
        ddpxx slurm [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
        ddpxx k8s [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
+       ddpxx doctor [KEY=VALUE ...]
+       ddpxx net [KEY=VALUE ...]
        ddpxx --version
 
 slurm    prints a script for sbatch: ranks on one or several nodes, or a job array where ARGUMENTS ask for a sweep
 k8s      prints a TrainJob of Kubeflow Trainer
+doctor   checks whether this machine can train, or the machines of a launcher; one line for each check
+net      measures latency and bandwidth between ranks: of a launcher, or of two on this machine
 Each lists its settings by --help: ddpxx slurm --help.
 
 ddpxx snapshot: PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
@@ -60,13 +66,15 @@ void run_snapshot(int argc, char** argv) {
   snapshot_command(argv[1], argv[2], argc - 1, argv + 1);
 }
 
-/// Runs the command whose name is argv[0].
-void run_command(int argc, char** argv) {
+/// Runs the command whose name is argv[0], and returns the exit code.
+int run_command(int argc, char** argv) {
   const std::string name = argv[0];
-  if (name == "snapshot") return run_snapshot(argc, argv);
-  if (name == "slurm") return slurm_command(argc, argv);
-  if (name == "k8s") return k8s_command(argc, argv);
-  const std::vector<std::string> known{"snapshot", "slurm", "k8s"};
+  if (name == "doctor") return doctor_command(argc, argv);
+  if (name == "snapshot") return run_snapshot(argc, argv), 0;
+  if (name == "slurm") return slurm_command(argc, argv), 0;
+  if (name == "k8s") return k8s_command(argc, argv), 0;
+  if (name == "net") return net_command(argc, argv), 0;
+  const std::vector<std::string> known{"snapshot", "slurm", "k8s", "doctor", "net"};
   const auto meant = ddpxx::nearest(name, known);
   throw ddpxx::Error{ddpxx::Errc::config, "there is no command \"" + name + "\"" +
                                               (meant ? " (did you mean " + *meant + "?)" : "") + ": see ddpxx --help"};
@@ -77,15 +85,16 @@ void run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   const std::vector<std::string_view> words(argv + 1, argv + argc);
   ddpxx::run_program("ddpxx", [&] {
+    int code = words.empty() ? static_cast<int>(ddpxx::Errc::config) : 0;
     if (words.empty() || words == std::vector<std::string_view>{"snapshot"} || asks_for_help(words)) {
       std::cout << kHelp;
     } else if (words[0] == "--version") {
       std::cout << ddpxx::version_line() << '\n';
     } else {
-      run_command(argc - 1, argv + 1);
+      code = run_command(argc - 1, argv + 1);
     }
     // A failed output is an error, because this program exists only for its output.
     if (!std::cout.flush()) throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};
-    return words.empty() ? static_cast<int>(ddpxx::Errc::config) : 0;
+    return code;
   });
 }

@@ -1,0 +1,81 @@
+// two_ranks.hpp — two ranks on this machine, for commands that no launcher has started.
+#pragma once
+
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/comm/connect_options.hpp>
+#include <ddpxx/comm/device.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/rank_info.hpp>
+#include <ddpxx/comm/secret.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
+
+/// Runs `body(group)` on two forked ranks that meet on the loopback interface. The caller must have no threads, and
+/// must not have used a GPU. The output of the ranks goes to this program's.
+/// Errors  that of a rank which failed: its exit code, and its text, which says that it was printed.
+template <class Body>
+void run_on_two_ranks(std::string_view device, const ddpxx::ConnectConfig& config, Body body) {
+  using namespace ddpxx;
+  constexpr int kRanks = 2;
+  auto listener = listen_on_loopback();
+  const auto port = SocketAddress::of_socket(listener.get()).port();
+  const auto token = make_secret();
+  std::array<pid_t, kRanks> children{};
+  std::cout.flush();
+  std::fflush(nullptr);
+  const pid_t parent = ::getpid();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    auto& child = children[static_cast<std::size_t>(rank)];
+    child = ::fork();
+    if (child < 0) throw Error{Errc::peer, "no process for a rank: see ulimit -u"};
+    if (child > 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int code = 0;
+    try {
+      if (::getppid() != parent) throw Error{Errc::stopped, "the command has ended"};
+      const RankInfo rank_info{.rank = Rank{rank},
+                               .world_size = WorldSize{kRanks},
+                               .local_rank = LocalRank{rank},
+                               .local_world_size = LocalWorldSize{kRanks}};
+      ConnectOptions options{config, pick_device(device, rank_info, config.backend)};
+      options.credentials.token = token;
+      if (rank == 0) options.listening_socket = ::dup(listener.get());
+      auto group = connect("tcp://127.0.0.1:" + std::to_string(port), rank_info, options);
+      body(group);
+      group.leave();
+    } catch (const std::exception& cause) {
+      const auto error = as_error(cause, Errc::peer);
+      code = static_cast<int>(error.code());
+      std::cerr << "ddpxx: rank " + std::to_string(rank) + ": error: " + harmless_lines(error.what()) + "\n";
+    }
+    std::cout.flush();
+    std::fflush(nullptr);
+    std::_Exit(code);  // without the destructors of the parent's objects
+  }
+  listener.close();
+  int failed = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(Errc::peer);
+    if (failed == 0) failed = code;
+  }
+  if (failed != 0)
+    throw Error{static_cast<Errc>(failed), "the two ranks did not end well; their own messages say more"};
+}
