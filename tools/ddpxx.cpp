@@ -1,5 +1,5 @@
 // ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://; `ddpxx slurm`
-// and `ddpxx k8s` write jobs for clusters.
+// and `ddpxx k8s` write jobs for clusters; `ddpxx doctor` and `ddpxx net` check hosts and the network between them.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
