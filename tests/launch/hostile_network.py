@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Runs two ranks on two hosts whose networks are unlike those of a cluster.
+
+    hostile_network.py FOLDER_OF_PROGRAMS
+
+Hosts have IPv6 only; or a host's own name is 127.0.1.1 for itself, as on Debian, and each has a bridge with one and the
+same address, as Docker makes it. The link between two hosts is cut while they train: both end with code 5 within the
+limit, and the same command goes on when the link is whole again.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parents[1] / "services"))
+from hosts import Hosts, skip_unless_possible  # noqa: E402
+
+BIN = pathlib.Path(sys.argv[1])
+NET = [BIN / "ddpxx", "net", "max_bytes=64KiB", "repeats=3"]
+MINGPT = [BIN / "mingpt", f"data.path={HERE}", "data.block_size=32", "model.n_layer=1", "model.n_head=2",
+          "model.n_embd=16", "generate.tokens=0"]
+STEPS = 400
+PATIENCE = 240  # seconds
+
+
+def by_agents(words, endpoint="node1:29400"):
+    """The command lines of one agent on each host."""
+    return [[BIN / "ddpxx-run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+             f"--rdzv-endpoint={endpoint}", "--rdzv-id=7", *words]] * 2
+
+
+def by_variables(words, master="node1"):
+    """The command lines of ranks that no launcher has started: rank 0 serves the meeting."""
+    return [["env", f"RANK={rank}", "LOCAL_RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1", f"MASTER_ADDR={master}",
+             "MASTER_PORT=29600", *words] for rank in range(2)]
+
+
+def start(hosts, lines):
+    return [hosts.start(name, line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for name, line in zip(hosts.names, lines)]
+
+
+def finish(processes, code=0):
+    text = "".join(process.communicate(timeout=PATIENCE)[0] for process in processes)
+    codes = [process.returncode for process in processes]
+    assert codes == [code, code], f"{codes}: {text}"
+    return text
+
+
+def check_ipv6_only():
+    with Hosts(["node1", "node2"], ipv4=False) as hosts:
+        for lines in (by_agents(NET), by_agents(NET, "[fdd5::1]:29400"), by_variables(NET),
+                      by_variables(NET, "fdd5::1")):
+            text = finish(start(hosts, lines))
+            assert "the ranks connect by IPv6: rank 0 at fdd5::1 (eth0)" in text and "2 ranks on 2 hosts" in text, text
+
+
+def check_misleading_addresses():
+    with Hosts(["node1", "node2"], ipv6=False) as hosts:
+        for name in hosts.names:
+            others = "".join(f"{hosts.addresses[other][0]} {other}\\n" for other in hosts.names if other != name)
+            hosts.run(name, ["sh", "-euc", f"printf '127.0.0.1 localhost\\n127.0.1.1 {name}\\n{others}' > /etc/hosts\n"
+                             "ip link add docker0 type bridge; ip link set docker0 up\n"
+                             "ip addr add 172.17.0.1/16 dev docker0"])
+        for lines in (by_agents(NET), by_variables(NET)):
+            text = finish(start(hosts, lines))
+            assert "the ranks connect by IPv4: rank 0 at 10.213.0.1 (eth0)" in text, text
+            assert "2 ranks on 2 hosts" in text, text
+
+
+def check_cut_link(folder):
+    def training(name):
+        return by_agents([*MINGPT, f"training.max_steps={STEPS}", f"training.save_dir={folder}/{name}",
+                          "training.save_every=20", f"training.metrics={folder}/{name}.jsonl",
+                          "comm.collective_timeout=5"])
+
+    def losses(name):
+        rows = map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
+        return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+    with Hosts(["node1", "node2"]) as hosts:
+        finish(start(hosts, training("whole")))
+        processes = start(hosts, training("cut"))
+        end = time.monotonic() + PATIENCE
+        while not any((folder / "cut").glob("step-*/manifest.json")):
+            assert time.monotonic() < end and processes[0].poll() is None, finish(processes)
+            time.sleep(0.02)
+        hosts.cut("node2")
+        text = finish(processes, 5)
+        assert text.count("a rank is gone or did not answer in time") >= 2, text
+        hosts.heal("node2")
+        text = finish(start(hosts, training("cut")))
+        assert "resumed" in text, text
+        assert losses("cut") == losses("whole") and len(losses("whole")) == STEPS
+
+
+def main():
+    skip_unless_possible()
+    os.environ.pop("MASTER_ADDR", None)
+    check_ipv6_only()
+    check_misleading_addresses()
+    with tempfile.TemporaryDirectory() as folder:
+        check_cut_link(pathlib.Path(folder))
+    print("ranks of two hosts meet by the right interface, and survive a cut link")
+
+
+main()
