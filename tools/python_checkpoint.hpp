@@ -44,6 +44,7 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
     if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
   for (const auto& parameter : snapshot.run.parameters) checkpoint.names.push_back(parameter.name);
   ddpxx::add_masks(checkpoint.model);
+  ddpxx::add_tied_head(checkpoint.model);
   auto optimizer = python_optimizer::state_dict(snapshot, layout);
   if (!optimizer) return checkpoint;
   checkpoint.optimizer = std::move(*optimizer);

@@ -57,6 +57,7 @@ struct CourseOptions {
   std::int64_t stop_at = 0;  ///< If given, the run ends after this step and a second run resumes from its snapshot.
   ParameterGroupsConfig groups = {};
   std::int64_t loss_chunk = 0;
+  bool tied_head = false;
 };
 
 /// Trains with the same data, initial weights and settings for all types and world sizes.
@@ -90,8 +91,12 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       config.precision = precision;
       config.parameter_groups = options.groups;
       at::manual_seed(3);
-      const GPTConfig sizes{
-          .n_layer = 3, .n_head = 2, .n_embd = 20, .dropout = options.dropout, .loss_chunk = options.loss_chunk};
+      const GPTConfig sizes{.n_layer = 3,
+                            .n_head = 2,
+                            .n_embd = 20,
+                            .dropout = options.dropout,
+                            .tied_head = options.tied_head,
+                            .loss_chunk = options.loss_chunk};
       auto model = std::make_shared<GPT>(sizes, 17, 12);
       model->to(group.device());
       Train{group, model, std::make_shared<const Tokens>(), config}.fit();

@@ -189,6 +189,51 @@ TEST(GPT, CountsItsParametersBeforeItIsMade) {
   }
 }
 
+TEST(GPT, ATiedHeadIsOneParameterWithTheTokenEmbedding) {
+  for (const auto layout : kLayouts) {
+    auto config = small(layout);
+    config.dropout = 0;
+    GPT own{config, kVocabulary, kBlock};
+    config.tied_head = true;
+    GPT tied{config, kVocabulary, kBlock};
+    const std::string head = layout == GPTLayout::gpt2 ? "lm_head.weight" : "head.weight";
+    auto expected = names(own);
+    std::erase(expected, head);
+    EXPECT_EQ(names(tied), expected);
+    std::int64_t count = 0;
+    for (const auto& parameter : tied.parameters()) count += parameter.numel();
+    EXPECT_EQ(GPT::count_parameters(config, kVocabulary, kBlock), static_cast<double>(count));
+
+    const std::string table = layout == GPTLayout::gpt2 ? "transformer.wte.weight" : "emb_stem.tok_emb.weight";
+    const auto from = tied.named_parameters();
+    auto into = own.named_parameters();
+    {
+      const c10::NoGradGuard no_grad;
+      for (const auto& item : from) into[item.key()].copy_(item.value());
+      into[head].copy_(from[table]);
+    }
+    const auto ids = some_ids(9);
+    const Batch batch{ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), 8};
+    EXPECT_TRUE(at::equal(tied.logits(run, batch.inputs), own.logits(run, batch.inputs)));
+    tied.forward(run, batch).sum.backward();
+    own.forward(run, batch).sum.backward();
+    for (const auto& item : from) {
+      auto gradient = into[item.key()].grad();
+      if (item.key() == table) gradient = gradient + into[head].grad();
+      EXPECT_TRUE(at::allclose(item.value().grad(), gradient, 1e-5, 1e-6)) << item.key();
+    }
+    EXPECT_FALSE(tied.decays(table, from[table])) << "the token embedding does not decay in minGPT";
+    const auto copy = std::dynamic_pointer_cast<GPT>(tied.clone());
+    EXPECT_EQ(names(*copy), expected);
+    EXPECT_TRUE(at::equal(copy->logits(run, batch.inputs), tied.logits(run, batch.inputs)));
+  }
+}
+
+TEST(GPT, GPT2WithATiedHeadHas124MillionParameters) {
+  constexpr std::int64_t kPadded = 50304, kLength = 1024;
+  EXPECT_EQ(GPT::count_parameters({.model_type = "gpt2", .tied_head = true}, kPadded, kLength), 124'475'904);
+}
+
 TEST(MakeModel, DrawsWeightsThatDependOnTheSeedAlone) {
   const GPTConfig config{.n_layer = 1, .n_head = 1, .n_embd = 8};
   const auto weights = [&](std::uint64_t seed) {

@@ -247,6 +247,25 @@ TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {
   EXPECT_EQ(back.size() + 1, file.size()) << "all tensors but the mask must be written";
   for (const auto& [name, tensor] : back) EXPECT_TRUE(at::equal(tensor, file.at(name.substr(12)))) << name;
 
+  GPT tied{{.n_layer = 2, .n_head = 2, .n_embd = 8, .dropout = 0.0, .tied_head = true}, 11, 16};
+  auto with_head = file;
+  with_head["lm_head.weight"] = file.at("wte.weight").clone();
+  for (const auto& weights_of_gpt2 : {file, with_head}) {
+    load_gpt2(tied, weights_of_gpt2);
+    EXPECT_TRUE(at::equal(tied.logits(run, tensor_at(value, "ids")), gpt.logits(run, tensor_at(value, "ids"))));
+  }
+  auto state = gpt2_to_huggingface(parameters_by_name(tied));
+  EXPECT_EQ(state.size() + 1, file.size()) << "Hugging Face writes no weight of a tied head";
+  add_tied_head(state);
+  EXPECT_TRUE(state.at("lm_head.weight").is_same(state.at("transformer.wte.weight")));
+  with_head["lm_head.weight"].add_(1);
+  try {
+    load_gpt2(tied, with_head);
+    FAIL() << "a head of its own was read into a tied one";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("lm_head.weight: differs from transformer.wte.weight"));
+  }
+
   auto wrong = file;
   wrong.erase("ln_f.bias");
   wrong["h.2.ln_1.bias"] = at::zeros({8});

@@ -34,6 +34,7 @@ DEFAULTS = {
     "model.model_type": "gpt-nano",
     "model.layout": "gpt2",
     "model.dropout": 0.1,
+    "model.tied_head": False,  # the head shares the weight of the token embedding, as in nanoGPT
     "optimizer.learning_rate": 3e-4,
     "optimizer.weight_decay": 0.1,
     "training.max_steps": 1,
@@ -212,6 +213,8 @@ class GPT(nn.Module):
         blocks = nn.ModuleList(
             Block(gpt2, width, heads, self.dropout, settings["recompute"]) for _ in range(layers))
         head = nn.Linear(width, vocab_size, bias=False)
+        if settings["model.tied_head"]:
+            head.weight = tokens.weight
         if gpt2:
             self.transformer = nn.ModuleDict(
                 {"wte": tokens, "wpe": nn.Embedding(length, width), "h": blocks, "ln_f": norm})
@@ -226,7 +229,7 @@ class GPT(nn.Module):
     def positions(self, length):
         if hasattr(self, "emb_stem"):
             return self.emb_stem.pos_emb.narrow(1, 0, length)
-        return self.transformer.wpe(torch.arange(length))
+        return self.transformer.wpe(torch.arange(length, device=self.transformer.wpe.weight.device))
 
     def logits(self, ids):
         tokens, blocks, norm, head = self.parts
@@ -265,7 +268,8 @@ def make_model(settings, vocab_size):
     if settings["weights"]:
         prefix = "model."
         weights = read_safetensors(settings["weights"]).items()
-        model.load_state_dict({name.removeprefix(prefix): w for name, w in weights if name.startswith(prefix)})
+        model.load_state_dict({name.removeprefix(prefix): w for name, w in weights if name.startswith(prefix)},
+                              strict=not settings["model.tied_head"])  # a tied head has one name in the file
     else:
         model.draw_weights(settings["training.seed"])
     return model

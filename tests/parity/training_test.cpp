@@ -44,7 +44,8 @@ class Parity : public testing::Test {
 
   std::shared_ptr<GPT> model(GPTLayout layout) const {
     at::manual_seed(kSeed);
-    return std::make_shared<GPT>(GPTConfig{.dropout = 0.0, .layout = layout}, text_->vocab_size(), text_->block_size());
+    return std::make_shared<GPT>(GPTConfig{.dropout = 0.0, .layout = layout, .tied_head = tied_head_},
+                                 text_->vocab_size(), text_->block_size());
   }
 
   Train trainer(Group& group, GPTLayout layout, TrainingConfig training) const {
@@ -73,9 +74,9 @@ class Parity : public testing::Test {
          "data.block_size=" + std::to_string(config_.block_size), "data.train_split=" + std::to_string(kTrainSplit),
          "data.batch_size=" + std::to_string(kGlobalBatch / world_size), "model.dropout=0",
          std::string{"model.layout="} + (layout == GPTLayout::gpt2 ? "gpt2" : "mingpt_ddp"),
-         "optimizer.learning_rate=1e-3", "training.seed=" + std::to_string(kSeed),
-         "training.max_steps=" + std::to_string(kSteps), "world_size=" + std::to_string(world_size),
-         "weights=" + (folder_ / "weights.safetensors").string(), task});
+         std::string{"model.tied_head="} + (tied_head_ ? "true" : "false"), "optimizer.learning_rate=1e-3",
+         "training.seed=" + std::to_string(kSeed), "training.max_steps=" + std::to_string(kSteps),
+         "world_size=" + std::to_string(world_size), "weights=" + (folder_ / "weights.safetensors").string(), task});
   }
 
   /// What Python computes in one step: logits, and gradients before and after the average over the ranks.
@@ -118,6 +119,20 @@ class Parity : public testing::Test {
     EXPECT_LT(number(run.back(), "loss"), 0.8 * number(run.front(), "loss")) << "the model has not learned";
   }
 
+  void expect_logits_and_gradients_of_python(GPTLayout layout) const {
+    const auto python = probe_reference(2, layout);
+    spawn_ranks(2, [&](Group& group) {
+      auto train = trainer(group, layout, {.grad_norm_clip = 0});
+      PlainCall plain;
+      LayerRunner run{plain};
+      EXPECT_TRUE(at::equal(train.model().logits(run, python.at("inputs")), python.at("logits")));
+      train.step();
+      for (const auto& entry : train.strategy().trainable().entries())
+        EXPECT_TRUE(at::equal(entry.gradient, python.at("gradient." + entry.name))) << entry.name;
+    });
+  }
+
+  bool tied_head_ = false;
   TemporaryFolder folder_;
   CharDatasetConfig config_{.path = "/usr/include/c++", .block_size = 64, .max_bytes = 20'000};
   std::shared_ptr<const CharDataset> text_ = std::make_shared<const CharDataset>(config_);
@@ -128,16 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ParityOfLayout, testing::Values(GPTLayout::gpt
                          [](const auto& layout) { return layout.param == GPTLayout::gpt2 ? "gpt2" : "mingpt_ddp"; });
 
 TEST_P(ParityOfLayout, LogitsAndGradientsOfTwoRanksAreBitForBitThoseOfPython) {
-  const auto python = probe_reference(2, GetParam());
-  spawn_ranks(2, [&](Group& group) {
-    auto train = trainer(group, GetParam(), {.grad_norm_clip = 0});
-    PlainCall plain;
-    LayerRunner run{plain};
-    EXPECT_TRUE(at::equal(train.model().logits(run, python.at("inputs")), python.at("logits")));
-    train.step();
-    for (const auto& entry : train.strategy().trainable().entries())
-      EXPECT_TRUE(at::equal(entry.gradient, python.at("gradient." + entry.name))) << entry.name;
-  });
+  expect_logits_and_gradients_of_python(GetParam());
 }
 
 TEST_P(ParityOfLayout, GradientsOfFourRanksAreThoseOfPythonButForTheOrderOfTheSum) {
@@ -153,6 +159,16 @@ TEST_P(ParityOfLayout, GradientsOfFourRanksAreThoseOfPythonButForTheOrderOfTheSu
       EXPECT_TRUE((difference <= 4 * std::ldexp(1.0, -24) * magnitude).all().item<bool>()) << entry.name;
     }
   });
+}
+
+TEST_P(ParityOfLayout, ATiedHeadHasTheLogitsAndGradientsOfPythonBitForBit) {
+  tied_head_ = true;
+  expect_logits_and_gradients_of_python(GetParam());
+}
+
+TEST_F(Parity, FiftyStepsOfATiedHeadHavePythonsLosses) {
+  tied_head_ = true;
+  expect_same_course(train(2), train_reference(2));
 }
 
 TEST_F(Parity, FiftyStepsOfOneRankHavePythonsLosses) { expect_same_course(train(1), train_reference(1)); }

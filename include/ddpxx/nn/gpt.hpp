@@ -18,6 +18,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
@@ -108,7 +109,8 @@ class GPT : public torch::nn::Module {
     else
       register_module("blocks", list);
     norm_ = (gpt2 ? *stem : *this).register_module("ln_f", std::make_shared<LayerNorm>(width));
-    head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
+    if (!config.tied_head)
+      head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
   }
 
   /// A copy on `device`, by default on the device of this model. The state of random numbers does not change.
@@ -116,7 +118,7 @@ class GPT : public torch::nn::Module {
     const c10::NoGradGuard no_grad;
     const RandomScope random{random_states(at::kCPU)};
     auto copy = std::make_shared<GPT>(config_, vocab_size_, block_size_);
-    copy->to(device.value_or(head_->parameters().front().device()));
+    copy->to(device.value_or(tokens_->weight().device()));
     const auto from = parameters();
     auto into = copy->parameters();
     for (std::size_t i = 0; i < from.size(); ++i) into[i].copy_(from[i]);
@@ -130,7 +132,7 @@ class GPT : public torch::nn::Module {
   /// Shapes  `ids_BT` int64, T at most block_size; result [B, T, V].
   template <class Run>
   at::Tensor logits(Run& run, const at::Tensor& ids_BT) {
-    return head_->forward(hidden(run, ids_BT));
+    return at::linear(hidden(run, ids_BT), head_weight());
   }
 
   /// The summed cross-entropy of `batch.targets`; a target of -1 does not count.
@@ -138,8 +140,8 @@ class GPT : public torch::nn::Module {
   Loss forward(Run& run, const Batch& batch) {
     const auto targets_N = batch.targets.reshape({-1});
     if (config_.loss_chunk > 0)
-      return {chunked_cross_entropy(hidden(run, batch.inputs).flatten(0, 1), head_->weight(), targets_N,
-                                    config_.loss_chunk)};
+      return {
+          chunked_cross_entropy(hidden(run, batch.inputs).flatten(0, 1), head_weight(), targets_N, config_.loss_chunk)};
     const auto logits_BTV = logits(run, batch.inputs);
     return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}).to(at::kFloat), targets_N, {},
                                    at::Reduction::Sum, /*ignore_index=*/-1)};
@@ -155,7 +157,8 @@ class GPT : public torch::nn::Module {
     // mingpt_ddp has a second projection in each layer.
     const double in_layer =
         config.layout == GPTLayout::gpt2 ? 12 * width * width + 13 * width : 13 * width * width + 14 * width;
-    const auto rows = 2 * static_cast<double>(vocab_size) + static_cast<double>(block_size) + 2;
+    const auto tables = config.tied_head ? 1.0 : 2.0;
+    const auto rows = tables * static_cast<double>(vocab_size) + static_cast<double>(block_size) + 2;
     return layers * in_layer + rows * width;
   }
 
@@ -168,6 +171,9 @@ class GPT : public torch::nn::Module {
   }
 
  private:
+  /// [V, C]; a tied head has no parameter of its own, so that the weight is one parameter with one name.
+  const at::Tensor& head_weight() const noexcept { return head_ ? head_->weight() : tokens_->weight(); }
+
   /// The input of the head, for every position.
   template <class Run>
   at::Tensor hidden(Run& run, const at::Tensor& ids_BT) {
@@ -201,7 +207,7 @@ class GPT : public torch::nn::Module {
   at::Tensor position_table_;
   std::vector<std::shared_ptr<GPTBlock>> blocks_;
   std::shared_ptr<LayerNorm> norm_;
-  std::shared_ptr<Linear> head_;
+  std::shared_ptr<Linear> head_;  ///< Null if the head is tied to the token embedding.
 };
 
 }  // namespace ddpxx

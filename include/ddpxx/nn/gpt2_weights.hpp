@@ -6,8 +6,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -25,7 +27,7 @@ void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file);
 
 /// The tensors of such a file, under the names of `parameters`, those of a GPT. Matrices of linear layers may be
 /// transposed in the file, as GPT-2's are: the shape of c_attn.weight shows it. Names may lack `transformer.`. In a
-/// file without lm_head.weight, wte.weight is used for it.
+/// file without lm_head.weight, wte.weight is used for it. A GPT with a tied head needs none.
 /// Errors  `storage`, listing every name that is missing, superfluous or of another shape.
 NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters);
 
@@ -33,8 +35,13 @@ NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors&
 NamedTensors gpt2_tensors(const NamedTensors& file);
 
 /// The parameters of a GPT of layout gpt2 in the layout of Hugging Face. Hugging Face reads lm_head.weight only if the
-/// configuration says tie_word_embeddings=false, which is needed because a GPT trains its head apart from wte.weight.
+/// configuration says tie_word_embeddings=false, which is needed for a GPT that trains its head apart from wte.weight.
+/// Without lm_head.weight, that of a tied head, Hugging Face's default is right.
 NamedTensors gpt2_to_huggingface(const NamedTensors& parameters);
+
+/// Adds the weight of a tied head to the parameters of a GPT, under the head's name: the state of nanoGPT and
+/// minGPT-ddp has both names. Other models, and a GPT with a head of its own, are unchanged.
+void add_tied_head(NamedTensors& model);
 
 /// A module's parameters by name: detached views of the module's memory.
 NamedTensors parameters_by_name(const torch::nn::Module& module);
@@ -47,6 +54,10 @@ inline bool is_transposed(std::string_view name) {
                                                     ".mlp.c_proj.weight"};
   return std::any_of(kLinear.begin(), kLinear.end(), [name](auto end) { return name.ends_with(end); });
 }
+
+/// The names of the token embedding and of the head in each layout of a GPT.
+inline constexpr std::array<std::pair<const char*, const char*>, 2> kHeads{
+    {{"transformer.wte.weight", "lm_head.weight"}, {"emb_stem.tok_emb.weight", "head.weight"}}};
 
 /// True for attention masks, which old files contain.
 inline bool is_mask(std::string_view name) {
@@ -77,6 +88,15 @@ inline NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedT
   auto tensors = gpt2_tensors(file);
   remove_masks(tensors);
   std::string differences;
+  for (const auto& [embedding, head] : detail::kHeads) {
+    if (!parameters.contains(embedding) || parameters.contains(head)) continue;
+    const auto tokens = tensors.find(embedding), own = tensors.find(head);
+    if (tokens == tensors.end() || own == tensors.end()) continue;
+    if (!at::equal(tokens->second, own->second))
+      differences += std::string{"\n  "} + head + ": differs from " + embedding +
+                     " in the file, and the head of this model is tied to it: set tied_head=false";
+    tensors.erase(own);
+  }
   for (const auto& [name, parameter] : parameters) {
     const auto found = tensors.find(name);
     if (found == tensors.end())
@@ -96,6 +116,11 @@ inline NamedTensors gpt2_to_huggingface(const NamedTensors& parameters) {
   for (const auto& [name, parameter] : parameters)
     tensors.emplace(name, detail::is_transposed(name) ? parameter.t() : parameter);
   return tensors;
+}
+
+inline void add_tied_head(NamedTensors& model) {
+  for (const auto& [embedding, head] : detail::kHeads)
+    if (const auto tokens = model.find(embedding); tokens != model.end()) model.emplace(head, tokens->second);
 }
 
 inline NamedTensors parameters_by_name(const torch::nn::Module& module) {

@@ -47,6 +47,7 @@ struct GPTConfig {
   std::optional<std::int64_t> n_embd = {};
   double dropout = 0.1;
   GPTLayout layout = GPTLayout::gpt2;
+  bool tied_head = false;
   std::int64_t loss_chunk = 0;
 
   /// The preset's sizes, with n_layer, n_head and n_embd in place of the preset's where they are set.
@@ -69,6 +70,8 @@ struct GPTConfig {
                   field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training",
                                              at_least(0.0), below(1.0)),
                   field<&GPTConfig::layout>("Structure and parameter names"),
+                  field<&GPTConfig::tied_head>(
+                      "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
                   field<&GPTConfig::loss_chunk>(
                       "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
                       at_least(0), Unit::tokens, Resume::free));

@@ -42,6 +42,7 @@ class Embedding : public torch::nn::Module {
     weight_ = register_parameter("weight", at::empty({rows, width}).normal_(0.0, std));
   }
   at::Tensor forward(const at::Tensor& ids) const { return at::embedding(weight_, ids); }
+  const at::Tensor& weight() const noexcept { return weight_; }
 
  private:
   at::Tensor weight_;
