@@ -63,8 +63,8 @@ def ours(settings, wrap=list):
     return [str(BIN / "ddpxx-run"), *RANKS, *wrap([str(BIN / "mingpt"), *settings])]
 
 
-def peer(settings, wrap=list):
-    program = wrap([sys.executable, str(ROOT / "bench" / "peers" / "train.py"), *settings])
+def peer(settings, wrap=list, program="train.py"):
+    program = wrap([sys.executable, str(ROOT / "bench" / "peers" / program), *settings])
     return [sys.executable, "-m", "torch.distributed.run", *RANKS, "--no-python", *program]
 
 
@@ -195,15 +195,21 @@ def summary(runs, unit):
 class Bench:
     """One benchmark: its arguments, its report, its result file."""
 
-    def __init__(self, title, fewest):
+    def __init__(self, title, fewest, options=()):
+        """`options` are further arguments: (name, default, help); they become `self.options`."""
         self.name = pathlib.Path(sys.argv[0]).stem
         parser = argparse.ArgumentParser(description=title)
         parser.add_argument("--pairs", type=int, default=fewest, help="fewest pairs (default: %(default)s)")
         parser.add_argument("--most", type=int, default=MOST_PAIRS, help="most pairs (default: %(default)s)")
-        arguments = parser.parse_args()
+        for name, default, meaning in options:
+            parser.add_argument(f"--{name}", type=type(default), default=default, help=meaning)
+        arguments = self.options = parser.parse_args()
         self.fewest, self.most = arguments.pairs, max(arguments.pairs, arguments.most)
+        if getattr(arguments, "device", "cpu") == "cuda":
+            global BIN
+            BIN = ROOT / "build" / "cuda" / "bin"
         if not (BIN / "mingpt").exists():
-            sys.exit(f"{BIN}/mingpt is missing: ./dev build")
+            sys.exit(f"{BIN}/mingpt is missing: ./dev build{' --cuda' if BIN.parent.name == 'cuda' else ''}")
         self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:], "comparisons": {}}
         self.void = False
         print(title)

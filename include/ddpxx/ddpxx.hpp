@@ -21,6 +21,7 @@
 #include <ddpxx/data/loader.hpp>
 #include <ddpxx/data/random_split.hpp>
 #include <ddpxx/data/subset.hpp>
+#include <ddpxx/data/token_dataset.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>

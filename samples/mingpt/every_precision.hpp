@@ -10,7 +10,7 @@
 
 template <class Strategy>
 void train_in_named_precision(const Run& run, const typename Strategy::Config& strategy, ddpxx::Group& group,
-                              const std::shared_ptr<const ddpxx::CharDataset>& text) {
+                              const std::shared_ptr<const TrainingText>& text) {
   switch (run.config.precision) {
     case PrecisionName::fp32:
       return train<Strategy, ddpxx::Float32>(run, strategy, {}, group, text);

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -28,30 +29,35 @@
 #include "run_config.hpp"
 #include "shown_text.hpp"
 #include "snapshot_place.hpp"
+#include "vocabulary.hpp"
 
 void generate(const RunConfig& config) {
   if (ddpxx::environment("RANK").value_or("0") != "0") return;
   const auto storage = open_snapshot_place(config.snapshot.name, "generate");
   const auto device = ddpxx::pick_device(config.training.device, {});
   ddpxx::Group alone;
-  std::optional<ddpxx::Alphabet> alphabet;
+  std::optional<Vocabulary> vocabulary;
   std::shared_ptr<ddpxx::GPT> model;
   auto settings = config.generate;
   if (settings.tokens == 0) settings.tokens = kUsualTokens;
   const auto prompt = prompt_text(settings);
-  std::vector<std::int64_t> ids{0};
+  std::vector<std::int64_t> ids;
   ddpxx::read_chosen(
       *storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone, [&](const ddpxx::Manifest& manifest) {
-        alphabet = ddpxx::Alphabet::find(manifest.run.settings);
-        if (!alphabet)
+        if (config.data.format == DataFormat::tokens)
+          vocabulary = Vocabulary{config.data.tokens("").vocab_size};
+        else if (auto alphabet = ddpxx::Alphabet::find(manifest.run.settings))
+          vocabulary = Vocabulary{std::move(*alphabet)};
+        else
           throw ddpxx::Error{ddpxx::Errc::storage,
                              "the snapshot does not record which characters its model knows: it was "
                              "written by an older version, or converted; train one step more with its "
                              "text, and the next snapshot does"};
         // Check the prompt before the model is built and read, because the model may be large.
-        if (!prompt.empty()) ids = alphabet->encode(prompt);
+        ids = vocabulary->encode(prompt);
+        if (ids.empty()) ids.push_back(0);
         at::manual_seed(config.training.seed);
-        model = std::make_shared<ddpxx::GPT>(config.model, alphabet->size(), config.data.text.block_size);
+        model = std::make_shared<ddpxx::GPT>(config.model, vocabulary->size(), config.data.text.block_size);
         model->to(device);
         return ddpxx::try_load_model(*model, *storage, manifest).value_or("");
       });
@@ -61,5 +67,5 @@ void generate(const RunConfig& config) {
       ddpxx::generate(*model, strategy.runner(), at::tensor(ids, at::kLong).unsqueeze(0).to(device), settings)
           .to(at::kCPU);
   const auto* first = text.const_data_ptr<std::int64_t>();
-  std::cout << shown_text(alphabet->decode({first, static_cast<std::size_t>(text.numel())})) << std::endl;
+  std::cout << shown_text(vocabulary->decode({first, static_cast<std::size_t>(text.numel())})) << std::endl;
 }

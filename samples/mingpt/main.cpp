@@ -18,7 +18,6 @@
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/data/alphabet.hpp>
-#include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
@@ -40,6 +39,8 @@
 #include "run_config.hpp"
 #include "snapshot_place.hpp"
 #include "strategies/strategies.hpp"
+#include "training_text.hpp"
+#include "vocabulary.hpp"
 
 namespace {
 
@@ -90,8 +91,8 @@ std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& gr
 
 /// A snapshot is evaluated with its own alphabet, also on another text.
 Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
-  if (alphabet) return std::make_shared<const ddpxx::CharDataset>(config.text, *alphabet);
-  return std::make_shared<const ddpxx::CharDataset>(config.text);
+  const auto vocabulary = alphabet ? std::optional{Vocabulary{*alphabet}} : std::nullopt;
+  return std::make_shared<const TrainingText>(config, config.text, vocabulary);
 }
 
 void check_sweep(const CommandLine& line) {

@@ -152,7 +152,10 @@ void plan(const CommandLine& line) {
   const auto world_size = parse(static_cast<PlanConfig*>(nullptr), of_plan).world_size;
   const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);
   TextSizes text{.block_size = config.data.text.block_size};
-  if (config.data.text.path.empty())
+  const bool has_tokens = config.data.format == DataFormat::tokens;
+  if (has_tokens)
+    text.vocab_size = config.data.tokens("").vocab_size;
+  else if (config.data.text.path.empty())
     std::printf("no text is given: assumed is one of %lld different characters\n",
                 static_cast<long long>(text.vocab_size));
   else
@@ -160,10 +163,13 @@ void plan(const CommandLine& line) {
   const auto plan = plan_named(config, world_size, text);
 
   const auto sizes = config.model.sizes();
-  std::printf("%s in %s on %lld ranks: %lld layers of width %lld, %lld characters by %lld samples a rank\n",
-              name_of(config.strategy), text_of(config.precision).c_str(), static_cast<long long>(world_size),
-              static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
-              static_cast<long long>(text.block_size), static_cast<long long>(config.data.batch_size));
+  std::printf(
+      "%s in %s on %lld ranks: %lld layers of width %lld with %.2fM parameters, %lld %s by %lld samples a rank\n",
+      name_of(config.strategy), text_of(config.precision).c_str(), static_cast<long long>(world_size),
+      static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
+      ddpxx::GPT::count_parameters(config.model, text.vocab_size, text.block_size) / 1e6,
+      static_cast<long long>(text.block_size), has_tokens ? "tokens" : "characters",
+      static_cast<long long>(config.data.batch_size));
   const auto row = [](const char* what, std::int64_t bytes) {
     std::printf("%-12s %15lld bytes  %s\n", what, static_cast<long long>(bytes),
                 ddpxx::bytes_text(static_cast<std::uint64_t>(bytes)).c_str());

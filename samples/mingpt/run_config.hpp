@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/char_dataset_config.hpp>
+#include <ddpxx/data/token_dataset_config.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/observe/early_stopping_config.hpp>
@@ -21,6 +23,7 @@
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/training_config.hpp>
 
+#include "data_format.hpp"
 #include "precision_name.hpp"
 #include "prompt.hpp"
 #include "spellings.hpp"
@@ -28,6 +31,8 @@
 
 struct DataConfig {
   ddpxx::CharDatasetConfig text;
+  DataFormat format = DataFormat::text;
+  std::optional<std::int64_t> vocab_size = {};
   std::string val_path = {};
   std::string split = "tail";
   double train_split = 0.9;
@@ -35,11 +40,22 @@ struct DataConfig {
   std::int64_t num_workers = 0;
 
   ddpxx::CharDatasetConfig validation_text() const { return {.path = val_path, .block_size = text.block_size}; }
+  ddpxx::TokenDatasetConfig tokens(const std::string& path) const {
+    return {.path = path,
+            .block_size = text.block_size,
+            .vocab_size = vocab_size.value_or(ddpxx::TokenDatasetConfig{}.vocab_size)};
+  }
 
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
         flatten<&DataConfig::text>(),
+        field<&DataConfig::format>(
+            "What path holds: text, or tokens: one file of 16-bit token ids, as nanoGPT's train.bin",
+            Resume::must_match),
+        field<&DataConfig::vocab_size>(
+            "Number of different tokens, with format=tokens; null takes 50304, GPT-2's number rounded up",
+            between(1, 65536), Unit::tokens, Resume::must_match),
         field<&DataConfig::val_path>("Text to validate on, named as path is; all of path is then used for training",
                                      Resume::free),
         field<&DataConfig::split>(
@@ -55,6 +71,11 @@ struct DataConfig {
   std::vector<ddpxx::FieldError> check() const {
     if (text.path.empty())
       return {{"path", "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"}};
+    if (format == DataFormat::text && vocab_size)
+      return {{"vocab_size", "a text has as many tokens as different characters: leave it out, or set format=tokens"}};
+    if (format == DataFormat::tokens && (text.truncate != 1.0 || text.max_bytes != 0))
+      return {{text.max_bytes != 0 ? "max_bytes" : "truncate",
+               "a file of tokens is used as a whole: leave it out, or set format=text"}};
     if (!val_path.empty() && split == "random")
       return {{"split",
                "split=random takes validation samples out of data.path, but data.val_path names a text for "

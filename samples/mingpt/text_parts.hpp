@@ -5,18 +5,19 @@
 #include <string>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/held_out_text.hpp>
 
 #include "run_config.hpp"
+#include "training_text.hpp"
 
 /// Errors  `data` if the run evaluates and the held-out text is too short for one sample.
-inline ddpxx::TextParts text_parts(const RunConfig& config, const std::shared_ptr<const ddpxx::CharDataset>& text) {
+inline ddpxx::WindowParts<TrainingText> text_parts(const RunConfig& config,
+                                                   const std::shared_ptr<const TrainingText>& text) {
   const auto& data = config.data;
   const auto parts = [&] {
     if (!data.val_path.empty())
-      return ddpxx::hold_out_text(text,
-                                  std::make_shared<const ddpxx::CharDataset>(data.validation_text(), text->alphabet()));
+      return ddpxx::hold_out_text(
+          text, std::make_shared<const TrainingText>(data, data.validation_text(), text->vocabulary()));
     return data.split == "random" ? ddpxx::hold_out_random(text, data.train_split, config.training.seed)
                                   : ddpxx::hold_out_tail(text, data.train_split);
   }();
@@ -24,8 +25,8 @@ inline ddpxx::TextParts text_parts(const RunConfig& config, const std::shared_pt
     throw ddpxx::Error{ddpxx::Errc::data,
                        "training.eval_every: the text held out for validation is shorter than one sample of "
                        "data.block_size=" +
-                           std::to_string(data.text.block_size) +
-                           " characters: use a longer text, a smaller data.block_size or a smaller data.train_split, "
+                           std::to_string(data.text.block_size) + ' ' + text->unit() +
+                           ": use a longer text, a smaller data.block_size or a smaller data.train_split, "
                            "or set training.eval_every=0"};
   return parts;
 }

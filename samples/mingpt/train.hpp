@@ -13,7 +13,6 @@
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/core/log.hpp>
-#include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -30,14 +29,17 @@
 #include "run_config.hpp"
 #include "strategies/strategies.hpp"
 #include "text_parts.hpp"
+#include "training_text.hpp"
+#include "vocabulary.hpp"
 
-/// The ids of the prompt; without one, the first character of the alphabet.
-inline at::Tensor encode_prompt(const ddpxx::CharDataset& text, const std::string& prompt) {
-  const auto ids = prompt.empty() ? std::vector<std::int64_t>{0} : text.alphabet().encode(prompt);
+/// The ids of the prompt; without one, the first character of the alphabet, or token 0.
+inline at::Tensor encode_prompt(const Vocabulary& vocabulary, const std::string& prompt) {
+  auto ids = vocabulary.encode(prompt);
+  if (ids.empty()) ids.push_back(0);
   return at::tensor(ids, at::kLong).unsqueeze(0);
 }
 
-void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& text, const at::Tensor& prompt,
+void print_sample(ddpxx::GPT& model, auto& strategy, const Vocabulary& vocabulary, const at::Tensor& prompt,
                   const ddpxx::GenerateConfig& config, ddpxx::Group& group) {
   if (config.tokens == 0) return;
   [[maybe_unused]] const auto whole = strategy.gathered();
@@ -46,20 +48,20 @@ void print_sample(ddpxx::GPT& model, auto& strategy, const ddpxx::CharDataset& t
   const auto* first = ids.const_data_ptr<std::int64_t>();
   // The text is for people to read, and a launcher passes it on to its terminal.
   std::cout << "--- generated text ---\n"
-            << ddpxx::harmless_lines(text.alphabet().decode({first, static_cast<std::size_t>(ids.numel())}))
-            << std::endl;
+            << ddpxx::harmless_lines(vocabulary.decode({first, static_cast<std::size_t>(ids.numel())})) << std::endl;
 }
 
 template <class Strategy, class Precision>
 void train(const Run& run, const typename Strategy::Config& strategy, const typename Precision::Config& precision,
-           ddpxx::Group& group, const std::shared_ptr<const ddpxx::CharDataset>& text) {
-  using Data = ddpxx::Subset<ddpxx::CharDataset>;
+           ddpxx::Group& group, const std::shared_ptr<const TrainingText>& text) {
+  using Data = ddpxx::Subset<TrainingText>;
   using Train = ddpxx::Trainer<ddpxx::GPT, Data, ddpxx::AdamW, Precision, Strategy>;
 
   const RunConfig& config = run.config;
   // Check the prompt before the training, so that a wrong one is reported at once.
-  const auto prompt = encode_prompt(*text, prompt_text(config.generate));
-  auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, text->vocab_size(),
+  const auto vocabulary = text->vocabulary();
+  const auto prompt = encode_prompt(vocabulary, prompt_text(config.generate));
+  auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, vocabulary.size(),
                                              text->block_size());
   if (config.has_initial_weights()) load_initial_weights(*model, config.init_from);
   if (run.only_evaluates) {
@@ -107,5 +109,5 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
     return;
   }
   trainer.fit();
-  print_sample(*model, trainer.strategy(), *text, prompt, config.generate, group);
+  print_sample(*model, trainer.strategy(), vocabulary, prompt, config.generate, group);
 }

@@ -99,6 +99,54 @@ TEST_F(Mingpt, EndsWith2BeforeAnyJobOfASweepWhoseLastOneCannotRun) {
   EXPECT_FALSE(std::filesystem::exists(sweep));
 }
 
+TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
+  std::string bytes;
+  for (int i = 0; i < 3000; ++i) bytes += {static_cast<char>(i * i % 7), static_cast<char>(i % 5 == 0)};
+  const auto tokens = folder_.file("train.bin", bytes);
+  const auto place = (folder_ / "run").string();
+  const Words data{"data.path=" + tokens, "data.format=tokens", "data.vocab_size=320", "data.block_size=16"};
+  auto train = data;
+  train.insert(train.end(), {"data.val_path=" + tokens, "model.tied_head=true", "training.eval_every=3",
+                             "training.save_dir=" + place, "generate.tokens=4", "generate.prompt=256 3"});
+  const auto two = ranks(2, train);
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_THAT(two.out, AllOf(HasSubstr("Data has 3000 tokens, of 320 different."), HasSubstr("val_loss"),
+                             testing::ContainsRegex("--- generated text ---\n.*256 3 [0-9]+ [0-9]+ [0-9]+ [0-9]+\n")));
+
+  const auto mingpt = [&](Words words) {
+    words.insert(words.begin(), program("mingpt"));
+    return StartedProgram{words}.wait();
+  };
+  const auto generated = mingpt({"generate", "--from", place, "generate.prompt=256,3", "generate.tokens=2"});
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  EXPECT_THAT(generated.out, testing::ContainsRegex("256 3 [0-9]+ [0-9]+\n"));
+  const auto no_token = mingpt({"generate", "--from", place, "generate.prompt=320"});
+  EXPECT_EQ(no_token.code, 3);
+  EXPECT_THAT(no_token.err, HasSubstr("\"320\" is no token: the model has the tokens 0 to 319"));
+  const auto evaluated = mingpt({"evaluate", "--from", place});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.out, HasSubstr("val_loss"));
+
+  auto small = data;
+  small.push_back("data.vocab_size=256");
+  const auto beyond = alone(small);
+  EXPECT_EQ(beyond.code, 3);
+  EXPECT_THAT(beyond.err, HasSubstr("and vocab_size=256 has the ids below that"));
+  EXPECT_THAT(alone({"data.vocab_size=256"}).err, HasSubstr("leave it out, or set format=tokens"));
+}
+
+TEST_F(Mingpt, PlansGPT2OnTokensThatAreNotThere) {
+  // The presets of GPT-2 with two layers and few tokens: the plan runs the model, and its real size takes minutes.
+  const auto plan = StartedProgram{{program("mingpt"), "plan", "--config-name=gpt2_124m.yaml", "strategy=single",
+                                    "precision=fp32", "data.batch_size=1", "model.n_layer=2", "data.block_size=128",
+                                    "data.vocab_size=512", "training.accumulation_steps=1"}}
+                        .wait();
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("2 layers of width 768 with 14.67M parameters, 128 tokens by 1 samples a rank"),
+                              testing::ContainsRegex("parameters +58675200 bytes"),
+                              testing::ContainsRegex("gradients +58675200 bytes")));
+}
+
 TEST_F(Mingpt, PlansWithoutAText) {
   const auto plan = StartedProgram{{program("mingpt"), "plan", "world_size=8"}}.wait();
   EXPECT_EQ(plan.code, 0) << plan.err;

@@ -49,6 +49,9 @@ class CharDataset {
   std::int64_t num_chars() const noexcept { return num_chars_; }
   std::int64_t vocab_size() const noexcept { return alphabet_.size(); }
   const Alphabet& alphabet() const noexcept { return alphabet_; }
+  static const char* unit() noexcept { return "characters"; }
+  /// Whether equal ids mean equal characters in `other`.
+  bool shares_vocabulary(const CharDataset& other) const { return alphabet_ == other.alphabet_; }
 
   /// The line that minGPT prints about its dataset.
   std::string describe() const {

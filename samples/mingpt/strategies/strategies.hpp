@@ -8,9 +8,7 @@
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 
 struct RunConfig;
-namespace ddpxx {
-class CharDataset;
-}
+class TrainingText;
 
 /// The task of one start of the program.
 struct Run : ddpxx::ParsedConfig<RunConfig> {
@@ -18,7 +16,7 @@ struct Run : ddpxx::ParsedConfig<RunConfig> {
   ddpxx::SnapshotChoice chosen = {};  ///< The snapshot to evaluate, equal on all ranks; only for an evaluation.
 };
 
-using Text = std::shared_ptr<const ddpxx::CharDataset>;
+using Text = std::shared_ptr<const TrainingText>;
 
 void train_single(const Run& run, ddpxx::Group& group, const Text& text);
 void train_dp(const Run& run, ddpxx::Group& group, const Text& text);

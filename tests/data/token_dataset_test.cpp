@@ -1,0 +1,104 @@
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/held_out_text.hpp>
+#include <ddpxx/data/token_dataset.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+class Tokens : public testing::Test {
+ protected:
+  /// A file as numpy's tofile() writes an array of uint16.
+  std::string file(const std::vector<int>& ids, const std::string& behind = {}) const {
+    std::string bytes;
+    for (const int id : ids) {
+      bytes += static_cast<char>(id & 0xFF);
+      bytes += static_cast<char>(id >> 8);
+    }
+    return folder_.file("train.bin", bytes + behind);
+  }
+  static void expect_error(const TokenDatasetConfig& config, const std::string& sentence) {
+    try {
+      const TokenDataset dataset{config};
+      ADD_FAILURE() << "the file was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::data);
+      EXPECT_NE(std::string{error.what()}.find(sentence), std::string::npos) << error.what();
+    }
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Tokens, AreReadAsUnsignedNumbersAndShiftedByOne) {
+  const TokenDataset dataset{{.path = file({1, 256, 50256, 3, 65535}), .block_size = 3, .vocab_size = 65536}};
+  EXPECT_EQ(dataset.size(), 2);
+  EXPECT_EQ(dataset.num_tokens(), 5);
+  EXPECT_EQ(dataset.describe(), "Data has 5 tokens, of 65536 different.");
+  const auto batch = dataset.batch(std::array<std::int64_t, 2>{1, 0});
+  EXPECT_TRUE(at::equal(batch.inputs, torch::tensor({{256, 50256, 3}, {1, 256, 50256}}, at::kLong)));
+  EXPECT_TRUE(at::equal(batch.targets, torch::tensor({{50256, 3, 65535}, {256, 50256, 3}}, at::kLong)));
+  EXPECT_EQ(batch.num_tokens, 6);
+  for (const std::int64_t outside : {-1, 2}) EXPECT_THROW(dataset.batch(std::array{outside}), Error);
+}
+
+TEST_F(Tokens, OfAWrongFileAreDataErrors) {
+  expect_error({.path = file({1, 2, 3}, "x"), .block_size = 2, .vocab_size = 8}, "has 7 bytes, an odd number");
+  expect_error({.path = file({1, 2}), .block_size = 2, .vocab_size = 8}, "has 2, and a sample takes block_size tokens");
+  expect_error({.path = file({}), .block_size = 2, .vocab_size = 8}, "has 0, and a sample");
+  expect_error({.path = file({1, 2, 8, 3}), .block_size = 2, .vocab_size = 8}, "token 2 of ");
+  expect_error({.path = (folder_ / "none").string(), .block_size = 2}, "none");
+}
+
+TEST_F(Tokens, InTheMiddleOfALargeFileAreCheckedWhenTheyAreRead) {
+  std::vector<int> ids(3'000'000, 7);
+  ids[1'500'000] = 9;
+  const TokenDataset dataset{{.path = file(ids), .block_size = 2, .vocab_size = 9}};
+  EXPECT_NO_THROW(dataset.batch(std::array<std::int64_t, 1>{0}));
+  try {
+    dataset.batch(std::array<std::int64_t, 1>{1'499'999});
+    FAIL() << "an id beyond the vocabulary was read";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string{error.what()}.find("token 1500000 of "), std::string::npos) << error.what();
+    EXPECT_NE(std::string{error.what()}.find(" is 9, and vocab_size=9"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Tokens, AreRecordedByTheirNumberAndAChecksum) {
+  const auto recorded = [&](const std::vector<int>& ids) {
+    return TokenDataset{{.path = file(ids), .block_size = 1, .vocab_size = 9}}.recorded().front().value;
+  };
+  const auto first = recorded({1, 2, 3});
+  EXPECT_EQ(recorded({1, 2, 3}), first);
+  EXPECT_NE(recorded({1, 2, 4}), first);
+  EXPECT_NE(recorded({1, 2, 3, 1}), first);
+}
+
+TEST_F(Tokens, AreHeldOutAsTextIs) {
+  const auto data = std::make_shared<const TokenDataset>(
+      TokenDatasetConfig{.path = file({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), .block_size = 2, .vocab_size = 10});
+  const auto parts = hold_out_tail(data, 0.5);
+  EXPECT_EQ(parts.train->size(), 3);
+  ASSERT_EQ(parts.validation->size(), 2);
+  EXPECT_TRUE(at::equal(parts.validation->batch(std::array<std::int64_t, 2>{0, 1}).inputs,
+                        torch::tensor({{5, 6}, {7, 8}}, at::kLong)));
+  EXPECT_EQ(hold_out_text(data, data).train->size(), 8);
+  const auto other = std::make_shared<const TokenDataset>(
+      TokenDatasetConfig{.path = file({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), .block_size = 2, .vocab_size = 11});
+  EXPECT_THROW(hold_out_text(data, other), Error);
+}
+
+}  // namespace
+}  // namespace ddpxx
