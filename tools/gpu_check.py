@@ -25,7 +25,7 @@ LIBRARIES = ("libyaml-cpp", "libcrypto")
 SMALL_MODEL = ("model.n_layer=2", "model.n_head=2", "model.n_embd=64", "model.dropout=0", "data.block_size=64",
                "data.batch_size=8", "generate.tokens=0")
 STRATEGIES = (("single",), ("ddp",), ("zero1",), ("zero2",), ("fsdp",), ("fsdp", "recompute=all"),
-              ("fsdp", "recompute=segments:2"), ("ddp", "recompute=selective"))
+              ("fsdp", "recompute=segments:2"), ("ddp", "recompute=selective"), ("fsdp", "model.fused=true"))
 
 
 class Failed(Exception):
@@ -107,8 +107,10 @@ class Checks:
         return f"losses {losses}"
 
     def numbers(self):
-        """Each strategy has the losses of the CPU."""
+        """Each strategy has the losses of the CPU, and fused kernels have the results of their twins."""
         worst = 0.0
+        if self.device == "cuda":
+            self.tests("gpu_test", "Fused.*")
         for strategy in STRATEGIES:
             expected, got = (self.losses(strategy, device=device) for device in ("cpu", self.device))
             worst = max(worst, compare(expected, got, 1e-4, strategy))
@@ -188,12 +190,13 @@ class Checks:
         """Time of a step of two presets, by precision: recorded, not judged."""
         found = []
         for preset, batch in (("gpt-mini", 8), ("gpt2", 8)):
-            for name in ("fp32", "bf16", "bf16_params"):
-                rows = self.train(("ddp",), f"precision={name}", f"model.model_type={preset}", "model.n_layer=null",
+            for name, *more in (("fp32",), ("bf16",), ("bf16", "model.fused=true"), ("bf16_params",),
+                                ("bf16_params", "model.fused=true")):
+                rows = self.train(("ddp",), f"precision={name}", *more, f"model.model_type={preset}", "model.n_layer=null",
                                   "model.n_head=null", "model.n_embd=null", f"data.batch_size={batch}",
                                   "data.block_size=128", steps=30)
                 times = sorted(row["step_ms"] for row in rows if row.get("step", 0) > 10)
-                found.append(f"{preset} {name} {times[len(times) // 2]:.2f} ms")
+                found.append(f"{' '.join((preset, name, *more))} {times[len(times) // 2]:.2f} ms")
         return "; ".join(found)
 
 

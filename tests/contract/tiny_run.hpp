@@ -58,6 +58,7 @@ struct CourseOptions {
   ParameterGroupsConfig groups = {};
   std::int64_t loss_chunk = 0;
   bool tied_head = false;
+  bool fused = false;
 };
 
 /// Trains with the same data, initial weights and settings for all types and world sizes.
@@ -96,7 +97,8 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
                             .n_embd = 20,
                             .dropout = options.dropout,
                             .tied_head = options.tied_head,
-                            .loss_chunk = options.loss_chunk};
+                            .loss_chunk = options.loss_chunk,
+                            .fused = options.fused};
       auto model = std::make_shared<GPT>(sizes, 17, 12);
       model->to(group.device());
       Train{group, model, std::make_shared<const Tokens>(), config}.fit();

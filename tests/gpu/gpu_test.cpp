@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -19,6 +20,8 @@
 #include <ddpxx/comm/nccl.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/add_norm.hpp>
+#include <ddpxx/nn/bias_gelu.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/parallel/ddp.hpp>
@@ -43,6 +46,7 @@ class OnGPU : public testing::Test {
 using Nccl = OnGPU;
 using Steps = OnGPU;
 using Memory = OnGPU;
+using Fused = OnGPU;
 
 /// A group of one rank that has an NCCL communicator; NCCL does not allow two ranks on one GPU.
 Group nccl_group() {
@@ -188,6 +192,72 @@ TEST_F(Memory, IsFlatAfterFiveSteps) {
   expect_flat_memory<ZeRO2>(group);
   expect_flat_memory<FSDP>(group);
   group.leave();
+}
+
+/// Results and gradients of `work` for these inputs on a device.
+template <class Work>
+std::vector<at::Tensor> results_on(at::Device device, const std::vector<at::Tensor>& inputs, const Work& work) {
+  std::vector<at::Tensor> own;
+  for (const auto& input : inputs) own.push_back(input.to(device).detach().requires_grad_());
+  auto found = work(own);
+  at::Tensor total = at::zeros({}, device);
+  for (const auto& result : found) total = total + (result.to(at::kFloat) * result.to(at::kFloat)).sum();
+  total.backward();
+  for (const auto& input : own) found.push_back(input.grad());
+  for (auto& tensor : found) tensor = tensor.detach().to(at::kCPU, at::kFloat);
+  return found;
+}
+
+template <class Work>
+void expect_equal_devices(const std::vector<at::Tensor>& inputs, double tolerance, const Work& work) {
+  const std::vector<at::Tensor> got = results_on(kGPU, inputs, work), expected = results_on(at::kCPU, inputs, work);
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto scale = expected[i].abs().max().item<double>();
+    EXPECT_LE((got[i] - expected[i]).abs().max().item<double>(), tolerance * (scale + 1)) << i;
+  }
+}
+
+TEST_F(Fused, KernelsAreEqualToTheirTwins) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf})
+    for (const auto& [rows, width] : {std::pair{1, 1}, std::pair{7, 33}, std::pair{1500, 768}, std::pair{3, 4096}}) {
+      SCOPED_TRACE(std::string{toString(type)} + " " + std::to_string(rows) + " x " + std::to_string(width));
+      at::manual_seed(1);
+      const double tolerance = type == at::kFloat ? 1e-4 : 2e-2;
+      const auto x = at::randn({rows, width}), y = at::randn({rows, width}).to(type);
+      const auto weight = at::randn({width}), bias = at::randn({width});
+      for (const auto& residual : {x, x.to(type)})
+        expect_equal_devices({residual, y, weight, bias}, tolerance, [](const auto& inputs) {
+          const auto both = add_norm(inputs[0], inputs[1], inputs[2], inputs[3]);
+          return std::vector{both.sum, both.normed};
+        });
+      for (const char* approximate : {"tanh", "none"})
+        expect_equal_devices({y, bias}, tolerance, [approximate](const auto& inputs) {
+          return std::vector{bias_gelu(inputs[0], inputs[1], approximate)};
+        });
+    }
+}
+
+TEST_F(Fused, StepsWaitForNothingAndKeepTheWeights) {
+  const auto trained_weights = [](bool fused) {
+    at::manual_seed(3);
+    const auto model = std::make_shared<GPT>(
+        GPTConfig{.n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0, .fused = fused}, 17, 12);
+    model->to(kGPU);
+    Group alone{{}, {}, kGPU};
+    Train<SingleDevice> trainer{alone, model, std::make_shared<const Tokens>(), config<SingleDevice>(20)};
+    for (int step = 0; step < 5; ++step) trainer.step();
+    {
+      const NoWaiting no_waiting;
+      EXPECT_NO_THROW(for (int step = 0; step < 6; ++step) trainer.step());
+    }
+    trainer.close();
+    std::vector<at::Tensor> values;
+    for (const auto& parameter : model->parameters()) values.push_back(parameter.detach().cpu());
+    return values;
+  };
+  const auto got = trained_weights(true), expected = trained_weights(false);
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-3, 1e-3)) << i;
 }
 
 TEST_F(Memory, OfABatchIsPinnedOnItsWay) {

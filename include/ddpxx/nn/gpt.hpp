@@ -1,5 +1,5 @@
 // ddpxx/nn/gpt.hpp — a GPT with minGPT's structure and initialisation.
-// Shape suffixes: B batch, T tokens, C width, V vocabulary.
+// Shape suffixes: B batch, T tokens, C width, F width of the feed-forward half, V vocabulary.
 // Source  minGPT and minGPT-ddp (structure, initialisation, names of the parameters).
 #pragma once
 
@@ -28,7 +28,9 @@
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/random_state.hpp>
+#include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/attention.hpp>
+#include <ddpxx/nn/bias_gelu.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
@@ -41,7 +43,7 @@ namespace ddpxx {
 class FeedForward : public torch::nn::Module {
  public:
   FeedForward(const GPTConfig& config, double projection_std)
-      : gelu_{config.layout == GPTLayout::gpt2 ? "tanh" : "none"}, dropout_{config.dropout} {
+      : gelu_{config.layout == GPTLayout::gpt2 ? "tanh" : "none"}, dropout_{config.dropout}, fused_{config.fused} {
     const auto width = config.sizes().n_embd;
     const bool gpt2 = config.layout == GPTLayout::gpt2;
     widen_ = register_module(gpt2 ? "c_fc" : "0", std::make_shared<Linear>(width, 4 * width, 0.02));
@@ -50,12 +52,15 @@ class FeedForward : public torch::nn::Module {
                               std::make_shared<Linear>(4 * width, width, gpt2 ? projection_std : 0.02));
   }
   at::Tensor forward(const at::Tensor& x_BTC) {
-    return at::dropout(narrow_->forward(at::gelu(widen_->forward(x_BTC), gelu_)), dropout_, is_training());
+    const auto wide_BTF = fused_ ? bias_gelu(at::linear(x_BTC, widen_->weight()), widen_->bias(), gelu_)
+                                 : at::gelu(widen_->forward(x_BTC), gelu_);
+    return at::dropout(narrow_->forward(wide_BTF), dropout_, is_training());
   }
 
  private:
   std::string_view gelu_;
   double dropout_;
+  bool fused_;
   std::shared_ptr<Linear> widen_;
   std::shared_ptr<Linear> narrow_;
 };
@@ -63,7 +68,7 @@ class FeedForward : public torch::nn::Module {
 /// One transformer block: x + attention(norm(x)), then x + feed-forward(norm(x)).
 class GPTBlock : public torch::nn::Module, public Layer {
  public:
-  explicit GPTBlock(const GPTConfig& config) {
+  explicit GPTBlock(const GPTConfig& config) : fused_{config.fused} {
     const auto [layers, heads, width] = config.sizes();
     const double projection_std = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
     const bool gpt2 = config.layout == GPTLayout::gpt2;
@@ -74,11 +79,17 @@ class GPTBlock : public torch::nn::Module, public Layer {
   }
   template <class Run>
   at::Tensor forward(Run& run, const at::Tensor& x_BTC) {
-    const auto y_BTC = x_BTC + attention_->forward(run, norm_1_->forward(x_BTC));
+    const auto attended_BTC = attention_->forward(run, norm_1_->forward(x_BTC));
+    if (fused_) {
+      const auto [sum_BTC, normed_BTC] = add_norm(x_BTC, attended_BTC, norm_2_->weight(), norm_2_->bias());
+      return sum_BTC + feed_forward_->forward(normed_BTC);
+    }
+    const auto y_BTC = x_BTC + attended_BTC;
     return y_BTC + feed_forward_->forward(norm_2_->forward(y_BTC));
   }
 
  private:
+  bool fused_;
   std::shared_ptr<LayerNorm> norm_1_;
   std::shared_ptr<CausalSelfAttention> attention_;
   std::shared_ptr<LayerNorm> norm_2_;

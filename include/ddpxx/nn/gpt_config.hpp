@@ -49,6 +49,7 @@ struct GPTConfig {
   GPTLayout layout = GPTLayout::gpt2;
   bool tied_head = false;
   std::int64_t loss_chunk = 0;
+  bool fused = false;
 
   /// The preset's sizes, with n_layer, n_head and n_embd in place of the preset's where they are set.
   GPTSizes sizes() const {
@@ -74,7 +75,11 @@ struct GPTConfig {
                       "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
                   field<&GPTConfig::loss_chunk>(
                       "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
-                      at_least(0), Unit::tokens, Resume::free));
+                      at_least(0), Unit::tokens, Resume::free),
+                  field<&GPTConfig::fused>(
+                      "Compute an addition with the layer norm behind it, and a bias with GELU, in one kernel each; "
+                      "results differ by their rounding",
+                      Resume::free));
   }
   std::vector<FieldError> check() const {
     const auto [layers, heads, width] = sizes();

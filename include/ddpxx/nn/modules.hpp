@@ -29,6 +29,7 @@ class Linear : public torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight_, bias_); }
   const at::Tensor& weight() const noexcept { return weight_; }
+  const at::Tensor& bias() const noexcept { return bias_; }
 
  private:
   at::Tensor weight_;
@@ -61,6 +62,8 @@ class LayerNorm : public torch::nn::Module {
       return at::layer_norm(x, {width_}, weight_, bias_);
     return at::layer_norm(x.to(weight_.scalar_type()), {width_}, weight_, bias_).to(x.scalar_type());
   }
+  const at::Tensor& weight() const noexcept { return weight_; }
+  const at::Tensor& bias() const noexcept { return bias_; }
 
  private:
   std::int64_t width_;

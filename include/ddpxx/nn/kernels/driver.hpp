@@ -1,0 +1,110 @@
+// ddpxx/nn/kernels/driver.hpp — starts kernels on the current stream of the current GPU, through CUDA's driver.
+// The driver's functions have a fixed binary interface and are found when they are first used, so that programs for
+// CPUs need nothing of CUDA.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/kernels/launch.hpp>
+#include <ddpxx/nn/kernels/nvrtc.hpp>
+#include <ddpxx/nn/kernels/shared_library.hpp>
+#include <ddpxx/nn/kernels/source.hpp>
+
+namespace ddpxx::detail {
+
+/// The kernels that this process has compiled, by device, source and name.
+class Driver {
+ public:
+  /// Errors  `config` if there is no driver or no NVRTC.
+  Driver() : library_{{"libcuda.so.1"}} {
+    library_.find("cuCtxGetCurrent", current_context_);
+    library_.find("cuCtxSetCurrent", set_context_);
+    library_.find("cuDevicePrimaryCtxRetain", primary_context_);
+    library_.find("cuDeviceGet", device_);
+    library_.find("cuDeviceGetAttribute", attribute_);
+    library_.find("cuModuleLoadData", load_);
+    library_.find("cuModuleGetFunction", function_);
+    library_.find("cuLaunchKernel", launch_);
+    library_.find("cuGetErrorString", error_string_);
+  }
+
+  /// Compiles the source for the current GPU if it has not been, and starts the kernel on the current stream.
+  /// Errors  `config` if it cannot be compiled or loaded, or has too large a shape.
+  void launch(const std::string& source, const char* name, const LaunchShape& shape, void** arguments) {
+    const c10::impl::VirtualGuardImpl gpu{c10::DeviceType::CUDA};
+    const auto device = gpu.getDevice();
+    const auto stream = gpu.getStream(device).native_handle();
+    check(launch_(kernel(device, source, name), static_cast<unsigned>(shape.grid_x),
+                  static_cast<unsigned>(shape.grid_y), 1, static_cast<unsigned>(shape.threads), 1, 1,
+                  static_cast<unsigned>(shape.shared_bytes), stream, arguments, nullptr),
+          name);
+  }
+
+ private:
+  using Handle = void*;
+  static constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+
+  void check(int result, const char* name) const {
+    if (result == 0) return;
+    const char* text = nullptr;
+    error_string_(result, &text);
+    throw Error{Errc::config, std::string{"the fused kernel "} + name + " cannot be started: " +
+                                  (text != nullptr ? text : std::to_string(result)) + "; set model.fused=false"};
+  }
+
+  /// Backward passes run in threads of autograd, which may have used no function of CUDA yet.
+  void use_context_of(int device) const {
+    Handle context = nullptr;
+    check(current_context_(&context), "cuCtxGetCurrent");
+    if (context != nullptr) return;
+    check(primary_context_(&context, device), "cuDevicePrimaryCtxRetain");
+    check(set_context_(context), "cuCtxSetCurrent");
+  }
+
+  Handle kernel(const c10::Device& device, const std::string& source, const char* name) {
+    int ordinal = 0, major = 0, minor = 0;
+    check(device_(&ordinal, device.index()), "cuDeviceGet");
+    use_context_of(ordinal);
+    const std::lock_guard lock{mutex_};
+    const auto [place, is_new] = kernels_.emplace(std::tuple{device.index(), source, std::string{name}}, nullptr);
+    if (!is_new && place->second != nullptr) return place->second;
+    check(attribute_(&major, kCapabilityMajor, ordinal), "cuDeviceGetAttribute");
+    check(attribute_(&minor, kCapabilityMinor, ordinal), "cuDeviceGetAttribute");
+    const auto code = nvrtc_.compile(std::string{kFloatTypes} + kHalfType + source, 10 * major + minor);
+    Handle module = nullptr, function = nullptr;
+    check(load_(&module, code.data()), name);
+    check(function_(&function, module, name), name);
+    return place->second = function;
+  }
+
+  SharedLibrary library_;
+  Nvrtc nvrtc_;
+  int (*current_context_)(Handle*) = nullptr;
+  int (*set_context_)(Handle) = nullptr;
+  int (*primary_context_)(Handle*, int) = nullptr;
+  int (*device_)(int*, int) = nullptr;
+  int (*attribute_)(int*, int, int) = nullptr;
+  int (*load_)(Handle*, const void*) = nullptr;
+  int (*function_)(Handle*, Handle, const char*) = nullptr;
+  int (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
+                 void**) = nullptr;
+  int (*error_string_)(int, const char**) = nullptr;
+  std::mutex mutex_;
+  std::map<std::tuple<c10::DeviceIndex, std::string, std::string>, Handle> kernels_;
+};
+
+/// Starts kernels on the GPU. Compiled kernels are kept for the whole process, as CUDA keeps its own.
+inline void launch_on_gpu(const std::string& source, const char* name, const LaunchShape& shape, void** arguments) {
+  static Driver driver;
+  driver.launch(source, name, shape, arguments);
+}
+
+}  // namespace ddpxx::detail

@@ -1,0 +1,30 @@
+// ddpxx/nn/kernels/launch.hpp — how a kernel is started, on a GPU or by a test in its place.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace ddpxx::detail {
+
+/// The sizes of a launch: grid and threads of a block, and bytes of shared memory.
+struct LaunchShape {
+  std::int64_t grid_x = 1;
+  std::int64_t grid_y = 1;
+  std::int64_t threads = 32;
+  std::int64_t shared_bytes = 0;
+};
+
+/// Starts the kernel `name` of a CUDA source; `arguments` are pointers to its arguments, as for cuLaunchKernel.
+using Launch =
+    std::function<void(const std::string& source, const char* name, const LaunchShape& shape, void** arguments)>;
+
+/// Starts a kernel whose parameters have the types of `arguments`.
+template <class... Arguments>
+void launch_with(const Launch& launch, const std::string& source, const char* name, const LaunchShape& shape,
+                 Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  launch(source, name, shape, pointers);
+}
+
+}  // namespace ddpxx::detail

@@ -1,0 +1,38 @@
+// ddpxx/nn/kernels/shared_library.hpp — functions of a shared library that is looked for when the program runs.
+#pragma once
+
+#include <dlfcn.h>
+#include <string>
+#include <vector>
+
+#include <ddpxx/core/error.hpp>
+
+namespace ddpxx::detail {
+
+/// A library that stays loaded until the program ends.
+class SharedLibrary {
+ public:
+  /// Loads the first of the names that there is.
+  /// Errors  `config` with what the loader said about the last one.
+  explicit SharedLibrary(const std::vector<std::string>& names) {
+    for (const auto& name : names) {
+      handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (handle_ != nullptr) return;
+    }
+    const char* const reason = ::dlerror();
+    throw Error{Errc::config, names.front() + " cannot be loaded, which the fused kernels need on a GPU (" +
+                                  (reason != nullptr ? reason : "") + "): set model.fused=false"};
+  }
+
+  /// Sets `function` to the function of this name.
+  template <class Function>
+  void find(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(::dlsym(handle_, name));
+    if (function == nullptr) throw Error{Errc::config, std::string{"the library has no function "} + name};
+  }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+}  // namespace ddpxx::detail

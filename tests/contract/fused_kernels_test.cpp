@@ -1,0 +1,59 @@
+// A GPT with fused operations (GPTConfig::fused) takes the course of the plain one under each strategy.
+#include <cstddef>
+#include <type_traits>
+
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/recompute.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+
+#include "tiny_run.hpp"
+
+namespace ddpxx {
+namespace {
+
+const CourseOptions kFused{.fused = true};
+
+template <class S>
+class FusedGPT : public testing::Test {};
+using Strategies = testing::Types<SingleDevice, DDP, ZeRO2, FSDP, Recompute<FSDP>>;
+TYPED_TEST_SUITE(FusedGPT, Strategies);
+
+TYPED_TEST(FusedGPT, TakesTheCourseOfThePlainOperations) {
+  constexpr bool kAlone = std::is_same_v<TypeParam, SingleDevice>;
+  expect_same_course(train_course<TypeParam>(kAlone ? 1 : 2, kFused), train_course<SingleDevice>(1));
+}
+
+TEST(FusedGPTUnderFSDP, TakesThatCourseInUnitsOfOneLayer) {
+  for (const char* reshard : {"true", "false"})
+    expect_same_course(train_course<FSDP>(2, kFused, {.unit_bytes = 0, .reshard_after_forward = reshard}),
+                       train_course<SingleDevice>(1));
+}
+
+TEST(FusedGPTWithDropout, HasTheBitsOfARunThatComputesItsLayersAgain) {
+  auto options = kFused;
+  options.dropout = 0.2;
+  options.clip = 0;
+  expect_same_bits(train_course<Recompute<DDP>>(2, options), train_course<DDP>(2, options));
+}
+
+template <class P>
+class FusedGPTIn16Bits : public testing::Test {};
+using SixteenBits = testing::Types<AutocastBF16, LowPrecision<>>;
+TYPED_TEST_SUITE(FusedGPTIn16Bits, SixteenBits);
+
+TYPED_TEST(FusedGPTIn16Bits, TakesTheCourseOfThePlainOperationsWithinTheRounding) {
+  const auto plain = train_course<SingleDevice, AdamW, TypeParam>(1);
+  for (const auto& got :
+       {train_course<SingleDevice, AdamW, TypeParam>(1, kFused), train_course<FSDP, AdamW, TypeParam>(2, kFused)}) {
+    ASSERT_EQ(got.losses.size(), plain.losses.size());
+    for (std::size_t i = 0; i < plain.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], plain.losses[i], 0x1p-8 * plain.losses[i]) << "loss of step " << i + 1;
+  }
+}
+
+}  // namespace
+}  // namespace ddpxx

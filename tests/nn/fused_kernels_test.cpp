@@ -1,0 +1,326 @@
+// The fused operations against the plain ones, and the CUDA sources of their kernels: NVRTC compiles them, and a C++
+// compiler builds them for the CPU, where a thread plays each thread of the GPU.
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <functional>
+#include <map>
+#include <optional>
+#include <regex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/add_norm.hpp>
+#include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/precision/autocast.hpp>
+
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using at::kBFloat16, at::kFloat, at::kHalf;
+
+/// What CUDA adds to C++, for blocks of real threads that run one block after the other.
+constexpr const char* kCudaOnThreads = R"cpp(
+#include <barrier>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+#define __global__
+#define __device__
+#define __shared__
+  struct Index {
+    unsigned x = 0, y = 0;
+  };
+  thread_local Index threadIdx;
+  Index blockIdx, blockDim, gridDim;
+  std::barrier<>* threads_of_block;
+  float exchanged[1024], memory[1 << 14];
+  void __syncthreads() { threads_of_block->arrive_and_wait(); }
+  float __shfl_xor_sync(unsigned, float value, int mask) {
+    exchanged[threadIdx.x] = value;
+    __syncthreads();
+    const float other = exchanged[threadIdx.x ^ mask];
+    __syncthreads();
+    return other;
+  }
+  float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+  unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+  float rsqrtf(float value) { return 1 / std::sqrt(value); }
+  template <class... A, std::size_t... I>
+  void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
+    kernel(*static_cast<A*>(arguments[I])...);
+  }
+  template <class... A>
+  void run(void (*kernel)(A...), Index grid, unsigned threads, void** arguments) {
+    gridDim = grid;
+    blockDim = {threads, 1};
+    std::barrier<> barrier{threads};
+    threads_of_block = &barrier;
+    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
+      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
+        std::vector<std::thread> all;
+        for (unsigned t = 0; t < threads; ++t)
+          all.emplace_back([=] {
+            threadIdx = {t, 0};
+            call(kernel, arguments, std::index_sequence_for<A...>{});
+          });
+        for (auto& thread : all) thread.join();
+      }
+  }
+)cpp";
+
+/// Starts kernels on the CPU. Each source is compiled once, with a function `start_KERNEL` for each of its kernels.
+class OnThreads {
+ public:
+  void operator()(const std::string& source, const char* name, const detail::LaunchShape& shape, void** arguments) {
+    auto& library = libraries_[source];
+    if (library == nullptr) library = compile(source);
+    ASSERT_NE(library, nullptr) << source;
+    using Start = void(unsigned, unsigned, unsigned, void**);
+    auto* const start = reinterpret_cast<Start*>(::dlsym(library, (std::string{"start_"} + name).c_str()));
+    ASSERT_NE(start, nullptr) << ::dlerror();
+    start(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
+          static_cast<unsigned>(shape.threads), arguments);
+  }
+
+ private:
+  void* compile(const std::string& source) const {
+    auto text = std::string{kCudaOnThreads} + detail::kFloatTypes + source;
+    const std::regex kernel{"__global__ void (\\w+)"};
+    for (auto found = std::sregex_iterator{source.begin(), source.end(), kernel}; found != std::sregex_iterator{};
+         ++found)
+      text += "extern \"C\" void start_" + (*found)[1].str() +
+              "(unsigned x, unsigned y, unsigned threads, void** arguments) {\n  run(" + (*found)[1].str() +
+              ", {x, y}, threads, arguments);\n}\n";
+    const auto file = folder_.file("kernel" + std::to_string(libraries_.size()) + ".cpp", text), library = file + ".so";
+    const auto command = "g++ -std=c++20 -O1 -w -shared -fPIC -pthread -o " + library + ' ' + file;
+    return std::system(command.c_str()) == 0 ? ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  }
+
+  TemporaryFolder folder_;
+  std::map<std::string, void*> libraries_;
+};
+
+double rounding_of(at::ScalarType type) { return type == kFloat ? 2e-5 : 1e-2; }
+
+void expect_close(const at::Tensor& got, const at::Tensor& expected, double tolerance, const char* what) {
+  EXPECT_EQ(got.scalar_type(), expected.scalar_type()) << what;
+  ASSERT_EQ(got.numel(), expected.numel()) << what;
+  const auto difference = (got.to(at::kDouble).flatten() - expected.to(at::kDouble).flatten()).abs();
+  const auto allowed = tolerance * (expected.to(at::kDouble).flatten().abs() + 1);
+  EXPECT_TRUE((difference <= allowed).all().item<bool>())
+      << what << ": " << (difference / allowed).max().item<double>();
+}
+
+at::Tensor draw(at::IntArrayRef sizes, at::ScalarType type) { return at::randn(sizes).to(type); }
+
+struct Inputs {
+  std::int64_t rows, width;
+  at::ScalarType x, y, weight;
+};
+
+/// Odd sizes; types as in float32, in autocast, with parameters in 16 bits, and in 16 bits throughout.
+const std::vector<Inputs> kInputs{{1, 1, kFloat, kFloat, kFloat},
+                                  {7, 33, kFloat, kFloat, kFloat},
+                                  {5, 768, kFloat, kBFloat16, kFloat},
+                                  {9, 50, kBFloat16, kBFloat16, kFloat},
+                                  {3, 130, kBFloat16, kBFloat16, kBFloat16}};
+
+TEST(AddNorm, GivesTheResultsAndGradientsOfTheTwoOperations) {
+  for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {
+    at::manual_seed(1);
+    const std::array leaves{draw({rows, width}, x_type), draw({rows, width}, y_type), draw({width}, weight_type),
+                            draw({width}, weight_type)};
+    const auto d_sum = draw({rows, width}, x_type), d_normed = draw({rows, width}, x_type);
+    const auto run = [&](bool fused) {
+      std::vector<at::Tensor> own, found;
+      for (const auto& leaf : leaves) own.push_back(leaf.clone().requires_grad_());
+      if (fused) {
+        const auto both = add_norm(own[0], own[1], own[2], own[3]);
+        found = {both.sum, both.normed};
+      } else {
+        const auto sum = own[0] + own[1];
+        found = {sum, at::layer_norm(sum.to(weight_type), {width}, own[2], own[3]).to(sum.scalar_type())};
+      }
+      torch::autograd::backward({found[0], found[1]}, {d_sum, d_normed});
+      for (const auto& leaf : own) found.push_back(leaf.grad());
+      return found;
+    };
+    const auto got = run(true), expected = run(false);
+    EXPECT_TRUE(at::equal(got[0], expected[0])) << "the sum";
+    const double tolerance = x_type == kFloat && y_type == kFloat ? 2e-5 : 3e-2;
+    for (std::size_t i = 1; i < got.size(); ++i)
+      expect_close(got[i], expected[i], tolerance * (width == 1 ? 1 : 2), std::to_string(i).c_str());
+  }
+}
+
+TEST(AddNorm, PassesOneGradientOnWhereTheOtherIsNotWanted) {
+  const auto x = at::randn({3, 8}).requires_grad_(), y = at::randn({3, 8}).requires_grad_();
+  const auto weight = at::randn({8}).requires_grad_(), bias = at::randn({8}).requires_grad_();
+  add_norm(x, y, weight, bias).sum.sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::ones({3, 8})));
+  EXPECT_TRUE(at::equal(y.grad(), at::ones({3, 8})));
+  EXPECT_FALSE(weight.grad().defined());
+  add_norm(x, y, weight, bias).normed.square().sum().backward();
+  EXPECT_TRUE(weight.grad().defined());
+}
+
+TEST(BiasGelu, GivesTheResultsAndGradientsOfTheTwoOperations) {
+  for (const char* approximate : {"tanh", "none"})
+    for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {
+      at::manual_seed(2);
+      const auto x = draw({rows, width}, x_type), bias = draw({width}, weight_type), d_y = draw({rows, width}, x_type);
+      const auto run = [&](bool fused) {
+        const auto own = x.clone().requires_grad_(), own_bias = bias.clone().requires_grad_();
+        const auto y = fused ? bias_gelu(own, own_bias, approximate) : at::gelu(own + own_bias.to(x_type), approximate);
+        y.backward(d_y);
+        return std::vector{y, own.grad(), own_bias.grad()};
+      };
+      const auto got = run(true), expected = run(false);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        expect_close(got[i], expected[i], x_type == kFloat ? 2e-5 : 4e-2, approximate);
+    }
+}
+
+TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
+  const auto expect = [](const char* sentence, const auto& call) {
+    try {
+      call();
+      ADD_FAILURE() << "accepted: " << sentence;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find(sentence), std::string::npos) << error.what();
+    }
+  };
+  const auto x = at::ones({2, 3}).requires_grad_(), three = at::ones({3}), four = at::ones({4});
+  expect("do not fit", [&] { add_norm(x, at::ones({2, 4}), three, three); });
+  expect("do not fit", [&] { add_norm(x, x, four, four); });
+  expect("do not fit", [&] { bias_gelu(x, four, "tanh"); });
+  expect("pass tanh or none", [&] { bias_gelu(x, three, "fast"); });
+  expect("not in", [&] { detail::type_in_kernel(at::kDouble); });
+  expect("a width of 5000", [&] { detail::shape_for_rows(1, 5000, 1); });
+  expect("no second derivative", [&] {
+    torch::autograd::grad({add_norm(x, x, three, three).normed.sum()}, {x}, {}, std::nullopt, /*create_graph=*/true);
+  });
+  expect("no second derivative", [&] {
+    torch::autograd::grad({bias_gelu(x, three, "tanh").sum()}, {x}, {}, std::nullopt, /*create_graph=*/true);
+  });
+}
+
+/// The kernels of CUDA, run on threads, against their twins.
+TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
+  OnThreads on_threads;
+  const detail::Launch launch = std::ref(on_threads);
+  for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {
+    at::manual_seed(3);
+    const auto sum_type = at::result_type(at::empty({1}, x_type), at::empty({1}, y_type));
+    const auto x = draw({rows, width}, sum_type), y = draw({rows, width}, y_type);
+    const auto weight = draw({width}, weight_type), bias = draw({width}, weight_type);
+    const auto normed_type = y_type;
+    const auto got = detail::add_norm_forward_by_kernel(x, y, weight, bias, 1e-5, normed_type, launch);
+    const auto expected = detail::add_norm_forward(x, y, weight, bias, 1e-5, normed_type);
+    EXPECT_TRUE(at::equal(got.sum, expected.sum));
+    expect_close(got.normed, expected.normed, rounding_of(normed_type), "the norm");
+    expect_close(got.mean, expected.mean, 2e-5, "the mean");
+    expect_close(got.rstd, expected.rstd, 2e-5, "the inverse deviation");
+
+    const auto d_normed = draw({rows, width}, normed_type);
+    for (const auto& d_sum : {draw({rows, width}, sum_type), at::Tensor{}}) {
+      const auto mine = detail::add_norm_backward_by_kernel(d_sum, d_normed, expected.sum, expected.mean.flatten(),
+                                                            expected.rstd.flatten(), weight, y_type, launch);
+      const auto twin =
+          detail::add_norm_backward(d_sum, d_normed, expected.sum, expected.mean, expected.rstd, weight, y_type);
+      expect_close(mine.x, twin.x, rounding_of(sum_type), "the gradient of x");
+      expect_close(mine.y, twin.y, rounding_of(y_type), "the gradient of y");
+      expect_close(mine.weight, twin.weight, rounding_of(weight_type), "the gradient of the weight");
+      expect_close(mine.bias.to(weight_type), twin.bias, rounding_of(weight_type), "the gradient of the bias");
+    }
+  }
+}
+
+TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
+  OnThreads on_threads;
+  const detail::Launch launch = std::ref(on_threads);
+  for (const char* approximate : {"tanh", "none"})
+    for (const auto& [rows, width, x_type, y_type, weight_type] : {kInputs[1], kInputs[4]}) {
+      at::manual_seed(4);
+      const auto x = draw({rows, width}, x_type), bias = draw({width}, weight_type), d_y = draw({rows, width}, x_type);
+      expect_close(detail::bias_gelu_forward_by_kernel(x, bias, approximate, launch),
+                   detail::bias_gelu_forward(x, bias, approximate), rounding_of(x_type), approximate);
+      const auto mine = detail::bias_gelu_backward_by_kernel(d_y, x, bias, approximate, launch);
+      const auto twin = detail::bias_gelu_backward(d_y, x, bias, approximate);
+      expect_close(mine.x, twin.x, rounding_of(x_type), "the gradient of x");
+      expect_close(mine.bias, twin.bias, rounding_of(weight_type), "the gradient of the bias");
+    }
+}
+
+TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
+  std::optional<detail::Nvrtc> nvrtc;
+  try {
+    nvrtc.emplace();
+  } catch (const Error& error) {
+    GTEST_SKIP() << "this machine has no NVRTC (./dev setup full fetches it): " << error.what();
+  }
+  const auto compile = [&](const std::string& source, int capability) {
+    EXPECT_FALSE(nvrtc->compile(std::string{detail::kFloatTypes} + detail::kHalfType + source, capability).empty());
+  };
+  for (const int capability : {80, 90, 100})
+    for (const auto type : {kFloat, kBFloat16, kHalf}) {
+      compile(detail::add_norm_source({kFloat, type, type, kFloat}), capability);
+      compile(detail::bias_gelu_source(type, kFloat, "tanh"), capability);
+      compile(detail::bias_gelu_source(type, type, "none"), capability);
+    }
+  try {
+    compile("this is no source", 90);
+    ADD_FAILURE() << "a wrong source was compiled";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string{error.what()}.find("ddpxx.cu"), std::string::npos) << error.what();
+  }
+}
+
+/// A GPT with and without the fused operations.
+TEST(FusedKernels, GiveAGPTItsLossAndGradients) {
+  for (const auto layout : {GPTLayout::gpt2, GPTLayout::mingpt_ddp})
+    for (const bool in_bfloat16 : {false, true}) {
+      GPTConfig config{.n_layer = 2, .n_head = 2, .n_embd = 18, .dropout = 0.0, .layout = layout};
+      const auto run = [&](bool fused) {
+        config.fused = fused;
+        at::manual_seed(5);
+        GPT gpt{config, 11, 8};
+        PlainCall plain;
+        LayerRunner runner{plain};
+        const auto ids = (at::arange(27, at::kLong) * 7 % 11).view({3, 9});
+        const Batch batch{ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), 24};
+        at::Tensor loss;
+        {
+          const auto scope =
+              in_bfloat16 ? AutocastBF16{{}}.forward_scope(at::kCPU) : AutocastScope{AutocastState::of(at::kCPU)};
+          loss = gpt.forward(runner, batch).sum;
+        }
+        if (fused) EXPECT_THROW(torch::autograd::grad({loss}, gpt.parameters(), {}, true, true), Error);
+        loss.backward();
+        std::vector<at::Tensor> found{loss.detach()};
+        for (const auto& parameter : gpt.parameters()) found.push_back(parameter.grad());
+        return found;
+      };
+      const auto got = run(true), expected = run(false);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        expect_close(got[i], expected[i], in_bfloat16 ? 3e-2 : 1e-5, std::to_string(i).c_str());
+    }
+}
+
+}  // namespace
+}  // namespace ddpxx
