@@ -3,8 +3,8 @@
 
     on_two_hosts.py FOLDER_OF_PROGRAMS
 
-The launchers are ddpxx-run, PyTorch's torchrun, Slurm's srun and Open MPI's mpirun, by IPv4 and by IPv6. The hosts are
-network namespaces.
+The launchers are ddpxx-run, PyTorch's torchrun, Slurm's srun and Open MPI's mpirun, by IPv4 and by IPv6, and ddpxx-run
+as Kubeflow Trainer starts it. The hosts are network namespaces.
 """
 import json
 import os
@@ -12,6 +12,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+import ruamel.yaml
 
 HERE = pathlib.Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "services"))
@@ -59,6 +61,21 @@ class Runs:
         assert [agent.returncode for agent in agents] == [0, 0], text
         return self.losses(text, family)
 
+    def by_train_job(self):
+        """The command of `ddpxx k8s`, with the variables that Kubeflow Trainer's runtime for torch sets in each pod."""
+        manifest = subprocess.run([BIN / "ddpxx", "k8s", "nodes=2", "ranks_per_node=2", f"launcher={BIN}/ddpxx-run",
+                                   "--", *self.command()], capture_output=True, text=True, check=True).stdout
+        trainer = ruamel.yaml.YAML(typ="safe").load(manifest)["spec"]["trainer"]
+        pods = [self.slurm.hosts.start(
+            node, [*trainer["command"], *trainer["args"]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=self.slurm.environment | {
+                "PET_NNODES": str(trainer["numNodes"]), "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
+                "PET_NODE_RANK": str(number), "PET_MASTER_ADDR": "node1", "PET_MASTER_PORT": "29400"})
+            for number, node in enumerate(self.slurm.nodes)]
+        text = "".join(pod.communicate(timeout=PATIENCE)[0] for pod in pods)
+        assert [pod.returncode for pod in pods] == [0, 0], text
+        return self.losses(text, 6)
+
     def by_srun(self, family, *options):
         master = [] if not family else [f"--export=ALL,MASTER_ADDR=node1-v{family}"]
         command = ["srun", "--nodes=2", "--kill-on-bad-exit=1", *options, *master, *self.command()]
@@ -90,6 +107,7 @@ def main():
             results[f"ddpxx-run, IPv{family}"] = runs.by_agents(family, [BIN / "ddpxx-run"], endpoint)
             results[f"srun, IPv{family}"] = runs.by_srun(family, "--ntasks-per-node=2")
             results[f"mpirun, IPv{family}"] = runs.by_mpirun(family)
+        results["the command of a TrainJob"] = runs.by_train_job()
         # torchrun's ranks meet at the first host's name, whose first address is that of IPv6, whatever the endpoint is.
         results["torchrun"] = runs.by_agents(6, torchrun, "node1:29400")
         results["srun, 3 and 1 ranks"] = runs.by_srun(None, "--ntasks=4")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Gives the scripts of `ddpxx slurm` to a real Slurm.
 
-    slurm_jobs.py FOLDER_OF_PROGRAMS
+    slurm_jobs.py FOLDER_OF_PROGRAMS [time_limit]
 
-A job on two nodes gets the signal that announces its time limit; it saves, is requeued, and goes on with the losses of
-an undisturbed run. A sweep runs as a job array. A job ends when one of its ranks has failed.
+With `time_limit`, a job runs into its real time limit, which takes two minutes. Otherwise a job on two nodes gets the
+signal that announces a time limit by hand; it saves, is requeued, and goes on with the losses of an undisturbed run. A
+sweep runs as a job array. A job ends when one of its ranks has failed.
 """
 import json
 import pathlib
@@ -50,9 +51,24 @@ class Jobs:
         output = self.folder / f"{name}.out"
         assert ended == state, f"{name} is {ended}: {output.read_text() if output.exists() else self.slurm.logs()}"
 
-    def training(self, name):
-        return [*MINGPT, f"training.max_steps={STEPS}", f"training.save_dir={self.folder}/{name}",
+    def training(self, name, steps=STEPS):
+        return [*MINGPT, f"training.max_steps={steps}", f"training.save_dir={self.folder}/{name}",
                 f"training.metrics={self.folder}/{name}.jsonl"]
+
+    def check_time_limit(self):
+        """Slurm knows limits of whole minutes, and may send the signal a minute early."""
+        name = "limited"
+        job = self.submit(name, ["time=1", "signal_before=10", "ranks_per_node=2"],
+                          [*self.training(name, 10_000_000), "training.max_epochs=1000000"])
+        output = self.folder / f"{name}.out"
+        end = time.monotonic() + PATIENCE
+        while not output.exists() or output.read_text().count("started by srun") < 2:
+            assert time.monotonic() < end, output.read_text() if output.exists() else self.slurm.logs()
+            time.sleep(0.5)
+        text = output.read_text()
+        assert "SIGUSR1" in text and "resumed" in text, text
+        self.slurm.run(["scancel", job])
+        self.finish(name, job, "CANCELLED")
 
     def check_requeue(self):
         settings = ["nodes=2", "ranks_per_node=2", "time=1:00:00"]
@@ -95,10 +111,13 @@ def main():
     skip_unless_possible(*PROGRAMS)
     with Slurm(nodes=2) as slurm, tempfile.TemporaryDirectory() as folder:
         jobs = Jobs(slurm, pathlib.Path(folder))
-        jobs.check_failure()
-        jobs.check_array()
-        jobs.check_requeue()
-    print("Slurm runs the scripts of ddpxx slurm: requeued after a signal, as an array, and with a failing rank")
+        if sys.argv[2:] == ["time_limit"]:
+            jobs.check_time_limit()
+        else:
+            jobs.check_failure()
+            jobs.check_array()
+            jobs.check_requeue()
+    print("Slurm runs the scripts of ddpxx slurm")
 
 
 main()
