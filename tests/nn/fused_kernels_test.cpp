@@ -223,7 +223,7 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
 /// The kernels of CUDA, run on threads, against their twins.
 TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
   OnThreads on_threads;
-  const detail::Launch launch = std::ref(on_threads);
+  const detail::LaunchKernel launch = std::ref(on_threads);
   for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {
     at::manual_seed(3);
     const auto sum_type = at::result_type(at::empty({1}, x_type), at::empty({1}, y_type));
@@ -253,7 +253,7 @@ TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
 
 TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
   OnThreads on_threads;
-  const detail::Launch launch = std::ref(on_threads);
+  const detail::LaunchKernel launch = std::ref(on_threads);
   for (const char* approximate : {"tanh", "none"})
     for (const auto& [rows, width, x_type, y_type, weight_type] : {kInputs[1], kInputs[4]}) {
       at::manual_seed(4);

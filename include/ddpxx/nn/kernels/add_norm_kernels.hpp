@@ -113,7 +113,7 @@ inline LaunchShape shape_for_rows(std::int64_t blocks, std::int64_t width, std::
 
 inline AddNormParts add_norm_forward_by_kernel(const at::Tensor& x_NC, const at::Tensor& y_NC,
                                                const at::Tensor& weight_C, const at::Tensor& bias_C, double epsilon,
-                                               at::ScalarType normed_type, const Launch& launch) {
+                                               at::ScalarType normed_type, const LaunchKernel& launch) {
   const auto x = x_NC.contiguous(), y = y_NC.contiguous(), weight = weight_C.contiguous();
   const auto bias = bias_C.to(weight.scalar_type()).contiguous();
   const auto width = x.size(-1), rows = x.numel() / std::max<std::int64_t>(width, 1);
@@ -131,7 +131,7 @@ inline AddNormParts add_norm_forward_by_kernel(const at::Tensor& x_NC, const at:
 inline AddNormGradients add_norm_backward_by_kernel(const at::Tensor& d_sum, const at::Tensor& d_normed,
                                                     const at::Tensor& sum, const at::Tensor& mean,
                                                     const at::Tensor& rstd, const at::Tensor& weight_C,
-                                                    at::ScalarType y_type, const Launch& launch) {
+                                                    at::ScalarType y_type, const LaunchKernel& launch) {
   constexpr std::int64_t kMaxBlocks = 512;  // enough to fill a GPU; more would only make more partial sums
   const auto of_sum = d_sum.defined() ? d_sum.to(sum.scalar_type()).contiguous() : at::Tensor{};
   const auto of_normed = d_normed.contiguous(), weight = weight_C.contiguous();

@@ -75,7 +75,7 @@ inline std::int64_t parts_of_rows(std::int64_t rows) {
 }
 
 inline at::Tensor bias_gelu_forward_by_kernel(const at::Tensor& x_NF, const at::Tensor& bias_F,
-                                              std::string_view approximate, const Launch& launch) {
+                                              std::string_view approximate, const LaunchKernel& launch) {
   const auto x = x_NF.contiguous(), bias = bias_F.contiguous();
   const auto y = at::empty_like(x);
   const auto width = bias.size(0), rows = x.numel() / std::max<std::int64_t>(width, 1);
@@ -92,7 +92,7 @@ struct BiasGeluGradients {
 
 inline BiasGeluGradients bias_gelu_backward_by_kernel(const at::Tensor& d_y_NF, const at::Tensor& x_NF,
                                                       const at::Tensor& bias_F, std::string_view approximate,
-                                                      const Launch& launch) {
+                                                      const LaunchKernel& launch) {
   const auto d_y = d_y_NF.contiguous(), x = x_NF.contiguous(), bias = bias_F.contiguous();
   const auto width = bias.size(0), rows = x.numel() / std::max<std::int64_t>(width, 1);
   const auto parts = parts_of_rows(rows);

@@ -16,12 +16,12 @@ struct LaunchShape {
 };
 
 /// Starts the kernel `name` of a CUDA source; `arguments` are pointers to its arguments, as for cuLaunchKernel.
-using Launch =
+using LaunchKernel =
     std::function<void(const std::string& source, const char* name, const LaunchShape& shape, void** arguments)>;
 
 /// Starts a kernel whose parameters have the types of `arguments`.
 template <class... Arguments>
-void launch_with(const Launch& launch, const std::string& source, const char* name, const LaunchShape& shape,
+void launch_with(const LaunchKernel& launch, const std::string& source, const char* name, const LaunchShape& shape,
                  Arguments... arguments) {
   void* pointers[] = {&arguments...};
   launch(source, name, shape, pointers);
