@@ -178,10 +178,7 @@ TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
   auto second = nodes.start(script);
   nodes.wait_for_starts(2);
   StartedProgram::wait_for_lines(nodes.file("ended"), 1);
-  const bool first_has_ended = StartedProgram::text_of("/proc/" + std::to_string(first.pid()) + "/comm").empty();
-  EXPECT_FALSE(first_has_ended) << "an agent waits for the ranks of the others";
-  std::this_thread::sleep_for(std::chrono::milliseconds{200});  // in most runs the agent has noticed the end by then
-  first.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
   second.signal(SIGTERM);
   EXPECT_EQ(first.wait().code, 75);
   EXPECT_EQ(second.wait().code, 75);
