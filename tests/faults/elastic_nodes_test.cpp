@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <regex>
 #include <string>
 #include <thread>
@@ -17,12 +15,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <ddpxx/launch/agent/free_port.hpp>
 
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
+#include "watched_run.hpp"
 
 namespace {
 
@@ -51,25 +49,6 @@ class ElasticNodes : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  /// The losses of the steps so far; an incomplete last row does not count.
-  static std::map<std::int64_t, double> losses(const fs::path& folder) {
-    std::map<std::int64_t, double> losses;
-    std::ifstream file{folder / "metrics.jsonl"};
-    for (std::string line; std::getline(file, line);) {
-      const auto row = nlohmann::json::parse(line, nullptr, false);
-      if (row.is_object() && row.contains("loss")) losses[row["step"]] = row["loss"];
-    }
-    return losses;
-  }
-  static std::int64_t last_step(const fs::path& folder) {
-    const auto steps = losses(folder);
-    return steps.empty() ? 0 : steps.rbegin()->first;
-  }
-  /// Waits until the training has made a step after `step`; if it never does, the test fails by its time limit.
-  static void wait_for_step(const fs::path& folder, std::int64_t step) {
-    while (last_step(folder) < step) std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  }
-
   TemporaryFolder folder_;
   std::string text_ = folder_.file("text.txt", [] {
     std::string text;
@@ -123,6 +102,26 @@ TEST_F(ElasticNodes, AKilledNodeThatReturnsChangesNoLossBeyondTheSizeOfTheWorld)
     ASSERT_EQ(ended.code, 0) << ended.err;
   }
   EXPECT_EQ(found, losses(stepwise)) << "resumed at steps " << steps[0] << " and " << steps[1];
+}
+
+TEST_F(ElasticNodes, AKilledRankRestartsAllNodesAndChangesNoLoss) {
+  constexpr std::int64_t kSteps = 120;
+  const auto killed = folder_ / "killed", quiet = folder_ / "quiet";
+  for (const auto& folder : {killed, quiet}) fs::create_directory(folder);
+  const std::vector<std::string> nodes{"--nnodes=2", "--rdzv-backend=c10d",
+                                       "--rdzv-endpoint=127.0.0.1:" + std::to_string(ddpxx::detail::free_port()),
+                                       "--max-restarts=3"};
+  StartedProgram first{command(killed, nodes, kSteps)}, second{command(killed, nodes, kSteps)};
+  wait_for_step(killed, 10);
+  for (const pid_t rank : ranks_of(second.pid())) ::kill(rank, SIGKILL);
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(second.wait().code, 0);
+  EXPECT_THAT(end.err, testing::HasSubstr("Signal 9 (SIGKILL)"));
+  EXPECT_THAT(end.err, testing::HasSubstr("restart 1 of 3"));
+
+  ASSERT_EQ((StartedProgram{command(quiet, {"--standalone", "--nproc-per-node=2"}, kSteps)}.wait().code), 0);
+  EXPECT_EQ(losses(killed), losses(quiet));
 }
 
 }  // namespace

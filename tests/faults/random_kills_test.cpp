@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <random>
 #include <regex>
@@ -20,12 +19,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <ddpxx/snapshot/snapshot.hpp>
 
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
+#include "watched_run.hpp"
 
 namespace {
 
@@ -80,20 +79,6 @@ class RandomKills : public testing::TestWithParam<KilledRun> {
   }
   static std::string metrics(const fs::path& folder) { return (folder / "metrics.jsonl").string(); }
 
-  /// The losses of the steps in the metrics file; an incomplete last row does not count.
-  static std::map<std::int64_t, double> losses(const fs::path& folder) {
-    std::map<std::int64_t, double> losses;
-    std::ifstream file{metrics(folder)};
-    for (std::string line; std::getline(file, line);) {
-      const auto row = nlohmann::json::parse(line, nullptr, false);
-      if (row.is_object() && row.contains("loss")) losses[row["step"]] = row["loss"];
-    }
-    return losses;
-  }
-  static std::int64_t last_step(const fs::path& folder) {
-    const auto steps = losses(folder);
-    return steps.empty() ? 0 : steps.rbegin()->first;
-  }
   static Result result(const fs::path& folder) {
     Result result{losses(folder), ddpxx::load_snapshot(folder / "run").value(), {}};
     for (const auto& entry : fs::recursive_directory_iterator{folder / "run"})
@@ -108,21 +93,6 @@ class RandomKills : public testing::TestWithParam<KilledRun> {
     return ::waitid(P_PID, static_cast<id_t>(program.pid()), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
            info.si_pid != 0;
   }
-  /// The ranks of a launcher: its child processes except the guardian.
-  static std::vector<pid_t> ranks_of(pid_t launcher) {
-    std::vector<pid_t> ranks;
-    for (const auto& entry : fs::directory_iterator{"/proc"}) {
-      const auto name = entry.path().filename().string();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      const auto stat = StartedProgram::text_of(entry.path() / "stat");  // PID (NAME) STATE PARENT ...
-      const auto end = stat.rfind(')');
-      if (end == std::string::npos || end + 4 > stat.size() || stat[end + 2] == 'Z') continue;
-      if (std::atoi(stat.c_str() + end + 4) != launcher || stat.find("(ddpxx-guardian)") < end) continue;
-      ranks.push_back(std::stoi(name));
-    }
-    return ranks;
-  }
-
   TemporaryFolder folder_;
   std::string text_ = folder_.file("text.txt", [] {
     std::string text;
