@@ -59,6 +59,7 @@ struct CourseOptions {
   std::int64_t loss_chunk = 0;
   bool tied_head = false;
   bool fused = false;
+  bool fused_clip = false;
 };
 
 /// Trains with the same data, initial weights and settings for all types and world sizes.
@@ -76,6 +77,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
                          .seed = 5,
                          .grad_norm_clip = options.clip,
                          .grad_value_clip = options.value_clip,
+                         .fused_clip = options.fused_clip,
                          .accumulation_steps = options.accumulation,
                          .save_dir = (folder / "run").string(),
                          .metrics = (folder / "metrics.jsonl").string()};

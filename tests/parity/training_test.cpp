@@ -94,10 +94,10 @@ class Parity : public testing::Test {
     return rows;
   }
 
-  std::vector<nlohmann::json> train(int world_size) const {
+  std::vector<nlohmann::json> train(int world_size, bool fused_clip = false) const {
     const auto path = folder_ / ("ours_" + std::to_string(world_size));
     spawn_ranks(world_size, [&](Group& group) {
-      trainer(group, GPTLayout::gpt2, {.max_steps = kSteps, .metrics = path.string()}).fit();
+      trainer(group, GPTLayout::gpt2, {.max_steps = kSteps, .fused_clip = fused_clip, .metrics = path.string()}).fit();
     });
     return rows(path);
   }
@@ -174,6 +174,10 @@ TEST_F(Parity, FiftyStepsOfATiedHeadHavePythonsLosses) {
 TEST_F(Parity, FiftyStepsOfOneRankHavePythonsLosses) { expect_same_course(train(1), train_reference(1)); }
 
 TEST_F(Parity, FiftyStepsOfTwoRanksHavePythonsLosses) { expect_same_course(train(2), train_reference(2)); }
+
+TEST_F(Parity, FiftyStepsClippedInTheOptimizerHavePythonsLosses) {
+  expect_same_course(train(2, /*fused_clip=*/true), train_reference(2));
+}
 
 TEST_F(Parity, TwoRanksHaveTheLossesOfOneWithTheSameGlobalBatch) { expect_same_course(train(2), train(1)); }
 

@@ -49,7 +49,9 @@ class FusedAdam {
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
-  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
+  /// Where `divisor` is given, 0-dim float32 on their device, the gradients are divided by it first, in the same pass.
+  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {},
+            const std::optional<at::Tensor>& divisor = {}) {
     const c10::NoGradGuard no_grad;
     if (steps_.defined()) steps_.add_(1);
     for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -61,9 +63,9 @@ class FusedAdam {
               config_.epsilon);
       };
       if constexpr (kDecay == WeightDecay::decoupled)
-        run([&](auto&&... args) { at::_fused_adamw_(args..., false, false, /*grad_scale=*/{}, found_inf); });
+        run([&](auto&&... args) { at::_fused_adamw_(args..., false, false, divisor, found_inf); });
       else
-        run([&](auto&&... args) { at::_fused_adam_(args..., false, false, /*grad_scale=*/{}, found_inf); });
+        run([&](auto&&... args) { at::_fused_adam_(args..., false, false, divisor, found_inf); });
     }
     if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a skipped step does not count
   }
@@ -87,7 +89,7 @@ class FusedAdam {
 using AdamW = FusedAdam<WeightDecay::decoupled>;
 using Adam = FusedAdam<WeightDecay::through_gradient>;
 
-static_assert(explain_optimizer<AdamW>() && explain_optimizer<Adam>() && SkipsSteps<AdamW> &&
+static_assert(explain_optimizer<AdamW>() && explain_optimizer<Adam>() && SkipsSteps<AdamW> && DividesGradients<AdamW> &&
               TakesParameterGroups<AdamW>);
 
 }  // namespace ddpxx

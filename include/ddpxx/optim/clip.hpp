@@ -38,6 +38,13 @@ inline void clip_by_norm(std::span<const Slice> slices, const at::Tensor& norm, 
   for (const auto& slice : slices) at::Tensor{slice.gradients}.mul_(factor);
 }
 
+/// The number by which gradients with this norm are divided so that their norm becomes at most `max_norm`: the inverse
+/// of clip_by_norm's factor, for an optimizer that divides while it reads them. Shapes  0-dim, float32.
+inline at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  return ((norm + 1e-6) / max_norm).clamp_min_(1.0).to(at::kFloat);
+}
+
 /// Clamps every element of the gradients to [-max_value, max_value]; NaN stays NaN.
 /// Ranks   Local; the result does not depend on how the gradients are cut into slices.
 /// Errors  `config` for a `max_value` below 0, which would also write into the gaps between parameters.

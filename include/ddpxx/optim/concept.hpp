@@ -85,6 +85,12 @@ template <class O>
 concept SkipsSteps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
   optimizer.step(learning_rate, found_inf);
 };
+/// Optional: `void step(double learning_rate, const std::optional<at::Tensor>& found_inf, const at::Tensor& divisor)`,
+/// which divides the gradients by `divisor`, 0-dim float32 on the device of the slices, and leaves the results in them.
+/// Clipping by the norm then needs no pass of its own over the gradients (setting fused_clip).
+template <class O>
+concept DividesGradients = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf,
+                                    const at::Tensor& divisor) { optimizer.step(learning_rate, found_inf, divisor); };
 /// Optional: a last parameter `std::span<const ParameterGroup>` of the constructor, which may have the default
 /// `kDecayGroups`: the settings of each group, by the number that is `Slice::group` and `ArenaEntry::group`. The
 /// setting `parameter_groups` needs it; `GroupTable` computes a group's learning rate and weight decay. An optimizer

@@ -110,6 +110,7 @@ class TrainStep {
   struct Config {
     double grad_norm_clip = 1.0;   ///< Largest global gradient norm; 0 does not clip.
     double grad_value_clip = 0.0;  ///< Largest size of each gradient's elements; 0 does not clip.
+    bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
     double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
     typename Optimizer::Config optimizer = {};
     typename Precision::Config precision = {};
@@ -418,16 +419,33 @@ class TrainStep {
     for (const auto& hook : hooks_) hook(strategy_.slices());
     auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
     if (config_.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.grad_value_clip);
-    if (config_.grad_norm_clip > 0) clip_by_norm(strategy_.slices(), norm, config_.grad_norm_clip);
+    std::optional<at::Tensor> divisor;
+    if (config_.grad_norm_clip > 0) {
+      // The fused operation takes a divisor in float32, which would be too coarse for gradients in float64.
+      const bool in_float = norm.scalar_type() != at::kDouble;
+      if (DividesGradients<Stepper> && config_.fused_clip && in_float)
+        divisor = clip_divisor(norm, config_.grad_norm_clip);
+      else
+        clip_by_norm(strategy_.slices(), norm, config_.grad_norm_clip);
+    }
     if constexpr (scales_loss<Precision>) {
-      optimizer_.step(learning_rate, found_inf);
+      step_optimizer(learning_rate, found_inf, divisor);
       scaler_.update(found_inf);
       last_step_.skipped = found_inf;
       norm = norm.masked_fill(found_inf > 0, 0.0);  // a step that was left out has no norm
     } else {
-      optimizer_.step(learning_rate);
+      step_optimizer(learning_rate, {}, divisor);
     }
     return norm;
+  }
+  void step_optimizer(double learning_rate, [[maybe_unused]] const std::optional<at::Tensor>& found_inf,
+                      [[maybe_unused]] const std::optional<at::Tensor>& divisor) {
+    if constexpr (DividesGradients<Stepper>)
+      if (divisor) return optimizer_.step(learning_rate, found_inf, *divisor);
+    if constexpr (SkipsSteps<Stepper>)
+      optimizer_.step(learning_rate, found_inf);
+    else
+      optimizer_.step(learning_rate);
   }
   /// Steps one segment, inside of backward.
   void step_part(std::size_t segment) {

@@ -320,6 +320,7 @@ class Trainer {
   static typename Step::Config step_config(const Config& config) {
     return {.grad_norm_clip = config.training.grad_norm_clip,
             .grad_value_clip = config.training.grad_value_clip,
+            .fused_clip = config.training.fused_clip,
             .ema_decay = config.training.ema_decay,
             .optimizer = config.optimizer,
             .precision = config.precision,

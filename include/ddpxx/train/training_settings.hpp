@@ -19,6 +19,7 @@ struct TrainingConfig {
   std::uint64_t seed = 1337;
   double grad_norm_clip = 1.0;
   double grad_value_clip = 0.0;
+  bool fused_clip = false;
   std::int64_t accumulation_steps = 1;
   double ema_decay = 0.0;
   std::string save_dir = {};
@@ -46,6 +47,9 @@ struct TrainingConfig {
         field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
         field<&TrainingConfig::grad_value_clip>("Largest size of each gradient's elements; 0 does not clip",
                                                 at_least(0.0)),
+        field<&TrainingConfig::fused_clip>(
+            "Clip by the norm in the optimizer's own pass over the gradients, with AdamW and Adam; results differ by "
+            "their rounding"),
         field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1),
                                                    Resume::free),
         field<&TrainingConfig::ema_decay>(
