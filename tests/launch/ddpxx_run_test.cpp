@@ -21,6 +21,7 @@
 
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/free_port.hpp>
+#include <ddpxx/launch/plan/cpu_topology.hpp>
 
 #include "../count_of.hpp"
 #include "../temporary_folder.hpp"
@@ -317,7 +318,8 @@ TEST(DdpxxRun, ReportsInFullWhereAnotherRankFailedOtherwise) {
 
 TEST(DdpxxRun, ReportsInFullWhereTheOutputOfTheRankIsInAFile) {
   const TemporaryFolder folder;
-  const auto run = ddpxx_run({"--log-dir", (folder / "logs").string(), "sh", "-c", "echo it is wrong >&2; exit 2"});
+  const auto run =
+      ddpxx_run({"--redirects=2", "--log-dir", (folder / "logs").string(), "sh", "-c", "echo it is wrong >&2; exit 2"});
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("    it is wrong\n"));
 }
@@ -727,44 +729,160 @@ TEST(DdpxxRun, SaysWhatMayHaveKilledARank) {
               testing::ContainsRegex("  hint      : .*memory r[ua]n[s]? out"));
 }
 
-TEST(DdpxxRun, SplitsTheLogsIntoFiles) {
-  const TemporaryFolder folder;
-  const auto logs = folder / "logs";
-  const auto run = ddpxx_run({"--nproc-per-node=2", "--max-restarts=1", "--log-dir", logs.string(), "sh", "-c",
-                              "echo out $RANK; echo oops $RANK >&2; echo {} > $TORCHELASTIC_ERROR_FILE; exit $RANK"});
-  EXPECT_EQ(run.code, 1);
-  EXPECT_EQ(run.out, "");
-  EXPECT_THAT(run.err, HasSubstr("    oops 1\n"));
-  std::set<std::string> run_folders;
-  for (const auto& entry : std::filesystem::directory_iterator{logs}) run_folders.insert(entry.path());
-  ASSERT_EQ(run_folders.size(), 1U);
-  const std::filesystem::path attempts = *run_folders.begin();
-  EXPECT_THAT(run.err, HasSubstr("error_file: " + (attempts / "attempt_1/1/error.json").string()));
-  for (const char* attempt : {"attempt_0", "attempt_1"}) {
-    EXPECT_EQ(StartedProgram::text_of(attempts / attempt / "1/stdout.log"), "out 1\n");
-    EXPECT_EQ(StartedProgram::text_of(attempts / attempt / "0/stderr.log"), "oops 0\n");
-  }
+/// The only folder in `logs`, that of a run.
+std::filesystem::path folder_of_run(const std::filesystem::path& logs) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator{logs}) found.push_back(entry.path());
+  EXPECT_EQ(found.size(), 1U);
+  return found.empty() ? logs : found[0];
 }
 
-TEST(DdpxxRun, WritesLogsThroughNoLinkThatLiesInItsFolder) {
+/// The files below a folder, by their paths there, and their contents.
+std::map<std::string, std::string> files_below(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator{folder})
+    if (entry.is_regular_file()) files[entry.path().lexically_relative(folder)] = StartedProgram::text_of(entry.path());
+  return files;
+}
+
+using Files = std::map<std::string, std::string>;
+
+TEST(DdpxxRun, WritesTheOutputsOfEachAttemptAndRankToFiles) {
   const TemporaryFolder folder;
-  const auto victim = folder.file("victim", "important\n");
-  const auto logs = folder / "logs/known/attempt_0/0";
-  const auto run = [&] {
-    return ddpxx_run({"--rdzv-id=known", "--log-dir", (folder / "logs").string(), "sh", "-c", "echo ran"});
+  const auto logs = folder / "logs";
+  const auto run =
+      ddpxx_run({"--nproc-per-node=2", "--max-restarts=1", "-r3", "--rdzv-id=job7", "--log-dir", logs.string(), "sh",
+                 "-c", "echo out $RANK; echo oops $RANK >&2; [ $RANK = 0 ] && exit; sleep 0.3; exit 1"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(run.out, "");
+  const auto of_run = folder_of_run(logs);
+  EXPECT_THAT(of_run.filename().string(), testing::MatchesRegex("job7_[A-Za-z0-9]{6}"));
+  EXPECT_EQ(std::filesystem::status(of_run).permissions(), std::filesystem::perms::owner_all)
+      << "no other user may put links there";
+  EXPECT_THAT(run.err, AllOf(HasSubstr("ddpxx-run: the ranks write to " + of_run.string()), HasSubstr("    oops 1\n"),
+                             HasSubstr("  logs      : " + of_run.string())));
+  EXPECT_EQ(files_below(of_run), (Files{{"attempt_0/0/stdout.log", "out 0\n"},
+                                        {"attempt_0/0/stderr.log", "oops 0\n"},
+                                        {"attempt_0/1/stdout.log", "out 1\n"},
+                                        {"attempt_0/1/stderr.log", "oops 1\n"},
+                                        {"attempt_1/0/stdout.log", "out 0\n"},
+                                        {"attempt_1/0/stderr.log", "oops 0\n"},
+                                        {"attempt_1/1/stdout.log", "out 1\n"},
+                                        {"attempt_1/1/stderr.log", "oops 1\n"}}));
+}
+
+TEST(DdpxxRun, TeesSomeOutputsOfSomeRanksAndFiltersTheirLines) {
+  const TemporaryFolder folder;
+  const auto run =
+      ddpxx_run({"--nproc-per-node=2", "--tee=0:3,1:1", "--redirects=1:2", "--log-dir", (folder / "logs").string(),
+                 "--duplicate-stdout-filters=is 1,a,,b", "--duplicate-stderr-filters=none", "--role=worker", "sh", "-c",
+                 "echo rank is $RANK; echo a,b; echo a; echo err $RANK >&2; printf cut"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(sorted_lines(run.out),
+            (std::vector<std::string>{"[worker0]:a", "[worker0]:a,b", "[worker0]:cut", "[worker0]:rank is 0",
+                                      "[worker1]:a", "[worker1]:a,b", "[worker1]:cut", "[worker1]:rank is 1"}));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("[worker0]:err 0\n"), Not(HasSubstr("err 1"))));
+  auto files = files_below(folder_of_run(folder / "logs"));
+  EXPECT_EQ(sorted_lines(files["attempt_0/filtered_stdout.log"]),
+            (std::vector<std::string>{"[worker0]:a,b", "[worker1]:a,b", "[worker1]:rank is 1"}));
+  files.erase("attempt_0/filtered_stdout.log");
+  EXPECT_EQ(files, (Files{{"attempt_0/0/stdout.log", "rank is 0\na,b\na\ncut"},
+                          {"attempt_0/0/stderr.log", "err 0\n"},
+                          {"attempt_0/1/stdout.log", "rank is 1\na,b\na\ncut"},
+                          {"attempt_0/1/stderr.log", "err 1\n"},
+                          {"attempt_0/filtered_stderr.log", ""}}));
+}
+
+TEST(DdpxxRun, ShowsTheOutputsOfTheChosenRanksOnly) {
+  const auto run =
+      ddpxx_run({"--nproc-per-node=3", "--local-ranks-filter=0,2", "sh", "-c", "echo out $RANK; echo err $RANK >&2"});
+  EXPECT_EQ(sorted_lines(run.out), (std::vector<std::string>{"[rank0]: out 0", "[rank2]: out 2"}));
+  EXPECT_EQ(sorted_lines(run.err), (std::vector<std::string>{"[rank0]: err 0", "[rank2]: err 2"}));
+  const auto failed = ddpxx_run({"--nproc-per-node=2", "--local-ranks-filter=0", "sh", "-c",
+                                 "[ $RANK = 0 ] && exec sleep 600; echo out of luck >&2; exit 2"});
+  EXPECT_EQ(failed.code, 2);
+  EXPECT_THAT(failed.err, HasSubstr("    out of luck\n")) << "the report must show what the console did not";
+}
+
+TEST(DdpxxRun, BeginsLinesAsTheTemplateSays) {
+  StartedProgram run{{"/usr/bin/env", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${role_name} $rank/$local_rank> ",
+                      program_folder() + "/ddpxx-run", "--nproc-per-node=2", "sh", "-c", "echo hello"}};
+  EXPECT_EQ(sorted_lines(run.wait().out), (std::vector<std::string>{"<default 0/0> hello", "<default 1/1> hello"}));
+}
+
+TEST(DdpxxRun, LeavesNoFolderOfErrorFilesBehindUnlessAskedTo) {
+  const TemporaryFolder folder;
+  const auto start = [&](std::vector<std::string> flags) {
+    std::vector<std::string> command = {"/usr/bin/env", "TMPDIR=" + (folder / "").string(),
+                                        program_folder() + "/ddpxx-run"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    for (const char* word : {"sh", "-c",
+                             "echo '{\"message\": {\"message\": \"Error: no luck\"}}' > $TORCHELASTIC_ERROR_FILE; "
+                             "echo out; exit 1"})
+      command.emplace_back(word);
+    return StartedProgram{std::move(command)}.wait();
   };
-  EXPECT_EQ(run().code, 0);
-  std::filesystem::remove(logs / "stdout.log");
-  std::filesystem::create_symlink(victim, logs / "stdout.log");
-  const auto ended = run();
-  EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err, HasSubstr("refusing to write to " + (logs / "stdout.log").string()));
-  std::filesystem::remove_all(folder / "logs/known");
-  std::filesystem::create_directory(folder / "elsewhere");
-  std::filesystem::create_directory_symlink(folder / "elsewhere", folder / "logs/known");
-  EXPECT_EQ(run().code, 4);
-  EXPECT_EQ(StartedProgram::text_of(victim), "important\n");
-  EXPECT_TRUE(std::filesystem::is_empty(folder / "elsewhere"));
+  const auto run = start({});
+  EXPECT_THAT(run.err, AllOf(HasSubstr("  error     : Error: no luck\n"), Not(HasSubstr("error_file"))));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+  EXPECT_THAT(start({"--tee=1"}).err, HasSubstr("  error_file: " + (folder / "ddpxx_").string()));
+  EXPECT_EQ(files_below(folder_of_run(folder / "")).size(), 2U) << "stdout.log and error.json";
+}
+
+TEST(DdpxxRun, MakesNoFilesWhereTheLogFolderIsNone) {
+  const auto run = ddpxx_run({"--log-dir=/dev/null", "--tee=3", "sh", "-c", "echo \"$TORCHELASTIC_ERROR_FILE\" shown"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.out + run.err, " shown\n");
+}
+
+TEST(DdpxxRun, ContinuesWithoutItsFilesWhenTheyCannotBeWritten) {
+  const TemporaryFolder folder;
+  StartedProgram run{{"/bin/bash", "-c", "trap '' XFSZ; (ulimit -f 0; exec \"$@\" 2>&1) | cat; exit ${PIPESTATUS[0]}",
+                      "bash", program_folder() + "/ddpxx-run", "--tee=1", "--log-dir", (folder / "logs").string(),
+                      "/bin/sh", "-c", "echo one; echo two"}};
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[default0]:one\n[default0]:two\n"), HasSubstr("File too large"),
+                               HasSubstr("; the output no longer goes to files\n")));
+}
+
+TEST(DdpxxRun, SignalsToHandleGivesTheRanksTheirTimeAtSigusr1) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready";
+  auto run = start_ddpxx_run({"--signals-to-handle=SIGTERM,SIGUSR1", "--grace=0.2", "sh", "-c",
+                              "trap : USR1; echo $TORCHELASTIC_SIGNALS_TO_HANDLE; echo >> " + ready.string() +
+                                  "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGUSR1);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 128 + SIGUSR1);
+  EXPECT_EQ(ended.out, "SIGTERM,SIGUSR1\n");
+}
+
+TEST(DdpxxRun, GivesEachRankCoresOfItsOwn) {
+  const auto cores = ddpxx::detail::allowed_cpus();
+  const auto run = ddpxx_run({"--numa-binding=core-complex", "sh", "-c", "grep Cpus_allowed_list /proc/self/status"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_TRUE(std::ranges::includes(cores, ddpxx::detail::parse_cpu_list(run.out.substr(run.out.find('\t') + 1))));
+  const auto own = ddpxx_run({"--nproc-per-node=2", "--numa-binding=exclusive", "sh", "-c",
+                              "sed -n 's/Cpus_allowed_list:.//p' /proc/self/status"});
+  if (own.code == 2) {
+    EXPECT_THAT(own.err, HasSubstr("--numa-binding exclusive: NUMA node 0 has 1 cores for 2 ranks"));
+    return;
+  }
+  const auto lines = sorted_lines(own.out);
+  ASSERT_EQ(lines.size(), 2U) << own.err;
+  for (const int cpu : ddpxx::detail::parse_cpu_list(lines[0].substr(9)))
+    EXPECT_FALSE(ddpxx::detail::parse_cpu_list(lines[1].substr(9)).contains(cpu)) << cpu;
+}
+
+TEST(DdpxxRun, RunsAScriptByRunpyAndWritesItsException) {
+  const TemporaryFolder folder;
+  const auto script = folder.file("script.txt", "import sys\nprint(__name__, sys.argv[1:])\nraise ValueError('no')\n");
+  const auto run = ddpxx_run({"--run-path", "--log-dir", (folder / "logs").string(), script, "a", "--standalone"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(run.out, "__main__ ['a', '--standalone']\n");
+  EXPECT_THAT(run.err, AllOf(HasSubstr("  error     : ValueError: no\n"), HasSubstr("  error_file: ")));
 }
 
 TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
@@ -780,9 +898,9 @@ TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
 }
 
 TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
-  const auto wrong = ddpxx_run({"--numa-binding=node", "sh"});
+  const auto wrong = ddpxx_run({"--logs-specs=mine", "sh"});
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("--numa-binding"));
+  EXPECT_THAT(wrong.err, HasSubstr("--logs-specs"));
   const auto help = ddpxx_run({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("--nproc-per-node N"));

@@ -27,17 +27,20 @@ TEST(FailureReport, NamesTheCauseAndTheOtherFailures) {
                              ended(3, 0, 150), ended(4, 0, 300)};
   exits[1].last_lines = {"first", "out of luck\x1b[2J"};
   exits[1].error_file = "/logs/1/error.json";
-  const auto text = failure_report(exits, 1, "train.py", "node0");
+  exits[1].message = "RuntimeError: no\nluck";
+  const auto text = failure_report(exits, 1, "train.py", "node0", "/logs");
   for (const char* part :
        {"train.py FAILED\n", "Failures:\n", "Root Cause (first observed failure):\n", "  host      : node0\n",
         "  rank      : 1 (local_rank: 1)\n", "  exitcode  : -9 (pid: 101)\n", "  error_file: /logs/1/error.json\n",
-        "Signal 9 (SIGKILL) received by PID 101\n", "    first\n    out of luck\\x1b[2J\n",
-        "rank 0 (local_rank: 0, pid: 100): exit code 5, 0.05 s after\n",
+        "  logs      : /logs\n", "  error     : RuntimeError: no\\nluck\n", "Signal 9 (SIGKILL) received by PID 101\n",
+        "    first\n    out of luck\\x1b[2J\n", "rank 0 (local_rank: 0, pid: 100): exit code 5, 0.05 s after\n",
         "rank 2 (local_rank: 2, pid: 102): ended by ddpxx-run with SIGTERM, 2.00 s after\n",
         "rank 3 (local_rank: 3, pid: 103): exit code 0, 0.05 s before\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "in\n" << text;
   EXPECT_EQ(text.find("rank 4"), std::string::npos) << "a rank that succeeded after the failure must not be listed";
   EXPECT_TRUE(text.ends_with("=\n"));
+  EXPECT_EQ(failure_report(exits, 1, "train.py", "node0").find("/logs"), std::string::npos)
+      << "the folder of the files is gone at the end of the run";
 }
 
 TEST(FailureReport, SaysThatNoOtherRankFailed) {
@@ -63,6 +66,16 @@ TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
             "rank 2: exit code 6 (in ddpxx programs: the loss is NaN or infinite); not started again");
   EXPECT_EQ(repeat_line(ended(0, 3, 0), true),
             "rank 0: exit code 3 (in ddpxx programs: wrong data); not started again");
+}
+
+TEST(FailureReport, KnowsWhetherTheMessageOfTheRankIsOnTheConsole) {
+  const auto at = [](int rank) { return Exit{.local_rank = rank}; };
+  EXPECT_TRUE(shows_errors({}, at(0)));
+  EXPECT_FALSE(shows_errors({.redirects = {.of_all = Streams::both}}, at(0)));
+  EXPECT_TRUE(shows_errors({.redirects = {.of_all = Streams::out}}, at(0)));
+  EXPECT_TRUE(shows_errors({.redirects = {.of_all = Streams::both}, .tee = {.of_all = Streams::err}}, at(0)));
+  EXPECT_TRUE(shows_errors({.redirects = {.of_one = {{1, Streams::err}}}}, at(0)));
+  EXPECT_FALSE(shows_errors({.shown_ranks = {1}}, at(0)));
 }
 
 TEST(FailureReport, SaysThatARankWasStoppedAndWhatMayHaveKilledAnother) {

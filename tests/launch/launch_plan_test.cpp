@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -71,7 +72,7 @@ TEST(LaunchPlan, ReadsGraceRestartsAndLogDirectory) {
   const auto plan = plan_of({"--grace=0.25", "--max-restarts=3", "--log-dir", "logs", "--no-python", "--", "train"});
   EXPECT_EQ(plan.grace, std::chrono::milliseconds{250});
   EXPECT_EQ(plan.max_restarts, 3);
-  EXPECT_EQ(plan.log_dir, "logs");
+  EXPECT_EQ(plan.outputs.log_dir, "logs");
   EXPECT_EQ(plan.program, "train");
 }
 
@@ -141,6 +142,49 @@ TEST(LaunchPlan, RunsModulesAndScriptsByPython) {
   EXPECT_EQ(script.arguments, (std::vector<std::string>{"-u", "train.py", "50"}));
   EXPECT_EQ(plan_of({"--no-python", "train.py"}).program, "train.py");
   EXPECT_EQ(plan_of({"train"}).program, "train");
+}
+
+TEST(LaunchPlan, ReadsWhereOutputsGo) {
+  for (const std::vector<std::string>& flag :
+       std::vector<std::vector<std::string>>{{"-r", "3"}, {"-r3"}, {"-r=3"}, {"--redirects=3"}, {"--redirects", "3"}}) {
+    auto arguments = flag;
+    arguments.push_back("train");
+    EXPECT_EQ(plan_of(arguments).outputs.redirects.of(7), Streams::both) << flag[0];
+    EXPECT_EQ(plan_of(arguments).program, "train") << flag[0];
+  }
+  const auto plan = plan_of({"--tee=0:1,12:2", "--local_ranks_filter=0,2", "--duplicate-stdout-filters=a,,b,c",
+                             "--duplicate_stderr_filters=x", "train"});
+  EXPECT_EQ(plan.outputs.tee.of(0), Streams::out);
+  EXPECT_EQ(plan.outputs.tee.of(1), Streams::none);
+  EXPECT_EQ(plan.outputs.tee.of(12), Streams::err);
+  EXPECT_EQ(plan.outputs.redirects.of(0), Streams::none);
+  EXPECT_TRUE(plan.outputs.shows(2));
+  EXPECT_FALSE(plan.outputs.shows(1));
+  EXPECT_EQ(plan.outputs.stdout_filters, (std::vector<std::string>{"a,b", "c"}));
+  EXPECT_EQ(plan.outputs.stderr_filters, (std::vector<std::string>{"x"}));
+  EXPECT_EQ(detail::text_of(plan.outputs.tee), "0:1,12:2");
+  EXPECT_EQ(detail::text_of(plan.outputs.stdout_filters), "a,,b,c");
+}
+
+TEST(LaunchPlan, ReadsSignalsBindingAndAddress) {
+  const auto plan = plan_of({"--signals-to-handle=SIGTERM, SIGUSR1", "--numa-binding=core-complex",
+                             "--local-addr=127.0.0.1", "--virtual-local-rank", "train"});
+  EXPECT_EQ(plan.signals, "SIGTERM, SIGUSR1");
+  EXPECT_EQ(plan.ending_signals, std::vector<int>{SIGUSR1});
+  EXPECT_EQ(plan.binding, CpuBinding::core_complex);
+  EXPECT_EQ(plan.local_address, "127.0.0.1");
+  EXPECT_TRUE(plan.virtual_local_rank);
+  EXPECT_EQ(plan_of({"--standalone", "--local-addr=localhost", "train"}).master_address, "localhost");
+  EXPECT_FALSE(plan_of({"train"}).binding);
+}
+
+TEST(LaunchPlan, RunsAScriptByRunpy) {
+  const auto plan = plan_of({"--run-path", "--no-python", "script", "a"});
+  EXPECT_EQ(plan.program, "python3");
+  ASSERT_EQ(plan.arguments.size(), 4U);
+  EXPECT_EQ(plan.arguments[0], "-c");
+  EXPECT_EQ(plan.arguments[2], "script");
+  EXPECT_EQ(plan.arguments[3], "a");
 }
 
 TEST(LaunchPlan, CountsOneRankForEachCoreOrGPU) {
@@ -223,8 +267,8 @@ TEST(LaunchPlan, GivesHelpInsteadOfAPlan) {
 
 TEST(LaunchPlan, RefusesWhatItCannotDoByName) {
   EXPECT_NE(error_of({"--rdzv_backend=etcd", "train"}).find("--rdzv-backend: \"etcd\""), std::string::npos);
-  EXPECT_NE(error_of({"--run-path", "train"}).find("--run-path"), std::string::npos);
-  EXPECT_NE(error_of({"-r", "3", "train"}).find("-r"), std::string::npos);
+  for (const char* flag : {"--logs-specs=x", "--event-log-handler=null"})
+    EXPECT_NE(error_of({flag, "train"}).find(std::string{flag}.substr(0, 8)), std::string::npos) << flag;
   EXPECT_NE(error_of({"--nproc-per-node=xpu", "train"}).find("--nproc-per-node: \"xpu\""), std::string::npos);
 }
 
@@ -263,6 +307,20 @@ TEST(LaunchPlan, RefusesValuesThatMakeNoSense) {
                            "--start-method=thread",
                            "--max-restarts=-1",
                            "--log-dir=",
+                           "--redirects=4",
+                           "--redirects=",
+                           "--redirects=0:1,",
+                           "--tee=0:4",
+                           "--tee=x:1",
+                           "--tee=1:33",
+                           "--local-ranks-filter=0,x",
+                           "--local-ranks-filter=-1",
+                           "--numa-binding=core",
+                           "--signals-to-handle=SIGKILL",
+                           "--signals-to-handle=",
+                           "--local-addr=",
+                           "--local-addr=192.0.2.1",
+                           "--virtual-local-rank=1",
                            "--standalone=yes"}) {
     const std::string text{flag};
     EXPECT_EQ(error_of({flag, "train"}).rfind(text.substr(0, text.find('=')), 0), 0U) << flag;

@@ -45,6 +45,23 @@ TEST(RankEnvironment, OverridesAnOuterLauncherAndKeepsTheRest) {
   EXPECT_TRUE(has(environment, "EMPTY="));
 }
 
+TEST(RankEnvironment, ShowsEachRankItsGPUAsTheOnlyOne) {
+  const auto environment = environment_of({.ranks_per_node = 3, .virtual_local_rank = true}, {});
+  EXPECT_TRUE(has(environment, "LOCAL_RANK=0"));
+  EXPECT_TRUE(has(environment, "RANK=2"));
+  EXPECT_EQ(visible_gpu(std::nullopt, 2), "2");
+  EXPECT_EQ(visible_gpu("4,GPU-5,6", 1), "GPU-5");
+  EXPECT_EQ(visible_gpu("4,GPU-5,6", 0), "4");
+  EXPECT_THROW(visible_gpu("4,5", 2), Error);
+}
+
+TEST(RankEnvironment, NamesTheInterfaceOfTheChosenAddress) {
+  const auto environment = environment_of({.local_address = "127.0.0.1"}, {"NCCL_SOCKET_IFNAME=chosen", "UNRELATED=1"});
+  EXPECT_TRUE(has(environment, "GLOO_SOCKET_IFNAME=lo"));
+  EXPECT_TRUE(has(environment, "NCCL_SOCKET_IFNAME=chosen"));
+  EXPECT_FALSE(has(environment_of({}, {}), "GLOO_SOCKET_IFNAME=lo"));
+}
+
 TEST(RankEnvironment, LeavesThreadsToTheUserAndToALoneRank) {
   const auto chosen = environment_of({.ranks_per_node = 2}, {"OMP_NUM_THREADS=8"});
   EXPECT_TRUE(has(chosen, "OMP_NUM_THREADS=8"));

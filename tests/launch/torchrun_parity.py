@@ -3,8 +3,9 @@
 
     torchrun_parity.py FOLDER_OF_PROGRAMS [STRIDE]
 
-With STRIDE 3, only every third command line is run, since torchrun takes three seconds for each.
-Every rank writes its variables and arguments to a file. Exit codes differ where docs/launch.md says so: torchrun ends
+With STRIDE 4, only every fourth command line is run, since torchrun takes three seconds for each.
+Every rank writes its variables and arguments to a file, and a line to each output. Log files are compared by their
+names and their contents, of error.json only the message. Exit codes differ where docs/launch.md says so: torchrun ends
 with 1 after any failure of a rank, ddpxx-run with the code of the rank that failed first.
 """
 import concurrent.futures
@@ -31,6 +32,10 @@ place = os.path.join(os.environ["FACTS"], facts["RANK"] + "-" + facts["TORCHELAS
 with open(place + ".new", "w") as file:
     json.dump(facts, file)
 os.rename(place + ".new", place)
+print("out of rank", facts["RANK"], flush=True)
+print("error of rank", facts["RANK"], file=sys.stderr, flush=True)
+if "RAISE" in os.environ:
+    raise ValueError(os.environ["RAISE"])
 failing = os.environ.get("FAIL_UNTIL_ATTEMPT")
 if failing and facts["RANK"] == "1":
     while len(os.listdir(os.environ["FACTS"])) < (int(facts["TORCHELASTIC_RESTART_COUNT"]) + 1) * int(facts["WORLD_SIZE"]):
@@ -46,20 +51,27 @@ elif failing and int(facts["TORCHELASTIC_RESTART_COUNT"]) < int(failing):
 
 @dataclasses.dataclass
 class Case:
-    """Command lines, one for each machine; {script} and {port} are filled in."""
+    """Command lines, one for each machine; {script}, {port} and {logs}, the log folder, are filled in."""
     lines: list
     environment: dict = dataclasses.field(default_factory=dict)
     codes: tuple = (0, 0)  # of torchrun and of ddpxx-run
     ranks: int = 1  # files that are expected, over all attempts
+    logs: int = 0  # log files that are expected
 
 
 CASES = [
     Case(["{script} a -b --c=d --nnodes=7"]),
     Case(["--standalone --nproc-per-node 3 {script}"], ranks=3),
+    Case(["--rdzv-id=job7 --nproc-per-node=2 --log-dir={logs} --redirects=3 {script}"], ranks=2, logs=4),
+    Case(["--standalone --nproc-per-node=2 --log-dir={logs} -r 0:1,1:2 -t 1:1 {script}"], ranks=2, logs=3),
+    Case(["--standalone --nproc-per-node=3 --log-dir={logs} --tee 3 --local-ranks-filter=0,2 "
+          "--duplicate-stdout-filters=2,x --duplicate_stderr_filters=rank,,,none {script}"], ranks=3, logs=8),
     Case(["--nproc_per_node=2 {script} --standalone"], ranks=2),
     Case(["--nnodes=1:1 --standalone --nproc-per-node=2 --role=trainer {script}"], ranks=2),
     Case(["--rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv_id=job7 --nproc-per-node=2 {script}"],
          {"MORE_NAMES": "TORCHELASTIC_RUN_ID"}, ranks=2),
+    Case(["--standalone --nproc-per-node=2 --virtual-local-rank --signals-to-handle=SIGTERM,SIGUSR1 {script}"],
+         {"CUDA_VISIBLE_DEVICES": "4,7", "MORE_NAMES": "CUDA_VISIBLE_DEVICES"}, ranks=2),
     Case(["--master-addr=localhost --master-port={port} --monitor-interval=0.05 --start-method=fork {script}"],
          {"MORE_NAMES": "MASTER_ADDR", "GIVEN_PORT": "{port}"}),
     Case(["--standalone --nproc-per-node=2 -m parity_worker x"], ranks=2),
@@ -67,8 +79,15 @@ CASES = [
     Case(["{script}"], {"PET_NPROC_PER_NODE": "2", "PET_MAX_RESTARTS": "1", "PET_STANDALONE": "1"}, ranks=2),
     Case(["--nproc-per-node=2 --max-restarts=3 {script}"], {"PET_NPROC_PER_NODE": "4", "PET_STANDALONE": "0"}, ranks=2),
     Case(["--standalone --nproc-per-node=2 {script}"], {"OMP_NUM_THREADS": "3"}, ranks=2),
-    Case(["--standalone --nproc-per-node=2 --max-restarts=2 {script}"], {"FAIL_UNTIL_ATTEMPT": "1", "FAIL_BY": "9"},
-         ranks=4),
+    Case(["--standalone --nproc-per-node=2 --max-restarts=2 --log-dir={logs} -t3 {script}"],
+         {"FAIL_UNTIL_ATTEMPT": "1", "FAIL_BY": "9", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "$rank> ",
+          "PET_DUPLICATE_STDOUT_FILTERS": "out"}, ranks=4, logs=10),
+    Case(["--standalone --run-path {script} a --nnodes=3"]),
+    Case(["--standalone --run-path --no-python --log-dir={logs} {script}"], {"RAISE": "no luck"}, codes=(1, 1), logs=1),
+    Case(["--rdzv-backend=c10d --rdzv-endpoint=localhost:0 --local-addr=localhost {script}"],
+         {"MORE_NAMES": "MASTER_ADDR"}),
+    Case(["--nproc-per-node=2 --log-dir=/dev/null {script}"], {"MORE_NAMES": "TORCHELASTIC_ERROR_FILE"}, ranks=2),
+    Case(["--redirects=5 {script}"], codes=(1, 2), ranks=0),
     Case(["--standalone --nproc-per-node=2 --max-restarts=1 {script}"], {"FAIL_UNTIL_ATTEMPT": "5", "FAIL_BY": "9"},
          codes=(1, 9), ranks=4),
     Case(["--standalone --nproc-per-node=2 {script}"], {"FAIL_UNTIL_ATTEMPT": "5", "FAIL_BY": "SIGKILL"},
@@ -107,39 +126,57 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def log_files(folder):
+    """The files below a log folder: their names without the id and the random part of the run's, and their contents."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            run, *name = path.relative_to(folder).parts
+            text = path.read_text()
+            if name[-1] == "error.json":
+                text = json.loads(text)["message"]["message"]
+            if name[-1].startswith("filtered"):
+                text = sorted(text.splitlines())  # of several ranks
+            files["/".join(["job7" if run.startswith("job7_") else "run", *name])] = text
+    return files
+
+
 def run(launcher, case):
-    """The facts of all ranks in order, and the exit codes of the launchers."""
+    """The facts of all ranks in order, the log files, the exit codes of the launchers, and what they print."""
     with tempfile.TemporaryDirectory(prefix="ddpxx-test-") as folder:
         folder = pathlib.Path(folder)
         script = folder / "parity_worker.py"
         script.write_text(WORKER)
-        facts = folder / "facts"
+        facts, logs = folder / "facts", folder / "logs"
         facts.mkdir()
         launch_names = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PET_", "DDPXX_",
-                        "OMP_NUM_THREADS", "SLURM_")
+                        "OMP_NUM_THREADS", "SLURM_", "CUDA_VISIBLE_DEVICES")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(launch_names)}
         port = str(free_port())
         environment |= {"FACTS": str(facts), "PYTHON_EXEC": sys.executable}
         environment |= {name: value.format(port=port) for name, value in case.environment.items()}
         environment["PYTHONPATH"] = f"{folder}:{environment.get('PYTHONPATH', '')}"
-        agents = [subprocess.Popen([*launcher, *line.format(script=script, port=port).split()], env=environment,
+        agents = [subprocess.Popen([*launcher, *line.format(script=script, port=port, logs=logs).split()], env=environment,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                   for line in case.lines]
         outputs = [agent.communicate()[0] for agent in agents]
         rows = sorted((json.loads(file.read_text()) for file in facts.iterdir()), key=lambda row: (row["RANK"], str(row)))
-        return rows, [agent.returncode for agent in agents], "\n".join(outputs)
+        return rows, log_files(logs), [agent.returncode for agent in agents], "\n".join(outputs)
 
 
 def compare(programs, case):
     """Texts that tell what differs."""
     launchers = [[sys.executable, "-m", "torch.distributed.run"], [str(programs / "ddpxx-run")]]
-    problems, all_rows = [], []
+    problems, all_rows, all_logs = [], [], []
     for launcher, code in zip(launchers, case.codes):
-        rows, codes, output = run(launcher, case)
+        rows, logs, codes, output = run(launcher, case)
         all_rows.append(rows)
-        if codes != [code] * len(case.lines) or len(rows) != case.ranks:
+        all_logs.append(logs)
+        if codes != [code] * len(case.lines) or len(rows) != case.ranks or len(logs) != case.logs:
             problems.append(f"{launcher[-1]} ended with {codes}, expected {code}; {len(rows)} ranks, expected "
-                            f"{case.ranks}\n{output}")
+                            f"{case.ranks}; {len(logs)} log files, expected {case.logs}\n{output}")
+    if all_logs[0] != all_logs[1]:
+        problems.append(f"torchrun's log files: {all_logs[0]}\nddpxx-run's:          {all_logs[1]}")
     problems += [f"torchrun's rank saw {one}\nddpxx-run's       {other}" for one, other in zip(*all_rows) if one != other]
     return problems
 

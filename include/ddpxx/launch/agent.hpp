@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <iomanip>
 #include <optional>
 #include <span>
@@ -24,14 +24,20 @@
 #include <ddpxx/launch/agent/agent_group.hpp>
 #include <ddpxx/launch/agent/console.hpp>
 #include <ddpxx/launch/agent/failure_report.hpp>
+#include <ddpxx/launch/agent/filtered_log.hpp>
 #include <ddpxx/launch/agent/free_port.hpp>
 #include <ddpxx/launch/agent/guardian.hpp>
 #include <ddpxx/launch/agent/local_ranks.hpp>
+#include <ddpxx/launch/agent/log_folder.hpp>
 #include <ddpxx/launch/agent/node_result.hpp>
 #include <ddpxx/launch/agent/rank_process.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
 #include <ddpxx/launch/agent/round.hpp>
+#include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/bind_ranks.hpp>
+#include <ddpxx/launch/plan/cpu_topology.hpp>
+#include <ddpxx/launch/plan/launch_flags.hpp>
 #include <ddpxx/launch/plan/run_id.hpp>
 
 namespace ddpxx {
@@ -50,6 +56,7 @@ class Agent {
  private:
   detail::NodeResult attempt(detail::AgentGroup& group, const detail::Round& round);
   int end(const detail::RunEnd& end, const detail::NodeResult* last);
+  void bind();
   void report(std::span<const detail::Exit> exits, std::size_t cause, const std::string& refusal);
 
   LaunchPlan plan_;
@@ -57,7 +64,8 @@ class Agent {
   detail::Guardian guardian_;  // first: it forks, and must do so before there is a thread
   detail::Console console_;
   std::string run_id_;
-  std::filesystem::path folder_;  // the log folder of all attempts; empty for none
+  std::optional<detail::LogFolder> logs_;   // of all attempts; made by the first one
+  std::vector<detail::CpuSet> processors_;  // of the ranks; empty: those of the agent
   int num_rounds_ = 0;
 };
 
@@ -101,21 +109,28 @@ inline int Agent::run() {
 }
 
 inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail::Round& round) {
-  if (num_rounds_++ == 0 && !plan_.log_dir.empty()) {
-    const std::string node = plan_.num_nodes > 1 ? "_node" + std::to_string(group.agent()) : "";
-    folder_ = std::filesystem::absolute(plan_.log_dir) / (run_id_ + node);
-    console_.say("the ranks write to " + harmless(folder_.string()));
+  if (!logs_) {
+    logs_.emplace(plan_.outputs, run_id_);
+    if (plan_.outputs.writes_logs() && !logs_->path().empty())
+      console_.say("the ranks write to " + harmless(logs_->path().string()));
+    bind();
   }
   LaunchPlan plan = plan_;
   plan.num_nodes = static_cast<int>(round.agents.size());
   plan.node_rank = round.node_of(group.agent()).value();
-  const detail::RankCommon common{
-      .plan = plan,
-      .guardian = guardian_,
-      .path = program_,
-      .inherited = own_environment(),
-      .folder = folder_.empty() ? folder_ : folder_ / ("attempt_" + std::to_string(round.restart)),
-      .first_rank_has_terminal = console_.has_terminal()};
+  detail::RankCommon common{.plan = plan,
+                            .guardian = guardian_,
+                            .path = program_,
+                            .inherited = own_environment(),
+                            .folder = logs_->make_attempt(num_rounds_++),
+                            .processors = processors_,
+                            .first_rank_has_terminal = console_.has_terminal()};
+  std::optional<detail::FilteredLog> filtered_output, filtered_error;
+  const auto filter = [&](auto& log, const char* name, const std::vector<std::string>& texts) {
+    return texts.empty() || common.folder.empty() ? nullptr : &log.emplace(common.folder / name, texts);
+  };
+  common.filtered_output = filter(filtered_output, "filtered_stdout.log", plan_.outputs.stdout_filters);
+  common.filtered_error = filter(filtered_error, "filtered_stderr.log", plan_.outputs.stderr_filters);
   // MASTER_PORT is for Python programs, whose rank 0 serves a store; ranks of ddpxx use the agent's store.
   const std::uint16_t port = round.master_port != 0 ? round.master_port
                              : plan.master_port     ? *plan.master_port
@@ -129,7 +144,18 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
     launch.run_id = run_id_;
     group.describe_to(launch);
   }
-  return detail::LocalRanks{console_, group, plan.grace}.run(common, launches);
+  return detail::LocalRanks{console_, group, plan}.run(common, launches);
+}
+
+/// Chooses the processors of the ranks, where the plan asks for it.
+inline void Agent::bind() {
+  if (!plan_.binding) return;
+  const detail::CpuTopology topology{"/", detail::allowed_cpus()};
+  processors_ = detail::bind_ranks(*plan_.binding, plan_.ranks_per_node, topology,
+                                   topology.nodes_of_gpus(std::getenv("CUDA_VISIBLE_DEVICES")));
+  if (topology.nodes().size() == 1 && plan_.binding != CpuBinding::exclusive)
+    console_.say("--numa-binding " + detail::name_of(*plan_.binding) +
+                 ": this machine has one NUMA node with processors for ddpxx-run");
 }
 
 /// Reports the end of the run; `last` are this machine's ranks of the last round. Returns the exit code.
@@ -151,9 +177,11 @@ inline int Agent::end(const detail::RunEnd& end, const detail::NodeResult* last)
 }
 
 inline void Agent::report(std::span<const detail::Exit> exits, std::size_t cause, const std::string& refusal) {
-  if (folder_.empty() && detail::only_repeats(exits, cause))
+  detail::pass_on_error_file(exits[cause].error_file, exits[cause].code);
+  if (detail::shows_errors(plan_.outputs, exits[cause]) && detail::only_repeats(exits, cause))
     return console_.say(detail::repeat_line(exits[cause], plan_.max_restarts > 0));
-  std::string text = detail::failure_report(exits, cause, plan_.program, host_name());
+  std::string text =
+      detail::failure_report(exits, cause, plan_.program, host_name(), logs_->is_kept() ? logs_->path() : "");
   text.pop_back();  // the queue adds a newline to each line
   console_.output().push(STDERR_FILENO, "", text);
   if (const auto silent = detail::silent_rank(exits); silent && detail::lost_its_peers(exits[cause]))

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
+#include <sched.h>
+#include <set>
 #include <string>
 #include <string_view>
 #include <sys/prctl.h>
@@ -33,7 +35,8 @@ struct ChildStart {
   int input = -1;
   int output = -1;
   int error = -1;
-  int kept = -1;  ///< Descriptor that stays open in the program under its number; -1 for none.
+  std::set<int> processors = {};  ///< On which the program may run; empty: those of this process.
+  int kept = -1;                  ///< Descriptor that stays open in the program under its number; -1 for none.
 };
 
 /// The environment of this process, as `ChildStart` takes it.
@@ -103,8 +106,8 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
 }
 
 /// Turns the new process into the program. It calls only functions that are safe between fork and exec.
-[[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment, pid_t parent,
-                                int report) {
+[[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment,
+                                const cpu_set_t& processors, pid_t parent, int report) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
@@ -113,8 +116,9 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const bool is_bound = start.processors.empty() || ::sched_setaffinity(0, sizeof processors, &processors) == 0;
   if (start.kept >= 0) ::fcntl(start.kept, F_SETFD, 0);
-  if (::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
+  if (is_bound && ::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
     ::execve(start.path.c_str(), arguments, environment);
   const int why = errno;
   [[maybe_unused]] const auto written = ::write(report, &why, sizeof why);
@@ -125,6 +129,9 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
 
 inline Child::Child(const ChildStart& start) {
   const auto arguments = detail::c_texts(start.arguments), environment = detail::c_texts(start.environment);
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (const int processor : start.processors) CPU_SET(static_cast<std::size_t>(processor), &processors);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
     throw Error{Errc::peer, "cannot start " + start.path + ": " + std::strerror(errno) + " (limit: ulimit -n)"};
@@ -133,7 +140,7 @@ inline Child::Child(const ChildStart& start) {
   const pid_t self = ::getpid(), pid = ::fork();
   if (pid < 0)
     throw Error{Errc::peer, "cannot start " + start.path + ": " + std::strerror(errno) + " (limit: ulimit -u)"};
-  if (pid == 0) detail::become(start, arguments.data(), environment.data(), self, to_parent.get());
+  if (pid == 0) detail::become(start, arguments.data(), environment.data(), processors, self, to_parent.get());
   pid_ = pid;
   ::setpgid(pid, pid);  // parent and child both set it, so that it is set before either goes on
   to_parent.close();

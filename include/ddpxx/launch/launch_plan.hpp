@@ -3,19 +3,23 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/comm/rank_info.hpp>
+#include <ddpxx/launch/output_plan.hpp>
 
 namespace ddpxx {
 
 /// How the machines of a run get their numbers: from `--node-rank`, or, as under torchrun's c10d, by the order in which
 /// they come to the machine of `--rdzv-endpoint`, which has number 0.
 enum class NodeNumbers { given, by_arrival };
+
+/// The cores on which a rank may run, by the GPU that it uses: all cores of the GPU's NUMA node or socket, a share of
+/// the node's cores that no other rank has, or the cores of the node that share a cache.
+enum class CpuBinding { node, socket, exclusive, core_complex };
 
 /// What an agent starts on its machine.
 struct LaunchPlan {
@@ -33,8 +37,13 @@ struct LaunchPlan {
   KeepAlive keep_alive = {};                        ///< When a machine that is silent counts as lost.
   int max_restarts = 0;
   std::chrono::milliseconds grace{30'000};  ///< From SIGTERM, or a forwarded signal, to SIGKILL.
-  std::filesystem::path log_dir = {};       ///< Folder of log files; empty: the agent prints the ranks' lines.
-  std::string role = "default";             ///< ROLE_NAME of the ranks.
+  OutputPlan outputs = {};
+  std::optional<CpuBinding> binding = {};  ///< Which cores a rank may use; none: those of the agent.
+  bool virtual_local_rank = false;         ///< LOCAL_RANK is 0 in all ranks, and each of them sees its GPU only.
+  std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< TORCHELASTIC_SIGNALS_TO_HANDLE of the ranks.
+  std::vector<int> ending_signals = {};  ///< Of SIGUSR1 and SIGUSR2, those that ask for an end within `grace`.
+  std::string local_address = {};        ///< Of this machine, chosen by the user; empty for none.
+  std::string role = "default";          ///< ROLE_NAME of the ranks.
   std::string program = {};
   std::vector<std::string> arguments = {};  ///< Without the program's name.
 };

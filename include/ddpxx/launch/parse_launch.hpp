@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,16 @@ inline const LaunchFlag& launch_flag(std::string name) {
   if (found == kLaunchFlags.end())
     throw Error{Errc::config, "unknown flag " + spelt + "; `ddpxx-run --help` lists the flags"};
   return *found;
+}
+
+/// Where the name of a flag ends in an argument that goes on with the value, as in `--tee=3`, `-t=3` and `-t3`; npos if
+/// the argument is only a name.
+inline std::size_t end_of_name(const std::string& argument) {
+  const bool is_short =
+      argument.size() > 2 && argument[1] != '-' && std::ranges::any_of(kLaunchFlags, [&](const LaunchFlag& flag) {
+        return !flag.value.empty() && flag.short_name == argument.substr(0, 2);
+      });
+  return is_short ? 2 : argument.find('=');
 }
 
 /// The name of the variable that gives a flag's value, such as PET_NPROC_PER_NODE.
@@ -68,14 +79,14 @@ inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> argum
     const std::string argument = arguments.front();
     arguments = arguments.subspan(1);
     if (argument == "--") break;
-    const auto equals = argument.find('=');
+    const auto equals = detail::end_of_name(argument);
     const detail::LaunchFlag& flag = detail::launch_flag(argument.substr(0, equals));
     if (flag.name == "--help") return std::nullopt;
     std::string text;
     if (flag.value.empty()) {
       if (equals != std::string::npos) throw Error{Errc::config, std::string{flag.name} + " takes no value"};
     } else if (equals != std::string::npos) {
-      text = argument.substr(equals + 1);
+      text = argument.substr(equals + (argument[equals] == '=' ? 1 : 0));
     } else {
       if (arguments.empty())
         throw Error{Errc::config, std::string{flag.name} + " needs a value: " + std::string{flag.value}};

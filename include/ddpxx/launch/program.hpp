@@ -30,6 +30,7 @@ namespace detail {
 /// - If mpirun (Open MPI) or srun (Slurm) has started the process as one of several ranks, it sets torchrun's
 /// variables,
 ///   so that `torchrun_environment` finds them. Variables of torchrun that are set already stay as they are.
+/// - It writes an error to the file that TORCHELASTIC_ERROR_FILE names, as torchelastic's `record` does in Python.
 /// - It informs ddpxx-run, if that has started the process, that the exit codes are those of `Errc`.
 template <class Body>
 [[noreturn]] void run_program(const std::string& name, Body&& body) {

@@ -26,6 +26,7 @@
 #include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/launch/adopt_launcher.hpp>
+#include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/program.hpp>
 
 namespace ddpxx {
@@ -108,6 +109,7 @@ inline Error backend_error(std::string text) {
     const auto error = backend_error(cause.what());
     const auto line = *TerminateFacts::error_prefix_ + harmless(error.what()) + '\n';
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+    write_error_file(error.what(), static_cast<int>(error.code()));
     if (::ftrylockfile(stdout) == 0) std::fflush(stdout);
     std::_Exit(static_cast<int>(error.code()));
   }
@@ -151,6 +153,7 @@ inline Error backend_error(std::string text) {
       if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
     } else {
       if (error.origin()) let_origin_report(*error.origin());
+      write_error_file(error.what(), code);
       report(error.what());
     }
   }

@@ -12,6 +12,8 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/launch_flags.hpp>
+#include <ddpxx/launch/plan/output_flags.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 
 namespace ddpxx {
@@ -52,7 +54,23 @@ DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::stri
     words.push_back((std::ostringstream{} << "--grace=" << seconds).str());
   }
   if (plan.role != defaults.role) words.push_back("--role=" + plan.role);
-  if (!plan.log_dir.empty()) words.push_back("--log-dir=" + plan.log_dir.string());
+  const auto& outputs = plan.outputs;
+  if (!outputs.log_dir.empty()) words.push_back("--log-dir=" + outputs.log_dir.string());
+  if (outputs.redirects.any()) words.push_back("--redirects=" + detail::text_of(outputs.redirects));
+  if (outputs.tee.any()) words.push_back("--tee=" + detail::text_of(outputs.tee));
+  if (!outputs.shown_ranks.empty()) {
+    std::vector<std::string> ranks;
+    for (const int rank : outputs.shown_ranks) ranks.push_back(std::to_string(rank));
+    words.push_back("--local-ranks-filter=" + detail::text_of(ranks));
+  }
+  if (!outputs.stdout_filters.empty())
+    words.push_back("--duplicate-stdout-filters=" + detail::text_of(outputs.stdout_filters));
+  if (!outputs.stderr_filters.empty())
+    words.push_back("--duplicate-stderr-filters=" + detail::text_of(outputs.stderr_filters));
+  if (plan.binding) words.push_back("--numa-binding=" + detail::name_of(*plan.binding));
+  if (plan.virtual_local_rank) words.push_back("--virtual-local-rank");
+  if (plan.signals != defaults.signals) words.push_back("--signals-to-handle=" + plan.signals);
+  if (!plan.local_address.empty()) words.push_back("--local-addr=" + plan.local_address);
   words.push_back(plan.program);
   return {.path = detail::running_program(),
           .words = std::move(words),

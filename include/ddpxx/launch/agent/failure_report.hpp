@@ -16,6 +16,7 @@
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
+#include <ddpxx/launch/output_plan.hpp>
 
 namespace ddpxx::detail {
 
@@ -31,13 +32,21 @@ inline std::string describe(const Exit& exit) {
 }
 
 /// The report in torchrun's form, for people and for programs that look for its titles. `cause` is an index into
-/// `exits`; `entry` names the program. Every line ends with a newline.
+/// `exits`; `entry` names the program; `logs` is the folder of log files, empty for none. Every line ends with a
+/// newline.
 inline std::string failure_report(std::span<const Exit> exits, std::size_t cause, const std::string& entry,
-                                  const std::string& host);
+                                  const std::string& host, const std::string& logs = {});
 
 /// True if a report would only repeat the message of the rank: its exit code means a wrong configuration or wrong data,
 /// and the other ranks ended well, were ended by the agent, lost their peers or have an equal exit code.
 inline bool only_repeats(std::span<const Exit> exits, std::size_t cause);
+
+/// True if the standard error of this rank goes to the console, so that its message is there.
+inline bool shows_errors(const OutputPlan& outputs, const Exit& exit) {
+  const bool is_redirected = includes(outputs.redirects.of(exit.local_rank), Streams::err);
+  const bool is_teed = includes(outputs.tee.of(exit.local_rank), Streams::err);
+  return outputs.shows(exit.local_rank) && (is_teed || !is_redirected);
+}
 
 /// A line, without a newline, about an exit code that `would_repeat`. It says what the code means in ddpxx programs,
 /// since it may mean something else in other programs.
@@ -88,7 +97,7 @@ inline bool only_repeats(std::span<const Exit> exits, std::size_t cause) {
 }
 
 inline std::string failure_report(std::span<const Exit> exits, std::size_t cause, const std::string& entry,
-                                  const std::string& host) {
+                                  const std::string& host, const std::string& logs) {
   const Exit& root = exits[cause];
   const std::string thick(60, '='), thin(60, '-');
   std::ostringstream text;
@@ -106,9 +115,11 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
        << "  host      : " << harmless(host) << '\n'
        << "  rank      : " << root.rank << " (local_rank: " << root.local_rank << ")\n"
        << "  exitcode  : " << root.code << " (pid: " << root.pid << ")\n";
-  if (!root.error_file.empty()) text << "  error_file: " << harmless(root.error_file) << '\n';
+  if (!logs.empty() && !root.error_file.empty()) text << "  error_file: " << harmless(root.error_file) << '\n';
   text << "  message   : " << describe(root) << (obeyed(root) && !root.is_silent ? ", sent because it did not end" : "")
        << '\n';
+  if (!logs.empty()) text << "  logs      : " << harmless(logs) << '\n';
+  if (!root.message.empty()) text << "  error     : " << harmless(root.message) << '\n';
   if (!root.hint.empty()) text << "  hint      : " << root.hint << '\n';
   if (!root.last_lines.empty()) text << "  stderr    :\n";
   for (const std::string& line : root.last_lines) text << "    " << harmless(line) << '\n';

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <filesystem>
 #include <optional>
 #include <poll.h>
 #include <span>
@@ -25,6 +24,7 @@
 #include <ddpxx/launch/agent/oom_kills.hpp>
 #include <ddpxx/launch/agent/rank_process.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/process_table.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
@@ -36,8 +36,8 @@ inline constexpr std::chrono::milliseconds kPollInterval{100};
 /// The ranks of one round on this machine, and what other nodes tell about the round.
 class LocalRanks {
  public:
-  LocalRanks(Console& console, AgentGroup& group, std::chrono::milliseconds grace)
-      : console_{console}, group_{group}, grace_{grace} {}
+  LocalRanks(Console& console, AgentGroup& group, const LaunchPlan& plan)
+      : console_{console}, group_{group}, plan_{plan} {}
 
   /// Starts the ranks that `launches` describe and waits for the end of all.
   /// Errors  as `RankProcess`; `peer` if the agent that serves the store is lost. No rank runs on.
@@ -57,7 +57,7 @@ class LocalRanks {
 
   Console& console_;
   AgentGroup& group_;
-  std::chrono::milliseconds grace_;
+  const LaunchPlan& plan_;
   std::vector<RankProcess> ranks_;
   std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
@@ -70,7 +70,7 @@ inline NodeResult LocalRanks::run(const RankCommon& common, std::span<const Laun
   ranks_.reserve(launches.size());
   for (const Launch& launch : launches) ranks_.emplace_back(common, launch);
   if (console_.request()) {  // it came after the last round
-    kill_ = Clock::now() + grace_;
+    kill_ = Clock::now() + plan_.grace;
     ask_to_stop(console_.request()->signal);
   }
   while (!all_ended()) poll_once();
@@ -150,7 +150,7 @@ inline void LocalRanks::on_signal(int number) {
     for (const auto& rank : ranks_) own.push_back(rank.pid());
     return collect_orphans(own);
   }
-  if (number == SIGUSR1 || number == SIGUSR2) {
+  if ((number == SIGUSR1 || number == SIGUSR2) && !std::ranges::count(plan_.ending_signals, number)) {
     vote_ = number;
     return ask_to_stop(number);
   }
@@ -162,7 +162,7 @@ inline void LocalRanks::on_signal(int number) {
   }
   if (is_repeated_interrupt) return;
   if (is_first) {
-    kill_ = Clock::now() + grace_;
+    kill_ = Clock::now() + plan_.grace;
     group_.tell_signal(number);
   }
   ask_to_stop(number);
@@ -173,10 +173,10 @@ inline void LocalRanks::on_event(const RoundEvent& event) {
   switch (event.kind) {
     case RoundEvent::Kind::signal:
       if (!console_.note_request(event.signal)) return;  // this agent had its own signal
-      kill_ = now + grace_;
+      kill_ = now + plan_.grace;
       return ask_to_stop(event.signal);
     case RoundEvent::Kind::grows:
-      if (!kill_) kill_ = now + grace_;
+      if (!kill_) kill_ = now + plan_.grace;
       return ask_to_stop(SIGTERM);
     case RoundEvent::Kind::lost_leader:
       has_lost_leader_ = true;
@@ -196,7 +196,7 @@ inline void LocalRanks::notice_ends() {
   for (auto& rank : ranks_) {
     const bool has_just_ended = rank.poll_exit(now, group_lives);
     const auto by = rank.lingers();
-    if (by && *by != SIGUSR1 && *by != SIGUSR2 && !terminate_ && !kill_) terminate_ = now + grace_;
+    if (by && *by != SIGUSR1 && *by != SIGUSR2 && !terminate_ && !kill_) terminate_ = now + plan_.grace;
     if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
     // Ranks that stop by a signal save together: the other ranks end too, but perhaps later than kPeerGrace.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || obeyed(*rank.exit());
@@ -204,7 +204,7 @@ inline void LocalRanks::notice_ends() {
       terminate_ = now;
       group_.tell_end();
     } else if (!terminate_) {
-      terminate_ = now + (stopped ? grace_ : kPeerGrace);
+      terminate_ = now + (stopped ? plan_.grace : kPeerGrace);
     }
   }
 }
@@ -220,7 +220,7 @@ inline void LocalRanks::keep_deadlines() {
     terminate_.reset();
   } else if (passed(terminate_)) {
     for (auto& rank : ranks_) rank.end(SIGTERM);
-    kill_ = Clock::now() + grace_;
+    kill_ = Clock::now() + plan_.grace;
     group_.tell_end();
   }
 }

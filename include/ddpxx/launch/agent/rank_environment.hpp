@@ -2,18 +2,37 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <span>
+#include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/local_interface.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
 namespace ddpxx::detail {
 
+/// The value of CUDA_VISIBLE_DEVICES by which a rank sees only its GPU, from the value for all ranks.
+/// Errors  `config` if that shows fewer GPUs.
+inline std::string visible_gpu(const std::optional<std::string>& visible, int local_rank) {
+  if (!visible) return std::to_string(local_rank);
+  std::istringstream names{*visible};
+  std::string name;
+  for (int i = 0; i <= local_rank; ++i)
+    if (!std::getline(names, name, ',') || name.empty())
+      throw Error{Errc::config, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=" + harmless(*visible) +
+                                    " shows no GPU for local rank " + std::to_string(local_rank)};
+  return name;
+}
+
 /// The variables that tell a rank its launch, by name; `torchrun_environment()` reads them.
-/// `error_file` is the file for the exception of a Python program with `@record`; empty for none.
+/// `error_file` is the file for the error of the rank, as of a Python program with `@record`; empty for none.
 inline std::map<std::string, std::string> launch_variables(const LaunchPlan& plan, const Launch& launch,
                                                            const std::string& error_file) {
   const RankInfo& rank_info = launch.rank_info;
@@ -22,7 +41,7 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
   std::map<std::string, std::string> variables = {
       {"RANK", rank},
       {"WORLD_SIZE", world_size},
-      {"LOCAL_RANK", std::to_string(rank_info.local_rank.value)},
+      {"LOCAL_RANK", plan.virtual_local_rank ? "0" : std::to_string(rank_info.local_rank.value)},
       {"LOCAL_WORLD_SIZE", std::to_string(rank_info.local_world_size.value)},
       {"GROUP_RANK", std::to_string(plan.node_rank)},
       {"GROUP_WORLD_SIZE", std::to_string(plan.num_nodes)},
@@ -35,11 +54,13 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(plan.max_restarts)},
       {"TORCHELASTIC_RUN_ID", launch.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", launch.store_host == StoreHost::torchrun ? "True" : "False"},
-      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals},
   };
   if (!launch.store.empty()) variables["DDPXX_STORE"] = launch.store;
   if (!launch.token.empty()) variables["DDPXX_TOKEN"] = launch.token;
-  if (!error_file.empty()) variables["TORCHELASTIC_ERROR_FILE"] = error_file;
+  variables["TORCHELASTIC_ERROR_FILE"] = error_file;
+  if (plan.virtual_local_rank)
+    variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(environment("CUDA_VISIBLE_DEVICES"), rank_info.local_rank.value);
   return variables;
 }
 
@@ -49,16 +70,21 @@ inline std::vector<std::string> rank_environment(std::span<const std::string> in
                                                  const Launch& launch, const std::string& error_file) {
   auto variables = launch_variables(plan, launch, error_file);
   std::vector<std::string> result;
-  bool has_threads = false, has_nccl = false;
+  std::set<std::string> present;
   for (const std::string& entry : inherited) {
     const std::string name = entry.substr(0, entry.find('='));
-    has_threads |= name == "OMP_NUM_THREADS";
-    has_nccl |= name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-    if (!variables.contains(name) && name != "TORCHELASTIC_ERROR_FILE") result.push_back(entry);
+    present.insert(name);
+    if (!variables.contains(name)) result.push_back(entry);
   }
-  if (!has_nccl) variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  const auto set_default = [&](const std::string& name, const std::string& value) {
+    if (!present.contains(name)) variables[name] = value;
+  };
+  set_default("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   // With several ranks, one thread per core in each of them would be more threads than cores.
-  if (!has_threads && plan.ranks_per_node > 1) variables["OMP_NUM_THREADS"] = "1";
+  if (plan.ranks_per_node > 1) set_default("OMP_NUM_THREADS", "1");
+  if (!plan.local_address.empty())
+    if (const auto interface = local_interface(plan.local_address))
+      for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) set_default(name, *interface);
   for (const auto& [name, value] : variables) result.push_back(name + '=' + value);
   return result;
 }

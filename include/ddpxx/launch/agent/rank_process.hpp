@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
@@ -17,14 +18,18 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/milestone.hpp>
 #include <ddpxx/core/stop_signals.hpp>
+#include <ddpxx/launch/agent/filtered_log.hpp>
 #include <ddpxx/launch/agent/guardian.hpp>
+#include <ddpxx/launch/agent/line_prefix.hpp>
 #include <ddpxx/launch/agent/milestone_inbox.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
 #include <ddpxx/launch/agent/rank_environment.hpp>
 #include <ddpxx/launch/agent/rank_stream.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
 #include <ddpxx/launch/child.hpp>
+#include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/cpu_topology.hpp>
 
 namespace ddpxx::detail {
 
@@ -34,8 +39,11 @@ struct RankCommon {
   const Guardian& guardian;
   std::string path;                    ///< Path of the program's file.
   std::vector<std::string> inherited;  ///< Environment of the launcher.
-  std::filesystem::path folder;        ///< Log folder, which holds a folder for each rank; empty for none.
-  bool first_rank_has_terminal;        ///< Rank 0 writes to the launcher's standard output, a terminal.
+  std::filesystem::path folder;        ///< Of this attempt, for a folder of each rank; empty for none.
+  FilteredLog* filtered_output = nullptr;
+  FilteredLog* filtered_error = nullptr;
+  std::vector<CpuSet> processors = {};  ///< By local rank; empty: those of the agent.
+  bool first_rank_has_terminal;         ///< Rank 0 writes to the launcher's standard output, a terminal.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
@@ -49,31 +57,22 @@ class RankProcess {
     std::string error_file;
     if (!common.folder.empty()) {
       folder_ = common.folder / std::to_string(rank_info_.local_rank.value);
-      make_folders();
+      make_subfolder(folder_);
       error_file = folder_ / "error.json";
     }
     ChildStart start{.path = common.path,
                      .arguments = {common.plan.program},
                      .environment = rank_environment(common.inherited, common.plan, launch, error_file)};
     start.arguments.insert(start.arguments.end(), common.plan.arguments.begin(), common.plan.arguments.end());
+    if (!common.processors.empty())
+      start.processors = common.processors[static_cast<std::size_t>(rank_info_.local_rank.value)];
 
-    const Descriptor nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    const Descriptor nothing{::open("/dev/null", O_RDWR | O_CLOEXEC)};
     start.input = nothing.get();
     std::optional<File> out_file, err_file;
-    if (common.plan.log_dir.empty()) {
-      const std::string rank = std::to_string(rank_info_.rank.value);
-      const std::string prefix = common.plan.ranks_per_node > 1 ? "[rank" + rank + "]: " : "";
-      const bool has_terminal = common.first_rank_has_terminal && rank_info_.rank == Rank{0};
-      if (!has_terminal) streams_.emplace_back(STDOUT_FILENO, prefix);
-      start.output = has_terminal ? STDOUT_FILENO : streams_.back().write_end().get();
-      streams_.emplace_back(STDERR_FILENO, prefix);
-      start.error = streams_.back().write_end().get();
-    } else {
-      out_file = File::open_to_append(folder_ / "stdout.log", Errc::storage);
-      err_file = File::open_to_append(folder_ / "stderr.log", Errc::storage);
-      start.output = out_file->descriptor();
-      start.error = err_file->descriptor();
-    }
+    const bool has_terminal = common.first_rank_has_terminal && rank_info_.rank == Rank{0};
+    start.output = open_output(common, Streams::out, out_file, has_terminal ? STDOUT_FILENO : -1, nothing.get());
+    start.error = open_output(common, Streams::err, err_file, -1, -1);
     std::erase_if(start.environment, [](const auto& entry) {
       return entry.starts_with(std::string{kMilestonesVariable} +
                                '=');  // the variable of a launcher that has started this one
@@ -143,10 +142,11 @@ class RankProcess {
     watch_ = {};
     child_.reset();
     for (auto& stream : streams_) stream.finish(queue);
-    exit_->last_lines = streams_.empty() ? last_lines_of(folder_ / "stderr.log") : streams_.back().last_lines();
+    exit_->last_lines = has_error_stream_ ? streams_.back().last_lines() : last_lines_of(folder_ / "stderr.log");
     std::error_code ignored;
     if (const auto path = folder_ / "error.json"; !folder_.empty() && std::filesystem::exists(path, ignored))
       exit_->error_file = path;
+    exit_->message = read_error_file(exit_->error_file).value_or("");
   }
 
  private:
@@ -167,19 +167,36 @@ class RankProcess {
                       .was_stopped = was_stopped_};
   }
 
-  /// Makes the folders RUN/attempt_N/RANK in LOG_DIR, which is made by its path, as the user names it.
-  void make_folders() const {
-    const auto attempt = folder_.parent_path(), run = attempt.parent_path();
-    std::error_code failure;
-    std::filesystem::create_directories(run.parent_path(), failure);
-    if (failure) throw Error{Errc::storage, "cannot make " + run.parent_path().string() + ": " + failure.message()};
-    for (const auto& folder : {run, attempt, folder_}) make_subfolder(folder);
+  /// The descriptor that becomes an output of the rank: of a pipe, of a log file, which `file` keeps open, `terminal`
+  /// if it is no -1, or `nothing` if the output is not shown. If `nothing` is -1, its last lines are kept for a report.
+  int open_output(const RankCommon& common, Streams stream, std::optional<File>& file, int terminal, int nothing) {
+    const OutputPlan& outputs = common.plan.outputs;
+    const int local_rank = rank_info_.local_rank.value;
+    const bool is_shown = outputs.shows(local_rank), is_error = stream == Streams::err;
+    const bool is_teed = includes(outputs.tee.of(local_rank), stream) && !folder_.empty();
+    const bool goes_to_file = is_teed || (includes(outputs.redirects.of(local_rank), stream) && !folder_.empty());
+    if (goes_to_file) {
+      file = File::open_to_append(folder_ / (is_error ? "stderr.log" : "stdout.log"), Errc::storage);
+      if (!is_teed || !is_shown) return file->descriptor();
+    } else if (is_shown && terminal >= 0) {
+      return terminal;
+    } else if (!is_shown && nothing >= 0) {
+      return nothing;
+    }
+    StreamTargets targets{.prefix = line_prefix(common.plan, rank_info_, is_teed), .file = std::move(file)};
+    file.reset();
+    if (is_shown) targets.console = is_error ? STDERR_FILENO : STDOUT_FILENO;
+    if (is_teed) targets.filtered = is_error ? common.filtered_error : common.filtered_output;
+    streams_.emplace_back(std::move(targets));
+    has_error_stream_ = is_error;
+    return streams_.back().write_end().get();
   }
 
   RankInfo rank_info_;
   std::chrono::steady_clock::time_point started_;
   std::filesystem::path folder_;
-  std::vector<RankStream> streams_;  // standard output, unless rank 0 has the terminal, and error; none with log files
+  std::vector<RankStream> streams_;  // of standard output and of standard error, where the agent reads them
+  bool has_error_stream_ = false;
   MilestoneInbox milestones_;
   std::optional<Child> child_;
   Guardian::Watch watch_;  // destroyed before the child, whose number may be reused then

@@ -1,4 +1,4 @@
-// ddpxx/launch/agent/rank_stream.hpp — forwards one output of a rank to the launcher's output.
+// ddpxx/launch/agent/rank_stream.hpp — forwards one output of a rank to the launcher's output and to files.
 #pragma once
 
 #include <array>
@@ -7,6 +7,8 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -15,19 +17,28 @@
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/launch/agent/filtered_log.hpp>
 #include <ddpxx/launch/agent/line_splitter.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
 
 namespace ddpxx::detail {
+
+/// Where the bytes of a rank's output go.
+struct StreamTargets {
+  int console = -1;               ///< Descriptor of the launcher; -1 for none.
+  std::string prefix = {};        ///< Of each line on the console and in `filtered`.
+  std::optional<File> file = {};  ///< Gets the bytes as they are.
+  FilteredLog* filtered = nullptr;
+};
 
 /// A pipe from a rank; passes on its lines, and keeps the last ones for a report.
 class RankStream {
  public:
   static constexpr std::size_t kLastLines = 10;
 
-  /// `target` is the descriptor of the launcher to which the lines go, each with `prefix`.
   /// Errors  `peer` if the system cannot make a pipe.
-  RankStream(int target, std::string prefix) : target_{target}, prefix_{std::move(prefix)} {
+  explicit RankStream(StreamTargets targets) : targets_{std::move(targets)} {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
       throw Error{Errc::peer,
@@ -53,6 +64,10 @@ class RankStream {
       if (size == 0) read_end_.close();
       return false;
     }
+    if (targets_.file) {
+      const auto text = std::as_bytes(std::span{bytes}.first(static_cast<std::size_t>(size)));
+      write(queue, [&] { targets_.file->write(text); });
+    }
     splitter_.feed({bytes.data(), static_cast<std::size_t>(size)}, [&](std::string_view line) { take(line, queue); });
     return true;
   }
@@ -71,15 +86,27 @@ class RankStream {
   std::vector<std::string> last_lines() const { return {last_lines_.begin(), last_lines_.end()}; }
 
  private:
+  /// Writes to files; after an error, as on a full disk, the rank goes on without its files.
+  template <class Write>
+  void write(OutputQueue& queue, const Write& to_file) {
+    try {
+      to_file();
+    } catch (const Error& error) {
+      targets_.file.reset();
+      targets_.filtered = nullptr;
+      queue.push(STDERR_FILENO, "ddpxx-run: ", std::string{error.what()} + "; the output no longer goes to files");
+    }
+  }
+
   void take(std::string_view line, OutputQueue& queue) {
-    queue.push(target_, prefix_, line);
+    if (targets_.console >= 0) queue.push(targets_.console, targets_.prefix, line);
+    if (targets_.filtered != nullptr) write(queue, [&] { targets_.filtered->take(targets_.prefix, line); });
     static constexpr std::size_t kMaxWidth = 400;
     last_lines_.emplace_back(line.substr(0, kMaxWidth));
     if (last_lines_.size() > kLastLines) last_lines_.pop_front();
   }
 
-  int target_;
-  std::string prefix_;
+  StreamTargets targets_;
   Descriptor read_end_, write_end_;
   LineSplitter splitter_;
   std::deque<std::string> last_lines_;

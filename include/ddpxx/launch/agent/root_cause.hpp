@@ -25,7 +25,8 @@ struct Exit {
   std::chrono::system_clock::time_point time = {};
   std::optional<int> signal_sent = {};       ///< The last signal by which the agent asked the rank to end, if it did.
   std::vector<std::string> last_lines = {};  ///< Last lines of its standard error.
-  std::string error_file = {};               ///< File written by a Python program's `@record`; empty if there is none.
+  std::string error_file = {};               ///< File that it has written, as torchelastic's `record` does; or empty.
+  std::string message = {};                  ///< Of its error file; empty if there is none.
   bool is_ours = false;                      ///< It is a program of ddpxx.
   bool trains = false;                       ///< It has a trainer.
   bool stepped = false;                      ///< It has read the result of a step.

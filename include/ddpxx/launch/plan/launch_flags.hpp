@@ -3,71 +3,30 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
-#include <cmath>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/log.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/launch_flag.hpp>
+#include <ddpxx/launch/plan/local_interface.hpp>
+#include <ddpxx/launch/plan/output_flags.hpp>
 #include <ddpxx/launch/plan/processors.hpp>
 #include <ddpxx/launch/plan/run_id.hpp>
+#include <ddpxx/launch/plan/run_path_script.hpp>
 
 namespace ddpxx::detail {
-
-/// The values of flags while they are read. Some are only complete when all are known.
-struct LaunchValues {
-  LaunchPlan plan = {};
-  bool is_standalone = false;
-  bool is_c10d = false;
-  bool has_master_address = false;
-  std::string endpoint_host = {};  // of --rdzv-endpoint; empty for none
-  std::optional<std::uint16_t> endpoint_port = {};
-  bool is_module = false;
-  bool no_python = false;
-};
-
-struct LaunchFlag {
-  std::string_view name;        // with dashes; underscores are accepted too
-  std::string_view short_name;  // such as -m; empty for none
-  std::string_view value;       // the value's name in the help; empty if the flag has no value
-  std::string_view help;
-  void (*apply)(LaunchValues&, const LaunchFlag&, const std::string& text);
-  std::string_view source = {};  // the variable that gave the value; empty for the command line
-};
-
-[[noreturn]] inline void refuse(const LaunchFlag& flag, const std::string& text, const std::string& expected) {
-  throw Error{Errc::config, std::string{flag.source.empty() ? flag.name : flag.source} + ": \"" + harmless(text) +
-                                "\" is not " + expected};
-}
-
-inline int whole_number(const LaunchFlag& flag, const std::string& text, int least, int most) {
-  int value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most)
-    refuse(flag, text, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-  return value;
-}
-
-inline std::chrono::milliseconds seconds(const LaunchFlag& flag, const std::string& text) {
-  double value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc{} || end != text.data() + text.size() || !(value >= 0) || value > 1e6)
-    refuse(flag, text, "a number of seconds from 0 to 1000000");
-  return std::chrono::milliseconds{std::llround(value * 1000)};
-}
 
 constexpr int kMaxRanksPerNode = 4096;  // more than any machine runs; larger numbers are typing errors
 constexpr int kMaxNodes = kMaxRanks;
@@ -143,6 +102,34 @@ inline void read_num_nodes(LaunchValues& values, const LaunchFlag& flag, const s
   values.plan.num_nodes = most;
 }
 
+/// The names of `--signals-to-handle`.
+inline void read_signals(LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+  constexpr const char* kForm =
+      "a list of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2, with commas between them";
+  values.plan.signals = text;
+  values.plan.ending_signals.clear();
+  for (const auto& name : items_of(text)) {
+    const auto first = name.find_first_not_of(' ');
+    const auto bare = first == std::string::npos ? "" : name.substr(first, name.find_last_not_of(' ') + 1 - first);
+    if (bare == "SIGUSR1" || bare == "SIGUSR2")
+      values.plan.ending_signals.push_back(bare == "SIGUSR1" ? SIGUSR1 : SIGUSR2);
+    else if (bare != "SIGTERM" && bare != "SIGINT" && bare != "SIGHUP" && bare != "SIGQUIT")
+      refuse(flag, text, kForm);
+  }
+}
+
+inline std::string name_of(CpuBinding binding) {
+  constexpr std::array kNames = {"node", "socket", "exclusive", "core-complex"};
+  return kNames[static_cast<std::size_t>(binding)];
+}
+
+/// The mode of `--numa-binding`.
+inline CpuBinding read_binding(const LaunchFlag& flag, const std::string& text) {
+  for (const auto binding : {CpuBinding::node, CpuBinding::socket, CpuBinding::exclusive, CpuBinding::core_complex})
+    if (text == name_of(binding)) return binding;
+  refuse(flag, text, "node, socket, exclusive or core-complex");
+}
+
 inline constexpr auto kNoEffect = [](LaunchValues&, const LaunchFlag&, const std::string&) {};
 
 inline constexpr std::array kLaunchFlags = {
@@ -195,11 +182,36 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  values.plan.grace = seconds(flag, text);
                }},
-    LaunchFlag{"--log-dir", "", "DIR",
-               "output goes to DIR/<run id>/attempt_<k>/<local rank>/{stdout,stderr}.log instead of here",
+    LaunchFlag{
+        "--log-dir", "", "DIR",
+        "folder of log files: DIR/<run id>_<random>/attempt_<k>/<local rank>/; /dev/null: none [a temporary one]",
+        [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+          if (text.empty()) refuse(flag, text, "a directory");
+          values.plan.outputs.log_dir = text;
+        }},
+    LaunchFlag{
+        "--redirects", "-r", "CHOICE",
+        "outputs that go to stdout.log and stderr.log instead of here: 0 none, 1 stdout, 2 stderr, 3 both, or by "
+        "local rank as in 0:3,1:2 [0]",
+        [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+          values.plan.outputs.redirects = read_streams(flag, text);
+        }},
+    LaunchFlag{"--tee", "-t", "CHOICE", "outputs that go to the files and here; the form of --redirects [0]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
-                 if (text.empty()) refuse(flag, text, "a directory");
-                 values.plan.log_dir = text;
+                 values.plan.outputs.tee = read_streams(flag, text);
+               }},
+    LaunchFlag{"--local-ranks-filter", "", "RANKS", "local ranks whose outputs are shown here, as in 0,1 [all]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.outputs.shown_ranks = read_local_ranks(flag, text);
+               }},
+    LaunchFlag{"--duplicate-stdout-filters", "", "TEXTS",
+               "lines of --tee that have one of these texts, as in a,b, also go to filtered_stdout.log; ,, is a comma",
+               [](LaunchValues& values, const LaunchFlag&, const std::string& text) {
+                 values.plan.outputs.stdout_filters = items_of(text);
+               }},
+    LaunchFlag{"--duplicate-stderr-filters", "", "TEXTS", "the same for stderr, to filtered_stderr.log",
+               [](LaunchValues& values, const LaunchFlag&, const std::string& text) {
+                 values.plan.outputs.stderr_filters = items_of(text);
                }},
     LaunchFlag{"--role", "", "NAME", "ROLE_NAME of the ranks [default]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
@@ -210,6 +222,25 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.is_module = true; }},
     LaunchFlag{"--no-python", "", "", "run a PROGRAM with the name *.py as it is, and not as `python3 -u PROGRAM`",
                [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.no_python = true; }},
+    LaunchFlag{"--run-path", "", "", "run the script PROGRAM by Python's runpy; goes before --no-python",
+               [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.is_run_path = true; }},
+    LaunchFlag{"--numa-binding", "", "MODE",
+               "cores of a rank, near its GPU: node, socket, exclusive (a share of its own) or core-complex (a shared "
+               "cache) [all]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 values.plan.binding = read_binding(flag, text);
+               }},
+    LaunchFlag{
+        "--virtual-local-rank", "", "", "LOCAL_RANK is 0 in all ranks, and each of them sees only its GPU",
+        [](LaunchValues& values, const LaunchFlag&, const std::string&) { values.plan.virtual_local_rank = true; }},
+    LaunchFlag{"--signals-to-handle", "", "NAMES",
+               "with SIGUSR1 or SIGUSR2 in the list, that signal gives the ranks --grace to end; the others always do",
+               read_signals},
+    LaunchFlag{"--local-addr", "", "HOST", "address of this machine whose interface the ranks use [found by them]",
+               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+                 if (text.empty() || !local_interface(text)) refuse(flag, text, "an address of this machine");
+                 values.plan.local_address = text;
+               }},
     LaunchFlag{"--monitor-interval", "", "SECONDS", "no effect: the agent sees the end of a rank at once",
                [](LaunchValues&, const LaunchFlag& flag, const std::string& text) { seconds(flag, text); }},
     LaunchFlag{"--start-method", "", "NAME", "no effect: each rank is a new process that runs PROGRAM",
@@ -248,10 +279,15 @@ class LaunchFlags {
   void take_program(std::span<const std::string> command) {
     LaunchPlan& plan = values_.plan;
     if (command.empty()) throw Error{Errc::config, "no PROGRAM to start; see `ddpxx-run --help`"};
-    if (values_.is_module && values_.no_python)
+    if (values_.is_module && values_.no_python && !values_.is_run_path)
       throw Error{Errc::config, "--module and --no-python exclude each other: a module is run by Python"};
     plan.program = command.front();
     plan.arguments.assign(command.begin() + 1, command.end());
+    if (values_.is_run_path) {
+      plan.arguments.insert(plan.arguments.begin(), {"-c", kRunPathScript, plan.program});
+      plan.program = environment("PYTHON_EXEC").value_or("python3");
+      return;
+    }
     if (!values_.is_module && (values_.no_python || !plan.program.ends_with(".py"))) return;
     // In one word, because -m as a word among the program's arguments asks for a sweep.
     plan.arguments.insert(plan.arguments.begin(), {"-u", (values_.is_module ? "-m" : "") + plan.program});
@@ -262,14 +298,12 @@ class LaunchFlags {
     LaunchPlan& plan = values_.plan;
     if (values_.is_standalone) {
       if (plan.num_nodes > 1) throw Error{Errc::config, "--standalone is for one machine, but --nnodes asks for more"};
-      plan.master_address = LaunchPlan{}.master_address;
-      plan.master_port.reset();
+      take_own_address();
       return;
     }
     if (values_.is_c10d) {
       plan.node_rank = 0;  // torchrun ignores --node-rank here
-      plan.master_address = LaunchPlan{}.master_address;
-      plan.master_port.reset();
+      take_own_address();
       if (plan.num_nodes == 1) return;
       if (values_.endpoint_host.empty())
         throw Error{Errc::config,
@@ -289,6 +323,13 @@ class LaunchFlags {
                   "--nnodes above 1 needs --master-addr, the machine of --node-rank 0, or --rdzv-backend "
                   "c10d with --rdzv-endpoint HOST:PORT"};
     if (!plan.master_port) plan.master_port = std::uint16_t{29'500};
+  }
+
+  /// The master of a run on this machine: its loopback address, or the address that was chosen.
+  void take_own_address() {
+    LaunchPlan& plan = values_.plan;
+    plan.master_address = plan.local_address.empty() ? LaunchPlan{}.master_address : plan.local_address;
+    plan.master_port.reset();
   }
 
   LaunchValues values_;

@@ -1,0 +1,73 @@
+// ddpxx/launch/agent/log_folder.hpp — the folder that holds the log files and error files of a run.
+#pragma once
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/launch/output_plan.hpp>
+
+namespace ddpxx::detail {
+
+/// The folder `<run id>_<random>` of one agent, in the log folder that the plan names, or a temporary folder. Only this
+/// user can write there. The destructor removes a temporary folder without log files; the error files in it are in the
+/// report by then.
+class LogFolder {
+ public:
+  /// Makes the folder.
+  /// Errors  `storage` if it cannot be made. Without a log folder in the plan and without log files there is no folder
+  ///         then, since the run needs none.
+  LogFolder(const OutputPlan& plan, const std::string& run_id) : is_removed_{!plan.writes_logs()} {
+    namespace fs = std::filesystem;
+    if (plan.log_dir == "/dev/null") return;
+    fs::path above = plan.log_dir;
+    if (!above.empty()) {
+      is_removed_ = false;
+      std::error_code failure;
+      above = fs::absolute(above);
+      fs::create_directories(above, failure);
+      if (failure) throw Error{Errc::storage, "cannot make " + above.string() + ": " + failure.message()};
+    } else {
+      above = environment("TMPDIR").value_or("/tmp");
+    }
+    std::string name = above / ((plan.log_dir.empty() ? "ddpxx_" : "") + run_id + "_XXXXXX");
+    if (::mkdtemp(name.data()) != nullptr)
+      path_ = name;
+    else if (!is_removed_)
+      throw Error{Errc::storage,
+                  "cannot make a folder of log files in " + above.string() + ": " + std::strerror(errno)};
+  }
+  LogFolder(const LogFolder&) = delete;
+  LogFolder& operator=(const LogFolder&) = delete;
+  ~LogFolder() {
+    std::error_code ignored;
+    if (is_removed_ && !path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+
+  /// Empty if there is no folder.
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+  /// True if the folder outlives the run.
+  bool is_kept() const noexcept { return !is_removed_ && !path_.empty(); }
+
+  /// Makes the folder of an attempt; empty if there is no folder.
+  std::filesystem::path make_attempt(int restart) const {
+    if (path_.empty()) return {};
+    auto folder = path_ / ("attempt_" + std::to_string(restart));
+    make_subfolder(folder);
+    return folder;
+  }
+
+ private:
+  std::filesystem::path path_;
+  bool is_removed_;
+};
+
+}  // namespace ddpxx::detail
