@@ -636,6 +636,7 @@ TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {
   EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds{10});
   EXPECT_EQ(ended.code, 128 + SIGKILL);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("Signal 9 (SIGKILL)"), HasSubstr("rank      : 1 (local_rank: 1)")));
+  EXPECT_THAT(ended.err, testing::ContainsRegex("  last step : [1-9][0-9]*\n  collective: [a-z_]+ of [0-9]+ bytes"));
   const std::regex root{"Root [Cc]ause"};
   EXPECT_EQ(std::distance(std::sregex_iterator{ended.err.begin(), ended.err.end(), root}, {}), 1) << ended.err;
 }

@@ -266,7 +266,7 @@ TEST(DdpxxRun, EndsTheOthersAndReportsOnceWhenARankFails) {
   EXPECT_THAT(run.err, HasSubstr("rank      : 1 (local_rank: 1)"));
   EXPECT_THAT(run.err, HasSubstr("exit code 6"));
   EXPECT_THAT(run.err, HasSubstr("    out of luck\n"));
-  EXPECT_EQ(count_of(run.err, "ended by ddpxx-run with SIGTERM"), 2U);
+  EXPECT_THAT(run.err, HasSubstr("  ranks 0, 2: ended by ddpxx-run with SIGTERM, "));
   for (const auto& line : sorted_lines(run.out)) EXPECT_TRUE(is_gone(line.substr(line.find(": ") + 2))) << line;
 }
 
@@ -344,7 +344,7 @@ TEST(DdpxxRun, EndsTheOthersAtOnceWhenASignalHasEndedARank) {
                               "[ $RANK = 1 ] && { " + first.leaves_number() + "kill -9 $$; }; " + first.is_outlived()});
   EXPECT_EQ(run.code, 137);
   EXPECT_THAT(run.err, HasSubstr("rank      : 1"));
-  EXPECT_EQ(count_of(run.err, "ended by ddpxx-run with SIGTERM"), 2U);
+  EXPECT_THAT(run.err, HasSubstr("  ranks 0, 2: ended by ddpxx-run with SIGTERM, "));
   EXPECT_EQ(run.out, "");
 }
 
@@ -722,6 +722,15 @@ TEST(DdpxxRun, SaysThatTheCauseIsProbablyOnAnotherMachineWhenAllItsRanksHaveLost
   const auto run = node(0, port, two, "exit 5").wait();
   EXPECT_EQ(run.code, 5);
   EXPECT_THAT(run.err, HasSubstr("the cause is probably on another machine"));
+}
+
+TEST(DdpxxRun, ReportsTheLastStepOfARankThatWasKilled) {
+  // The first bytes of the memory are the number of the step.
+  const std::string script =
+      "[ -z \"$DDPXX_PROGRESS\" ] || printf '\\7' 1<>/proc/self/fd/${DDPXX_PROGRESS%%:*}; kill -9 $$";
+  const auto run = ddpxx_run({"/bin/bash", "-c", script});
+  EXPECT_THAT(run.err, AllOf(HasSubstr("  last step : 7\n"), Not(HasSubstr("  collective: "))));
+  EXPECT_THAT(ddpxx_run({"/bin/bash", "-c", "kill -9 $$"}).err, Not(HasSubstr("  last step : ")));
 }
 
 TEST(DdpxxRun, SaysWhatMayHaveKilledARank) {

@@ -28,11 +28,14 @@ TEST(FailureReport, NamesTheCauseAndTheOtherFailures) {
   exits[1].last_lines = {"first", "out of luck\x1b[2J"};
   exits[1].error_file = "/logs/1/error.json";
   exits[1].message = "RuntimeError: no\nluck";
+  exits[1].last_step = 12;
+  exits[1].last_collective = "all_reduce of 8 bytes";
   const auto text = failure_report(exits, 1, "train.py", "node0", "/logs");
   for (const char* part :
        {"train.py FAILED\n", "Failures:\n", "Root Cause (first observed failure):\n", "  host      : node0\n",
         "  rank      : 1 (local_rank: 1)\n", "  exitcode  : -9 (pid: 101)\n", "  error_file: /logs/1/error.json\n",
-        "  logs      : /logs\n", "  error     : RuntimeError: no\\nluck\n", "Signal 9 (SIGKILL) received by PID 101\n",
+        "  logs      : /logs\n", "  last step : 12\n", "  collective: all_reduce of 8 bytes\n",
+        "  error     : RuntimeError: no\\nluck\n", "Signal 9 (SIGKILL) received by PID 101\n",
         "    first\n    out of luck\\x1b[2J\n", "rank 0 (local_rank: 0, pid: 100): exit code 5, 0.05 s after\n",
         "rank 2 (local_rank: 2, pid: 102): ended by ddpxx-run with SIGTERM, 2.00 s after\n",
         "rank 3 (local_rank: 3, pid: 103): exit code 0, 0.05 s before\n"})
@@ -66,6 +69,19 @@ TEST(FailureReport, IsOneLineWhereAllThatHappenedIsAWrongConfiguration) {
             "rank 2: exit code 6 (in ddpxx programs: the loss is NaN or infinite); not started again");
   EXPECT_EQ(repeat_line(ended(0, 3, 0), true),
             "rank 0: exit code 3 (in ddpxx programs: wrong data); not started again");
+}
+
+TEST(FailureReport, HasOneLineForRanksThatEndedInTheSameWay) {
+  std::vector<Exit> exits = {ended(0, 4, 100)};
+  for (int rank = 1; rank < 64; ++rank) exits.push_back(ended(rank, -SIGTERM, 100 + 10 * rank, SIGTERM));
+  exits[5] = ended(5, 5, 150);
+  exits[7] = ended(7, 5, 170);
+  exits[9] = ended(9, 5, 50);
+  const auto text = failure_report(exits, 0, "train", "node0");
+  for (const char* part : {"  ranks 1-4, 6, 8, 10-63: ended by ddpxx-run with SIGTERM, 0.01 to 0.63 s after\n",
+                           "  ranks 5, 7: exit code 5, 0.05 to 0.07 s after\n",
+                           "  rank 9 (local_rank: 9, pid: 109): exit code 5, 0.05 s before\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "in\n" << text;
 }
 
 TEST(FailureReport, KnowsWhetherTheMessageOfTheRankIsOnTheConsole) {

@@ -15,6 +15,7 @@
 #include <ddpxx/comm/pending.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/rank_progress.hpp>
 
 namespace ddpxx {
 
@@ -46,7 +47,9 @@ DDPXX_INLINE Error CollectiveCall::with_facts(Error error, const std::string& ca
 
 DDPXX_INLINE Pending::Pending() = default;
 DDPXX_INLINE Pending::Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish)
-    : work_{std::move(work)}, call_{call}, finish_{std::move(finish)} {}
+    : work_{std::move(work)}, call_{call}, finish_{std::move(finish)} {
+  own_progress().note_start(call_.op, call_.bytes);
+}
 DDPXX_INLINE Pending::Pending(Pending&&) noexcept = default;
 DDPXX_INLINE Pending& Pending::operator=(Pending&&) noexcept = default;
 DDPXX_INLINE Pending::~Pending() = default;
@@ -55,8 +58,11 @@ DDPXX_INLINE void Pending::wait() {
   if (failure_) throw Error{*failure_};
   const auto work = std::exchange(work_, {});
   if (!work) return;
+  auto& progress = own_progress();
+  progress.note_wait(call_.op, call_.bytes);
   try {
     work->wait();
+    progress.note_end();
   } catch (const std::exception& cause) {
     throw Error{failure_.emplace(call_.error(cause))};
   }

@@ -36,7 +36,7 @@ struct ChildStart {
   int output = -1;
   int error = -1;
   std::set<int> processors = {};  ///< On which the program may run; empty: those of this process.
-  int kept = -1;                  ///< Descriptor that stays open in the program under its number; -1 for none.
+  std::vector<int> kept = {};     ///< Descriptors that stay open in the program under their numbers.
 };
 
 /// The environment of this process, as `ChildStart` takes it.
@@ -117,7 +117,7 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const bool is_bound = start.processors.empty() || ::sched_setaffinity(0, sizeof processors, &processors) == 0;
-  if (start.kept >= 0) ::fcntl(start.kept, F_SETFD, 0);
+  for (const int descriptor : start.kept) ::fcntl(descriptor, F_SETFD, 0);
   if (is_bound && ::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
     ::execve(start.path.c_str(), arguments, environment);
   const int why = errno;

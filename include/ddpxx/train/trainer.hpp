@@ -21,6 +21,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/milestone.hpp>
+#include <ddpxx/core/rank_progress.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/core/type_name.hpp>
 #include <ddpxx/data/concept.hpp>
@@ -386,6 +387,7 @@ class Trainer {
   }
   void report(CompletedStep done) {
     if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);
+    own_progress().note_step(done.row.step);
     votes_to_stop_ = votes_to_stop_ || done.stop_voted;
     if (done.stop_asked) stop_.agree();
     save_due_ = save_due_ || done.save_due;

@@ -8,11 +8,14 @@
 #include <cstddef>
 #include <ctime>
 #include <iomanip>
+#include <map>
 #include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
@@ -59,17 +62,28 @@ inline std::string iso_time(std::chrono::system_clock::time_point time) {
   return (std::ostringstream{} << std::put_time(&parts, "%Y-%m-%d_%H:%M:%S")).str();
 }
 
-/// A line about a rank that is not the cause.
-inline std::string bystander(const Exit& exit, const Exit& cause) {
-  const double seconds = std::chrono::duration<double>(exit.elapsed - cause.elapsed).count();
+/// How a rank ended that is not the cause.
+inline std::string describe_bystander(const Exit& exit) {
+  if (obeyed(exit)) return "ended by ddpxx-run with " + signal_name(*exit.signal_sent);
+  return exit.code < 0 ? signal_name(-exit.code) : describe(exit);
+}
+
+/// A line about ranks that are not the cause and that have ended in the same way.
+inline std::string bystanders(std::span<const Exit* const> exits, const Exit& cause) {
+  std::vector<int> ranks;
+  for (const Exit* exit : exits) ranks.push_back(exit->rank);
+  const auto later = [&](const Exit* exit) {
+    return std::chrono::duration<double>(exit->elapsed - cause.elapsed).count();
+  };
+  const auto [first, last] = std::minmax_element(
+      exits.begin(), exits.end(), [](const Exit* one, const Exit* other) { return one->elapsed < other->elapsed; });
   std::ostringstream line;
-  line << "  rank " << exit.rank << " (local_rank: " << exit.local_rank << ", pid: " << exit.pid << "): ";
-  if (obeyed(exit))
-    line << "ended by ddpxx-run with " << signal_name(*exit.signal_sent);
-  else
-    line << describe(exit);
-  line << ", " << std::fixed << std::setprecision(2) << std::abs(seconds) << " s "
-       << (seconds < 0 ? "before" : "after");
+  line << (ranks.size() == 1 ? "  rank " : "  ranks ") << number_list(ranks);
+  if (ranks.size() == 1) line << " (local_rank: " << exits[0]->local_rank << ", pid: " << exits[0]->pid << ')';
+  line << ": " << describe_bystander(*exits[0]) << ", " << std::fixed << std::setprecision(2)
+       << std::abs(later(*first));
+  if (ranks.size() > 1) line << " to " << std::abs(later(*last));
+  line << " s " << (later(*last) < 0 ? "before" : "after");
   return line.str();
 }
 
@@ -102,19 +116,23 @@ inline std::string failure_report(std::span<const Exit> exits, std::size_t cause
   const std::string thick(60, '='), thin(60, '-');
   std::ostringstream text;
   text << thick << '\n' << harmless(entry) << " FAILED\n" << thin << "\nFailures:\n";
-  bool any = false;
+  // The ranks by how they ended, and whether that was before the cause. A rank that ended well after the cause is not
+  // listed; one that ended before may be the reason for the failure.
+  std::map<std::pair<bool, std::string>, std::vector<const Exit*>> groups;
   for (std::size_t i = 0; i < exits.size(); ++i) {
-    // A rank that ended well after the cause is not listed. One that ended before may be the reason for the failure.
-    if (i == cause || (is_well(exits[i]) && exits[i].elapsed >= root.elapsed)) continue;
-    text << bystander(exits[i], root) << '\n';
-    any = true;
+    const bool is_later = exits[i].elapsed >= root.elapsed;
+    if (i != cause && !(is_well(exits[i]) && is_later))
+      groups[{is_later, describe_bystander(exits[i])}].push_back(&exits[i]);
   }
-  if (!any) text << "  <NO_OTHER_FAILURES>\n";
+  for (const auto& [how, ranks] : groups) text << bystanders(ranks, root) << '\n';
+  if (groups.empty()) text << "  <NO_OTHER_FAILURES>\n";
   text << thin << "\nRoot Cause (first observed failure):\n"
        << "  time      : " << iso_time(root.time) << '\n'
        << "  host      : " << harmless(host) << '\n'
        << "  rank      : " << root.rank << " (local_rank: " << root.local_rank << ")\n"
        << "  exitcode  : " << root.code << " (pid: " << root.pid << ")\n";
+  if (root.last_step > 0) text << "  last step : " << root.last_step << '\n';
+  if (!root.last_collective.empty()) text << "  collective: " << root.last_collective << '\n';
   if (!logs.empty() && !root.error_file.empty()) text << "  error_file: " << harmless(root.error_file) << '\n';
   text << "  message   : " << describe(root) << (obeyed(root) && !root.is_silent ? ", sent because it did not end" : "")
        << '\n';

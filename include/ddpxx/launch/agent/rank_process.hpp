@@ -17,12 +17,14 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/milestone.hpp>
+#include <ddpxx/core/rank_progress.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/filtered_log.hpp>
 #include <ddpxx/launch/agent/guardian.hpp>
 #include <ddpxx/launch/agent/line_prefix.hpp>
 #include <ddpxx/launch/agent/milestone_inbox.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
+#include <ddpxx/launch/agent/progress_page.hpp>
 #include <ddpxx/launch/agent/rank_environment.hpp>
 #include <ddpxx/launch/agent/rank_stream.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
@@ -73,15 +75,21 @@ class RankProcess {
     const bool has_terminal = common.first_rank_has_terminal && rank_info_.rank == Rank{0};
     start.output = open_output(common, Streams::out, out_file, has_terminal ? STDOUT_FILENO : -1, nothing.get());
     start.error = open_output(common, Streams::err, err_file, -1, -1);
-    std::erase_if(start.environment, [](const auto& entry) {
-      return entry.starts_with(std::string{kMilestonesVariable} +
-                               '=');  // the variable of a launcher that has started this one
-    });
+    std::erase_if(start.environment,
+                  [](const std::string& entry) {  // variables of a launcher that has started this one
+                    const auto name = entry.substr(0, entry.find('='));
+                    return name == kMilestonesVariable || name == kProgressVariable;
+                  });
     start.environment.push_back(milestones_.variable());
-    start.kept = milestones_.write_end().get();
+    start.kept = {milestones_.write_end().get()};
+    if (page_.descriptor()) {
+      start.environment.push_back(page_.variable());
+      start.kept.push_back(page_.descriptor().get());
+    }
     child_.emplace(start);
     watch_ = Guardian::Watch{common.guardian, child_->pid()};
     milestones_.write_end().close();
+    page_.descriptor().close();
     for (auto& stream : streams_) stream.write_end().close();
   }
 
@@ -143,6 +151,10 @@ class RankProcess {
     child_.reset();
     for (auto& stream : streams_) stream.finish(queue);
     exit_->last_lines = has_error_stream_ ? streams_.back().last_lines() : last_lines_of(folder_ / "stderr.log");
+    if (const auto* progress = page_.progress()) {
+      exit_->last_step = progress->step();
+      exit_->last_collective = progress->collective();
+    }
     std::error_code ignored;
     if (const auto path = folder_ / "error.json"; !folder_.empty() && std::filesystem::exists(path, ignored))
       exit_->error_file = path;
@@ -198,6 +210,7 @@ class RankProcess {
   std::vector<RankStream> streams_;  // of standard output and of standard error, where the agent reads them
   bool has_error_stream_ = false;
   MilestoneInbox milestones_;
+  ProgressPage page_;
   std::optional<Child> child_;
   Guardian::Watch watch_;  // destroyed before the child, whose number may be reused then
   std::optional<int> signal_sent_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,8 @@ struct Exit {
   std::vector<std::string> last_lines = {};  ///< Last lines of its standard error.
   std::string error_file = {};               ///< File that it has written, as torchelastic's `record` does; or empty.
   std::string message = {};                  ///< Of its error file; empty if there is none.
+  std::int64_t last_step = 0;                ///< The last step whose result it has read; 0 for none.
+  std::string last_collective = {};          ///< In words; empty for none.
   bool is_ours = false;                      ///< It is a program of ddpxx.
   bool trains = false;                       ///< It has a trainer.
   bool stepped = false;                      ///< It has read the result of a step.

@@ -1,0 +1,54 @@
+// ddpxx/launch/agent/progress_page.hpp — the memory in which a rank notes its last step and its last collective.
+#pragma once
+
+#include <fcntl.h>
+#include <memory>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/rank_progress.hpp>
+
+namespace ddpxx::detail {
+
+/// Memory that the processes of one rank inherit. If the system does not give it, the rank runs without it.
+class ProgressPage {
+ public:
+  ProgressPage() {
+    Descriptor made{::memfd_create("ddpxx-progress", MFD_CLOEXEC)};
+    if (!made || ::ftruncate(made.get(), sizeof(RankProgress)) != 0) return;
+    void* const memory = ::mmap(nullptr, sizeof(RankProgress), PROT_READ | PROT_WRITE, MAP_SHARED, made.get(), 0);
+    if (memory == MAP_FAILED) return;
+    memory_.reset(static_cast<RankProgress*>(memory));
+    // Scripts use low numbers for their own files.
+    if (Descriptor high{::fcntl(made.get(), F_DUPFD_CLOEXEC, 100)}) made = std::move(high);
+    descriptor_ = std::move(made);
+  }
+
+  /// Descriptor that the rank inherits, under this number; it may be empty. The launcher closes it once the rank has
+  /// started.
+  Descriptor& descriptor() noexcept { return descriptor_; }
+  /// `NAME=value`, for the environment of the rank, if there is a descriptor.
+  std::string variable() const {
+    struct stat found {};
+    ::fstat(descriptor_.get(), &found);
+    return std::string{kProgressVariable} + '=' + std::to_string(descriptor_.get()) + ':' +
+           std::to_string(found.st_ino);
+  }
+
+  /// None if there is no memory.
+  const RankProgress* progress() const noexcept { return memory_.get(); }
+
+ private:
+  struct Unmap {
+    void operator()(RankProgress* memory) const noexcept { ::munmap(memory, sizeof(RankProgress)); }
+  };
+
+  Descriptor descriptor_;
+  std::unique_ptr<RankProgress, Unmap> memory_;
+};
+
+}  // namespace ddpxx::detail
