@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <fcntl.h>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <ddpxx/config/sweep.hpp>
@@ -19,6 +17,7 @@
 #include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/parse_launch.hpp>
+#include <ddpxx/launch/standard_descriptors.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 #include <ddpxx/launch/sweep_runner.hpp>
 #include <ddpxx/version.hpp>
@@ -52,12 +51,7 @@ void report(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Open the standard descriptors that are closed, because otherwise one of the ranks' pipes would get their number.
-  while (true) {
-    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd > STDERR_FILENO) ::close(fd);
-    if (fd < 0 || fd > STDERR_FILENO) break;
-  }
+  ddpxx::detail::open_standard_descriptors();
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == "--version") {

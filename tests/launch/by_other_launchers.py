@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains mingpt on two ranks by ddpxx-run, by mpirun and with srun's variables; the losses must be equal.
+"""Trains mingpt on two ranks by ddpxx-run, by itself, by mpirun and with srun's variables; the losses must be equal.
 
     by_other_launchers.py FOLDER_OF_PROGRAMS
 
@@ -49,6 +49,8 @@ def main():
         place = Path(folder)
         expected, _ = run([([str(BIN / "ddpxx-run"), "--standalone", "--nproc-per-node=2", mingpt], {})], place / "ddpxx")
         assert len(expected) == 5, expected
+        by_itself, _ = run([([mingpt, "spawn=2"], {})], place / "spawn")
+        assert by_itself == expected, (by_itself, expected)
         by_mpirun, text = run([(mpirun, {})], place / "mpirun")
         assert by_mpirun == expected, (by_mpirun, expected)
         assert "started by mpirun: 2 ranks, which meet at 127.0.0.1 port " in text, text
@@ -59,7 +61,7 @@ def main():
         refused = subprocess.run([mingpt, *SETTINGS], env={**ENVIRONMENT, **broken}, capture_output=True, text=True,
                                  timeout=60, check=False)
         assert refused.returncode == 5 and "SLURM_LOCALID is not set" in refused.stderr, refused
-    print("ddpxx-run, mpirun and srun's variables give the same losses")
+    print("ddpxx-run, spawn=2, mpirun and srun's variables give the same losses")
 
 
 main()

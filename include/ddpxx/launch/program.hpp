@@ -27,9 +27,10 @@ namespace detail {
 /// - It sets the terminate handler: an error that a backend of LibTorch throws in a thread of its own, as NCCL's does
 ///   where a collective has failed or took too long, is reported as other errors are, with code 5. Other exceptions
 ///   reach the handler that was set before.
-/// - If mpirun (Open MPI) or srun (Slurm) has started the process as one of several ranks, it sets torchrun's
-/// variables,
-///   so that `torchrun_environment` finds them. Variables of torchrun that are set already stay as they are.
+/// - If mpirun (Open MPI), srun (Slurm) or Kubernetes has started the process as one of several ranks, it sets
+///   torchrun's variables, so that `torchrun_environment` finds them. Those that are set already stay as they are.
+/// - If an argument of the process is `spawn=N`, it starts the program as N ranks on this machine, as `ddpxx-run` does,
+///   without this argument. It ends with their exit code and does not call the body.
 /// - It writes an error to the file that TORCHELASTIC_ERROR_FILE names, as torchelastic's `record` does in Python.
 /// - It informs ddpxx-run, if that has started the process, that the exit codes are those of `Errc`.
 template <class Body>

@@ -28,6 +28,7 @@
 #include <ddpxx/launch/adopt_launcher.hpp>
 #include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/program.hpp>
+#include <ddpxx/launch/spawn.hpp>
 
 namespace ddpxx {
 
@@ -121,6 +122,7 @@ inline Error backend_error(std::string text) {
   std::optional<Error> refusal;
   try {
     adopt_launcher();
+    if (const auto code = spawn_ranks_of_program()) std::_Exit(*code);
   } catch (const Error& error) {
     refusal = error;
   }

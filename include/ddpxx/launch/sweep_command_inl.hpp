@@ -1,10 +1,8 @@
 // ddpxx/launch/sweep_command_inl.hpp — the definitions of sweep_command.hpp.
 #pragma once
 
-#include <filesystem>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -14,20 +12,10 @@
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/launch_flags.hpp>
 #include <ddpxx/launch/plan/output_flags.hpp>
+#include <ddpxx/launch/running_program.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 
 namespace ddpxx {
-
-namespace detail {
-
-inline std::string running_program() {
-  std::error_code failure;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", failure);
-  if (failure) throw Error{Errc::config, "cannot find the program that runs: /proc/self/exe: " + failure.message()};
-  return path.string();
-}
-
-}  // namespace detail
 
 DDPXX_INLINE SweepCommand own_command(const std::string& name) {
   if (environment("RANK"))
