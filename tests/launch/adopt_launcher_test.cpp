@@ -61,7 +61,9 @@ class AdoptLauncher : public testing::Test {
  private:
   static void clear() {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
-                             "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri"})
+                             "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "DDPXX_STORE",
+                             "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX", "PET_NNODES", "PET_NODE_RANK",
+                             "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"})
       ::unsetenv(name);
     for (const auto* launcher : {&kMpirun, &kSrun})
       for (const auto& [name, value] : *launcher) ::unsetenv(name.c_str());
@@ -74,10 +76,9 @@ TEST_F(AdoptLauncher, SetsNothingWithoutALauncher) {
 }
 
 TEST_F(AdoptLauncher, TorchrunsOwnVariablesComeFirst) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) {
-    EXPECT_TRUE(read(with(kMpirun, {{name, "1"}})).variables.empty()) << name;
-    EXPECT_TRUE(read(with(kSrun, {{name, "1"}})).variables.empty()) << name;
-  }
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"})
+    for (const auto& launcher : {kMpirun, kSrun})
+      EXPECT_TRUE(read(with(launcher, {{name, "1"}, {"TORCHELASTIC_RUN_ID", "none"}})).variables.empty()) << name;
 }
 
 TEST_F(AdoptLauncher, ReadsMpirunsVariables) {
@@ -137,6 +138,58 @@ TEST_F(AdoptLauncher, AnOnlyRankIsAlone) {
   EXPECT_TRUE(
       read(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})).variables.empty());
   EXPECT_TRUE(read(with(kSrun, {{"SLURM_STEP_NUM_TASKS", "1"}})).variables.empty());
+}
+
+TEST_F(AdoptLauncher, NamesTwoVariablesThatContradictEachOther) {
+  EXPECT_EQ(
+      error_of(with(kSrun, {{"RANK", "1"}})),
+      "the environment variables RANK=1 and SLURM_PROCID=3, set by srun, contradict each other: unset RANK to use "
+      "those of srun");
+  EXPECT_EQ(error_of(with(kSrun, {{"WORLD_SIZE", "2"}})),
+            "the environment variables WORLD_SIZE=2 and SLURM_STEP_NUM_TASKS=4, set by srun, contradict each other: "
+            "unset WORLD_SIZE to use those of srun");
+  EXPECT_NE(error_of(with(kMpirun, {{"RANK", "1"}})).find("RANK=1 and OMPI_COMM_WORLD_RANK=3, set by mpirun"),
+            std::string::npos);
+  EXPECT_EQ(error_of(with(kSrun, {{"RANK", "3"}, {"WORLD_SIZE", "4"}})), "no error");
+  EXPECT_EQ(error_of(with(kSrun, {{"RANK", "1"}, {"DDPXX_STORE", "a:1"}})), "no error")
+      << "srun has started ddpxx-run, and that has started this rank";
+  EXPECT_EQ(error_of(with(kSrun, {{"RANK", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}})), "no error")
+      << "a script has started several ranks in the only task";
+  EXPECT_EQ(error_of(with(without(kSrun, "SLURM_STEP_ID"), {{"RANK", "1"}})), "no error") << "a batch script";
+}
+
+TEST_F(AdoptLauncher, TakesAPodOfPyTorchJobForARank) {
+  const Variables pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"RANK", "2"}, {"WORLD_SIZE", "3"}};
+  const auto launch = read(pod);
+  EXPECT_EQ(launch.launcher, "Kubernetes");
+  EXPECT_EQ(launch.variables,
+            (Variables{{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}}));
+  EXPECT_TRUE(read(with(pod, {{"LOCAL_RANK", "1"}})).variables.empty());
+  EXPECT_TRUE(read(with(pod, {{"TORCHELASTIC_RUN_ID", "none"}})).variables.empty()) << "torchrun runs in the pod";
+  EXPECT_TRUE(read(without(pod, "KUBERNETES_SERVICE_HOST")).variables.empty());
+  const auto indexed = without(with(pod, {{"JOB_COMPLETION_INDEX", "1"}}), "RANK");
+  EXPECT_EQ(read(indexed).variables.at("RANK"), "1");
+}
+
+TEST_F(AdoptLauncher, TakesAPodOfTrainJobForARankWhereItHasOneOnly) {
+  const Variables pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"},
+                         {"PET_NNODES", "2"},
+                         {"PET_NPROC_PER_NODE", "1"},
+                         {"PET_NODE_RANK", "1"},
+                         {"PET_MASTER_ADDR", "job-node-0-0.job"},
+                         {"PET_MASTER_PORT", "29400"}};
+  EXPECT_EQ(read(pod).variables, (Variables{{"RANK", "1"},
+                                            {"WORLD_SIZE", "2"},
+                                            {"LOCAL_RANK", "0"},
+                                            {"LOCAL_WORLD_SIZE", "1"},
+                                            {"MASTER_ADDR", "job-node-0-0.job"},
+                                            {"MASTER_PORT", "29400"}}));
+  const auto indexed = without(with(pod, {{"JOB_COMPLETION_INDEX", "0"}}), "PET_NODE_RANK");
+  EXPECT_EQ(read(indexed).variables.at("RANK"), "0");
+  EXPECT_TRUE(read(with(pod, {{"PET_NNODES", "1"}})).variables.empty());
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(read(with(pod, {{"PET_NPROC_PER_NODE", "4"}})).variables.empty());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("PET_NPROC_PER_NODE=4 are for a launcher"), std::string::npos);
 }
 
 TEST_F(AdoptLauncher, NamesAMissingVariable) {

@@ -250,6 +250,40 @@ TEST(LaunchPlan, TakesFlagsFromTheVariablesOfTorchrun) {
   EXPECT_EQ(plan.program, "python3");
 }
 
+TEST(LaunchPlan, TakesTheNumberOfAnIndexedJobsPod) {
+  const Variables pod{{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "1"}}};
+  const auto plan = plan_of({"--nnodes=2", "--master-addr=node0", "train"});
+  EXPECT_EQ(plan.node_rank, 1);
+  EXPECT_EQ(plan.facts_from, "JOB_COMPLETION_INDEX=1");
+  EXPECT_EQ(plan_of({"--nnodes=2", "--node-rank=0", "--master-addr=node0", "train"}).node_rank, 0);
+  EXPECT_EQ(plan_of({"train"}).node_rank, 0) << "each pod of the job has a run of its own";
+  EXPECT_EQ(plan_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "train"}).facts_from, "");
+  const Variables given{{{"PET_NODE_RANK", "0"}}};
+  EXPECT_EQ(plan_of({"--nnodes=2", "--master-addr=node0", "train"}).node_rank, 0);
+  const Variables wrong{{{"JOB_COMPLETION_INDEX", "x"}}};
+  ::unsetenv("PET_NODE_RANK");
+  EXPECT_EQ(error_of({"--nnodes=2", "--master-addr=node0", "train"}).rfind("JOB_COMPLETION_INDEX: \"x\" is not", 0),
+            0U);
+}
+
+TEST(LaunchPlan, TakesTheCountsOfPodsOfPyTorchJob) {
+  const Variables pod{{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"},
+                       {"RANK", "1"},
+                       {"WORLD_SIZE", "3"},
+                       {"MASTER_ADDR", "job-master-0"},
+                       {"MASTER_PORT", "23456"}}};
+  const auto plan = plan_of({"--nproc-per-node=4", "train"});
+  EXPECT_EQ(plan.num_nodes, 3);
+  EXPECT_EQ(plan.node_rank, 1);
+  EXPECT_EQ(plan.master_address, "job-master-0");
+  EXPECT_EQ(plan.master_port, 23456);
+  EXPECT_EQ(plan.facts_from, "WORLD_SIZE=3, RANK=1, MASTER_ADDR=job-master-0, MASTER_PORT=23456");
+  EXPECT_EQ(plan_of({"--standalone", "train"}).num_nodes, 1);
+  EXPECT_EQ(plan_of({"--nnodes=1", "train"}).num_nodes, 1);
+  const Variables rank{{{"LOCAL_RANK", "0"}}};
+  EXPECT_EQ(plan_of({"train"}).num_nodes, 1) << "a rank of torchrun in the pod";
+}
+
 TEST(LaunchPlan, NamesTheVariableThatItRefuses) {
   const Variables variable{{{"PET_NNODES", "many"}}};
   EXPECT_EQ(error_of({"train"}).rfind("PET_NNODES: \"many\" is not", 0), 0U) << error_of({"train"});

@@ -83,9 +83,12 @@ TEST_F(TorchrunEnvironment, TakesSlurmsJobForTheRunWhereNothingElseNamesIt) {
 
 TEST_F(TorchrunEnvironment, NamesEveryMissingVariable) {
   const auto text = error_of({{"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}});
-  EXPECT_NE(text.find("incomplete: RANK, MASTER_ADDR not set"), std::string::npos) << text;
+  EXPECT_NE(text.find("incomplete: RANK, MASTER_ADDR not set, but WORLD_SIZE=2, MASTER_PORT=29500; "),
+            std::string::npos)
+      << text;
   const auto alone = error_of({{"LOCAL_RANK", "0"}});
-  EXPECT_NE(alone.find("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set"), std::string::npos) << alone;
+  EXPECT_NE(alone.find("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set, but LOCAL_RANK=0; "), std::string::npos)
+      << alone;
   EXPECT_NE(error_of(with("RANK", "")).find("incomplete: RANK not set"), std::string::npos)
       << "an empty variable counts as not set";
 }
@@ -119,7 +122,13 @@ TEST_F(TorchrunEnvironment, RefusesImpossibleValuesByName) {
   EXPECT_NE(error_of(with("RANK", "two")).find("RANK=two"), std::string::npos);
   for (const char* store : {"node0", ":1", "node0:", "node0:0", "node0:99999", "node0:1x"})
     EXPECT_NE(error_of(with("DDPXX_STORE", store)).find("DDPXX_STORE=" + std::string{store}), std::string::npos);
-  EXPECT_NE(error_of(with("RANK", "2")).find("rank 2 is outside"), std::string::npos);
+  EXPECT_EQ(error_of(with("RANK", "5")),
+            "the environment variables RANK=5 and WORLD_SIZE=2 contradict each other: RANK must be 0 to 1");
+  EXPECT_NE(error_of(with("RANK", "-1")).find("RANK=-1 and WORLD_SIZE=2"), std::string::npos);
+  auto local = with("LOCAL_RANK", "2");
+  local["LOCAL_WORLD_SIZE"] = "2";
+  EXPECT_NE(error_of(local).find("LOCAL_RANK=2 and LOCAL_WORLD_SIZE=2 contradict"), std::string::npos);
+  EXPECT_NE(error_of(with("WORLD_SIZE", "0")).find("world size is 0"), std::string::npos);
   EXPECT_NE(error_of(with("WORLD_SIZE", "99999999999")).find("WORLD_SIZE=99999999999"), std::string::npos);
   for (const char* port : {"0", "-1", "65536"})
     EXPECT_NE(error_of(with("MASTER_PORT", port)).find("MASTER_PORT=" + std::string{port}), std::string::npos);

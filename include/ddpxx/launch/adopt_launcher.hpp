@@ -1,4 +1,5 @@
-// ddpxx/launch/adopt_launcher.hpp — lets programs that mpirun or srun have started find torchrun's variables.
+// ddpxx/launch/adopt_launcher.hpp — lets programs that mpirun, srun or Kubernetes have started find torchrun's
+// variables.
 #pragma once
 
 #include <algorithm>
@@ -131,27 +132,90 @@ inline AdoptedLaunch launch_by_srun() {
            {"TORCHELASTIC_RUN_ID", environment("TORCHELASTIC_RUN_ID").value_or(job)}}};
 }
 
-/// What torchrun would have set for this process, if mpirun or srun has started it as one of several ranks. Variables
-/// of torchrun's own come first, because torchrun itself may run under srun; mpirun's come before srun's, because
-/// mpirun uses srun to reach other hosts. A batch script has variables of Slurm too, but no SLURM_STEP_ID: what it
-/// starts directly is alone. Errors  `peer` if the launcher's variables are incomplete.
-inline AdoptedLaunch launch_to_adopt() {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"})
-    if (environment(name)) return {};
-  if (environment("OMPI_COMM_WORLD_SIZE")) return launch_by_mpirun();
-  if (environment("SLURM_STEP_ID") && environment("SLURM_PROCID")) return launch_by_srun();
-  return {};
+/// What Kubeflow or an indexed Job of Kubernetes tells a process that is the only rank of its pod. PyTorchJob sets RANK
+/// and WORLD_SIZE, but not LOCAL_RANK; TrainJob sets PET_NNODES, PET_NODE_RANK and where the pods meet; a Job sets the
+/// number of the pod, JOB_COMPLETION_INDEX.
+/// Source  kubeflow/training-operator, pkg/controller.v1/pytorch; kubeflow/trainer, pkg/runtime/framework/plugins/torch;
+///         Kubernetes' documentation of Jobs, "Completion mode".
+inline AdoptedLaunch launch_by_kubernetes() {
+  AdoptedLaunch launch{"Kubernetes", {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}}};
+  const auto index = environment("JOB_COMPLETION_INDEX");
+  if (environment("WORLD_SIZE")) {
+    const auto rank = environment("RANK");
+    if (!rank && !index) return {};
+    launch.variables["RANK"] = rank.value_or(index.value_or(""));
+    launch.variables["WORLD_SIZE"] = *environment("WORLD_SIZE");
+    return launch;
+  }
+  const auto nodes = environment("PET_NNODES");
+  const auto rank = environment("PET_NODE_RANK");
+  if (!nodes || *nodes == "1" || (!rank && !index)) return {};
+  if (const auto ranks = environment("PET_NPROC_PER_NODE").value_or("1"); ranks != "1") {
+    Log{0}.warn("PET_NNODES=" + *nodes + " and PET_NPROC_PER_NODE=" + ranks +
+                " are for a launcher: this program runs alone; start it by ddpxx-run or torchrun");
+    return {};
+  }
+  launch.variables["RANK"] = rank.value_or(index.value_or(""));
+  launch.variables["WORLD_SIZE"] = *nodes;
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"})
+    if (const auto value = environment(name) ? environment(name) : environment(("PET_" + std::string{name}).c_str()))
+      launch.variables[name] = *value;
+  return launch;
 }
 
-/// Sets torchrun's variables for a process that mpirun or srun has started as one of several ranks; rank 0 logs where
-/// the ranks meet. Called while the process has no other threads.
+/// True if torchrun or ddpxx-run has set this process's variables.
+inline bool is_rank_of_agent() { return environment("TORCHELASTIC_RUN_ID") || environment("DDPXX_STORE"); }
+
+/// Errors  `peer` if RANK or WORLD_SIZE was set by hand and mpirun or srun, which has started this process as one of
+///         several ranks, says something else. Variables of torchrun's own agents may differ from those of srun, which
+///         has then started the agents.
+inline void check_launchers_agree() {
+  if (is_rank_of_agent()) return;
+  const bool by_mpirun = environment("OMPI_COMM_WORLD_SIZE").has_value();
+  if (!by_mpirun && !(environment("SLURM_STEP_ID") && environment("SLURM_PROCID"))) return;
+  const char* const size = by_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS";
+  if (environment(size).value_or("1") == "1") return;
+  const auto compare = [&](const char* name, const char* of_launcher) {
+    const auto value = environment(name), other = environment(of_launcher);
+    if (!value || !other || *value == *other) return;
+    throw Error{Errc::peer, std::string{"the environment variables "} + name + '=' + harmless(*value) + " and " +
+                                of_launcher + '=' + harmless(*other) + ", set by " + (by_mpirun ? "mpirun" : "srun") +
+                                ", contradict each other: unset " + name + " to use those of " +
+                                (by_mpirun ? "mpirun" : "srun")};
+  };
+  compare("RANK", by_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID");
+  compare("WORLD_SIZE", size);
+}
+
+/// What torchrun would have set for this process, if mpirun, srun or Kubernetes has started it as one of several ranks.
+/// Variables of torchrun's own come first, because torchrun itself may run under srun; mpirun's come before srun's,
+/// because mpirun uses srun to reach other hosts. A batch script has variables of Slurm too, but no SLURM_STEP_ID: what
+/// it starts directly is alone.
+/// Errors  `peer` if the launcher's variables are incomplete, or those of two launchers contradict each other.
+inline AdoptedLaunch launch_to_adopt() {
+  check_launchers_agree();
+  const bool is_in_pod = environment("KUBERNETES_SERVICE_HOST") && !is_rank_of_agent() && !environment("LOCAL_RANK");
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"})
+    if (environment(name)) return is_in_pod ? launch_by_kubernetes() : AdoptedLaunch{};
+  if (environment("OMPI_COMM_WORLD_SIZE")) return launch_by_mpirun();
+  if (environment("SLURM_STEP_ID") && environment("SLURM_PROCID")) return launch_by_srun();
+  return is_in_pod ? launch_by_kubernetes() : AdoptedLaunch{};
+}
+
+/// Sets torchrun's variables for a process that another launcher has started as one of several ranks; rank 0 logs where
+/// its numbers come from and where the ranks meet, unless ddpxx-run has started it. Called while the process has no
+/// other threads.
 /// Errors  those of `launch_to_adopt`.
 inline void adopt_launcher() {
   const auto launch = launch_to_adopt();
   for (const auto& [name, value] : launch.variables) ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
-  if (!launch.variables.empty() && launch.variables.at("RANK") == "0")
-    Log{0}.info("started by " + launch.launcher + ": " + launch.variables.at("WORLD_SIZE") + " ranks, which meet at " +
-                launch.variables.at("MASTER_ADDR") + " port " + launch.variables.at("MASTER_PORT"));
+  const auto size = environment("WORLD_SIZE").value_or("1"), address = environment("MASTER_ADDR").value_or("");
+  if (environment("RANK") != "0" || size == "1" || address.empty() || environment("DDPXX_STORE")) return;
+  const std::string origin = !launch.launcher.empty() && !launch.variables.empty() ? "started by " + launch.launcher
+                             : environment("TORCHELASTIC_RUN_ID")                  ? "started by torchrun"
+                                                                  : "by the variables RANK and WORLD_SIZE";
+  Log{0}.info(origin + ": " + size + " ranks, which meet at " + address + " port " +
+              environment("MASTER_PORT").value_or("(not set)"));
 }
 
 }  // namespace ddpxx::detail

@@ -89,6 +89,9 @@ inline std::string make_run_id(const LaunchPlan& plan) {
 
 inline int Agent::run() {
   run_id_ = detail::make_run_id(plan_);
+  if (!plan_.facts_from.empty() && plan_.node_rank == 0)
+    console_.say(std::to_string(plan_.num_nodes) + " nodes, which meet at " + harmless(plan_.master_address) + ", by " +
+                 harmless(plan_.facts_from) + " of Kubernetes");
   try {
     detail::AgentGroup group{plan_, run_id_, console_};
     std::optional<detail::NodeResult> last;

@@ -28,6 +28,14 @@ inline int launch_number(const char* name, int otherwise) {
   return static_cast<int>(*value);
 }
 
+/// Errors  `peer` if both variables are set and `number`, the value of the first, is not below `size`, that of the second.
+inline void check_inside(const char* name, int number, const char* size_name, int size) {
+  if (size < 1 || (number >= 0 && number < size) || !environment(name) || !environment(size_name)) return;
+  throw Error{Errc::peer, "the environment variables " + std::string{name} + '=' + std::to_string(number) + " and " +
+                              size_name + '=' + std::to_string(size) + " contradict each other: " + name +
+                              " must be 0 to " + std::to_string(size - 1)};
+}
+
 /// True if `text` is a host, a colon and a port.
 inline bool is_host_and_port(const std::string& text) {
   const auto colon = text.rfind(':');
@@ -41,18 +49,19 @@ inline bool is_host_and_port(const std::string& text) {
 
 DDPXX_INLINE std::optional<Launch> torchrun_environment() {
   static constexpr std::array kNeeded = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
-  std::string missing;
-  bool any = environment("LOCAL_RANK").has_value();
+  std::string missing, present;
+  const auto add = [](std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; };
   for (const char* name : kNeeded) {
-    if (environment(name))
-      any = true;
+    if (const auto value = environment(name))
+      add(present, std::string{name} + '=' + harmless(*value));
     else
-      missing += (missing.empty() ? "" : ", ") + std::string{name};
+      add(missing, name);
   }
-  if (!any) return std::nullopt;
+  if (const auto local = environment("LOCAL_RANK")) add(present, "LOCAL_RANK=" + harmless(*local));
+  if (present.empty()) return std::nullopt;
   if (!missing.empty())
-    throw Error{Errc::peer, "the launch environment is incomplete: " + missing +
-                                " not set; start with ddpxx-run or torchrun, or unset RANK, WORLD_SIZE, LOCAL_RANK, "
+    throw Error{Errc::peer, "the launch environment is incomplete: " + missing + " not set, but " + present +
+                                "; start with ddpxx-run or torchrun, or unset RANK, WORLD_SIZE, LOCAL_RANK, "
                                 "MASTER_ADDR and MASTER_PORT to run alone"};
 
   Launch launch;
@@ -62,6 +71,9 @@ DDPXX_INLINE std::optional<Launch> torchrun_environment() {
                       .local_rank = LocalRank{detail::launch_number("LOCAL_RANK", rank)},
                       .local_world_size = LocalWorldSize{detail::launch_number("LOCAL_WORLD_SIZE", world_size)},
                       .restart = detail::launch_number("TORCHELASTIC_RESTART_COUNT", 0)};
+  detail::check_inside("RANK", rank, "WORLD_SIZE", world_size);
+  detail::check_inside("LOCAL_RANK", launch.rank_info.local_rank.value, "LOCAL_WORLD_SIZE",
+                       launch.rank_info.local_world_size.value);
   check(launch.rank_info);
   launch.local_world_known = environment("LOCAL_WORLD_SIZE").has_value();
   launch.address = detail::without_brackets(*environment("MASTER_ADDR"));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -254,12 +255,16 @@ inline constexpr std::array kLaunchFlags = {
 /// Collects flags and makes the plan of them.
 class LaunchFlags {
  public:
-  void apply(const LaunchFlag& flag, const std::string& text) { flag.apply(values_, flag, text); }
+  void apply(const LaunchFlag& flag, const std::string& text) {
+    given_.insert(flag.name);
+    flag.apply(values_, flag, text);
+  }
 
   /// The plan for a command line that goes on with the program and its arguments.
   /// Errors  `config` for flags that do not go together.
   LaunchPlan plan(std::span<const std::string> command) {
     take_program(command);
+    take_pod();
     take_meeting_place();
     LaunchPlan& plan = values_.plan;
     if (plan.node_rank >= plan.num_nodes)
@@ -275,6 +280,30 @@ class LaunchFlags {
   }
 
  private:
+  /// Takes the facts of a pod of Kubernetes that no flag and no PET_ variable gives: those of Kubeflow's PyTorchJob,
+  /// where WORLD_SIZE and RANK count pods, and the number that an indexed Job gives its pod.
+  void take_pod() {
+    if (values_.is_standalone || !environment("KUBERNETES_SERVICE_HOST")) return;
+    const auto give = [&](std::string_view name, const char* variable) {
+      const auto value = environment(variable);
+      if (!value || given_.contains(name)) return;
+      LaunchFlag flag = *std::find_if(kLaunchFlags.begin(), kLaunchFlags.end(),
+                                      [&](const LaunchFlag& one) { return one.name == name; });
+      flag.source = variable;
+      apply(flag, *value);
+      values_.plan.facts_from += (values_.plan.facts_from.empty() ? "" : ", ") + (variable + ('=' + *value));
+    };
+    const bool is_rank = environment("LOCAL_RANK") || environment("TORCHELASTIC_RUN_ID");
+    const bool is_pytorch_job = environment("RANK") && environment("WORLD_SIZE") && environment("MASTER_ADDR");
+    if (is_pytorch_job && !is_rank && !given_.contains("--nnodes") && !given_.contains("--rdzv-endpoint")) {
+      give("--nnodes", "WORLD_SIZE");
+      give("--node-rank", "RANK");
+      give("--master-addr", "MASTER_ADDR");
+      give("--master-port", "MASTER_PORT");
+    }
+    if (values_.plan.num_nodes > 1 && !values_.is_c10d) give("--node-rank", "JOB_COMPLETION_INDEX");
+  }
+
   /// Puts Python in front of a module, and of a script, as torchrun does.
   void take_program(std::span<const std::string> command) {
     LaunchPlan& plan = values_.plan;
@@ -333,6 +362,7 @@ class LaunchFlags {
   }
 
   LaunchValues values_;
+  std::set<std::string_view> given_;  // the names of the flags that the command line or a variable has given
 };
 
 }  // namespace ddpxx::detail
