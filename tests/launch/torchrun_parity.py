@@ -51,7 +51,7 @@ elif failing and int(facts["TORCHELASTIC_RESTART_COUNT"]) < int(failing):
 
 @dataclasses.dataclass
 class Case:
-    """Command lines, one for each machine; {script}, {port} and {logs}, the log folder, are filled in."""
+    """Command lines, one for each machine; {script}, {port}, {logs} and {programs} are filled in."""
     lines: list
     environment: dict = dataclasses.field(default_factory=dict)
     codes: tuple = (0, 0)  # of torchrun and of ddpxx-run
@@ -84,6 +84,8 @@ CASES = [
           "PET_DUPLICATE_STDOUT_FILTERS": "out"}, ranks=4, logs=10),
     Case(["--standalone --run-path {script} a --nnodes=3"]),
     Case(["--standalone --run-path --no-python --log-dir={logs} {script}"], {"RAISE": "no luck"}, codes=(1, 1), logs=1),
+    Case(["--standalone --nproc-per-node=2 --no-python --log-dir={logs} {programs}/spawning_program fail"],
+         codes=(1, 4), ranks=0, logs=1),
     Case(["--rdzv-backend=c10d --rdzv-endpoint=localhost:0 --local-addr=localhost {script}"],
          {"MORE_NAMES": "MASTER_ADDR"}),
     Case(["--nproc-per-node=2 --log-dir=/dev/null {script}"], {"MORE_NAMES": "TORCHELASTIC_ERROR_FILE"}, ranks=2),
@@ -141,7 +143,7 @@ def log_files(folder):
     return files
 
 
-def run(launcher, case):
+def run(launcher, case, programs):
     """The facts of all ranks in order, the log files, the exit codes of the launchers, and what they print."""
     with tempfile.TemporaryDirectory(prefix="ddpxx-test-") as folder:
         folder = pathlib.Path(folder)
@@ -156,9 +158,9 @@ def run(launcher, case):
         environment |= {"FACTS": str(facts), "PYTHON_EXEC": sys.executable}
         environment |= {name: value.format(port=port) for name, value in case.environment.items()}
         environment["PYTHONPATH"] = f"{folder}:{environment.get('PYTHONPATH', '')}"
-        agents = [subprocess.Popen([*launcher, *line.format(script=script, port=port, logs=logs).split()], env=environment,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                  for line in case.lines]
+        lines = [line.format(script=script, port=port, logs=logs, programs=programs) for line in case.lines]
+        agents = [subprocess.Popen([*launcher, *line.split()], env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for line in lines]
         outputs = [agent.communicate()[0] for agent in agents]
         rows = sorted((json.loads(file.read_text()) for file in facts.iterdir()), key=lambda row: (row["RANK"], str(row)))
         return rows, log_files(logs), [agent.returncode for agent in agents], "\n".join(outputs)
@@ -169,7 +171,7 @@ def compare(programs, case):
     launchers = [[sys.executable, "-m", "torch.distributed.run"], [str(programs / "ddpxx-run")]]
     problems, all_rows, all_logs = [], [], []
     for launcher, code in zip(launchers, case.codes):
-        rows, logs, codes, output = run(launcher, case)
+        rows, logs, codes, output = run(launcher, case, programs)
         all_rows.append(rows)
         all_logs.append(logs)
         if codes != [code] * len(case.lines) or len(rows) != case.ranks or len(logs) != case.logs:
