@@ -316,6 +316,30 @@ TEST(AgentGroup, ForgetsAnAgentThatEndsBeforeTheRunBegins) {
   EXPECT_EQ(nodes.starts(), (Lines{"0 of 3 on 0 after 0", "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
 }
 
+TEST(AgentGroup, EndsAllWhenTheAgentThatLeadsCannotStartItsRanks) {
+  const Nodes nodes{"2"};
+  auto first = nodes.start(nodes.works(), {"--log-dir=/proc/logs"});
+  Nodes::wait_until_serving(first);
+  const auto second = nodes.start(nodes.works()).wait();
+  EXPECT_EQ(first.wait().code, 4);
+  EXPECT_EQ(second.code, 4);
+  EXPECT_THAT(second.err, HasSubstr("cannot make /proc/logs"));
+}
+
+TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
+  const Nodes nodes{"2"};
+  const std::string script = "trap '' INT TERM; while :; do sleep 0.05; done";
+  auto first = nodes.start(script, {"--grace=1"});
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(script, {"--grace=600"});
+  nodes.wait_for_starts(2);
+  second.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds{1'100});
+  second.signal(SIGINT);
+  EXPECT_EQ(second.wait().code, 128 + SIGINT);
+  EXPECT_EQ(first.wait().code, 128 + SIGINT);
+}
+
 TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
   const Nodes nodes{"1:2"};
   const auto number = nodes.file("number");

@@ -98,7 +98,12 @@ inline int Agent::run() {
     while (true) {
       const detail::Next next = group.next(last ? &*last : nullptr);
       if (const auto* run_end = std::get_if<detail::RunEnd>(&next)) return end(*run_end, last ? &*last : nullptr);
-      last = attempt(group, std::get<detail::Round>(next));
+      try {
+        last = attempt(group, std::get<detail::Round>(next));
+      } catch (const Error& error) {
+        group.give_up(error);
+        throw;
+      }
     }
   } catch (const Error& error) {
     if (error.code() == Errc::stopped) {  // the signal is in the inbox

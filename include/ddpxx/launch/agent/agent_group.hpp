@@ -69,6 +69,9 @@ class AgentGroup {
   void tell_signal(int number) {
     if (watch_) watch_->tell_signal(number);
   }
+  /// Ends the run because of an error of this agent. The other agents end with its code if it leads the run; otherwise
+  /// its node is lost.
+  void give_up(const Error& error);
   /// The error of an agent that has lost the one which serves the store.
   Error leader_loss() const {
     return Error{Errc::peer, "the launcher of node 0, which serves the meeting at " + store_.url() +
@@ -147,7 +150,7 @@ inline Next AgentGroup::next(const NodeResult* last) {
     try {
       return lead(last);
     } catch (const Error& error) {
-      if (error.code() == Errc::peer) finish({.code = static_cast<int>(Errc::peer), .failure = error.what()});
+      give_up(error);
       throw;
     }
   }
@@ -161,6 +164,12 @@ inline Next AgentGroup::next(const NodeResult* last) {
     }
     throw;
   }
+}
+
+inline void AgentGroup::give_up(const Error& error) {
+  if (!store_.serves()) return;
+  tell_end();
+  finish({.code = static_cast<int>(error.code()), .failure = error.what()});
 }
 
 inline void AgentGroup::begin(const Round& round) {

@@ -103,7 +103,7 @@ class RankProcess {
   /// is not a failure; but not after the end of the first process, since it has not caused that end.
   void ask_to_stop(int number) {
     if (exit_) return;
-    if (!first_end_) signal_sent_ = number;
+    note_signal(number);
     child_->send_signal(number);
     child_->send_signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
   }
@@ -111,7 +111,7 @@ class RankProcess {
   /// Ends the rank by a signal, because the run has failed or its time to stop is over.
   void end(int number) {
     if (exit_) return;
-    if (!first_end_) signal_sent_ = number;
+    note_signal(number);
     was_stopped_ = was_stopped_ || child_->is_stopped();
     is_to_end_ = true;
     child_->end(number);
@@ -162,6 +162,11 @@ class RankProcess {
   }
 
  private:
+  /// Remembers the signal that may end the first process. After SIGKILL no other signal does.
+  void note_signal(int number) {
+    if (!first_end_ && signal_sent_ != SIGKILL) signal_sent_ = number;
+  }
+
   static std::optional<int> signal_to_stop(int code) {
     for (const int number : kStopSignals)
       if (is_end_by(number, code)) return number;

@@ -78,7 +78,7 @@ inline std::optional<RoundEvent> RoundWatch::next_event() {
   try {
     if (wait_->interruption()) {
       wait_.reset();
-      ends_ = true;
+      if (std::exchange(ends_, true)) return std::nullopt;  // this agent has told it
       return RoundEvent{RoundEvent::Kind::ends};
     }
     const auto why = store_.get(AgentsStore::key("stop", round_, num_stops_)).value_or("");

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -31,15 +32,14 @@ class StoreWait {
     constexpr std::chrono::seconds kConnect{5};
     if (!cancel_ || !over_) throw Error{Errc::peer, "cannot wait for the agents' store (limit: ulimit -n)"};
     auto own = connection.another(JobStoreConnection::Clock::now() + kConnect, cancel_.get());
-    thread_ = std::thread{[this, own = std::move(own), keys = std::move(keys), unless = std::move(unless)]() mutable {
-      try {
-        constexpr std::chrono::hours kForever{2'500};  // the agent's own time limit comes earlier
-        result_ = own.wait(keys, unless, JobStoreConnection::Clock::now() + kForever);
-      } catch (...) {
-        error_ = std::current_exception();
-      }
-      signal(over_);
-    }};
+    try {
+      thread_ = std::thread{[this, own = std::move(own), keys = std::move(keys), unless = std::move(unless)]() mutable {
+        wait(own, keys, unless);
+      }};
+    } catch (const std::system_error& cause) {
+      throw Error{Errc::peer, "cannot wait for the agents' store: no thread (limit: ulimit -u)"}.with("cause",
+                                                                                                      cause.what());
+    }
   }
   StoreWait(const StoreWait&) = delete;
   StoreWait& operator=(const StoreWait&) = delete;
@@ -63,6 +63,15 @@ class StoreWait {
   }
 
  private:
+  void wait(JobStoreConnection& connection, const std::vector<std::string>& keys, const std::string& unless) {
+    constexpr std::chrono::hours kForever{2'500};  // the agent's own time limit comes earlier
+    try {
+      result_ = connection.wait(keys, unless, JobStoreConnection::Clock::now() + kForever);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    signal(over_);
+  }
   static void signal(const Descriptor& descriptor) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(descriptor.get(), &one, sizeof one);
