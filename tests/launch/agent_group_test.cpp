@@ -184,6 +184,23 @@ TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
   EXPECT_EQ(second.wait().code, 75);
 }
 
+TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
+  const Nodes nodes{"2"};
+  const auto script = "[ $RANK = 1 ] && { echo > " + nodes.file("ended").string() +
+                      "; exit 0; }; trap 'exit 75' USR1; " + "until [ -e " + nodes.file("never").string() +
+                      " ]; do sleep 0.02; done";
+  const std::vector<std::string> more = {"--signals-to-handle=SIGTERM,SIGUSR1"};
+  auto first = nodes.start(script, more);
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(script, more);
+  nodes.wait_for_starts(2);
+  StartedProgram::wait_for_lines(nodes.file("ended"), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
+  second.signal(SIGUSR1);
+  EXPECT_EQ(first.wait().code, 75);
+  EXPECT_EQ(second.wait().code, 75);
+}
+
 TEST(AgentGroup, HearsASignalWhileAllWaitToRestart) {
   const Nodes nodes{"2"};
   const std::string script = "[ $TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1";

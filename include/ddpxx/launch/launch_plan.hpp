@@ -1,7 +1,9 @@
 // ddpxx/launch/launch_plan.hpp — what ddpxx-run starts on a machine.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,6 +50,13 @@ struct LaunchPlan {
   std::string program = {};
   std::vector<std::string> arguments = {};  ///< Without the program's name.
 };
+
+/// Whether this signal asks the run to end within `grace`; SIGUSR1 and SIGUSR2 only warn of an end, unless the plan
+/// names them.
+inline bool asks_for_end(const LaunchPlan& plan, int signal) {
+  const auto& ending = plan.ending_signals;
+  return (signal != SIGUSR1 && signal != SIGUSR2) || std::find(ending.begin(), ending.end(), signal) != ending.end();
+}
 
 /// The numbers of the rank that has this number on its machine.
 inline RankInfo rank_info_of(const LaunchPlan& plan, int local_rank, int restart) {

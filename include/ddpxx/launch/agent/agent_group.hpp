@@ -189,9 +189,8 @@ inline void AgentGroup::wait_once(int descriptor, Clock::time_point until) {
     tell_end_at_.reset();
     tell_end();
   }
-  // SIGUSR1 and SIGUSR2 are early warnings, and the ranks of other nodes get their own.
-  if (const auto request = console_.request();
-      !was_asked && request && request->signal != SIGUSR1 && request->signal != SIGUSR2)
+  // An early warning is not passed on: the ranks of other nodes get their own.
+  if (const auto request = console_.request(); !was_asked && request && asks_for_end(plan_, request->signal))
     tell_signal(request->signal);
   while (const auto event = next_event())
     if (event->kind == RoundEvent::Kind::signal) console_.note_request(event->signal);

@@ -150,7 +150,7 @@ inline void LocalRanks::on_signal(int number) {
     for (const auto& rank : ranks_) own.push_back(rank.pid());
     return collect_orphans(own);
   }
-  if ((number == SIGUSR1 || number == SIGUSR2) && !std::ranges::count(plan_.ending_signals, number)) {
+  if (!asks_for_end(plan_, number)) {
     vote_ = number;
     return ask_to_stop(number);
   }
