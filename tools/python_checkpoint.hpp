@@ -132,6 +132,17 @@ inline bool is_attention_buffer(const ddpxx::NamedTensors& model, std::string_vi
   return at::equal(values, at::ones_like(values).tril_());
 }
 
+/// Removes the head of a GPT if it is tied to the token embedding: then both are one memory in the file. nanoGPT's own
+/// checkpoints keep their head, and become models with two weights.
+inline void remove_tied_head(ddpxx::TrainingCheckpoint& checkpoint) {
+  if (checkpoint.layout == ddpxx::CheckpointLayout::nanogpt) return;
+  for (const auto& [embedding, head] : ddpxx::detail::kHeads) {
+    const auto tokens = checkpoint.model.find(embedding), own = checkpoint.model.find(head);
+    if (tokens == checkpoint.model.end() || own == checkpoint.model.end()) continue;
+    if (tokens->second.is_alias_of(own->second)) checkpoint.model.erase(own);
+  }
+}
+
 /// The model and the progress of the run; the current epoch starts again.
 inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   if (checkpoint.epoch < 0)
@@ -140,6 +151,7 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   ddpxx::Snapshot snapshot;
   snapshot.run.epoch = checkpoint.epoch;
   ddpxx::remove_masks(checkpoint.model);
+  remove_tied_head(checkpoint);
   std::erase_if(checkpoint.model, [&model = checkpoint.model](const auto& item) {
     return is_attention_buffer(model, item.first, item.second);
   });

@@ -135,6 +135,33 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
   EXPECT_THAT(alone({"data.vocab_size=256"}).err, HasSubstr("leave it out, or set format=tokens"));
 }
 
+TEST_F(Mingpt, GoesOnWithATiedHeadThatPythonsFileHasUnderBothNames) {
+  const auto place = (folder_ / "run").string(), file = (folder_ / "tied.pt").string(),
+             back = (folder_ / "back").string();
+  const auto train = [&](const std::string& where, const char* steps) {
+    return alone({"model.tied_head=true", "strategy=single", "training.max_steps=" + std::string{steps},
+                  "training.save_dir=" + where});
+  };
+  ASSERT_EQ(train(place, "3").code, 0);
+  for (const char* layout : {"mingpt_ddp", "guide"}) {
+    std::filesystem::remove_all(back);
+    for (const auto& [from, to] : {std::pair{place, file}, std::pair{file, back}}) {
+      Words command{program("ddpxx"), "snapshot", "convert", from, "to=" + to};
+      if (to == file) command.push_back(std::string{"layout="} + layout);
+      const auto converted = StartedProgram{command}.wait();
+      ASSERT_EQ(converted.code, 0) << converted.err;
+    }
+    const auto script = "import torch; s = torch.load('" + file +
+                        "'); m = s.get('model_state') or s['model_state_dict']; " +
+                        "print(m['lm_head.weight'].data_ptr() == m['transformer.wte.weight'].data_ptr())";
+    EXPECT_EQ((StartedProgram{{python(), "-c", script}}.wait().out), "True\n");
+    const auto resumed = train(back, "5");
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_THAT(resumed.out, HasSubstr("step 5/5"));
+    EXPECT_THAT(resumed.out + resumed.err, HasSubstr("resumed at step 3"));
+  }
+}
+
 TEST_F(Mingpt, PlansGPT2OnTokensThatAreNotThere) {
   // The presets of GPT-2 with two layers and few tokens: the plan runs the model, and its real size takes minutes.
   const auto plan = StartedProgram{{program("mingpt"), "plan", "--config-name=gpt2_124m.yaml", "strategy=single",
