@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -297,6 +298,12 @@ TEST(LaunchPlan, GivesHelpInsteadOfAPlan) {
   EXPECT_TRUE(parse_launch(std::vector<std::string>{"train", "--help"}))
       << "--help behind the program belongs to the program";
   EXPECT_NE(launch_help().find("--max-restarts K"), std::string::npos);
+  EXPECT_EQ(detail::beside("  --flag", "a b"), "  --flag" + std::string(22, ' ') + "a b\n");
+  EXPECT_EQ(
+      detail::beside(std::string(30, '-'), std::string(90, 'x') + " y"),
+      std::string(30, '-') + '\n' + std::string(30, ' ') + std::string(90, 'x') + '\n' + std::string(30, ' ') + "y\n");
+  std::istringstream lines{launch_help()};
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110U) << line;
 }
 
 TEST(LaunchPlan, RefusesWhatItCannotDoByName) {

@@ -46,6 +46,28 @@ inline std::size_t end_of_name(const std::string& argument) {
   return is_short ? 2 : argument.find('=');
 }
 
+/// Lines with `left`, and beside it the words of `right`, in a column of their own.
+inline std::string beside(const std::string& left, std::string_view right) {
+  constexpr std::size_t kColumn = 30, kWidth = 110;
+  std::string text, line = left;
+  if (left.size() >= kColumn) {
+    text = left + '\n';
+    line.clear();
+  }
+  line.resize(kColumn, ' ');
+  while (!right.empty()) {
+    const auto word = right.substr(0, right.find(' '));
+    right.remove_prefix(std::min(right.size(), word.size() + 1));
+    if (line.size() > kColumn && line.size() + 1 + word.size() > kWidth) {
+      text += line + '\n';
+      line.assign(kColumn, ' ');
+    }
+    if (line.size() > kColumn) line += ' ';
+    line += word;
+  }
+  return text + line + '\n';
+}
+
 /// The name of the variable that gives a flag's value, such as PET_NPROC_PER_NODE.
 inline std::string launch_variable(const LaunchFlag& flag) {
   std::string name = "PET_" + std::string{flag.name.substr(2)};
@@ -103,10 +125,9 @@ inline std::string launch_help() {
       "Usage: ddpxx-run [FLAGS] PROGRAM [ARGUMENTS]\n"
       "Starts PROGRAM once per rank with the variables that torchrun sets, and ends all ranks when one fails.\n\n";
   for (const auto& flag : detail::kLaunchFlags) {
-    std::string left = "  " + std::string{flag.short_name} + (flag.short_name.empty() ? "" : ", ") +
-                       std::string{flag.name} + (flag.value.empty() ? "" : " ") + std::string{flag.value};
-    left.resize(std::max<std::size_t>(left.size() + 1, 30), ' ');
-    text += left + std::string{flag.help} + '\n';
+    const std::string left = "  " + std::string{flag.short_name} + (flag.short_name.empty() ? "" : ", ") +
+                             std::string{flag.name} + (flag.value.empty() ? "" : " ") + std::string{flag.value};
+    text += detail::beside(left, flag.help);
   }
   return text +
          "\nEvery flag is also understood with underscores and as --flag=value, and is given by a variable such as\n"
