@@ -67,7 +67,7 @@ DDPXX_INLINE std::optional<int> spawn_ranks_of_program() {
                                     "unset RANK, WORLD_SIZE and LOCAL_RANK"};
   open_standard_descriptors();
   LaunchPlan plan;
-  plan.ranks_per_node = read_ranks_per_node(LaunchFlag{.name = "spawn", .apply = nullptr}, request->value);
+  plan.ranks_per_node = read_ranks_per_node(LaunchFlag{.name = "spawn"}, request->value);
   plan.program = running_program();
   plan.arguments = std::move(request->arguments);
   return Agent{std::move(plan)}.run();

@@ -31,11 +31,11 @@ struct LaunchValues {
 
 /// A flag of ddpxx-run.
 struct LaunchFlag {
-  std::string_view name;        // with dashes; underscores are accepted too
-  std::string_view short_name;  // such as -m; empty for none
-  std::string_view value;       // the value's name in the help; empty if the flag has no value
-  std::string_view help;
-  void (*apply)(LaunchValues&, const LaunchFlag&, const std::string& text);
+  std::string_view name;             // with dashes; underscores are accepted too
+  std::string_view short_name = {};  // such as -m; empty for none
+  std::string_view value = {};       // the value's name in the help; empty if the flag has no value
+  std::string_view help = {};
+  void (*apply)(LaunchValues&, const LaunchFlag&, const std::string& text) = nullptr;
   std::string_view source = {};  // the variable that gave the value; empty for the command line
 };
 

@@ -23,7 +23,7 @@ using LaunchKernel =
 template <class... Arguments>
 void launch_with(const LaunchKernel& launch, const std::string& source, const char* name, const LaunchShape& shape,
                  Arguments... arguments) {
-  void* pointers[] = {&arguments...};
+  void* pointers[] = {static_cast<void*>(&arguments)...};
   launch(source, name, shape, pointers);
 }
 
