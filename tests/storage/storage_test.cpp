@@ -263,7 +263,7 @@ TEST_P(S3Servers, TakeAnObjectOf300MBInPartsAsLargeAsTrainingSendsThem) {
   const auto server = s3_server(GetParam());
   auto config = s3_config(server);
   config.part_bytes = S3Config{}.part_bytes;
-  config.stall_timeout = std::chrono::seconds{10};
+  config.stall_timeout = std::chrono::seconds{60};  // the server writes to a disk that other tests use too
   S3Storage storage{s3_place(server, "large"), config};
   const auto content = pattern(300'000'000);
   const auto all = std::span{content};
