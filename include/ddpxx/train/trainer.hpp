@@ -314,6 +314,10 @@ class Trainer {
   std::string stop_reason() const { return stop_.is_agreed() ? stop_.reason() : ""; }
 
   std::int64_t steps_done() const noexcept { return step_.steps_done(); }
+  /// The epoch of the next step, from 0: the number of complete passes over the data.
+  std::int64_t epoch() const noexcept { return batches_.cursor().epoch; }
+  /// Optimizer steps of a whole epoch.
+  std::int64_t steps_per_epoch() const { return batches_.steps_per_epoch(); }
   Model& model() noexcept { return step_.model(); }
   Strategy& strategy() noexcept { return step_.strategy(); }
 

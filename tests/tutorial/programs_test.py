@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Runs the programs of the tutorial by the commands of the guides, in an empty folder.
+
+    programs_test.py FOLDER_OF_PROGRAMS CLAIM
+"""
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1])
+RUN = BIN / "ddpxx-run"
+TOOL = BIN / "ddpxx"
+PATIENCE = 240  # seconds; a run takes one or two
+
+
+def program(name):
+    return BIN / "tutorial" / name
+
+
+def unprefixed(text):
+    """The lines of ranks, without the prefix of ddpxx-run."""
+    return [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
+
+
+def run(*command, code=0):
+    """The lines that the command prints on stdout; those on stderr in one text if it is to fail."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return unprefixed(done.stdout) if code == 0 else done.stderr
+
+
+def ranks(count, name, *arguments):
+    return run(RUN, "--standalone", f"--nproc-per-node={count}", program(name), *arguments)
+
+
+def epoch_lines(gpu, epochs, batch_size, steps):
+    return [f"[GPU{gpu}] Epoch {epoch} | Batchsize: {batch_size} | Steps: {steps}" for epoch in epochs]
+
+
+def saved_lines(what, epochs, save_every, path):
+    return [f"Epoch {epoch} | Training {what} saved at {path}" for epoch in epochs if epoch % save_every == 0]
+
+
+def with_saves(lines, saves):
+    """The lines of the epochs, each with the line of its save behind it."""
+    of_epoch = {line.split()[1]: line for line in saves}
+    return [one for line in lines
+            for one in (line, of_epoch.get(re.search(r"Epoch (\d+)", line)[1])) if one is not None]
+
+
+# --- the series ---
+
+def test_single_gpu_prints_the_lines_of_the_guide():
+    expected = with_saves(epoch_lines(0, range(50), 32, 64), saved_lines("checkpoint", range(50), 10, "checkpoint.pt"))
+    assert run(program("single_gpu"), "50", "10", "--batch_size", "32") == expected
+    assert run(program("single_gpu")) == expected
+    assert run(program("single_gpu"), "3", "2", "--batch-size=1024") == with_saves(
+        epoch_lines(0, range(3), 1024, 2), saved_lines("checkpoint", range(3), 2, "checkpoint.pt"))
+
+
+def test_singlegpu_takes_the_named_arguments_of_the_guide():
+    expected = with_saves(epoch_lines(0, range(50), 32, 64), saved_lines("checkpoint", range(50), 10, "checkpoint.pt"))
+    assert run(program("singlegpu"), "--total_epochs", "50", "--save_every", "10", "--batch_size", "32") == expected
+    assert run(program("singlegpu"), "--total-epochs=2", "--save-every", "1", "--hidden-size=3")[-1] == \
+        "Epoch 1 | Training checkpoint saved at checkpoint.pt"
+    assert "did you mean" in run(program("singlegpu"), "--total_epoch", "50", code=2)
+
+
+def test_python_loads_the_checkpoint_of_a_model_that_has_learnt():
+    import torch
+    run(program("single_gpu"), "50", "49")
+    state = torch.load("checkpoint.pt")
+    model = torch.nn.Linear(20, 1)
+    model.load_state_dict({name.removeprefix("net."): tensor for name, tensor in state.items()})
+    inputs = torch.rand(2048, 20)
+    loss = torch.nn.functional.mse_loss(model(inputs), inputs.mean(1, keepdim=True)).item()
+    assert loss < 0.03, loss  # 0.3 before training
+    assert max(abs(tensor).max().item() for tensor in state.values()) > 0
+
+
+def test_multigpu_spawns_its_processes_itself():
+    saves = saved_lines("checkpoint", range(50), 10, "checkpoint.pt")
+    lines = run(program("multigpu"), "50", "10", "--batch_size", "32", "spawn=2")
+    assert sorted(lines) == sorted(epoch_lines(0, range(50), 32, 32) + epoch_lines(1, range(50), 32, 32) + saves)
+    assert [line for line in lines if "[GPU1]" not in line] == with_saves(epoch_lines(0, range(50), 32, 32), saves)
+    assert sorted(ranks(2, "multigpu", "2", "5")) == sorted(
+        epoch_lines(0, range(2), 32, 32) + epoch_lines(1, range(2), 32, 32) + saves[:1])
+
+
+def test_ranks_of_one_machine_print_their_local_ranks():
+    lines = ranks(2, "multigpu_torchrun", "--total_epochs", "50", "--save_every", "10", "--batch_size", "32")
+    saves = saved_lines("snapshot", range(50), 10, "snapshots")
+    assert sorted(lines) == sorted(epoch_lines(0, range(50), 32, 32) + epoch_lines(1, range(50), 32, 32) + saves)
+    assert [line for line in lines if "[GPU1]" not in line] == with_saves(epoch_lines(0, range(50), 32, 32), saves)
+
+
+def test_a_killed_rank_resumes_from_the_snapshot():
+    arguments = ["--total_epochs", "200", "--save_every", "50", "--batch_size", "256"]
+    ranks(2, "multigpu_torchrun", *arguments, "training.save_dir=whole")
+    command = [str(RUN), "--standalone", "--nproc-per-node=2", "--max-restarts=1", str(program("multigpu_torchrun")),
+               *arguments, "training.save_dir=killed"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launcher:
+        for line in launcher.stdout:
+            if "Epoch 50 | Training snapshot saved at killed" in line:
+                break
+        children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        output, errors = launcher.communicate(timeout=PATIENCE)
+    assert launcher.returncode == 0, errors
+    lines = unprefixed(output)
+    assert "Loading snapshot" in lines, output
+    behind = lines[lines.index("Loading snapshot") + 1:]
+    epoch = int(re.fullmatch(r"Resuming training from snapshot at Epoch (\d+)", behind[0])[1])
+    assert epoch in (51, 101, 151), epoch
+    assert [line for line in behind if "[GPU0]" in line] == epoch_lines(0, range(epoch, 200), 256, 4), output
+    # The weights at the end are those of a run that was not killed, bit for bit.
+    last = sorted(path.name for path in pathlib.Path("whole").glob("step-*"))[-1]
+    assert last == sorted(path.name for path in pathlib.Path("killed").glob("step-*"))[-1]
+    import torch
+    states = []
+    for place in ("whole", "killed"):
+        run(TOOL, "snapshot", "convert", place, f"to={place}.pt", "layout=torchrun_tutorial")
+        states.append(torch.load(f"{place}.pt"))
+    for name, tensor in states[0]["MODEL_STATE"].items():
+        assert torch.equal(tensor, states[1]["MODEL_STATE"][name]), name
+
+
+def test_sixteen_ranks_of_two_agents_print_the_line_of_the_guide():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agents = [subprocess.Popen([str(word) for word in (
+        RUN, "--nproc-per-node=8", "--nnodes=2", f"--node-rank={node}", "--rdzv-id=456", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}", program("multinode"), "50", "10")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for node in (0, 1)]
+    outputs = [agent.communicate(timeout=PATIENCE) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    lines = [line for output, _ in outputs for line in unprefixed(output)]
+    assert "[GPU11] Epoch 47 | Batchsize: 32 | Steps: 4" in unprefixed(outputs[1][0]), outputs
+    assert sorted(lines) == sorted(
+        [line for rank in range(16) for line in epoch_lines(rank, range(50), 32, 4)]
+        + saved_lines("snapshot", range(50), 10, "snapshots"))
+
+
+def test_multinode_alone_is_one_rank():
+    assert run(program("multinode"), "2", "1") == with_saves(
+        epoch_lines(0, range(2), 32, 64), saved_lines("snapshot", range(2), 1, "snapshots"))
+    assert run(program("multinode"), "3", "1") == [
+        "Loading snapshot", "Resuming training from snapshot at Epoch 2", *epoch_lines(0, [2], 32, 64),
+        "Epoch 2 | Training snapshot saved at snapshots"]
+
+
+# --- the page ---
+
+def test_the_page_shows_the_programs_as_they_are():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "tutorial.md").read_text()
+    snippets = re.findall(r"<!-- from: (\S+) -->\n```cpp\n(.*?)```", page, re.DOTALL)
+    assert len(snippets) == page.count("```cpp") > 0, "a snippet is not cut from a file: <!-- from: FILE -->"
+    for source, text in snippets:
+        assert text in (root / source).read_text(), f"docs/tutorial.md differs from {source}:\n{text}"
+    for source in (root / "samples" / "tutorial").glob("*.cpp"):
+        assert f"`{source.stem}`" in page, f"docs/tutorial.md does not name {source.stem}"
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    globals()["test_" + sys.argv[2]]()
