@@ -53,6 +53,21 @@ def with_saves(lines, saves):
             for one in (line, of_epoch.get(re.search(r"Epoch (\d+)", line)[1])) if one is not None]
 
 
+def losses(lines):
+    return [float(match[1]) for line in lines if (match := re.match(r"Epoch: \d+, Loss: ([^,]+)", line))]
+
+
+def assert_close(some, others):
+    assert len(some) == len(others) > 0, (some, others)
+    for one, other in zip(some, others):
+        assert abs(one - other) <= 1e-5 * max(1.0, abs(other)), (some, others)
+
+
+def assert_learns(values):
+    """The losses at the end of ten epochs."""
+    assert len(values) == 10 and values[-1] < 0.5 * values[0], values
+
+
 # --- the series ---
 
 def test_single_gpu_prints_the_lines_of_the_guide():
@@ -153,6 +168,72 @@ def test_multinode_alone_is_one_rank():
     assert run(program("multinode"), "3", "1") == [
         "Loading snapshot", "Resuming training from snapshot at Epoch 2", *epoch_lines(0, [2], 32, 64),
         "Epoch 2 | Training snapshot saved at snapshots"]
+
+
+# --- one feature a program ---
+
+def test_data_parallel_and_ddp_compute_equal_losses():
+    copies = run(program("data_parallel"), "strategy.replicas=2")
+    processes = ranks(2, "ddp")
+    assert_learns(losses(copies))
+    assert_close(losses(copies), losses(processes))
+    assert copies[-1].startswith("DataParallel, Float32, 1 rank: 320 steps of 64 samples in "), copies
+    assert processes[-1].startswith("DDP, Float32, 2 ranks: 320 steps of 64 samples in "), processes
+
+
+def test_precision_lowers_a_scale_that_is_too_large():
+    usual = ranks(2, "precision")
+    assert_learns(losses(usual))
+    large = run(program("precision"), "precision.scaler.initial_scale=1e9")
+    scale, skipped = re.search(r"Scale: ([^,]+), Skipped: (\d+)", large[-2]).groups()
+    assert float(scale) < 1e9 and int(skipped) > 0, large
+    assert float(scale) == float(f"{1e9 * 0.5 ** int(skipped):g}"), large
+    assert_learns(losses(large))
+
+
+def test_accumulation_takes_the_steps_of_the_whole_batch():
+    four = ranks(2, "accumulation")
+    one = ranks(2, "accumulation", "batch_size=32", "training.accumulation_steps=1")
+    assert_learns(losses(four))
+    assert_close(losses(four), losses(one))
+
+
+def test_recompute_takes_less_memory_for_equal_losses():
+    again, kept = ranks(2, "recompute"), ranks(2, "recompute", "strategy.recompute.policy=none")
+    assert_learns(losses(again))
+    assert losses(again) == losses(kept), (again, kept)
+    of_step = [int(re.fullmatch(r"a step takes (\d+) bytes", lines[-1])[1]) for lines in (again, kept)]
+    assert of_step[0] < 0.7 * of_step[1], of_step
+
+
+def states_of(lines):
+    return int(re.search(r"rank 0 holds (\d+) bytes of states$", lines[-1])[1])
+
+
+def test_fsdp_holds_a_part_on_each_rank():
+    two, one = ranks(2, "fsdp"), run(program("fsdp"), "batch_size=64")
+    assert_learns(losses(two))
+    assert_close(losses(two), losses(one))
+    assert states_of(two) < 0.55 * states_of(one), (two, one)
+
+
+def test_join_lets_ranks_have_uneven_inputs():
+    lines = sorted(ranks(3, "join"))
+    for rank, line in enumerate(lines):
+        assert line.startswith(f"Rank {rank} has exhausted all {5 + rank} of its inputs, and took part in {2 - rank} "
+                               "more steps; its model adds up to "), lines
+    assert len(lines) == 3 and len({line.split()[-1] for line in lines}) == 1, lines
+
+
+def test_memory_is_as_planned():
+    for arguments in ([], ["--layers", "16", "--width", "256", "--batch_size", "64"]):
+        lines = ranks(2, "memory", *arguments)
+        rows = {row[1].strip(): (int(row[2]), int(row[3]))
+                for line in lines[1:] if (row := re.match(r"(\D+) (\d+) +(\d+)$", line))}
+        assert list(rows) == ["weights", "gradients", "optimizer", "activations", "batches", "buffers", "a rank"], lines
+        for kind in ("weights", "gradients", "optimizer", "activations", "batches", "a rank"):
+            planned, measured = rows[kind]
+            assert measured > 0 and abs(planned - measured) <= 0.1 * measured, (kind, lines)
 
 
 # --- the page ---
