@@ -357,6 +357,31 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
   EXPECT_EQ(first.wait().code, 128 + SIGINT);
 }
 
+// The store of a leading agent that is stopped does not answer for as long as a request may take, 30 s.
+TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
+  for (const bool by_signal : {true, false}) {
+    const Nodes nodes{"2"};
+    const auto ended = nodes.file("ended"), fails = nodes.file("fails");
+    const std::string script = "trap 'echo >> " + ended.string() +
+                               "' TERM; while :; do sleep 0.05; [ $RANK = 3 ] && [ -e " + fails.string() +
+                               " ] && kill -9 $$; done";
+    const std::vector<std::string> more = {"--nproc-per-node=2"};
+    auto first = nodes.start(script, more);
+    Nodes::wait_until_serving(first);
+    auto second = nodes.start(script, more);
+    nodes.wait_for_starts(4);
+    first.signal(SIGSTOP);
+    if (by_signal)
+      second.signal(SIGTERM);
+    else
+      std::ofstream{fails};
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{15};
+    while (!std::filesystem::exists(ended) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    EXPECT_TRUE(std::filesystem::exists(ended)) << "the ranks did not get SIGTERM; by a signal: " << by_signal;
+  }
+}
+
 TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
   const Nodes nodes{"1:2"};
   const auto number = nodes.file("number");

@@ -156,16 +156,17 @@ inline void LocalRanks::on_signal(int number) {
   }
   const bool is_repeated_interrupt = console_.request() && number == SIGINT;
   const bool is_first = console_.note_request(number);
+  // The ranks of this machine come first: other agents are told through the store, which may not answer for a while.
   if (console_.is_urgent()) {
     kill_ = Clock::now();
+    keep_deadlines();
     group_.tell_end();
   }
   if (is_repeated_interrupt) return;
-  if (is_first) {
-    kill_ = Clock::now() + plan_.grace;
-    group_.tell_signal(number);
-  }
   ask_to_stop(number);
+  if (!is_first) return;
+  kill_ = Clock::now() + plan_.grace;
+  group_.tell_signal(number);
 }
 
 inline void LocalRanks::on_event(const RoundEvent& event) {
@@ -200,13 +201,12 @@ inline void LocalRanks::notice_ends() {
     if (!has_just_ended || rank.exit()->code == 0 || kill_) continue;
     // Ranks that stop by a signal save together: the other ranks end too, but perhaps later than kPeerGrace.
     const bool stopped = rank.exit()->code == static_cast<int>(Errc::stopped) || obeyed(*rank.exit());
-    if (explains_itself(*rank.exit())) {
+    if (explains_itself(*rank.exit()))
       terminate_ = now;
-      group_.tell_end();
-    } else if (!terminate_) {
+    else if (!terminate_)
       terminate_ = now + (stopped ? plan_.grace : kPeerGrace);
-    }
   }
+  if (terminate_ == now) keep_deadlines();  // also if no rank of this machine is left, since it tells the other nodes
 }
 
 inline void LocalRanks::keep_deadlines() {
