@@ -382,6 +382,12 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
   }
 }
 
+TEST(AgentGroup, RefusesAnImpossibleBindingBeforeItMeetsTheOthers) {
+  const auto end = Nodes{"2"}.start("exit 0", {"--nproc-per-node=4096", "--numa-binding=exclusive"}).wait();
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, HasSubstr("--numa-binding exclusive: NUMA node "));
+}
+
 TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
   const Nodes nodes{"1:2"};
   const auto number = nodes.file("number");

@@ -93,6 +93,7 @@ inline int Agent::run() {
     console_.say(std::to_string(plan_.num_nodes) + " nodes, which meet at " + harmless(plan_.master_address) + ", by " +
                  harmless(plan_.facts_from) + " of Kubernetes");
   try {
+    bind();  // a binding that is impossible ends this agent before it has met the others
     detail::AgentGroup group{plan_, run_id_, console_};
     std::optional<detail::NodeResult> last;
     while (true) {
@@ -121,7 +122,6 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
     logs_.emplace(plan_.outputs, run_id_);
     if (plan_.outputs.writes_logs() && !logs_->path().empty())
       console_.say("the ranks write to " + harmless(logs_->path().string()));
-    bind();
   }
   LaunchPlan plan = plan_;
   plan.num_nodes = static_cast<int>(round.agents.size());
