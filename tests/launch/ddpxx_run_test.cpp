@@ -632,9 +632,9 @@ TEST(DdpxxRun, ReportsTheLastFailureWhenNoRestartRemains) {
       ddpxx_run({"--max-restarts=1", "sh", "-c", "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 7; kill -9 $$"});
   EXPECT_EQ(run.code, 7);
   EXPECT_EQ(count_of(run.err, "FAILED"), 1U);
-  EXPECT_THAT(run.err,
-              testing::ContainsRegex("the first failure of this run: attempt 0, rank 0: Signal 9 \\(SIGKILL\\) "
-                                     "received by PID [0-9]+ \\(.*memory.*\\); the last one is that of attempt 1\n"));
+  EXPECT_THAT(run.err, testing::ContainsRegex(
+                           "the first failure of this run: rank 0: Signal 9 \\(SIGKILL\\) "
+                           "received by PID [0-9]+ \\(.*memory.*\\); the reported one came after restart 1\n"));
 }
 
 /// A rank that reports these milestones to its launcher and then ends.

@@ -58,7 +58,7 @@ TEST(RunRule, RestartsOnlyWhileRestartsRemain) {
               HasSubstr("node 1 (h), rank 1: exit code 9; restart 1 of 1"));
   const auto end = std::get<RunEnd>(rule.after(failure, {}, false));
   EXPECT_EQ(end.code, 9);
-  EXPECT_EQ(end.first_failure, "attempt 0, node 1 (h), rank 1: exit code 9");
+  EXPECT_EQ(end.first_failure, "node 1 (h), rank 1: exit code 9");
   EXPECT_EQ(decision(plan_of(2, 2, 1), {node({well(0)}), node({failed(1, 2)})}), "end with 2 by rank 1");
 }
 

@@ -173,7 +173,7 @@ inline int Agent::end(const detail::RunEnd& end, const detail::NodeResult* last)
   if (cause != exits.end()) {
     report(exits, static_cast<std::size_t>(cause - exits.begin()), end.refusal);
     if (!end.first_failure.empty())
-      console_.say("the first failure of this run: " + end.first_failure + "; the last one is that of attempt " +
+      console_.say("the first failure of this run: " + end.first_failure + "; the reported one came after restart " +
                    std::to_string(end.restart));
   } else if (!end.failure.empty()) {
     console_.say(end.failure + (end.refusal.empty() ? "" : "; " + end.refusal));

@@ -57,10 +57,10 @@ class LogFolder {
   /// True if the folder outlives the run.
   bool is_kept() const noexcept { return !is_removed_ && !path_.empty(); }
 
-  /// Makes the folder of an attempt; empty if there is no folder.
-  std::filesystem::path make_attempt(int restart) const {
+  /// Makes the folder of the ranks' start with this number; empty if there is no folder.
+  std::filesystem::path make_attempt(int number) const {
     if (path_.empty()) return {};
-    auto folder = path_ / ("attempt_" + std::to_string(restart));
+    auto folder = path_ / ("attempt_" + std::to_string(number));
     make_subfolder(folder);
     return folder;
   }

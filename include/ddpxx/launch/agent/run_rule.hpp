@@ -108,7 +108,7 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
     rule_.note(exits, *cause);
     end.refusal = rule_.refusal();
     if (!end.refusal.empty()) return end;
-    if (first_failure_.empty()) first_failure_ = "attempt " + std::to_string(restart_) + ", " + failure;
+    if (first_failure_.empty()) first_failure_ = failure;
     ++restart_;
     return Restart{
         .restart = restart_,
