@@ -15,6 +15,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/connect_config.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
@@ -56,7 +57,7 @@ inline Finding check_clocks(const ddpxx::Group& group) {
   std::ostringstream mine;
   mine.precision(17);
   mine << std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-  const auto times = gather_texts(group, mine.str());
+  const auto times = ddpxx::all_gather_text(mine.str(), group);
   // The ranks read their clocks between the barrier and the end of the exchange.
   const std::chrono::duration<double> uncertain = std::chrono::steady_clock::now() - before;
   double skew = 0;
@@ -119,7 +120,7 @@ inline Finding connected(const ddpxx::Group& group) {
 /// The checks of the connected ranks together, whose lines rank 0 prints.
 /// Ranks   Collective.
 inline void check_group(Findings& findings, const ddpxx::Group& group) {
-  const auto hosts = gather_texts(group, ddpxx::host_name());
+  const auto hosts = ddpxx::all_gather_text(ddpxx::host_name(), group);
   const auto num_hosts = std::set<std::string>(hosts.begin(), hosts.end()).size();
   const bool shown = group.rank() == 0;
   const auto clocks = [&] {
@@ -133,7 +134,7 @@ inline void check_group(Findings& findings, const ddpxx::Group& group) {
 /// The exit code that all ranks agree on: that of the first rank with one.
 /// Ranks   Collective.
 inline int agreed_code(const ddpxx::Group& group, int code) {
-  for (const auto& text : gather_texts(group, std::to_string(code)))
+  for (const auto& text : ddpxx::all_gather_text(std::to_string(code), group))
     if (text != "0") return std::stoi(text);
   return 0;
 }

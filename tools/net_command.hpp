@@ -11,6 +11,7 @@
 
 #include <ddpxx/comm/connect_config.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/host_name.hpp>
@@ -44,7 +45,7 @@ struct NetArguments {
 inline void print_net(const ddpxx::Group& group, const NetArguments& arguments) {
   constexpr std::uint64_t kSmall = 4, kFirst = 1024, kFactor = 8;
   const bool tells = group.rank() == 0;
-  const auto hosts = gather_texts(group, ddpxx::host_name());
+  const auto hosts = ddpxx::all_gather_text(ddpxx::host_name(), group);
   const std::set<std::string> different(hosts.begin(), hosts.end());
   const auto device = group.device().is_cpu() ? "cpu" : group.device().str();
   if (tells)

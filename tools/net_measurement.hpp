@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -119,20 +118,3 @@ class NetMeasurement {
   const ddpxx::Group& group_;
   std::int64_t repeats_;
 };
-
-/// The texts of all ranks, in rank order, each cut to 255 bytes.
-/// Ranks   Collective.
-inline std::vector<std::string> gather_texts(const ddpxx::Group& group, const std::string& text) {
-  constexpr std::int64_t kBytes = 256;  // with a zero at the end
-  const auto options = at::TensorOptions{at::kByte};
-  auto mine = at::zeros({kBytes}, options);
-  std::copy_n(text.begin(), std::min<std::size_t>(text.size(), kBytes - 1), mine.data_ptr<std::uint8_t>());
-  mine = mine.to(group.device());
-  auto all = at::zeros({kBytes * group.size()}, options.device(group.device()));
-  ddpxx::all_gather(all, mine, group);
-  all = all.cpu();
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < group.size(); ++rank)
-    texts.emplace_back(reinterpret_cast<const char*>(all.data_ptr<std::uint8_t>()) + rank * kBytes);
-  return texts;
-}
