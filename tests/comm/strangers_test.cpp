@@ -45,7 +45,8 @@ class Strangers : public testing::Test {
     listeners.push_back(listen_on_loopback());
     address_ = SocketAddress::of_socket(listeners[0].get());
     server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_,
-                                               StoreLimits{.hello_time = kHelloTime, .newcomers = 64});
+                                               StoreLimits{.hello_time = kHelloTime, .newcomers = 64},
+                                               [&](const std::string& text) { warnings_.push_back(text); });
     member_ = join();
   }
 
@@ -97,7 +98,14 @@ class Strangers : public testing::Test {
     return resident * 4096;
   }
 
+  /// The warnings so far. The server's thread has ended then.
+  const std::vector<std::string>& warnings_at_end() {
+    server_.reset();
+    return warnings_;
+  }
+
   StoreCredentials credentials_{.token = "secret", .run_id = "run"};
+  std::vector<std::string> warnings_;  // written in the server's thread
   SocketAddress address_;
   std::unique_ptr<JobStoreServer> server_;
   std::optional<JobStoreConnection> member_;
@@ -128,6 +136,17 @@ TEST_F(Strangers, GetOneByteForAWrongTokenAndStoreNothing) {
   EXPECT_LE(answer(socket).size(), 1U);
   EXPECT_EQ(answer(send(detail::hello_message({.token = "secret", .run_id = "other"}))), "r");
   expect_unharmed();
+}
+
+TEST_F(Strangers, AreWarnedOfOnceWithTheReason) {
+  connect();  // a scan of ports, or a check of health, sends nothing
+  EXPECT_EQ(answer(send(detail::hello_message({.token = "secret", .run_id = "other"}))), "r");
+  EXPECT_EQ(answer(send(detail::hello_message({.token = "guess", .run_id = "run"}))), "t");
+  EXPECT_EQ(answer(send("GET / HTTP/1.1\r\n\r\n")), "");
+  EXPECT_THAT(
+      warnings_at_end(),
+      testing::ElementsAre("a process at 127.0.0.1 has connected to the store of this run and was refused, since "
+                           "it belongs to another run; further ones are refused without a message"));
 }
 
 TEST_F(Strangers, CannotMakeTheStoreKeepTheirBytes) {

@@ -252,6 +252,15 @@ TEST(DdpxxRun, ListensOnTheLoopbackInterfaceAloneAndTellsItsSecretToItsRanksAlon
   EXPECT_EQ(run.wait().err.find(token), std::string::npos);
 }
 
+TEST(DdpxxRun, WarnsOnceOfStrangersAtItsPort) {
+  const std::string ask = "exec 3<>/dev/tcp/${DDPXX_STORE/://}; printf 'GET / HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3; ";
+  const auto end = ddpxx_run({"/bin/bash", "-c", "exec 2>/dev/null; " + ask + ask + ask + "exit 0"});
+  EXPECT_EQ(end.code, 0);
+  EXPECT_EQ(end.err,
+            "ddpxx-run: a process at 127.0.0.1 has connected to the store of this run and was refused, since it is no "
+            "program of ddpxx; further ones are refused without a message\n");
+}
+
 TEST(DdpxxRun, KeepsATokenThatTheUserHasSet) {
   StartedProgram run{
       {"/usr/bin/env", "DDPXX_TOKEN=of the user", program_folder() + "/ddpxx-run", "sh", "-c", "echo $DDPXX_TOKEN"}};
@@ -918,6 +927,20 @@ TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {
   EXPECT_THAT(version.out, testing::MatchesRegex("ddpxx [0-9]+\\.[0-9]+\\.[0-9]+\n"));
   EXPECT_EQ(ddpxx_run({"sh", "-c", "echo $1", "sh", "--version"}).out, "--version\n")
       << "--version behind the program belongs to the program";
+}
+
+// Needs more descriptors than the limit allows: those of the ranks' outputs and milestones.
+TEST(DdpxxRun, NamesTheLimitOfDescriptorsThatKeepsItFromStartingItsRanks) {
+  const TemporaryFolder folder;
+  const auto alive = folder / "alive";
+  StartedProgram run{{"/bin/sh", "-c", "ulimit -n 24; exec \"$0\" \"$@\"", program_folder() + "/ddpxx-run",
+                      "--nproc-per-node=16", "sh", "-c", "echo $$ >> " + alive.string() + "; exec sleep 600"}};
+  const auto end = run.wait();
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.err, HasSubstr("(limit: ulimit -n)"));
+  EXPECT_EQ(count_of(end.err, "\n"), 1U) << end.err;
+  std::istringstream ranks{StartedProgram::text_of(alive)};
+  for (std::string rank; ranks >> rank;) EXPECT_FALSE(std::filesystem::exists("/proc/" + rank)) << "a rank is left";
 }
 
 TEST(DdpxxRun, GivesItsTerminalToTheFirstRankAndWritesBetweenItsLines) {

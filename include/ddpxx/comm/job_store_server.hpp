@@ -11,6 +11,7 @@
 #include <deque>
 #include <exception>
 #include <fcntl.h>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_protocol.hpp>
 #include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/comm/store_client.hpp>
@@ -40,9 +42,13 @@ namespace ddpxx {
 /// server. Data of clients is never printed.
 class JobStoreServer {
  public:
+  /// Gets a sentence about the first process that was refused; called once, in the server's thread.
+  using Warn = std::function<void(const std::string&)>;
+
   /// Serves on `listeners`, sockets that listen already.
   /// Errors  `config` for a token or a run id that is too long; `peer` when the system gives no thread or descriptor.
-  JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials, StoreLimits limits = {});
+  JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials, StoreLimits limits = {},
+                 Warn warn = {});
   /// Serves a second, empty store at the same sockets, to the clients with these credentials; the former second store
   /// ends, and so do the connections to it. The agents of a run have the first store, and the ranks of each of its
   /// rounds the second one. The token must differ from that of the first store.
@@ -88,6 +94,8 @@ class JobStoreServer {
   void handle(Id id, std::uint32_t events);
   /// Reads the hello of a newcomer; returns false if the connection must be closed.
   bool greet(detail::StoreClient& client);
+  /// Warns of the first process that does not belong to the job.
+  void note_stranger(const detail::StoreClient& client, const char* why);
   void close(Id id);
 
   /// What another thread asks the server's thread to do.
@@ -98,6 +106,7 @@ class JobStoreServer {
 
   std::vector<Descriptor> listeners_;
   StoreLimits limits_;
+  Warn warn_;  // empty once it was called
   Descriptor epoll_, stop_, replace_;
   detail::StoreClients clients_;
   std::array<std::optional<Served>, 2> stores_;
@@ -131,9 +140,10 @@ inline std::size_t connections_that_fit(std::size_t wanted, std::size_t eighths)
 }  // namespace detail
 
 inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials,
-                                      StoreLimits limits)
+                                      StoreLimits limits, Warn warn)
     : listeners_{std::move(listeners)},
       limits_{limits},
+      warn_{std::move(warn)},
       epoll_{::epoll_create1(EPOLL_CLOEXEC)},
       stop_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
       replace_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
@@ -322,9 +332,13 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
   if (!client.receive(wanted)) return false;
   const std::string_view input{client.input};
   const auto name = detail::kHelloMagic.substr(0, magic - 1);  // the version follows
-  if (input.substr(0, name.size()) != name.substr(0, input.size())) return false;
+  if (input.substr(0, name.size()) != name.substr(0, input.size())) {
+    note_stranger(client, "it is no program of ddpxx");
+    return false;
+  }
   if (input.size() < header) return true;
   if (input[magic - 1] != detail::kHelloMagic.back()) {
+    note_stranger(client, "it has another version of ddpxx");
     const char byte = static_cast<char>(detail::HelloAnswer::other_version);
     ::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     // Read the remaining bytes, because closing a connection with unread bytes would discard the answer.
@@ -346,6 +360,8 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
     verdict = detail::HelloAnswer::other_run;
   else if (clients_.size() - num_newcomers_ >= limits_.clients)
     verdict = detail::HelloAnswer::full;
+  if (verdict == detail::HelloAnswer::wrong_token) note_stranger(client, "it does not know the token of this run");
+  if (verdict == detail::HelloAnswer::other_run) note_stranger(client, "it belongs to another run");
   const char byte = static_cast<char>(verdict);
   if (::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) return false;
   if (verdict != detail::HelloAnswer::accepted) return false;
@@ -354,6 +370,17 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
   client.input.clear();
   --num_newcomers_;
   return true;
+}
+
+inline void JobStoreServer::note_stranger(const detail::StoreClient& client, const char* why) {
+  if (!warn_) return;
+  const auto warn = std::exchange(warn_, {});
+  try {
+    warn("a process at " + SocketAddress::of_peer(client.socket.get()).text() +
+         " has connected to the store of this run and was refused, since " + why +
+         "; further ones are refused without a message");
+  } catch (const std::exception&) {  // it has gone, or there is no memory for the text
+  }
 }
 
 inline void JobStoreServer::close(Id id) {

@@ -30,6 +30,7 @@
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/store_limits.hpp>
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
@@ -173,7 +174,8 @@ inline Meeting Rendezvous::in_job_store() {
   if (serves_here) {
     auto sockets = listeners();
     for (const auto& socket : sockets) addresses.push_back(SocketAddress::of_socket(socket.get()));
-    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials);
+    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials, StoreLimits{},
+                                              [](const std::string& text) { Log{0}.warn(text); });
   } else {
     addresses = resolve(host_, port_, deadline_, still_trying);
   }

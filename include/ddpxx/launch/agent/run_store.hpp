@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <string>
 #include <sys/signalfd.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include <ddpxx/comm/job_store_server.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/secret.hpp>
+#include <ddpxx/comm/store_limits.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
@@ -72,6 +74,15 @@ inline Descriptor ending_signals() {
   return Descriptor{::signalfd(-1, &ending, SFD_NONBLOCK | SFD_CLOEXEC)};
 }
 
+/// Writes a warning of the store to standard error. The store calls it in its thread, which must not wait for the
+/// reader of the output: if the output has no room, there is no warning.
+inline void write_warning(const std::string& text) {
+  const std::string line = "ddpxx-run: " + text + '\n';
+  pollfd output{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&output, 1, 0) <= 0) return;
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
 /// True if an address of `host` belongs to this machine.
 /// Errors  `peer` if the name does not resolve.
 inline bool is_own_host(const std::string& host, JobStoreConnection::Time deadline) {
@@ -92,7 +103,7 @@ inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
   std::vector<Descriptor> listeners;
   listeners.push_back(listen_on_loopback());
   url_ = store_url("127.0.0.1", SocketAddress::of_socket(listeners[0].get()).port());
-  server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_);
+  server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_, StoreLimits{}, write_warning);
 }
 
 inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port,
@@ -108,8 +119,8 @@ inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std
     throw;
   }
   for (const auto& listener : listeners) listening_at_.push_back(SocketAddress::of_socket(listener.get()));
-  server_ =
-      std::make_unique<JobStoreServer>(std::move(listeners), credentials_, StoreLimits{.keep_alive = plan.keep_alive});
+  server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_,
+                                             StoreLimits{.keep_alive = plan.keep_alive}, write_warning);
 }
 
 inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(const std::string&)>& say) {
