@@ -5,7 +5,7 @@
 
 Hosts have IPv6 only; or a host's own name is 127.0.1.1 for itself, as on Debian, and each has a bridge with one and the
 same address, as Docker makes it. The link between two hosts is cut while they train: both end with code 5 within the
-limit, and the same command goes on when the link is whole again.
+limit, and the same command goes on when the link is whole again. A link that is down half of the time only delays them.
 """
 import json
 import os
@@ -72,19 +72,21 @@ def check_misleading_addresses():
             assert "2 ranks on 2 hosts" in text, text
 
 
+def training(folder, name, steps, collective_timeout=5):
+    return by_agents([*MINGPT, f"training.max_steps={steps}", f"training.save_dir={folder}/{name}",
+                      "training.save_every=20", f"training.metrics={folder}/{name}.jsonl",
+                      f"comm.collective_timeout={collective_timeout}"])
+
+
+def losses(folder, name):
+    rows = map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
+    return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+
 def check_cut_link(folder):
-    def training(name):
-        return by_agents([*MINGPT, f"training.max_steps={STEPS}", f"training.save_dir={folder}/{name}",
-                          "training.save_every=20", f"training.metrics={folder}/{name}.jsonl",
-                          "comm.collective_timeout=5"])
-
-    def losses(name):
-        rows = map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
-        return {row["step"]: row["loss"] for row in rows if "loss" in row}
-
     with Hosts(["node1", "node2"]) as hosts:
-        finish(start(hosts, training("whole")))
-        processes = start(hosts, training("cut"))
+        finish(start(hosts, training(folder, "whole", STEPS)))
+        processes = start(hosts, training(folder, "cut", STEPS))
         end = time.monotonic() + PATIENCE
         while not any((folder / "cut").glob("step-*/manifest.json")):
             assert time.monotonic() < end and processes[0].poll() is None, finish(processes)
@@ -93,9 +95,25 @@ def check_cut_link(folder):
         text = finish(processes, 5)
         assert text.count("a rank is gone or did not answer in time") >= 2, text
         hosts.heal("node2")
-        text = finish(start(hosts, training("cut")))
+        text = finish(start(hosts, training(folder, "cut", STEPS)))
         assert "resumed" in text, text
-        assert losses("cut") == losses("whole") and len(losses("whole")) == STEPS
+        assert losses(folder, "cut") == losses(folder, "whole") and len(losses(folder, "whole")) == STEPS
+
+
+def check_bad_link(folder):
+    steps = 40
+    with Hosts(["node1", "node2"]) as hosts:
+        finish(start(hosts, training(folder, "good", steps)))
+        processes = start(hosts, training(folder, "bad", steps, collective_timeout=60))
+        outages = 0
+        while processes[0].poll() is None:
+            for change in (hosts.cut, hosts.heal):
+                change("node2")
+                time.sleep(0.1)
+            outages += 1
+        finish(processes)
+        assert outages > 3, "the training was too short"
+        assert losses(folder, "bad") == losses(folder, "good") and len(losses(folder, "good")) == steps
 
 
 def main():
@@ -105,7 +123,8 @@ def main():
     check_misleading_addresses()
     with tempfile.TemporaryDirectory() as folder:
         check_cut_link(pathlib.Path(folder))
-    print("ranks of two hosts meet by the right interface, and survive a cut link")
+        check_bad_link(pathlib.Path(folder))
+    print("ranks of two hosts meet by the right interface, and survive a cut link and a bad one")
 
 
 main()
