@@ -1,3 +1,7 @@
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/file.hpp>
@@ -17,6 +21,19 @@ TEST(MappedFile, IsTheFilesContentAndNeverWritesBack) {
   EXPECT_EQ(read_file(path, Errc::data), "text");
   EXPECT_TRUE((MappedFile{folder.file("empty", ""), Errc::storage}.bytes().empty()));
   EXPECT_THROW((MappedFile{folder / "absent", Errc::storage}), Error);
+}
+
+TEST(MappedFile, MayBeLargerThanTheMemory) {
+  if (std::ifstream{"/proc/sys/vm/overcommit_memory"}.get() == '2')
+    GTEST_SKIP() << "the kernel reserves memory for all mapped pages here (vm.overcommit_memory=2)";
+  constexpr std::uintmax_t kSize = std::uintmax_t{1} << 40;
+  const TemporaryFolder folder;
+  const auto path = folder.file("sparse", "first");
+  std::filesystem::resize_file(path, kSize);
+  const MappedFile map{path, Errc::storage};
+  ASSERT_EQ(map.bytes().size(), kSize);
+  EXPECT_EQ(map.bytes().front(), std::byte{'f'});
+  EXPECT_EQ(map.bytes().back(), std::byte{0});
 }
 
 }  // namespace

@@ -21,7 +21,10 @@ class MappedFile {
   MappedFile(const std::filesystem::path& path, Errc code) {
     const auto file = File::open(path, code);
     if (file.size() == 0) return;  // mmap refuses empty files
-    void* const start = ::mmap(nullptr, file.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE, file.descriptor(), 0);
+    // Without MAP_NORESERVE the kernel refuses a file that is larger than memory and swap together: each of its pages
+    // might be written and would then need memory of its own.
+    void* const start =
+        ::mmap(nullptr, file.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.descriptor(), 0);
     if (start == MAP_FAILED) throw file_error(code, "cannot map", path);
     bytes_ = {static_cast<std::byte*>(start), file.size()};
   }
