@@ -106,6 +106,24 @@ TEST_F(OwnLoop, EqualsFitBitForBit) {
   }
 }
 
+TEST_F(OwnLoop, KnowsTheEpochOfItsNextStepAlsoAfterAResume) {
+  spawn_ranks(2, [&](Group& group) {
+    const auto epochs_until = [&](std::int64_t max_steps) {
+      auto settings = config("epochs", max_steps);
+      settings.training.eval_every = 0;
+      Train<DDP> trainer{group, tiny_gpt(), std::make_shared<const Tokens>(), settings};
+      EXPECT_EQ(trainer.steps_per_epoch(), 8) << "48 samples, two ranks, batches of 3";
+      trainer.resume();
+      std::vector<std::int64_t> epochs;
+      for (; !trainer.finished(); trainer.step()) epochs.push_back(trainer.epoch());
+      trainer.close();
+      return epochs;
+    };
+    EXPECT_EQ(epochs_until(10), (std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0, 0, 1, 1}));
+    EXPECT_EQ(epochs_until(18), (std::vector<std::int64_t>{1, 1, 1, 1, 1, 1, 2, 2}));
+  });
+}
+
 TEST_F(OwnLoop, HasReportedAllStepsAndIsWholeAfterClose) {
   spawn_ranks(2, [&](Group& group) {
     auto settings = config<FSDP>("run", 100);
