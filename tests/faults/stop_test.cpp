@@ -1,11 +1,13 @@
 // Signals ask the sample program to stop: alone, under the launcher, and behind a shell.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -163,6 +165,23 @@ TEST_F(Stop, ByAnEarlyWarningToTheLauncherOrToOneRankSavesOnAllRanks) {
   EXPECT_EQ(one_ended.code, 75);
   EXPECT_THAT(one_ended.err, HasSubstr("stopped by SIGUSR1 on rank 1 after step "));
   EXPECT_TRUE(has_snapshot("one", stopped_after(one_ended.err)));
+}
+
+// As when a window is closed or the connection of ssh is lost: the kernel sends SIGHUP when `script`, which holds the
+// other end of the terminal, is gone.
+TEST_F(Stop, SavesWhenItsTerminalIsClosed) {
+  const auto agent = folder_ / "agent";
+  std::string line = "echo $$ >" + agent.string() + "; exec";
+  for (const auto& word : launched({}, mingpt("run", {save("run")}))) line += " '" + word + "'";
+  const auto is_over = [&] {
+    return !std::filesystem::exists("/proc/" + std::to_string(std::stoi(StartedProgram::text_of(agent))));
+  };
+  {
+    const StartedProgram terminal{{"/usr/bin/env", "OMP_NUM_THREADS=1", "script", "-qec", line, "/dev/null"}};
+    StartedProgram::wait_for_lines(metrics("run"), 5);
+  }  // SIGKILL
+  while (!is_over()) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  EXPECT_TRUE(has_snapshot("run", losses("run").rbegin()->first));
 }
 
 // The signal ends a shell at once, while the rank that the shell has started still saves.
