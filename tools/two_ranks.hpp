@@ -1,17 +1,24 @@
 // two_ranks.hpp — two ranks on this machine, for commands that no launcher has started.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -25,6 +32,37 @@
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+
+/// Waits for the end of all ranks; when one has failed, ends the others, which may wait for it. Returns the exit code
+/// of the rank that failed first, or 0.
+inline int wait_for_ranks(std::span<pid_t> ranks) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kPeerGrace{2};  // in which a rank may say that it has lost its peer
+  constexpr std::chrono::milliseconds kPause{10};
+  int failed = 0;
+  std::optional<Clock::time_point> until;
+  for (std::size_t left = ranks.size(); left > 0;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, until ? WNOHANG : 0);
+    if (ended == 0) {
+      if (Clock::now() >= *until)
+        for (const pid_t rank : ranks)
+          if (rank > 0) ::kill(rank, SIGKILL);
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    if (ended < 0 && errno == ECHILD) break;  // SIGCHLD is ignored, so that the system keeps no exit codes
+    const auto found = std::ranges::find(ranks, ended);
+    if (found == ranks.end()) continue;
+    *found = 0;  // the system may give the number to another process
+    --left;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(ddpxx::Errc::peer);
+    if (code == 0 || failed != 0) continue;
+    failed = code;
+    until = Clock::now() + kPeerGrace;
+  }
+  return failed;
+}
 
 /// Runs `body(group)` on two forked ranks that meet on the loopback interface. The caller must have no threads, and
 /// must not have used a GPU. The output of the ranks goes to this program's.
@@ -69,13 +107,6 @@ void run_on_two_ranks(std::string_view device, const ddpxx::ConnectConfig& confi
     std::_Exit(code);  // without the destructors of the parent's objects
   }
   listener.close();
-  int failed = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(Errc::peer);
-    if (failed == 0) failed = code;
-  }
-  if (failed != 0)
+  if (const int failed = wait_for_ranks(children); failed != 0)
     throw Error{static_cast<Errc>(failed), "the two ranks did not end well; their own messages say more"};
 }

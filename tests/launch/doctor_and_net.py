@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,6 +102,18 @@ def check_net():
     assert code == 2 and "needs two ranks" in err, (code, out, err)
 
 
+def check_lost_rank():
+    """One of the two ranks is killed, in most cases before they have met: the other must not wait for it."""
+    with subprocess.Popen([BIN / "ddpxx", "net", "comm.join_timeout=600"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True) as net:
+        children = pathlib.Path(f"/proc/{net.pid}/task/{net.pid}/children")
+        while len(ranks := children.read_text().split()) < 2:
+            assert net.poll() is None
+        os.kill(int(ranks[1]), signal.SIGKILL)
+        text = net.communicate(timeout=PATIENCE)[0]
+        assert net.returncode == 5 and "the two ranks did not end well" in text, (net.returncode, text)
+
+
 def on_hosts(hosts, *words):
     """What rank 0 of a command of four ranks on two hosts prints."""
     line = [BIN / "ddpxx-run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1:29400",
@@ -140,6 +153,7 @@ def main():
             check_failures(folder)
             check_bucket()
             check_net()
+            check_lost_rank()
     print("doctor and net say what they found")
 
 
