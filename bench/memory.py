@@ -15,23 +15,6 @@ MOST_MB = 170
 SETTINGS = ["data.path=/usr/include/c++", "data.max_bytes=1000000", "training.max_steps=1"]
 
 
-def processes_below(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            children = [int(child) for child in file.read().split()]
-    except FileNotFoundError:  # the process has ended meanwhile
-        return []
-    return children + [pid for child in children for pid in processes_below(child)]
-
-
-def is_rank_zero(pid):
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return b"RANK=0" in file.read().split(b"\0")
-    except FileNotFoundError:
-        return False
-
-
 def resident_megabytes(pid):
     with open(f"/proc/{pid}/status") as file:
         kibibytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
@@ -40,9 +23,8 @@ def resident_megabytes(pid):
 
 def wait_for_rank_zero(launcher):
     while launcher.poll() is None:
-        for pid in processes_below(launcher.pid):
-            if is_rank_zero(pid):
-                return pid
+        if pid := protocol.process_of_rank(launcher.pid, 0):
+            return pid
         time.sleep(0.01)
     sys.exit(launcher.stdout.read())
 

@@ -90,18 +90,46 @@ def own_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def run(command, tries=3):
-    """Runs a program. A peer that fails is run again, because Python's torch sometimes aborts at its end."""
+def processes_below(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(child) for child in file.read().split()]
+    except FileNotFoundError:  # the process has ended meanwhile
+        return []
+    return children + [pid for child in children for pid in processes_below(child)]
+
+
+def process_of_rank(launcher, rank):
+    """The process of a rank below a launcher; None if it has not been started yet."""
+    for pid in processes_below(launcher):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if f"RANK={rank}".encode() in file.read().split(b"\0"):
+                    return pid
+        except FileNotFoundError:  # the process has ended meanwhile
+            continue
+    return None
+
+
+def run(command, tries=3, watch=None):
+    """Runs a program. A peer that fails is run again, because Python's torch sometimes aborts at its end. `watch` is
+    called with the process and its lines so far after each line; it may end the program, so no exit code is a failure.
+    """
     busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
     with start(command) as process:
-        lines = [(time.perf_counter() - begin, line.rstrip()) for line in process.stdout]
+        lines = []
+        for line in process.stdout:
+            lines.append((time.perf_counter() - begin, line.rstrip()))
+            if watch:
+                watch(process, lines)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     wall, cpu = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
-    if process.returncode != 0 and tries > 1 and command[0] == sys.executable:
+    failed = process.returncode != 0 and not watch
+    if failed and tries > 1 and command[0] == sys.executable:
         print(f"  run again, since it failed with {process.returncode}: {' '.join(command)}")
         return run(command, tries - 1)
-    if process.returncode != 0:
+    if failed:
         sys.exit("\n".join([f"failed with {process.returncode}: {' '.join(command)}", *(text for _, text in lines)]))
     foreign = max(0.0, busy_seconds() - busy - (own_seconds() - own) - cpu) / wall
     return Run(wall, cpu, foreign, lines)
