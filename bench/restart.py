@@ -44,7 +44,7 @@ def restarted(command):
         times.append(lines[-1][0])
         if len(times) == 1:
             os.kill(protocol.process_of_rank(process.pid, 1), signal.SIGKILL)
-        else:  # at once, since torchrun takes half a minute to end its ranks
+        else:  # how the launchers end is not measured
             for pid in [process.pid, *protocol.processes_below(process.pid)]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
