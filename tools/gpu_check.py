@@ -25,7 +25,8 @@ LIBRARIES = ("libyaml-cpp", "libcrypto")
 SMALL_MODEL = ("model.n_layer=2", "model.n_head=2", "model.n_embd=64", "model.dropout=0", "data.block_size=64",
                "data.batch_size=8", "generate.tokens=0")
 STRATEGIES = (("single",), ("ddp",), ("zero1",), ("zero2",), ("fsdp",), ("fsdp", "recompute=all"),
-              ("fsdp", "recompute=segments:2"), ("ddp", "recompute=selective"), ("fsdp", "model.fused=true"))
+              ("fsdp", "recompute=segments:2"), ("ddp", "recompute=selective"), ("fsdp", "model.fused=true"),
+              ("fsdp", "strategy.offload=cpu"))
 
 
 class Failed(Exception):
@@ -117,9 +118,10 @@ class Checks:
         return f"largest relative difference {worst:.1e}"
 
     def races(self):
-        """Losses do not change if each kernel is waited for, or if no memory is kept for later use."""
+        """Losses do not change if each kernel is waited for or no memory is kept for later use, weights if streams are late."""
         worst = 0.0
-        for strategy in (("ddp",), ("fsdp",)):
+        self.tests("gpu_test", "OffloadedFSDP.*")
+        for strategy in (("ddp",), ("fsdp",), ("fsdp", "strategy.offload=cpu")):
             plain = self.losses(strategy)
             for way in ("CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
                 worst = max(worst, compare(plain, self.losses(strategy, **{way: "1"}), 1e-5, (*strategy, way)))
@@ -134,7 +136,7 @@ class Checks:
 
     def shared_gpu(self):
         """Several ranks share the GPU over Gloo: the suites of the strategies, and HSDP on four ranks."""
-        text = self.tests("gpu_contract_test", "Strategies/*:StepInBackward*")
+        text = self.tests("gpu_contract_test", "Strategies/*:StepInBackward*:Offloaded.*")
         launcher = ("ddpxx-run", "--standalone", "--nproc-per-node=4")
         hsdp = ("hsdp", "strategy.shard_size=2", "comm.backend=gloo")
         expected, got = (self.losses(hsdp, device=device, launcher=launcher) for device in ("cpu", self.device))

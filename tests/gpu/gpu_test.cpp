@@ -1,14 +1,19 @@
-// What only a GPU can show: collectives and strategies over NCCL, steps in which the host waits for nothing, and memory
-// that does not grow. Without a GPU each test is skipped.
+// What only a GPU can show: collectives and strategies over NCCL, copies on streams of their own, steps in which the
+// host waits for nothing, and memory that does not grow. Without a GPU each test is skipped.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <c10/util/Type.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
@@ -24,6 +29,7 @@
 #include <ddpxx/nn/bias_gelu.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/copy_stream.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
@@ -47,6 +53,7 @@ using Nccl = OnGPU;
 using Steps = OnGPU;
 using Memory = OnGPU;
 using Fused = OnGPU;
+using OffloadedFSDP = OnGPU;
 
 /// A group of one rank that has an NCCL communicator; NCCL does not allow two ranks on one GPU.
 Group nccl_group() {
@@ -110,19 +117,21 @@ TEST_F(Nccl, CarriesEachCollectiveInEachType) {
 }
 
 template <class Strategy>
-std::vector<at::Tensor> trained(Group& group) {
+std::vector<at::Tensor> trained(Group& group, const typename Strategy::Config& strategy = {}) {
   const auto model = make_model();
-  Train<Strategy>{group, model, std::make_shared<const Tokens>(), config<Strategy>(20)}.fit();
+  auto settings = config<Strategy>(20);
+  settings.strategy = strategy;
+  Train<Strategy>{group, model, std::make_shared<const Tokens>(), settings}.fit();
   std::vector<at::Tensor> values;
   for (const auto& parameter : model->parameters()) values.push_back(parameter.detach().cpu());
   return values;
 }
 
 template <class Strategy>
-void expect_as_single_device(Group& nccl) {
+void expect_as_single_device(Group& nccl, const typename Strategy::Config& strategy = {}) {
   SCOPED_TRACE(c10::demangle(typeid(Strategy).name()));
   Group alone{{}, {}, kGPU};
-  const auto expected = trained<SingleDevice>(alone), got = trained<Strategy>(nccl);
+  const auto expected = trained<SingleDevice>(alone), got = trained<Strategy>(nccl, strategy);
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-4, 1e-4)) << i;
 }
@@ -132,6 +141,62 @@ TEST_F(Nccl, TrainsAsASingleDevice) {
   expect_as_single_device<DDP>(group);
   expect_as_single_device<ZeRO2>(group);
   expect_as_single_device<FSDP>(group);
+  group.leave();
+}
+
+constexpr std::int64_t kLate = 200'000'000;  ///< Cycles: about a tenth of a second.
+
+TEST_F(OffloadedFSDP, CopiesAreBehindTheComputationAndBeforeTheHostAndTheNextUseOfTheirMemory) {
+  CopyStream copies{kGPU};
+  const auto pinned = at::zeros({1 << 20}, at::TensorOptions{at::kCPU}.pinned_memory(true));
+  const auto values = at::zeros({1 << 20}, kGPU);
+  at::cuda::sleep(kLate);
+  values.fill_(1.0);
+  const auto end = copies.run([&] {
+    at::cuda::sleep(kLate);
+    at::Tensor{pinned}.copy_(values, /*non_blocking=*/true);
+  });
+  EXPECT_EQ(pinned.sum().item<double>(), 0) << "the host waited: this test would see no race";
+  copies.order_after(end);
+  values.fill_(2.0);
+  copies.wait();
+  EXPECT_TRUE(at::equal(pinned, at::ones_like(pinned)));
+}
+
+/// While the object lives, the stream that computes and those of the pool are late by turns.
+class DelayedStreams {
+ public:
+  DelayedStreams() : thread_{[this] { delay(); }} {}
+  DelayedStreams(const DelayedStreams&) = delete;
+  DelayedStreams& operator=(const DelayedStreams&) = delete;
+  ~DelayedStreams() {
+    ended_ = true;
+    thread_.join();
+  }
+
+ private:
+  void delay() {
+    std::vector streams{c10::cuda::getDefaultCUDAStream(0)};
+    for (int i = 0; i < 32; ++i) streams.push_back(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, 0));
+    for (bool computing = false; !ended_; computing = !computing) {
+      for (std::size_t i = computing ? 0 : 1; i < (computing ? 1 : streams.size()); ++i) {
+        const c10::cuda::CUDAStreamGuard guard{streams[i]};
+        at::cuda::sleep(kLate / 200);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  }
+
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+TEST_F(OffloadedFSDP, TakesItsCourseWhileStreamsAreLate) {
+  auto group = nccl_group();
+  const FSDPConfig offloaded{.unit_bytes = 0, .offload = Offload::cpu};
+  expect_as_single_device<FSDP>(group, offloaded);
+  const DelayedStreams late;
+  for (int attempt = 0; attempt < 3; ++attempt) expect_as_single_device<FSDP>(group, offloaded);
   group.leave();
 }
 

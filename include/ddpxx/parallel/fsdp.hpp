@@ -24,6 +24,7 @@
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/call_order.hpp>
 #include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/copy_stream.hpp>
 #include <ddpxx/parallel/fsdp_config.hpp>
 #include <ddpxx/parallel/fsdp_unit.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
@@ -78,6 +79,8 @@ class FSDP {
       if (replicas_ != nullptr) broadcast(values, *replicas_);
     };
     const bool offload = config_.offload == Offload::cpu;
+    const bool copies = offload && model.device().is_cuda();
+    if (copies) to_device_ = CopyStream{model.device()};
     ArenaOptions options{.gradients = Gradients::piece,
                          .masters = Masters::apart,
                          .pieces = shards_->size(),
@@ -86,7 +89,7 @@ class FSDP {
                          .offload = offload,
                          .prepare = send};
     unit_of_layer_ = units_of_layers(model);
-    for (int unit = 0; unit <= unit_of_layer_.back(); ++unit) units_.emplace_back(*shards_, pool_);
+    for (int unit = 0; unit <= unit_of_layer_.back(); ++unit) units_.emplace_back(*shards_, pool_, to_device_);
     trainable_ = Arena{in_units(model.trainable()), options};
     options.gradients = Gradients::none;
     frozen_ = Arena{in_units(model.frozen()), options};
@@ -101,7 +104,7 @@ class FSDP {
     for (std::size_t i = 0; i < model.layers().size(); ++i) layer_index_[model.layers()[i]] = i + 1;
     if (step_) stepped_.emplace(trainable_, step_);
     gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction, BufferSize::own,
-                       stepped_ ? &*stepped_ : nullptr);
+                       stepped_ ? &*stepped_ : nullptr, copies ? CopyStream{model.device()} : CopyStream{});
     unreduced_.resize(trainable_.segments().size());
     buffers_ =
         SharedBuffers{model.buffers(), *shards_,
@@ -181,7 +184,10 @@ class FSDP {
   void finish_backward() {
     reduce_rest();
     gradients_->finish();
-    if (sync_ == Sync::now) gradients_->end_step();
+    if (sync_ == Sync::now) {
+      to_device_.wait();  // the optimizer writes the pieces that these copies read
+      gradients_->end_step();
+    }
     reshard_all();
     in_backward_ = false;
   }
@@ -193,6 +199,7 @@ class FSDP {
   void wait_pending() {
     for (auto& unit : units_)
       if (unit.gathering()) unit.reshard();
+    to_device_.wait();
   }
 
   at::Tensor sum_over_shards(at::Tensor value) const {
@@ -418,6 +425,7 @@ class FSDP {
   const Group* replicas_;
   std::optional<Group> small_group_;
   BufferPool pool_;
+  CopyStream to_device_;  ///< Copies pieces from pinned memory before they are gathered.
   Arena trainable_;
   Arena frozen_;
   SharedBuffers buffers_;

@@ -16,6 +16,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
+#include <ddpxx/parallel/copy_stream.hpp>
 
 namespace ddpxx {
 
@@ -32,7 +33,8 @@ class FSDPUnit {
   /// Receives what backward has computed for the trainable parameters, in their order; undefined for unused ones.
   using OnGradients = std::function<void(const std::vector<at::Tensor>&)>;
 
-  FSDPUnit(const Group& group, BufferPool& pool) : group_{&group}, pool_{&pool} {}
+  /// `copies` orders copies of pieces that lie in pinned memory.
+  FSDPUnit(const Group& group, BufferPool& pool, CopyStream& copies) : group_{&group}, pool_{&pool}, copies_{&copies} {}
 
   /// Adds a segment of `arena`, which must stay where it is. Its values have no memory from now on, until gathered.
   void add(Arena& arena, std::size_t segment, Gradients gradients) {
@@ -61,10 +63,12 @@ class FSDPUnit {
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const auto& segment = *segments_[i].segment;
       pool_->lend(segment.values);
-      if (small_pieces_.empty())
-        pending_.push_back(start_all_gather(segment.values, segment.master.to(segment.values.options()), *group_));
-      else
-        pending_.push_back(start_all_gather(segment.values, small_pieces_[i], *small_group_));
+      started_ = copies_->run([&] {
+        if (small_pieces_.empty())
+          pending_.push_back(start_all_gather(segment.values, piece_on_device(segment), *group_));
+        else
+          pending_.push_back(start_all_gather(segment.values, small_pieces_[i], *small_group_));
+      });
       state_ = State::gathering;
     }
   }
@@ -73,6 +77,7 @@ class FSDPUnit {
     start_gather();
     for (auto& pending : pending_) pending.wait();
     pending_.clear();
+    copies_->order_after(std::exchange(started_, {}));
     for (const auto& [arena, segment] : segments_) arena->show(*segment);
     state_ = State::whole;
   }
@@ -121,6 +126,13 @@ class FSDPUnit {
   }
 
  private:
+  /// This rank's piece in the type and on the device of the values. It is copied before it is cast, because only a copy
+  /// of equal types is asynchronous.
+  static at::Tensor piece_on_device(const Segment& segment) {
+    const auto copied = segment.master.to(segment.values.device(), segment.master.scalar_type(), /*non_blocking=*/true);
+    return copied.to(segment.values.scalar_type());
+  }
+
   class Node : public torch::autograd::Node {
    public:
     explicit Node(std::shared_ptr<OnGradients> receive) : receive_{std::move(receive)} {}
@@ -145,6 +157,8 @@ class FSDPUnit {
 
   const Group* group_;
   BufferPool* pool_;
+  CopyStream* copies_;
+  CopyStream::Mark started_;  ///< Of the last segment's gather that is under way.
   std::vector<ArenaSegment> segments_;
   std::vector<std::size_t> trainable_segments_;
   std::vector<at::Tensor> trainable_;

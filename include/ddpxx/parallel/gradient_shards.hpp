@@ -9,12 +9,14 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
+#include <ddpxx/parallel/copy_stream.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
@@ -37,15 +39,17 @@ enum class AfterReduce { keep, step };
 class GradientShards {
  public:
   /// Gradients are summed over `shards`, and their pieces over `replicas`, the ranks that hold the same pieces. If
-  /// given, `stepped` provides the memory of the pieces and steps them.
+  /// given, `stepped` provides the memory of the pieces and steps them. `copies` orders copies of pieces to pinned
+  /// memory.
   GradientShards(Arena& arena, const Group& shards, const Group* replicas, BufferPool& pool,
                  std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own,
-                 SteppedSegments* stepped = nullptr)
+                 SteppedSegments* stepped = nullptr, CopyStream copies = {})
       : arena_{&arena},
         shards_{&shards},
         replicas_{replicas},
         pool_{&pool},
         stepped_{stepped},
+        copies_{std::move(copies)},
         device_options_{arena.segments().front().values.options().dtype(arena.options().dtype())},
         type_{reduction.value_or(c10::typeMetaToScalarType(arena.options().dtype()))},
         scale_{1.0 / (shards.size() * (replicas != nullptr ? replicas->size() : 1))},
@@ -105,15 +109,19 @@ class GradientShards {
     written_[i] = written_[i] || direct;
   }
 
-  /// Waits for all reductions that were started; their results are then in the pieces.
+  /// Waits for all reductions that were started; their results are then in the pieces, also for the host.
   void finish() {
     const c10::NoGradGuard no_grad;
     end_scatter();
     end_sum();
+    free_copied();
+    copies_.wait();
   }
 
   /// Drops the gradients of this step, after an exception has ended its backward pass.
   void abandon() {
+    free_copied();
+    copies_.wait();
     for (auto* each : {&summing_, &scattering_}) {
       if (!*each) continue;
       auto dropped = std::move(**each);
@@ -178,24 +186,56 @@ class GradientShards {
   void complete(const UnderWay& done) {
     if (!done.direct) collect(done);
     if (done.after == AfterReduce::keep) return;
+    copies_.wait();  // a step of pieces in pinned memory is the host's work
     was_stepped_[done.segment] = true;
     stepped_->step(done.segment);
   }
   void collect(const UnderWay& done) {
     auto& gradient = arena_->segments()[done.segment].gradient;
+    if (gradient.device() != done.piece.device()) return copy_out(gradient, done);
     if (written_[done.segment])
-      gradient.add_(done.piece.to(gradient.device()));
+      gradient.add_(done.piece);
     else
       gradient.copy_(done.piece);
     written_[done.segment] = true;
     pool_->take_back(done.piece);
   }
 
+  /// Copies a piece to the pinned memory of its gradient, which has its values after copies_.wait().
+  void copy_out(at::Tensor& gradient, const UnderWay& done) {
+    free_copied();
+    const bool adds = written_[done.segment];
+    const auto target = adds ? at::empty(gradient.sizes(), gradient.options().pinned_memory(true)) : gradient;
+    const auto copied = copies_.run([&] {
+      // Cast on the GPU, because only a copy of equal types is asynchronous.
+      at::Tensor{target}.copy_(done.piece.to(target.scalar_type()), /*non_blocking=*/true);
+    });
+    copying_ = Copying{done.piece, copied};
+    written_[done.segment] = true;
+    if (!adds) return;
+    copies_.wait();
+    gradient.add_(target);
+  }
+  /// Takes back the piece of the last copy: the stream that computes writes it again after the copy only.
+  void free_copied() {
+    if (!copying_) return;
+    copies_.order_after(copying_->end);
+    pool_->take_back(copying_->piece);
+    copying_.reset();
+  }
+
+  struct Copying {
+    at::Tensor piece;
+    CopyStream::Mark end;
+  };
+
   Arena* arena_;
   const Group* shards_;
   const Group* replicas_;
   BufferPool* pool_;
   SteppedSegments* stepped_;
+  CopyStream copies_;
+  std::optional<Copying> copying_;  ///< To pinned memory.
   at::TensorOptions device_options_;
   at::ScalarType type_;
   double scale_;

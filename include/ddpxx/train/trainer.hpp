@@ -192,6 +192,7 @@ class Trainer {
   void resume() {
     stop_.dismiss();
     votes_to_stop_ = false;
+    step_.strategy().wait_pending();  // gathers that an exception has left under way read what load() overwrites
     if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) stand_at(*run);
     if (snapshots_.is_saved(steps_done()) && finished())
       log_.info("already at step " + std::to_string(steps_done()) +

@@ -1,0 +1,49 @@
+// FSDP with its shards in the CPU's memory takes the course of FSDP without. On a GPU these runs copy beside the
+// computation, and a copy that is used too early changes the course. On a CPU, as in the rehearsal of the checks, both
+// runs do the same, bit for bit.
+#include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+
+#include "../contract/tiny_run.hpp"
+#include "../test_device.hpp"
+
+namespace ddpxx {
+namespace {
+
+template <class S, class P = Float32>
+void expect_no_difference(int world_size, const CourseOptions& options, const typename S::Config& plain,
+                          const typename S::Config& offloaded) {
+  const auto got = train_course<S, AdamW, P>(world_size, options, offloaded);
+  const auto expected = train_course<S, AdamW, P>(world_size, options, plain);
+  if (test_device() == "cpu") return expect_same_bits(got, expected);
+  expect_same_course(got, expected);
+}
+
+TEST(Offloaded, AddsUpTheGradientsOfSeveralBackwardPasses) {
+  CourseOptions options;
+  options.accumulation = 2;
+  for (const bool each : {true, false})
+    expect_no_difference<FSDP>(2, options, {.unit_bytes = 0, .reduce_each_backward = each},
+                               {.unit_bytes = 0, .reduce_each_backward = each, .offload = Offload::cpu});
+}
+
+TEST(Offloaded, SumsItsPiecesOverReplicas) {
+  const FSDPConfig plain{.unit_bytes = 0}, offloaded{.unit_bytes = 0, .offload = Offload::cpu};
+  expect_no_difference<HSDP>(4, {}, {.shard_size = 2, .fsdp = plain}, {.shard_size = 2, .fsdp = offloaded});
+}
+
+TEST(Offloaded, StepsInBackward) {
+  CourseOptions options;
+  options.clip = 0;
+  expect_no_difference<StepInBackward<FSDP>>(2, options, {.unit_bytes = 0}, {.unit_bytes = 0, .offload = Offload::cpu});
+}
+
+TEST(Offloaded, GathersInSixteenBitsAndKeepsLayersOnSomeRanks) {
+  expect_no_difference<FSDP, LowPrecision<>>(4, {}, {.unit_bytes = 0, .reshard_after_forward = "2"},
+                                             {.unit_bytes = 0, .reshard_after_forward = "2", .offload = Offload::cpu});
+}
+
+}  // namespace
+}  // namespace ddpxx
