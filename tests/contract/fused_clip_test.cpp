@@ -30,6 +30,13 @@ TEST(FusedClip, TakesTheCourseOfAPassOfItsOwnUnderEachStrategy) {
   expect_same_course(train_course<FSDP>(2, clipped(true), {.offload = Offload::cpu}), plain());
 }
 
+TEST(FusedClip, ChangesNoBitOfGradientsBelowTheLimit) {
+  CourseOptions options{.clip = 1000};
+  const auto expected = train_course<DDP>(2, options);
+  options.fused_clip = true;
+  expect_same_bits(train_course<DDP>(2, options), expected);
+}
+
 TEST(FusedClip, GoesOnFromASnapshotWithTheSameBits) {
   auto stopped = clipped(true);
   stopped.stop_at = 7;
