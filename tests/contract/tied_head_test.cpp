@@ -1,7 +1,14 @@
 // A GPT whose head is tied to the token embedding takes one course under each strategy, with and without the loss in
-// chunks, and goes on from its snapshots.
+// chunks, and goes on from its snapshots. So does a model in which two layers share a weight.
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
+#include <torch/torch.h>
+
+#include <ddpxx/layers/layer.hpp>
+#include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
@@ -64,6 +71,60 @@ TEST(TiedHead, TakesOneCourseInSixteenBits) {
   ASSERT_EQ(fsdp.losses.size(), ddp.losses.size());
   for (std::size_t i = 0; i < ddp.losses.size(); ++i)
     EXPECT_NEAR(fsdp.losses[i], ddp.losses[i], 0x1p-9 * ddp.losses[i]) << "loss of step " << i + 1;
+}
+
+/// Two layers that use one weight, with another layer between them: a strategy that shards has three units.
+struct First : torch::nn::Module, Layer {
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight).tanh(); }
+  at::Tensor weight = register_parameter("weight", at::randn({6, 6}) / 2);
+};
+struct Middle : torch::nn::Module, Layer {
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight).tanh(); }
+  at::Tensor weight = register_parameter("weight", at::randn({6, 6}) / 2);
+};
+struct Last : torch::nn::Module, Layer {
+  explicit Last(const First& first) : weight{register_parameter("weight", first.weight)} {}
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight.t()); }
+  at::Tensor weight;
+};
+struct Sandwich : torch::nn::Module {
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    const auto x = batch.inputs.narrow(1, 0, 6).to(at::kFloat) / 17;
+    return {(run(*last, run(*middle, run(*first, x))) - x).square().sum()};
+  }
+  std::shared_ptr<First> first = register_module("first", std::make_shared<First>());
+  std::shared_ptr<Middle> middle = register_module("middle", std::make_shared<Middle>());
+  std::shared_ptr<Last> last = register_module("last", std::make_shared<Last>(*first));
+};
+
+template <class S>
+std::vector<at::Tensor> trained_sandwich(Group& group, std::int64_t batch_size,
+                                         const typename S::Config& strategy = {}) {
+  using Train = Trainer<Sandwich, Tokens, SGD, Float32, S>;
+  typename Train::Config config;
+  config.batch_size = batch_size;
+  config.optimizer.learning_rate = 0.1;
+  config.strategy = strategy;
+  config.training.max_steps = 6;
+  at::manual_seed(3);
+  const auto model = std::make_shared<Sandwich>();
+  Train{group, model, std::make_shared<const Tokens>(), config}.fit();
+  std::vector<at::Tensor> weights;
+  for (const auto& weight : model->parameters()) weights.push_back(weight.detach().clone());
+  return weights;
+}
+
+TEST(WeightOfTwoLayers, TakesTheCourseOfOneProcess) {
+  spawn_ranks(2, [](Group& group) {
+    Group alone;
+    const auto expected = trained_sandwich<SingleDevice>(alone, 8);
+    for (const auto& got : {trained_sandwich<DDP>(group, 4), trained_sandwich<FSDP>(group, 4, {.unit_bytes = 0}),
+                            trained_sandwich<Recompute<FSDP>>(group, 4, {.inner = {.unit_bytes = 0}})}) {
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-4, 1e-5)) << i;
+    }
+  });
 }
 
 }  // namespace
