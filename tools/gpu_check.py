@@ -108,7 +108,7 @@ class Checks:
         return f"losses {losses}"
 
     def numbers(self):
-        """Each strategy has the losses of the CPU, and fused kernels have the results of their twins."""
+        """Each strategy has the losses of the CPU, and fused kernels have the results of their CPU versions."""
         worst = 0.0
         if self.device == "cuda":
             self.tests("gpu_test", "Fused.*")

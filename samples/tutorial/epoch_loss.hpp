@@ -1,4 +1,4 @@
-// epoch_loss.hpp — prints the loss of each epoch, and at the end what the run took.
+// epoch_loss.hpp — prints the loss of each epoch, and at the end the time and memory of the run.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 #include <ddpxx/ddpxx.hpp>
 
-/// Prints `Epoch: 3, Loss: 0.0123` after each epoch, with the mean loss of its last step over all ranks; and a last
-/// line for comparing runs.
+/// Prints `Epoch: 3, Loss: 0.0123` after each epoch, with the mean loss of its last step over all ranks, and a last
+/// line with the time and the memory, which compares runs.
 /// Ranks   Rank 0 adds it.
 class EpochLoss : public ddpxx::Observer {
  public:

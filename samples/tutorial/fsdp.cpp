@@ -1,5 +1,5 @@
 // fsdp.cpp — FullyShardedDataParallel: each rank keeps a part of the parameters, gradients and optimizer state, and
-// gathers the parameters of a layer while that is computed.
+// gathers the parameters of a layer only while the layer is computed.
 //
 //     ddpxx-run --standalone --nproc-per-node=2 fsdp
 //     fsdp                                                # one rank, which keeps everything

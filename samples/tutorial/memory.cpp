@@ -2,7 +2,7 @@
 //
 //     ddpxx-run --standalone --nproc-per-node=2 memory --layers 16 --width 256 --batch_size 64
 //
-// The plan starts no process and sends nothing: it tries small models, and carries their bytes on to the real size.
+// The plan starts no process and sends nothing: it tries small models, and extrapolates their bytes to the real size.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

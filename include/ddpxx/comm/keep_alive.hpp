@@ -23,19 +23,19 @@ struct KeepAlive {
   }
 };
 
-/// Makes the system close the connection of `socket` if its other end, or the way to it, is lost. A process that ends
-/// closes its connections itself; this finds a host that has no power, or a broken network.
+/// Makes the system close the connection of `socket` if its other end, or the network between, is lost. A process that
+/// ends closes its connections itself; keep-alive probes find a host that has no power, or a broken network.
 inline void set_keep_alive(int socket, const KeepAlive& times) {
   const auto set = [&](int level, int name, int value) { ::setsockopt(socket, level, name, &value, sizeof value); };
   constexpr int kMaxQuestions = 127;  // the system's limit
   const int limit = static_cast<int>(times.limit().count());
-  // The system does not repeat a question that was lost, so many are asked: a bad network loses some of them.
+  // The system does not repeat a keep-alive probe that was lost, so many are sent: a bad network loses some of them.
   const int pause = limit / kMaxQuestions + 1;
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, pause);
   set(IPPROTO_TCP, TCP_KEEPINTVL, pause);
   set(IPPROTO_TCP, TCP_KEEPCNT, std::max(1, limit / pause));
-  // Data that is not confirmed stops the questions; it has as much time as they have.
+  // While sent data is not acknowledged, the system sends no probes; this limit then ends the connection.
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, limit * 1'000);
 }
 

@@ -18,7 +18,8 @@
 
 namespace ddpxx {
 
-/// What a rank writes there. Memory of zeros is that of a rank that has done nothing. Any thread of the rank may write.
+/// The last step and the last collective of a rank. Memory of zeros is that of a rank that has done nothing. Any thread
+/// of the rank may write.
 class RankProgress {
  public:
   /// The result of this step has been read; steps count from 1.

@@ -64,8 +64,8 @@ class Agent {
   detail::Guardian guardian_;  // first: it forks, and must do so before there is a thread
   detail::Console console_;
   std::string run_id_;
-  std::optional<detail::LogFolder> logs_;   // of all attempts; made by the first one
-  std::vector<detail::CpuSet> processors_;  // of the ranks; empty: those of the agent
+  std::optional<detail::LogFolder> logs_;   // holds the files of all attempts; made for the first one
+  std::vector<detail::CpuSet> processors_;  // the set of each rank; empty: that of the agent
   int num_rounds_ = 0;
 };
 

@@ -35,7 +35,7 @@ struct ChildStart {
   int input = -1;
   int output = -1;
   int error = -1;
-  std::set<int> processors = {};  ///< On which the program may run; empty: those of this process.
+  std::set<int> processors = {};  ///< Where the program may run; empty: where this process may.
   std::vector<int> kept = {};     ///< Descriptors that stay open in the program under their numbers.
 };
 

@@ -43,9 +43,9 @@ struct LaunchPlan {
   std::optional<CpuBinding> binding = {};  ///< Which cores a rank may use; none: those of the agent.
   bool virtual_local_rank = false;         ///< LOCAL_RANK is 0 in all ranks, and each of them sees its GPU only.
   std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< TORCHELASTIC_SIGNALS_TO_HANDLE of the ranks.
-  std::vector<int> ending_signals = {};  ///< Of SIGUSR1 and SIGUSR2, those that ask for an end within `grace`.
+  std::vector<int> ending_signals = {};                   ///< SIGUSR1 or SIGUSR2, if it asks for an end within `grace`.
   std::string facts_from = {};  ///< Variables of Kubernetes from which facts come, with their values; empty for none.
-  std::string local_address = {};  ///< Of this machine, chosen by the user; empty for none.
+  std::string local_address = {};  ///< Address of this machine that the user chose; empty for none.
   std::string role = "default";    ///< ROLE_NAME of the ranks.
   std::string program = {};
   std::vector<std::string> arguments = {};  ///< Without the program's name.

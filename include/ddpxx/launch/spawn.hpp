@@ -9,8 +9,8 @@ namespace ddpxx::detail {
 
 /// What the arguments of a program say about ranks that it is to start itself.
 struct SpawnRequest {
-  std::string value;                   ///< Of the argument `spawn=N`.
-  std::vector<std::string> arguments;  ///< The other ones.
+  std::string value;                   ///< The N of the argument `spawn=N`.
+  std::vector<std::string> arguments;  ///< The other arguments.
 };
 
 /// The request among a program's arguments, without its name; none if there is no argument `spawn=N`. Arguments after

@@ -35,7 +35,7 @@ struct AddNorm {
 
 namespace detail {
 
-/// The twin of the kernels for a CPU, by operations of ATen: float32 inside, as in the kernels.
+/// The version for a CPU, made of operations of ATen. It computes in float32, as the kernels do.
 inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
                                      const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
   AddNormParts parts;

@@ -22,7 +22,7 @@ namespace ddpxx {
 
 namespace detail {
 
-/// The twin of the kernels for a CPU, by operations of ATen: float32 inside, as in the kernels.
+/// The version for a CPU, made of operations of ATen. It computes in float32, as the kernels do.
 inline at::Tensor bias_gelu_forward(const at::Tensor& x, const at::Tensor& bias, std::string_view approximate) {
   return at::gelu(x.to(at::kFloat) + bias.to(at::kFloat), approximate).to(x.scalar_type());
 }

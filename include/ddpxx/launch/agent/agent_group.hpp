@@ -36,7 +36,7 @@
 
 namespace ddpxx::detail {
 
-/// An agent's part in a run. On one machine it decides alone, without other agents' keys.
+/// An agent's part in a run. On one machine it decides alone and uses no keys of the agents' store.
 class AgentGroup {
  public:
   /// Opens the store, as `RunStore` does, and comes to the other agents.
@@ -72,7 +72,7 @@ class AgentGroup {
   /// Ends the run because of an error of this agent. The other agents end with its code if it leads the run; otherwise
   /// its node is lost.
   void give_up(const Error& error);
-  /// The error of an agent that has lost the one which serves the store.
+  /// The error of an agent that has lost its connection to the agent that serves the store.
   Error leader_loss() const {
     return Error{Errc::peer, "the launcher of node 0, which serves the meeting at " + store_.url() +
                                  ", has ended or cannot be reached; its own message says more. Start all nodes again"};
@@ -84,7 +84,7 @@ class AgentGroup {
   /// The time after `grace` in which an agent that has to end its ranks tells their result.
   static constexpr std::chrono::seconds kBeyondGrace{20};
 
-  // Of all agents.
+  // What every agent does.
   void come();
   void begin(const Round& round);
   /// Waits until `descriptor` (-1: none) is readable, something else happens, or `until`. Passes signals on to the
@@ -95,7 +95,7 @@ class AgentGroup {
     return {.code = 128 + console_.request()->signal, .asked = console_.request()->signal};
   }
 
-  // Of the agent that leads.
+  // What only the agent that leads does.
   Next lead(const NodeResult* last);
   std::optional<RunEnd> gather();
   std::vector<NodeResult> collect(const NodeResult& own);
@@ -103,7 +103,7 @@ class AgentGroup {
   Next start(std::string because);
   RunEnd finish(RunEnd end);
 
-  // Of the others.
+  // What the other agents do.
   Next follow(const NodeResult* last);
   Next wait_for_plan(int number, Clock::time_point until, const std::string& reason);
 
@@ -116,7 +116,7 @@ class AgentGroup {
   std::optional<RoundWatch> watch_;
   std::optional<Clock::time_point> tell_end_at_;  // when to tell the other nodes of a failure here
   RunRule rule_{plan_};
-  std::optional<Roster> roster_;  // of the agent that leads several machines
+  std::optional<Roster> roster_;  // only in the agent that leads several machines
 };
 
 inline AgentGroup::AgentGroup(const LaunchPlan& plan, const std::string& run_id, Console& console)

@@ -65,7 +65,7 @@ class AgentsStore {
   static constexpr const char* kLost = "lost";
 
  private:
-  static constexpr std::chrono::seconds kRequestTime{30};  ///< For an answer of the store.
+  static constexpr std::chrono::seconds kRequestTime{30};  ///< Limit for an answer of the store.
   static Clock::time_point soon() { return Clock::now() + kRequestTime; }
 
   JobStoreConnection& connection_;

@@ -14,7 +14,7 @@
 
 namespace ddpxx::detail {
 
-/// Memory that the processes of one rank inherit. If the system does not give it, the rank runs without it.
+/// Memory that a rank's processes share with its launcher. If the system does not give it, the rank runs without it.
 class ProgressPage {
  public:
   ProgressPage() {

@@ -41,10 +41,10 @@ struct RankCommon {
   const Guardian& guardian;
   std::string path;                    ///< Path of the program's file.
   std::vector<std::string> inherited;  ///< Environment of the launcher.
-  std::filesystem::path folder;        ///< Of this attempt, for a folder of each rank; empty for none.
+  std::filesystem::path folder;        ///< Holds a folder for each rank of this attempt; empty for none.
   FilteredLog* filtered_output = nullptr;
   FilteredLog* filtered_error = nullptr;
-  std::vector<CpuSet> processors = {};  ///< By local rank; empty: those of the agent.
+  std::vector<CpuSet> processors = {};  ///< The set of each local rank; empty: that of the agent.
   bool first_rank_has_terminal;         ///< Rank 0 writes to the launcher's standard output, a terminal.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
@@ -212,7 +212,7 @@ class RankProcess {
   RankInfo rank_info_;
   std::chrono::steady_clock::time_point started_;
   std::filesystem::path folder_;
-  std::vector<RankStream> streams_;  // of standard output and of standard error, where the agent reads them
+  std::vector<RankStream> streams_;  // standard output and standard error, where the agent reads them
   bool has_error_stream_ = false;
   MilestoneInbox milestones_;
   ProgressPage page_;

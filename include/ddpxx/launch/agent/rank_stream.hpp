@@ -27,7 +27,7 @@ namespace ddpxx::detail {
 /// Where the bytes of a rank's output go.
 struct StreamTargets {
   int console = -1;               ///< Descriptor of the launcher; -1 for none.
-  std::string prefix = {};        ///< Of each line on the console and in `filtered`.
+  std::string prefix = {};        ///< Text before each line on the console and in `filtered`.
   std::optional<File> file = {};  ///< Gets the bytes as they are.
   FilteredLog* filtered = nullptr;
 };

@@ -27,7 +27,7 @@ struct Exit {
   std::optional<int> signal_sent = {};       ///< The last signal by which the agent asked the rank to end, if it did.
   std::vector<std::string> last_lines = {};  ///< Last lines of its standard error.
   std::string error_file = {};               ///< File that it has written, as torchelastic's `record` does; or empty.
-  std::string message = {};                  ///< Of its error file; empty if there is none.
+  std::string message = {};                  ///< The message in its error file; empty if there is none.
   std::int64_t last_step = 0;                ///< The last step whose result it has read; 0 for none.
   std::string last_collective = {};          ///< In words; empty for none.
   bool is_ours = false;                      ///< It is a program of ddpxx.

@@ -22,7 +22,7 @@ struct RoundEvent {
     lost_leader  ///< The agent that serves the store has ended or cannot be reached.
   };
   Kind kind;
-  int signal = 0;  ///< Of `Kind::signal`.
+  int signal = 0;  ///< The signal, if the kind is `signal`.
 };
 
 /// Watches one round, and tells the other agents. Reasons to stop come one after the other; the end of the round

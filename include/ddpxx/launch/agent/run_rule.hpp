@@ -27,8 +27,8 @@ namespace ddpxx::detail {
 /// The ranks start again.
 struct Restart {
   int restart = 0;                     ///< Number of starts after a failure.
-  std::string because = {};            ///< For the log.
-  std::chrono::milliseconds pause{0};  ///< Time to wait before.
+  std::string because = {};            ///< Why they start again, for the log.
+  std::chrono::milliseconds pause{0};  ///< Time to wait before they start.
 };
 
 /// Decides for all nodes of a run; one agent, the one that serves the store, has it. After a failure the ranks start

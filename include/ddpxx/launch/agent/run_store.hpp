@@ -36,7 +36,7 @@ class RunStore {
  public:
   /// Construct it on the agent's only thread, after its `SignalInbox`, so that the threads of the store block signals.
   /// `say` gets lines that say where the agent waits.
-  /// Errors  `peer` if the port is in use, nobody serves the store or it belongs to another run; `stopped` if a signal
+  /// Errors  `peer` if the port is in use, no agent serves the store or it belongs to another run; `stopped` if a signal
   ///         to end comes meanwhile, which stays in the inbox.
   RunStore(const LaunchPlan& plan, const std::string& run_id, const std::function<void(const std::string&)>& say);
 

@@ -22,7 +22,7 @@ struct LaunchValues {
   bool is_standalone = false;
   bool is_c10d = false;
   bool has_master_address = false;
-  std::string endpoint_host = {};  // of --rdzv-endpoint; empty for none
+  std::string endpoint_host = {};  // the host of --rdzv-endpoint; empty for none
   std::optional<std::uint16_t> endpoint_port = {};
   bool is_module = false;
   bool no_python = false;

@@ -17,9 +17,9 @@ namespace ddpxx::detail {
 /// stopped with its work saved.
 inline std::string slurm_array_script(const Sweep& sweep, const SweepCommand& command);
 
-/// The same with other parts: `head` has the lines up to the first command, `step` is the command to which the
-/// arguments of the job are added, and `end` runs when the exit code of the job is in `code` and written to the job's
-/// folder.
+/// The script of a sweep with other parts: `head` has the lines up to the first command, `step` is the command to which
+/// the arguments of the job are added, and `end` runs when the exit code of the job is in `code` and written to the
+/// job's folder.
 inline std::string slurm_array_script(const Sweep& sweep, const std::string& head, const std::string& step,
                                       const std::string& end);
 

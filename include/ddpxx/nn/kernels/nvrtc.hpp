@@ -1,4 +1,4 @@
-// ddpxx/nn/kernels/nvrtc.hpp — compiles CUDA sources with NVRTC, the compiler that is a library.
+// ddpxx/nn/kernels/nvrtc.hpp — compiles CUDA sources with NVRTC, NVIDIA's compiler in the form of a library.
 #pragma once
 
 #include <array>

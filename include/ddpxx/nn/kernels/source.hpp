@@ -1,6 +1,6 @@
-// ddpxx/nn/kernels/source.hpp — what the CUDA sources of all kernels share: number types and a sum over a block.
-// The sources are strings, which NVRTC compiles on the machine with the GPU. They include nothing, because the headers
-// of CUDA may not be there.
+// ddpxx/nn/kernels/source.hpp — text that the CUDA sources of all kernels begin with: number types and a sum over a
+// block. The sources are strings, which NVRTC compiles on the machine with the GPU. They include nothing, because the
+// headers of CUDA may not be there.
 #pragma once
 
 #include <string>
