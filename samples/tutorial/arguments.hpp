@@ -14,9 +14,10 @@ struct Arguments {
 
   static constexpr auto describe() {
     using namespace ddpxx;
-    return fields(field<&Arguments::save_every>("Save after the first epoch, and then after every so many", at_least(1),
-                                                Unit::epochs, Resume::free),
-                  flatten<&Arguments::train>());
+    return fields(
+        field<&Arguments::save_every>("Save after the first epoch, and then each time after this number of epochs",
+                                      at_least(1), Unit::epochs, Resume::free),
+        flatten<&Arguments::train>());
   }
   static constexpr auto positionals() { return std::array{"training.max_epochs", "save_every"}; }
   static constexpr auto aliases() { return std::array{ddpxx::Alias{"total_epochs", "training.max_epochs"}}; }

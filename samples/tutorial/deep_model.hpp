@@ -15,7 +15,8 @@ struct DeepModelConfig {
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(field<&DeepModelConfig::layers>("Number of equal layers", at_least(1), Resume::must_match),
-                  field<&DeepModelConfig::width>("Numbers between two layers", at_least(1), Resume::must_match));
+                  field<&DeepModelConfig::width>("Size of the output of each layer but the last", at_least(1),
+                                                 Resume::must_match));
   }
 };
 

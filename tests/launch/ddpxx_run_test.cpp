@@ -190,7 +190,7 @@ TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
       {"--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port), "true"});
   const auto text = first.wait().err;
   EXPECT_THAT(text, testing::HasSubstr("node 1 believes in 3 nodes, node 0 in 2: give all nodes the same --nnodes"));
-  EXPECT_THAT(text, testing::HasSubstr("DDPXX_TOKEN is not set: whoever can reach tcp://127.0.0.1:"));
+  EXPECT_THAT(text, testing::HasSubstr("DDPXX_TOKEN is not set: a program that can reach tcp://127.0.0.1:"));
   EXPECT_THAT(second.wait().err, testing::HasSubstr("give all nodes the same --nnodes"))
       << "node 1 must not wait for node 2";
 }

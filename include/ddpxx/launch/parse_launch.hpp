@@ -135,19 +135,15 @@ inline std::string launch_help() {
          "With several ranks each line of output starts with its rank, `[rank3]: `; OMP_NUM_THREADS is 1 unless set.\n"
          "On a terminal rank 0 writes its standard output itself, without `[rank0]: `.\n"
          "Several machines: the environment variable DDPXX_TOKEN, equal on all, keeps other programs out of the run.\n"
-         "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 reach all\n"
-         "ranks; a second SIGINT, a second or more later, kills them. Training programs of ddpxx with a save_dir stop "
-         "on\n"
-         "such a signal (but SIGQUIT) after a step, save, and end with 75; SIGUSR1 and SIGUSR2 set no time for that, "
-         "the\n"
-         "others --grace.\n"
+         "Ranks read nothing from standard input. SIGINT, SIGTERM, SIGHUP and SIGQUIT reach the ranks of all\n"
+         "machines, SIGUSR1 and SIGUSR2 those of this one; a second SIGINT, a second or more later, kills them.\n"
+         "Training programs of ddpxx with a save_dir stop on such a signal (but SIGQUIT) after a step, save, and\n"
+         "end with 75; SIGUSR1 and SIGUSR2 set no time for that, the others --grace.\n"
          "Exit code: 0; 75 when the ranks stopped by a signal and saved; otherwise that of the rank that failed first\n"
          "(128+n for signal n); 2 when the command line is wrong or PROGRAM cannot be started.\n"
-         "Ranks are not restarted after 2 (configuration) or 3 (data), programs of ddpxx also not after 4 (a snapshot "
-         "or\n"
-         "another file cannot be written or read) or 6 (loss is NaN or infinite), nor after three starts in a row "
-         "that\n"
-         "ended before the result of a step was read.\n";
+         "Ranks are not restarted after 2 (configuration) or 3 (data), programs of ddpxx also not after 4 (a snapshot\n"
+         "or another file cannot be written or read) or 6 (loss is NaN or infinite), nor after three starts in a row\n"
+         "that ended before the result of a step was read.\n";
 }
 
 }  // namespace ddpxx

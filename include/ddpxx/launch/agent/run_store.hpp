@@ -137,7 +137,7 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
   };
   serve(plan, host, port, deadline);
   if (server_ && credentials_.token.empty())
-    say("DDPXX_TOKEN is not set: whoever can reach " + url_ +
+    say("DDPXX_TOKEN is not set: a program that can reach " + url_ +
         " and knows the run's id can take part; give all nodes the same secret");
   const auto addresses = server_ ? listening_at_ : resolve(host, port, deadline, [&](const std::string& reason) {
     still_trying(reason);

@@ -154,12 +154,14 @@ inline constexpr std::array kLaunchFlags = {
                  if (!is_run_id(text)) refuse(flag, text, "a name of 1 to 200 letters, figures, '-', '_' and '.'");
                  values.plan.run_id = text;
                }},
-    LaunchFlag{"--rdzv-conf", "", "KEY=VALUE,...",
-               "join_timeout=SECONDS: how long the machines wait for each other [300]; last_call_timeout: for more "
-               "than MIN [30]; is_host=true: this machine serves the meeting of c10d",
-               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
-                 read_rendezvous_settings(values, flag, text);
-               }},
+    LaunchFlag{
+        "--rdzv-conf", "", "KEY=VALUE,...",
+        "join_timeout=SECONDS: how long the machines wait for each other [300]; last_call_timeout: for more "
+        "than MIN [30]; keep_alive_interval [5] and keep_alive_max_attempt [3]: a machine is lost after that many "
+        "intervals without an answer; is_host=true: this machine serves the meeting of c10d",
+        [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+          read_rendezvous_settings(values, flag, text);
+        }},
     LaunchFlag{"--node-rank", "", "R", "static: number of this machine; its ranks are R*N to R*N+N-1 [0]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  values.plan.node_rank = whole_number(flag, text, 0, kMaxNodes - 1);
@@ -210,7 +212,8 @@ inline constexpr std::array kLaunchFlags = {
                [](LaunchValues& values, const LaunchFlag&, const std::string& text) {
                  values.plan.outputs.stdout_filters = items_of(text);
                }},
-    LaunchFlag{"--duplicate-stderr-filters", "", "TEXTS", "the same for stderr, to filtered_stderr.log",
+    LaunchFlag{"--duplicate-stderr-filters", "", "TEXTS",
+               "lines of --tee on standard error that have one of these texts also go to filtered_stderr.log",
                [](LaunchValues& values, const LaunchFlag&, const std::string& text) {
                  values.plan.outputs.stderr_filters = items_of(text);
                }},
