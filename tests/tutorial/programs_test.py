@@ -156,7 +156,7 @@ def test_sixteen_ranks_of_two_agents_print_the_line_of_the_guide():
     outputs = [agent.communicate(timeout=PATIENCE) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], outputs
     lines = [line for output, _ in outputs for line in unprefixed(output)]
-    assert "[GPU11] Epoch 47 | Batchsize: 32 | Steps: 4" in unprefixed(outputs[1][0]), outputs
+    assert "[GPU11] Epoch 47 | Batchsize: 32 | Steps: 4" in unprefixed(outputs[0][0] + outputs[1][0]), outputs
     assert sorted(lines) == sorted(
         [line for rank in range(16) for line in epoch_lines(rank, range(50), 32, 4)]
         + saved_lines("snapshot", range(50), 10, "snapshots"))
