@@ -37,7 +37,7 @@
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/bind_ranks.hpp>
 #include <ddpxx/launch/plan/cpu_topology.hpp>
-#include <ddpxx/launch/plan/launch_flags.hpp>
+#include <ddpxx/launch/plan/flag_values.hpp>
 #include <ddpxx/launch/plan/run_id.hpp>
 
 namespace ddpxx {

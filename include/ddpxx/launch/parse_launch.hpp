@@ -12,6 +12,7 @@
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/flag_table.hpp>
 #include <ddpxx/launch/plan/launch_flags.hpp>
 
 namespace ddpxx {

@@ -17,8 +17,8 @@
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/plan/flag_values.hpp>
 #include <ddpxx/launch/plan/launch_flag.hpp>
-#include <ddpxx/launch/plan/launch_flags.hpp>
 #include <ddpxx/launch/running_program.hpp>
 #include <ddpxx/launch/spawn.hpp>
 #include <ddpxx/launch/standard_descriptors.hpp>

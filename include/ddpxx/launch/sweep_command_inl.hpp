@@ -10,7 +10,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
-#include <ddpxx/launch/plan/launch_flags.hpp>
+#include <ddpxx/launch/plan/flag_values.hpp>
 #include <ddpxx/launch/plan/output_flags.hpp>
 #include <ddpxx/launch/running_program.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
