@@ -125,7 +125,7 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
   }
   LaunchPlan plan = plan_;
   plan.num_nodes = static_cast<int>(round.agents.size());
-  plan.node_rank = round.node_of(group.agent()).value();
+  plan.node_rank = round.node_of(group.link().agent()).value();
   detail::RankCommon common{.plan = plan,
                             .guardian = guardian_,
                             .path = program_,
@@ -150,9 +150,9 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
     launch.address = plan.master_address;
     launch.port = port;
     launch.run_id = run_id_;
-    group.describe_to(launch);
+    group.link().describe_to(launch);
   }
-  return detail::LocalRanks{console_, group, plan}.run(common, launches);
+  return detail::LocalRanks{console_, group.link(), plan}.run(common, launches);
 }
 
 /// Chooses the processors of the ranks, where the plan asks for it.

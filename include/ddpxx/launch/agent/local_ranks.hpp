@@ -17,7 +17,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/stop_signals.hpp>
-#include <ddpxx/launch/agent/agent_group.hpp>
+#include <ddpxx/launch/agent/agent_link.hpp>
 #include <ddpxx/launch/agent/collect_orphans.hpp>
 #include <ddpxx/launch/agent/console.hpp>
 #include <ddpxx/launch/agent/node_result.hpp>
@@ -36,8 +36,7 @@ inline constexpr std::chrono::milliseconds kPollInterval{100};
 /// The ranks of one round on this machine, and what other nodes tell about the round.
 class LocalRanks {
  public:
-  LocalRanks(Console& console, AgentGroup& group, const LaunchPlan& plan)
-      : console_{console}, group_{group}, plan_{plan} {}
+  LocalRanks(Console& console, AgentLink& link, const LaunchPlan& plan) : console_{console}, link_{link}, plan_{plan} {}
 
   /// Starts the ranks that `launches` describe and waits for the end of all.
   /// Errors  as `RankProcess`; `peer` if the agent that serves the store is lost. No rank runs on.
@@ -56,7 +55,7 @@ class LocalRanks {
   std::optional<int> request(const std::vector<Exit>& exits) const;
 
   Console& console_;
-  AgentGroup& group_;
+  AgentLink& link_;
   const LaunchPlan& plan_;
   std::vector<RankProcess> ranks_;
   std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
@@ -79,7 +78,7 @@ inline NodeResult LocalRanks::run(const RankCommon& common, std::span<const Laun
     rank.finish(console_.output());
     result.exits.push_back(*rank.exit());
   }
-  if (has_lost_leader_) throw group_.leader_loss();
+  if (has_lost_leader_) throw link_.leader_loss();
   for (auto& exit : result.exits)
     if (is_end_by(SIGKILL, exit.code) && !obeyed(exit)) exit.hint = kill_hint(kills_before, oom_kills());
   if (const auto silent = silent_rank(result.exits))
@@ -105,7 +104,7 @@ inline std::optional<int> LocalRanks::request(const std::vector<Exit>& exits) co
 inline void LocalRanks::poll_once() {
   auto& output = console_.output();
   std::vector<pollfd> waits = {
-      {console_.inbox().descriptor(), POLLIN, 0}, {output.waiting_for(), POLLOUT, 0}, {group_.descriptor(), POLLIN, 0}};
+      {console_.inbox().descriptor(), POLLIN, 0}, {output.waiting_for(), POLLOUT, 0}, {link_.descriptor(), POLLIN, 0}};
   const std::size_t num_fixed = waits.size();
   std::vector<RankStream*> streams;
   for (auto& rank : ranks_)
@@ -134,7 +133,7 @@ inline void LocalRanks::poll_once() {
     if (waits[i + num_fixed].revents != 0) streams[i]->read_some(output);
   while (const auto number = console_.inbox().next()) on_signal(*number);
   if (waits[2].revents != 0)
-    if (const auto event = group_.next_event()) on_event(*event);
+    if (const auto event = link_.next_event()) on_event(*event);
   keep_deadlines();  // before notice_ends: if a deadline ends a rank, no other event may follow
   notice_ends();
 }
@@ -160,13 +159,13 @@ inline void LocalRanks::on_signal(int number) {
   if (console_.is_urgent()) {
     kill_ = Clock::now();
     keep_deadlines();
-    group_.tell_end();
+    link_.tell_end();
   }
   if (is_repeated_interrupt) return;
   ask_to_stop(number);
   if (!is_first) return;
   kill_ = Clock::now() + plan_.grace;
-  group_.tell_signal(number);
+  link_.tell_signal(number);
 }
 
 inline void LocalRanks::on_event(const RoundEvent& event) {
@@ -221,7 +220,7 @@ inline void LocalRanks::keep_deadlines() {
   } else if (passed(terminate_)) {
     for (auto& rank : ranks_) rank.end(SIGTERM);
     kill_ = Clock::now() + plan_.grace;
-    group_.tell_end();
+    link_.tell_end();
   }
 }
 

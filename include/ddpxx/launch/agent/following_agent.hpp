@@ -1,0 +1,99 @@
+// ddpxx/launch/agent/following_agent.hpp — an agent that does what the leading agent has decided.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/agent/agent_link.hpp>
+#include <ddpxx/launch/agent/agents_store.hpp>
+#include <ddpxx/launch/agent/node_result.hpp>
+#include <ddpxx/launch/agent/round.hpp>
+#include <ddpxx/launch/agent/round_watch.hpp>
+#include <ddpxx/launch/agent/store_wait.hpp>
+
+namespace ddpxx::detail {
+
+/// Takes part in a run that another agent leads.
+class FollowingAgent {
+ public:
+  explicit FollowingAgent(AgentLink& link) : link_{link} {}
+
+  /// Tells how the last round has ended here (null: there was none yet), and waits for what follows.
+  /// Errors  `peer` if the run does not take this agent, or does not begin in time, or the leading agent has ended.
+  Next next(const NodeResult* last);
+
+ private:
+  using Clock = AgentLink::Clock;
+
+  Next wait_for_plan(int number, Clock::time_point until, const std::string& reason);
+
+  AgentLink& link_;
+};
+
+inline Next FollowingAgent::next(const NodeResult* last) {
+  if (last) {
+    link_.agents().set(AgentsStore::key("result", link_.round().number, link_.agent()), to_text(*last));
+    auto next = wait_for_plan(link_.round().number + 1, AgentLink::never(), {});
+    if (const auto* round = std::get_if<Round>(&next)) {
+      if (!round->node_of(link_.agent())) {
+        link_.agents().leave_will(link_.agent(), round->number, /*takes_part=*/false);
+        throw Error{Errc::peer, "the other nodes go on without this one, which did not answer in time"};
+      }
+      link_.console().say(round->because);
+      link_.begin(*round);
+    }
+    return next;
+  }
+  // The leader's time for the meeting may have begun later than that of this agent.
+  const auto until = Clock::now() + link_.plan().join_timeout + link_.plan().last_call + AgentLink::kBeyondGrace;
+  const bool is_fixed = link_.plan().min_nodes == link_.plan().num_nodes;
+  int number = std::atoi(link_.agents().get(AgentsStore::key("round")).value_or("0").c_str());
+  for (std::string reason;; ++number) {
+    auto next = wait_for_plan(number, until, reason);
+    const auto* round = std::get_if<Round>(&next);
+    if (!round) return next;
+    if (round->node_of(link_.agent())) {
+      link_.begin(*round);
+      return next;
+    }
+    const bool is_full = static_cast<int>(round->agents.size()) == link_.plan().num_nodes;
+    if (is_full && is_fixed)
+      throw Error{Errc::peer, "all " + std::to_string(link_.plan().num_nodes) + " nodes of the run have come to " +
+                                  link_.store().url() +
+                                  " before this one: start it on --nnodes machines, or give this run another "
+                                  "--rdzv-id"};
+    reason = is_full ? "the run has all of its " + std::to_string(link_.plan().num_nodes) +
+                           " nodes; waiting until one is lost"
+                     : "waiting until the ranks of the run have stopped";
+    link_.console().say(reason);
+    if (!is_full) RoundWatch::tell_arrival(link_.agents(), number);
+  }
+}
+
+inline Next FollowingAgent::wait_for_plan(int number, Clock::time_point until, const std::string& reason) {
+  const bool is_member = link_.round().number >= 0;
+  // An agent of the last round takes part in the next one, unless it is lost before.
+  link_.agents().leave_will(link_.agent(), number, is_member);
+  StoreWait wait{
+      link_.agents().connection(), {AgentsStore::key("plan", number)}, AgentsStore::key("refused", link_.agent())};
+  for (WaitingLine line; !wait.is_over();) {
+    link_.wait_once(wait.descriptor(), std::min(until, line.due()));
+    if (link_.console().is_urgent() || (link_.console().request() && !is_member)) return link_.end_by_request();
+    if (Clock::now() >= until)
+      throw Error{Errc::peer, reason.empty()
+                                  ? "the agent of node 0 at " + link_.store().url() + " does not start the run"
+                                  : reason + " took too long (--rdzv-conf join_timeout)"};
+    if (line.take() && !reason.empty()) link_.console().say(reason);
+  }
+  if (const auto refusal = wait.interruption()) throw Error{Errc::peer, *refusal};
+  auto next = parse_next(link_.agents().get(AgentsStore::key("plan", number)).value_or(""));
+  if (std::holds_alternative<RunEnd>(next)) link_.agents().set(AgentsStore::key("read", link_.agent()), "");
+  return next;
+}
+
+}  // namespace ddpxx::detail

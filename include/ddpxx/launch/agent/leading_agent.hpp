@@ -1,0 +1,211 @@
+// ddpxx/launch/agent/leading_agent.hpp — the agent that serves the store leads the run: it alone decides whether and
+// with which nodes the next round starts.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/secret.hpp>
+#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/signal_name.hpp>
+#include <ddpxx/launch/agent/agent_link.hpp>
+#include <ddpxx/launch/agent/agents_store.hpp>
+#include <ddpxx/launch/agent/free_port.hpp>
+#include <ddpxx/launch/agent/node_result.hpp>
+#include <ddpxx/launch/agent/roster.hpp>
+#include <ddpxx/launch/agent/round.hpp>
+#include <ddpxx/launch/agent/run_rule.hpp>
+#include <ddpxx/launch/agent/store_wait.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
+
+namespace ddpxx::detail {
+
+/// Leads a run; on one machine there are no other agents.
+class LeadingAgent {
+ public:
+  explicit LeadingAgent(AgentLink& link) : link_{link}, rule_{link.plan()} {
+    if (link.has_others()) roster_.emplace(link.agents(), link.plan());
+  }
+
+  /// Takes how the last round has ended here (null: there was none yet) and on the other nodes, decides what follows,
+  /// and tells the other agents.
+  /// Errors  `peer` if agents do not come or disagree about the run.
+  Next next(const NodeResult* last);
+
+  /// Tells the other agents that the run has ended because of an error of this one.
+  void give_up(const Error& error) {
+    link_.tell_end();
+    finish({.code = static_cast<int>(error.code()), .failure = error.what()});
+  }
+
+ private:
+  using Clock = AgentLink::Clock;
+
+  std::optional<RunEnd> gather();
+  std::vector<NodeResult> collect(const NodeResult& own);
+  bool pause(std::chrono::milliseconds time);
+  Next start(std::string because);
+  RunEnd finish(RunEnd end);
+
+  AgentLink& link_;
+  RunRule rule_;
+  std::optional<Roster> roster_;  // none on one machine
+};
+
+inline Next LeadingAgent::next(const NodeResult* last) {
+  if (!last) {
+    if (auto end = gather()) return finish(std::move(*end));
+    return start({});
+  }
+  const auto results = collect(*last);
+  if (link_.console().is_urgent()) return finish(link_.end_by_request());
+  const auto signal = link_.console().request() ? std::optional{link_.console().request()->signal} : std::nullopt;
+  auto step = rule_.after(results, signal, link_.grows());
+  if (auto* end = std::get_if<RunEnd>(&step)) return finish(std::move(*end));
+  const auto& restart = std::get<Restart>(step);
+  link_.console().say(restart.because);
+  if (pause(restart.pause)) return start(restart.because);
+  link_.console().say("ended by " + signal_name(link_.console().request()->signal) + " before the restart");
+  return finish(link_.end_by_request());
+}
+
+/// Waits before a restart; false if a signal asks an agent to end the run meanwhile.
+inline bool LeadingAgent::pause(std::chrono::milliseconds time) {
+  for (const auto until = Clock::now() + time; !link_.console().request(); link_.wait_once(-1, until))
+    if (Clock::now() >= until) return true;
+  return false;
+}
+
+/// Waits for the agents of the first round: for all, but no longer than the last call once there are enough. Returns
+/// the end of the run if a signal asks for it.
+inline std::optional<RunEnd> LeadingAgent::gather() {
+  if (!roster_) return std::nullopt;
+  const bool by_arrival = link_.plan().node_numbers == NodeNumbers::by_arrival;
+  const auto deadline = Clock::now() + link_.plan().join_timeout;
+  std::optional<Clock::time_point> last_call;
+  WaitingLine line;
+  while (true) {
+    link_.agents().remove(AgentsStore::key("gone"));  // before the update: an agent that ends later sets it again
+    roster_->update(/*has_begun=*/false);
+    if (const auto lost = roster_->lost(); !by_arrival && !lost.empty())
+      throw Error{Errc::peer, "node " + number_list(lost) + " came to " + link_.store().url() +
+                                  " and ended before all had come; its own message says more"};
+    const int count = static_cast<int>(roster_->living().size());
+    const auto now = Clock::now();
+    if (count < link_.plan().min_nodes)
+      last_call.reset();
+    else if (!last_call)
+      last_call = now + link_.plan().last_call;
+    if (count >= link_.plan().num_nodes || (last_call && now >= *last_call)) return std::nullopt;
+
+    const auto awaited = roster_->awaited((last_call ? link_.plan().num_nodes : link_.plan().min_nodes) - count);
+    auto missing = awaited;  // as numbers of nodes
+    if (by_arrival)
+      for (std::size_t i = 0; i < missing.size(); ++i) missing[i] = count + static_cast<int>(i);
+    if (!last_call && now >= deadline)
+      throw Error{Errc::peer, "node " + number_list(missing) + " never came to " + link_.store().url() + " within " +
+                                  std::to_string(link_.plan().join_timeout.count() / 1000) + " s"};
+    if (line.take())
+      link_.console().say("waiting for node " + number_list(missing) + " to come to " + link_.store().url() + " (" +
+                          line.time_of(last_call ? link_.plan().last_call : link_.plan().join_timeout) + ')');
+    std::vector<std::string> keys;
+    for (const int agent : awaited) keys.push_back(AgentsStore::key("agent", agent));
+    StoreWait wait{link_.agents().connection(), keys, AgentsStore::key("gone")};
+    const auto until = std::min(line.due(), last_call.value_or(deadline));
+    while (!wait.is_over() && Clock::now() < until) {
+      link_.wait_once(wait.descriptor(), until);
+      if (link_.console().request()) return link_.end_by_request();
+    }
+  }
+}
+
+/// Starts the next round with the agents that are there: makes its store and tells the other agents.
+inline Next LeadingAgent::start(std::string because) {
+  Round round{.number = link_.round().number + 1, .restart = rule_.restart(), .because = std::move(because)};
+  round.token = make_secret();
+  if (roster_) {
+    // An agent of the last round that has ended since has set the key that ends this round, in which it does not take
+    // part. One that ends after this loop does take part.
+    for (auto before = roster_->living();; before = round.agents) {
+      link_.agents().remove(AgentsStore::key("end", round.number));
+      roster_->update(round.number > 0);
+      round.agents = roster_->living();
+      if (round.agents == before) break;
+    }
+    const auto count = static_cast<int>(round.agents.size());
+    if (count < link_.plan().min_nodes)
+      return finish({.code = static_cast<int>(Errc::peer),
+                     .failure = "a node was lost between two rounds; " + std::to_string(count) +
+                                " are left, and --nnodes asks for at least " + std::to_string(link_.plan().min_nodes)});
+    if (count > link_.plan().num_nodes) round.agents.resize(static_cast<std::size_t>(link_.plan().num_nodes));
+    // --master-port is the port of the store, so rank 0 of a Python program needs another one for its own store.
+    const std::uint16_t port = link_.plan().master_port.value();
+    round.master_port = free_port(port < 65535 ? static_cast<std::uint16_t>(port + 1) : std::uint16_t{0});
+  } else if (auto given = environment("DDPXX_TOKEN"); given && !given->empty()) {
+    round.token = *given;
+  }
+  link_.store().open_round(round.token);
+  if (link_.has_others())
+    link_.agents().set({AgentsStore::key("plan", round.number), AgentsStore::key("round")},
+                       {to_text(round), std::to_string(round.number)});
+  link_.begin(round);
+  return round;
+}
+
+/// Waits for the results of all nodes. An agent that has not answered long after its ranks were told to stop or to end
+/// counts as lost.
+inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
+  if (link_.round().agents.size() == 1) return {own};
+  std::vector<std::string> keys;
+  for (const int agent : link_.round().agents)
+    if (agent != link_.agent()) keys.push_back(AgentsStore::key("result", link_.round().number, agent));
+  StoreWait wait{link_.agents().connection(), keys};
+  std::optional<Clock::time_point> until;
+  while (!wait.is_over() && !link_.console().is_urgent() && (!until || Clock::now() < *until)) {
+    if (!until && (link_.ends() || link_.grows() || link_.console().request()))
+      until = Clock::now() + link_.plan().grace + AgentLink::kBeyondGrace;
+    link_.wait_once(wait.descriptor(), until.value_or(AgentLink::never()));
+  }
+  std::vector<NodeResult> results;
+  for (const int agent : link_.round().agents) {
+    if (agent == link_.agent()) {
+      results.push_back(own);
+      continue;
+    }
+    const auto text = link_.agents().get(AgentsStore::key("result", link_.round().number, agent));
+    // An agent may have ended shortly after it had told its result, and that has ended the round of the others.
+    const bool is_lost =
+        !text || *text == AgentsStore::kLost || (link_.ends() && link_.agents().get(AgentsStore::key("lost", agent)));
+    if (is_lost) roster_->note_loss(agent);
+    results.push_back(is_lost ? NodeResult{.host = roster_->host_of(agent), .is_lost = true}
+                              : parse_node_result(*text));
+  }
+  return results;
+}
+
+/// Tells the other agents the end of the run, and waits until they have read it, since the store ends with this agent.
+inline RunEnd LeadingAgent::finish(RunEnd end) {
+  constexpr std::chrono::seconds kPatience{10};
+  if (!roster_) return end;
+  link_.agents().set(AgentsStore::key("plan", link_.round().number + 1), to_text(end));
+  roster_->update(/*has_begun=*/true);
+  std::vector<std::string> readers;  // the keys of agents that have ended are set
+  for (const int agent : roster_->all())
+    if (agent != link_.agent()) readers.push_back(AgentsStore::key("read", agent));
+  if (readers.empty()) return end;
+  StoreWait wait{link_.agents().connection(), readers};
+  for (const auto until = Clock::now() + kPatience;
+       !wait.is_over() && Clock::now() < until && !link_.console().is_urgent();)
+    link_.console().wait({wait.descriptor()}, until);
+  return end;
+}
+
+}  // namespace ddpxx::detail
