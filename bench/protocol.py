@@ -106,7 +106,7 @@ def process_of_rank(launcher, rank):
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if f"RANK={rank}".encode() in file.read().split(b"\0"):
                     return pid
-        except FileNotFoundError:  # the process has ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
             continue
     return None
 

@@ -44,10 +44,11 @@ def restarted(command):
         times.append(lines[-1][0])
         if len(times) == 1:
             os.kill(protocol.process_of_rank(process.pid, 1), signal.SIGKILL)
-        else:  # how the launchers end is not measured
-            for pid in [process.pid, *protocol.processes_below(process.pid)]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        else:  # the launchers end by themselves; killed with their ranks, they would not count the time of the ranks
+            for rank in (0, 1):
+                if pid := protocol.process_of_rank(process.pid, rank):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
     run = protocol.run(command, watch=watch)
     if len(times) < 2:
