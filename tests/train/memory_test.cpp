@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -372,6 +373,35 @@ TEST(Plan, BuildsNoWholeModelWhereAPeriodAndBucketsMeetOnlyBelowIt) {
     expect_planned<Recompute<StepInBackward<DDP>>>(
         2, deep, {.inner = buckets, .recompute = {.policy = RecomputeConfig::Policy::every, .count = period}},
         {.grad_norm_clip = 0}, period);
+}
+
+/// A model that reads its loss in every forward pass.
+class Curious : public GPT {
+ public:
+  using GPT::GPT;
+  template <class Run, class Batch>
+  Loss forward(Run& run, const Batch& batch) {
+    auto loss = GPT::forward(run, batch);
+    last_loss = loss.sum.template item<double>();
+    return loss;
+  }
+  static inline double last_loss = 0;
+};
+
+TEST(Plan, ComputesTheValuesThatAModelReads) {
+  const auto plan_for = [&]<class Model>(Model*) {
+    return plan_memory(
+        PlannedRun<FSDP, Float32, AdamW>{.world_size = 4, .layers = 14, .batch_size = 20},
+        [&](std::int64_t layers) {
+          return std::make_shared<Model>(
+              GPTConfig{.n_layer = layers, .n_head = 4, .n_embd = kPlanned.width, .dropout = 0.0}, kPlanned.vocabulary,
+              kPlanned.length);
+        },
+        [&](std::int64_t samples) { return kPlanned.data(1).some(samples); });
+  };
+  const auto computed = static_cast<double>(plan_for(static_cast<Curious*>(nullptr)).total());
+  EXPECT_NEAR(Curious::last_loss / static_cast<double>(8 * kPlanned.length), std::log(kPlanned.vocabulary), 0.2);
+  EXPECT_NEAR(static_cast<double>(plan_for(static_cast<GPT*>(nullptr)).total()), computed, 0.001 * computed);
 }
 
 TEST(Plan, SharesOutByTheBytesOfTheStates) {
