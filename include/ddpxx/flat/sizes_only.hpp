@@ -3,12 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
@@ -17,6 +20,8 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <ddpxx/flat/intercepted_operations.hpp>
 
 namespace ddpxx {
 
@@ -34,7 +39,7 @@ namespace detail {
 class SizesOnlyCall {
  public:
   SizesOnlyCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack)
-      : op_{&op}, keys_{keys & kBelow}, stack_{&stack}, arguments_(stack.end() - num_arguments(), stack.end()) {}
+      : op_{&op}, keys_{keys}, stack_{&stack}, arguments_(stack.end() - num_arguments(), stack.end()) {}
 
   /// An operation without a kernel for the CPU is made of others, which then come here.
   void run() {
@@ -49,8 +54,6 @@ class SizesOnlyCall {
   }
 
  private:
-  static constexpr c10::DispatchKeySet kBelow{c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake};
-
   std::ptrdiff_t num_arguments() const { return std::ssize(op_->schema().arguments()); }
 
   static bool is_on_cpu(const at::Tensor& tensor) { return !tensor.defined() || tensor.is_cpu(); }
@@ -105,7 +108,7 @@ class SizesOnlyCall {
   }
 
   void compute() {
-    const c10::impl::ExcludeDispatchKeyGuard no_more{c10::DispatchKey::Fake};
+    const InterceptedOperations::Pause pause;
     op_->redispatchBoxed(keys_, stack_);
   }
 
@@ -130,8 +133,8 @@ class SizesOnlyCall {
   void allocate_results() {
     torch::jit::Stack sizes;
     {
-      const c10::impl::ExcludeDispatchKeyGuard no_more{c10::autocast_dispatch_keyset |
-                                                       c10::DispatchKeySet{c10::DispatchKey::Fake}};
+      const InterceptedOperations::Pause pause;
+      const c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
       for (const auto& argument : arguments_) sizes.push_back(without_memory(argument));
       op_->redispatchBoxed(c10::DispatchKeySet{c10::DispatchKey::Meta}, &sizes);
     }
@@ -160,7 +163,7 @@ class SizesOnlyCall {
     return value;
   }
   static at::Tensor with_memory(const at::Tensor& tensor) {
-    const c10::impl::ExcludeDispatchKeyGuard no_more{c10::DispatchKey::Fake};
+    const InterceptedOperations::Pause pause;
     const auto allocated = on(at::kCPU, tensor);
     if (allocated.defined()) clear_indices(allocated);
     return allocated;
@@ -174,7 +177,7 @@ class SizesOnlyCall {
   }
   /// Whole numbers that would follow from others which are not computed are 0, which is a valid index.
   static void clear_indices(const at::Tensor& tensor) {
-    const c10::impl::ExcludeDispatchKeyGuard no_more{c10::DispatchKey::Fake};
+    const InterceptedOperations::Pause pause;
     if (!tensor.is_floating_point() && !tensor.is_complex()) at::Tensor{tensor}.zero_();
   }
 
@@ -182,13 +185,13 @@ class SizesOnlyCall {
   void attend() {
     const auto query = arguments_[0].toTensor();
     const auto type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const c10::impl::ExcludeDispatchKeyGuard no_more{c10::DispatchKey::Fake};
+    const InterceptedOperations::Pause pause;
     auto result = rows_first(query, arguments_[2].toTensor().size(3));
     give({std::move(result),
           at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(type)).transpose(1, 2)});
   }
   void attend_backward() {
-    const c10::impl::ExcludeDispatchKeyGuard no_more{c10::DispatchKey::Fake};
+    const InterceptedOperations::Pause pause;
     std::vector<c10::IValue> results;
     for (std::size_t i = 1; i <= 3; ++i)
       results.push_back(rows_first(arguments_[i].toTensor(), arguments_[i].toTensor().size(3)));
@@ -204,10 +207,6 @@ class SizesOnlyCall {
   std::vector<c10::IValue> arguments_;
 };
 
-inline void call_for_sizes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  SizesOnlyCall{op, keys, *stack}.run();
-}
-
 }  // namespace detail
 
 /// While the object lives, operations of this thread on floating-point tensors of the CPU compute nothing: they
@@ -217,15 +216,11 @@ inline void call_for_sizes(const c10::OperatorHandle& op, c10::DispatchKeySet ke
 /// milliseconds. Buffers that a kernel has while it runs are left out.
 /// Errors  `NeedsValues` from an operation whose result depends on values.
 class SizesOnly {
- public:
-  SizesOnly() {
-    // LibTorch has no kernels for this key, and leaves it to libraries that run models without data.
-    static const auto registered = c10::Dispatcher::singleton().registerFallback(
-        c10::DispatchKey::Fake, c10::KernelFunction::makeFromBoxedFunction<&detail::call_for_sizes>(), "ddpxx");
-  }
-
  private:
-  c10::impl::IncludeDispatchKeyGuard guard_{c10::DispatchKey::Fake};
+  InterceptedOperations operations_{
+      [](const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+        detail::SizesOnlyCall{op, keys, stack}.run();
+      }};
 };
 
 }  // namespace ddpxx

@@ -1,0 +1,59 @@
+// ddpxx/flat/intercepted_operations.hpp — sees the operations of this thread below autograd, and decides what they do.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace ddpxx {
+
+/// While the object lives, each operation that this thread calls is handed over in place of its kernel, when autograd
+/// has recorded it: those of a backward pass in this thread too. Operations inside of kernels are not.
+class InterceptedOperations {
+ public:
+  /// Takes the arguments from the stack and leaves the results there, as a kernel does: by itself, or by
+  /// `op.redispatchBoxed(keys, &stack)`, which calls the kernel. Operations that are called meanwhile come here too.
+  using Handle = std::function<void(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack)>;
+
+  explicit InterceptedOperations(Handle handle) : handle_{std::move(handle)}, before_{std::exchange(current(), this)} {
+    // LibTorch has no kernels for this key, and leaves it to libraries that run models without data.
+    static const auto registered = c10::Dispatcher::singleton().registerFallback(
+        kKey, c10::KernelFunction::makeFromBoxedFunction<&InterceptedOperations::intercept>(), "ddpxx");
+  }
+  InterceptedOperations(const InterceptedOperations&) = delete;
+  InterceptedOperations& operator=(const InterceptedOperations&) = delete;
+  ~InterceptedOperations() { current() = before_; }
+
+  /// A scope in which operations run as without the object.
+  class Pause {
+   public:
+    Pause() = default;
+
+   private:
+    c10::impl::ExcludeDispatchKeyGuard guard_{kKey};
+  };
+
+ private:
+  static constexpr auto kKey = c10::DispatchKey::Fake;
+  static constexpr c10::DispatchKeySet kBelow{c10::DispatchKeySet::FULL_AFTER, kKey};
+
+  static InterceptedOperations*& current() {
+    static thread_local InterceptedOperations* object = nullptr;
+    return object;
+  }
+  static void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (auto* object = current()) return object->handle_(op, keys & kBelow, *stack);
+    op.redispatchBoxed(keys & kBelow, stack);  // a thread that has taken over the state of another one
+  }
+
+  Handle handle_;
+  InterceptedOperations* before_;
+  c10::impl::IncludeDispatchKeyGuard guard_{kKey};
+};
+
+}  // namespace ddpxx
