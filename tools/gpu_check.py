@@ -108,10 +108,12 @@ class Checks:
         return f"losses {losses}"
 
     def numbers(self):
-        """Each strategy has the losses of the CPU, and fused kernels have the results of their CPU versions."""
+        """Each strategy has the losses of the CPU, a captured step too, and fused kernels the results of their CPU versions."""
         worst = 0.0
         if self.device == "cuda":
-            self.tests("gpu_test", "Fused.*")
+            self.tests("gpu_test", "Fused.*:Graph.*")
+            captured = self.losses(("single", "training.cuda_graph=true"))
+            worst = compare(self.losses(("single",), device="cpu"), captured, 1e-4, "single in a CUDA graph")
         for strategy in STRATEGIES:
             expected, got = (self.losses(strategy, device=device) for device in ("cpu", self.device))
             worst = max(worst, compare(expected, got, 1e-4, strategy))
@@ -189,12 +191,13 @@ class Checks:
         return f"killed, then went on, at last from step {first} to {last_step}"
 
     def speed(self):
-        """Time of a step of two presets, by precision: recorded, not judged."""
+        """Time of a step of two presets, by precision and with a CUDA graph: recorded, not judged."""
         found = []
         for preset, batch in (("gpt-mini", 8), ("gpt2", 8)):
             for name, *more in (("fp32",), ("bf16",), ("bf16", "model.fused=true"), ("bf16_params",),
-                                ("bf16_params", "model.fused=true")):
-                rows = self.train(("ddp",), f"precision={name}", *more, f"model.model_type={preset}", "model.n_layer=null",
+                                ("bf16_params", "model.fused=true"), ("bf16", "training.cuda_graph=true"),
+                                ("bf16_params", "model.fused=true", "training.cuda_graph=true")):
+                rows = self.train(("single",), f"precision={name}", *more, f"model.model_type={preset}", "model.n_layer=null",
                                   "model.n_head=null", "model.n_embd=null", f"data.batch_size={batch}",
                                   "data.block_size=128", steps=30)
                 times = sorted(row["step_ms"] for row in rows if row.get("step", 0) > 10)

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <typeinfo>
@@ -27,15 +29,22 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/observe/events.hpp>
+#include <ddpxx/observe/observer.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/parallel/copy_stream.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
+#include <ddpxx/precision/low_precision.hpp>
+#include <ddpxx/train/cuda_graph.hpp>
 #include <ddpxx/train/gpu_memory.hpp>
+#include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
 
 namespace ddpxx {
@@ -54,6 +63,7 @@ using Steps = OnGPU;
 using Memory = OnGPU;
 using Fused = OnGPU;
 using OffloadedFSDP = OnGPU;
+using Graph = OnGPU;
 
 /// A group of one rank that has an NCCL communicator; NCCL does not allow two ranks on one GPU.
 Group nccl_group() {
@@ -323,6 +333,122 @@ TEST_F(Fused, StepsWaitForNothingAndKeepTheWeights) {
   };
   const auto got = trained_weights(true), expected = trained_weights(false);
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-3, 1e-3)) << i;
+}
+
+/// The losses and the weights of a training on one GPU, in which a step is captured if `graph` is true. The last batch
+/// of an epoch is a short one, and the learning rate changes with each step.
+struct GraphCourse {
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;
+};
+template <class Precision>
+GraphCourse graph_course(bool graph) {
+  using Train = Trainer<GPT, Tokens, AdamW, Precision, SingleDevice>;
+  typename Train::Config settings;
+  settings.batch_size = 24;
+  settings.training = {.max_steps = 60, .max_epochs = 0, .seed = 5, .cuda_graph = graph};
+  settings.optimizer.schedule = Schedule::cosine;
+  settings.optimizer.warmup_steps = 10;
+  settings.optimizer.decay_steps = 60;
+  class Losses : public Observer {
+   public:
+    explicit Losses(std::vector<double>& losses) : losses_{&losses} {}
+    std::string name() const override { return "losses"; }
+    Verdict on_step(const StepDone& step) override {
+      losses_->push_back(step.loss);
+      return Verdict::go_on;
+    }
+
+   private:
+    std::vector<double>* losses_;
+  };
+  GraphCourse course;
+  const auto model = make_model();
+  Group alone{{}, {}, kGPU};
+  Train trainer{alone, model, std::make_shared<const Tokens>(), settings};
+  trainer.add(std::make_shared<Losses>(course.losses));
+  trainer.fit();
+  for (const auto& parameter : model->parameters()) course.weights.push_back(parameter.detach().cpu());
+  return course;
+}
+
+template <class Precision>
+void expect_same_course_in_a_graph(double tolerance) {
+  const auto expected = graph_course<Precision>(false), got = graph_course<Precision>(true);
+  ASSERT_EQ(got.losses.size(), expected.losses.size());
+  for (std::size_t i = 0; i < got.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], expected.losses[i], tolerance * expected.losses[i]) << "step " << i + 1;
+  for (std::size_t i = 0; i < got.weights.size(); ++i)
+    EXPECT_TRUE(at::allclose(got.weights[i], expected.weights[i], 10 * tolerance, 10 * tolerance)) << i;
+}
+
+TEST_F(Graph, TakesTheCourseOfPlainSteps) {
+  expect_same_course_in_a_graph<Float32>(1e-4);
+  expect_same_course_in_a_graph<AutocastBF16>(1e-2);
+  expect_same_course_in_a_graph<LowPrecision<>>(1e-2);
+  expect_same_course_in_a_graph<AutocastFP16>(1e-2);
+}
+
+using GraphStep = TrainStep<GPT, AdamW, Float32, SingleDevice>;
+
+TEST_F(Graph, DrawsNewRandomNumbersInEachReplay) {
+  const auto model = std::make_shared<GPT>(GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 32, .dropout = 0.5}, 17, 12);
+  model->to(kGPU);
+  Group alone{{}, {}, kGPU};
+  GraphStep step{alone, model, {.optimizer = {.learning_rate = 1e-12}, .capture = make_cuda_capture}};
+  const auto batch = Tokens{}.batch(std::vector<std::int64_t>{1, 2, 3});
+  std::set<double> losses;
+  const auto keep = [&](const CompletedStep& done) { losses.insert(done.row.loss); };
+  for (int i = 0; i < 20; ++i)
+    if (const auto done = step.step(std::span{&batch, 1})) keep(*done);
+  step.read_all(keep);
+  EXPECT_GT(losses.size(), 15U);
+}
+
+TEST_F(Graph, ReplaysWaitForNothingAndTakeNoMemory) {
+  const auto model = make_model();
+  auto settings = config<SingleDevice>(100);
+  settings.training.cuda_graph = true;
+  Group alone{{}, {}, kGPU};
+  Train<SingleDevice> trainer{alone, model, std::make_shared<const Tokens>(), settings};
+  for (int step = 0; step < 8; ++step) trainer.step();
+  const auto before = gpu_memory(kGPU).value();
+  {
+    const NoWaiting no_waiting;
+    EXPECT_NO_THROW(for (int step = 0; step < 6; ++step) trainer.step());
+  }
+  for (int step = 14; step < 60; ++step) trainer.step();
+  EXPECT_EQ(gpu_memory(kGPU).value().reserved_bytes, before.reserved_bytes);
+  trainer.close();
+}
+
+/// A model in whose forward pass the host waits for the loss.
+class Waiting : public GPT {
+ public:
+  using GPT::GPT;
+  template <class Run, class Batch>
+  Loss forward(Run& run, const Batch& batch) {
+    auto loss = GPT::forward(run, batch);
+    last_loss = loss.sum.template item<double>();
+    return loss;
+  }
+  double last_loss = 0;
+};
+
+TEST_F(Graph, OfAModelThatWaitsIsRefusedAndTheGPUGoesOn) {
+  const auto model = std::make_shared<Waiting>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 32}, 17, 12);
+  model->to(kGPU);
+  Group alone{{}, {}, kGPU};
+  TrainStep<Waiting, AdamW, Float32, SingleDevice> step{alone, model, {.capture = make_cuda_capture}};
+  const auto batch = Tokens{}.batch(std::vector<std::int64_t>{1, 2, 3});
+  try {
+    for (int i = 0; i < 6; ++i) step.step(std::span{&batch, 1});
+    FAIL() << "a step that waits was captured";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config) << error.what();
+    EXPECT_EQ(step.steps_done(), 3);
+  }
+  EXPECT_EQ(at::ones({3}, kGPU).sum().item<double>(), 3);
 }
 
 TEST_F(Memory, OfABatchIsPinnedOnItsWay) {

@@ -26,6 +26,12 @@ struct Batch {
     return {move(inputs), move(targets), num_tokens};
   }
 
+  /// Calls `visit(tensor)` for each tensor of the batch, which may replace it.
+  void each_tensor(const auto& visit) {
+    visit(inputs);
+    visit(targets);
+  }
+
   /// The batch in at most `parts` parts with about equal numbers of samples. `num_tokens` of each part is 0: it is
   /// known for the whole batch only.
   std::vector<Batch> split(std::int64_t parts) const {

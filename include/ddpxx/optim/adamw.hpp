@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -52,22 +54,22 @@ class FusedAdam {
   /// Where `divisor` is given, 0-dim float32 on their device, the gradients are divided by it first, in the same pass.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {},
             const std::optional<at::Tensor>& divisor = {}) {
-    const c10::NoGradGuard no_grad;
-    if (steps_.defined()) steps_.add_(1);
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      auto& group = groups_[i];
-      if (group.values.empty()) continue;
-      const auto run = [&](auto fused) {
-        fused(group.values, group.gradients, group.means, group.squares, std::vector<at::Tensor>{}, group.steps,
-              table_.learning_rate(i, learning_rate), config_.beta1, config_.beta2, table_.weight_decay(i),
-              config_.epsilon);
-      };
-      if constexpr (kDecay == WeightDecay::decoupled)
-        run([&](auto&&... args) { at::_fused_adamw_(args..., false, false, divisor, found_inf); });
-      else
-        run([&](auto&&... args) { at::_fused_adam_(args..., false, false, divisor, found_inf); });
-    }
-    if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a skipped step does not count
+    step_with([&](std::size_t group) { return table_.learning_rate(group, learning_rate); }, found_inf, divisor);
+  }
+
+  /// step() in two parts, see StepsWithLoadedRate. On a GPU the learning rate is rounded to float32.
+  void load_learning_rate(double learning_rate) {
+    if (!steps_.defined()) return;
+    const auto device = steps_.device();
+    const auto type = at::TensorOptions{}.dtype(device.is_cpu() ? at::kDouble : at::kFloat);  // as the kernels take it
+    if (!rates_.defined()) rates_ = at::empty({std::ssize(groups_)}, type.device(device));
+    auto host = at::empty(rates_.sizes(), type.pinned_memory(device.is_cuda()));
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      host[static_cast<std::int64_t>(i)].fill_(table_.learning_rate(i, learning_rate));
+    rates_.copy_(host, /*non_blocking=*/true);
+  }
+  void step_with_loaded_rate(const std::optional<at::Tensor>& found_inf, const std::optional<at::Tensor>& divisor) {
+    step_with([&](std::size_t group) { return rates_[static_cast<std::int64_t>(group)]; }, found_inf, divisor);
   }
 
   /// The number of steps that were not skipped, 0-dim float32; undefined without slices.
@@ -79,17 +81,39 @@ class FusedAdam {
     std::vector<at::Tensor> values, gradients, means, squares, steps;
   };
 
+  /// `learning_rate(group)` is a number of the host or a tensor.
+  template <class LearningRate>
+  void step_with(const LearningRate& learning_rate, const std::optional<at::Tensor>& found_inf,
+                 const std::optional<at::Tensor>& divisor) {
+    const c10::NoGradGuard no_grad;
+    if (steps_.defined()) steps_.add_(1);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      auto& group = groups_[i];
+      if (group.values.empty()) continue;
+      const auto run = [&](auto fused) {
+        fused(group.values, group.gradients, group.means, group.squares, std::vector<at::Tensor>{}, group.steps,
+              learning_rate(i), config_.beta1, config_.beta2, table_.weight_decay(i), config_.epsilon);
+      };
+      if constexpr (kDecay == WeightDecay::decoupled)
+        run([&](auto&&... args) { at::_fused_adamw_(args..., false, false, divisor, found_inf); });
+      else
+        run([&](auto&&... args) { at::_fused_adam_(args..., false, false, divisor, found_inf); });
+    }
+    if (steps_.defined() && found_inf) steps_.sub_(*found_inf);  // a skipped step does not count
+  }
+
   Config config_;
   GroupTable table_;
   std::vector<Group> groups_;
   std::array<Moment, 2> moments_;
   at::Tensor steps_;
+  at::Tensor rates_;  ///< The learning rate of each group, on the device; undefined before one is loaded.
 };
 
 using AdamW = FusedAdam<WeightDecay::decoupled>;
 using Adam = FusedAdam<WeightDecay::through_gradient>;
 
 static_assert(explain_optimizer<AdamW>() && explain_optimizer<Adam>() && SkipsSteps<AdamW> && DividesGradients<AdamW> &&
-              TakesParameterGroups<AdamW>);
+              TakesParameterGroups<AdamW> && StepsWithLoadedRate<AdamW>);
 
 }  // namespace ddpxx

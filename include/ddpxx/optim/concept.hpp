@@ -91,6 +91,15 @@ concept SkipsSteps = requires(O optimizer, double learning_rate, const std::opti
 template <class O>
 concept DividesGradients = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf,
                                     const at::Tensor& divisor) { optimizer.step(learning_rate, found_inf, divisor); };
+/// Optional: a step in two parts, for a step that is captured once and replayed: `void load_learning_rate(double)`
+/// brings the learning rate to the device, and `void step_with_loaded_rate(const std::optional<at::Tensor>& found_inf,
+/// const std::optional<at::Tensor>& divisor)` does the step with it, and hands no number to its operations that differs
+/// from step to step. The setting `cuda_graph` needs it.
+template <class O>
+concept StepsWithLoadedRate = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& tensor) {
+  optimizer.load_learning_rate(learning_rate);
+  optimizer.step_with_loaded_rate(tensor, tensor);
+};
 /// Optional: a last parameter `std::span<const ParameterGroup>` of the constructor, which may have the default
 /// `kDecayGroups`: the settings of each group, by the number that is `Slice::group` and `ArenaEntry::group`. The
 /// setting `parameter_groups` needs it; `GroupTable` computes a group's learning rate and weight decay. An optimizer

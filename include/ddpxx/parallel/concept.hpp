@@ -130,6 +130,14 @@ concept LetsRanksDrift = ParallelStrategy<S> && requires { requires S::kRanksDri
 template <class S>
 concept ResumesAtStep = ParallelStrategy<S> && requires(S s, std::int64_t step) { s.resume_at(step); };
 
+/// Optional: `static bool can_be_captured(const Config&)`: whether a step starts the same operations on the same memory
+/// each time, so that it can be captured once and replayed. It starts no collective, and sets no generator of random
+/// numbers. The setting `cuda_graph` needs it.
+template <class S>
+concept CanBeCaptured = ParallelStrategy<S> && requires(const typename S::Config& config) {
+  { S::can_be_captured(config) } -> std::same_as<bool>;
+};
+
 /// Optional: `static std::int64_t layers_of_unit(const Config&, std::int64_t bytes)`, for a strategy that holds several
 /// layers in one unit of memory. It returns how many layers of `bytes` bytes each a unit has. plan_memory() asks it,
 /// and tries models of whole units only.
@@ -219,6 +227,10 @@ consteval bool explain_strategy() {
         ResumesAtStep<S> || !requires { &S::resume_at; } ||
             requires { static_cast<void (S::*)(std::int64_t)>(&S::resume_at); },
         "strategy: resume_at is `void resume_at(std::int64_t step)`");
+    static_assert(
+        CanBeCaptured<S> || !requires { &S::can_be_captured; } ||
+            requires { static_cast<bool (*)(const typename S::Config&)>(&S::can_be_captured); },
+        "strategy: can_be_captured is `static bool can_be_captured(const Config&)`");
     static_assert(
         PlansUnits<S> || !requires { &S::layers_of_unit; } ||
             requires { static_cast<std::int64_t (*)(const typename S::Config&, std::int64_t)>(&S::layers_of_unit); },

@@ -42,6 +42,13 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
 
   Recompute(const Config& config, Group& group) : Wraps{config, group}, config_{config.recompute} {}
 
+  /// See CanBeCaptured. A layer that is run again sets the generators of its random numbers.
+  static bool can_be_captured(const Config& config)
+    requires CanBeCaptured<Strategy>
+  {
+    return config.recompute.policy == RecomputeConfig::Policy::none && Strategy::can_be_captured(config.inner);
+  }
+
   /// From the next step on, the layers for which `chosen` is true are recomputed, whatever the policy says, unless it
   /// is `none`. Layers count from 0 in the order in which the model registers them.
   /// Ranks   Local; all ranks choose the same layers.

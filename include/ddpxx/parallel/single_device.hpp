@@ -31,6 +31,8 @@ class SingleDevice : public WholeModel {
                                     std::to_string(group.size()) + "; choose ddp, or start one process"};
   }
 
+  /// See CanBeCaptured.
+  static bool can_be_captured(const Config&) noexcept { return true; }
   /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
   /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.

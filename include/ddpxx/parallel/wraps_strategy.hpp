@@ -74,6 +74,11 @@ class WrapsStrategy {
   {
     inner_.resume_at(step);
   }
+  static bool can_be_captured(const Config& config)
+    requires CanBeCaptured<Inner>
+  {
+    return Inner::can_be_captured(inner_config(config));
+  }
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes)
     requires PlansUnits<Inner>
   {

@@ -64,8 +64,7 @@ class StepFacts {
   /// Ranks   Collective.
   StepFacts(const RankFacts& facts, const LastStep& last, const Group& group)
       : sums_{at::zeros({kNumbers + last.metrics.num_numbers()},
-                        at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))},
-        world_size_{group.size()} {
+                        at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))} {
     auto* mine = sums_.mutable_data_ptr<double>();
     mine[kTargets] = static_cast<double>(facts.targets);
     mine[kVotes] = facts.votes_to_stop ? 1.0 : 0.0;
@@ -82,10 +81,11 @@ class StepFacts {
     pending_ = start_all_reduce(sums_, group);
   }
 
+  /// The targets of all ranks in this step, on the device. Shapes  0-dim.
+  at::Tensor targets() { return sums().select(0, kTargets); }
   /// What backward of a loss sum starts from, so that the averaged gradients are those of the mean over all targets.
-  at::Tensor seed(const at::Tensor& loss) {
-    pending_.wait();
-    return at::div(at::scalar_tensor(world_size_, loss.options()), sums_.select(0, kTargets).to(loss.options()));
+  static at::Tensor seed(const at::Tensor& loss, const at::Tensor& targets, int world_size) {
+    return at::div(at::scalar_tensor(world_size, loss.options()), targets.to(loss.options()));
   }
   /// Waits for the sum of the targets, on the host too.
   /// Ranks   Local; every rank comes to the same verdict.
@@ -117,7 +117,6 @@ class StepFacts {
 
  private:
   at::Tensor sums_;
-  int world_size_;
   Pending pending_;
 };
 

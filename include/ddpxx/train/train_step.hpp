@@ -24,6 +24,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/type_name.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/observe/events.hpp>
@@ -35,6 +36,7 @@
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/captured_step.hpp>
 #include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
@@ -42,6 +44,7 @@
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
 #include <ddpxx/train/run_state.hpp>
+#include <ddpxx/train/step_capture.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
 
@@ -86,10 +89,15 @@ using SliceHook = std::function<void(std::span<const Slice>)>;
 /// The loop never waits for a device: the numbers of a step are read when two later steps have been started, and
 /// read_all() reads the rest.
 ///
+/// With `capture`, the operations of a step with one micro-batch are captured after three steps, and replayed for each
+/// later batch of equal sizes; other steps are done as without it. A replay does not compute again what the host does
+/// in the model's forward, nor numbers that it hands to operations, such as `Batch::num_tokens`. Hooks run in each
+/// step.
+///
 /// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
-/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for parameter_groups that the
-///         optimizer does not take, for a model that is on another device than the group, and for what the strategy
-///         refuses; those of the parts; those of `StepLog`.
+/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for `capture` where the strategy or the
+///         optimizer cannot be captured, for parameter_groups that the optimizer does not take, for a model that is on
+///         another device than the group, and for what the strategy refuses; those of the parts; those of `StepLog`.
 template <class Model, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
 class TrainStep {
   static_assert(explain_optimizer<Optimizer>() && explain_precision<Precision>() && explain_strategy<Strategy>());
@@ -116,6 +124,7 @@ class TrainStep {
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
     ParameterGroupsConfig parameter_groups = {};
+    MakeStepCapture capture = {};  ///< Makes what captures steps, which are then replayed; empty captures none.
   };
 
   /// Throws what the constructor refuses before it sends anything.
@@ -126,6 +135,7 @@ class TrainStep {
                   "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                   "strategy alone"};
     check_parameter_groups<Optimizer>(config.parameter_groups);
+    if (config.capture) check_capture(config);
     if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
   }
 
@@ -141,6 +151,7 @@ class TrainStep {
         optimizer_{make_optimizer()},
         scaler_{make_scaler()},
         log_{group.size()} {
+    if (config_.capture) captured_.emplace(config_.capture(device_));
     if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
   }
   TrainStep(const TrainStep&) = delete;
@@ -159,54 +170,10 @@ class TrainStep {
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
     if (std::ranges::empty(batches))
       throw Error{Errc::data, "step " + std::to_string(step_ + 1) + " was given no batch: give each rank as many"};
-    norms_.clear();  // an exception may have ended the last step
-    std::int64_t targets = 0;
-    for (const auto& batch : batches) targets += batch.num_tokens;
-    StepFacts facts{{.targets = targets,
-                     .votes_to_stop = notes.out_of_time,
-                     .asked_to_stop = notes.asked_to_stop,
-                     .save_due = notes.save_due,
-                     .snapshot_written = notes.snapshot_written,
-                     .last_calls = calls()},
-                    last_step_,
-                    *group_};
-    if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
-    const auto scale = loss_scale();
-    auto before = std::exchange(last_step_, {});
-    try {
-      const auto end = std::ranges::end(batches);
-      for (auto batch = std::ranges::begin(batches); batch != end;) {
-        const auto& current = *batch;
-        strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
-        backward(loss_of(current), current.num_tokens, facts);
-        strategy_.finish_backward();
-      }
-    } catch (...) {
-      last_step_ = std::move(before);  // goes with the facts of the next attempt
-      throw;
-    }
-    const double learning_rate = config_.optimizer.learning_rate_at(step_);
-    const auto norm = [&] {
-      if constexpr (steps_in_backward<Strategy>)
-        return norm_of_parts();
-      else
-        return clip_and_step(learning_rate);
-    }();
-    if (average_) average_->update();
-    strategy_.finish_step();
-    ++step_;
-    check_metrics();
-    // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
-    if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
-    const auto now = Clock::now();
-    const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
-    log_.push({.step = step_,
-               .epoch = notes.epoch,
-               .learning_rate = learning_rate,
-               .step_ms = milliseconds,
-               .samples = notes.samples},
-              facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
-    return pop(StepLog::kKeptBack);
+    if (!captured_) return do_step(batches, notes);
+    std::optional<CompletedStep> done;
+    captured_->run([&] { done = do_step(batches, notes); });
+    return done;
   }
 
   /// Calls `report(completed)` for each step that is still under way, the oldest first.
@@ -333,6 +300,20 @@ class TrainStep {
   using Stepper = typename detail::StepperOf<Optimizer, steps_in_backward<Strategy>>::type;
   using Scaler = ScalerOf<Precision>;
 
+  static void check_capture(const Config& config) {
+    bool can_be_captured = false;
+    if constexpr (CanBeCaptured<Strategy> && !steps_in_backward<Strategy>)
+      can_be_captured = Strategy::can_be_captured(config.strategy);
+    if (!can_be_captured)
+      throw Error{Errc::config, "training.cuda_graph: a step under " + type_name<Strategy>() +
+                                    " cannot be captured, because it communicates, steps in backward, or computes "
+                                    "layers again: choose SingleDevice alone, or set cuda_graph=false"};
+    if constexpr (!StepsWithLoadedRate<Stepper>)
+      throw Error{Errc::config, "training.cuda_graph: a step of " + type_name<Optimizer>() +
+                                    " cannot be captured, because it reads the learning rate on the host: choose AdamW "
+                                    "or Adam, or set cuda_graph=false"};
+  }
+
   static const Config& checked(const Config& config, const Group& group, const Model* model) {
     check(config);
     if (model == nullptr) throw Error{Errc::config, "a step needs a model, and it is null"};
@@ -375,6 +356,106 @@ class TrainStep {
       return {};
   }
 
+  template <std::ranges::forward_range Batches>
+  std::optional<CompletedStep> do_step(const Batches& batches, const StepNotes& notes) {
+    norms_.clear();  // an exception may have ended the last step
+    std::int64_t targets = 0;
+    for (const auto& batch : batches) targets += batch.num_tokens;
+    StepFacts facts{{.targets = targets,
+                     .votes_to_stop = notes.out_of_time,
+                     .asked_to_stop = notes.asked_to_stop,
+                     .save_due = notes.save_due,
+                     .snapshot_written = notes.snapshot_written,
+                     .last_calls = calls()},
+                    last_step_,
+                    *group_};
+    if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
+    const auto scale = loss_scale();
+    auto before = std::exchange(last_step_, {});
+    at::Tensor found_inf;
+    try {
+      found_inf = compute_gradients(batches, facts);
+    } catch (...) {
+      last_step_ = std::move(before);  // goes with the facts of the next attempt
+      throw;
+    }
+    const double learning_rate = config_.optimizer.learning_rate_at(step_);
+    const auto norm = step_parameters(learning_rate, found_inf);
+    if (average_) average_->update();
+    strategy_.finish_step();
+    ++step_;
+    check_metrics();
+    // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
+    if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
+    const auto now = Clock::now();
+    const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
+    log_.push({.step = step_,
+               .epoch = notes.epoch,
+               .learning_rate = learning_rate,
+               .step_ms = milliseconds,
+               .samples = notes.samples},
+              facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
+    return pop(StepLog::kKeptBack);
+  }
+
+  /// Forward and backward of the micro-batches. Returns 1 if a gradient is not finite, else 0, as a 0-dim tensor;
+  /// undefined where the loss is not scaled.
+  template <std::ranges::forward_range Batches>
+  at::Tensor compute_gradients(const Batches& batches, StepFacts& facts) {
+    if (captured_) {
+      captured_->stay_plain();
+      if (std::ranges::distance(batches) == 1) {
+        auto batch = input(*std::ranges::begin(batches));
+        captured_->choose_way(batch);
+        if constexpr (VisitsTensors<decltype(batch)>)
+          if (!captured_->is_plain()) return captured_gradients(batch, facts);
+      }
+    }
+    const auto end = std::ranges::end(batches);
+    for (auto batch = std::ranges::begin(batches); batch != end;) {
+      const auto& current = *batch;
+      strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
+      const auto loss = loss_of(current);
+      add_loss(loss, current.num_tokens);
+      backward(loss.sum, facts.targets());
+      strategy_.finish_backward();
+    }
+    return unscale();
+  }
+
+  template <class Batch>
+  at::Tensor captured_gradients(Batch& batch, StepFacts& facts) {
+    strategy_.trainable().check_owned();
+    const auto& [loss, found_inf] =
+        captured_->gradients(batch, facts.targets(), [&](const Batch& kept, const at::Tensor& targets) {
+          strategy_.begin_backward(Sync::now);
+          auto kept_loss = loss_of(kept);
+          backward(kept_loss.sum, targets);
+          strategy_.finish_backward();
+          kept_loss.sum = kept_loss.sum.detach();
+          for (auto& metric : kept_loss.metrics) metric.sum = metric.sum.detach();
+          return CapturedStep::Result{std::move(kept_loss), unscale()};
+        });
+    add_loss(loss, batch.num_tokens);
+    return found_inf;
+  }
+
+  /// Steps all parameters by the gradients that backward has left; returns the norm of those before it is clipped.
+  at::Tensor step_parameters(double learning_rate, [[maybe_unused]] const at::Tensor& found_inf) {
+    if constexpr (steps_in_backward<Strategy>) {
+      return norm_of_parts();
+    } else {
+      if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
+      for (const auto& hook : hooks_) hook(strategy_.slices());
+      if constexpr (StepsWithLoadedRate<Stepper>)
+        if (captured_) {
+          optimizer_.load_learning_rate(learning_rate);
+          if (!captured_->is_plain()) return captured_->step([&] { return clip_and_step(learning_rate, found_inf); });
+        }
+      return clip_and_step(learning_rate, found_inf);
+    }
+  }
+
   /// The batch as the model computes with it.
   template <class Batch>
   Batch input(const Batch& batch) const {
@@ -384,14 +465,24 @@ class TrainStep {
       return batch.to(device_);
   }
 
-  void backward(const Loss& batch_loss, std::int64_t targets, StepFacts& facts) {
-    const auto& loss = batch_loss.sum;
-    last_step_.metrics.add(batch_loss.metrics, targets);
+  /// Adds the loss of a batch with so many targets to those of the step.
+  void add_loss(const Loss& loss, std::int64_t targets) {
+    last_step_.metrics.add(loss.metrics, targets);
+    last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.sum.detach() : loss.sum.detach();
+  }
+  void backward(const at::Tensor& loss, const at::Tensor& targets) {
+    const auto seed = StepFacts::seed(loss, targets, group_->size());
     if constexpr (scales_loss<Precision>)
-      loss.backward(scaler_.scale(facts.seed(loss)));
+      loss.backward(scaler_.scale(seed));
     else
-      loss.backward(facts.seed(loss));
-    last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.detach() : loss.detach();
+      loss.backward(seed);
+  }
+  /// Divides the gradients by the loss scale; see compute_gradients().
+  at::Tensor unscale() {
+    if constexpr (scales_loss<Precision>)
+      return strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
+    else
+      return {};
   }
 
   /// Each step returns the metrics that the first one has returned, on every rank: the facts of the next step hold one
@@ -411,12 +502,8 @@ class TrainStep {
     }
   }
 
-  /// Steps all parameters by the gradients that backward has left; returns the norm of those before it is clipped.
-  at::Tensor clip_and_step(double learning_rate) {
-    [[maybe_unused]] at::Tensor found_inf;
-    if constexpr (scales_loss<Precision>)
-      found_inf = strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
-    for (const auto& hook : hooks_) hook(strategy_.slices());
+  /// Does the rest of step_parameters(), once the hooks have seen the gradients.
+  at::Tensor clip_and_step(double learning_rate, [[maybe_unused]] const at::Tensor& found_inf) {
     auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
     if (config_.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.grad_value_clip);
     std::optional<at::Tensor> divisor;
@@ -431,7 +518,6 @@ class TrainStep {
     if constexpr (scales_loss<Precision>) {
       step_optimizer(learning_rate, found_inf, divisor);
       scaler_.update(found_inf);
-      last_step_.skipped = found_inf;
       norm = norm.masked_fill(found_inf > 0, 0.0);  // a step that was left out has no norm
     } else {
       step_optimizer(learning_rate, {}, divisor);
@@ -440,6 +526,8 @@ class TrainStep {
   }
   void step_optimizer(double learning_rate, [[maybe_unused]] const std::optional<at::Tensor>& found_inf,
                       [[maybe_unused]] const std::optional<at::Tensor>& divisor) {
+    if constexpr (StepsWithLoadedRate<Stepper>)
+      if (captured_) return optimizer_.step_with_loaded_rate(found_inf, divisor);
     if constexpr (DividesGradients<Stepper>)
       if (divisor) return optimizer_.step(learning_rate, found_inf, *divisor);
     if constexpr (SkipsSteps<Stepper>)
@@ -508,6 +596,7 @@ class TrainStep {
   Scaler scaler_;                  ///< The loss scale; an empty type where the precision does not scale the loss.
   std::optional<EMA> average_;
   std::vector<SliceHook> hooks_;
+  std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
   StepLog log_;
   LastStep last_step_;                     ///< Facts of the current step, which are sent with those of the next one.
   std::vector<std::string> metric_names_;  ///< Of the first step that this object has done.

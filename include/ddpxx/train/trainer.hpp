@@ -39,6 +39,7 @@
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/configured_observers.hpp>
+#include <ddpxx/train/cuda_graph.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/deterministic_mode.hpp>
@@ -47,6 +48,7 @@
 #include <ddpxx/train/gpu_memory.hpp>
 #include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/step_batches.hpp>
+#include <ddpxx/train/step_capture.hpp>
 #include <ddpxx/train/stop_request.hpp>
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer_config.hpp>
@@ -331,7 +333,8 @@ class Trainer {
             .optimizer = config.optimizer,
             .precision = config.precision,
             .strategy = config.strategy,
-            .parameter_groups = config.parameter_groups};
+            .parameter_groups = config.parameter_groups,
+            .capture = config.training.cuda_graph ? MakeStepCapture{make_cuda_capture} : MakeStepCapture{}};
   }
 
   /// Ranks   Collective.

@@ -33,6 +33,7 @@ struct TrainingConfig {
   std::string tensorboard = {};
   std::string device = "auto";
   bool deterministic = false;
+  bool cuda_graph = false;
 
   static constexpr auto describe() {
     return fields(
@@ -77,7 +78,10 @@ struct TrainingConfig {
             choices("auto", "cpu", "cuda"), Resume::free),
         field<&TrainingConfig::deterministic>(
             "Use only operations whose results repeat bit for bit; slower on a GPU, and needs "
-            "CUBLAS_WORKSPACE_CONFIG=:4096:8 there"));
+            "CUBLAS_WORKSPACE_CONFIG=:4096:8 there"),
+        field<&TrainingConfig::cuda_graph>(
+            "Capture a step in a CUDA graph and replay it: on one GPU, with strategy single and AdamW or Adam",
+            Resume::free));
   }
   /// The rules between settings, and whether the program can reach save_dir.
   inline std::vector<FieldError> check() const;

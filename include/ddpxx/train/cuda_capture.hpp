@@ -1,0 +1,86 @@
+// ddpxx/train/cuda_capture.hpp — records the operations of a step as a CUDA graph. Needs the component ddpxx::cuda.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/train/step_capture.hpp>
+
+namespace ddpxx {
+
+/// Steps run on a stream of their own, since CUDA's default stream cannot be captured. A graph keeps the memory that
+/// its operations have taken, and the random numbers of a replay follow those of the step before.
+class CUDACapture : public StepCapture {
+ public:
+  explicit CUDACapture(at::Device device)
+      : stream_{c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())} {}
+
+  void run(const std::function<void()>& work) override {
+    const c10::Stream outside = c10::cuda::getCurrentCUDAStream(stream_.device_index());
+    order(outside, stream_);
+    const c10::cuda::CUDAStreamGuard guard{stream_};
+    try {
+      work();
+    } catch (...) {
+      order(stream_, outside);
+      throw;
+    }
+    order(stream_, outside);
+  }
+
+  Replay capture(const std::function<void()>& work) override {
+    stream_.synchronize();
+    const auto graph = std::make_shared<at::cuda::CUDAGraph>();
+    try {
+      // Other threads may wait for the GPU meanwhile, as those of NCCL and of a snapshot do.
+      graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+      end_after(*graph, work);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      throw Error{Errc::config,
+                  "training.cuda_graph: a step of this model cannot be captured, because the host waits for the GPU in "
+                  "it or it uses another stream: look in the model for item(), nonzero() and copies to the CPU, or set "
+                  "training.cuda_graph=false"}
+          .with("cause", error.what_without_backtrace());
+    }
+    const auto replay = [graph] { graph->replay(); };
+    replay();  // so far the operations have been recorded only
+    return replay;
+  }
+
+ private:
+  /// A stream that is left in capture would refuse all that follows.
+  static void end_after(at::cuda::CUDAGraph& graph, const std::function<void()>& work) {
+    try {
+      work();
+    } catch (...) {
+      try {
+        graph.capture_end();
+      } catch (const std::exception&) {
+        // The capture is invalid, as the error that follows says.
+      }
+      throw;
+    }
+    graph.capture_end();
+  }
+  static void order(const c10::Stream& before, const c10::Stream& after) {
+    c10::Event event{c10::DeviceType::CUDA};
+    event.record(before);
+    event.block(after);
+  }
+
+  c10::cuda::CUDAStream stream_;
+};
+
+}  // namespace ddpxx
