@@ -1,5 +1,6 @@
 """A step of GPT-2 with a tied head, against Python's eager mode, torch.compile, DDP and FSDP2.
 
+Against reduce-overhead, which uses CUDA graphs, ddpxx captures its step in one on a GPU (training.cuda_graph).
 On a GPU it is GPT-2 with 124M parameters, a vocabulary of 50304 and 1024 tokens a sample; on a CPU a tiny one, which
 only shows that both sides do the same work. The data are random tokens, in one file for both sides.
 
@@ -55,10 +56,12 @@ def step_time(side, *settings):
 
 
 def ours(name):
+    graph = name == "reduce-overhead" and options.device == "cuda"
     return step_time(protocol.ours, "data.format=tokens", f"strategy={STRATEGIES[name]}",
                      f"training.device={options.device}", f"precision={options.precision}",
                      "optimizer.weight_decay=0.1", "optimizer.beta2=0.95", "training.grad_norm_clip=1",
-                     "training.save_dir=", *options.settings.split())
+                     "training.save_dir=", f"training.cuda_graph={'true' if graph else 'false'}",
+                     *options.settings.split())
 
 
 def peer(name):
