@@ -194,7 +194,7 @@ class SizesOnlyCall {
     const InterceptedOperations::Pause pause;
     std::vector<c10::IValue> results;
     for (std::size_t i = 1; i <= 3; ++i)
-      results.push_back(rows_first(arguments_[i].toTensor(), arguments_[i].toTensor().size(3)));
+      results.emplace_back(rows_first(arguments_[i].toTensor(), arguments_[i].toTensor().size(3)));
     give(std::move(results));
   }
   static at::Tensor rows_first(const at::Tensor& like, std::int64_t width) {
