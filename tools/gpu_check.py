@@ -2,7 +2,7 @@
 """Runs ddpxx's checks on a GPU, in the order of docs/gpu.md, and writes what each found to OUT/report.json.
 
     tools/gpu_check.py pack FOLDER BIN...   copies the programs of the folders BIN, the libraries that a bare machine
-                                            lacks, a text to train on, and this file
+                                            lacks, a text to train on, PyTorch's training, and this file
     FOLDER/gpu_check.py [--rehearse] OUT    runs the checks; needs Python's torch of the version that ddpxx was built
                                             against, and no network
 --rehearse trains on the CPU and leaves out the checks of which only a GPU is capable, to see that the others work.
@@ -59,6 +59,7 @@ def pack(folder, bins):
             words = line.split()
             if words and words[0].startswith(LIBRARIES):
                 shutil.copy(words[2], folder / "lib" / words[0])
+    shutil.copy(HERE.parent / "tests" / "parity" / "reference.py", folder)
     docs = HERE.parent / "docs"
     (folder / "text").write_text("".join(page.read_text() for page in sorted(docs.glob("*.md"))))
     shutil.copy(__file__, folder / "gpu_check.py")
@@ -162,12 +163,25 @@ class Checks:
         return self.tests("gpu_test", "Steps.*")
 
     def precisions(self):
-        """The suites of precisions and of recomputed layers, and each precision's losses beside those of float32."""
+        """The suites of precisions and of recomputed layers; each precision's losses beside float32's and PyTorch's."""
         text = self.tests("gpu_contract_test", "Precisions/*:LowPrecision*:LossScale*:TF32*:Recomputed*")
         expected = self.losses(("ddp",))
         found = [f"{name} {compare(expected, self.losses(('ddp',), f'precision={name}'), 5e-2, name):.1e}"
                  for name in ("bf16", "fp16", "bf16_params", *(["tf32"] if self.device == "cuda" else []))]
-        return f"{text}; relative to float32: {', '.join(found)}"
+        return f"{text}; relative to float32: {', '.join(found)}; to PyTorch: {', '.join(self.beside_pytorch())}"
+
+    def beside_pytorch(self):
+        """The losses of a run beside those of PyTorch on this device, by precision; fp16 begins with too large a scale."""
+        for name, theirs in (("fp32", "float32"), ("bf16", "bf16"), ("fp16", "fp16")):
+            both = ("model.model_type=gpt-nano", "scaler.initial_scale=1e9")
+            metrics = self.out / f"{self.runs + 1:03}.jsonl"
+            self.run(sys.executable, HERE / "reference.py", f"data.path={HERE / 'text'}", "model.dropout=0",
+                     "training.max_steps=50", f"training.metrics={metrics}", "strategy=single", f"precision={theirs}",
+                     f"device={self.device}", *both)
+            expected = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+            got = self.losses(("single",), *both, "model.n_layer=null", "model.n_head=null", "model.n_embd=null",
+                              "data.split=random", f"precision={name}")
+            yield f"{name} {compare(expected, got, 1e-3, f'{name} beside PyTorch'):.1e}"
 
     def memory(self):
         """Memory does not grow, a batch that is too large ends with code 7; the peak beside the plan is recorded."""

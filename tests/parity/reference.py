@@ -42,6 +42,7 @@ DEFAULTS = {
     "training.grad_norm_clip": 1.0,  # 0 turns clipping off
     "training.metrics": "",
     "world_size": 1,
+    "device": "cpu",  # or cuda: all ranks compute on one GPU, and communicate over Gloo
     "weights": "",  # safetensors file of the initial weights, named model.NAME; otherwise they are drawn from the seed
     "final": "",  # safetensors file for the trained weights, named as in `weights`
     "probe": "",  # safetensors file to write instead of training: see probe()
@@ -98,7 +99,7 @@ def write_safetensors(path, tensors):
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
-            tensor = tensor.detach().contiguous()
+            tensor = tensor.detach().cpu().contiguous()
             file.write(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))
 
 
@@ -295,14 +296,14 @@ def probe(settings, model, ddp, batch):
 
 
 def batches(settings, train_set):
-    """This rank's batches of all epochs."""
+    """This rank's batches of all epochs, on its device."""
     sampler = DistributedSampler(train_set, seed=settings["training.seed"])
     own = torch.Generator()  # otherwise the loader draws a number for each epoch from dropout's generator
     loader = DataLoader(train_set, settings["data.batch_size"], sampler=sampler, generator=own)
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
-        yield from loader
+        yield from ([part.to(settings["device"]) for part in batch] for batch in loader)
         epoch += 1
 
 
@@ -315,7 +316,7 @@ def wrap(settings, model):
                                        gradient_as_bucket_view=settings["ddp.gradient_as_bucket_view"])
     # Imported late, because it is slow and DDP does not need it.
     fsdp = importlib.import_module("torch.distributed.fsdp")
-    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = dist.init_device_mesh(settings["device"], (dist.get_world_size(),))
     policy = fsdp.MixedPrecisionPolicy(param_dtype=FORMATS[settings["fsdp.param_dtype"]],
                                        reduce_dtype=FORMATS[settings["fsdp.reduce_dtype"]])
     for block in model.parts[1]:
@@ -339,15 +340,16 @@ def train(settings):
     """Trains on this rank of the default group; rank 0 writes a row for each step."""
     torch.set_num_threads(1)
     dataset, train_set = load_data(settings)
-    model = make_model(settings, dataset.vocab_size)
+    device = settings["device"]
+    model = make_model(settings, dataset.vocab_size).to(device)
     wrapped = wrap(settings, model)
     if settings["probe"]:
         return probe(settings, model, wrapped, next(batches(settings, train_set)))
     optimizer = torch.optim.AdamW(model.optimizer_groups(settings["optimizer.weight_decay"]),
                                   settings["optimizer.learning_rate"], betas=(0.9, 0.95), eps=1e-8, fused=True)
     precision = settings["precision"]
-    autocast = contextlib.nullcontext() if precision == "float32" else torch.autocast("cpu", FORMATS[precision])
-    scaler = torch.amp.GradScaler("cpu", settings["scaler.initial_scale"], enabled=precision == "fp16",
+    autocast = contextlib.nullcontext() if precision == "float32" else torch.autocast(device, FORMATS[precision])
+    scaler = torch.amp.GradScaler(device, settings["scaler.initial_scale"], enabled=precision == "fp16",
                                   growth_interval=settings["scaler.growth_interval"])
     max_norm = settings["training.grad_norm_clip"] or math.inf
     inf_at = [int(step) for step in settings["scaler.inf_at"].split(",") if step]
