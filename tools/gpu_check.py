@@ -196,6 +196,8 @@ class Checks:
 
     def snapshots(self):
         """A run that is killed goes on from its last snapshot, on the GPU and then on the CPU."""
+        if self.device == "cuda":
+            self.tests("gpu_test", "Snapshots.*")
         place = self.out / "snapshots"
         saving = (f"training.save_dir={place}", "training.save_every=5", "snapshot.writing=background")
         whole = self.losses(("fsdp",), steps=60)

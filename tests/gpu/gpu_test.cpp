@@ -42,6 +42,8 @@
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/precision/low_precision.hpp>
+#include <ddpxx/snapshot/shard.hpp>
+#include <ddpxx/snapshot/state_slice.hpp>
 #include <ddpxx/train/cuda_graph.hpp>
 #include <ddpxx/train/gpu_memory.hpp>
 #include <ddpxx/train/train_step.hpp>
@@ -64,6 +66,7 @@ using Memory = OnGPU;
 using Fused = OnGPU;
 using OffloadedFSDP = OnGPU;
 using Graph = OnGPU;
+using Snapshots = OnGPU;
 
 /// A group of one rank that has an NCCL communicator; NCCL does not allow two ranks on one GPU.
 Group nccl_group() {
@@ -171,6 +174,18 @@ TEST_F(OffloadedFSDP, CopiesAreBehindTheComputationAndBeforeTheHostAndTheNextUse
   values.fill_(2.0);
   copies.wait();
   EXPECT_TRUE(at::equal(pinned, at::ones_like(pinned)));
+}
+
+TEST_F(Snapshots, HaveTheirValuesWhenTheyAreStaged) {
+  const auto values = at::zeros({1 << 20}, kGPU), more = at::zeros({1 << 10}, kGPU);
+  Shard shard{"file", {whole_slice("values", values), whole_slice("more", more)}};
+  at::cuda::sleep(kLate);
+  values.fill_(1.0);
+  more.fill_(1.0);
+  at::Tensor buffer;
+  shard.stage(buffer);
+  EXPECT_TRUE(buffer.is_pinned());
+  EXPECT_TRUE(at::equal(buffer.view(at::kFloat), at::ones({(1 << 20) + (1 << 10)})));
 }
 
 /// While the object lives, the stream that computes and those of the pool are late by turns.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -14,6 +15,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/accumulate.h>
 
 #include <nlohmann/json.hpp>
@@ -57,18 +60,20 @@ DDPXX_INLINE Shard::Shard(std::string file_name, std::vector<StateSlice> slices)
 
 DDPXX_INLINE void Shard::stage(at::Tensor& buffer) {
   const auto size = static_cast<std::int64_t>(bytes_ - header_.size());
-  bool gpu = false;
-  for (const auto& slice : slices_) gpu = gpu || !slice.values.is_cpu();
+  std::optional<at::Device> gpu;
+  for (const auto& slice : slices_)
+    if (!slice.values.is_cpu()) gpu = slice.values.device();
   if (!buffer.defined() || buffer.numel() < size)
-    buffer = at::empty({size}, at::TensorOptions{}.dtype(at::kByte).pinned_memory(gpu));
+    buffer = at::empty({size}, at::TensorOptions{}.dtype(at::kByte).pinned_memory(gpu.has_value()));
   std::int64_t at = 0;
   for (auto& slice : slices_) {
     const auto bytes = static_cast<std::int64_t>(slice.values.nbytes());
     auto copy = buffer.narrow(0, at, bytes).view(slice.values.scalar_type());
-    copy.copy_(slice.values);
+    copy.copy_(slice.values, /*non_blocking=*/true);
     slice.values = std::move(copy);
     at += bytes;
   }
+  if (gpu) c10::impl::VirtualGuardImpl{gpu->type()}.getStream(*gpu).synchronize();  // once, for all copies
 }
 
 DDPXX_INLINE void Shard::write(Storage& storage, const std::string& folder) {
