@@ -22,4 +22,5 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/ddpxxConfigVersion.cmake
 install(FILES
   ${PROJECT_BINARY_DIR}/ddpxxConfig.cmake ${PROJECT_BINARY_DIR}/ddpxxConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/FindPFR.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindPCRE2.cmake
   DESTINATION ${package_dir})

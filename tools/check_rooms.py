@@ -15,6 +15,7 @@ LIBRARIES = {
     "ATen": r"ATen/(?!ATen\.h)|c10/",
     "Boost.PFR": r"boost/pfr",
     "MPI": r"mpi\.h",
+    "PCRE2": r"pcre2\.h",
     "autograd": r"torch/csrc/autograd/",
     "c10d": r"torch/csrc/distributed/c10d/",
     "caffe2": r"caffe2/serialize/",
@@ -33,7 +34,7 @@ DOORS_ONLY = {"train": {"parallel", "precision"}}
 NAMES_POLICIES = {"train/default_types.hpp"}
 # These headers include all rooms for the user.
 EXEMPT = {"ddpxx.hpp", "testing.hpp", "version.hpp"}
-A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range/|nlohmann|gtest|gmock|gloo|nccl\.h|cuda|mpi\.h)")
+A_LIBRARY = re.compile(r"(torch|ATen|c10|caffe2|boost|yaml-cpp|range/|nlohmann|gtest|gmock|gloo|nccl\.h|cuda|mpi\.h|pcre2\.h)")
 ROW = re.compile(r"\| `(\w+)/` \|[^|]*\|([^|]*)\|$")
 # The sentence of the page that lists the rooms whose sub-rooms keep their names in ddpxx::detail.
 DETAIL_ONLY = re.compile(r"In the\s+sub-rooms\s+of\s+(.*?)\s+all\s+names\s+are\s+in\s+`ddpxx::detail`", re.DOTALL)

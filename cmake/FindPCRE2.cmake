@@ -1,0 +1,24 @@
+# FindPCRE2.cmake — PCRE2 10.40 or later for 8-bit texts; provides PCRE2::8BIT, as PCRE2's own package does.
+#
+# Looks in PCRE2_ROOT, in CMAKE_PREFIX_PATH and the system.
+
+find_path(PCRE2_INCLUDE_DIR pcre2.h HINTS ${PCRE2_ROOT} ENV PCRE2_ROOT PATH_SUFFIXES include)
+find_library(PCRE2_LIBRARY pcre2-8 HINTS ${PCRE2_ROOT} ENV PCRE2_ROOT PATH_SUFFIXES lib)
+
+set(PCRE2_VERSION PCRE2_VERSION-NOTFOUND)
+if(PCRE2_INCLUDE_DIR AND EXISTS "${PCRE2_INCLUDE_DIR}/pcre2.h")
+  file(STRINGS "${PCRE2_INCLUDE_DIR}/pcre2.h" lines REGEX "#define PCRE2_(MAJOR|MINOR) ")
+  string(REGEX REPLACE ".*MAJOR +([0-9]+).*MINOR +([0-9]+).*" "\\1.\\2" PCRE2_VERSION "${lines}")
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(PCRE2
+  REQUIRED_VARS PCRE2_LIBRARY PCRE2_INCLUDE_DIR
+  VERSION_VAR PCRE2_VERSION)
+
+if(PCRE2_FOUND AND NOT TARGET PCRE2::8BIT)
+  add_library(PCRE2::8BIT UNKNOWN IMPORTED)
+  set_target_properties(PCRE2::8BIT PROPERTIES
+    IMPORTED_LOCATION "${PCRE2_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}")
+endif()
+mark_as_advanced(PCRE2_INCLUDE_DIR PCRE2_LIBRARY)

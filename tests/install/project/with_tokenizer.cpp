@@ -1,0 +1,14 @@
+// with_tokenizer.cpp — uses the tokenizer, which needs PCRE2.
+#include <exception>
+#include <iostream>
+
+#include <ddpxx/data/tokenizer.hpp>
+
+int main(int, char** argv) {
+  try {
+    const ddpxx::Tokenizer tokenizer{argv[1]};
+    std::cout << tokenizer.size() << '\n';
+  } catch (const std::exception& error) {
+    std::cout << error.what() << '\n';
+  }
+}
