@@ -1,5 +1,6 @@
-// ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://; `ddpxx slurm`
-// and `ddpxx k8s` write jobs for clusters; `ddpxx doctor` and `ddpxx net` check hosts and the network between them.
+// ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://; `ddpxx tokenize`
+// makes files of tokens; `ddpxx slurm` and `ddpxx k8s` write jobs for clusters; `ddpxx doctor` and `ddpxx net` check
+// hosts and the network between them.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -18,16 +19,19 @@
 #include "net_command.hpp"
 #include "slurm_command.hpp"
 #include "snapshot_command.hpp"
+#include "tokenize_command.hpp"
 
 namespace {
 
 constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=VALUE ...]
+       ddpxx tokenize PATH tokenizer=PLACE to=FOLDER [KEY=VALUE ...]
        ddpxx slurm [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
        ddpxx k8s [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
        ddpxx doctor [KEY=VALUE ...]
        ddpxx net [KEY=VALUE ...]
        ddpxx --version
 
+tokenize writes the tokens of texts to train.bin and val.bin, on which mingpt and nanoGPT train
 slurm    prints a script for sbatch: ranks on one or several nodes, or a job array where ARGUMENTS ask for a sweep
 k8s      prints a TrainJob of Kubeflow Trainer
 doctor   checks whether this machine can train, or the machines of a launcher; one line for each check
@@ -71,10 +75,11 @@ int run_command(int argc, char** argv) {
   const std::string name = argv[0];
   if (name == "doctor") return doctor_command(argc, argv);
   if (name == "snapshot") return run_snapshot(argc, argv), 0;
+  if (name == "tokenize") return tokenize_command(argc, argv), 0;
   if (name == "slurm") return slurm_command(argc, argv), 0;
   if (name == "k8s") return k8s_command(argc, argv), 0;
   if (name == "net") return net_command(argc, argv), 0;
-  const std::vector<std::string> known{"snapshot", "slurm", "k8s", "doctor", "net"};
+  const std::vector<std::string> known{"snapshot", "tokenize", "slurm", "k8s", "doctor", "net"};
   const auto meant = ddpxx::nearest(name, known);
   throw ddpxx::Error{ddpxx::Errc::config, "there is no command \"" + name + "\"" +
                                               (meant ? " (did you mean " + *meant + "?)" : "") + ": see ddpxx --help"};

@@ -22,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ("mingpt", "ddpxx", "ddpxx-run", "cuda_program", "gpu_test", "gpu_contract_test")
-LIBRARIES = ("libyaml-cpp", "libcrypto")
+LIBRARIES = ("libyaml-cpp", "libpcre2", "libcrypto")
 SMALL_MODEL = ("model.n_layer=2", "model.n_head=2", "model.n_embd=64", "model.dropout=0", "data.block_size=64",
                "data.batch_size=8", "generate.tokens=0")
 STRATEGIES = (("single",), ("ddp",), ("zero1",), ("zero2",), ("fsdp",), ("fsdp", "recompute=all"),

@@ -29,6 +29,7 @@
 #include "run_config.hpp"
 #include "shown_text.hpp"
 #include "snapshot_place.hpp"
+#include "training_text.hpp"
 #include "vocabulary.hpp"
 
 void generate(const RunConfig& config) {
@@ -45,7 +46,7 @@ void generate(const RunConfig& config) {
   ddpxx::read_chosen(
       *storage, ddpxx::parse_snapshot_choice(config.snapshot.name), alone, [&](const ddpxx::Manifest& manifest) {
         if (config.data.format == DataFormat::tokens)
-          vocabulary = Vocabulary{config.data.tokens("").vocab_size};
+          vocabulary = token_vocabulary(config.data);
         else if (auto alphabet = ddpxx::Alphabet::find(manifest.run.settings))
           vocabulary = Vocabulary{std::move(*alphabet)};
         else
@@ -54,8 +55,7 @@ void generate(const RunConfig& config) {
                              "written by an older version, or converted; train one step more with its "
                              "text, and the next snapshot does"};
         // Check the prompt before the model is built and read, because the model may be large.
-        ids = vocabulary->encode(prompt);
-        if (ids.empty()) ids.push_back(0);
+        ids = vocabulary->encode_prompt(prompt);
         at::manual_seed(config.training.seed);
         model = std::make_shared<ddpxx::GPT>(config.model, vocabulary->size(), config.data.text.block_size);
         model->to(device);

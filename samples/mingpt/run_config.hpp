@@ -33,6 +33,7 @@ struct DataConfig {
   ddpxx::CharDatasetConfig text;
   DataFormat format = DataFormat::text;
   std::optional<std::int64_t> vocab_size = {};
+  std::string tokenizer = {};
   std::string val_path = {};
   std::string split = "tail";
   double train_split = 0.9;
@@ -56,6 +57,10 @@ struct DataConfig {
         field<&DataConfig::vocab_size>(
             "Number of different tokens, with format=tokens; null takes 50304, GPT-2's number rounded up",
             between(1, 65536), Unit::tokens, Resume::must_match),
+        field<&DataConfig::tokenizer>(
+            "Tokenizer that made the tokens, for prompts and generated text: a tokenizer.json, a vocab.json with "
+            "merges.txt beside it, or a folder with one of the two; empty: prompts and text are numbers of tokens",
+            Resume::free),
         field<&DataConfig::val_path>("Text to validate on, named as path is; all of path is then used for training",
                                      Resume::free),
         field<&DataConfig::split>(
@@ -73,6 +78,10 @@ struct DataConfig {
       return {{"path", "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"}};
     if (format == DataFormat::text && vocab_size)
       return {{"vocab_size", "a text has as many tokens as different characters: leave it out, or set format=tokens"}};
+    if (format == DataFormat::text && !tokenizer.empty())
+      return {{"tokenizer",
+               "a text is trained on by its characters: make tokens of it with `ddpxx tokenize`, and set "
+               "format=tokens, or leave the tokenizer out"}};
     if (format == DataFormat::tokens && (text.truncate != 1.0 || text.max_bytes != 0))
       return {{text.max_bytes != 0 ? "max_bytes" : "truncate",
                "a file of tokens is used as a whole: leave it out, or set format=text"}};

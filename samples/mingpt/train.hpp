@@ -32,13 +32,6 @@
 #include "training_text.hpp"
 #include "vocabulary.hpp"
 
-/// The ids of the prompt; without one, the first character of the alphabet, or token 0.
-inline at::Tensor encode_prompt(const Vocabulary& vocabulary, const std::string& prompt) {
-  auto ids = vocabulary.encode(prompt);
-  if (ids.empty()) ids.push_back(0);
-  return at::tensor(ids, at::kLong).unsqueeze(0);
-}
-
 void print_sample(ddpxx::GPT& model, auto& strategy, const Vocabulary& vocabulary, const at::Tensor& prompt,
                   const ddpxx::GenerateConfig& config, ddpxx::Group& group) {
   if (config.tokens == 0) return;
@@ -59,8 +52,8 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
 
   const RunConfig& config = run.config;
   // Check the prompt before the training, so that a wrong one is reported at once.
-  const auto vocabulary = text->vocabulary();
-  const auto prompt = encode_prompt(vocabulary, prompt_text(config.generate));
+  const auto& vocabulary = text->vocabulary();
+  const auto prompt = at::tensor(vocabulary.encode_prompt(prompt_text(config.generate)), at::kLong).unsqueeze(0);
   auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, vocabulary.size(),
                                              text->block_size());
   if (config.has_initial_weights()) load_initial_weights(*model, config.init_from);

@@ -15,12 +15,19 @@
 #include "run_config.hpp"
 #include "vocabulary.hpp"
 
+/// The vocabulary of tokens that the configuration describes.
+/// Errors  `data` if the tokenizer cannot be read or has more tokens than the model.
+inline Vocabulary token_vocabulary(const DataConfig& config) {
+  const auto size = config.tokens({}).vocab_size;
+  return config.tokenizer.empty() ? Vocabulary{size} : Vocabulary{size, config.tokenizer};
+}
+
 class TrainingText {
  public:
   /// Reads what `text` names. Characters get the ids of `vocabulary` where one is given, as for a validation text.
   TrainingText(const DataConfig& config, const ddpxx::CharDatasetConfig& text,
                const std::optional<Vocabulary>& vocabulary = {})
-      : data_{read(config, text, vocabulary)} {}
+      : data_{read(config, text, vocabulary)}, vocabulary_{vocabulary ? *vocabulary : vocabulary_of(config, data_)} {}
 
   std::int64_t size() const {
     return std::visit([](const auto& data) { return data.size(); }, data_);
@@ -48,10 +55,7 @@ class TrainingText {
         },
         data_);
   }
-  Vocabulary vocabulary() const {
-    if (const auto* text = std::get_if<ddpxx::CharDataset>(&data_)) return Vocabulary{text->alphabet()};
-    return Vocabulary{std::get<ddpxx::TokenDataset>(data_).vocab_size()};
-  }
+  const Vocabulary& vocabulary() const noexcept { return vocabulary_; }
 
  private:
   using Data = std::variant<ddpxx::CharDataset, ddpxx::TokenDataset>;
@@ -63,5 +67,11 @@ class TrainingText {
     return ddpxx::CharDataset{text};
   }
 
+  static Vocabulary vocabulary_of(const DataConfig& config, const Data& data) {
+    if (const auto* text = std::get_if<ddpxx::CharDataset>(&data)) return Vocabulary{text->alphabet()};
+    return token_vocabulary(config);
+  }
+
   Data data_;
+  Vocabulary vocabulary_;
 };

@@ -1,9 +1,11 @@
-// vocabulary.hpp — what the ids of a model stand for: characters, or tokens of a tokenizer that mingpt does not know.
+// vocabulary.hpp — what the ids of a model stand for: characters, tokens of a tokenizer, or tokens of one that mingpt
+// does not know.
 #pragma once
 
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,13 +16,27 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/alphabet.hpp>
+#include <ddpxx/data/tokenizer.hpp>
 
-/// The characters of an alphabet, or `size` tokens, whose text is their numbers with spaces between: a program with the
-/// tokenizer translates them.
+/// The characters of an alphabet, or `size` tokens. Without their tokenizer the text of tokens is their numbers with
+/// spaces between: a program with the tokenizer translates them.
 class Vocabulary {
  public:
   explicit Vocabulary(ddpxx::Alphabet alphabet) : alphabet_{std::move(alphabet)}, size_{alphabet_->size()} {}
   explicit Vocabulary(std::int64_t size) : size_{size} {}
+
+  /// `size` tokens of the tokenizer in the file or folder `tokenizer`. A model may have more tokens than its tokenizer,
+  /// since a multiple of 64 is faster on GPUs.
+  /// Errors  `data` if the tokenizer cannot be read or has more tokens.
+  Vocabulary(std::int64_t size, const std::string& tokenizer)
+      : tokenizer_{std::make_shared<const ddpxx::Tokenizer>(tokenizer)}, size_{size} {
+    if (tokenizer_->size() > size)
+      throw ddpxx::Error{ddpxx::Errc::data, "data.tokenizer=" + tokenizer + " has " +
+                                                std::to_string(tokenizer_->size()) +
+                                                " tokens, and data.vocab_size=" + std::to_string(size) +
+                                                " is less: set the number of the tokenizer that "
+                                                "made the tokens, or more"};
+  }
 
   std::int64_t size() const noexcept { return size_; }
   /// None for tokens.
@@ -29,6 +45,7 @@ class Vocabulary {
   /// Errors  `data` naming a character that is not in the alphabet, or a word that is no token.
   std::vector<std::int64_t> encode(std::string_view text) const {
     if (alphabet_) return alphabet_->encode(text);
+    if (tokenizer_) return tokenizer_->encode(text);
     constexpr std::string_view kSpaces = " \n\t,";
     std::vector<std::int64_t> ids;
     for (auto begin = text.find_first_not_of(kSpaces); begin != std::string_view::npos;) {
@@ -47,14 +64,28 @@ class Vocabulary {
     return ids;
   }
 
+  /// The ids of a text to continue. An empty one begins with <|endoftext|> where the tokenizer has it, else with 0.
+  std::vector<std::int64_t> encode_prompt(std::string_view text) const {
+    auto ids = encode(text);
+    if (ids.empty()) ids.push_back(tokenizer_ ? tokenizer_->find_added("<|endoftext|>").value_or(0) : 0);
+    return ids;
+  }
+
+  /// Tokens that a model has and its tokenizer has not are shown as their numbers in brackets.
   std::string decode(std::span<const std::int64_t> ids) const {
     if (alphabet_) return alphabet_->decode(ids);
     std::string text;
+    if (tokenizer_) {
+      for (const auto& id : ids)
+        text += tokenizer_->has(id) ? tokenizer_->decode({&id, 1}) : '<' + std::to_string(id) + '>';
+      return text;
+    }
     for (const auto id : ids) text += (text.empty() ? "" : " ") + std::to_string(id);
     return text;
   }
 
  private:
   std::optional<ddpxx::Alphabet> alphabet_;
+  std::shared_ptr<const ddpxx::Tokenizer> tokenizer_;
   std::int64_t size_;
 };

@@ -19,11 +19,11 @@
 
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
+#include "small_tokenizer.hpp"
 
 namespace ddpxx {
 namespace {
 
-using Json = nlohmann::json;
 using Tokens = std::vector<std::int64_t>;
 
 std::string read(const std::filesystem::path& path) { return read_file(path, Errc::data); }
@@ -100,24 +100,9 @@ TEST_F(TokenizerParity, DecodesToTheText) {
   }
 }
 
-/// A tokenizer.json with the 256 bytes, "ab" = 256, "abab" = 257 and <|endoftext|> = 258.
-Json small_json() {
-  static constexpr auto kCharacters = detail::characters_of_bytes();
-  Json json = Json::parse(R"({"added_tokens": [{"id": 258, "content": "<|endoftext|>", "single_word": false,
-    "lstrip": false, "rstrip": false, "normalized": false, "special": true}], "normalizer": null, "truncation": null,
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
-    "model": {"type": "BPE", "dropout": null, "vocab": {"ab": 256, "abab": 257}, "merges": [["a", "b"], "ab ab"]}})");
-  for (std::size_t byte = 0; byte < kCharacters.size(); ++byte) {
-    std::string character;
-    append_utf8(character, kCharacters[byte]);
-    json["model"]["vocab"][character] = byte;
-  }
-  return json;
-}
-
 class SmallTokenizer : public testing::Test {
  protected:
-  Tokenizer make(const Json& json) {
+  Tokenizer make(const nlohmann::json& json) {
     std::ofstream{path()} << json.dump();
     return Tokenizer{path()};
   }
@@ -127,7 +112,7 @@ class SmallTokenizer : public testing::Test {
 };
 
 TEST_F(SmallTokenizer, AddedTokensAreTokensOnlyWhereAsked) {
-  const auto tokenizer = make(small_json());
+  const auto tokenizer = make(small_tokenizer());
   EXPECT_EQ(tokenizer.size(), 259);
   EXPECT_EQ(tokenizer.find_added("<|endoftext|>"), 258);
   EXPECT_EQ(tokenizer.find_added("abab"), std::nullopt);
@@ -143,8 +128,8 @@ TEST_F(SmallTokenizer, MergesALongWordInOrder) {
   constexpr std::size_t kPairs = 500'000;
   std::string text;
   for (std::size_t i = 0; i < kPairs; ++i) text += "ab";
-  EXPECT_EQ(make(small_json()).encode(text), Tokens(kPairs / 2, 257));
-  EXPECT_EQ(make(small_json()).encode(text + "ab"), [&] {
+  EXPECT_EQ(make(small_tokenizer()).encode(text), Tokens(kPairs / 2, 257));
+  EXPECT_EQ(make(small_tokenizer()).encode(text + "ab"), [&] {
     Tokens tokens(kPairs / 2, 257);
     tokens.push_back(256);
     return tokens;
@@ -152,7 +137,7 @@ TEST_F(SmallTokenizer, MergesALongWordInOrder) {
 }
 
 TEST_F(SmallTokenizer, RefusesWhatIsNoUtf8) {
-  const auto tokenizer = make(small_json());
+  const auto tokenizer = make(small_tokenizer());
   try {
     tokenizer.encode("caf\xE9 noir");
     FAIL() << "no error";
@@ -165,6 +150,7 @@ TEST_F(SmallTokenizer, RefusesWhatIsNoUtf8) {
 }
 
 TEST_F(SmallTokenizer, RefusesFilesWhoseTokensWouldDiffer) {
+  using Json = nlohmann::json;
   struct Case {
     const char* pointer;  // of the changed value
     Json value;
@@ -194,7 +180,7 @@ TEST_F(SmallTokenizer, RefusesFilesWhoseTokensWouldDiffer) {
       {"/added_tokens/0/content", "ab", "\"ab\" has another id"},
   };
   for (const auto& [pointer, value, reason] : cases) {
-    auto json = small_json();
+    auto json = small_tokenizer();
     json[Json::json_pointer{pointer}] = value;
     try {
       make(json);
@@ -205,7 +191,7 @@ TEST_F(SmallTokenizer, RefusesFilesWhoseTokensWouldDiffer) {
       EXPECT_NE(std::string_view{error.what()}.find(path().string()), std::string_view::npos) << error.what();
     }
   }
-  auto json = small_json();
+  auto json = small_tokenizer();
   json["model"]["vocab"].erase("c");
   EXPECT_THROW(make(json), Error);
   std::ofstream{path()} << std::string(100'000, '[');

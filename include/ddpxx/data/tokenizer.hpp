@@ -38,6 +38,8 @@ class Tokenizer {
   /// The largest id and one more.
   std::int64_t size() const noexcept { return std::ssize(tokens_); }
 
+  bool has(std::int64_t id) const noexcept { return id >= 0 && id < size() && tokens_[static_cast<std::size_t>(id)]; }
+
   /// The tokens of a UTF-8 text. The texts of added tokens, such as <|endoftext|>, become these tokens.
   /// Errors  `data` if the text is not UTF-8.
   std::vector<std::int64_t> encode(std::string_view text) const;
@@ -161,7 +163,7 @@ inline std::optional<std::int64_t> Tokenizer::find_added(std::string_view token)
 inline std::string Tokenizer::decode(std::span<const std::int64_t> ids) const {
   std::string text;
   for (const auto id : ids) {
-    if (id < 0 || id >= size() || !tokens_[static_cast<std::size_t>(id)])
+    if (!has(id))
       throw Error{Errc::data, "the tokenizer has no token " + std::to_string(id) + ": its tokens are 0 to " +
                                   std::to_string(size() - 1)};
     text += *tokens_[static_cast<std::size_t>(id)];

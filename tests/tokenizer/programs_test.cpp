@@ -1,0 +1,148 @@
+// `ddpxx tokenize`, and mingpt with a tokenizer, as a user runs them.
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/file.hpp>
+
+#include "../launch/started_program.hpp"
+#include "../temporary_folder.hpp"
+#include "small_tokenizer.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+using Tokens = std::vector<std::uint16_t>;
+
+constexpr std::uint16_t kAb = 256, kAbab = 257, kEnd = 258;
+
+class TokenizePrograms : public testing::Test {
+ protected:
+  Ended tokenize(const Words& settings) const {
+    Words words{program_folder() + "/ddpxx", "tokenize", "tokenizer=" + tokenizer_, "to=" + (folder_ / "out").string()};
+    words.insert(words.end(), settings.begin(), settings.end());
+    return StartedProgram{words}.wait();
+  }
+  static Ended mingpt(Words words) {
+    words.insert(words.begin(), program_folder() + "/mingpt");
+    return StartedProgram{words}.wait();
+  }
+  Tokens written(const char* name) const {
+    const auto bytes = read_file(folder_ / "out" / name, Errc::data);
+    Tokens tokens(bytes.size() / 2);
+    std::memcpy(tokens.data(), bytes.data(), bytes.size());
+    return tokens;
+  }
+
+  TemporaryFolder folder_;
+  std::string tokenizer_ = folder_.file("tokenizer.json", small_tokenizer().dump());
+};
+
+TEST_F(TokenizePrograms, EachFileEndsWithAToken) {
+  folder_.file("texts/a/1.txt", "ababc");
+  folder_.file("texts/b.txt", "<|endoftext|>ab");
+  const auto run = tokenize({(folder_ / "texts").string(), "val_fraction=0"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  Tokens expected{kAbab, 'c', kEnd};
+  for (const char c : std::string{"<|endoftext|>"}) expected.push_back(static_cast<std::uint16_t>(c));
+  expected.insert(expected.end(), {kAb, kEnd});
+  EXPECT_EQ(written("train.bin"), expected);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / "val.bin"));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("train.bin: 18 tokens\n"), HasSubstr("data.vocab_size=259\n")));
+
+  EXPECT_EQ(tokenize({"path=" + (folder_ / "texts/a/*").string(), "val_fraction=0", "end_of_text="}).code, 0);
+  EXPECT_EQ(written("train.bin"), (Tokens{kAbab, 'c'}));
+}
+
+TEST_F(TokenizePrograms, TheEndOfTheTextIsHeldOut) {
+  folder_.file("texts/1.txt", "ab ab");
+  folder_.file("texts/2.txt", "xy\xC3\xA9z");  // the cut at 8 of 10 bytes is inside of the third character
+  folder_.file("texts/3.txt", "");
+  const auto run = tokenize({(folder_ / "texts").string(), "val_fraction=0.2"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(written("train.bin"), (Tokens{kAb, ' ', kAb, kEnd, 'x', 'y'}));
+  EXPECT_EQ(written("val.bin"), (Tokens{0xC3, 0xA9, 'z', kEnd, kEnd}));
+
+  const auto stale = tokenize({(folder_ / "texts").string(), "val_fraction=0"});
+  EXPECT_EQ(stale.code, 2);
+  EXPECT_THAT(stale.err, HasSubstr("val.bin is from an earlier call"));
+}
+
+TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
+  const auto text = folder_.file("a.txt", "ab"), latin = folder_.file("latin.txt", "caf\xE9 noir");
+  const auto expect = [&](const Words& settings, int code, const std::string& reason) {
+    const auto run = tokenize(settings);
+    EXPECT_EQ(run.code, code) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(reason));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / "train.bin")) << reason;
+  };
+  expect({}, 2, "no text to tokenize");
+  expect({text, "tokenizer="}, 2, "name the tokenizer");
+  expect({text, "val_fraction=1"}, 2, "val_fraction");
+  expect({text, "end_of_text=</s>"}, 2, "no added token \"</s>\": name its own");
+  expect({text, "tokenizer=" + text}, 3, "the tokenizer " + text + " cannot be used: this is no JSON object");
+  expect({latin}, 3, "latin.txt is no text: the byte at offset 3 begins no UTF-8 character");
+  auto large = small_tokenizer();
+  large["model"]["vocab"]["abc"] = 65536;
+  expect({text, "tokenizer=" + folder_.file("large.json", large.dump())}, 2, "65537 tokens, and the files hold 16-bit");
+}
+
+TEST_F(TokenizePrograms, MingptTrainsOnTheTokensAndGeneratesText) {
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "abab ab caf\xC3\xA9 " + std::to_string(i % 7) + '\n';
+  folder_.file("text.txt", text);
+  ASSERT_EQ(tokenize({(folder_ / "text.txt").string()}).code, 0);
+  const auto out = (folder_ / "out").string(), place = (folder_ / "run").string();
+  const Words data{"data.format=tokens",
+                   "data.path=" + out + "/train.bin",
+                   "data.val_path=" + out + "/val.bin",
+                   "data.tokenizer=" + tokenizer_,
+                   "data.block_size=16",
+                   "model.n_layer=1",
+                   "model.n_head=2",
+                   "model.n_embd=16",
+                   "training.max_steps=3",
+                   "training.eval_every=3",
+                   "training.save_dir=" + place,
+                   "generate.tokens=4"};
+  auto train = data;
+  train.insert(train.end(), {"data.vocab_size=320", "generate.prompt=abab <|endoftext|>caf\xC3\xA9"});
+  const auto trained = mingpt(train);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr("of 320 different."), HasSubstr("val_loss"),
+                                 HasSubstr("--- generated text ---\nabab <|endoftext|>caf\xC3\xA9")));
+
+  const Words generate{"generate", "--from", place};
+  auto prompted = generate;
+  prompted.insert(prompted.end(), {"generate.prompt=caf\xC3\xA9 ab", "generate.tokens=3"});
+  const auto generated = mingpt(prompted);
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  EXPECT_THAT(generated.out, testing::StartsWith("caf\xC3\xA9 ab"));
+  const auto unprompted = mingpt({"generate", "--from", place, "generate.prompt="});
+  EXPECT_EQ(unprompted.code, 0) << unprompted.err;
+  EXPECT_THAT(unprompted.out, testing::StartsWith("<|endoftext|>"));
+  // Without the tokenizer, prompt and text are numbers.
+  auto numbers = generate;
+  numbers.insert(numbers.end(), {"data.tokenizer=", "generate.prompt=256 257", "generate.tokens=1"});
+  EXPECT_THAT(mingpt(numbers).out, testing::ContainsRegex("^256 257 [0-9]+\n"));
+
+  auto few = data;
+  few.push_back("data.vocab_size=258");
+  const auto beyond = mingpt(few);
+  EXPECT_EQ(beyond.code, 3);
+  EXPECT_THAT(beyond.err, HasSubstr("has 259 tokens, and data.vocab_size=258 is less"));
+  const auto characters = mingpt({"data.path=" + (folder_ / "text.txt").string(), "data.tokenizer=" + tokenizer_});
+  EXPECT_EQ(characters.code, 2);
+  EXPECT_THAT(characters.err, HasSubstr("make tokens of it with `ddpxx tokenize`"));
+}
+
+}  // namespace
+}  // namespace ddpxx

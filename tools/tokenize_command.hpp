@@ -1,0 +1,153 @@
+// tokenize_command.hpp — `ddpxx tokenize PATH tokenizer=PLACE to=FOLDER` makes files of tokens from texts.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/data/plain_text.hpp>
+#include <ddpxx/data/text_files.hpp>
+#include <ddpxx/data/tokenizer.hpp>
+#include <ddpxx/data/utf8.hpp>
+#include <ddpxx/launch/sweep/shell_word.hpp>
+
+struct TokenizeArguments {
+  std::string path = {};
+  std::string tokenizer = {};
+  std::string to = {};
+  double val_fraction = 0.1;
+  std::string end_of_text = "<|endoftext|>";
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(
+        field<&TokenizeArguments::path>(
+            "Texts in UTF-8: a file, a folder with all files below it, or a pattern such as 'books/*.txt'"),
+        field<&TokenizeArguments::tokenizer>(
+            "Tokenizer: a tokenizer.json, a vocab.json with merges.txt beside it, or a folder with one of the two"),
+        field<&TokenizeArguments::to>("Folder for train.bin and val.bin; it is made if it is missing"),
+        field<&TokenizeArguments::val_fraction>(
+            "Fraction of the text, from its end, that goes to val.bin; 0 makes no val.bin", at_least(0.0), below(1.0)),
+        field<&TokenizeArguments::end_of_text>("Token that ends each file; empty puts none"));
+  }
+  static constexpr auto positionals() { return std::array{"path"}; }
+
+  std::vector<ddpxx::FieldError> check() const {
+    std::vector<ddpxx::FieldError> errors;
+    if (path.empty()) errors.push_back({"path", "no text to tokenize: name a file, a folder or a pattern"});
+    if (tokenizer.empty()) errors.push_back({"tokenizer", "name the tokenizer: tokenizer=FOLDER or a tokenizer.json"});
+    if (to.empty()) errors.push_back({"to", "name the folder for train.bin and val.bin: to=FOLDER"});
+    return errors;
+  }
+};
+
+/// Appends tokens to a file as 16-bit numbers.
+class TokenFile {
+ public:
+  explicit TokenFile(ddpxx::File& file) : file_{&file} {}
+
+  void append(std::span<const std::int64_t> ids) {
+    numbers_.assign(ids.begin(), ids.end());
+    file_->write(std::as_bytes(std::span{numbers_}));
+    count_ += std::ssize(ids);
+  }
+  std::int64_t count() const noexcept { return count_; }
+
+ private:
+  ddpxx::File* file_;
+  std::vector<std::uint16_t> numbers_;
+  std::int64_t count_ = 0;
+};
+
+/// The numbers of tokens in train.bin and val.bin.
+struct TokenCounts {
+  std::int64_t train = 0;
+  std::int64_t val = 0;
+};
+
+/// Tokenizes the files one after the other. The first bytes of their joined text go to `train`, the rest to `val`, cut
+/// at the beginning of a character. Added tokens in a text are text like any other: only `end`, which is put behind
+/// each file, is one. Errors  `data` for a file that cannot be read or holds no text.
+inline TokenCounts write_tokens(const std::vector<std::string>& files, std::uintmax_t train_bytes,
+                                const ddpxx::Tokenizer& tokenizer, std::optional<std::int64_t> end, TokenFile train,
+                                std::optional<TokenFile> val) {
+  std::uintmax_t begin = 0;  // offset of the file in the joined text
+  for (const auto& name : files) {
+    const auto text = ddpxx::read_file(name, ddpxx::Errc::data);
+    if (const auto bad = ddpxx::find_non_text(text); bad != std::string::npos)
+      throw ddpxx::non_text_error(name, bad, text[bad]);
+    const bool ends_in_val = val && begin + text.size() > train_bytes;
+    auto cut = text.size();
+    if (ends_in_val)
+      cut = begin >= train_bytes ? 0 : ddpxx::without_torn_end({text.data(), train_bytes - begin}).size();
+    begin += text.size();
+    train.append(tokenizer.encode_ordinary({text.data(), cut}));
+    if (ends_in_val) val->append(tokenizer.encode_ordinary(std::string_view{text}.substr(cut)));
+    if (end) (ends_in_val ? *val : train).append(std::span{&*end, 1});
+  }
+  return {train.count(), val ? val->count() : 0};
+}
+
+inline void tokenize_command(int argc, char** argv) {
+  const auto arguments = ddpxx::parse_config<TokenizeArguments>(argc, argv, {.program = "ddpxx tokenize"});
+  const ddpxx::Tokenizer tokenizer{arguments.tokenizer};
+  constexpr std::int64_t kMaxSize = std::int64_t{std::numeric_limits<std::uint16_t>::max()} + 1;
+  if (tokenizer.size() > kMaxSize)
+    throw ddpxx::Error{ddpxx::Errc::config, "the tokenizer " + arguments.tokenizer + " has " +
+                                                std::to_string(tokenizer.size()) +
+                                                " tokens, and the files hold 16-bit numbers: use one with at most " +
+                                                std::to_string(kMaxSize)};
+  std::optional<std::int64_t> end;
+  if (!arguments.end_of_text.empty()) {
+    end = tokenizer.find_added(arguments.end_of_text);
+    if (!end)
+      throw ddpxx::Error{ddpxx::Errc::config, "the tokenizer " + arguments.tokenizer + " has no added token \"" +
+                                                  arguments.end_of_text +
+                                                  "\": name its own by end_of_text=TOKEN, or set end_of_text="};
+  }
+  const auto files = ddpxx::find_text_files(arguments.path);
+  std::uintmax_t bytes = 0;
+  std::error_code absent;  // reading the file reports it
+  for (const auto& name : files)
+    if (const auto size = std::filesystem::file_size(name, absent); !absent) bytes += size;
+  const auto train_bytes = static_cast<std::uintmax_t>(static_cast<double>(bytes) * (1 - arguments.val_fraction));
+
+  const std::filesystem::path folder{arguments.to};
+  ddpxx::make_subfolder(folder);
+  const auto train = folder / "train.bin", val = folder / "val.bin";
+  const bool has_val = arguments.val_fraction > 0;
+  if (!has_val && std::filesystem::exists(val, absent))
+    throw ddpxx::Error{ddpxx::Errc::config, val.string() +
+                                                " is from an earlier call, and val_fraction=0 makes none: "
+                                                "remove it, or choose another folder"};
+  TokenCounts counts;
+  ddpxx::write_file_atomic(train, [&](ddpxx::File& train_file) {
+    const auto write = [&](std::optional<TokenFile> val_file) {
+      counts = write_tokens(files, train_bytes, tokenizer, end, TokenFile{train_file}, std::move(val_file));
+    };
+    if (has_val)
+      ddpxx::write_file_atomic(val, [&](ddpxx::File& val_file) { write(TokenFile{val_file}); });
+    else
+      write(std::nullopt);
+  });
+  std::cout << train.string() << ": " << counts.train << " tokens\n";
+  if (has_val) std::cout << val.string() << ": " << counts.val << " tokens\n";
+  std::vector<std::string> words{"mingpt", "data.format=tokens", "data.path=" + train.string()};
+  if (has_val) words.push_back("data.val_path=" + val.string());
+  words.push_back("data.tokenizer=" + arguments.tokenizer);
+  words.push_back("data.vocab_size=" + std::to_string(tokenizer.size()));
+  std::cout << "to train on them: " << ddpxx::detail::shell_line(words) << '\n';
+}
