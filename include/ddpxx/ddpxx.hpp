@@ -28,6 +28,7 @@
 #include <ddpxx/launch/sweep_command.hpp>
 #include <ddpxx/launch/sweep_runner.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
+#include <ddpxx/nn/from_pretrained.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>

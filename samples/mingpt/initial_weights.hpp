@@ -19,9 +19,7 @@
 /// Errors  `storage` for what is not there, is damaged, or holds the weights of another model.
 inline void load_initial_weights(torch::nn::Module& gpt, const std::string& init_from) {
   std::error_code failure;
-  auto path = std::filesystem::path{init_from};
-  for (const char* name : {"model.safetensors", "pytorch_model.bin"})
-    if (std::filesystem::is_regular_file(path / name, failure)) path /= name;
+  const auto path = ddpxx::find_model_file(init_from).value_or(init_from);
   if (std::filesystem::is_regular_file(path, failure)) {
     try {
       return ddpxx::load_gpt2(gpt, ddpxx::read_model_file(path));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include <ddpxx/snapshot/named_tensors.hpp>
 
@@ -11,7 +12,13 @@ namespace ddpxx {
 /// True if these are the tensors of a snapshot, named `model.NAME` and so on, as `ddpxx snapshot convert` writes them.
 bool is_of_snapshot(const NamedTensors& tensors);
 
-/// Reads the model's tensors from a file of any layout (see from_python). Returns them under the model's own names.
+/// The file with the weights in a folder as Hugging Face's transformers makes it: model.safetensors or
+/// pytorch_model.bin, or the index of several files, which has the same name with `.index.json` behind it. None if
+/// there is no such file.
+std::optional<std::filesystem::path> find_model_file(const std::filesystem::path& folder);
+
+/// Reads the model's tensors from a file of any layout (see from_python), from the files that an index names, or from
+/// a folder in which find_model_file finds one of these. Returns them under the model's own names.
 /// Errors  `storage`, naming the file.
 NamedTensors read_model_file(const std::filesystem::path& path);
 

@@ -4,9 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pt_file.hpp>
@@ -23,7 +30,52 @@ DDPXX_INLINE bool is_of_snapshot(const NamedTensors& tensors) {
   });
 }
 
+namespace detail {
+
+inline constexpr std::string_view kIndexEnding = ".index.json";
+
+/// Reads the files that an index names, which lie beside it: {"weight_map": {"TENSOR": "FILE"}}.
+inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
+  const auto refuse = [&](const std::string& why) { throw Error{Errc::storage, index.string() + ": " + why}; };
+  const auto json = nlohmann::json::parse(read_file(index, Errc::storage), nullptr, false);
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (map == json.end() || !map->is_object()) refuse("it has no weight_map");
+  std::map<std::string, NamedTensors> files;
+  NamedTensors tensors;
+  for (const auto& [name, file] : map->items()) {
+    const auto text = file.is_string() ? file.get<std::string>() : std::string{};
+    if (text.empty() || text.find('/') != std::string::npos || text.ends_with(kIndexEnding))
+      refuse("the file of " + name + " is no name of a file beside it");
+    const auto [place, is_new] = files.try_emplace(text);
+    if (is_new) place->second = read_model_file(index.parent_path() / text);
+    const auto tensor = place->second.find(name);
+    if (tensor == place->second.end()) refuse(name + " is not in " + text);
+    tensors.emplace(name, tensor->second);
+  }
+  return tensors;
+}
+
+}  // namespace detail
+
+DDPXX_INLINE std::optional<std::filesystem::path> find_model_file(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const std::string name : {"model.safetensors", "pytorch_model.bin"})
+    for (const auto& file : {folder / name, folder / (name + std::string{detail::kIndexEnding})})
+      if (std::filesystem::is_regular_file(file, ignored)) return file;
+  return std::nullopt;
+}
+
 DDPXX_INLINE NamedTensors read_model_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    const auto file = find_model_file(path);
+    if (!file)
+      throw Error{Errc::storage, "the folder " + path.string() +
+                                     " has no weights: neither model.safetensors nor pytorch_model.bin, nor an index "
+                                     "such as model.safetensors.index.json"};
+    return read_model_file(*file);
+  }
+  if (path.filename().string().ends_with(detail::kIndexEnding)) return detail::read_indexed_files(path);
   if (path.extension() == ".safetensors") {
     constexpr std::string_view kModel = "model.";
     auto tensors = read_safetensors(path).tensors;

@@ -1,0 +1,188 @@
+// GPT-2 of Hugging Face's transformers: its folders are read and written, with the logits that Python computes.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/interop/model_file.hpp>
+#include <ddpxx/nn/from_pretrained.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/snapshot/load_model.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+
+#include "../launch/started_program.hpp"
+#include "../parity/python.hpp"
+#include "../temporary_folder.hpp"
+
+namespace ddpxx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string reason_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+class HuggingFace : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TemporaryFolder>();
+    run_python("../interop/huggingface.py", {"write", folder_->path().string()});
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static std::filesystem::path at(const std::string& name) { return folder_->path() / name; }
+  static std::shared_ptr<GPT> pretrained(const std::filesystem::path& folder) {
+    return from_pretrained(read_file(folder / "config.json", Errc::storage), read_model_file(folder));
+  }
+  /// How far the logits of the model are from those in a file of huggingface.py.
+  static double distance(GPT& gpt, const std::filesystem::path& file) {
+    const torch::NoGradGuard no_grad;
+    const auto expected = read_safetensors(file).tensors;
+    Group alone;
+    SingleDevice strategy{{}, alone};
+    auto runner = strategy.runner();
+    gpt.eval();
+    return (gpt.logits(runner, expected.at("ids")) - expected.at("logits")).abs().max().item<double>();
+  }
+  static Ended run(const char* program, std::vector<std::string> words) {
+    words.insert(words.begin(), program_folder() + '/' + program);
+    return StartedProgram{words}.wait();
+  }
+
+  static inline std::unique_ptr<TemporaryFolder> folder_;
+  static constexpr double kTolerance = 2e-5;  // the logits reach 10
+};
+
+TEST_F(HuggingFace, AFolderBecomesAModelWithPythonsLogits) {
+  for (const auto* name : {"tied", "shards", "untied", "torch", "bare"}) {
+    const auto gpt = pretrained(at(name));
+    EXPECT_LT(distance(*gpt, at(name) / "logits.safetensors"), kTolerance) << name;
+    EXPECT_EQ(gpt->named_parameters().contains("lm_head.weight"), std::string_view{name} == "untied");
+  }
+}
+
+/// A file of tokens below 299.
+std::string some_tokens() {
+  std::string tokens;
+  for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i * i % 299), static_cast<char>(i * i % 299 / 256)};
+  return tokens;
+}
+
+TEST_F(HuggingFace, ARunThatBeganWithAFolderIsAFolderForPython) {
+  for (const auto& [name, tied] : {std::pair{"shards", "true"}, std::pair{"untied", "false"}}) {
+    const TemporaryFolder work;
+    const auto place = (work / "run").string(), back = (work / "back").string();
+    const auto trained = run("mingpt", {"init_from=" + at(name).string(), "model.n_layer=2", "model.n_head=4",
+                                        "model.n_embd=32", std::string{"model.tied_head="} + tied, "data.format=tokens",
+                                        "data.path=" + work.file("train.bin", some_tokens()), "data.vocab_size=300",
+                                        "data.block_size=24", "training.max_steps=2", "training.save_dir=" + place});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const auto converted = run("ddpxx", {"snapshot", "convert", place, "to=" + back, "layout=huggingface"});
+    ASSERT_EQ(converted.code, 0) << converted.err;
+    run_python("../interop/huggingface.py", {"logits", back, (work / "logits.safetensors").string()});
+
+    const auto gpt = pretrained(back);
+    EXPECT_LT(distance(*gpt, work / "logits.safetensors"), kTolerance) << name;
+    EXPECT_GT(distance(*gpt, at(name) / "logits.safetensors"), 1e-4) << name << ": the run has changed nothing";
+    const auto snapshot = load_snapshot(place)->tensors;
+    for (const auto& [parameter, value] : parameters_by_name(*gpt))
+      EXPECT_TRUE(value.equal(snapshot.at("model." + parameter))) << parameter;
+  }
+}
+
+TEST_F(HuggingFace, AFolderBecomesASnapshotThatGeneratesAndTrains) {
+  const TemporaryFolder work;
+  const auto place = (work / "run").string(), back = (work / "back").string();
+  const auto converted = run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=" + place});
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  const auto generated = run(
+      "mingpt", {"generate", "--from", place, "generate.prompt=1 2 3", "generate.tokens=4", "generate.sample=false"});
+  ASSERT_EQ(generated.code, 0) << generated.err;
+  EXPECT_THAT(generated.out, testing::MatchesRegex("1 2 3( [0-9]+){4}\n"));
+  ASSERT_EQ(run("ddpxx", {"snapshot", "convert", place, "to=" + back, "layout=huggingface"}).code, 0);
+  run_python("../interop/huggingface.py", {"logits", back, (work / "logits.safetensors").string()});
+  const auto ours = read_safetensors(work / "logits.safetensors").tensors,
+             theirs = read_safetensors(at("tied") / "logits.safetensors").tensors;
+  EXPECT_TRUE(ours.at("logits").equal(theirs.at("logits")));
+
+  const auto trained = run("mingpt", {"--from", place, "data.path=" + work.file("train.bin", some_tokens()),
+                                      "training.max_steps=2", "training.eval_every=2"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr("step 2/2"), HasSubstr("val_loss")));
+  EXPECT_EQ(load_snapshot(place)->run.step, 2);
+}
+
+TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
+  const auto refused = [](const char* key, const nlohmann::json& value) {
+    auto json = nlohmann::json::parse(read_file(at("tied") / "config.json", Errc::storage));
+    json[key] = value;
+    return reason_of([&] { read_gpt2_config(json.dump()); });
+  };
+  EXPECT_EQ(refused("use_cache", false), "no error");
+  EXPECT_THAT(refused("model_type", "llama"), HasSubstr("model_type=\"llama\": GPT computes with \"gpt2\""));
+  EXPECT_THAT(refused("activation_function", "relu"), HasSubstr("activation_function=\"relu\""));
+  EXPECT_THAT(refused("n_inner", 64), HasSubstr("n_inner=64: GPT computes with 128"));
+  EXPECT_THAT(refused("layer_norm_epsilon", 1e-6), HasSubstr("layer_norm_epsilon"));
+  EXPECT_THAT(refused("scale_attn_by_inverse_layer_idx", true), HasSubstr("scale_attn_by_inverse_layer_idx=true"));
+  EXPECT_THAT(refused("attn_pdrop", 0.0), HasSubstr("attn_pdrop=0.0: GPT has one dropout"));
+  EXPECT_THAT(refused("tie_word_embeddings", "no"), HasSubstr("true or false"));
+  EXPECT_THAT(refused("n_head", 5), HasSubstr("not divisible by n_head"));
+  EXPECT_THAT(refused("n_layer", -1), HasSubstr("n_layer=-1: a count is needed"));
+  EXPECT_THAT(refused("vocab_size", 1e18), HasSubstr("a count is needed"));
+  EXPECT_THAT(reason_of([] { read_gpt2_config("[]"); }), HasSubstr("no JSON object"));
+}
+
+TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
+  const TemporaryFolder work;
+  EXPECT_THAT(reason_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));
+  std::filesystem::copy(at("shards"), work / "shards");
+  const auto index = work / "shards/model.safetensors.index.json";
+  auto json = nlohmann::json::parse(read_file(index, Errc::storage));
+  const auto with_file = [&](const nlohmann::json& file) {
+    json["weight_map"]["transformer.wte.weight"] = file;
+    std::ofstream{index} << json.dump();
+    return reason_of([&] { read_model_file(work / "shards"); });
+  };
+  EXPECT_THAT(with_file("model-00003-of-00003.safetensors"),
+              AllOf(HasSubstr(index.string()), HasSubstr("transformer.wte.weight is not in model-00003")));
+  for (const nlohmann::json& file :
+       {nlohmann::json{"../tied/model.safetensors"}, nlohmann::json{3}, nlohmann::json{"model.safetensors.index.json"}})
+    EXPECT_THAT(with_file(file), HasSubstr("no name of a file beside it"));
+  EXPECT_THAT(with_file("absent.safetensors"), HasSubstr("absent.safetensors"));
+  std::ofstream{index} << "{}";
+  EXPECT_THAT(reason_of([&] { read_model_file(work / "shards"); }), HasSubstr("it has no weight_map"));
+
+  const auto other = run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=x.pt", "layout=huggingface"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("layout=huggingface writes a folder"));
+  save_snapshot(work / "run", {.run = {.step = 1}, .tensors = {{"model.weight", at::ones({2})}}});
+  const auto no_gpt = run(
+      "ddpxx", {"snapshot", "convert", (work / "run").string(), "to=" + (work / "hf").string(), "layout=huggingface"});
+  EXPECT_EQ(no_gpt.code, 4);
+  EXPECT_THAT(no_gpt.err, HasSubstr("does not record its number of heads"));
+}
+
+}  // namespace
+}  // namespace ddpxx

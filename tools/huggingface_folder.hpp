@@ -1,0 +1,109 @@
+// huggingface_folder.hpp — a GPT-2 in the folder of Hugging Face's transformers, config.json and model.safetensors, as
+// a snapshot, and a snapshot as such a folder.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/config/number_text.hpp>
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/interop/model_file.hpp>
+#include <ddpxx/nn/from_pretrained.hpp>
+#include <ddpxx/nn/gpt2_description.hpp>
+#include <ddpxx/nn/gpt2_weights.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
+
+namespace huggingface_folder {
+
+inline constexpr std::string_view kModel = "model.";
+
+inline bool is_one(const std::filesystem::path& place) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(place / "config.json", ignored);
+}
+
+/// The weights, and the settings with which mingpt goes on from the snapshot and generates text with it.
+/// Errors  `storage` for a folder whose model GPT does not compute, and for weights that do not fit it.
+inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
+  const auto config_json = ddpxx::read_file(folder / "config.json", ddpxx::Errc::storage);
+  const auto [config, vocab_size, block_size] = ddpxx::read_gpt2_config(config_json);
+  const auto gpt = ddpxx::from_pretrained(config_json, ddpxx::read_model_file(folder));
+  ddpxx::Snapshot snapshot;
+  for (const auto& [name, tensor] : ddpxx::parameters_by_name(*gpt))
+    snapshot.tensors.emplace(std::string{kModel} + name, tensor);
+  // The values are written as a configuration prints them: a run that goes on compares the texts.
+  const auto add = [&](const char* path, const std::string& value) {
+    snapshot.run.settings.push_back({.path = path, .value = value, .origin = (folder / "config.json").string()});
+  };
+  const auto [layers, heads, width] = config.sizes();
+  add("model.model_type", ddpxx::yaml_quoted("gpt2"));
+  add("model.n_layer", std::to_string(layers));
+  add("model.n_head", std::to_string(heads));
+  add("model.n_embd", std::to_string(width));
+  add("model.dropout", ddpxx::real_text(config.dropout));
+  add("model.tied_head", config.tied_head ? "true" : "false");
+  add("data.format", ddpxx::yaml_quoted("tokens"));
+  add("data.path", ddpxx::yaml_quoted(folder.string()));  // a run needs one; training names its tokens instead
+  add("data.vocab_size", std::to_string(vocab_size));
+  add("data.block_size", std::to_string(block_size));
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "vocab.json"})
+    if (std::filesystem::is_regular_file(folder / name, ignored)) {
+      add("data.tokenizer", ddpxx::yaml_quoted(folder.string()));
+      break;
+    }
+  return snapshot;
+}
+
+/// The settings of a run's model.
+struct ModelSettings {
+  ddpxx::GPTConfig model;
+
+  static constexpr auto describe() { return ddpxx::fields(ddpxx::field<&ModelSettings::model>("The network")); }
+};
+
+/// Writes config.json and model.safetensors, which transformers loads by GPT2LMHeadModel.from_pretrained.
+/// Errors  `storage` if the snapshot is of another model than a GPT of layout gpt2, or does not record its settings.
+inline void write(const std::filesystem::path& folder, const ddpxx::Snapshot& snapshot) {
+  const auto refuse = [](const std::string& why) {
+    throw ddpxx::Error{ddpxx::Errc::storage, "layout=huggingface writes a GPT of layout gpt2, and " + why};
+  };
+  ddpxx::Settings settings;
+  bool knows_heads = false;
+  for (const auto& setting : snapshot.run.settings)
+    if (setting.path.starts_with("model.")) {
+      settings.push_back(setting);
+      knows_heads = knows_heads || setting.path == "model.n_head";
+    }
+  if (!knows_heads) refuse("this snapshot does not record its number of heads: its run was not one of a GPT");
+  constexpr std::array kNoArguments{"ddpxx"};
+  const auto config = ddpxx::parse_config<ModelSettings>(1, kNoArguments.data(),
+                                                         {.recorded = settings, .recorded_name = "the snapshot"})
+                          .model;
+
+  ddpxx::NamedTensors model;
+  for (const auto& [name, tensor] : snapshot.tensors)
+    if (name.starts_with(kModel)) model.emplace(name.substr(kModel.size()), tensor);
+  const auto tokens = model.find("transformer.wte.weight"), positions = model.find("transformer.wpe.weight");
+  if (config.layout != ddpxx::GPTLayout::gpt2 || tokens == model.end() || positions == model.end())
+    refuse("this snapshot is of another model");
+  ddpxx::make_subfolder(folder);
+  ddpxx::write_safetensors(folder / "model.safetensors", ddpxx::gpt2_to_huggingface(model), {{"format", "pt"}});
+  ddpxx::write_file_atomic(folder / "config.json", ddpxx::gpt2_config_json({.config = config,
+                                                                            .vocab_size = tokens->second.size(0),
+                                                                            .block_size = positions->second.size(0)}));
+}
+
+}  // namespace huggingface_folder
