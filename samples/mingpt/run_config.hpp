@@ -228,6 +228,7 @@ struct RunConfig {
         Alias{"max_new_tokens", "generate.tokens"},
         Alias{"temperature", "generate.temperature"},
         Alias{"top_k", "generate.top_k"},
+        Alias{"top_p", "generate.top_p"},
     };
   }
   static constexpr ddpxx::FileDefaults python_defaults() { return kDefaultsOfNanoGPT; }

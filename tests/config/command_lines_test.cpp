@@ -168,11 +168,12 @@ INSTANTIATE_TEST_SUITE_P(
                                 Fields{{"init_from", "\"resume\""}}},
                     CommandLine{"nanoGPT's sample.py",
                                 {"--start=\"What is the answer\"", "--max_new_tokens=100", "--temperature=0.8",
-                                 "--top_k=200", "--seed=1338"},
+                                 "--top_k=200", "--top_p=0.9", "--seed=1338"},
                                 Fields{{"generate.prompt", "\"What is the answer\""},
                                        {"generate.tokens", "100"},
                                        {"generate.temperature", "0.8"},
                                        {"generate.top_k", "200"},
+                                       {"generate.top_p", "0.9"},
                                        {"training.seed", "1338"}}}));
 
 INSTANTIATE_TEST_SUITE_P(

@@ -409,6 +409,12 @@ TEST_F(Mingpt, SamplesAndEvaluatesASnapshotAndLeavesItsPlaceAsItIs) {
   EXPECT_EQ(sampled.code, 0) << sampled.err;
   EXPECT_EQ(sampled.out.find("the quick"), 0U) << sampled.out;
   EXPECT_EQ(sampled.out.size(), std::string{"the quick"}.size() + 30 + 1) << sampled.out;
+  const auto greedy = [&](const char* cache) {
+    return mingpt({"generate", "--from", place, "generate.tokens=90", "generate.sample=false", cache}).out;
+  };
+  EXPECT_EQ(greedy("generate.cache=true"), greedy("generate.cache=false"));
+  const auto most_likely = mingpt({"generate", "--from", place, "generate.tokens=90", "generate.top_p=1e-9"});
+  EXPECT_EQ(most_likely.out, greedy("generate.cache=true")) << most_likely.err;
   const auto unknown = mingpt({"generate", "--from", place, "generate.prompt=#"});
   EXPECT_EQ(unknown.code, 3);
   EXPECT_THAT(unknown.err, HasSubstr("'#'"));

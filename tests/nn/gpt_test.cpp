@@ -12,8 +12,10 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/key_value_cache.hpp>
 #include <ddpxx/nn/make_model.hpp>
 
 namespace ddpxx {
@@ -303,6 +305,96 @@ TEST(Generate, SamplesComeFromTheLikeliestTokensOnly) {
   const auto drawn = std::get<0>(
       at::_unique(generate(gpt, run, prompt, {.tokens = 1, .temperature = 100.0, .top_k = 3}).select(1, 3)));
   EXPECT_TRUE(at::equal(drawn, std::get<0>(allowed.sort())));
+}
+
+TEST(Generate, TopPLeavesTheFewestTokensThatReachIt) {
+  const auto left = [](const std::vector<double>& probabilities, const GenerateConfig& config) {
+    auto scores_BV = at::tensor(probabilities).log().unsqueeze(0) + 3.0;  // scores are known up to a constant
+    detail::leave_likely(scores_BV, config);
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t v = 0; v < scores_BV.size(1); ++v)
+      if (std::isfinite(scores_BV[0][v].item<double>())) tokens.push_back(v);
+    return tokens;
+  };
+  using Tokens = std::vector<std::int64_t>;
+  const std::vector<double> p{0.1, 0.4, 0.05, 0.3, 0.15};
+  EXPECT_EQ(left(p, {.top_p = 0.01}), (Tokens{1}));
+  EXPECT_EQ(left(p, {.top_p = 0.39}), (Tokens{1}));
+  EXPECT_EQ(left(p, {.top_p = 0.41}), (Tokens{1, 3}));
+  EXPECT_EQ(left(p, {.top_p = 0.84}), (Tokens{1, 3, 4}));
+  EXPECT_EQ(left(p, {.top_p = 0.86}), (Tokens{0, 1, 3, 4}));
+  EXPECT_EQ(left(p, {.top_p = 1.0}), (Tokens{0, 1, 2, 3, 4}));
+  // Of the two most likely tokens the first has 4/7: top_p counts what top_k has left.
+  EXPECT_EQ(left(p, {.top_k = 2, .top_p = 0.56}), (Tokens{1}));
+  EXPECT_EQ(left(p, {.top_k = 2, .top_p = 0.58}), (Tokens{1, 3}));
+}
+
+TEST(Generate, SamplesOfTopPComeFromTheLikelyTokens) {
+  auto gpt = decided_gpt();
+  gpt.eval();
+  const auto prompt = some_ids(3).repeat({300, 1});
+  auto scores_BV = gpt.logits(run, some_ids(3)).select(1, -1) / 30.0;
+  detail::leave_likely(scores_BV, {.top_p = 0.3});
+  const auto allowed = at::isfinite(scores_BV)[0].nonzero().flatten();
+  ASSERT_GT(allowed.numel(), 3);
+  ASSERT_LT(allowed.numel(), 150);
+  const auto drawn = generate(gpt, run, prompt, {.tokens = 1, .temperature = 30.0, .top_p = 0.3}).select(1, 3);
+  EXPECT_TRUE(at::isin(drawn, allowed).all().item<bool>());
+  EXPECT_GT(std::get<0>(at::_unique(drawn)).numel(), 3);
+}
+
+TEST(Generate, ACacheGivesTheScoresOfTheWholeText) {
+  for (const auto layout : kLayouts) {
+    at::manual_seed(3);
+    GPT gpt{small(layout), kVocabulary, kBlock};
+    const EvaluationMode mode{gpt};
+    const auto ids = at::randint(kVocabulary, {2, 20}, at::kLong);
+    const auto whole = gpt.logits(run, ids);
+    KeyValueCache cache;
+    std::vector<at::Tensor> parts;
+    for (const std::int64_t length : {5, 1, 1, 4, 9}) {  // with a prompt in two parts
+      parts.push_back(gpt.logits(run, ids.narrow(1, cache.num_tokens(), length), cache));
+      EXPECT_EQ(parts.back().size(1), length);
+    }
+    EXPECT_EQ(cache.num_tokens(), 20);
+    EXPECT_LT((at::cat(parts, 1) - whole).abs().max().item<double>(), 1e-5);
+  }
+}
+
+TEST(Generate, GreedyTextIsEqualWithAndWithoutACache) {
+  auto gpt = decided_gpt(16);
+  const auto prompt = some_ids(6).view({2, 3});
+  const auto text = [&](bool cache) {
+    return generate(gpt, run, prompt, {.tokens = 30, .sample = false, .cache = cache});  // longer than the context
+  };
+  EXPECT_TRUE(at::equal(text(true), text(false)));
+}
+
+/// Remembers how many tokens each call has computed.
+class CountingModel : public torch::nn::Module {
+ public:
+  std::int64_t block_size() const { return 8; }
+  template <class Run>
+  at::Tensor logits(Run&, const at::Tensor& ids_BT) {
+    counts.push_back(ids_BT.size(1));
+    return at::zeros({ids_BT.size(0), ids_BT.size(1), 5});
+  }
+  template <class Run>
+  at::Tensor logits(Run& runner, const at::Tensor& ids_BT, KeyValueCache& cache) {
+    const auto some = at::zeros({1, 1, ids_BT.size(1), 1});
+    cache.layer(0).append(some, some);
+    return logits(runner, ids_BT);
+  }
+  std::vector<std::int64_t> counts;
+};
+
+TEST(Generate, ComputesATokenOnceWhileTheTextFitsTheContext) {
+  CountingModel model;
+  generate(model, run, some_ids(4), {.tokens = 7});
+  EXPECT_EQ(model.counts, (std::vector<std::int64_t>{4, 1, 1, 1, 1, 8, 8}));
+  model.counts.clear();
+  generate(model, run, some_ids(4), {.tokens = 3, .cache = false});
+  EXPECT_EQ(model.counts, (std::vector<std::int64_t>{4, 5, 6}));
 }
 
 TEST(Generate, TemperatureMakesTextCertainOrVaried) {

@@ -14,7 +14,9 @@ struct GenerateConfig {
   std::string prompt = {};
   double temperature = 1.0;
   std::int64_t top_k = 0;
+  double top_p = 1.0;
   bool sample = true;
+  bool cache = true;
 
   static constexpr auto describe() {
     return fields(
@@ -25,7 +27,13 @@ struct GenerateConfig {
         field<&GenerateConfig::temperature>("Temperature of sampling: above 1 more varied, below 1 more certain",
                                             above(0.0), Resume::free),
         field<&GenerateConfig::top_k>("Sample from the k most likely tokens only; 0 is all", at_least(0), Resume::free),
-        field<&GenerateConfig::sample>("Draw tokens at random; false always takes the most likely", Resume::free));
+        field<&GenerateConfig::top_p>(
+            "Sample from the most likely tokens only whose probabilities together reach this; 1 is all", above(0.0),
+            at_most(1.0), Resume::free),
+        field<&GenerateConfig::sample>("Draw tokens at random; false always takes the most likely", Resume::free),
+        field<&GenerateConfig::cache>(
+            "Keep keys and values of earlier tokens, while they fit the context; false computes them for each token",
+            Resume::free));
   }
   std::vector<FieldError> check() const {
     if (tokens > 0 || prompt.empty()) return {};

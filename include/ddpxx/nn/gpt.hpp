@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,6 +35,7 @@
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/nn/key_value_cache.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
 #include <ddpxx/nn/modules.hpp>
 
@@ -78,8 +80,8 @@ class GPTBlock : public torch::nn::Module, public Layer {
     feed_forward_ = register_module("mlp", std::make_shared<FeedForward>(config, projection_std));
   }
   template <class Run>
-  at::Tensor forward(Run& run, const at::Tensor& x_BTC) {
-    const auto attended_BTC = attention_->forward(run, norm_1_->forward(x_BTC));
+  at::Tensor forward(Run& run, const at::Tensor& x_BTC, AttentionCache* cache = nullptr) {
+    const auto attended_BTC = attention_->forward(run, norm_1_->forward(x_BTC), cache);
     if (fused_) {
       const auto [sum_BTC, normed_BTC] = add_norm(x_BTC, attended_BTC, norm_2_->weight(), norm_2_->bias());
       return sum_BTC + feed_forward_->forward(normed_BTC);
@@ -146,6 +148,16 @@ class GPT : public torch::nn::Module {
     return at::linear(hidden(run, ids_BT), head_weight());
   }
 
+  /// Scores of the next token, for new tokens that follow those in the cache, to which they are added. The model is in
+  /// evaluation mode, and gradients are disabled.
+  /// Shapes  `ids_BT` int64, with the tokens in the cache at most block_size; result [B, T, V].
+  template <class Run>
+  at::Tensor logits(Run& run, const at::Tensor& ids_BT, KeyValueCache& cache) {
+    auto x_BTC = embedded(ids_BT, cache.num_tokens());
+    for (std::size_t i = 0; i < blocks_.size(); ++i) x_BTC = run(*blocks_[i], x_BTC, &cache.layer(i));
+    return at::linear(norm_->forward(x_BTC), head_weight());
+  }
+
   /// The summed cross-entropy of `batch.targets`; a target of -1 does not count.
   template <class Run, class Batch>
   Loss forward(Run& run, const Batch& batch) {
@@ -188,12 +200,15 @@ class GPT : public torch::nn::Module {
   /// The input of the head, for every position.
   template <class Run>
   at::Tensor hidden(Run& run, const at::Tensor& ids_BT) {
+    return norm_->forward(run(blocks_, embedded(ids_BT, 0)));
+  }
+
+  /// The input of the first block, for tokens of which the first stands at the position `first`.
+  at::Tensor embedded(const at::Tensor& ids_BT, std::int64_t first) {
     const auto T = ids_BT.size(1);
-    const auto position_TC =
-        positions_ ? positions_->forward(at::arange(T, ids_BT.options())) : position_table_.narrow(1, 0, T);
-    auto x_BTC = at::dropout(tokens_->forward(ids_BT) + position_TC, config_.dropout, is_training());
-    x_BTC = run(blocks_, x_BTC);
-    return norm_->forward(x_BTC);
+    const auto position_TC = positions_ ? positions_->forward(at::arange(first, first + T, ids_BT.options()))
+                                        : position_table_.narrow(1, first, T);
+    return at::dropout(tokens_->forward(ids_BT) + position_TC, config_.dropout, is_training());
   }
 
   /// Refuses a model whose weights exceed the memory of the machine, before anything is allocated.
