@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -87,33 +88,32 @@ inline std::vector<Merge> read_merges(const Json& list, const WrittenVocabulary&
   return merges;
 }
 
-/// Reads how a text is cut into pieces: by GPT-2's pattern, by patterns of the file's own, or not at all.
-inline void read_pre_tokenizer(const Json& step, TokenizerRules& rules) {
-  const auto type = text_of(step, "type");
-  if (type == "Sequence" && member(step, "pretokenizers").is_array()) {
-    for (const auto& part : member(step, "pretokenizers")) read_pre_tokenizer(part, rules);
-  } else if (type == "Split") {
-    const auto pattern = text_of(member(step, "pattern"), "Regex");
-    if (pattern.empty()) refuse_setting("pre_tokenizer.pattern", member(step, "pattern"));
-    if (text_of(step, "behavior") != "Isolated") refuse_setting("pre_tokenizer.behavior", member(step, "behavior"));
-    if (flag_of(step, "invert", false)) refuse_setting("pre_tokenizer.invert", true);
-    rules.patterns.emplace_back(pattern);
-  } else if (type == "ByteLevel") {
-    if (flag_of(step, "add_prefix_space", true)) {
-      if (!rules.patterns.empty()) refuse_setting("pre_tokenizer.add_prefix_space behind another step", true);
-      rules.add_prefix_space = true;
-    }
-    if (flag_of(step, "use_regex", true)) rules.patterns.emplace_back(kGPT2Pattern);
-  } else {
-    refuse_setting("pre_tokenizer.type", member(step, "type"));
-  }
+inline void read_split(const Json& step, TokenizerRules& rules) {
+  if (text_of(step, "type") != "Split")
+    refuse_setting("pre_tokenizer.type of a step before the last", member(step, "type"));
+  const auto pattern = text_of(member(step, "pattern"), "Regex");
+  if (pattern.empty()) refuse_setting("pre_tokenizer.pattern", member(step, "pattern"));
+  if (text_of(step, "behavior") != "Isolated") refuse_setting("pre_tokenizer.behavior", member(step, "behavior"));
+  if (flag_of(step, "invert", false)) refuse_setting("pre_tokenizer.invert", true);
+  rules.patterns.emplace_back(pattern);
 }
 
-inline bool has_byte_level(const Json& step) {
-  if (text_of(step, "type") == "ByteLevel") return true;
-  for (const auto& part : member(step, "pretokenizers"))
-    if (text_of(part, "type") == "ByteLevel") return true;
-  return false;
+inline void read_byte_level(const Json& step, TokenizerRules& rules) {
+  if (text_of(step, "type") != "ByteLevel") refuse_setting("pre_tokenizer.type", member(step, "type"));
+  rules.add_prefix_space = flag_of(step, "add_prefix_space", true);
+  if (rules.add_prefix_space && !rules.patterns.empty())
+    refuse_setting("pre_tokenizer.add_prefix_space behind another step", true);
+  if (flag_of(step, "use_regex", true)) rules.patterns.emplace_back(kGPT2Pattern);
+}
+
+/// Reads how a text is cut into pieces: by GPT-2's pattern, by patterns of the file's own, or not at all. The last step
+/// is ByteLevel, since a step behind it would see the characters that stand for bytes.
+inline void read_pre_tokenizer(const Json& step, TokenizerRules& rules) {
+  if (text_of(step, "type") != "Sequence") return read_byte_level(step, rules);
+  const auto& parts = member(step, "pretokenizers");
+  if (!parts.is_array() || parts.empty()) refuse_setting("pre_tokenizer.pretokenizers", parts);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) read_split(parts[i], rules);
+  read_byte_level(parts.back(), rules);
 }
 
 /// Puts the added tokens of the file among the tokens.
@@ -157,7 +157,7 @@ inline TokenizerRules read_tokenizer_json(const std::filesystem::path& path) {
   if (!post.is_null() && text_of(post, "type") != "ByteLevel")
     refuse_setting("post_processor.type", member(post, "type"));
   const auto& step = member(json, "pre_tokenizer");
-  if (!step.is_object() || !has_byte_level(step)) refuse_setting("pre_tokenizer", step);
+  if (!step.is_object()) refuse_setting("pre_tokenizer", step);
 
   auto vocabulary = read_vocabulary(member(model, "vocab"));
   auto merges = read_merges(member(model, "merges"), vocabulary);

@@ -38,9 +38,9 @@ struct TokenizerRules {
 /// The tokens of a vocabulary by the text that the file has for them.
 class WrittenVocabulary {
  public:
-  static constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
+  static constexpr std::int64_t kMaxTokens = std::int64_t{1} << 21;  // a larger id would take memory for those below it
 
-  /// Errors  `data` for an id outside [0, 2^24), and for one that two tokens have.
+  /// Errors  `data` for an id outside [0, 2^21), and for one that two tokens have.
   void add(const std::string& written, std::int64_t id) {
     if (id < 0 || id >= kMaxTokens)
       throw Error{Errc::data, "the token \"" + written + "\" has the id " + std::to_string(id) + ", and ids are 0 to " +
