@@ -7,6 +7,8 @@
                                           libtorch_cuda loads
     tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests), and the
                                           client of S3, which is built from source
+    tools/fetch_deps.py DIRECTORY docs    mkdocs-material, which builds the site of the documentation, and nothing
+                                          else; DIRECTORY is one of its own
 
 pip resolves names to files, curl downloads them (an interrupted download is continued), and the sha256 of every
 file is checked before it is unpacked. No code of a wheel is run. An interrupted build of the client of S3 is
@@ -38,6 +40,7 @@ WANTED_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19",  
                 # GPT-2 of Hugging Face, and what its import needs.
                 "transformers==5.24.0", "safetensors==0.8.0", "huggingface-hub==2.4.0", "tqdm==4.70.1",
                 "httpx2==2.16.2", "httpcore2==2.16.2", "h11==0.16.0", "truststore==0.10.5"]
+DOCS = ["mkdocs==1.6.1", "mkdocs-material==9.8.2"]
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
          # Only TensorBoard's web server needs these; the tests read files.
@@ -56,16 +59,18 @@ def run(command, problem):
         sys.exit(f"{done.stderr.strip()}\n\nfetch_deps: {problem}")
 
 
-def resolve(deps):
-    """Asks pip for the files of the wanted packages, and stores the answer, which is fixed for pinned versions."""
-    question = {"wanted": WANTED, "wanted_alone": WANTED_ALONE, "python": sys.version_info[:2], "machine": platform.machine()}
+def resolve(deps, *groups):
+    """Asks pip for the files of each group of packages, and stores the answer, which is fixed for pinned versions. A group
+    may begin with options of pip."""
+    question = {"wanted": groups, "python": sys.version_info[:2], "machine": platform.machine()}
     question = json.loads(json.dumps(question))
     answer = deps / "resolved.json"
     if answer.exists():
         known = json.loads(answer.read_text())
         if known.get("question") == question:
             return known["wheels"]
-    print("asking the package index for the files of " + ", ".join(WANTED + WANTED_ALONE), flush=True)
+    names = [word for group in groups for word in group if not word.startswith("-")]
+    print("asking the package index for the files of " + ", ".join(names), flush=True)
     pip = deps / "pip" / "bin" / "pip"
     offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
     run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
@@ -73,9 +78,9 @@ def resolve(deps):
     run([pip, "install", "--quiet", "--upgrade", "pip>=25"], offline)
     report = deps / "report.json"
     files = []
-    for options in (WANTED, ["--no-deps", *WANTED_ALONE]):
-        run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report,
-             *options], offline)
+    for group in groups:
+        run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report, *group],
+            offline)
         files += json.loads(report.read_text())["install"]
     wheels = [{"name": item["metadata"]["name"].lower().replace("_", "-").replace(".", "-"),
                "url": item["download_info"]["url"],
@@ -204,8 +209,9 @@ def build_crt(deps):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "cuda", "full"):
+    if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "cuda", "full", "docs"):
         sys.exit(__doc__)
+    kind = sys.argv[2]
     if sys.version_info < (3, 10):
         sys.exit(f"fetch_deps: torch needs Python 3.10 or later, {sys.executable} is {platform.python_version()}")
     deps = pathlib.Path(sys.argv[1])
@@ -214,11 +220,12 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
     with (deps / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = [w for w in resolve(deps) if w["name"] not in NEVER]
+        known = resolve(deps, DOCS) if kind == "docs" else resolve(deps, WANTED, ["--no-deps", *WANTED_ALONE])
+        known = [wheel for wheel in known if kind == "docs" or wheel["name"] not in NEVER]
         for marker in set(done.iterdir()) - {done / file_name(w) for w in known}:
             remove(marker, site)
-        wanted = [w for w in known if sys.argv[2] == "full" or w["name"] in SLIM
-                  or (sys.argv[2] == "cuda" and w["name"].startswith("nvidia-"))]
+        wanted = [w for w in known if kind in ("full", "docs") or w["name"] in SLIM
+                  or (kind == "cuda" and w["name"].startswith("nvidia-"))]
         missing = [w for w in wanted if not (done / file_name(w)).exists()]
         # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked.
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -228,7 +235,7 @@ def main():
                     pool.shutdown(cancel_futures=True)
                 future.result()
                 print(f"[{number}/{len(missing)}] {fetched[future]}", flush=True)
-        if sys.argv[2] == "full":
+        if kind == "full":
             build_crt(deps)
 
 

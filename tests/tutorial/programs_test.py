@@ -238,13 +238,11 @@ def test_memory_is_as_planned():
 
 # --- the page ---
 
-def test_the_page_shows_the_programs_as_they_are():
+def test_the_page_shows_the_programs():
+    """tests/tree/docs_test.py compares the snippets with the files."""
     root = pathlib.Path(__file__).resolve().parents[2]
     page = (root / "docs" / "tutorial.md").read_text()
-    snippets = re.findall(r"<!-- from: (\S+) -->\n```cpp\n(.*?)```", page, re.DOTALL)
-    assert len(snippets) == page.count("```cpp") > 0, "a snippet is not cut from a file: <!-- from: FILE -->"
-    for source, text in snippets:
-        assert text in (root / source).read_text(), f"docs/tutorial.md differs from {source}:\n{text}"
+    assert page.count("<!-- from: ") == page.count("```cpp") > 0, "a snippet is not cut from a file: <!-- from: FILE -->"
     for source in (root / "samples" / "tutorial").glob("*.cpp"):
         assert f"`{source.stem}`" in page, f"docs/tutorial.md does not name {source.stem}"
 
