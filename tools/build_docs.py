@@ -31,25 +31,28 @@ def link_pages():
 
 
 class Links(html.parser.HTMLParser):
-    """The links of a page, and its anchors."""
+    """The links of a page, what it loads from other hosts, and its anchors."""
 
     def __init__(self, text):
         super().__init__()
-        self.links, self.anchors = set(), {"", "top"}
+        self.links, self.loaded, self.anchors = set(), set(), {"", "top"}
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
             if name in ("href", "src") and value:
                 self.links.add(value)
+                if tag != "a" and urllib.parse.urlsplit(value).netloc:
+                    self.loaded.add(value)
             elif name == "id" or (name == "name" and tag == "a"):
                 self.anchors.add(value)
 
 
 def dead_links(site):
-    """A line for each link inside the site that leads nowhere."""
+    """A line for each link inside the site that leads nowhere, and for each file that a page loads from another host."""
     pages = {path.resolve(): Links(path.read_text(errors="replace")) for path in site.rglob("*.html")}
     for page, content in sorted(pages.items()):
+        yield from (f"{page.relative_to(site.resolve())} loads {link}" for link in sorted(content.loaded))
         for link in sorted(content.links):
             target = urllib.parse.urlsplit(link)
             if target.scheme or target.netloc:

@@ -3,6 +3,7 @@
 
     programs_test.py FOLDER_OF_PROGRAMS CLAIM
 """
+import json
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.argv[1])
 RUN = BIN / "ddpxx-run"
 TOOL = BIN / "ddpxx"
@@ -236,14 +238,72 @@ def test_memory_is_as_planned():
             assert measured > 0 and abs(planned - measured) <= 0.1 * measured, (kind, lines)
 
 
-# --- the page ---
+# --- a script of Python and its port ---
+
+def test_port_has_the_losses_of_the_python_script():
+    """docs/porting.md: equal initial weights, equal batches, equal steps."""
+    epochs, steps_per_epoch = 3, 64  # 4096 samples on two ranks, 32 in a batch
+    ranks(2, "port", "--epochs", epochs, "--batch-size", "32", "training.metrics=rows.jsonl")
+    rows = [json.loads(row) for row in pathlib.Path("rows.jsonl").read_text().splitlines()]
+    of_steps = [row["loss"] for row in rows if "loss" in row]
+    ours = [sum(of_steps[first:first + steps_per_epoch]) / steps_per_epoch
+            for first in range(0, len(of_steps), steps_per_epoch)]
+    lines = run(RUN, "--standalone", "--nproc-per-node=2", sys.executable, ROOT / "samples" / "port" / "train.py",
+                "--epochs", epochs, "--batch-size", "32")
+    theirs = [float(re.fullmatch(r"epoch \d+ loss (\S+)", line)[1]) for line in lines]
+    assert len(theirs) == epochs and theirs[-1] < 0.5 * theirs[0], theirs
+    assert_close(ours, theirs)
+    # And back: the next epochs of the run in C++ are those of Python's checkpoint.
+    run(TOOL, "snapshot", "convert", "checkpoint", "to=model.pt", "layout=state_dict")
+    import torch
+    python = torch.load("checkpoint.pt")["model"]
+    for name, tensor in torch.load("model.pt").items():
+        assert torch.allclose(tensor, python[name], rtol=1e-4, atol=1e-5), name
+
+
+# --- the pages ---
+
+def commands_of(page):
+    """The commands of a page below `<!-- run -->`, and the names of the hosts that run them, or None."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.findall(r"^<!-- run(?: on: ([\w ]+))? -->\n```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(found) == text.count("<!-- run"), page
+    return [(hosts.split() or [None], code) for hosts, code in found]
+
+
+def test_the_commands_of_the_start_page_run():
+    pathlib.Path("build").mkdir()
+    pathlib.Path("build/bin").symlink_to(BIN)
+    pathlib.Path("my-model/build").mkdir(parents=True)  # as the page's cp and cmake make it
+    pathlib.Path("my-model/points.awk").symlink_to(ROOT / "samples" / "start" / "points.awk")
+    pathlib.Path("my-model/build/start").symlink_to(program("start"))
+    # What `./dev train` runs, with fewer steps.
+    run(RUN, "--standalone", "--nproc-per-node=2", BIN / "mingpt", "--config-name=gpt2_train_cfg", "data.max_bytes=100kB",
+        "training.max_steps=10", "training.save_dir=runs/train")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    outputs = []
+    for hosts, code in commands_of("start.md"):
+        code = code.replace("node0:29500", f"127.0.0.1:{port}")
+        started = [subprocess.Popen(["sh", "-ec", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                   for _ in hosts]
+        output = "".join(process.communicate(timeout=PATIENCE)[0] for process in started)
+        assert all(process.returncode == 0 for process in started), f"{code}\n{output}"
+        outputs.append(output)
+    text = "".join(outputs)
+    assert "strategy fsdp, 2 ranks" in text and "strategy ddp, 1 rank" in text and "template <" in text, text
+    of_start = [float(value) for value in re.findall(r"val_accuracy (\S+)", text)]
+    assert of_start[0] < 0.8 and min(of_start[-3:]) > 0.97, of_start
+    assert re.findall(r"resumed .*?step (\d+)", text) == ["20", "1260", "1575", "1890"], text
+
+
 
 def test_the_page_shows_the_programs():
     """tests/tree/docs_test.py compares the snippets with the files."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    page = (root / "docs" / "tutorial.md").read_text()
+    page = (ROOT / "docs" / "tutorial.md").read_text()
     assert page.count("<!-- from: ") == page.count("```cpp") > 0, "a snippet is not cut from a file: <!-- from: FILE -->"
-    for source in (root / "samples" / "tutorial").glob("*.cpp"):
+    for source in (ROOT / "samples" / "tutorial").glob("*.cpp"):
         assert f"`{source.stem}`" in page, f"docs/tutorial.md does not name {source.stem}"
 
 
