@@ -3,6 +3,7 @@
 
     docs_test.py links       each link of a page leads to a file, and each page of docs/ is in the site's table of contents
     docs_test.py snippets    each text below `<!-- from: FILE -->` stands in that file
+    docs_test.py names       each setting, type, flag and command that docs/migration.md names exists
     docs_test.py sees        the checks above find what is wrong
     docs_test.py site        the site is built without a warning and without a dead link; skipped if the packages of
                              `./dev docs` are not there
@@ -46,6 +47,54 @@ def wrong_snippets(page, text):
         yield f"{page.relative_to(ROOT)}: code has to follow each <!-- from: FILE -->"
 
 
+def column(text, title):
+    """The cells of a page's tables below this title."""
+    place = None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if title in cells:
+            place = cells.index(title)
+        elif not cells:
+            place = None
+        elif place is not None and not re.fullmatch("-+", cells[place]):
+            yield cells[place]
+
+
+def unknown_names(text):
+    """The names in the columns `here`, and those in the remarks that have the form of a setting, that do not exist."""
+    read = lambda name: (ROOT / name).read_text()  # noqa: E731
+    settings = set(re.findall(r"^\| `([\w.]+)` \|", read("docs/config.md"), re.MULTILINE))
+    groups = {setting.split(".")[0] for setting in settings}
+    types = set(re.findall(r"`(\w+)`", read("docs/api.md"))) | {"ddpxx"}
+    flags = set(re.findall(r"`(--[\w-]+)", read("docs/launch.md")))
+    pages = ("docs/launch.md", "docs/slurm.md", "docs/snapshots.md", "docs/troubleshooting.md")
+    commands = "".join(map(read, pages))
+    for kind in ("here", "remarks"):
+        for code in (code for cell in column(text, kind) for code in re.findall("`([^`]+)`", cell)):
+            setting = code.split("=")[0]
+            known = setting in settings
+            if re.fullmatch(r"(\w+\.)+\w+", setting):
+                if kind == "remarks" and setting.split(".")[0] not in groups:
+                    continue
+            elif kind == "remarks":
+                continue
+            elif code.startswith("--"):
+                known = code.split()[0] in flags
+            elif re.fullmatch(r"(ddpxx::)?[A-Z]\w+", code) or code in types:
+                known = code.removeprefix("ddpxx::") in types
+            elif re.fullmatch("ddpxx[ -].*|mingpt .*|spawn=4", code):
+                known = code.split("=")[0] in commands
+            if not known:
+                yield code
+
+
+def test_names():
+    text = (ROOT / "docs/migration.md").read_text()
+    assert len(list(column(text, "here"))) > 100
+    wrong = list(unknown_names(text))
+    assert not wrong, f"docs/migration.md names what does not exist: {wrong}"
+
+
 def test_links():
     wrong = [line for page in PAGES for line in dead_links(page, page.read_text())]
     wrong += [f"mkdocs.yml does not list {name}" for name in not_in_contents(PAGES, (ROOT / "mkdocs.yml").read_text())]
@@ -66,6 +115,10 @@ def test_sees():
     marker = "<!-- from: samples/tutorial/ddp.cpp -->\n"
     assert not list(wrong_snippets(page, marker + "```cpp\nint main(int argc, char** argv) {\n```\n"))
     assert list(wrong_snippets(page, marker + "```cpp\nint main(int argc) {\n```\n"))
+    table = "| theirs | here | remarks |\n|---|---|---|\n"
+    assert list(unknown_names(table + "| a | `training.max_step` | `training.max_steps`, `snapshot.x` |\n"
+                              "| `no.setting` | `ddpxx::DDDP`, `--nnode` | `their.name` |\n\n`not.there`\n")) == [
+        "training.max_step", "ddpxx::DDDP", "--nnode", "snapshot.x"]
     assert list(wrong_snippets(page, marker + "\n```cpp\nint main(int argc, char** argv) {\n```\n"))
 
 
