@@ -30,6 +30,14 @@ def link_pages():
         link.symlink_to(os.path.relpath(page, link.parent))
 
 
+def list_decisions():
+    """Writes a page with a link to each decision."""
+    titles = {path: path.read_text().splitlines()[0].removeprefix("# ")
+              for path in sorted(pathlib.Path("docs/decisions").glob("*.md"))}
+    lines = [f"- [{title}]({path})" for path, title in titles.items()]
+    (SOURCE / "decisions.md").write_text("# Decisions\n\n" + "\n".join(lines) + "\n")
+
+
 class Links(html.parser.HTMLParser):
     """The links of a page, what it loads from other hosts, and its anchors."""
 
@@ -70,6 +78,7 @@ def dead_links(site):
 def main():
     mkdocs = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".deps/docs/site").resolve()
     link_pages()
+    list_decisions()
     subprocess.run(["doxygen", "docs/Doxyfile"], check=True)
     subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict"], check=True,
                    env=os.environ | {"PYTHONPATH": str(mkdocs), "NO_MKDOCS_2_WARNING": "1"})
