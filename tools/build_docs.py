@@ -18,7 +18,9 @@ import urllib.parse
 
 SOURCE = pathlib.Path("build/docs-source")
 SITE = pathlib.Path("build/docs")
-PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "tests/services/README.md"]
+# The pages, and the files to which they have links.
+PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "tests/services/README.md", "include",
+         "samples"]
 
 
 def link_pages():
