@@ -5,7 +5,8 @@
 
 With `time_limit`, a job runs into its real time limit, which takes two minutes. Otherwise a job on two nodes gets the
 signal that announces a time limit by hand; it saves, is requeued, and goes on with the losses of an undisturbed run. A
-sweep runs as a job array. A job ends when one of its ranks has failed.
+sweep runs as a job array. A job ends when one of its ranks has failed. samples/slurm/agents.sh runs as the first of these
+jobs does, and Slurm accepts the other scripts of that folder.
 """
 import json
 import pathlib
@@ -70,14 +71,34 @@ class Jobs:
         self.slurm.run(["scancel", job])
         self.finish(name, job, "CANCELLED")
 
-    def check_requeue(self):
-        settings = ["nodes=2", "ranks_per_node=2", "time=1:00:00"]
-        job = self.submit("stopped", settings, self.training("stopped"))
-        metrics = self.folder / "stopped.jsonl"
+    def check_samples(self):
+        """The nodes of the test have no GPUs."""
+        folder = HERE.parents[2] / "samples" / "slurm"
+        for script in folder.glob("*.sh"):
+            copy = self.folder / script.name
+            copy.write_text("".join(line for line in script.open() if "--gpus-per-node" not in line))
+            self.slurm.run(["sbatch", "--test-only", "--cpus-per-task=1", copy])
+        output = self.folder / "agents.out"
+        job = self.slurm.run(["sbatch", "--parsable", f"--output={output}", f"--export=ALL,DDPXX_RUN={BIN}/ddpxx-run,"
+                              "RANKS_PER_NODE=2", folder / "agents.sh", *self.training("agents")]).strip()
+        self.wait_for_rows(self.folder / "agents.jsonl")
+        self.slurm.run(["scancel", "--signal=USR1", job])
+        self.finish("agents", job)
+        text = output.read_text()
+        assert text.count("node of the meeting: node1") == 2 and "resumed" in text, text
+        assert sorted(losses(self.folder / "agents.jsonl")) == list(range(1, STEPS + 1))
+
+    def wait_for_rows(self, metrics):
         end = time.monotonic() + PATIENCE
         while not metrics.exists() or metrics.stat().st_size == 0:
             assert time.monotonic() < end, self.slurm.logs()
             time.sleep(0.05)
+
+    def check_requeue(self):
+        settings = ["nodes=2", "ranks_per_node=2", "time=1:00:00"]
+        job = self.submit("stopped", settings, self.training("stopped"))
+        metrics = self.folder / "stopped.jsonl"
+        self.wait_for_rows(metrics)
         # As Slurm does before the time limit because of --signal=USR1@60: the ranks get the signal, not the script.
         self.slurm.run(["scancel", "--signal=USR1", job])
         self.finish("stopped", job)
@@ -117,6 +138,7 @@ def main():
             jobs.check_failure()
             jobs.check_array()
             jobs.check_requeue()
+            jobs.check_samples()
     print("Slurm runs the scripts of ddpxx slurm")
 
 

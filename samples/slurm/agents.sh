@@ -1,0 +1,27 @@
+#!/bin/bash
+# Starts ddpxx-run on each node of a job, as the tutorial series starts torchrun:
+#
+#     sbatch --nodes=2 agents.sh PROGRAM [ARGUMENTS]
+#
+# ddpxx-run starts the ranks of its node, and all ranks again if one fails. Without restarts, a script of `ddpxx slurm` is
+# simpler: there srun starts the ranks themselves.
+#SBATCH --job-name=ddpxx
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=4
+#SBATCH --signal=TERM@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+
+head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+echo "node of the meeting: $head_node"
+
+# The agent of a node has all cores of its job there, and the ranks have those of their agent.
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+srun "${DDPXX_RUN:-ddpxx-run}" --nnodes "$SLURM_JOB_NUM_NODES" \
+  --nproc-per-node "${RANKS_PER_NODE:-1}" --max-restarts 3 --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d \
+  --rdzv-endpoint "$head_node:29500" "$@"
+code=$?
+# 75: the ranks were asked to stop and have saved; the job goes on from there.
+if ((code == 75)); then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"

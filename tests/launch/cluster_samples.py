@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Checks that samples/slurm and samples/k8s are what the commands of their pages write, and that each file can be read.
+
+    cluster_samples.py FOLDER_OF_PROGRAMS
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import jsonschema
+import ruamel.yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SLURM, K8S = ROOT / "samples" / "slurm", ROOT / "samples" / "k8s"
+
+
+def read_yaml(text):
+    return ruamel.yaml.YAML(typ="safe").load(text)
+
+
+def check_written(folder, minimum):
+    """Runs the commands of the folder's page elsewhere, and compares what they write with the files of the folder."""
+    commands = re.findall(r"^ddpxx .*>(\S+)$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) >= minimum, commands
+    with tempfile.TemporaryDirectory() as elsewhere:
+        text = "\n".join(re.findall(r"^ddpxx .*$", (folder / "README.md").read_text(), re.MULTILINE))
+        subprocess.run(["sh", "-ec", text], cwd=elsewhere, check=True, timeout=120,
+                       env=os.environ | {"PATH": f"{sys.argv[1]}:{os.environ['PATH']}"})
+        for name in commands:
+            written = (pathlib.Path(elsewhere) / name).read_text()
+            assert written == (folder / name).read_text(), f"{folder / name} is not what the page's command writes"
+
+
+def main():
+    check_written(SLURM, 4)
+    check_written(K8S, 1)
+    for script in SLURM.glob("*.sh"):
+        subprocess.run(["bash", "-n", script], check=True)
+        assert f"`{script.name}`" in (SLURM / "README.md").read_text(), script
+    jsonschema.validate(read_yaml((K8S / "train_job.yaml").read_text()),
+                        json.loads(pathlib.Path(__file__).with_name("train_job.schema.json").read_text()))
+    template = (SLURM / "pcluster.yaml.template").read_text()
+    cluster = read_yaml(re.sub(r"<[\w-]+>", "filled-in", template))
+    assert cluster["Scheduling"]["Scheduler"] == "slurm" and cluster["SharedStorage"][0]["MountDir"] == "/shared", cluster
+    print("the samples are what their pages say")
+
+
+main()
