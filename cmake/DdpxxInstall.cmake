@@ -1,5 +1,5 @@
 # DdpxxInstall.cmake — installs headers, the library ddpxx::core, targets, find modules and programs, so that
-# find_package(ddpxx CONFIG) works in other projects.
+# find_package(ddpxx CONFIG) and pkg-config work in other projects; cpack makes a Debian package of them.
 
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -24,3 +24,33 @@ install(FILES
   ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/FindPFR.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindPCRE2.cmake
   DESTINATION ${package_dir})
+
+# ddpxx.pc is for the compiled core. It names the LibTorch of this build, as the targets do.
+file(RELATIVE_PATH DDPXX_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+get_target_property(_includes LibTorch::cpu INTERFACE_INCLUDE_DIRECTORIES)
+list(APPEND _includes ${PFR_INCLUDE_DIR})
+if(NOT LibTorch_HAS_GLOO)
+  list(APPEND _includes "\${includedir}/ddpxx/comm/gloo_declarations")
+endif()
+list(TRANSFORM _includes PREPEND "-isystem ")
+list(JOIN _includes " " DDPXX_PC_INCLUDES)
+get_target_property(_definitions LibTorch::cpu INTERFACE_COMPILE_DEFINITIONS)
+list(APPEND _definitions DDPXX_CORE)
+list(TRANSFORM _definitions PREPEND -D)
+list(JOIN _definitions " " DDPXX_PC_DEFINITIONS)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/ddpxx.pc.in ${PROJECT_BINARY_DIR}/ddpxx.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/ddpxx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# LibTorch and Boost.PFR are no packages of Debian: the package finds them where this build has found them, or where
+# LIBTORCH_ROOT and Boost_ROOT say.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGE_CONTACT "the maintainers of ddpxx")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_NAME libddpxx-dev)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS
+  "g++ (>= 4:12), librange-v3-dev (>= 0.12), libyaml-cpp-dev (>= 0.7), nlohmann-json3-dev (>= 3.11), libssl3 (>= 3)")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "patchelf, pkg-config")
+include(CPack)

@@ -1,6 +1,6 @@
 // ddpxx.cpp — `ddpxx snapshot ...` inspects, converts and removes snapshots, on disk and behind s3://; `ddpxx tokenize`
 // makes files of tokens; `ddpxx slurm` and `ddpxx k8s` write jobs for clusters; `ddpxx doctor` and `ddpxx net` check
-// hosts and the network between them.
+// hosts and the network between them; `ddpxx bundle` copies a program with its libraries.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -14,6 +14,7 @@
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/version.hpp>
 
+#include "bundle_command.hpp"
 #include "doctor_command.hpp"
 #include "k8s_command.hpp"
 #include "net_command.hpp"
@@ -29,6 +30,7 @@ constexpr std::string_view kHelp = R"(usage: ddpxx snapshot COMMAND PLACE [KEY=V
        ddpxx k8s [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]
        ddpxx doctor [KEY=VALUE ...]
        ddpxx net [KEY=VALUE ...]
+       ddpxx bundle PROGRAM... to=FOLDER
        ddpxx --version
 
 tokenize writes the tokens of texts to train.bin and val.bin, on which mingpt and nanoGPT train
@@ -36,6 +38,7 @@ slurm    prints a script for sbatch: ranks on one or several nodes, or a job arr
 k8s      prints a TrainJob of Kubeflow Trainer
 doctor   checks whether this machine can train, or the machines of a launcher; one line for each check
 net      measures latency and bandwidth between ranks: of a launcher, or of two on this machine
+bundle   copies programs and the libraries that they load into a folder, which runs on a machine without LibTorch
 Each lists its settings by --help: ddpxx slurm --help.
 
 ddpxx snapshot: PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.
@@ -82,7 +85,8 @@ int run_command(int argc, char** argv) {
   if (name == "slurm") return slurm_command(argc, argv), 0;
   if (name == "k8s") return k8s_command(argc, argv), 0;
   if (name == "net") return net_command(argc, argv), 0;
-  const std::vector<std::string> known{"snapshot", "tokenize", "slurm", "k8s", "doctor", "net"};
+  if (name == "bundle") return bundle_command(argc, argv), 0;
+  const std::vector<std::string> known{"snapshot", "tokenize", "slurm", "k8s", "doctor", "net", "bundle"};
   const auto meant = ddpxx::nearest(name, known);
   throw ddpxx::Error{ddpxx::Errc::config, "there is no command \"" + name + "\"" +
                                               (meant ? " (did you mean " + *meant + "?)" : "") + ": see ddpxx --help"};

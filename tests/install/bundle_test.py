@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Copies programs by `ddpxx bundle`, and runs the copies where LibTorch and the programs are hidden.
+
+    bundle_test.py FOLDER_OF_PROGRAMS FOLDER_OF_LIBTORCH
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BIN, LIBTORCH = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+TEXT = pathlib.Path(__file__).resolve()
+SETTINGS = [f"data.path={TEXT}", "data.block_size=32", "model.n_layer=1", "model.n_head=2", "model.n_embd=16",
+            "training.max_steps=2", "generate.tokens=0"]
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=300,
+                          **options)
+
+
+def bundle(*words):
+    return run(BIN / "ddpxx", "bundle", *words)
+
+
+def hidden(folder, *command):
+    """Runs a command in a mount namespace where LibTorch, with the libraries around it, and `folder` are empty."""
+    script = 'for place in "$1" "$2"; do mount -t tmpfs none "$place"; done; shift 2; exec "$@"'
+    return run("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", LIBTORCH.parent, folder,
+               *command, cwd="/")
+
+
+def check_refusals(folder):
+    for words, sentence in (([], "needs programs and a folder"), ([BIN / "mingpt"], "needs programs and a folder"),
+                            ([BIN / "mingp", f"to={folder}/a"], "there is no program"),
+                            ([TEXT, f"to={folder}/a"], "has failed"),
+                            ([BIN / "mingpt", f"too={folder}/a"], "did you mean")):
+        done = bundle(*words)
+        assert done.returncode == 2 and sentence in done.stderr and not (folder / "a").exists(), done
+    (folder / "full").mkdir()
+    (folder / "full" / "file").touch()
+    done = bundle(BIN / "ddpxx-run", f"to={folder}/full")
+    assert done.returncode == 2 and "has files already" in done.stderr, done
+
+
+def main():
+    for program in ("patchelf", "unshare"):
+        if not shutil.which(program):
+            print(f"skipped: {program} is not installed")
+            sys.exit(77)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        if os.geteuid() != 0 or run("unshare", "--mount", "true").returncode != 0:
+            print("skipped: hiding LibTorch needs root and mount namespaces")
+            sys.exit(77)
+        check_refusals(folder)
+        done = bundle(BIN / "mingpt", BIN / "ddpxx-run", f"to={folder}/all")
+        assert done.returncode == 0 and re.match(r"2 programs and \d+ libraries \(\d+ MB\) in ", done.stdout), done
+        libraries = {path.name for path in (folder / "all/lib").iterdir()}
+        assert {"libtorch_cpu.so", "libc10.so", "libstdc++.so.6"} <= libraries, libraries
+        assert not {"libc.so.6", "libm.so.6"} & libraries, libraries
+        whole = folder / "all/bin"
+        plain = hidden(BIN, whole / "ddpxx-run", "--standalone", "--nproc-per-node=2", whole / "mingpt", *SETTINGS)
+        assert plain.returncode == 0 and "2 steps" in plain.stdout, plain
+        # The program itself does not start there, so that the test above shows something.
+        shutil.copy(BIN / "mingpt", folder / "copy")
+        broken = hidden(BIN, folder / "copy", *SETTINGS)
+        assert broken.returncode == 127 and "libtorch_cpu.so" in broken.stderr, broken
+    print("the copies run without LibTorch")
+
+
+main()

@@ -1,0 +1,148 @@
+// bundle_command.hpp — `ddpxx bundle PROGRAM... to=FOLDER` copies programs with the libraries that they load into one
+// folder, which runs on a machine without LibTorch.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/sweep/shell_word.hpp>
+
+struct BundleArguments {
+  std::string to = {};
+
+  static constexpr auto describe() {
+    return ddpxx::fields(ddpxx::field<&BundleArguments::to>(
+        "Folder that is made: the programs in bin/, the libraries that they load in lib/"));
+  }
+};
+
+/// A library's name, and the file in which the dynamic linker has found it.
+using LoadedLibraries = std::map<std::string, std::filesystem::path>;
+
+/// Whether a library belongs to the C library or to the driver of a GPU. These have to fit the machine's kernel and
+/// hardware, and every machine has its own.
+inline bool belongs_to_machine(std::string_view library) {
+  static constexpr std::array kNames{"linux-vdso.",  "linux-gate.", "ld-linux",      "libc.so",    "libm.so",
+                                     "libmvec.so",   "libdl.so",    "libpthread.so", "librt.so",   "libutil.so",
+                                     "libresolv.so", "libanl.so",   "libnss_",       "libcuda.so", "libnvidia-"};
+  return std::ranges::any_of(kNames, [&](const char* name) { return library.starts_with(name); });
+}
+
+/// What a command prints.
+/// Errors  `config` if it ends with another code than 0.
+inline std::string output_of(const std::vector<std::string>& command) {
+  std::string text;
+  std::FILE* pipe = ::popen(ddpxx::detail::shell_line(command).c_str(), "r");
+  if (pipe == nullptr) throw ddpxx::Error{ddpxx::Errc::memory, "no process could be started for " + command.front()};
+  std::array<char, 4096> piece{};
+  while (const auto size = std::fread(piece.data(), 1, piece.size(), pipe)) text.append(piece.data(), size);
+  if (::pclose(pipe) != 0)
+    throw ddpxx::Error{ddpxx::Errc::config, "bundle: this command has failed: " + ddpxx::detail::shell_line(command)};
+  return text;
+}
+
+/// The libraries that a program loads, by `ldd`, without those of the machine.
+/// Errors  `config` for a file that is no program with libraries, and for a library that is not found.
+inline LoadedLibraries loaded_libraries(const std::filesystem::path& program) {
+  LoadedLibraries libraries;
+  std::istringstream lines{output_of({"ldd", program.string()})};  // NAME => PATH (ADDRESS), or NAME => not found
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words{line};
+    std::string name, arrow, path;
+    words >> name >> arrow >> path;
+    if (arrow != "=>" || belongs_to_machine(name)) continue;
+    if (path == "not")
+      throw ddpxx::Error{ddpxx::Errc::config,
+                         "bundle: " + program.string() + " needs " + name + ", which this machine does not have"};
+    if (name.starts_with("libtorch_cuda"))
+      throw ddpxx::Error{ddpxx::Errc::config,
+                         "bundle: " + program.string() +
+                             " is built for GPUs, and CUDA's libraries load parts that they do not name; bundle "
+                             "a program that is built without ddpxx::cuda, or use a container"};
+    libraries.emplace(name, path);
+  }
+  return libraries;
+}
+
+inline void copy_to(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::copy_file(from, to, error);
+  if (error)
+    throw ddpxx::Error{ddpxx::Errc::storage,
+                       "bundle: cannot copy " + from.string() + " to " + to.string() + ": " + error.message()};
+}
+
+/// Errors  `config` for a folder that holds something.
+inline void make_bundle_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(folder, error) && !std::filesystem::is_empty(folder, error))
+    throw ddpxx::Error{ddpxx::Errc::config, "to=" + folder.string() + " has files already: name a new folder"};
+  for (const char* part : {"bin", "lib"}) {
+    std::filesystem::create_directories(folder / part, error);
+    if (error)
+      throw ddpxx::Error{ddpxx::Errc::storage, "bundle: cannot make " + folder.string() + ": " + error.message()};
+  }
+}
+
+/// Makes the folder. The linker looks for libraries beside the program first, because patchelf writes an RPATH into it,
+/// which also holds for the libraries that have none of their own; those of LibTorch look beside themselves.
+inline void bundle(const std::vector<std::filesystem::path>& programs, const std::filesystem::path& folder) {
+  LoadedLibraries libraries;
+  for (const auto& program : programs) {
+    if (!std::filesystem::is_regular_file(program))
+      throw ddpxx::Error{ddpxx::Errc::config, "bundle: there is no program " + program.string()};
+    libraries.merge(loaded_libraries(std::filesystem::absolute(program)));
+  }
+  try {
+    output_of({"patchelf", "--version"});
+  } catch (const ddpxx::Error&) {
+    throw ddpxx::Error{ddpxx::Errc::config, "bundle needs the program patchelf: install Debian's package of that name"};
+  }
+  make_bundle_folder(folder);
+  std::uintmax_t bytes = 0;
+  for (const auto& [name, path] : libraries) {
+    copy_to(path, folder / "lib" / name);
+    bytes += std::filesystem::file_size(folder / "lib" / name);
+  }
+  for (const auto& program : programs) {
+    const auto copy = folder / "bin" / program.filename();
+    copy_to(program, copy);
+    output_of({"patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", copy.string()});
+    for (const auto& [name, path] : loaded_libraries(std::filesystem::absolute(copy)))
+      if (!std::filesystem::equivalent(path.parent_path(), folder / "lib"))
+        throw ddpxx::Error{ddpxx::Errc::storage,
+                           "bundle: " + copy.string() + " would load " + path.string() + " and not its copy"};
+  }
+  std::cout << programs.size() << (programs.size() == 1 ? " program" : " programs") << " and " << libraries.size()
+            << " libraries (" << bytes / 1'000'000 << " MB) in " << folder.string() << '\n';
+}
+
+inline void bundle_command(int argc, char** argv) {
+  std::vector<std::filesystem::path> programs;
+  std::vector<const char*> settings{argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("-") || word.find('=') != std::string_view::npos)
+      settings.push_back(argv[i]);
+    else
+      programs.emplace_back(word);
+  }
+  const auto arguments = ddpxx::parse_config<BundleArguments>(static_cast<int>(settings.size()), settings.data(),
+                                                              {.program = "ddpxx bundle"});
+  if (programs.empty() || arguments.to.empty())
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "ddpxx bundle needs programs and a folder: ddpxx bundle PROGRAM... to=FOLDER"};
+  bundle(programs, arguments.to);
+}
