@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "docker").glob("Dockerfile*"))
 # How this machine reaches its package indexes; without these files a new root has Debian's defaults.
 OF_THIS_MACHINE = ["/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/apt/sources.list", "/etc/apt/sources.list.d",
-                   "/etc/apt/keyrings", "/etc/apt/apt.conf.d"]
+                   "/etc/apt/keyrings", "/etc/apt/apt.conf.d", "/usr/local/share/ca-certificates"]
 
 
 def instructions(path):
@@ -142,6 +142,7 @@ def test_run(file, number="99"):
         subprocess.run(["debootstrap", "--variant=minbase", "bookworm", base], check=True, stdout=subprocess.DEVNULL)
         for path in map(pathlib.Path, OF_THIS_MACHINE):
             if path.exists():
+                shutil.rmtree(base / path.relative_to("/"), ignore_errors=True)
                 subprocess.run(["cp", "--recursive", "--dereference", path, base / path.parent.relative_to("/")], check=True)
         for stage in stages(ROOT / "docker" / file)[:int(number)]:
             root = roots[stage["name"]] = NewRoot(pathlib.Path(temporary) / f"root{len(roots)}", base)

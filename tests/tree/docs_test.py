@@ -3,7 +3,8 @@
 
     docs_test.py links       each link of a page leads to a file, and each page is in the site's table of contents, but for
                              the decisions, which have a page of their own there
-    docs_test.py snippets    each text below `<!-- from: FILE -->` stands in that file
+    docs_test.py snippets    each text below `<!-- from: FILE -->` stands in that file, and all C++ is cut from a file, or
+                             is a program that the tests cut from the page
     docs_test.py names       each setting, type, flag and command that docs/migration.md names exists
     docs_test.py sees        the checks above find what is wrong
     docs_test.py site        the site is built without a warning and without a dead link; skipped if the packages of
@@ -48,6 +49,10 @@ def wrong_snippets(page, text):
     markers = re.findall(r"^<!-- from: .*\n(```)?", text, flags=re.MULTILINE)
     if not all(markers):
         yield f"{page.relative_to(ROOT)}: code has to follow each <!-- from: FILE -->"
+    cut = len(re.findall(r"^<!-- (?:from|program): \S+ -->\n```cpp", text, flags=re.MULTILINE))
+    first_program = page.name == "README.md" and page.parent == ROOT
+    if text.count("```cpp") != cut + first_program:
+        yield f"{page.relative_to(ROOT)}: C++ without <!-- from: FILE --> or <!-- program: NAME --> above it"
 
 
 def column(text, title):
@@ -122,6 +127,7 @@ def test_sees():
     assert list(unknown_names(table + "| a | `training.max_step` | `training.max_steps`, `snapshot.x` |\n"
                               "| `no.setting` | `ddpxx::DDDP`, `--nnode` | `their.name` |\n\n`not.there`\n")) == [
         "training.max_step", "ddpxx::DDDP", "--nnode", "snapshot.x"]
+    assert list(wrong_snippets(page, "```cpp\nint main(int argc, char** argv) {\n```\n"))
     assert list(wrong_snippets(page, marker + "\n```cpp\nint main(int argc, char** argv) {\n```\n"))
 
 

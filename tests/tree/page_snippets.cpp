@@ -1,0 +1,36 @@
+// page_snippets.cpp — the code of docs/interop.md and docs/sweeps.md, which is compiled and not run.
+#include <cstdint>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+
+#include <ddpxx/config/check_sweep.hpp>
+#include <ddpxx/config/sweep.hpp>
+#include <ddpxx/ddpxx.hpp>
+#include <ddpxx/interop/checkpoint_file.hpp>
+#include <ddpxx/launch/sweep_command.hpp>
+#include <ddpxx/launch/sweep_runner.hpp>
+
+struct MyConfig {
+  std::int64_t seed = 1;
+  static constexpr auto describe() { return ddpxx::fields(ddpxx::field<&MyConfig::seed>("Seed")); }
+};
+
+void load_files(ddpxx::GPT& gpt) {
+  ddpxx::load_gpt2(gpt, ddpxx::read_model_file("ckpt.pt"));        // or model.safetensors: any of the files above
+  const auto file = ddpxx::read_safetensors("model.safetensors");  // file.tensors, file.metadata
+}
+
+void keep_checkpoints(std::int64_t epoch, torch::nn::Linear model, torch::optim::AdamW& optimizer) {
+  ddpxx::CheckpointFiles files{"my-bucket"};  // s3://my-bucket/checkpoints, in a program with ddpxx::s3
+  files.save_checkpoint(epoch, *model, optimizer, "epoch_7.pt");
+  const auto loaded = files.load_checkpoint("epoch_7.pt");  // loaded.epoch, loaded.model, loaded.optimizer
+}
+
+int train(int argc, char** argv, const ddpxx::ParseOptions& options) {
+  if (const auto sweep = ddpxx::read_sweep(argc, argv, ddpxx::table_of<MyConfig>())) {
+    ddpxx::check_sweep<MyConfig>(*sweep, options);
+    return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
+  }
+  return 0;
+}
