@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the commands of docs/guides.md, and looks for the tests that it names.
 
-    guides_test.py commands FOLDER_OF_PROGRAMS      every command of the columns `here`
+    guides_test.py commands FOLDER_OF_PROGRAMS      the commands of the columns `here`, but for those of the rows SLOW
+    guides_test.py slow_commands FOLDER_OF_PROGRAMS those of the rows SLOW
     guides_test.py tests BUILD_FOLDER               every name of the columns `tests`
 
 A command of the page is run as it stands, with these changes: minGPT gets the arguments of SMALL or EXTRA, which make it
@@ -28,6 +29,7 @@ SMALL = ("data.path=text.txt data.block_size=32 data.batch_size=2 model.n_layer=
 # Instead of SMALL, for the rows of minGPT that differ.
 EXTRA = {"A.2": [], "A.9": [], "A.12": [*SMALL, "training.save_dir=runs/a"], "B.2": [], "E.4": ["training.max_epochs=2"],
          "U.2": ["training.max_steps=2"], "U.4": []}
+SLOW = {"C.3", "D.8"}  # tests of the tutorial run these commands, too
 # A text that the output of one of the commands of a row has.
 EXPECTED = {
     "A.2": "n_layer: 12",
@@ -70,6 +72,8 @@ EXPECTED = {
     "U.5": "srun --kill-on-bad-exit=1 multinode 50 10",
     "U.6": "[GPU1] Epoch 1",
     "U.7": "2 ranks",
+    "U.8": "precision bf16_params",
+    "U.9": "number of parameters: ",
 }
 
 
@@ -137,11 +141,19 @@ def environment(programs):
     pathlib.Path("text.txt").write_text((ROOT / "docs" / "architecture.md").read_text())
 
 
-def test_commands(programs):
+def test_commands(_):
     found = list(commands())
     assert {row for row, _ in found} == set(EXPECTED), {row for row, _ in found} ^ set(EXPECTED)
     without = [row for (row, command), (_, test) in zip(rows("here"), rows("tests")) if not command and not test]
     assert not without, f"neither a command, nor a reason, nor a test: {without}"
+    run_all([(row, command) for row, command in found if row not in SLOW])
+
+
+def test_slow_commands(_):
+    run_all([(row, command) for row, command in commands() if row in SLOW])
+
+
+def run_all(found):
     outputs = {}
     for row, command in found:
         shutil.rmtree("snapshots", ignore_errors=True)
@@ -168,6 +180,6 @@ def test_tests(build):
 with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(sys.argv[2]).resolve()
     os.chdir(temporary)
-    if sys.argv[1] == "commands":
+    if sys.argv[1] != "tests":
         environment(folder)
     globals()["test_" + sys.argv[1]](folder)
