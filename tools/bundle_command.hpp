@@ -59,11 +59,13 @@ inline LoadedLibraries loaded_libraries(const std::filesystem::path& program) {
   LoadedLibraries libraries;
   std::istringstream lines{output_of({"ldd", program.string()})};  // NAME => PATH (ADDRESS), or NAME => not found
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words{line};
-    std::string name, arrow, path;
-    words >> name >> arrow >> path;
-    if (arrow != "=>" || belongs_to_machine(name)) continue;
-    if (path == "not")
+    static constexpr std::string_view kArrow = " => ";
+    const auto arrow = line.find(kArrow);
+    const auto start = line.find_first_not_of("\t ");
+    if (arrow == std::string::npos || belongs_to_machine(std::string_view{line}.substr(start))) continue;
+    const auto name = line.substr(start, arrow - start);
+    const auto path = line.substr(arrow + kArrow.size(), line.rfind(" (") - arrow - kArrow.size());
+    if (path.starts_with("not found"))
       throw ddpxx::Error{ddpxx::Errc::config,
                          "bundle: " + program.string() + " needs " + name + ", which this machine does not have"};
     if (name.starts_with("libtorch_cuda"))
@@ -103,7 +105,12 @@ inline void bundle(const std::vector<std::filesystem::path>& programs, const std
   for (const auto& program : programs) {
     if (!std::filesystem::is_regular_file(program))
       throw ddpxx::Error{ddpxx::Errc::config, "bundle: there is no program " + program.string()};
-    libraries.merge(loaded_libraries(std::filesystem::absolute(program)));
+    for (const auto& [name, path] : loaded_libraries(std::filesystem::absolute(program))) {
+      const auto& first = libraries.emplace(name, path).first->second;
+      if (!std::filesystem::equivalent(first, path))
+        throw ddpxx::Error{ddpxx::Errc::config, "bundle: one program loads " + first.string() + ", another one " +
+                                                    path.string() + ": bundle them into a folder each"};
+    }
   }
   try {
     output_of({"patchelf", "--version"});

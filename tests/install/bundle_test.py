@@ -37,6 +37,7 @@ def check_refusals(folder):
     for words, sentence in (([], "needs programs and a folder"), ([BIN / "mingpt"], "needs programs and a folder"),
                             ([BIN / "mingp", f"to={folder}/a"], "there is no program"),
                             ([TEXT, f"to={folder}/a"], "has failed"),
+                            ([BIN / "cuda_program", f"to={folder}/a"], "is built for GPUs"),
                             ([BIN / "mingpt", f"too={folder}/a"], "did you mean")):
         done = bundle(*words)
         assert done.returncode == 2 and sentence in done.stderr and not (folder / "a").exists(), done
@@ -57,12 +58,12 @@ def main():
             print("skipped: hiding LibTorch needs root and mount namespaces")
             sys.exit(77)
         check_refusals(folder)
-        done = bundle(BIN / "mingpt", BIN / "ddpxx-run", f"to={folder}/all")
+        done = bundle(BIN / "mingpt", BIN / "ddpxx-run", f"to={folder}/all in one")
         assert done.returncode == 0 and re.match(r"2 programs and \d+ libraries \(\d+ MB\) in ", done.stdout), done
-        libraries = {path.name for path in (folder / "all/lib").iterdir()}
+        libraries = {path.name for path in (folder / "all in one/lib").iterdir()}
         assert {"libtorch_cpu.so", "libc10.so", "libstdc++.so.6"} <= libraries, libraries
         assert not {"libc.so.6", "libm.so.6"} & libraries, libraries
-        whole = folder / "all/bin"
+        whole = folder / "all in one/bin"
         plain = hidden(BIN, whole / "ddpxx-run", "--standalone", "--nproc-per-node=2", whole / "mingpt", *SETTINGS)
         assert plain.returncode == 0 and "2 steps" in plain.stdout, plain
         # The program itself does not start there, so that the test above shows something.

@@ -70,7 +70,9 @@ def column(text, title):
 
 def unknown_names(text):
     """The names in the columns `here`, and those in the remarks that have the form of a setting, that do not exist."""
-    read = lambda name: (ROOT / name).read_text()  # noqa: E731
+    def read(name):
+        return (ROOT / name).read_text()
+
     settings = set(re.findall(r"^\| `([\w.]+)` \|", read("docs/config.md"), re.MULTILINE))
     groups = {setting.split(".")[0] for setting in settings}
     types = set(re.findall(r"`(\w+)`", read("docs/api.md"))) | {"ddpxx"}
