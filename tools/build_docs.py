@@ -11,6 +11,7 @@ of private classes, which they do not show.
 import html.parser
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,11 @@ def list_decisions():
               for path in sorted(pathlib.Path("docs/decisions").glob("*.md"))}
     lines = [f"- [{title}]({path})" for path, title in titles.items()]
     (SOURCE / "decisions.md").write_text("# Decisions\n\n" + "\n".join(lines) + "\n")
+
+
+def on_page_content(content, **_):
+    """mkdocs calls this with each page. In code in tables, Python's Markdown leaves the backslash before a bar."""
+    return re.sub("<td>.*?</td>", lambda cell: cell[0].replace("\\|", "|"), content, flags=re.DOTALL)
 
 
 class Links(html.parser.HTMLParser):
