@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -19,6 +22,21 @@
 #include <ddpxx/parallel/copy_stream.hpp>
 
 namespace ddpxx {
+
+namespace detail {
+
+/// Makes a node of autograd that has no next node, in the kind of pointer by which this version of LibTorch shares
+/// nodes: 2.11 by std::shared_ptr, 2.15 by c10::intrusive_ptr.
+template <class Node, class... Arguments>
+auto make_node(Arguments&&... arguments) {
+  using Pointer = decltype(torch::autograd::Edge::function);
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
+    return std::make_shared<Node>(std::forward<Arguments>(arguments)...);
+  else
+    return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace detail
 
 /// Parameters whose memory exists only while they are used. Between uses each rank holds its pieces, and the parameters
 /// are hidden. The storage of the values stays the same object all the time, so that tensors which backward has saved,
@@ -110,7 +128,7 @@ class FSDPUnit {
     if (trainable_.empty()) return;
     ++open_calls_;
     armed_ = true;
-    const auto node = std::shared_ptr<Node>(new Node{receive_}, torch::autograd::deleteNode);
+    const auto node = detail::make_node<Node>(receive_);
     for (const auto& parameter : trainable_)
       torch::autograd::impl::set_gradient_edge(parameter, {node, node->add_input_metadata(parameter)});
   }
