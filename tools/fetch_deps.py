@@ -7,6 +7,7 @@
                                           libtorch_cuda loads
     tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests), and the
                                           client of S3, which is built from source
+    tools/fetch_deps.py DIRECTORY torch==VERSION   slim with another version of LibTorch; DIRECTORY is one of its own
     tools/fetch_deps.py DIRECTORY docs    mkdocs-material, which builds the site of the documentation, and nothing
                                           else; DIRECTORY is one of its own
 
@@ -209,9 +210,11 @@ def build_crt(deps):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[2] not in ("slim", "cuda", "full", "docs"):
+    kind = sys.argv[2] if len(sys.argv) == 3 else ""
+    if kind not in ("slim", "cuda", "full", "docs") and not kind.startswith("torch=="):
         sys.exit(__doc__)
-    kind = sys.argv[2]
+    packages = [kind, *WANTED[1:]] if kind.startswith("torch==") else WANTED
+    groups = [DOCS] if kind == "docs" else [packages, ["--no-deps", *WANTED_ALONE]]
     if sys.version_info < (3, 10):
         sys.exit(f"fetch_deps: torch needs Python 3.10 or later, {sys.executable} is {platform.python_version()}")
     deps = pathlib.Path(sys.argv[1])
@@ -220,8 +223,7 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
     with (deps / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = resolve(deps, DOCS) if kind == "docs" else resolve(deps, WANTED, ["--no-deps", *WANTED_ALONE])
-        known = [wheel for wheel in known if kind == "docs" or wheel["name"] not in NEVER]
+        known = [w for w in resolve(deps, *groups) if kind == "docs" or w["name"] not in NEVER]
         for marker in set(done.iterdir()) - {done / file_name(w) for w in known}:
             remove(marker, site)
         wanted = [w for w in known if kind in ("full", "docs") or w["name"] in SLIM
