@@ -1,8 +1,12 @@
 // One of two ranks ends, hangs or is asked to stop, at each place of a training: all ranks end within a limit, and the
 // launcher says why.
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -14,6 +18,7 @@
 namespace {
 
 using testing::HasSubstr;
+using Words = std::vector<std::string>;
 
 /// What rank 1 does and where, the exit code of the launcher, and a part of its messages.
 struct Fault {
@@ -29,15 +34,31 @@ const std::string kRankOne = "rank      : 1 (local_rank: 1)";
 class FailingRanks : public testing::Test {
  protected:
   Ended run(const Fault& fault, int max_restarts = 0) const {
-    return StartedProgram{{"/usr/bin/env", "OMP_NUM_THREADS=1", "FAULT=" + fault.what, "FAULT_AT=" + fault.where,
-                           program_folder() + "/ddpxx-run", "--standalone", "--nproc-per-node=2",
-                           "--max-restarts=" + std::to_string(max_restarts), program_folder() + "/failing_program",
-                           "training.device=cpu", "training.max_epochs=0", "training.max_steps=8",
-                           "training.eval_every=2", "batch_size=8", "training.eval_samples=64", "training.save_every=2",
-                           "training.save_dir=" + (folder_ / (fault.what + fault.where)).string(),
-                           "comm.join_timeout=" + std::string{fault.what == "exit" ? "5" : "60"},
-                           "comm.collective_timeout=" + std::string{fault.what == "hang" ? "5" : "60"}}}
+    return StartedProgram{
+        command({"FAULT=" + fault.what, "FAULT_AT=" + fault.where}, max_restarts,
+                {"training.max_steps=8", "training.save_dir=" + (folder_ / (fault.what + fault.where)).string(),
+                 "comm.join_timeout=" + std::string{fault.what == "exit" ? "5" : "60"},
+                 "comm.collective_timeout=" + std::string{fault.what == "hang" ? "5" : "60"}})}
         .wait();
+  }
+
+  static Words command(const Words& variables, int max_restarts, const Words& settings) {
+    Words words{"/usr/bin/env", "OMP_NUM_THREADS=1"};
+    words.insert(words.end(), variables.begin(), variables.end());
+    const Words program{program_folder() + "/ddpxx-run",
+                        "--standalone",
+                        "--nproc-per-node=2",
+                        "--max-restarts=" + std::to_string(max_restarts),
+                        program_folder() + "/failing_program",
+                        "training.device=cpu",
+                        "training.max_epochs=0",
+                        "training.eval_every=2",
+                        "batch_size=8",
+                        "training.eval_samples=64",
+                        "training.save_every=2"};
+    words.insert(words.end(), program.begin(), program.end());
+    words.insert(words.end(), settings.begin(), settings.end());
+    return words;
   }
 
   TemporaryFolder folder_;
@@ -80,6 +101,33 @@ TEST_F(FailingRanks, StopTogetherWhereASignalReachesOneOfThem) {
     const auto end = run({signal(number), where, 75, {}});
     EXPECT_EQ(end.code, 75) << number << " at " << where << '\n' << end.err;
     EXPECT_THAT(end.err, HasSubstr("on rank 1 after step ")) << number << " at " << where;
+  }
+}
+
+TEST_F(FailingRanks, StopTogetherWhereASignalComesDuringASave) {
+  for (const std::string writing : {"foreground", "background"}) {
+    const auto save_dir = folder_ / writing;
+    const auto manifest = [&](const std::string& digits) { return save_dir / ("step-" + digits) / "manifest.json"; };
+    const auto files = [&] {
+      const std::filesystem::path begun = save_dir / "step-00000004";
+      std::error_code absent;
+      const std::filesystem::directory_iterator first{begun, absent};
+      return absent ? 0 : std::distance(begin(first), end(first));
+    };
+    // Rank 0 pauses before it commits the second snapshot.
+    StartedProgram run{command({"DDPXX_FAILPOINT=snapshot.before_commit:sleep:3000@2,rank=0"}, 0,
+                               {"training.max_steps=1000000", "snapshot.writing=" + writing, "snapshot.keep_last=0",
+                                "training.save_dir=" + save_dir.string()})};
+    while (files() < 2) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    run.signal(SIGTERM);
+    EXPECT_FALSE(std::filesystem::exists(manifest("00000004"))) << "the signal has to come before the commit";
+    const auto end = run.wait();
+    EXPECT_EQ(end.code, 75) << writing << end.err;
+    const auto at = end.err.find(" after step ");
+    ASSERT_NE(at, std::string::npos) << end.err;
+    const auto step = std::to_string(std::stoi(end.err.substr(at + 12)));
+    EXPECT_TRUE(std::filesystem::exists(manifest("00000004"))) << writing;
+    EXPECT_TRUE(std::filesystem::exists(manifest(std::string(8 - step.size(), '0') + step))) << writing << end.err;
   }
 }
 

@@ -133,6 +133,19 @@ class Hosts:
         """Lets the switch drop all frames of a host, without a sign to any host."""
         self._ip("switch", "link", "set", "dev", f"to-{name}", "state", "disabled", program="bridge")
 
+    def worsen(self, name, delay, lost):
+        """Delays each frame from and to a host by `delay` seconds from now on, and loses this share of them."""
+        host, near, far = f"to-{name}", f"near-{name}", f"far-{name}"
+        self._ip("switch", "link", "add", near, "type", "veth", "peer", "name", far)
+        self._ip("switch", "link", "set", host, "nomaster")
+        self._ip("switch", "link", "set", near, "master", "br0", "up")
+        self._ip("switch", "link", "set", far, "up")
+        link = self.start("switch", [sys.executable, pathlib.Path(__file__).with_name("bad_link.py"), host, far, delay, lost],
+                          stdout=subprocess.PIPE, text=True)
+        self._stack.callback(self._end, link)
+        if link.stdout.readline() != "passes frames on\n":
+            raise RuntimeError(f"no bad link to {name}")
+
     def heal(self, name):
         """Ends a `cut`."""
         self._ip("switch", "link", "set", "dev", f"to-{name}", "state", "forwarding", program="bridge")
