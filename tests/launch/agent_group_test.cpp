@@ -35,14 +35,15 @@ class Nodes {
   explicit Nodes(std::string nnodes) : nnodes_{std::move(nnodes)} {}
 
   /// Starts an agent. The ranks write RANK, WORLD_SIZE, GROUP_RANK, the number of the restart and the token of their
-  /// round to `started()`.
+  /// round to a file: where the script calls `tell_start`, or else before it.
   StartedProgram start(const std::string& script, std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments = {"--nnodes=" + nnodes_, "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint_,
                                           "--rdzv-conf=last_call_timeout=600"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto start =
-        "echo $RANK of $WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT with $DDPXX_TOKEN >> " +
-        started_.string() + "; ";
+        "tell_start() { echo $RANK of $WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT with $DDPXX_TOKEN "
+        ">> " +
+        started_.string() + "; }; " + (script.find("tell_start") == std::string::npos ? "tell_start; " : "");
     for (const auto& word : {std::string{"/bin/bash"}, std::string{"-c"}, start + script}) arguments.push_back(word);
     return start_ddpxx_run(std::move(arguments));
   }
@@ -51,7 +52,9 @@ class Nodes {
     StartedProgram::wait_for_lines(agent.error_file(), 1);  // it says that it has no token
   }
   /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
-  std::string works() const { return "trap 'exit 75' TERM; until [ -e " + done_.string() + " ]; do sleep 0.02; done"; }
+  std::string works() const {
+    return "trap 'exit 75' TERM; tell_start; until [ -e " + done_.string() + " ]; do sleep 0.02; done";
+  }
   void finish() const { std::ofstream{done_}; }
 
   /// Waits until `count` ranks have started, in all rounds together.
@@ -172,7 +175,8 @@ TEST(AgentGroup, StopsAllNodesWhenASignalReachesOne) {
 
 TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
   const Nodes nodes{"2"};
-  const auto script = "[ $RANK = 1 ] && { echo > " + nodes.file("ended").string() + "; exit 0; }; " + nodes.works();
+  const auto script =
+      "[ $RANK = 1 ] && { tell_start; echo > " + nodes.file("ended").string() + "; exit 0; }; " + nodes.works();
   auto first = nodes.start(script);
   Nodes::wait_until_serving(first);
   auto second = nodes.start(script);
