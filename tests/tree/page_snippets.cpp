@@ -1,11 +1,14 @@
 // page_snippets.cpp — the code of docs/interop.md and docs/sweeps.md, which is compiled and not run.
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 
 #include <ddpxx/config/check_sweep.hpp>
 #include <ddpxx/config/sweep.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/ddpxx.hpp>
 #include <ddpxx/interop/checkpoint_file.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
@@ -19,6 +22,13 @@ struct MyConfig {
 void load_files(ddpxx::GPT& gpt) {
   ddpxx::load_gpt2(gpt, ddpxx::read_model_file("ckpt.pt"));        // or model.safetensors: any of the files above
   const auto file = ddpxx::read_safetensors("model.safetensors");  // file.tensors, file.metadata
+}
+
+std::shared_ptr<ddpxx::GPT> load_folder() {
+  const std::filesystem::path folder{"gpt2"};
+  const auto gpt = ddpxx::from_pretrained(ddpxx::read_file(folder / "config.json", ddpxx::Errc::storage),
+                                          ddpxx::read_model_file(folder));
+  return gpt;
 }
 
 void keep_checkpoints(std::int64_t epoch, torch::nn::Linear model, torch::optim::AdamW& optimizer) {

@@ -7,7 +7,8 @@
 int main(int, char** argv) {
   try {
     const ddpxx::Tokenizer tokenizer{argv[1]};
-    std::cout << tokenizer.size() << '\n';
+    const auto ids = tokenizer.encode("Hello, I'm a language model,");
+    std::cout << tokenizer.decode(ids) << '\n';
   } catch (const std::exception& error) {
     std::cout << error.what() << '\n';
   }
