@@ -23,6 +23,7 @@
 #include <ddpxx/core/host_name.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
+#include <ddpxx/testing.hpp>
 
 #include "findings.hpp"
 #include "host_checks.hpp"
@@ -145,16 +146,19 @@ inline int check_alone(const DoctorArguments& arguments) {
   findings.check("versions", check_versions);
   // The ranks are forked before anything starts threads or a GPU.
   try {
-    run_on_two_ranks(arguments.device, arguments.comm, [](const ddpxx::Group& group) {
+    const auto check_ranks = [](const ddpxx::Group& group) {
       Findings together{""};
       together.check(
           "connection", [&] { return connected(group); }, group.rank() == 0);
       check_group(together, group);
       if (const int code = agreed_code(group, together.code()); code != 0)
         throw ddpxx::Error{static_cast<ddpxx::Errc>(code), "a check of the ranks failed"};
-    });
+    };
+    ddpxx::spawn_ranks(2, check_ranks, two_ranks(arguments.device, arguments.comm));
   } catch (const ddpxx::Error& error) {
-    findings.check("ranks", [&] { return Finding::failed(error.code(), error.what()); });
+    std::string text = error.what();  // a line for each rank
+    for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n', end)) text.replace(end, 1, "; ");
+    findings.check("ranks", [&] { return Finding::failed(error.code(), text); });
   }
   check_host(findings, arguments, {}, /*several_hosts=*/false, /*launched=*/false);
   findings.check("GPUs", check_gpus);

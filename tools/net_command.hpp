@@ -18,6 +18,7 @@
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
+#include <ddpxx/testing.hpp>
 
 #include "net_measurement.hpp"
 #include "two_ranks.hpp"
@@ -76,8 +77,9 @@ inline void net_command(int argc, char** argv) {
   const auto arguments = ddpxx::parse_config<NetArguments>(argc, argv, {.program = "ddpxx net"});
   const auto launch = ddpxx::torchrun_environment();
   if (!launch)
-    return run_on_two_ranks(arguments.device, arguments.comm,
-                            [&](const ddpxx::Group& group) { print_net(group, arguments); });
+    return ddpxx::spawn_ranks(
+        2, [&](const ddpxx::Group& group) { print_net(group, arguments); },
+        two_ranks(arguments.device, arguments.comm));
   if (launch->rank_info.world_size.value == 1)
     throw ddpxx::Error{ddpxx::Errc::config,
                        "ddpxx net needs two ranks: start it by a launcher with two or more, or without a launcher"};

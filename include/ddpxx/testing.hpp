@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -11,7 +10,7 @@
 #include <mutex>
 #include <poll.h>
 #include <string>
-#include <sys/socket.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <thread>
@@ -25,8 +24,12 @@
 #include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/gloo.hpp>
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/secret.hpp>
 
 namespace ddpxx {
 
@@ -39,6 +42,7 @@ struct SpawnOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds{60};
   /// The device of each rank, as `pick_device` reads it: cpu, cuda or auto. The ranks share the GPUs of this host.
   std::string device = "cpu";
+  ConnectConfig comm = {.backend = Backend::gloo};  ///< How processes meet; threads always meet over Gloo.
 };
 
 namespace detail {
@@ -68,31 +72,17 @@ struct RankFailure {
   throw Error{failures.front().code, text};
 }
 
-/// A socket that listens on a free loopback port; the port cannot be lost between choice and use.
-inline std::pair<int, std::uint16_t> listen_on_loopback() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(listener, 1024) != 0 || ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    throw Error{Errc::peer, "no free port on the loopback interface for the ranks of a test"};
-  return {listener, ntohs(address.sin_port)};
-}
-
 /// What a forked rank does; returns the byte string that goes to the parent: empty, or the code and the text.
 template <class Body>
-std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener, const std::string& device,
-                     Body& body) {
+std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener, const std::string& token,
+                     const SpawnOptions& spawn, Body& body) {
   const auto report = [](Errc code, const std::string& text) { return static_cast<char>(code) + text; };
   try {
     // A fork after an OpenMP region hangs in the next one; one thread never enters one.
     at::set_num_threads(1);
-    ConnectOptions options;
+    ConnectOptions options{spawn.comm, pick_device(spawn.device, rank_info, spawn.comm.backend)};
     options.listening_socket = listener;
-    options.backend = Backend::gloo;
-    options.device = pick_device(device, rank_info, options.backend);
+    options.credentials.token = token;
     quiet_backend_log();
     auto group = connect("tcp://127.0.0.1:" + std::to_string(port), rank_info, options);
     body(group);
@@ -114,22 +104,28 @@ void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
     std::string report;
     bool open = true;
   };
-  const auto [listener, port] = listen_on_loopback();
+  auto listener = listen_on_loopback();
+  const auto port = SocketAddress::of_socket(listener.get()).port();
+  const auto token = make_secret();
   std::vector<Child> children;
   std::fflush(nullptr);
+  const pid_t parent = ::getpid();
   for (int rank = 0; rank < world_size; ++rank) {
     int ends[2];
-    if (::pipe(ends) != 0) throw Error{Errc::peer, "no pipe for the ranks of a test"};
+    if (::pipe(ends) != 0) throw Error{Errc::peer, "no pipe for a rank"};
     const pid_t pid = ::fork();
-    if (pid < 0) throw Error{Errc::peer, "no process for the ranks of a test"};
+    if (pid < 0) throw Error{Errc::peer, "no process for a rank"};
     if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) std::_Exit(1);  // the parent has ended before it could be watched
       ::close(ends[0]);
-      if (rank != 0) ::close(listener);
+      const int own_listener = rank == 0 ? ::dup(listener.get()) : -1;
+      listener.close();
       const RankInfo rank_info{.rank = Rank{rank},
                                .world_size = WorldSize{world_size},
                                .local_rank = LocalRank{rank},
                                .local_world_size = LocalWorldSize{world_size}};
-      const auto report = run_rank(rank_info, port, rank == 0 ? listener : -1, options.device, body);
+      const auto report = run_rank(rank_info, port, own_listener, token, options, body);
       std::fflush(nullptr);
       const bool sent = ::write(ends[1], report.data(), report.size()) == static_cast<ssize_t>(report.size());
       // Neither destructors nor atexit handlers: they belong to the parent, and a backend may still hold threads.
@@ -138,7 +134,7 @@ void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
     ::close(ends[1]);
     children.push_back({pid, ends[0], {}});
   }
-  ::close(listener);
+  listener.close();
 
   auto until = std::chrono::steady_clock::now() + options.deadline;
   bool failed = false;

@@ -22,6 +22,8 @@
 #include <ddpxx/comm/recording.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../loopback_listener.hpp"
+
 namespace ddpxx {
 namespace {
 
@@ -180,7 +182,7 @@ TEST(Abandon, TellsAPeerWhereTheNextRankHasGoneBefore) {
 // The port of the store can be used again, too.
 TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   ::close(listener);
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   std::barrier both{2};

@@ -19,6 +19,8 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../loopback_listener.hpp"
+
 namespace ddpxx {
 namespace {
 
@@ -81,7 +83,7 @@ TEST(ConnectOptions, RefusesATimeOutOutsideItsRange) {
 }
 
 TEST(Connect, NamesTheRankThatNeverCame) {
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   ConnectOptions options;
   options.join_timeout = milliseconds{1500};
   options.listening_socket = listener;
@@ -95,7 +97,7 @@ TEST(Connect, NamesTheRankThatNeverCame) {
 // other ranks report a copy of rank 0's error, and later than rank 0.
 TEST(Connect, LetsRankZeroTellWhyItGaveUp) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   std::string first, second;
   std::optional<int> origin;
@@ -125,7 +127,7 @@ struct AgentStore {
   JobStoreServer server;
 
   static AgentStore make(StoreCredentials credentials = {}) {
-    const auto [listener, port] = detail::listen_on_loopback();
+    const auto [listener, port] = loopback_listener();
     std::vector<Descriptor> listeners;
     listeners.emplace_back(listener);
     return {port, {std::move(listeners), std::move(credentials)}};
@@ -158,7 +160,7 @@ TEST(Connect, NamesARankThatCameAndEndedBeforeTheOthersCame) {
 // The port behaves as a frozen rank 0, a hung host, or any other program that accepts connections and never answers.
 TEST(Connect, GivesUpAPortThatAcceptsAndIsSilentWithinTheJoinTimeout) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   for (const auto host : {StoreHost::rank_zero, StoreHost::ddpxx_run, StoreHost::torchrun})
     for (const bool python_ranks : {false, true}) {
@@ -184,7 +186,7 @@ TEST(Connect, SaysThatANameDoesNotResolve) {
 
 TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   const auto options_of = [](const char* run_id) {
     ConnectOptions options;
@@ -226,14 +228,14 @@ TEST(Connect, WritesOutControlCharactersInTheTextsOfPeers) {
 }
 
 TEST(Connect, SaysThatThePortIsInUse) {
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   const auto text = error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, rank_info(0, 2)); });
   EXPECT_NE(text.find("port in use: tcp://127.0.0.1:" + std::to_string(port)), std::string::npos) << text;
   ::close(listener);
 }
 
 TEST(Connect, SaysThatNoServerAnswers) {
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   ::close(listener);
   ConnectOptions options;
   options.join_timeout = milliseconds{1000};
@@ -246,7 +248,7 @@ TEST(Connect, SaysThatNoServerAnswers) {
 /// CPU where there is none.
 std::vector<std::string> refusals(Errc code, StoreHost host, const std::string& first, const std::string& second) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   std::vector<Descriptor> listeners;
   std::optional<JobStoreServer> agent;
   if (host == StoreHost::ddpxx_run) {
@@ -295,7 +297,7 @@ TEST(Connect, EachRankOfTwoOnOneGpuNamesTheGpu) {
 // srun and mpirun do not tell a rank how many ranks run on its host.
 TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   const auto at = "tcp://127.0.0.1:" + std::to_string(port);
   ConnectOptions options;
   options.local_world_known = false;
@@ -335,7 +337,7 @@ TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTheAgent) {
 
 TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = detail::listen_on_loopback();
+  const auto [listener, port] = loopback_listener();
   c10d::TCPStoreOptions tcp;
   tcp.port = port;
   tcp.isServer = true;

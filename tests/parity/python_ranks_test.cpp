@@ -11,6 +11,7 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../loopback_listener.hpp"
 #include "python.hpp"
 
 namespace ddpxx {
@@ -42,7 +43,7 @@ std::int64_t take_part(int rank, std::uint16_t port, int listener) {
 }
 
 TEST(PythonRanks, MeetRanksOfOursInOneGroup) {
-  const auto [listener, our_port] = detail::listen_on_loopback();
+  const auto [listener, our_port] = loopback_listener();
   auto python = std::async(std::launch::async,
                            [port = our_port] { return run_python("python_ranks.py", {std::to_string(port)}); });
   const auto their_port = take_part(0, our_port, listener);
