@@ -190,8 +190,8 @@ TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
 
 TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
   const Nodes nodes{"2"};
-  const auto script = "[ $RANK = 1 ] && { echo > " + nodes.file("ended").string() +
-                      "; exit 0; }; trap 'exit 75' USR1; " + "until [ -e " + nodes.file("never").string() +
+  const auto script = "[ $RANK = 1 ] && { tell_start; echo > " + nodes.file("ended").string() +
+                      "; exit 0; }; trap 'exit 75' USR1; tell_start; " + "until [ -e " + nodes.file("never").string() +
                       " ]; do sleep 0.02; done";
   const std::vector<std::string> more = {"--signals-to-handle=SIGTERM,SIGUSR1"};
   auto first = nodes.start(script, more);
@@ -349,7 +349,7 @@ TEST(AgentGroup, EndsAllWhenTheAgentThatLeadsCannotStartItsRanks) {
 
 TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
   const Nodes nodes{"2"};
-  const std::string script = "trap '' INT TERM; while :; do sleep 0.05; done";
+  const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
   auto first = nodes.start(script, {"--grace=1"});
   Nodes::wait_until_serving(first);
   auto second = nodes.start(script, {"--grace=600"});
@@ -367,7 +367,7 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
     const Nodes nodes{"2"};
     const auto ended = nodes.file("ended"), fails = nodes.file("fails");
     const std::string script = "trap 'echo >> " + ended.string() +
-                               "' TERM; while :; do sleep 0.05; [ $RANK = 3 ] && [ -e " + fails.string() +
+                               "' TERM; tell_start; while :; do sleep 0.05; [ $RANK = 3 ] && [ -e " + fails.string() +
                                " ] && kill -9 $$; done";
     const std::vector<std::string> more = {"--nproc-per-node=2"};
     auto first = nodes.start(script, more);
