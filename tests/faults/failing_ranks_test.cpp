@@ -18,6 +18,7 @@
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using Words = std::vector<std::string>;
 
 /// What rank 1 does and where, the exit code of the launcher, and a part of its messages.
@@ -84,6 +85,9 @@ TEST_F(FailingRanks, ThatHangAreNamedWithinTheLimitOfACollective) {
     const auto end = run({"hang", where, 5, {}});
     EXPECT_EQ(end.code, 5) << where << '\n' << end.err;
     EXPECT_THAT(end.err, HasSubstr("rank 1 was still running when all other ranks had lost a peer")) << where;
+    EXPECT_THAT(end.err, HasSubstr("[rank1]: call stack of the main thread, the innermost call first:")) << where;
+    EXPECT_THAT(end.err, HasSubstr("failing_program(")) << where << ": the stack has no call of the program";
+    EXPECT_THAT(end.err, Not(HasSubstr("[rank0]: call stack"))) << where;
   }
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -32,6 +34,15 @@ inline std::optional<ProcessEntry> process_entry(pid_t pid) {
   std::istringstream fields{text.substr(name_end + 2)};
   if (!(fields >> entry.state >> entry.parent >> entry.group)) return std::nullopt;
   return entry;
+}
+
+/// True if the process has a handler of its own for this signal.
+inline bool handles_signal(pid_t pid, int number) {
+  std::ifstream file{"/proc/" + std::to_string(pid) + "/status"};
+  for (std::string name; file >> name; std::getline(file, name))
+    if (std::uint64_t handled = 0; name == "SigCgt:" && file >> std::hex >> handled)
+      return (handled >> static_cast<unsigned>(number - 1) & 1U) != 0;
+  return false;
 }
 
 /// The entries of all processes that this process may see.

@@ -24,6 +24,8 @@ namespace detail {
 ///   trains with a save_dir, and `connect` chooses the number of threads, silences the backends' log and ignores
 ///   SIGPIPE.
 /// - It handles SIGBUS, unless the program does: a mapped file that another program shortens is an error with code 4.
+/// - It handles SIGRTMIN, unless the program does: the call stack of the main thread is written to standard error. A
+///   launcher of ddpxx asks for it where a rank hangs.
 /// - It sets the terminate handler: an error that a backend of LibTorch throws in a thread of its own, as NCCL's does
 ///   where a collective has failed or took too long, is reported as other errors are, with code 5. Other exceptions
 ///   reach the handler that was set before.

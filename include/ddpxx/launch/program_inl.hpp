@@ -18,6 +18,7 @@
 #include <typeinfo>
 #include <unistd.h>
 
+#include <ddpxx/core/call_stack.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -137,6 +138,7 @@ inline Error backend_error(std::string text) {
   const auto report = [&](const std::string& text) { say(of_rank + ": error: " + text); };
   const ProgramFrame frame;
   watch_mappings();
+  write_call_stack_on_signal();
   TerminateFacts::error_prefix_ = &error_prefix;
   TerminateFacts::next_ = std::set_terminate(end_for_backend_error);
   tell_launcher(Milestone::began);

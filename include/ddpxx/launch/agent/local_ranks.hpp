@@ -33,6 +33,9 @@ namespace ddpxx::detail {
 /// How often the agent checks for the end of processes behind a rank's first process, of which no signal informs it.
 inline constexpr std::chrono::milliseconds kPollInterval{100};
 
+/// The time that a rank has to write its call stack before it is ended.
+inline constexpr std::chrono::milliseconds kStackTime{300};
+
 /// The ranks of one round on this machine, and what other nodes tell about the round.
 class LocalRanks {
  public:
@@ -51,6 +54,7 @@ class LocalRanks {
   void ask_to_stop(int number);
   void notice_ends();
   void keep_deadlines();
+  bool ask_for_call_stacks();
   bool all_ended() const;
   std::optional<int> request(const std::vector<Exit>& exits) const;
 
@@ -62,6 +66,7 @@ class LocalRanks {
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
   std::optional<Clock::time_point> kill_;       // when to send SIGKILL
   bool has_lost_leader_ = false;
+  bool has_asked_for_stacks_ = false;
 };
 
 inline NodeResult LocalRanks::run(const RankCommon& common, std::span<const Launch> launches) {
@@ -218,10 +223,24 @@ inline void LocalRanks::keep_deadlines() {
     for (auto& rank : ranks_) rank.end(SIGKILL);
     terminate_.reset();
   } else if (passed(terminate_)) {
+    if (ask_for_call_stacks()) {
+      terminate_ = Clock::now() + kStackTime;
+      return;
+    }
     for (auto& rank : ranks_) rank.end(SIGTERM);
     kill_ = Clock::now() + plan_.grace;
     link_.tell_end();
   }
+}
+
+/// Asks the ranks that still run while others have lost a peer where they are, once: they may hang. Returns true if a
+/// rank was asked.
+inline bool LocalRanks::ask_for_call_stacks() {
+  const auto has_lost_peers = [](const RankProcess& rank) { return rank.exit() && lost_its_peers(*rank.exit()); };
+  if (has_asked_for_stacks_ || std::none_of(ranks_.begin(), ranks_.end(), has_lost_peers)) return false;
+  for (const auto& rank : ranks_)
+    if (rank.ask_for_call_stack()) has_asked_for_stacks_ = true;
+  return has_asked_for_stacks_;
 }
 
 }  // namespace ddpxx::detail

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/call_stack.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
@@ -32,6 +33,7 @@
 #include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/cpu_topology.hpp>
+#include <ddpxx/launch/process_table.hpp>
 
 namespace ddpxx::detail {
 
@@ -106,6 +108,12 @@ class RankProcess {
     note_signal(number);
     child_->send_signal(number);
     child_->send_signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
+  }
+
+  /// Asks the rank to write its call stack to its standard error, if its program handles that signal.
+  bool ask_for_call_stack() const {
+    if (exit_ || first_end_ || !handles_signal(child_->pid(), call_stack_signal())) return false;
+    return ::kill(child_->pid(), call_stack_signal()) == 0;
   }
 
   /// Ends the rank by a signal, because the run has failed or its time to stop is over.
