@@ -1,7 +1,6 @@
 // ddpxx/flat/arena.hpp — parameters and gradients in contiguous memory; named ranges of it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,12 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/Storage.h>
-
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/flat/hollow_storage.hpp>
 
 namespace ddpxx {
 
@@ -82,14 +76,7 @@ struct Slice {
   std::span<const ArenaEntry> parameters = {};  ///< Among them those of entries(); of the arena.
 
   /// Which elements of which parameters the slice holds, in their order. Gaps between parameters belong to none.
-  std::vector<SliceEntry> entries() const {
-    std::vector<SliceEntry> entries;
-    for (const auto& parameter : parameters) {
-      const auto first = std::max(begin, parameter.offset), last = std::min(end, parameter.offset + parameter.numel);
-      if (first < last) entries.push_back({&parameter, first - begin, last - first, first - parameter.offset});
-    }
-    return entries;
-  }
+  std::vector<SliceEntry> entries() const;
 };
 
 /// Gradient memory of an arena: for all elements, for this rank's pieces, or none.
@@ -130,21 +117,7 @@ class Arena {
   Arena(Arena&&) = default;
   Arena& operator=(Arena&&) = default;
   ~Arena() = default;
-  explicit Arena(const std::vector<NamedParameter>& parameters, const ArenaOptions& options = {}) {
-    if (parameters.empty()) return;
-    const auto& first = parameters.front();
-    options_ = first.tensor.options().requires_grad(false);
-    pieces_ = options.pieces;
-    piece_ = options.piece;
-    lay_out(parameters, options);
-    const c10::NoGradGuard no_grad;
-    const auto master_options =
-        options.offload ? options_.device(at::kCPU).pinned_memory(first.tensor.is_cuda()) : options_;
-    if (options.gradients == Gradients::whole) gradients_ = at::zeros({size_}, options_);
-    if (options.gradients == Gradients::piece) gradients_ = at::zeros({size_ / options.pieces}, master_options);
-    for (auto& segment : segments_) fill(segment, options, master_options);
-    cut_slices(options);
-  }
+  explicit Arena(const std::vector<NamedParameter>& parameters, const ArenaOptions& options = {});
 
   std::size_t size() const noexcept { return entries_.size(); }
   std::int64_t numel() const noexcept { return size_; }
@@ -176,14 +149,7 @@ class Arena {
   Slice empty_slice() const { return {.values = at::empty({0}, options_), .gradients = at::empty({0}, options_)}; }
 
   /// Bytes that this rank holds between two steps.
-  std::int64_t bytes() const {
-    std::int64_t bytes = gradients_.defined() ? static_cast<std::int64_t>(gradients_.nbytes()) : 0;
-    for (const auto& segment : segments_) {
-      bytes += static_cast<std::int64_t>(segment.values.storage().nbytes());
-      if (segment.has_copy()) bytes += static_cast<std::int64_t>(segment.master.nbytes());
-    }
-    return bytes;
-  }
+  std::int64_t bytes() const;
 
   /// A view of the elements of `entry` in `range`, a tensor laid out like the arena from element `begin` on.
   static at::Tensor part(const at::Tensor& range, const ArenaEntry& entry, std::int64_t begin = 0) {
@@ -191,30 +157,13 @@ class Arena {
   }
 
   /// Copies this rank's stepped pieces, rounded, into the values with which the model computes.
-  void publish_masters() const {
-    const c10::NoGradGuard no_grad;
-    for (const auto& segment : segments_)
-      if (segment.has_copy() && segment.values.storage().nbytes() > 0)  // values without memory are gathered later
-        piece_of(segment.values).copy_(segment.master);
-  }
+  void publish_masters() const;
 
   /// Hides the values of a segment's parameters while they are not up to date or have no memory: code that reads or
   /// writes one of the parameters then gets a c10::Error that names it. Views of the parameters that were made before
   /// keep the storage of the values; when a strategy frees its memory, as FSDP does, they have no memory either until
   /// the next gather, and an access to them is an error without the parameter's name.
-  void hide(const Segment& segment) {
-    for (auto i = segment.first; i < segment.last; ++i) {
-      auto& entry = entries_[i];
-      if (!entry.hollow)
-        entry.hollow =
-            hollow_storage(segment.values.nbytes(), segment.values.device(),
-                           "parameter \"" + entry.name +
-                               "\" has no values on this rank outside the calls that the strategy runs: call a layer "
-                               "as run(*layer, x) and the model by the trainer, or read the parameter while you hold "
-                               "what gathered() of the trainer's strategy returns");
-      entry.parameter.unsafeGetTensorImpl()->set_storage_keep_dtype(entry.hollow);
-    }
-  }
+  void hide(const Segment& segment);
   /// Ends hide(): the segment's parameters have their values again.
   void show(const Segment& segment) const {
     for (auto i = segment.first; i < segment.last; ++i)
@@ -223,119 +172,18 @@ class Arena {
 
   /// False if the data of parameter `i` lies outside the arena or has another shape: loading or converting a module
   /// moves data silently.
-  bool owns(std::size_t i) const {
-    const auto& entry = entries_[i];
-    const auto& segment = segments_[entry.segment];
-    const auto* storage = entry.parameter.storage().unsafeGetStorageImpl();
-    return (storage == segment.values.storage().unsafeGetStorageImpl() ||
-            storage == entry.hollow.unsafeGetStorageImpl()) &&
-           entry.parameter.storage_offset() == entry.offset - segment.begin &&
-           entry.parameter.sizes() == at::IntArrayRef{entry.shape} && entry.parameter.is_contiguous();
-  }
+  bool owns(std::size_t i) const;
   /// Errors  `config` naming the first parameter that the arena does not own.
-  void check_owned() const {
-    for (std::size_t i = 0; i < entries_.size(); ++i)
-      if (!owns(i))
-        throw Error{Errc::config, "parameter \"" + entries_[i].name +
-                                      "\" has left the flat memory, or changed its shape: load or convert a model "
-                                      "before the trainer takes it"};
-  }
+  void check_owned() const;
 
  private:
-  static std::string describe(const at::Tensor& tensor) {
-    return std::string{c10::toString(tensor.scalar_type())} + " on " + tensor.device().str();
-  }
-
   /// Sets the offsets of entries and segments: a pure function of the options and of the parameters' order, shapes,
   /// units, groups and formats.
-  void lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options) {
-    const auto& first = parameters.front();
-    const auto element = static_cast<std::int64_t>(first.tensor.element_size());
-    const std::int64_t step = kAlignBytes / element;
-    const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
-    const auto close = [&] {
-      auto& segment = segments_.back();
-      segment.last = entries_.size();
-      segment.end = segment.begin + round_up(size_ - segment.begin, step * options.pieces);
-      size_ = segment.end;
-    };
-    for (const auto& [name, tensor, unit, group, wish] : parameters) {
-      if (tensor.scalar_type() != first.tensor.scalar_type() || tensor.device() != first.tensor.device())
-        throw Error{Errc::config, "parameters of one model must share dtype and device, but \"" + name + "\" is " +
-                                      describe(tensor) + " and \"" + first.name + "\" is " + describe(first.tensor)};
-      const auto format = wish.value_or(tensor.scalar_type());
-      const auto full = [&, &tensor = tensor] {
-        const auto limit = segments_.size() == 1 ? options.first_segment_bytes : options.segment_bytes;
-        return options.cut == CutAt::bytes && (size_ - segments_.back().begin + tensor.numel()) * element > limit;
-      };
-      if (segments_.empty() || segments_.back().format != format ||
-          (options.cut == CutAt::units && segments_.back().unit != unit) || full()) {
-        if (!segments_.empty()) close();
-        Segment segment;
-        segment.begin = size_;
-        segment.first = entries_.size();
-        segment.unit = unit;
-        segment.format = format;
-        segments_.push_back(std::move(segment));
-      }
-      entries_.push_back({.name = name,
-                          .parameter = tensor,
-                          .gradient = {},
-                          .offset = size_,
-                          .numel = tensor.numel(),
-                          .unit = unit,
-                          .group = group,
-                          .segment = segments_.size() - 1,
-                          .index = entries_.size(),
-                          .shape = tensor.sizes().vec()});
-      size_ += round_up(tensor.numel(), step);
-    }
-    close();
-  }
+  void lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options);
 
-  void fill(Segment& segment, const ArenaOptions& options, const at::TensorOptions& master_options) {
-    auto whole = at::zeros({segment.size()}, options_);
-    for (auto i = segment.first; i < segment.last; ++i)
-      part(whole, entries_[i], segment.begin).copy_(entries_[i].parameter);
-    if (options.prepare) options.prepare(whole);
-    segment.values = whole.to(segment.format);
-    const auto piece = piece_of(whole);
-    const auto size = piece.numel();
-    const bool shared = options.masters == Masters::shared && segment.format == options_.dtype();
-    segment.master = shared ? piece : at::empty({size}, master_options).copy_(piece);
-    if (options.gradients == Gradients::whole)
-      segment.gradient = gradients_.narrow(0, segment.begin + size * options.piece, size);
-    if (options.gradients == Gradients::piece)
-      segment.gradient = gradients_.narrow(0, segment.begin / options.pieces, size);
-    for (auto i = segment.first; i < segment.last; ++i) {
-      auto& entry = entries_[i];
-      entry.parameter.set_data(part(segment.values, entry, segment.begin));
-      if (options.gradients != Gradients::whole) continue;
-      entry.gradient = part(gradients_, entry);
-      const auto end = entry.offset + entry.numel;
-      const auto next = i + 1 < segment.last ? entries_[i + 1].offset : segment.end;
-      if (end < next) entry.gap = gradients_.narrow(0, end, next - end);
-    }
-  }
+  void fill(Segment& segment, const ArenaOptions& options, const at::TensorOptions& master_options);
 
-  void cut_slices(const ArenaOptions& options) {
-    for (const auto& segment : segments_) {
-      const auto size = segment.size() / options.pieces;
-      const auto piece_begin = segment.begin + size * options.piece, piece_end = piece_begin + size;
-      for (std::size_t first = segment.first; first < segment.last;) {
-        auto last = first + 1;
-        while (last < segment.last && entries_[last].group == entries_[first].group) ++last;
-        const auto begin = std::max(piece_begin, entries_[first].offset);
-        const auto end = std::min(piece_end, last < segment.last ? entries_[last].offset : segment.end);
-        if (begin < end)
-          slices_.push_back(
-              {segment.master.narrow(0, begin - piece_begin, end - begin),
-               segment.gradient.defined() ? segment.gradient.narrow(0, begin - piece_begin, end - begin) : at::Tensor{},
-               begin, end, entries_[first].group, std::span{entries_}.subspan(first, last - first)});
-        first = last;
-      }
-    }
-  }
+  void cut_slices(const ArenaOptions& options);
 
   std::int64_t size_ = 0;
   int pieces_ = 1;
@@ -348,3 +196,7 @@ class Arena {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/flat/arena_inl.hpp>
+#endif

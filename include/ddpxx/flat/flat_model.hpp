@@ -1,21 +1,15 @@
 // ddpxx/flat/flat_model.hpp — a module's parameters in the order in which flat memory holds them, unit by unit.
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
-#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/formats.hpp>
-#include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/layers/layer.hpp>
 
 namespace ddpxx {
@@ -35,40 +29,7 @@ class FlatModel {
   /// The unit of parameters that belong to no layer; layers count from 1 in order of registration.
   static constexpr int kRoot = 0;
 
-  explicit FlatModel(torch::nn::Module& model, const GroupOf& group_of = {}, const NumberFormats& formats = {})
-      : module_{&model}, formats_{formats} {
-    const auto unit_of = find_units(model);
-    for (const auto& item : model.named_parameters()) {
-      const auto& tensor = item.value();
-      const auto same = [&](const NamedParameter& other) { return other.tensor.is_same(tensor); };
-      auto& list = tensor.requires_grad() ? trainable_ : frozen_;
-      if (std::any_of(list.begin(), list.end(), same)) continue;
-      list.push_back({item.key(), tensor, unit_of.at(tensor.unsafeGetTensorImpl()),
-                      group_of ? group_of(item.key(), tensor) : 0, formats.of(item.key())});
-    }
-    if (trainable_.empty())
-      throw Error{Errc::config, "the model has no parameter that requires a gradient: there is nothing to train"};
-    for (const auto& parameter : trainable_)
-      if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) != nullptr)
-        throw Error{Errc::config, "a trainer holds this model already: end that one first, or train a copy"};
-    for (const auto* list : {&trainable_, &frozen_})
-      for (const auto& parameter : *list)
-        if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
-    for (auto* list : {&trainable_, &frozen_}) {
-      std::reverse(list->begin(), list->end());
-      // The root uses what it registers after its layers, such as a head, after them: its gradients come first.
-      const auto last_layer = std::find_if(list->begin(), list->end(), [](const auto& p) { return p.unit != kRoot; });
-      std::set<const void*> behind;
-      if (last_layer != list->end())
-        for (auto p = list->begin(); p != last_layer; ++p) behind.insert(p->tensor.unsafeGetTensorImpl());
-      const auto key = [&](const NamedParameter& p) {
-        return std::tuple{!behind.contains(p.tensor.unsafeGetTensorImpl()), -p.unit,
-                          static_cast<int>(p.format.value_or(p.tensor.scalar_type())), p.group};
-      };
-      std::stable_sort(list->begin(), list->end(),
-                       [&](const NamedParameter& a, const NamedParameter& b) { return key(a) < key(b); });
-    }
-  }
+  explicit FlatModel(torch::nn::Module& model, const GroupOf& group_of = {}, const NumberFormats& formats = {});
 
   torch::nn::Module& module() const noexcept { return *module_; }
   /// The trainable parameters, in about the order in which their gradients arrive.
@@ -82,35 +43,10 @@ class FlatModel {
 
  private:
   /// Unit number of every parameter.
-  std::map<const void*, int> find_units(const torch::nn::Module& model) {
-    std::map<const void*, int> unit_of;
-    int layers = 0;
-    for (const auto& child : model.named_modules("", /*include_self=*/false)) {
-      if (dynamic_cast<const Layer*>(child.value().get()) == nullptr) continue;
-      ++layers;
-      layers_.push_back(dynamic_cast<const Layer*>(child.value().get()));
-      for (const auto& inner : child.value()->modules(/*include_self=*/false))
-        if (dynamic_cast<const Layer*>(inner.get()) != nullptr)
-          throw Error{Errc::config, "layer \"" + child.key() + "\" contains another layer: tag only one of them"};
-      for (const auto& parameter : child.value()->parameters()) {
-        const auto [place, fresh] = unit_of.emplace(parameter.unsafeGetTensorImpl(), layers);
-        if (!fresh && place->second != layers) place->second = kRoot;  // two layers share it
-      }
-    }
-    return own_by_root(model, std::move(unit_of));
-  }
+  std::map<const void*, int> find_units(const torch::nn::Module& model);
 
   /// Gives the root the parameters that a module outside of every layer registers, also if a layer shares them.
-  static std::map<const void*, int> own_by_root(const torch::nn::Module& model, std::map<const void*, int> unit_of) {
-    const auto visit = [&](const torch::nn::Module& module, const auto& self) -> void {
-      if (dynamic_cast<const Layer*>(&module) != nullptr && &module != &model) return;
-      for (const auto& parameter : module.parameters(/*recurse=*/false))
-        unit_of[parameter.unsafeGetTensorImpl()] = kRoot;
-      for (const auto& child : module.children()) self(*child, self);
-    };
-    visit(model, visit);
-    return unit_of;
-  }
+  static std::map<const void*, int> own_by_root(const torch::nn::Module& model, std::map<const void*, int> unit_of);
 
   torch::nn::Module* module_;
   NumberFormats formats_;
@@ -120,3 +56,7 @@ class FlatModel {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/flat/flat_model_inl.hpp>
+#endif

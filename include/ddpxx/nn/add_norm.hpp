@@ -2,29 +2,7 @@
 // Shape suffixes: N rows, C width.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <sstream>
-#include <string>
-#include <tuple>
-#include <vector>
-
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
-#include <ATen/ops/result_type.h>
-#include <ATen/ops/zeros_like.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
-
-#include <ddpxx/core/error.hpp>
-#include <ddpxx/layers/autocast_state.hpp>
-#include <ddpxx/nn/kernels/add_norm_kernels.hpp>
-#include <ddpxx/nn/kernels/driver.hpp>
 
 namespace ddpxx {
 
@@ -33,66 +11,6 @@ struct AddNorm {
   at::Tensor normed;  ///< The layer norm of `sum`, [..., C].
 };
 
-namespace detail {
-
-/// The version for a CPU, made of operations of ATen. It computes in float32, as the kernels do.
-inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
-                                     const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
-  AddNormParts parts;
-  parts.sum = x + y;
-  std::tie(parts.normed, parts.mean, parts.rstd) = at::native_layer_norm(
-      parts.sum.to(at::kFloat), {weight.numel()}, weight.to(at::kFloat), bias.to(at::kFloat), epsilon);
-  parts.normed = parts.normed.to(normed_type);
-  return parts;
-}
-
-/// The gradients of x, y, weight and bias. `d_sum` is undefined if nothing else uses the sum.
-inline AddNormGradients add_norm_backward(const at::Tensor& d_sum, const at::Tensor& d_normed, const at::Tensor& sum,
-                                          const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& weight,
-                                          at::ScalarType y_type) {
-  const auto weight_in_float = weight.to(at::kFloat);
-  auto [d, d_weight, d_bias] =
-      at::native_layer_norm_backward(d_normed.to(at::kFloat), sum.to(at::kFloat), {weight.numel()}, mean, rstd,
-                                     weight_in_float, at::zeros_like(weight_in_float), {true, true, true});
-  if (d_sum.defined()) d = d + d_sum;
-  return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), d_bias.to(weight.scalar_type())};
-}
-
-class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
- public:
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                                                const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
-                                                double epsilon, at::ScalarType normed_type) {
-    const auto parts = x.is_cuda() ? add_norm_forward_by_kernel(x, y, weight, bias, epsilon, normed_type, launch_on_gpu)
-                                   : add_norm_forward(x, y, weight, bias, epsilon, normed_type);
-    context->save_for_backward({parts.sum, parts.mean, parts.rstd, weight});
-    context->saved_data["y_type"] = static_cast<std::int64_t>(y.scalar_type());
-    context->saved_data["bias_type"] = static_cast<std::int64_t>(bias.scalar_type());
-    context->set_materialize_grads(false);
-    return {parts.sum, parts.normed};
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    if (c10::GradMode::is_enabled())
-      throw Error{Errc::config,
-                  "add_norm has no second derivative: call backward without create_graph, or set "
-                  "model.fused=false"};
-    const auto saved = context->get_saved_variables();
-    const auto type = [&](const char* key) { return static_cast<at::ScalarType>(context->saved_data[key].toInt()); };
-    if (!gradients[1].defined()) return {gradients[0], gradients[0].to(type("y_type")), {}, {}, {}, {}};
-    const c10::OptionalDeviceGuard device{saved[0].device()};
-    const auto found =
-        saved[0].is_cuda()
-            ? add_norm_backward_by_kernel(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3],
-                                          type("y_type"), launch_on_gpu)
-            : add_norm_backward(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3], type("y_type"));
-    return {found.x, found.y, found.weight, found.bias.to(type("bias_type")), {}, {}};
-  }
-};
-
-}  // namespace detail
-
 /// The sum of `x` and `y`, and its layer norm, as `sum = x + y` and `layer_norm(sum)` give them but for rounding: the
 /// norm is computed in float32 and rounded once. The sum has the type that `x + y` has, and the norm too; in autocast
 /// the norm has autocast's type, to which the next linear layer would cast it. On a GPU each pass is one kernel, which
@@ -100,22 +18,11 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
 /// Shapes  `x` and `y` [..., C], `weight` and `bias` [C].
 /// Errors  `config` for other shapes; in backward, if it is to create a graph; on a GPU for types other than float32,
 ///         bfloat16 and float16, for a width above 4096, and where NVRTC is not found.
-inline AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
-                        double epsilon = 1e-5) {
-  if (x.dim() < 1 || x.sizes() != y.sizes() || weight.dim() != 1 || weight.sizes() != bias.sizes() ||
-      weight.size(0) != x.size(-1))
-    throw Error{Errc::config, (std::ostringstream{} << "add_norm: x " << x.sizes() << ", y " << y.sizes() << ", weight "
-                                                    << weight.sizes() << " and bias " << bias.sizes()
-                                                    << " do not fit: pass [..., C] twice and [C] twice")
-                                  .str()};
-  auto autocast = AutocastState::of(x.device().type());
-  const auto sum_type = at::result_type(x, y);
-  const auto normed_type = autocast.enabled ? autocast.type : sum_type;
-  autocast.enabled = false;
-  const AutocastScope no_autocast{autocast};
-  const c10::OptionalDeviceGuard device{x.device()};
-  const auto both = detail::AddNormFunction::apply(x.to(sum_type), y, weight, bias, epsilon, normed_type);
-  return {both[0], both[1]};
-}
+AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
+                 double epsilon = 1e-5);
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/nn/add_norm_inl.hpp>
+#endif

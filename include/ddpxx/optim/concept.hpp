@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/parameter_group.hpp>

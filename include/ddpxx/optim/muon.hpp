@@ -17,6 +17,7 @@
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/flat/arena.hpp>

@@ -1,0 +1,139 @@
+// ddpxx/nn/chunked_cross_entropy_inl.hpp — the definitions of chunked_cross_entropy.hpp.
+// Shape suffixes: N rows, C width, V vocabulary, K rows of a chunk.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/layers/autocast_state.hpp>
+#include <ddpxx/nn/chunked_cross_entropy.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// The loss of a head, and the gradients of its inputs for an incoming gradient of 1; undefined where not wanted.
+struct HeadLoss {
+  at::Tensor sum;              ///< float32, 0-dim.
+  at::Tensor hidden_gradient;  ///< [N, C]
+  at::Tensor weight_gradient;  ///< [V, C] in float32: a sum over the chunks would lose too much in 16 bits.
+};
+
+/// Computes a head's loss in chunks. It is no operation of autograd: the caller has turned gradients off.
+inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_VC, const at::Tensor& targets_N,
+                          std::int64_t chunk_rows, bool hidden_trains, bool weight_trains) {
+  // Cast as autocast would cast for a linear layer; the softmax below must not be cast.
+  auto autocast = AutocastState::of(hidden_NC.device().type());
+  const auto type = autocast.enabled ? autocast.type : hidden_NC.scalar_type();
+  autocast.enabled = false;
+  const AutocastScope no_autocast{autocast};
+  const auto x_NC = hidden_NC.to(type), w_VC = weight_VC.to(type);
+
+  const auto N = x_NC.size(0), C = x_NC.size(1), V = w_VC.size(0), K = std::min(chunk_rows, N);
+  const auto in_float = x_NC.options().dtype(at::kFloat);
+  const auto losses_N1 = at::empty({N, 1}, in_float);
+  const auto counts_N1 = targets_N.ne(-1).to(at::kFloat).unsqueeze(1);
+  const auto classes_N1 = targets_N.masked_fill(targets_N.eq(-1), 0).unsqueeze(1);
+  HeadLoss loss;
+  if (hidden_trains) loss.hidden_gradient = at::empty({N, C}, x_NC.options());
+  if (weight_trains) loss.weight_gradient = at::zeros({V, C}, in_float);
+
+  const auto products = at::empty({K, V}, x_NC.options());
+  const auto scores = type == at::kFloat ? products : at::empty({K, V}, in_float);
+  for (std::int64_t first = 0; first < N; first += K) {
+    const auto rows = std::min(K, N - first);
+    const auto of_chunk = [&](const at::Tensor& all) { return all.narrow(0, first, rows); };
+    const auto x_KC = of_chunk(x_NC), counts_K1 = of_chunk(counts_N1), classes_K1 = of_chunk(classes_N1);
+    auto products_KV = products.narrow(0, 0, rows);
+    at::mm_out(products_KV, x_KC, w_VC.t());
+
+    const auto scores_KV = scores.narrow(0, 0, rows);
+    if (type != at::kFloat) scores_KV.copy_(products_KV);
+    scores_KV.sub_(scores_KV.amax(1, /*keepdim=*/true));
+    const auto score_of_target_K1 = scores_KV.gather(1, classes_K1);
+    scores_KV.exp_();
+    const auto sum_K1 = scores_KV.sum(1, /*keepdim=*/true);
+    of_chunk(losses_N1).copy_((sum_K1.log() - score_of_target_K1).mul_(counts_K1));
+    if (!hidden_trains && !weight_trains) continue;
+
+    // The gradient of the logits, softmax minus one-hot targets, replaces the logits.
+    scores_KV.mul_(counts_K1 / sum_K1).scatter_add_(1, classes_K1, -counts_K1);
+    if (type != at::kFloat) products_KV.copy_(scores_KV);
+    if (hidden_trains) {
+      auto gradient_KC = of_chunk(loss.hidden_gradient);
+      at::mm_out(gradient_KC, products_KV, w_VC);
+    }
+    if (weight_trains && type == at::kFloat) loss.weight_gradient.addmm_(products_KV.t(), x_KC);
+    if (weight_trains && type != at::kFloat) loss.weight_gradient.add_(at::mm(products_KV.t(), x_KC));
+  }
+  loss.sum = losses_N1.sum();
+  return loss;
+}
+
+/// Gives autograd the gradients that the forward pass has computed.
+class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& /*hidden_NC*/,
+                            const at::Tensor& /*weight_VC*/, const HeadLoss& loss) {
+    context->save_for_backward({loss.hidden_gradient, loss.weight_gradient});
+    return loss.sum;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    if (c10::GradMode::is_enabled())
+      throw Error{Errc::config,
+                  "chunked_cross_entropy has no second derivative: call backward without create_graph, or use "
+                  "at::cross_entropy_loss"};
+    const bool saved_is_needed_again = torch::autograd::get_current_graph_task_keep_graph();
+    // The product is float32, because 16 bits would round the factor and so change all elements alike. Autograd casts
+    // it to the type of its input.
+    const auto scaled = [&](const at::Tensor& saved) -> at::Tensor {
+      if (!saved.defined()) return {};
+      const auto in_float = saved.to(at::kFloat);
+      if (in_float.is_same(saved) && saved_is_needed_again) return in_float * gradients[0];
+      return in_float.mul_(gradients[0]);
+    };
+    const auto saved = context->get_saved_variables();
+    return {scaled(saved[0]), scaled(saved[1]), {}};
+  }
+};
+
+}  // namespace detail
+
+DDPXX_INLINE at::Tensor chunked_cross_entropy(const at::Tensor& hidden_NC, const at::Tensor& weight_VC,
+                                              const at::Tensor& targets_N, std::int64_t chunk_rows) {
+  if (chunk_rows < 1)
+    throw Error{Errc::config, "chunked_cross_entropy: chunk_rows is " + std::to_string(chunk_rows) +
+                                  ", and a chunk has at least one row"};
+  if (hidden_NC.dim() != 2 || weight_VC.dim() != 2 || targets_N.dim() != 1 || hidden_NC.size(1) != weight_VC.size(1) ||
+      hidden_NC.size(0) != targets_N.size(0))
+    throw Error{Errc::config, (std::ostringstream{} << "chunked_cross_entropy: hidden " << hidden_NC.sizes()
+                                                    << ", weight " << weight_VC.sizes() << " and targets "
+                                                    << targets_N.sizes() << " do not fit: pass [N, C], [V, C] and [N]")
+                                  .str()};
+  const bool with_gradients = c10::GradMode::is_enabled();
+  const bool hidden_trains = with_gradients && hidden_NC.requires_grad();
+  const bool weight_trains = with_gradients && weight_VC.requires_grad();
+  const auto loss = [&] {
+    const c10::NoGradGuard no_grad;
+    return detail::head_loss(hidden_NC, weight_VC, targets_N, chunk_rows, hidden_trains, weight_trains);
+  }();
+  if (!hidden_trains && !weight_trains) return loss.sum;
+  return detail::HeadLossFunction::apply(hidden_NC, weight_VC, loss);
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,135 @@
+// ddpxx/nn/gpt_inl.hpp — the definitions of gpt.hpp.
+// Shape suffixes: B batch, T tokens, C width, F width of the feed-forward half, V vocabulary.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/machine_memory.hpp>
+#include <ddpxx/core/units.hpp>
+#include <ddpxx/layers/random_state.hpp>
+#include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/gpt_config.hpp>
+#include <ddpxx/nn/modules.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE FeedForward::FeedForward(const GPTConfig& config, double projection_std)
+    : gelu_{config.layout == GPTLayout::gpt2 ? "tanh" : "none"}, dropout_{config.dropout}, fused_{config.fused} {
+  const auto width = config.sizes().n_embd;
+  const bool gpt2 = config.layout == GPTLayout::gpt2;
+  widen_ = register_module(gpt2 ? "c_fc" : "0", std::make_shared<Linear>(width, 4 * width, 0.02));
+  // minGPT scales the initial weights named c_proj only, and minGPT-ddp's second matrix has another name.
+  narrow_ =
+      register_module(gpt2 ? "c_proj" : "2", std::make_shared<Linear>(4 * width, width, gpt2 ? projection_std : 0.02));
+}
+
+DDPXX_INLINE at::Tensor FeedForward::forward(const at::Tensor& x_BTC) {
+  const auto wide_BTF = fused_ ? bias_gelu(at::linear(x_BTC, widen_->weight()), widen_->bias(), gelu_)
+                               : at::gelu(widen_->forward(x_BTC), gelu_);
+  return at::dropout(narrow_->forward(wide_BTF), dropout_, is_training());
+}
+
+DDPXX_INLINE GPTBlock::GPTBlock(const GPTConfig& config) : fused_{config.fused} {
+  const auto [layers, heads, width] = config.sizes();
+  const double projection_std = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
+  const bool gpt2 = config.layout == GPTLayout::gpt2;
+  norm_1_ = register_module(gpt2 ? "ln_1" : "ln1", std::make_shared<LayerNorm>(width));
+  attention_ = register_module("attn", std::make_shared<CausalSelfAttention>(config, projection_std));
+  norm_2_ = register_module(gpt2 ? "ln_2" : "ln2", std::make_shared<LayerNorm>(width));
+  feed_forward_ = register_module("mlp", std::make_shared<FeedForward>(config, projection_std));
+}
+
+DDPXX_INLINE GPT::GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size)
+    : config_{config}, vocab_size_{vocab_size}, block_size_{block_size} {
+  for (const auto& error : config.check()) throw Error{Errc::config, "model." + error.field + ": " + error.text};
+  check_size();
+  const auto [layers, heads, width] = config.sizes();
+  const bool gpt2 = config.layout == GPTLayout::gpt2;
+  auto stem = register_module(gpt2 ? "transformer" : "emb_stem", std::make_shared<torch::nn::Module>());
+  tokens_ = stem->register_module(gpt2 ? "wte" : "tok_emb", std::make_shared<Embedding>(vocab_size, width, 0.02));
+  if (gpt2)
+    positions_ = stem->register_module("wpe", std::make_shared<Embedding>(block_size, width, 0.02));
+  else
+    position_table_ = stem->register_parameter("pos_emb", at::zeros({1, block_size, width}));
+  auto list = std::make_shared<torch::nn::Module>();
+  for (std::int64_t i = 0; i < layers; ++i)
+    blocks_.push_back(list->register_module(std::to_string(i), std::make_shared<GPTBlock>(config)));
+  if (gpt2)
+    stem->register_module("h", list);
+  else
+    register_module("blocks", list);
+  norm_ = (gpt2 ? *stem : *this).register_module("ln_f", std::make_shared<LayerNorm>(width));
+  if (!config.tied_head)
+    head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
+}
+
+DDPXX_INLINE std::shared_ptr<torch::nn::Module> GPT::clone(const std::optional<at::Device>& device) const {
+  const c10::NoGradGuard no_grad;
+  const RandomScope random{random_states(at::kCPU)};
+  auto copy = std::make_shared<GPT>(config_, vocab_size_, block_size_);
+  copy->to(device.value_or(tokens_->weight().device()));
+  const auto from = parameters();
+  auto into = copy->parameters();
+  for (std::size_t i = 0; i < from.size(); ++i) into[i].copy_(from[i]);
+  copy->train(is_training());
+  return copy;
+}
+
+DDPXX_INLINE double GPT::count_parameters(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size) {
+  const auto sizes = config.sizes();
+  const auto layers = static_cast<double>(sizes.n_layer), width = static_cast<double>(sizes.n_embd);
+  // mingpt_ddp has a second projection in each layer.
+  const double in_layer =
+      config.layout == GPTLayout::gpt2 ? 12 * width * width + 13 * width : 13 * width * width + 14 * width;
+  const auto tables = config.tied_head ? 1.0 : 2.0;
+  const auto rows = tables * static_cast<double>(vocab_size) + static_cast<double>(block_size) + 2;
+  return layers * in_layer + rows * width;
+}
+
+DDPXX_INLINE std::int64_t GPT::num_block_parameters() const {
+  std::int64_t count = 0;
+  for (const auto& block : blocks_)
+    for (const auto& parameter : block->parameters()) count += parameter.numel();
+  return count;
+}
+
+DDPXX_INLINE at::Tensor GPT::embedded(const at::Tensor& ids_BT, std::int64_t first) {
+  const auto T = ids_BT.size(1);
+  const auto position_TC = positions_ ? positions_->forward(at::arange(first, first + T, ids_BT.options()))
+                                      : position_table_.narrow(1, first, T);
+  return at::dropout(tokens_->forward(ids_BT) + position_TC, config_.dropout, is_training());
+}
+
+DDPXX_INLINE void GPT::check_size() const {
+  const auto sizes = config_.sizes();
+  const auto bytes = 4 * count_parameters(config_, vocab_size_, block_size_);
+  const auto there = machine_memory_bytes();
+  if (bytes <= static_cast<double>(there)) return;
+  constexpr double kMaxShown = 9e18;  // bytes_text() takes 64 bits
+  throw Error{Errc::config,
+              "model: " + std::to_string(sizes.n_layer) + " layers of width " + std::to_string(sizes.n_embd) +
+                  " have weights of " + (bytes > kMaxShown ? "more than " : "") +
+                  bytes_text(static_cast<std::uint64_t>(std::min(bytes, kMaxShown))) + ", and this machine has " +
+                  bytes_text(there) + " of memory: choose a smaller model.n_layer or model.n_embd"};
+}
+
+}  // namespace ddpxx

@@ -1,0 +1,2 @@
+// src/parallel.cpp — the part of ddpxx::core that comes from the room parallel/: see ddpxx/core/inline.hpp.
+#include <ddpxx/parallel/same_model_inl.hpp>
