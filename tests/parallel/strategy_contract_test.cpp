@@ -237,6 +237,24 @@ TYPED_TEST(StrategyContract, AnExceptionInForwardLeavesTheNextStepRight) {
   });
 }
 
+TYPED_TEST(StrategyContract, AnExceptionInBackwardLeavesTheNextStepRight) {
+  this->in_every_world([](auto& strategy, Net& net, Group& group) {
+    const auto batch = at::arange(group.size() * 2 * 4, at::kFloat).view({-1, 4}) * 0.1;
+    strategy.begin_backward(Sync::defer);
+    loss_of(strategy, net, share(batch, group)).backward();
+    strategy.finish_backward();
+    strategy.begin_backward(Sync::now);
+    const auto x = share(batch, group).clone().requires_grad_();
+    x.register_hook([](const at::Tensor&) { throw Error{Errc::data, "at the end of backward"}; });
+    EXPECT_ANY_THROW(loss_of(strategy, net, x).backward());
+
+    strategy.begin_backward(Sync::now);
+    loss_of(strategy, net, share(batch, group)).backward();
+    strategy.finish_backward();
+    expect_close(gradients_of(strategy, group), reference_gradients(batch, group.size()));
+  });
+}
+
 TYPED_TEST(StrategyContract, AFrozenParameterGetsNoGradientAndIsNoError) {
   for (const int world_size : this->worlds())
     spawn_ranks(world_size, [&](Group& group) {

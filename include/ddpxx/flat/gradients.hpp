@@ -110,6 +110,9 @@ class GradientSum {
     }
   }
 
+  /// Drops what this step has written, because an exception has ended it.
+  void drop() { written_.assign(written_.size(), false); }
+
   /// Makes `.grad` undefined before a backward pass, or autograd would add to it in place.
   void hide() {
     for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();

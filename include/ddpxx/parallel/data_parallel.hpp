@@ -102,12 +102,14 @@ class DataParallel : public WholeModel {
   }
 
   void begin_backward(Sync sync) {
+    if (std::exchange(in_backward_, true)) sum_->drop();  // an exception has ended the last pass
     trainable_.check_owned();
     sync_ = sync;
     sum_->hide();
   }
   void finish_backward() {
     if (sync_ == Sync::now) sum_->publish();
+    in_backward_ = false;
   }
   /// Copies the new parameters to the replicas, and the frozen parameters and buffers, which a snapshot may have
   /// changed.
@@ -225,6 +227,7 @@ class DataParallel : public WholeModel {
   GradientHooks hooks_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   Sync sync_ = Sync::now;
+  bool in_backward_ = false;
 };
 
 static_assert(ParallelStrategy<DataParallel> && explain_strategy<DataParallel>());

@@ -87,6 +87,7 @@ class DDPWith : public WholeModel {
   }
 
   void begin_backward(Sync sync) {
+    if (std::exchange(in_backward_, true)) reducer_->abandon();  // an exception has ended the last pass
     trainable_.check_owned();
     sync_ = sync;
     if constexpr (ScalesGradients<Hook>) reducer_->set_scale(hook_.scale());
@@ -95,6 +96,7 @@ class DDPWith : public WholeModel {
   }
   void finish_backward() {
     if (sync_ == Sync::now) reducer_->finish();
+    in_backward_ = false;
   }
   void finish_step() {
     if constexpr (FinishesHookStep<Hook>) hook_.finish_step(trainable_, *group_);
@@ -182,6 +184,7 @@ class DDPWith : public WholeModel {
   std::optional<Reducer> reducer_;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;
+  bool in_backward_ = false;
 };
 
 using DDP = DDPWith<>;

@@ -127,16 +127,19 @@ class Reducer {
     refused_ = !unused.empty() && !first && options_.unused != UnusedParameters::find;
     for (const std::size_t i : unused) ready(i, at::Tensor{});
     while (finished_ < pending_.size()) finish_oldest();
-    pending_.clear();
-    finished_ = 0;
-    next_ = 0;
     if (first) learn(unused);
-    fed_ = false;
-    std::fill(arrived_.begin(), arrived_.end(), false);
-    for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
+    reset();
     sum_.publish();
     if (options_.stepped != nullptr) sum_.hide();  // the gradients of stepped segments have no memory
     if (std::exchange(refused_, false)) throw unused_error(unused);
+  }
+
+  /// Drops the gradients of a step that an exception has ended, and waits for the sums that were started.
+  void abandon() {
+    for (; finished_ < pending_.size(); ++finished_) pending_[finished_].wait();
+    for (std::size_t k = 0; options_.stepped != nullptr && k < buckets_.size(); ++k) options_.stepped->drop(k);
+    reset();
+    sum_.drop();
   }
 
   /// Takes part in a step for which this rank has no batch, with the deferred gradients or zeros.
@@ -199,6 +202,16 @@ class Reducer {
                                                       : arena_->gradients().narrow(0, begin, end - begin)});
       first = last;
     }
+  }
+
+  /// No gradient of the next step has come.
+  void reset() {
+    pending_.clear();
+    finished_ = 0;
+    next_ = 0;
+    fed_ = false;
+    std::fill(arrived_.begin(), arrived_.end(), false);
+    for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
   }
 
   void learn(const std::vector<std::size_t>& unused) {

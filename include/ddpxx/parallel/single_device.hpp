@@ -56,21 +56,29 @@ class SingleDevice : public WholeModel {
   }
 
   void begin_backward(Sync sync) {
+    if (std::exchange(in_backward_, true)) abandon();
     trainable_.check_owned();
     sync_ = sync;
     sum_->hide();
   }
   void finish_backward() {
-    if (sync_ == Sync::defer) return;
-    if (reducer_)
+    if (sync_ == Sync::now && reducer_)
       reducer_->finish();
-    else
+    else if (sync_ == Sync::now)
       sum_->publish();
+    in_backward_ = false;
   }
 
  private:
   static constexpr std::int64_t kSteppedBytes = std::int64_t{4} << 20;
 
+  /// Drops the gradients of a step that an exception has ended.
+  void abandon() {
+    if (reducer_)
+      reducer_->abandon();
+    else
+      sum_->drop();
+  }
   void receive(std::size_t i, const at::Tensor& gradient) {
     if (!reducer_)
       sum_->add(i, gradient);
@@ -87,6 +95,7 @@ class SingleDevice : public WholeModel {
   std::optional<Reducer> reducer_;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;
+  bool in_backward_ = false;
 };
 
 static_assert(ParallelStrategy<SingleDevice> && explain_strategy<SingleDevice>());

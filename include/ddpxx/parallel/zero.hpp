@@ -135,15 +135,19 @@ class ZeRO {
     trainable_.check_owned();
     sync_ = sync;
     buffers_.begin_backward(sync);
-    if constexpr (kStage == ZeROStage::optimizer)
+    const bool is_interrupted = std::exchange(in_backward_, true);  // an exception has ended the last pass
+    if constexpr (kStage == ZeROStage::optimizer) {
+      if (is_interrupted) reducer_->abandon();
       reducer_->begin();
-    else
-      begin_arrivals();
+    } else {
+      begin_arrivals(is_interrupted);
+    }
   }
   void finish_backward() {
     wait_pending();  // also for parameters whose layers were not called: the optimizer writes them next
     if constexpr (kStage == ZeROStage::optimizer) {
       if (sync_ == Sync::now) reducer_->finish();
+      in_backward_ = false;
     } else {
       finish_arrivals();
     }
@@ -216,8 +220,8 @@ class ZeRO {
 
   // --- ZeRO-2: whole gradients exist only until their bucket is full ---
 
-  void begin_arrivals() {
-    if (std::exchange(in_backward_, true)) {  // an exception has ended the last pass
+  void begin_arrivals(bool is_interrupted) {
+    if (is_interrupted) {
       shards_->abandon();
       used_.assign(trainable_.size(), false);
     }
