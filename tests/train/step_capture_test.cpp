@@ -42,7 +42,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// A GPT that reports how often a token is predicted, and how often it calls forward.
-class Told : public GPT {
+class CountsHits : public GPT {
  public:
   using GPT::GPT;
   template <class Run, class Batch>
@@ -59,7 +59,7 @@ class Told : public GPT {
 };
 
 /// Some samples, of whose targets the first few do not count.
-Batch some(std::int64_t first, std::int64_t samples, std::int64_t left_out) {
+Batch make_batch(std::int64_t first, std::int64_t samples, std::int64_t left_out) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < samples; ++i) indices.push_back((first + i) % Tokens{}.size());
   auto batch = Tokens{}.batch(indices);
@@ -79,25 +79,25 @@ constexpr int kSteps = 14;
 
 /// The samples of the micro-batches of a step: two steps differ from the others.
 std::vector<Batch> batches_of(int step) {
-  if (step == 7) return {some(9, 3, 0)};  // as the last one of an epoch
-  if (step == 9) return {some(2, 4, 1), some(30, 4, 0)};
-  return {some(5 * step, 4, step % 3)};
+  if (step == 7) return {make_batch(9, 3, 0)};  // as the last one of an epoch
+  if (step == 9) return {make_batch(2, 4, 1), make_batch(30, 4, 0)};
+  return {make_batch(5 * step, 4, step % 3)};
 }
 
 /// Trains a GPT of this strategy and precision; `change` may change the gradients.
 template <class Optimizer, class Precision, class Strategy>
-Course train(typename TrainStep<Told, Optimizer, Precision, Strategy>::Config config, double dropout = 0.0,
+Course train(typename TrainStep<CountsHits, Optimizer, Precision, Strategy>::Config config, double dropout = 0.0,
              const SliceHook& change = {}) {
   at::manual_seed(3);
   const auto model =
-      std::make_shared<Told>(GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16, .dropout = dropout}, 11, 8);
+      std::make_shared<CountsHits>(GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16, .dropout = dropout}, 11, 8);
   config.optimizer.learning_rate = 1e-2;
   config.optimizer.schedule = Schedule::cosine;
   config.optimizer.warmup_steps = 4;
   config.optimizer.decay_steps = kSteps;
   config.parameter_groups.learning_rate = {{"transformer.wte.*", 3e-3}};
   Group alone;
-  TrainStep<Told, Optimizer, Precision, Strategy> step{alone, model, config};
+  TrainStep<CountsHits, Optimizer, Precision, Strategy> step{alone, model, config};
   if (change) step.before_optimizer_step(change);
   Course course;
   const auto keep = [&](const CompletedStep& done) {
@@ -118,7 +118,7 @@ Course train(typename TrainStep<Told, Optimizer, Precision, Strategy>::Config co
 
 template <class Optimizer = AdamW, class Precision = Float32, class Strategy = SingleDevice>
 void expect_same_course(
-    typename TrainStep<Told, Optimizer, Precision, Strategy>::Config config = {}, double dropout = 0.0,
+    typename TrainStep<CountsHits, Optimizer, Precision, Strategy>::Config config = {}, double dropout = 0.0,
     const std::function<SliceHook()>& change = [] { return SliceHook{}; }) {
   const auto plain = train<Optimizer, Precision, Strategy>(config, dropout, change());
   const auto counts = std::make_shared<RecordedCapture::Counts>();
@@ -168,9 +168,9 @@ TEST(StepCapture, GoesOnFromAStateThatWasReadIntoIt) {
   const auto run = [&](const MakeStepCapture& capture) {
     at::manual_seed(3);
     const auto model =
-        std::make_shared<Told>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8);
-    TrainStep<Told, AdamW, Float32, SingleDevice> step{alone, model, {.capture = capture}};
-    for (int i = 0; i < 6; ++i) step.step(std::vector{some(i, 4, 0)});
+        std::make_shared<CountsHits>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8);
+    TrainStep<CountsHits, AdamW, Float32, SingleDevice> step{alone, model, {.capture = capture}};
+    for (int i = 0; i < 6; ++i) step.step(std::vector{make_batch(i, 4, 0)});
     step.read_all([](const CompletedStep&) {});
     for (const auto& slice : step.strategy().slices()) {
       const c10::NoGradGuard no_grad;
@@ -178,7 +178,7 @@ TEST(StepCapture, GoesOnFromAStateThatWasReadIntoIt) {
     }
     step.resume_at(2, 64, /*has_optimizer=*/true);
     std::vector<double> losses;
-    for (int i = 0; i < 4; ++i) step.step(std::vector{some(i, 4, 0)});
+    for (int i = 0; i < 4; ++i) step.step(std::vector{make_batch(i, 4, 0)});
     step.read_all([&](const CompletedStep& done) { losses.push_back(done.row.loss); });
     return losses;
   };
@@ -187,17 +187,84 @@ TEST(StepCapture, GoesOnFromAStateThatWasReadIntoIt) {
 
 TEST(StepCapture, LeavesBatchesAsTheyAre) {
   Group alone;
-  const auto model = std::make_shared<Told>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8);
-  TrainStep<Told, AdamW, Float32, SingleDevice> step{alone, model, {.capture = record_steps()}};
+  const auto model =
+      std::make_shared<CountsHits>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8);
+  TrainStep<CountsHits, AdamW, Float32, SingleDevice> step{alone, model, {.capture = record_steps()}};
   std::vector<Batch> given, expected;
   for (int i = 0; i < 6; ++i) {
-    given.push_back(some(i, 4, 1));
-    expected.push_back(some(i, 4, 1));
+    given.push_back(make_batch(i, 4, 1));
+    expected.push_back(make_batch(i, 4, 1));
   }
   for (const auto& batch : given) step.step(std::span{&batch, 1});
   for (std::size_t i = 0; i < given.size(); ++i) {
     EXPECT_TRUE(at::equal(given[i].inputs, expected[i].inputs)) << i;
     EXPECT_TRUE(at::equal(given[i].targets, expected[i].targets)) << i;
+  }
+}
+
+TEST(StepCapture, IsOfTheLargestBatchSoFar) {
+  Group alone;
+  const auto run = [&](const MakeStepCapture& capture) {
+    at::manual_seed(3);
+    const auto model = std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8);
+    TrainStep<GPT, AdamW, Float32, SingleDevice> step{alone, model, {.capture = capture}};
+    std::vector<double> losses;
+    // After three plain steps comes a short batch; the captured steps are the fifth, and the seventh with a larger one.
+    for (const std::int64_t samples : {4, 4, 4, 3, 4, 4, 5, 5, 4}) step.step(std::vector{make_batch(1, samples, 0)});
+    step.read_all([&](const CompletedStep& done) { losses.push_back(done.row.loss); });
+    return losses;
+  };
+  const auto counts = std::make_shared<RecordedCapture::Counts>();
+  EXPECT_EQ(run(record_steps(counts)), run({}));
+  EXPECT_EQ(counts->captures, 2 * 2);
+  EXPECT_EQ(counts->replays, 2 * 2);
+}
+
+/// Throws once when the backward pass of forward call number `fails_at` has nearly ended.
+class FailsInBackward : public GPT {
+ public:
+  explicit FailsInBackward(std::int64_t fails_at)
+      : GPT{GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8}, fails_at_{fails_at} {
+    parameters().front().register_hook([this](const at::Tensor&) {
+      if (calls_ == fails_at_) throw Error{Errc::data, "in backward"};
+    });
+  }
+  template <class Run, class Batch>
+  Loss forward(Run& run, const Batch& batch) {
+    ++calls_;
+    return GPT::forward(run, batch);
+  }
+
+ private:
+  std::int64_t calls_ = 0, fails_at_;
+};
+
+TEST(StepCapture, AStepThatFailedInBackwardMayBeTriedAgain) {
+  Group alone;
+  const auto run = [&](std::int64_t fails_at, const MakeStepCapture& capture) {
+    at::manual_seed(3);
+    const auto model = std::make_shared<FailsInBackward>(fails_at);
+    TrainStep<FailsInBackward, AdamW, Float32, SingleDevice> step{alone, model, {.capture = capture}};
+    int failures = 0;
+    for (int i = 0; i < 7; ++i) {
+      std::vector<Batch> batches{make_batch(5 * i, 4, 0)};
+      if (i == 1) batches.push_back(make_batch(40, 4, 0));
+      for (bool done = false; !done;) try {
+          step.step(batches);
+          done = true;
+        } catch (const Error&) {
+          ++failures;
+        }
+    }
+    EXPECT_EQ(failures, fails_at > 0 ? 1 : 0);
+    std::vector<double> losses;
+    step.read_all([&](const CompletedStep& done) { losses.push_back(done.row.loss); });
+    return losses;
+  };
+  const auto expected = run(0, {});
+  for (const std::int64_t fails_at : {1, 2, 3, 4, 5}) {  // 2 and 3 are the micro-batches of a step
+    EXPECT_EQ(run(fails_at, {}), expected) << fails_at;
+    EXPECT_EQ(run(fails_at, record_steps()), expected) << fails_at;
   }
 }
 
@@ -246,7 +313,7 @@ TEST(StepCapture, RefusesACUDAGraphOnACPU) {
 }
 
 /// A model that reads its loss on the host at first.
-class Curious : public GPT {
+class ReadsItsLoss : public GPT {
  public:
   using GPT::GPT;
   template <class Run, class Batch>
@@ -261,15 +328,15 @@ class Curious : public GPT {
 TEST(StepCapture, RefusesAModelThatReadsNumbersAndMayBeTriedAgain) {
   Group alone;
   const auto counts = std::make_shared<RecordedCapture::Counts>();
-  const auto model = std::make_shared<Curious>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16}, 11, 8);
-  TrainStep<Curious, AdamW, Float32, SingleDevice> step{alone, model, {.capture = record_steps(counts)}};
-  for (int i = 0; i < 3; ++i) step.step(std::vector{some(i, 4, 0)});
+  const auto model = std::make_shared<ReadsItsLoss>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16}, 11, 8);
+  TrainStep<ReadsItsLoss, AdamW, Float32, SingleDevice> step{alone, model, {.capture = record_steps(counts)}};
+  for (int i = 0; i < 3; ++i) step.step(std::vector{make_batch(i, 4, 0)});
   for (int attempt = 0; attempt < 2; ++attempt)
-    expect_refused([&] { step.step(std::vector{some(3, 4, 0)}); }, {"the host waits for"});
-  step.step(std::vector{some(3, 3, 0), some(4, 3, 0)});  // two micro-batches are not captured
+    expect_refused([&] { step.step(std::vector{make_batch(3, 4, 0)}); }, {"the host waits for"});
+  step.step(std::vector{make_batch(3, 3, 0), make_batch(4, 3, 0)});  // two micro-batches are not captured
   EXPECT_EQ(step.steps_done(), 4);
   model->reads = false;
-  for (int i = 0; i < 3; ++i) step.step(std::vector{some(i, 4, 0)});
+  for (int i = 0; i < 3; ++i) step.step(std::vector{make_batch(i, 4, 0)});
   EXPECT_EQ(counts->captures, 2 + 2);
   EXPECT_EQ(counts->replays, 2 * 2);
 }
@@ -290,7 +357,7 @@ TEST(StepCapture, RefusesBatchesWhoseTensorsItDoesNotSee) {
   Group alone;
   TrainStep<OfHidden, AdamW, Float32, SingleDevice> step{
       alone, std::make_shared<OfHidden>(), {.capture = record_steps()}};
-  expect_refused([&] { step.step(std::vector{Hidden{some(0, 2, 0), 2}}); }, {"Hidden", "each_tensor"});
+  expect_refused([&] { step.step(std::vector{Hidden{make_batch(0, 2, 0), 2}}); }, {"Hidden", "each_tensor"});
 }
 
 }  // namespace

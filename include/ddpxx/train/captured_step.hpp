@@ -1,6 +1,7 @@
 // ddpxx/train/captured_step.hpp — a step that is done plainly at first, then captured, and replayed from then on.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,8 +25,9 @@ template <class Batch>
 concept VisitsTensors = requires(Batch batch) { batch.each_tensor([](at::Tensor&) {}); };
 
 /// Does the two parts of a step, forward with backward, and clipping with the optimizer, so that others can work in
-/// between. After some plain steps both parts are captured; a later step copies its batch to where the captured one
-/// was. A batch of other sizes is done plainly.
+/// between. After some plain steps both parts are captured with the first batch that is as large as the largest so far;
+/// a later step copies its batch to the memory of the captured one. A batch of other sizes, as the last of an epoch, is
+/// computed plainly; with a larger one the step is captured anew.
 class CapturedStep {
  public:
   /// What forward and backward leave.
@@ -49,11 +51,15 @@ class CapturedStep {
       throw Error{Errc::config, "training.cuda_graph: the batches are " + type_name<Batch>() +
                                     ": add `template <class Visit> void each_tensor(const Visit& visit)`, which calls "
                                     "visit(tensor) for each of its tensors, or set cuda_graph=false"};
-    } else if (!replay_step_) {
-      way_ = plain_steps_ < kPlainSteps ? Way::plain : Way::capture;
-      ++plain_steps_;
     } else {
-      way_ = fits(batch) ? Way::replay : Way::plain;
+      size_ = numel(batch);
+      largest_ = std::max(largest_, size_);
+      if (replay_step_ && fits(batch))
+        way_ = Way::replay;
+      else if (plain_steps_ >= kPlainSteps && size_ == largest_ && size_ > captured_size_)
+        way_ = Way::capture;
+      else
+        ++plain_steps_;
     }
   }
   bool is_plain() const noexcept { return way_ == Way::plain; }
@@ -62,6 +68,8 @@ class CapturedStep {
   template <class Batch, class Compute>
   const Result& gradients(Batch& batch, const at::Tensor& targets, const Compute& compute) {
     if (way_ == Way::capture) {
+      replay_gradients_ = replay_step_ = {};
+      captured_size_ = 0;
       keep(batch);
       targets_ = targets.clone();
       replay_gradients_ = capture_->capture([&] { result_ = compute(batch, targets_); });
@@ -80,10 +88,12 @@ class CapturedStep {
   /// The gradients' norm, which `step()` returns.
   template <class Step>
   at::Tensor step(const Step& step) {
-    if (way_ == Way::capture)
+    if (way_ == Way::capture) {
       replay_step_ = capture_->capture([&] { norm_ = step(); });
-    else
+      captured_size_ = size_;
+    } else {
       replay_step_();
+    }
     return norm_.clone();  // the next step writes there before this one's norm is read
   }
 
@@ -92,7 +102,14 @@ class CapturedStep {
   static constexpr std::int64_t kPlainSteps = 3;
   enum class Way { plain, capture, replay };
 
-  /// Puts the batch into memory that no one else has.
+  /// Numbers in all tensors of a batch.
+  template <class Batch>
+  static std::int64_t numel(Batch& batch) {
+    std::int64_t sum = 0;
+    batch.each_tensor([&](const at::Tensor& tensor) { sum += tensor.defined() ? tensor.numel() : 0; });
+    return sum;
+  }
+  /// Copies the batch to memory that nothing else writes.
   template <class Batch>
   void keep(Batch& batch) {
     batch_.clear();
@@ -117,6 +134,9 @@ class CapturedStep {
   std::unique_ptr<StepCapture> capture_;
   Way way_ = Way::plain;
   std::int64_t plain_steps_ = 0;
+  std::int64_t size_ = 0;  ///< Of this step's batch, as `numel` counts.
+  std::int64_t largest_ = 0;
+  std::int64_t captured_size_ = 0;  ///< 0 until both parts are captured.
   // What the captured operations read and write.
   std::vector<at::Tensor> batch_;
   at::Tensor targets_;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Device.h>
@@ -32,7 +33,11 @@ class CUDACapture : public StepCapture {
     try {
       work();
     } catch (...) {
-      order(stream_, outside);
+      try {
+        order(stream_, outside);
+      } catch (const c10::Error&) {
+        // After an error of the device no stream works any more; the error says so.
+      }
       throw;
     }
     order(stream_, outside);
@@ -45,9 +50,9 @@ class CUDACapture : public StepCapture {
       // Other threads may wait for the GPU meanwhile, as those of NCCL and of a snapshot do.
       graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
       end_after(*graph, work);
-    } catch (const c10::OutOfMemoryError&) {
-      throw;
     } catch (const c10::Error& error) {
+      // CUDA's messages say so if an operation cannot be captured: "operation not permitted when stream is capturing".
+      if (std::string_view{error.what_without_backtrace()}.find("captur") == std::string_view::npos) throw;
       throw Error{Errc::config,
                   "training.cuda_graph: a step of this model cannot be captured, because the host waits for the GPU in "
                   "it or it uses another stream: look in the model for item(), nonzero() and copies to the CPU, or set "

@@ -8,7 +8,7 @@
 
 namespace ddpxx {
 
-/// Starts again what has been recorded, on the memory that it had then.
+/// Starts the recorded operations again. They read and write the memory that they had when they were recorded.
 using Replay = std::function<void()>;
 
 /// Records operations on a device. What the host computes in between, and numbers that it hands to the operations, are

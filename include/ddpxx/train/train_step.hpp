@@ -1,6 +1,7 @@
 // ddpxx/train/train_step.hpp — one optimizer step over all ranks: batches in, the numbers of a step out.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -402,15 +403,18 @@ class TrainStep {
   /// undefined where the loss is not scaled.
   template <std::ranges::forward_range Batches>
   at::Tensor compute_gradients(const Batches& batches, StepFacts& facts) {
-    if (captured_) {
-      captured_->stay_plain();
-      if (std::ranges::distance(batches) == 1) {
-        auto batch = input(*std::ranges::begin(batches));
-        captured_->choose_way(batch);
-        if constexpr (VisitsTensors<decltype(batch)>)
-          if (!captured_->is_plain()) return captured_gradients(batch, facts);
-      }
-    }
+    if (!captured_) return plain_gradients(batches, facts);
+    captured_->stay_plain();
+    if (std::ranges::distance(batches) != 1) return plain_gradients(batches, facts);
+    std::array batch{input(*std::ranges::begin(batches))};  // on the device, where plain_gradients finds it too
+    captured_->choose_way(batch[0]);
+    if constexpr (VisitsTensors<std::ranges::range_value_t<Batches>>)
+      if (!captured_->is_plain()) return captured_gradients(batch[0], facts);
+    return plain_gradients(batch, facts);
+  }
+
+  template <std::ranges::forward_range Batches>
+  at::Tensor plain_gradients(const Batches& batches, StepFacts& facts) {
     const auto end = std::ranges::end(batches);
     for (auto batch = std::ranges::begin(batches); batch != end;) {
       const auto& current = *batch;
