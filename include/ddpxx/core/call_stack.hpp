@@ -1,4 +1,4 @@
-// ddpxx/core/call_stack.hpp — a process writes where it is when its launcher asks.
+// ddpxx/core/call_stack.hpp — writes the call stack of the main thread when the launcher asks.
 #pragma once
 
 #include <array>

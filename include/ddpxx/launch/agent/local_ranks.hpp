@@ -225,7 +225,7 @@ inline void LocalRanks::keep_deadlines() {
   } else if (passed(terminate_)) {
     if (ask_for_call_stacks()) {
       terminate_ = Clock::now() + kStackTime;
-      return;
+      return link_.tell_end();
     }
     for (auto& rank : ranks_) rank.end(SIGTERM);
     kill_ = Clock::now() + plan_.grace;
@@ -233,11 +233,14 @@ inline void LocalRanks::keep_deadlines() {
   }
 }
 
-/// Asks the ranks that still run while others have lost a peer where they are, once: they may hang. Returns true if a
-/// rank was asked.
+/// If ranks have ended because they lost a peer, and none has ended by itself, a rank that still runs may hang: asks
+/// each of those once to write its call stack. Returns true if one was asked.
 inline bool LocalRanks::ask_for_call_stacks() {
   const auto has_lost_peers = [](const RankProcess& rank) { return rank.exit() && lost_its_peers(*rank.exit()); };
-  if (has_asked_for_stacks_ || std::none_of(ranks_.begin(), ranks_.end(), has_lost_peers)) return false;
+  const auto is_the_cause = [](const RankProcess& rank) { return rank.exit() && explains_itself(*rank.exit()); };
+  if (has_asked_for_stacks_ || std::none_of(ranks_.begin(), ranks_.end(), has_lost_peers) ||
+      std::any_of(ranks_.begin(), ranks_.end(), is_the_cause))
+    return false;
   for (const auto& rank : ranks_)
     if (rank.ask_for_call_stack()) has_asked_for_stacks_ = true;
   return has_asked_for_stacks_;

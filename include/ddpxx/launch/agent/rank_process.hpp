@@ -110,9 +110,12 @@ class RankProcess {
     child_->send_signal(SIGCONT);  // a stopped process handles signals only after SIGCONT
   }
 
-  /// Asks the rank to write its call stack to its standard error, if its program handles that signal.
+  /// Asks the rank to write its call stack to its standard error. Other programs than ddpxx's may use that signal, and
+  /// get none; a stopped process would handle it only when it is to end.
   bool ask_for_call_stack() const {
-    if (exit_ || first_end_ || !handles_signal(child_->pid(), call_stack_signal())) return false;
+    if (exit_ || first_end_ || !milestones_.has(Milestone::began) || child_->is_stopped() ||
+        !handles_signal(child_->pid(), call_stack_signal()))
+      return false;
     return ::kill(child_->pid(), call_stack_signal()) == 0;
   }
 
