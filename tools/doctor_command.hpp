@@ -28,7 +28,7 @@
 #include "findings.hpp"
 #include "host_checks.hpp"
 #include "net_measurement.hpp"
-#include "two_ranks.hpp"
+#include "spawn_options.hpp"
 
 struct DoctorArguments {
   std::string save_dir = {};
@@ -154,7 +154,7 @@ inline int check_alone(const DoctorArguments& arguments) {
       if (const int code = agreed_code(group, together.code()); code != 0)
         throw ddpxx::Error{static_cast<ddpxx::Errc>(code), "a check of the ranks failed"};
     };
-    ddpxx::spawn_ranks(2, check_ranks, two_ranks(arguments.device, arguments.comm));
+    ddpxx::spawn_ranks(2, check_ranks, spawn_options(arguments.device, arguments.comm));
   } catch (const ddpxx::Error& error) {
     std::string text = error.what();  // a line for each rank
     for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n', end)) text.replace(end, 1, "; ");

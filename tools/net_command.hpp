@@ -21,7 +21,7 @@
 #include <ddpxx/testing.hpp>
 
 #include "net_measurement.hpp"
-#include "two_ranks.hpp"
+#include "spawn_options.hpp"
 
 struct NetArguments {
   std::uint64_t max_bytes = std::uint64_t{64} << 20U;
@@ -79,7 +79,7 @@ inline void net_command(int argc, char** argv) {
   if (!launch)
     return ddpxx::spawn_ranks(
         2, [&](const ddpxx::Group& group) { print_net(group, arguments); },
-        two_ranks(arguments.device, arguments.comm));
+        spawn_options(arguments.device, arguments.comm));
   if (launch->rank_info.world_size.value == 1)
     throw ddpxx::Error{ddpxx::Errc::config,
                        "ddpxx net needs two ranks: start it by a launcher with two or more, or without a launcher"};

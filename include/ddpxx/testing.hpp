@@ -57,15 +57,15 @@ inline bool assertion_failed() {
          (test_has_nonfatal_failure != nullptr && test_has_nonfatal_failure());
 }
 
-/// The first failure is the cause unless it only says that a peer is gone.
 struct RankFailure {
   int rank;
   Errc code;
   std::string text;
+  bool is_cause;  ///< False for a rank that says that a peer is gone, and for one that had to be ended.
 };
 
 [[noreturn]] inline void throw_failures(std::vector<RankFailure> failures) {
-  std::stable_partition(failures.begin(), failures.end(), [](const auto& f) { return f.code != Errc::peer; });
+  std::stable_partition(failures.begin(), failures.end(), [](const auto& failure) { return failure.is_cause; });
   std::string text;
   for (const auto& failure : failures)
     text += (text.empty() ? "rank " : "\nrank ") + std::to_string(failure.rank) + ": " + failure.text;
@@ -88,10 +88,9 @@ std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener
     body(group);
     if (assertion_failed()) return report(Errc::data, "an assertion failed, see above");
     group.leave();
-  } catch (const Error& error) {
+  } catch (const std::exception& cause) {
+    const auto error = as_error(cause, Errc::peer);
     return report(error.code(), error.what());
-  } catch (const std::exception& error) {
-    return report(Errc::data, first_line(error));
   }
   return {};
 }
@@ -154,12 +153,14 @@ void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
       child.open = false;
       int status = 0;
       ::waitpid(child.pid, &status, 0);
-      if (WIFSIGNALED(status))
-        failures.push_back({rank, Errc::data, "ended by signal " + std::to_string(WTERMSIG(status))});
-      else if (!child.report.empty())
-        failures.push_back({rank, static_cast<Errc>(child.report.front()), child.report.substr(1)});
-      else if (status != 0)
-        failures.push_back({rank, Errc::data, "exited with code " + std::to_string(WEXITSTATUS(status))});
+      if (WIFSIGNALED(status)) {
+        failures.push_back({rank, Errc::peer, "ended by signal " + std::to_string(WTERMSIG(status)), true});
+      } else if (!child.report.empty()) {
+        const auto code = static_cast<Errc>(child.report.front());
+        failures.push_back({rank, code, child.report.substr(1), code != Errc::peer});
+      } else if (status != 0) {
+        failures.push_back({rank, Errc::peer, "exited with code " + std::to_string(WEXITSTATUS(status)), true});
+      }
       if (!failures.empty() && !std::exchange(failed, true))
         // The others notice a lost peer by themselves; a rank that does not is hung.
         until = std::min(until, std::chrono::steady_clock::now() + std::chrono::seconds{5});
@@ -175,7 +176,8 @@ void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
            "still running " +
                std::string{failed ? "5 s after another rank failed"
                                   : "at the deadline of " + std::to_string(options.deadline.count()) + " ms"} +
-               ", killed"});
+               ", killed",
+           false});
     }
     ::close(child.pipe);
   }
@@ -206,7 +208,7 @@ void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
     threads.emplace_back([&, rank] {
       const auto fail = [&](Errc code, const std::string& text) {
         const std::lock_guard lock{mutex};
-        failures.push_back({rank, code, text});
+        failures.push_back({rank, code, text, code != Errc::peer});
       };
       try {
         at::set_num_threads(1);
@@ -217,10 +219,9 @@ void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
                                       : connect_gloo({store, "127.0.0.1", rank, world_size, limit, limit}, device);
         body(group);
         group.leave();
-      } catch (const Error& error) {
+      } catch (const std::exception& cause) {
+        const auto error = as_error(cause, Errc::peer);
         fail(error.code(), error.what());
-      } catch (const std::exception& error) {
-        fail(Errc::data, first_line(error));
       }
     });
   for (auto& thread : threads) thread.join();
@@ -229,9 +230,11 @@ void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
 
 }  // namespace detail
 
-/// Runs `body(group)` on `world_size` ranks that communicate over Gloo on the loopback interface, and waits for them.
+/// Runs `body(group)` on `world_size` ranks that communicate on the loopback interface, over Gloo unless `options.comm`
+/// says otherwise, and waits for them.
 /// Ranks   GoogleTest assertions work inside `body` and name no rank by themselves.
-/// Errors  the failing rank's own error, prefixed with its rank; a rank that runs at the deadline is killed and named;
+/// Errors  the failing rank's own error, prefixed with its rank; `peer` for a rank that a signal has ended, and for one
+///         that runs at the deadline, which is killed and named; `data` for a failed assertion;
 ///         `config` for processes in a program that has used a GPU before.
 template <class Body>
   requires std::invocable<Body&, Group&>

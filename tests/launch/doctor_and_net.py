@@ -112,7 +112,7 @@ def check_lost_rank():
             assert net.poll() is None
         os.kill(int(ranks[1]), signal.SIGKILL)
         text = net.communicate(timeout=PATIENCE)[0]
-        assert net.returncode == 3 and "rank 1: ended by signal 9" in text, (net.returncode, text)
+        assert net.returncode == 5 and "rank 1: ended by signal 9" in text, (net.returncode, text)
 
 
 def on_hosts(hosts, *words):
