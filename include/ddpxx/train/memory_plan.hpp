@@ -163,8 +163,8 @@ LayersTogether layers_taken_together(const PlannedRun<Strategy, Precision, Optim
 ///
 /// `make_model(layers)` yields a shared_ptr to the model with so many layers, `make_batch(samples)` a batch of so many
 /// samples. The strategy itself holds models of two depths over a group of the planned size, and takes two steps with
-/// each of two batches, of which only the sizes are computed on a CPU (see SizesOnly), unless the model's memory
-/// depends on values; bytes are counted, and carried on along the depth and the batch, with which they grow in
+/// each of two batches. On a CPU their operations take memory and compute nothing (see SizesOnly), unless the model's
+/// memory depends on values. Bytes are counted, and carried on along the depth and the batch, with which they grow in
 /// proportion. The depths are large enough that the strategies' pools have grown full; buckets that hold many layers
 /// make them larger. What steps in backward is planned with its gradients in `buckets`, a few segments at a time; where
 /// those are cut by bytes, to within half a segment.
@@ -187,15 +187,17 @@ MemoryPlan plan_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, co
   MemoryPlan plan;
   // The whole depth with so many samples. What is saved for backward grows as deep models and large batches do, even
   // where the peak of a small one lies elsewhere.
-  bool computes = false;
+  bool needs_arithmetic = false;
   const auto probe = [&](std::int64_t samples) {
     const auto with = [&](std::int64_t layers) {
-      if (!computes) try {
+      if (!needs_arithmetic) {
+        try {
           const SizesOnly no_arithmetic;
           return detail::probe_memory(run, layers, samples, make_model, make_batch);
         } catch (const NeedsValues&) {
-          computes = true;
+          needs_arithmetic = true;
         }
+      }
       return detail::probe_memory(run, layers, samples, make_model, make_batch);
     };
     auto probed = with(std::min(run.layers, deep));
