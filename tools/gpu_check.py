@@ -265,8 +265,12 @@ def main(arguments):
     if importlib.util.find_spec("torch") is None:
         sys.exit("gpu-check: Python's torch is not installed; the checks use its libraries")
     checks = Checks(out, "cpu" if rehearse else "cuda")
-    found = checks.run("cuda_program").strip().split("\n")[-1]
-    report = {"device": found, "host": platform.platform(), "checks": []}
+    report = {"device": "", "host": platform.platform(), "checks": []}
+    try:
+        report["device"] = found = checks.run("cuda_program").strip().split("\n")[-1]
+    except Failed as problem:
+        (out / "report.json").write_text(json.dumps(report | {"failed": str(problem)}, indent=2) + "\n")
+        sys.exit(f"gpu-check: {problem}")
     if found == "device cpu" and not rehearse:
         print(f"gpu-check: there is no GPU that LibTorch can use: 0 of {len(CHECKS)} checks run")
     else:
@@ -279,8 +283,10 @@ def main(arguments):
             start = time.monotonic()
             try:
                 passed, text = True, check(checks)
-            except (Failed, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as problem:
+            except Failed as problem:
                 passed, text = False, str(problem)
+            except Exception as problem:  # whatever it is, the other checks still run
+                passed, text = False, f"{type(problem).__name__}: {problem}"
             seconds = round(time.monotonic() - start, 1)
             report["checks"].append({"number": number, "name": check.__name__, "passed": passed, "seconds": seconds,
                                      "found": text})
