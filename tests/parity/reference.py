@@ -31,12 +31,16 @@ DEFAULTS = {
     "data.max_bytes": 0,
     "data.train_split": 0.9,
     "data.batch_size": 8,
-    "model.model_type": "gpt-nano",
+    "model.model_type": "gpt-nano",  # or baby, nanoGPT's config/train_shakespeare_char.py
     "model.layout": "gpt2",
     "model.dropout": 0.1,
     "model.tied_head": False,  # the head shares the weight of the token embedding, as in nanoGPT
     "optimizer.learning_rate": 3e-4,
     "optimizer.weight_decay": 0.1,
+    "optimizer.beta2": 0.95,
+    "optimizer.warmup_steps": 0,
+    "optimizer.decay_steps": 0,  # a cosine down to final_learning_rate; 0 keeps learning_rate
+    "optimizer.final_learning_rate": 0.0,
     "training.max_steps": 1,
     "training.seed": 1337,
     "training.grad_norm_clip": 1.0,  # 0 turns clipping off
@@ -59,7 +63,8 @@ DEFAULTS = {
     "scaler.inf_at": "",  # steps, as in 3,7, in which the gradient of rank 0's loss is multiplied by inf
 }
 FORMATS = {"": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-PRESETS = {"gpt2": (12, 12, 768), "gpt-mini": (6, 6, 192), "gpt-micro": (4, 4, 128), "gpt-nano": (3, 3, 48)}
+PRESETS = {"gpt2": (12, 12, 768), "gpt-mini": (6, 6, 192), "gpt-micro": (4, 4, 128), "gpt-nano": (3, 3, 48),
+           "baby": (6, 6, 384)}
 
 
 def parse_settings(arguments):
@@ -330,6 +335,17 @@ def gathered(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
+def learning_rate(settings, step):
+    """nanoGPT's get_lr; `step` counts from 0."""
+    peak, end = settings["optimizer.learning_rate"], settings["optimizer.final_learning_rate"]
+    rise, fall = settings["optimizer.warmup_steps"], settings["optimizer.decay_steps"]
+    if step < rise:
+        return peak * (step + 1) / (rise + 1)
+    if not fall:
+        return peak
+    return end + (peak - end) * 0.5 * (1 + math.cos(math.pi * min(1, (step - rise) / (fall - rise))))
+
+
 def state_bytes(model, optimizer):
     """Bytes of the parameters, gradients and optimizer state of this rank, without the strategy's own buffers."""
     tensors = [t for p in model.parameters() for t in (p, p.grad, *optimizer.state[p].values())]
@@ -346,7 +362,8 @@ def train(settings):
     if settings["probe"]:
         return probe(settings, model, wrapped, next(batches(settings, train_set)))
     optimizer = torch.optim.AdamW(model.optimizer_groups(settings["optimizer.weight_decay"]),
-                                  settings["optimizer.learning_rate"], betas=(0.9, 0.95), eps=1e-8, fused=True)
+                                  settings["optimizer.learning_rate"], betas=(0.9, settings["optimizer.beta2"]),
+                                  eps=1e-8, fused=True)
     precision = settings["precision"]
     autocast = contextlib.nullcontext() if precision == "float32" else torch.autocast(device, FORMATS[precision])
     scaler = torch.amp.GradScaler(device, settings["scaler.initial_scale"], enabled=precision == "fp16",
@@ -367,6 +384,8 @@ def train(settings):
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_norm))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(settings, step - 1)
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.detach())
