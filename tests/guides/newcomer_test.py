@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Follows docs/start.md in a fresh copy of the project, as somebody does who has never seen it: every command of the page
+runs as it stands, in the order of the page.
+
+    newcomer_test.py FOLDER
+
+FOLDER is made anew. Two things differ from a clone on an empty machine: the downloaded libraries of this checkout are
+used, and the two machines of the page are two agents on this one.
+"""
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^(?:<!-- run(?: on: ([\w ]+))? -->\n)?```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PATIENCE = 2400  # seconds for one block; the longest compiles the sample and trains it
+
+
+def copy_of_the_project(folder):
+    """What `git clone` gives, with changes that are not committed yet."""
+    shutil.rmtree(folder, ignore_errors=True)
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    (folder / ".deps").symlink_to(ROOT / ".deps")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def output_of(code, hosts, environment):
+    started = [subprocess.Popen(["bash", "-ec", code], env=environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in hosts]
+    output = "".join(process.communicate(timeout=PATIENCE)[0] for process in started)
+    assert all(process.returncode == 0 for process in started), f"{code}\n{output}"
+    return output
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    copy_of_the_project(folder)
+    os.chdir(folder)
+    # The page installs into $HOME. The compiler's cache stays where it is.
+    cache = os.environ.get("CCACHE_DIR") or pathlib.Path.home() / ".cache" / "ccache"
+    environment = {**os.environ, "HOME": str(folder / "home"), "CCACHE_DIR": str(cache)}
+    outputs = []
+    for hosts, code in FENCE.findall((folder / "docs" / "start.md").read_text()):
+        print(code, flush=True)
+        outputs.append(output_of(code.replace("node0:29500", f"127.0.0.1:{free_port()}"), hosts.split() or [None], environment))
+        print(outputs[-1], flush=True)
+    text = "".join(outputs)
+
+    losses = [float(value) for value in re.findall(r"val_loss (\S+)", outputs[0])]
+    assert len(losses) >= 3 and losses[0] > losses[1] > losses[2], losses
+    assert "template <" in text, "the trained model has written no text"
+    assert "strategy fsdp, 2 ranks" in text and "strategy ddp, 1 rank" in text, "mingpt has not changed its strategy"
+    assert "strategy DDP, 2 ranks" in text and "strategy FSDP, 2 ranks" in text, "the own model has not changed its strategy"
+    accuracies = [float(value) for value in re.findall(r"val_accuracy (\S+)", text)]
+    assert accuracies[0] < 0.8 and min(accuracies[-3:]) > 0.97, accuracies
+    assert re.findall(r"resumed .*?step (\d+)", text) == ["20", "1260", "1575", "1890"], text
+
+
+main()
