@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,20 +13,30 @@
 
 #include <ddpxx/ddpxx.hpp>
 
-/// The points of a file with rows such as 0.31,-0.7,2: two coordinates, and the number of the curve.
+/// The points of a file with rows such as 0.31,-0.7,2: two coordinates, and the number of the curve, from 0.
 class Points {
  public:
+  static constexpr std::int64_t kCurves = 3;
+
   explicit Points(const std::string& path) {
+    const auto refuse = [&](const std::string& why) { throw ddpxx::Error{ddpxx::Errc::data, path + ": " + why}; };
     std::ifstream file{path};
-    if (!file) throw ddpxx::Error{ddpxx::Errc::data, "cannot read \"" + path + "\": name a file of rows x,y,label"};
     std::vector<float> points;
     std::vector<std::int64_t> labels;
-    float x = 0, y = 0;
-    std::int64_t label = 0;
-    for (char comma = 0; file >> x >> comma >> y >> comma >> label; labels.push_back(label))
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream row{line};
+      float x = 0, y = 0;
+      char comma = 0, second_comma = 0;
+      std::int64_t label = 0;
+      row >> x >> comma >> y >> second_comma >> label;
+      const bool is_whole = row && comma == ',' && second_comma == ',' && (row >> std::ws).eof();
+      if (!is_whole || label < 0 || label >= kCurves)
+        refuse("line " + std::to_string(labels.size() + 1) + " is not x,y,label with a label below " +
+               std::to_string(kCurves));
       points.insert(points.end(), {x, y});
-    if (!file.eof())
-      throw ddpxx::Error{ddpxx::Errc::data, path + ": row " + std::to_string(labels.size() + 1) + " is not x,y,label"};
+      labels.push_back(label);
+    }
+    if (file.bad() || labels.empty()) refuse("it cannot be read or is empty: name a file of rows x,y,label");
     points_ = at::tensor(points).view({-1, 2});
     labels_ = at::tensor(labels);
   }
@@ -45,7 +56,7 @@ struct Net : torch::nn::Module {
   explicit Net(std::int64_t width)
       : fc1{register_module("fc1", torch::nn::Linear(2, width))},
         fc2{register_module("fc2", torch::nn::Linear(width, width))},
-        fc3{register_module("fc3", torch::nn::Linear(width, 3))} {}
+        fc3{register_module("fc3", torch::nn::Linear(width, Points::kCurves))} {}
 
   ddpxx::Loss forward(const ddpxx::Batch& batch) {
     const auto logits = fc3(at::relu(fc2(at::relu(fc1(batch.inputs)))));
@@ -78,8 +89,10 @@ int main(int argc, char** argv) {
     const auto& training = config.trainer.training;
     auto group = ddpxx::join(ddpxx::torchrun_environment(), training.device);
     auto net = ddpxx::make_model<Net>(training.seed, group.device(), config.width);
-    const auto train = std::make_shared<const Points>(config.train);
-    const auto validation = std::make_shared<const Points>(config.validation);
+    const auto read = [&](const std::string& path) {  // if one rank cannot read its file, all end with the error
+      return ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return std::make_shared<const Points>(path); });
+    };
+    const auto train = read(config.train), validation = read(config.validation);
     Train trainer{group, net, train, config.trainer, record, {.validation = validation}};
     trainer.fit();
     group.leave();

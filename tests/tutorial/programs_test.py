@@ -298,6 +298,36 @@ def test_the_commands_of_the_start_page_run():
     assert re.findall(r"resumed .*?step (\d+)", text) == ["20", "1260", "1575", "1890"], text
 
 
+def test_the_program_of_the_start_page_names_the_line_that_is_wrong():
+    good = pathlib.Path("good.csv")
+    good.write_text("0.31,-0.7,2\r\n0.1,0.2,0")  # line ends of Windows, and none at the end of the file
+    for content, reason in (("0.1,0.2,0\n0.1,0.2,3\n", "line 2 is not"), ("0.1,0.2,-1\n", "line 1 is not"),
+                            ("0.1,0.2,0\n0.1,0.", "line 2 is not"), ("0.1;0.2;0\n", "line 1 is not"),
+                            ("0.1,0.2,0,5\n", "line 1 is not"), ("", "it cannot be read or is empty")):
+        pathlib.Path("bad.csv").write_text(content)
+        for files in (("train=bad.csv", "validation=good.csv"), ("train=good.csv", "validation=bad.csv")):
+            assert f"bad.csv: {reason}" in run(program("start"), *files, code=3), content
+    assert "absent.csv: it cannot be read" in run(program("start"), "train=absent.csv", code=3)
+    run(program("start"), "train=good.csv", "validation=good.csv", "batch_size=2", "training.max_epochs=1")
+
+
+def test_a_file_that_one_rank_lacks_ends_both_ranks_of_the_start_page():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    places = [pathlib.Path(name).absolute() for name in ("with", "without")]
+    for place in places:
+        place.mkdir()
+    (places[0] / "train.csv").write_text("0.31,-0.7,2\n")
+    started = [subprocess.Popen([str(program("start")), "validation=train.csv"], cwd=place, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=os.environ | {
+                                    "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
+                                    "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+               for rank, place in enumerate(places)]
+    outputs = [process.communicate(timeout=PATIENCE) for process in started]
+    assert [process.returncode for process in started] == [3, 3], outputs
+    assert "train.csv: it cannot be read" in outputs[1][1], outputs
+
 
 def test_the_page_shows_the_programs():
     """tests/tree/docs_test.py compares the snippets with the files."""
