@@ -19,6 +19,8 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/sweep/shell_word.hpp>
 
+#include "output_folder.hpp"
+
 struct BundleArguments {
   std::string to = {};
 
@@ -91,11 +93,7 @@ inline void make_bundle_folder(const std::filesystem::path& folder) {
   std::error_code error;
   if (std::filesystem::exists(folder, error) && !std::filesystem::is_empty(folder, error))
     throw ddpxx::Error{ddpxx::Errc::config, "to=" + folder.string() + " has files already: name a new folder"};
-  for (const char* part : {"bin", "lib"}) {
-    std::filesystem::create_directories(folder / part, error);
-    if (error)
-      throw ddpxx::Error{ddpxx::Errc::storage, "bundle: cannot make " + folder.string() + ": " + error.message()};
-  }
+  for (const char* part : {"bin", "lib"}) make_output_folder(folder / part);
 }
 
 /// Makes the folder. The linker looks for libraries beside the program first, because patchelf writes an RPATH into it,

@@ -25,6 +25,8 @@
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
+#include "output_folder.hpp"
+
 namespace huggingface_folder {
 
 inline constexpr std::string_view kModel = "model.";
@@ -99,7 +101,7 @@ inline void write(const std::filesystem::path& folder, const ddpxx::Snapshot& sn
   const auto tokens = model.find("transformer.wte.weight"), positions = model.find("transformer.wpe.weight");
   if (config.layout != ddpxx::GPTLayout::gpt2 || tokens == model.end() || positions == model.end())
     refuse("this snapshot is of another model");
-  ddpxx::make_subfolder(folder);
+  make_output_folder(folder);
   ddpxx::write_safetensors(folder / "model.safetensors", ddpxx::gpt2_to_huggingface(model), {{"format", "pt"}});
   ddpxx::write_file_atomic(folder / "config.json", ddpxx::gpt2_config_json({.config = config,
                                                                             .vocab_size = tokens->second.size(0),

@@ -24,6 +24,8 @@
 #include <ddpxx/data/utf8.hpp>
 #include <ddpxx/launch/sweep/shell_word.hpp>
 
+#include "output_folder.hpp"
+
 struct TokenizeArguments {
   std::string path = {};
   std::string tokenizer = {};
@@ -38,7 +40,8 @@ struct TokenizeArguments {
             "Texts in UTF-8: a file, a folder with all files below it, or a pattern such as 'books/*.txt'"),
         field<&TokenizeArguments::tokenizer>(
             "Tokenizer: a tokenizer.json, a vocab.json with merges.txt beside it, or a folder with one of the two"),
-        field<&TokenizeArguments::to>("Folder for train.bin and val.bin; it is made if it is missing"),
+        field<&TokenizeArguments::to>(
+            "Folder for train.bin and val.bin; it is made, with those above it, if it is missing"),
         field<&TokenizeArguments::val_fraction>(
             "Fraction of the text, from its end, that goes to val.bin; 0 makes no val.bin", at_least(0.0), below(1.0)),
         field<&TokenizeArguments::end_of_text>("Token that ends each file; empty puts none"));
@@ -126,7 +129,7 @@ inline void tokenize_command(int argc, char** argv) {
   const auto train_bytes = static_cast<std::uintmax_t>(static_cast<double>(bytes) * (1 - arguments.val_fraction));
 
   const std::filesystem::path folder{arguments.to};
-  ddpxx::make_subfolder(folder);
+  make_output_folder(folder);
   const auto train = folder / "train.bin", val = folder / "val.bin";
   const bool has_val = arguments.val_fraction > 0;
   if (!has_val && std::filesystem::exists(val, absent))

@@ -76,6 +76,23 @@ TEST_F(TokenizePrograms, TheEndOfTheTextIsHeldOut) {
   EXPECT_THAT(stale.err, HasSubstr("val.bin is from an earlier call"));
 }
 
+TEST_F(TokenizePrograms, MakeTheFoldersThatTheUserNames) {
+  const auto text = folder_.file("a.txt", "abab");
+  const auto expect_tokens_in = [&](const std::filesystem::path& named, const std::filesystem::path& real) {
+    const auto run = tokenize({text, "val_fraction=0", "to=" + named.string()});
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(std::filesystem::file_size(real / "train.bin"), 4U);
+  };
+  expect_tokens_in(folder_ / "data/of/books", folder_ / "data/of/books");
+  std::filesystem::create_directory(folder_ / "disk");
+  std::filesystem::create_directory_symlink("disk", folder_ / "link");
+  expect_tokens_in(folder_ / "link", folder_ / "disk");
+
+  const auto file = tokenize({text, "to=" + text + "/tokens"});
+  EXPECT_EQ(file.code, 4);
+  EXPECT_THAT(file.err, HasSubstr("cannot make the folder " + text + "/tokens: Not a directory"));
+}
+
 TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
   const auto text = folder_.file("a.txt", "ab"), latin = folder_.file("latin.txt", "caf\xE9 noir");
   const auto expect = [&](const Words& settings, int code, const std::string& reason) {
