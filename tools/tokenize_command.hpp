@@ -4,16 +4,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
@@ -53,55 +56,70 @@ struct TokenizeArguments {
     if (path.empty()) errors.push_back({"path", "no text to tokenize: name a file, a folder or a pattern"});
     if (tokenizer.empty()) errors.push_back({"tokenizer", "name the tokenizer: tokenizer=FOLDER or a tokenizer.json"});
     if (to.empty()) errors.push_back({"to", "name the folder for train.bin and val.bin: to=FOLDER"});
+    for (const auto& [key, place] : {std::pair{"path", path}, {"tokenizer", tokenizer}, {"to", to}})
+      if (place.find("://") != std::string::npos)
+        errors.push_back({key, "ddpxx tokenize reads and writes files of this machine: copy the objects to a folder"});
     return errors;
   }
 };
 
-/// Appends tokens to a file as 16-bit numbers.
+/// A file of tokens as 16-bit numbers, under a temporary name until it is published.
 class TokenFile {
  public:
-  explicit TokenFile(ddpxx::File& file) : file_{&file} {}
+  explicit TokenFile(const std::filesystem::path& path) : path_{path}, temporary_{path} {}
 
   void append(std::span<const std::int64_t> ids) {
     numbers_.assign(ids.begin(), ids.end());
-    file_->write(std::as_bytes(std::span{numbers_}));
+    temporary_.file().write(std::as_bytes(std::span{numbers_}));
     count_ += std::ssize(ids);
   }
+  const std::filesystem::path& path() const noexcept { return path_; }
   std::int64_t count() const noexcept { return count_; }
 
+  void sync() { temporary_.file().sync(); }
+
+  /// Replaces the file of an earlier call.
+  void publish() {
+    temporary_.publish(path_);
+    ddpxx::detail::sync_folder(path_.parent_path(), path_);
+  }
+
  private:
-  ddpxx::File* file_;
+  std::filesystem::path path_;
+  ddpxx::detail::TemporaryFile temporary_;
   std::vector<std::uint16_t> numbers_;
   std::int64_t count_ = 0;
 };
 
-/// The numbers of tokens in train.bin and val.bin.
-struct TokenCounts {
-  std::int64_t train = 0;
-  std::int64_t val = 0;
-};
-
-/// Tokenizes the files one after the other. The first bytes of their joined text go to `train`, the rest to `val`, cut
-/// at the beginning of a character. Added tokens in a text are text like any other: only `end`, which is put behind
-/// each file, is one. Errors  `data` for a file that cannot be read or holds no text.
-inline TokenCounts write_tokens(const std::vector<std::string>& files, std::uintmax_t train_bytes,
-                                const ddpxx::Tokenizer& tokenizer, std::optional<std::int64_t> end, TokenFile train,
-                                std::optional<TokenFile> val) {
+/// Tokenizes the files one after the other. The first bytes of their joined text go to `train`, the rest to `val`, if
+/// there is one, cut at the beginning of a character. Added tokens in a text are text like any other: only `end`, which
+/// is put behind each file, is one.
+/// Errors  `data`, naming the file, if it cannot be read or tokenized, or holds no text.
+inline void write_tokens(const std::vector<std::string>& files, std::uintmax_t train_bytes,
+                         const ddpxx::Tokenizer& tokenizer, std::optional<std::int64_t> end, TokenFile& train,
+                         TokenFile* val) {
   std::uintmax_t begin = 0;  // offset of the file in the joined text
   for (const auto& name : files) {
     const auto text = ddpxx::read_file(name, ddpxx::Errc::data);
     if (const auto bad = ddpxx::find_non_text(text); bad != std::string::npos)
       throw ddpxx::non_text_error(name, bad, text[bad]);
-    const bool ends_in_val = val && begin + text.size() > train_bytes;
+    const auto encode = [&](std::string_view part) {
+      try {
+        return tokenizer.encode_ordinary(part);
+      } catch (ddpxx::Error& error) {
+        error.with("text", name);
+        throw;
+      }
+    };
+    const bool ends_in_val = val != nullptr && begin + text.size() > train_bytes;
     auto cut = text.size();
     if (ends_in_val)
       cut = begin >= train_bytes ? 0 : ddpxx::without_torn_end({text.data(), train_bytes - begin}).size();
     begin += text.size();
-    train.append(tokenizer.encode_ordinary({text.data(), cut}));
-    if (ends_in_val) val->append(tokenizer.encode_ordinary(std::string_view{text}.substr(cut)));
+    train.append(encode({text.data(), cut}));
+    if (ends_in_val) val->append(encode(std::string_view{text}.substr(cut)));
     if (end) (ends_in_val ? *val : train).append(std::span{&*end, 1});
   }
-  return {train.count(), val ? val->count() : 0};
 }
 
 inline void tokenize_command(int argc, char** argv) {
@@ -136,18 +154,21 @@ inline void tokenize_command(int argc, char** argv) {
     throw ddpxx::Error{ddpxx::Errc::config, val.string() +
                                                 " is from an earlier call, and val_fraction=0 makes none: "
                                                 "remove it, or choose another folder"};
-  TokenCounts counts;
-  ddpxx::write_file_atomic(train, [&](ddpxx::File& train_file) {
-    const auto write = [&](std::optional<TokenFile> val_file) {
-      counts = write_tokens(files, train_bytes, tokenizer, end, TokenFile{train_file}, std::move(val_file));
-    };
-    if (has_val)
-      ddpxx::write_file_atomic(val, [&](ddpxx::File& val_file) { write(TokenFile{val_file}); });
-    else
-      write(std::nullopt);
-  });
-  std::cout << train.string() << ": " << counts.train << " tokens\n";
-  if (has_val) std::cout << val.string() << ": " << counts.val << " tokens\n";
+  for (const auto& path : {train, val}) ddpxx::detail::TemporaryFile::sweep_beside(path, folder);
+  std::deque<TokenFile> written;
+  written.emplace_back(train);
+  if (has_val) written.emplace_back(val);
+  write_tokens(files, train_bytes, tokenizer, end, written.front(), has_val ? &written.back() : nullptr);
+  // Both files are whole and on the disk before either replaces an older one: a new one never lies beside an old one.
+  for (auto& file : written) {
+    if (file.count() == 0)
+      throw ddpxx::Error{ddpxx::Errc::data, file.path().string() + " would have no tokens: the texts have " +
+                                                std::to_string(bytes) +
+                                                " bytes, and val_fraction=" + ddpxx::real_text(arguments.val_fraction)};
+    file.sync();
+  }
+  for (auto& file : written) file.publish();
+  for (const auto& file : written) std::cout << file.path().string() << ": " << file.count() << " tokens\n";
   std::vector<std::string> words{"mingpt", "data.format=tokens", "data.path=" + train.string()};
   if (has_val) words.push_back("data.val_path=" + val.string());
   words.push_back("data.tokenizer=" + arguments.tokenizer);

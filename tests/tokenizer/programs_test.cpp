@@ -93,6 +93,20 @@ TEST_F(TokenizePrograms, MakeTheFoldersThatTheUserNames) {
   EXPECT_THAT(file.err, HasSubstr("cannot make the folder " + text + "/tokens: Not a directory"));
 }
 
+TEST_F(TokenizePrograms, ReplaceNoFileIfOneOfTheTwoCannotBe) {
+  const auto text = folder_.file("a.txt", "ab ab ab ab");
+  ASSERT_EQ(tokenize({text}).code, 0);
+  const auto val = written("val.bin");
+  std::filesystem::remove(folder_ / "out/train.bin");
+  std::filesystem::create_directory(folder_ / "out/train.bin");
+  const auto run = tokenize({folder_.file("b.txt", "xyxyxyxy"), "val_fraction=0.5"});
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("out/train.bin"));
+  EXPECT_EQ(written("val.bin"), val);
+  for (const auto& entry : std::filesystem::directory_iterator{folder_ / "out"})
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+}
+
 TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
   const auto text = folder_.file("a.txt", "ab"), latin = folder_.file("latin.txt", "caf\xE9 noir");
   const auto expect = [&](const Words& settings, int code, const std::string& reason) {
@@ -107,6 +121,19 @@ TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
   expect({text, "end_of_text=</s>"}, 2, "no added token \"</s>\": name its own");
   expect({text, "tokenizer=" + text}, 3, "the tokenizer " + text + " cannot be used: this is no JSON object");
   expect({latin}, 3, "latin.txt is no text: the byte at offset 3 begins no UTF-8 character");
+  expect({"s3://bucket/text"}, 2, "path: ddpxx tokenize reads and writes files of this machine");
+  expect({text, "tokenizer=s3://bucket/gpt2"}, 2,
+         "tokenizer=s3://bucket/gpt2\": ddpxx tokenize reads and writes files");
+  expect({text, "to=s3://bucket/tokens"}, 2, "to=s3://bucket/tokens\": ddpxx tokenize reads and writes files");
+  expect({text, "val_fraction=0.99"}, 3, "train.bin would have no tokens: the texts have 2 bytes");
+  expect({text, "val_fraction=1e-17"}, 3, "val.bin would have no tokens");
+  // PCRE2 gives up on a pattern that can match a text in too many ways.
+  auto slow = small_tokenizer();
+  slow["pre_tokenizer"] = nlohmann::json::parse(R"({"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": "(?:a+)+[bc]"}, "behavior": "Isolated", "invert": false},
+    {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})");
+  const auto many = folder_.file("many.txt", std::string(60, 'a'));
+  expect({many, "tokenizer=" + folder_.file("slow.json", slow.dump())}, 3, "text=" + many);
   auto large = small_tokenizer();
   large["model"]["vocab"]["abc"] = 65536;
   expect({text, "tokenizer=" + folder_.file("large.json", large.dump())}, 2, "65537 tokens, and the files hold 16-bit");
