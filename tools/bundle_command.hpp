@@ -1,4 +1,4 @@
-// bundle_command.hpp — `ddpxx bundle PROGRAM... to=FOLDER` copies programs with the libraries that they load into one
+// bundle_command.hpp — `ddpxx bundle PROGRAM... to=FOLDER` copies programs with the libraries that they need into one
 // folder, which runs on a machine without LibTorch.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <ddpxx/config/parse_config.hpp>
@@ -26,7 +27,7 @@ struct BundleArguments {
 
   static constexpr auto describe() {
     return ddpxx::fields(ddpxx::field<&BundleArguments::to>(
-        "Folder that is made: the programs in bin/, the libraries that they load in lib/"));
+        "Folder that is made: the programs in bin/, the libraries that they need in lib/"));
   }
 };
 
@@ -42,7 +43,7 @@ inline bool belongs_to_machine(std::string_view library) {
   return std::ranges::any_of(kNames, [&](const char* name) { return library.starts_with(name); });
 }
 
-/// What a command prints.
+/// Returns what the command writes to stdout.
 /// Errors  `config` if it ends with another code than 0.
 inline std::string output_of(const std::vector<std::string>& command) {
   std::string text;
@@ -88,47 +89,86 @@ inline void copy_to(const std::filesystem::path& from, const std::filesystem::pa
                        "bundle: cannot copy " + from.string() + " to " + to.string() + ": " + error.message()};
 }
 
-/// Errors  `config` for a folder that holds something.
-inline void make_bundle_folder(const std::filesystem::path& folder) {
+/// Whether two paths name one file; false where one of them cannot be examined.
+inline bool is_one_file(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code error;
-  if (std::filesystem::exists(folder, error) && !std::filesystem::is_empty(folder, error))
-    throw ddpxx::Error{ddpxx::Errc::config, "to=" + folder.string() + " has files already: name a new folder"};
-  for (const char* part : {"bin", "lib"}) make_output_folder(folder / part);
+  return std::filesystem::equivalent(one, other, error) && !error;
 }
 
-/// Makes the folder. The linker looks for libraries beside the program first, because patchelf writes an RPATH into it,
-/// which also holds for the libraries that have none of their own; those of LibTorch look beside themselves.
-inline void bundle(const std::vector<std::filesystem::path>& programs, const std::filesystem::path& folder) {
-  LoadedLibraries libraries;
+/// Errors  `config` for a program that is not there, and for two of one name: they go to one folder.
+inline void check_programs(const std::vector<std::filesystem::path>& programs) {
+  std::map<std::filesystem::path, std::filesystem::path> names;
   for (const auto& program : programs) {
-    if (!std::filesystem::is_regular_file(program))
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(program, error))
       throw ddpxx::Error{ddpxx::Errc::config, "bundle: there is no program " + program.string()};
+    const auto [first, is_new] = names.emplace(program.filename(), program);
+    if (!is_new)
+      throw ddpxx::Error{ddpxx::Errc::config, "bundle: " + first->second.string() + " and " + program.string() +
+                                                  " have one name: bundle them into a folder each"};
+  }
+}
+
+/// The libraries of all programs.
+/// Errors  `config` if two programs load different libraries of one name.
+inline LoadedLibraries libraries_of(const std::vector<std::filesystem::path>& programs) {
+  LoadedLibraries libraries;
+  for (const auto& program : programs)
     for (const auto& [name, path] : loaded_libraries(std::filesystem::absolute(program))) {
       const auto& first = libraries.emplace(name, path).first->second;
-      if (!std::filesystem::equivalent(first, path))
+      if (!is_one_file(first, path))
         throw ddpxx::Error{ddpxx::Errc::config, "bundle: one program loads " + first.string() + ", another one " +
                                                     path.string() + ": bundle them into a folder each"};
     }
-  }
-  try {
-    output_of({"patchelf", "--version"});
-  } catch (const ddpxx::Error&) {
-    throw ddpxx::Error{ddpxx::Errc::config, "bundle needs the program patchelf: install Debian's package of that name"};
-  }
-  make_bundle_folder(folder);
+  return libraries;
+}
+
+/// Copies into bin/ and lib/ of the folder, and returns the bytes of the libraries. The linker looks for libraries
+/// beside the program first, because patchelf writes an RPATH into it, which also holds for the libraries that have
+/// none of their own; those of LibTorch look beside themselves.
+inline std::uintmax_t fill_bundle(const std::filesystem::path& folder,
+                                  const std::vector<std::filesystem::path>& programs,
+                                  const LoadedLibraries& libraries) {
+  for (const char* part : {"bin", "lib"}) make_output_folder(folder / part);
   std::uintmax_t bytes = 0;
   for (const auto& [name, path] : libraries) {
     copy_to(path, folder / "lib" / name);
-    bytes += std::filesystem::file_size(folder / "lib" / name);
+    std::error_code unknown;
+    if (const auto size = std::filesystem::file_size(path, unknown); !unknown) bytes += size;
   }
   for (const auto& program : programs) {
     const auto copy = folder / "bin" / program.filename();
     copy_to(program, copy);
     output_of({"patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", copy.string()});
     for (const auto& [name, path] : loaded_libraries(std::filesystem::absolute(copy)))
-      if (!std::filesystem::equivalent(path.parent_path(), folder / "lib"))
+      if (!is_one_file(path.parent_path(), folder / "lib"))
         throw ddpxx::Error{ddpxx::Errc::storage,
                            "bundle: " + copy.string() + " would load " + path.string() + " and not its copy"};
+  }
+  return bytes;
+}
+
+/// Makes the folder, or nothing.
+inline void bundle(const std::vector<std::filesystem::path>& programs, const std::filesystem::path& folder) {
+  check_programs(programs);
+  const auto libraries = libraries_of(programs);
+  try {
+    output_of({"patchelf", "--version"});
+  } catch (const ddpxx::Error&) {
+    throw ddpxx::Error{ddpxx::Errc::config, "bundle needs the program patchelf: install Debian's package of that name"};
+  }
+  std::error_code absent;
+  const bool was_there = std::filesystem::exists(folder, absent);
+  if (was_there && !std::filesystem::is_empty(folder, absent))
+    throw ddpxx::Error{ddpxx::Errc::config, "to=" + folder.string() + " has files already: name a new folder"};
+  std::uintmax_t bytes = 0;
+  try {
+    bytes = fill_bundle(folder, programs, libraries);
+  } catch (...) {  // so that the command can be given again
+    std::error_code ignored;
+    for (const char* part : {"bin", "lib"}) std::filesystem::remove_all(folder / part, ignored);
+    if (!was_there) std::filesystem::remove(folder, ignored);
+    throw;
   }
   std::cout << programs.size() << (programs.size() == 1 ? " program" : " programs") << " and " << libraries.size()
             << " libraries (" << bytes / 1'000'000 << " MB) in " << folder.string() << '\n';

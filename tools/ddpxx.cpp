@@ -38,7 +38,7 @@ slurm    prints a script for sbatch: ranks on one or several nodes, or a job arr
 k8s      prints a TrainJob of Kubeflow Trainer
 doctor   checks whether this machine can train, or the machines of a launcher; one line for each check
 net      measures latency and bandwidth between ranks: of a launcher, or of two on this machine
-bundle   copies programs and the libraries that they load into a folder, which runs on a machine without LibTorch
+bundle   copies programs and the libraries that they need into a folder, which runs on a machine without LibTorch
 Each lists its settings by --help: ddpxx slurm --help.
 
 ddpxx snapshot: PLACE is a folder of snapshots, as training.save_dir names it, or s3://bucket/prefix.

@@ -33,14 +33,29 @@ def hidden(folder, *command):
                *command, cwd="/")
 
 
+def on_small_disk(folder, *words):
+    """Runs `ddpxx bundle` with `folder` on a disk of 1 MiB, and returns what that holds afterwards as stdout."""
+    script = 'mount -t tmpfs -o size=1m none "$1"; place=$1; shift; code=0; "$@" >&2 || code=$?; ls -A "$place"; exit $code'
+    return run("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", folder, BIN / "ddpxx",
+               "bundle", *words)
+
+
 def check_refusals(folder):
     for words, sentence in (([], "needs programs and a folder"), ([BIN / "mingpt"], "needs programs and a folder"),
                             ([BIN / "mingp", f"to={folder}/a"], "there is no program"),
                             ([TEXT, f"to={folder}/a"], "has failed"),
-                            ([BIN / "cuda_program", f"to={folder}/a"], "is built for GPUs"),
+                            ([BIN / "mingpt", folder / "other/mingpt", f"to={folder}/a"], "have one name"),
+                            ([folder / ("x" * 300), f"to={folder}/a"], "there is no program"),
                             ([BIN / "mingpt", f"too={folder}/a"], "did you mean")):
         done = bundle(*words)
         assert done.returncode == 2 and sentence in done.stderr and not (folder / "a").exists(), done
+    if (BIN / "cuda_program").exists():  # where LibTorch has CUDA
+        done = bundle(BIN / "cuda_program", f"to={folder}/a")
+        assert done.returncode == 2 and "is built for GPUs" in done.stderr and not (folder / "a").exists(), done
+    (folder / "disk").mkdir()
+    for place in (folder / "disk/new", folder / "disk"):
+        done = on_small_disk(folder / "disk", BIN / "ddpxx-run", f"to={place}")
+        assert done.returncode == 4 and "cannot copy" in done.stderr and done.stdout == "", done
     (folder / "full").mkdir()
     (folder / "full" / "file").touch()
     done = bundle(BIN / "ddpxx-run", f"to={folder}/full")
@@ -57,6 +72,8 @@ def main():
         if os.geteuid() != 0 or run("unshare", "--mount", "true").returncode != 0:
             print("skipped: hiding LibTorch needs root and mount namespaces")
             sys.exit(77)
+        (folder / "other").mkdir()
+        shutil.copy(BIN / "mingpt", folder / "other/mingpt")
         check_refusals(folder)
         done = bundle(BIN / "mingpt", BIN / "ddpxx-run", f"to={folder}/all in one")
         assert done.returncode == 0 and re.match(r"2 programs and \d+ libraries \(\d+ MB\) in ", done.stdout), done
