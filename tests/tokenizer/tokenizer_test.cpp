@@ -206,6 +206,23 @@ TEST_F(SmallTokenizer, RefusesFilesWhoseTokensWouldDiffer) {
   EXPECT_THROW(Tokenizer{folder_.path()}, Error);
 }
 
+TEST_F(SmallTokenizer, AnErrorInMergesTxtNamesItsLine) {
+  std::ofstream{folder_.path() / "vocab.json"} << small_tokenizer()["model"]["vocab"].dump();
+  const auto reason = [&](const char* merges) -> std::string {
+    std::ofstream{folder_.path() / "merges.txt"} << merges;
+    try {
+      return "no error: " + std::to_string(Tokenizer{folder_.path()}.size());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::data);
+      return error.what();
+    }
+  };
+  const auto begin = "line 3 of " + (folder_.path() / "merges.txt").string() + ": ";
+  EXPECT_EQ(reason("#version: 0.2\r\na b\r\n\r\nab ab\r\n"), "no error: 258");
+  EXPECT_NE(reason("#version: 0.2\na b\na  b\n").find(begin + "\"a  b\" is no merge"), std::string::npos);
+  EXPECT_NE(reason("#version: 0.2\na b\na c\n").find(begin + "the merge \"a c\" needs the token"), std::string::npos);
+}
+
 TEST(SplitPattern, RefusesWhatOnigurumaAndPcre2ReadDifferently) {
   const auto split = [](std::string_view pattern, std::string_view text) {
     std::vector<std::string> pieces;
@@ -220,6 +237,8 @@ TEST(SplitPattern, RefusesWhatOnigurumaAndPcre2ReadDifferently) {
                               ".",      "^a",     "a$",    "[[:alpha:]]",  "[a&&b]",    "[]a]",   "(?<x>a)", "(?>a)",
                               "(?i)a",  "a{2}+",  "a{2}?", "a{,3}",        "a*",        "(",      "[a"})
     EXPECT_THROW(detail::SplitPattern{pattern}, Error) << pattern;
+  for (const auto* verb : {"a(*ACCEPT)b", "(*LIMIT_MATCH=9)a", "a(*SKIP)b"})
+    EXPECT_THROW(detail::SplitPattern{verb}, Error) << verb;
 }
 
 }  // namespace

@@ -68,6 +68,8 @@ inline std::optional<std::string> pattern_for_pcre2(std::string_view pattern) {
       const auto kind = pattern.substr(2);
       taken = kind.starts_with("i:") ? 4 : 3;
       if (!kind.starts_with(':') && !kind.starts_with('=') && !kind.starts_with('!') && taken != 4) return std::nullopt;
+    } else if (c == '(' && next == '*') {
+      return std::nullopt;  // a verb of PCRE2, such as (*ACCEPT)
     } else if (c == '.' || c == '^' || c == '$' || (c == '{' && !is_digit(next)) ||
                (c == '}' && (next == '+' || next == '?'))) {
       return std::nullopt;

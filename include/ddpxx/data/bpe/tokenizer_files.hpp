@@ -146,7 +146,7 @@ inline TokenizerRules read_tokenizer_json(const std::filesystem::path& path) {
   for (const char* key : {"normalizer", "truncation", "padding"})
     if (!member(json, key).is_null()) refuse_setting(key, member(json, key));
   const auto& model = member(json, "model");
-  // Files from before the key existed are of BPE if they have merges.
+  // Older files lack the key; a file with merges is BPE.
   if (!member(model, "type").is_null() && text_of(model, "type") != "BPE")
     refuse_setting("model.type", member(model, "type"));
   // A token for unknown characters has no effect: each byte has a token.
@@ -171,22 +171,35 @@ inline TokenizerRules read_tokenizer_json(const std::filesystem::path& path) {
   return rules;
 }
 
+/// Reads merges.txt: a merge in each line, behind a line that names the version.
+/// Errors  `data`, naming the line.
+inline std::vector<Merge> read_merges_file(const std::filesystem::path& path, const WrittenVocabulary& vocabulary) {
+  std::vector<Merge> merges;
+  const auto text = read_file(path, Errc::data);
+  std::size_t number = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || line.starts_with("#version")) continue;
+    try {
+      const auto [left, right] = parts_of_merge(line);
+      merges.push_back(vocabulary.merge(left, right));
+    } catch (const Error& error) {
+      throw Error{error.code(), "line " + std::to_string(number) + " of " + path.string() + ": " + error.what()};
+    }
+  }
+  return merges;
+}
+
 /// Source  GPT-2's encoder.json and vocab.bpe, which Hugging Face names vocab.json and merges.txt.
 inline TokenizerRules read_vocabulary_and_merges(const std::filesystem::path& vocabulary_path,
                                                  const std::filesystem::path& merges_path) {
   constexpr std::string_view kEndOfText = "<|endoftext|>";
   const auto vocabulary_json = read_json(vocabulary_path);
   auto vocabulary = read_vocabulary(vocabulary_json);
-  std::vector<Merge> merges;
-  const auto text = read_file(merges_path, Errc::data);
-  for (std::string_view rest = text; !rest.empty();) {
-    auto line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || line.starts_with("#version")) continue;
-    const auto [left, right] = parts_of_merge(line);
-    merges.push_back(vocabulary.merge(left, right));
-  }
+  auto merges = read_merges_file(merges_path, vocabulary);
   const auto end_of_text = vocabulary.find(std::string{kEndOfText});
   auto rules = std::move(vocabulary).rules();
   rules.merges = std::move(merges);
