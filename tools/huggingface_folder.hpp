@@ -30,16 +30,18 @@
 namespace huggingface_folder {
 
 inline constexpr std::string_view kModel = "model.";
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kWeightsFile = "model.safetensors";
 
 inline bool is_one(const std::filesystem::path& place) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(place / "config.json", ignored);
+  return std::filesystem::is_regular_file(place / kConfigFile, ignored);
 }
 
 /// The weights, and the settings with which mingpt goes on from the snapshot and generates text with it.
 /// Errors  `storage` for a folder whose model GPT does not compute, and for weights that do not fit it.
 inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
-  const auto config_json = ddpxx::read_file(folder / "config.json", ddpxx::Errc::storage);
+  const auto config_json = ddpxx::read_file(folder / kConfigFile, ddpxx::Errc::storage);
   const auto [config, vocab_size, block_size] = ddpxx::read_gpt2_config(config_json);
   const auto gpt = ddpxx::from_pretrained(config_json, ddpxx::read_model_file(folder));
   ddpxx::Snapshot snapshot;
@@ -47,7 +49,7 @@ inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
     snapshot.tensors.emplace(std::string{kModel} + name, tensor);
   // The values are written as a configuration prints them: a run that goes on compares the texts.
   const auto add = [&](const char* path, const std::string& value) {
-    snapshot.run.settings.push_back({.path = path, .value = value, .origin = (folder / "config.json").string()});
+    snapshot.run.settings.push_back({.path = path, .value = value, .origin = (folder / kConfigFile).string()});
   };
   const auto [layers, heads, width] = config.sizes();
   add("model.model_type", ddpxx::yaml_quoted("gpt2"));
@@ -77,7 +79,8 @@ struct ModelSettings {
 };
 
 /// Writes config.json and model.safetensors, which transformers loads by GPT2LMHeadModel.from_pretrained.
-/// Errors  `storage` if the snapshot is of another model than a GPT of layout gpt2, or does not record its settings.
+/// Errors  `config` if the folder has one of the two files; `storage` if the snapshot is of another model than a GPT of
+///         layout gpt2, or does not record its settings.
 inline void write(const std::filesystem::path& folder, const ddpxx::Snapshot& snapshot) {
   const auto refuse = [](const std::string& why) {
     throw ddpxx::Error{ddpxx::Errc::storage, "layout=huggingface writes a GPT of layout gpt2, and " + why};
@@ -101,11 +104,17 @@ inline void write(const std::filesystem::path& folder, const ddpxx::Snapshot& sn
   const auto tokens = model.find("transformer.wte.weight"), positions = model.find("transformer.wpe.weight");
   if (config.layout != ddpxx::GPTLayout::gpt2 || tokens == model.end() || positions == model.end())
     refuse("this snapshot is of another model");
+  for (const char* name : {kConfigFile, kWeightsFile}) {
+    std::error_code unknown;
+    if (std::filesystem::exists(std::filesystem::symlink_status(folder / name, unknown)))
+      throw ddpxx::Error{ddpxx::Errc::config, "to=" + folder.string() + " has a " + name +
+                                                  " already: name another folder, or remove the file"};
+  }
   make_output_folder(folder);
-  ddpxx::write_safetensors(folder / "model.safetensors", ddpxx::gpt2_to_huggingface(model), {{"format", "pt"}});
-  ddpxx::write_file_atomic(folder / "config.json", ddpxx::gpt2_config_json({.config = config,
-                                                                            .vocab_size = tokens->second.size(0),
-                                                                            .block_size = positions->second.size(0)}));
+  ddpxx::write_safetensors(folder / kWeightsFile, ddpxx::gpt2_to_huggingface(model), {{"format", "pt"}});
+  ddpxx::write_file_atomic(folder / kConfigFile, ddpxx::gpt2_config_json({.config = config,
+                                                                          .vocab_size = tokens->second.size(0),
+                                                                          .block_size = positions->second.size(0)}));
 }
 
 }  // namespace huggingface_folder

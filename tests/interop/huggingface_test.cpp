@@ -114,7 +114,7 @@ TEST_F(HuggingFace, ARunThatBeganWithAFolderIsAFolderForPython) {
 
 TEST_F(HuggingFace, AFolderBecomesASnapshotThatGeneratesAndTrains) {
   const TemporaryFolder work;
-  const auto place = (work / "run").string(), back = (work / "back").string();
+  const auto place = (work / "run").string(), back = (work / "new/back").string();
   const auto converted = run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=" + place});
   ASSERT_EQ(converted.code, 0) << converted.err;
   const auto generated = run(
@@ -126,6 +126,15 @@ TEST_F(HuggingFace, AFolderBecomesASnapshotThatGeneratesAndTrains) {
   const auto ours = read_safetensors(work / "logits.safetensors").tensors,
              theirs = read_safetensors(at("tied") / "logits.safetensors").tensors;
   EXPECT_TRUE(ours.at("logits").equal(theirs.at("logits")));
+  for (const std::filesystem::path name : {"config.json", "model.safetensors"}) {
+    const auto taken = work / ("taken_by_" + name.stem().string());
+    std::filesystem::create_directory(taken);
+    std::ofstream{taken / name} << "another model's";
+    const auto again = run("ddpxx", {"snapshot", "convert", place, "to=" + taken.string(), "layout=huggingface"});
+    EXPECT_EQ(again.code, 2) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("has a " + name.string() + " already"));
+    EXPECT_EQ(read_file(taken / name, Errc::storage), "another model's");
+  }
 
   const auto trained = run("mingpt", {"--from", place, "data.path=" + work.file("train.bin", some_tokens()),
                                       "training.max_steps=2", "training.eval_every=2"});
@@ -159,6 +168,10 @@ TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   EXPECT_THAT(reason_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));
   std::filesystem::copy(at("shards"), work / "shards");
   const auto index = work / "shards/model.safetensors.index.json";
+  // Folders whose weights have the tensor: the index may not lead there.
+  std::filesystem::create_directory(work / "shards/folder");
+  for (const auto& folder : {work / "shards/folder", work.path()})
+    std::filesystem::copy_file(at("tied") / "model.safetensors", folder / "model.safetensors");
   auto json = nlohmann::json::parse(read_file(index, Errc::storage));
   const auto with_file = [&](const nlohmann::json& file) {
     json["weight_map"]["transformer.wte.weight"] = file;
@@ -168,7 +181,8 @@ TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   EXPECT_THAT(with_file("model-00003-of-00003.safetensors"),
               AllOf(HasSubstr(index.string()), HasSubstr("transformer.wte.weight is not in model-00003")));
   for (const nlohmann::json& file :
-       {nlohmann::json{"../tied/model.safetensors"}, nlohmann::json{3}, nlohmann::json{"model.safetensors.index.json"}})
+       {nlohmann::json{"../tied/model.safetensors"}, nlohmann::json{3}, nlohmann::json{"model.safetensors.index.json"},
+        nlohmann::json{"."}, nlohmann::json{".."}, nlohmann::json{"folder"}})
     EXPECT_THAT(with_file(file), HasSubstr("no name of a file beside it"));
   EXPECT_THAT(with_file("absent.safetensors"), HasSubstr("absent.safetensors"));
   std::ofstream{index} << "{}";

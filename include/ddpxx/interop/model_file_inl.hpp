@@ -44,10 +44,14 @@ inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
   NamedTensors tensors;
   for (const auto& [name, file] : map->items()) {
     const auto text = file.is_string() ? file.get<std::string>() : std::string{};
-    if (text.empty() || text.find('/') != std::string::npos || text.ends_with(kIndexEnding))
+    const auto path = index.parent_path() / text;
+    std::error_code ignored;
+    // A folder, such as ".", would have an index of its own, which could be this one.
+    if (text.empty() || text.find('/') != std::string::npos || text.ends_with(kIndexEnding) ||
+        std::filesystem::is_directory(path, ignored))
       refuse("the file of " + name + " is no name of a file beside it");
     const auto [place, is_new] = files.try_emplace(text);
-    if (is_new) place->second = read_model_file(index.parent_path() / text);
+    if (is_new) place->second = read_model_file(path);
     const auto tensor = place->second.find(name);
     if (tensor == place->second.end()) refuse(name + " is not in " + text);
     tensors.emplace(name, tensor->second);
