@@ -22,8 +22,10 @@ struct GenerateConfig {
     return fields(
         field<&GenerateConfig::tokens>("Tokens to generate after training; 0 is none", between(0, 1'000'000),
                                        Unit::tokens, Resume::free),
-        field<&GenerateConfig::prompt>("Text to continue; empty begins with the first character of the alphabet",
-                                       Resume::free),
+        field<&GenerateConfig::prompt>(
+            "Text to continue; empty begins with the tokenizer's end-of-text token, or else with token 0, which is the "
+            "first character of an alphabet",
+            Resume::free),
         field<&GenerateConfig::temperature>("Temperature of sampling: above 1 more varied, below 1 more certain",
                                             above(0.0), Resume::free),
         field<&GenerateConfig::top_k>("Sample from the k most likely tokens only; 0 is all", at_least(0), Resume::free),
