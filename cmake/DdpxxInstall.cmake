@@ -27,8 +27,21 @@ install(FILES
 
 # ddpxx.pc is for the compiled core. It names the LibTorch of this build, as the targets do.
 file(RELATIVE_PATH DDPXX_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-get_target_property(_includes LibTorch::cpu INTERFACE_INCLUDE_DIRECTORIES)
-list(APPEND _includes ${PFR_INCLUDE_DIR})
+set(_includes "")
+# range-v3 has its folder at a target of another name. yaml-cpp has a .pc file of its own.
+foreach(_target LibTorch::cpu PFR::pfr range-v3::range-v3 range-v3 nlohmann_json::nlohmann_json)
+  set(_folders "")
+  if(TARGET ${_target})
+    get_target_property(_folders ${_target} INTERFACE_INCLUDE_DIRECTORIES)
+  endif()
+  if(_folders)
+    list(APPEND _includes ${_folders})
+  endif()
+endforeach()
+list(FILTER _includes EXCLUDE REGEX "\\$<")  # generator expressions, which only CMake reads
+list(REMOVE_DUPLICATES _includes)
+# The compiler's own folders must not be named: g++ then no longer finds stdlib.h from its cstdlib.
+list(REMOVE_ITEM _includes ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
 if(NOT LibTorch_HAS_GLOO)
   list(APPEND _includes "\${includedir}/ddpxx/comm/gloo_declarations")
 endif()
