@@ -54,8 +54,9 @@ list(JOIN _definitions " " DDPXX_PC_DEFINITIONS)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/ddpxx.pc.in ${PROJECT_BINARY_DIR}/ddpxx.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ddpxx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# LibTorch and Boost.PFR are no packages of Debian: the package finds them where this build has found them, or where
-# LIBTORCH_ROOT and Boost_ROOT say.
+# LibTorch and Boost.PFR are no packages of Debian: CMake finds them where this build has found them, or where
+# LIBTORCH_ROOT and Boost_ROOT say. The program ddpxx has the folder of LibTorch in its RUNPATH; docs/packaging.md says
+# how to name another one. libpcre2-dev, for ddpxx::tokenizer, brings the library that the program loads.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_PACKAGE_CONTACT "the maintainers of ddpxx")
@@ -63,7 +64,8 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_NAME libddpxx-dev)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS
-  "g++ (>= 4:12), librange-v3-dev (>= 0.12), libyaml-cpp-dev (>= 0.7), nlohmann-json3-dev (>= 3.11), libssl3 (>= 3)")
+string(CONCAT CPACK_DEBIAN_PACKAGE_DEPENDS
+  "g++ (>= 4:12), librange-v3-dev (>= 0.12), libyaml-cpp-dev (>= 0.7), libpcre2-dev (>= 10.40), "
+  "nlohmann-json3-dev (>= 3.11), libssl3 (>= 3)")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "patchelf, pkg-config")
 include(CPack)
