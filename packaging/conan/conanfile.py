@@ -2,7 +2,8 @@
 
 LibTorch comes from the folder that the variable LIBTORCH_ROOT names, since a program and its LibTorch have to fit each
 other exactly, and Boost.PFR from Boost_ROOT unless Conan provides Boost. With the option `system=True` nothing is asked of
-a remote: range-v3, yaml-cpp and nlohmann-json are those of the system.
+a remote: range-v3, yaml-cpp, nlohmann-json and PCRE2 are those of the system. With `tokenizer=True` PCRE2 is among the
+packages, and there is the target ddpxx::tokenizer.
 """
 
 import os
@@ -21,8 +22,8 @@ class Ddpxx(ConanFile):
     topics = "machine-learning", "distributed", "libtorch"
     package_type = "static-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"system": [True, False]}
-    default_options = {"system": False}
+    options = {"system": [True, False], "tokenizer": [True, False]}
+    default_options = {"system": False, "tokenizer": False}
 
     @property
     def _root(self):
@@ -42,6 +43,8 @@ class Ddpxx(ConanFile):
         self.requires("range-v3/[>=0.12]", transitive_headers=True)
         self.requires("yaml-cpp/[>=0.7]", transitive_headers=True)
         self.requires("nlohmann_json/[>=3.11]", transitive_headers=True)
+        if self.options.tokenizer:
+            self.requires("pcre2/[>=10.40]", transitive_headers=True)
 
     def validate(self):
         check_min_cppstd(self, 20)
