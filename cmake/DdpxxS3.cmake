@@ -1,7 +1,7 @@
 # DdpxxS3.cmake — ddpxx::s3, for programs that keep objects behind s3://; made only if aws-c-s3 is found.
 
 block()
-  list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps/crt)  # built by `./dev setup full`; searched last
+  list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps/crt)  # built by `./dev setup s3`; searched last
   set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)
   find_package(aws-c-s3 QUIET GLOBAL)
 endblock()

@@ -5,8 +5,9 @@
                                           libraries that libtorch_cpu itself loads
     tools/fetch_deps.py DIRECTORY cuda    what a build for GPUs needs: slim, and all CUDA libraries that
                                           libtorch_cuda loads
+    tools/fetch_deps.py DIRECTORY s3      slim, and the client of S3, which is built from source
     tools/fetch_deps.py DIRECTORY full    everything that `import torch` needs (the parity tests), and the
-                                          client of S3, which is built from source
+                                          client of S3
     tools/fetch_deps.py DIRECTORY torch==VERSION   slim with another version of LibTorch; DIRECTORY is one of its own
     tools/fetch_deps.py DIRECTORY docs    mkdocs-material, which builds the site of the documentation, and nothing
                                           else; DIRECTORY is one of its own
@@ -211,7 +212,7 @@ def build_crt(deps):
 
 def main():
     kind = sys.argv[2] if len(sys.argv) == 3 else ""
-    if kind not in ("slim", "cuda", "full", "docs") and not kind.startswith("torch=="):
+    if kind not in ("slim", "cuda", "s3", "full", "docs") and not kind.startswith("torch=="):
         sys.exit(__doc__)
     packages = [kind, *WANTED[1:]] if kind.startswith("torch==") else WANTED
     groups = [DOCS] if kind == "docs" else [packages, ["--no-deps", *WANTED_ALONE]]
@@ -237,7 +238,7 @@ def main():
                     pool.shutdown(cancel_futures=True)
                 future.result()
                 print(f"[{number}/{len(missing)}] {fetched[future]}", flush=True)
-        if kind == "full":
+        if kind in ("s3", "full"):
             build_crt(deps)
 
 

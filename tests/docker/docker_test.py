@@ -73,11 +73,21 @@ def test_read():
                 elif word == "CMD":
                     assert all(isinstance(each, str) for each in json.loads(rest))
                 elif word == "COPY" and rest.startswith("--from="):
-                    assert rest.split()[0].removeprefix("--from=") in known, rest
+                    origin, *sources, _ = rest.split()
+                    assert origin.removeprefix("--from=") in known, rest
+                    for source in sources:
+                        assert not source.startswith("/src/") or (ROOT / source.removeprefix("/src/")).exists(), rest
                 elif word == "COPY":
                     for source in rest.split()[:-1]:
                         assert (ROOT / source).exists(), f"{path.name}: there is no {source}"
             known.add(stage["name"])
+        # Each image has what the job of samples/k8s starts, and executes the example with its file of settings.
+        text, job = path.read_text(), (ROOT / "samples" / "k8s" / "train_job.yaml").read_text()
+        program, config = re.search(r'args:\n +- "(.*)"\n +- "(--config-name=.*)"', job).groups()
+        built = re.search(r"RUN ./dev build (.*)", text)[1].split()
+        assert program in built and "ddpxx-run" in built, f"{path.name} does not build {program}"
+        assert f"{program} {config}" in text.split("WORKDIR /workspace")[1], f"{path.name} does not try {program} {config}"
+        assert "s3://" not in job or "./dev setup s3" in text, f"{path.name} does not build the client of S3"
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".deps", "build", "runs"} <= set(ignored), ignored
     container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
@@ -137,9 +147,16 @@ def test_run(file, number="99"):
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         print("skipped: new roots need root and the program debootstrap")
         sys.exit(77)
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], check=False).returncode != 0:
+        print("skipped: new roots need mount and process namespaces, which this root may not make (see unshare's words)")
+        sys.exit(77)
     with tempfile.TemporaryDirectory(dir=os.environ.get("DDPXX_ROOTS")) as temporary:
         base, roots = pathlib.Path(temporary) / "base", {}
-        subprocess.run(["debootstrap", "--variant=minbase", "bookworm", base], check=True, stdout=subprocess.DEVNULL)
+        made = subprocess.run(["debootstrap", "--variant=minbase", "bookworm", base], check=False, capture_output=True,
+                              text=True)
+        if made.returncode != 0:
+            print(f"skipped: debootstrap cannot make a root, which needs Debian's archive:\n{made.stdout}{made.stderr}")
+            sys.exit(77)
         for path in map(pathlib.Path, OF_THIS_MACHINE):
             if path.exists():
                 shutil.rmtree(base / path.relative_to("/"), ignore_errors=True)
