@@ -46,6 +46,9 @@ def main():
     template = (SLURM / "pcluster.yaml.template").read_text()
     cluster = read_yaml(re.sub(r"<[\w-]+>", "filled-in", template))
     assert cluster["Scheduling"]["Scheduler"] == "slurm" and cluster["SharedStorage"][0]["MountDir"] == "/shared", cluster
+    for queue in cluster["Scheduling"]["SlurmQueues"]:
+        bucket, script = re.fullmatch("s3://([^/]+)/(.+)", queue["CustomActions"]["OnNodeConfigured"]["Script"]).groups()
+        assert (SLURM / script).is_file() and queue["Iam"]["S3Access"] == [{"BucketName": bucket}], queue
     print("the samples are what their pages say")
 
 
