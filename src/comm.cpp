@@ -11,5 +11,6 @@
 #include <ddpxx/comm/pending_inl.hpp>
 #include <ddpxx/comm/recording_inl.hpp>
 #include <ddpxx/comm/rendezvous_inl.hpp>
+#include <ddpxx/comm/shared_memory_inl.hpp>
 #include <ddpxx/comm/text_inl.hpp>
 #include <ddpxx/comm/unused_gpu_inl.hpp>

@@ -29,7 +29,9 @@
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/secret.hpp>
+#include <ddpxx/comm/shared_memory.hpp>
 
 namespace ddpxx {
 
@@ -42,7 +44,8 @@ struct SpawnOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds{60};
   /// The device of each rank, as `pick_device` reads it: cpu, cuda or auto. The ranks share the GPUs of this host.
   std::string device = "cpu";
-  ConnectConfig comm = {.backend = Backend::gloo};  ///< How processes meet; threads always meet over Gloo.
+  /// How processes meet. Threads meet over Gloo, or over shared memory if this says so.
+  ConnectConfig comm = {.backend = Backend::gloo};
 };
 
 namespace detail {
@@ -215,8 +218,10 @@ void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
         const auto device = pick_device(options.device, {.local_rank = LocalRank{rank}}, Backend::gloo);
         // A thread cannot be killed: the collectives' timeout is what ends a hang.
         const auto& limit = options.deadline;
-        Group group = world_size == 1 ? Group{{}, {}, device}
-                                      : connect_gloo({store, "127.0.0.1", rank, world_size, limit, limit}, device);
+        const Meeting meeting{store, "127.0.0.1", rank, world_size, limit, limit};
+        Group group = world_size == 1                                  ? Group{{}, {}, device}
+                      : options.comm.backend == Backend::shared_memory ? connect_shared_memory(meeting)
+                                                                       : connect_gloo(meeting, device);
         body(group);
         group.leave();
       } catch (const std::exception& cause) {

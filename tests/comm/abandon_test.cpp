@@ -33,48 +33,58 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kAtOnce{5};
 constexpr std::chrono::minutes kTimeout{30};  // a test that waits this long fails by its own time limit
 
+/// Ranks that are threads and meet over `backend`.
+SpawnOptions options(Backend backend) {
+  return {.ranks = Ranks::threads, .deadline = kTimeout, .comm = {.backend = backend}};
+}
+
+class AbandonOver : public testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, AbandonOver, testing::Values(Backend::gloo, Backend::shared_memory),
+                         [](const auto& backend) { return backend.param == Backend::gloo ? "gloo" : "shm"; });
+
 /// Rank 1 of three calls `fail` and keeps running: each peer must get an error with the code `peer` within kAtOnce.
 void expect_peers_learn_of(
-    const std::function<void(Group&)>& fail,
+    Backend backend, const std::function<void(Group&)>& fail,
     const std::function<void(Group&)>& collective = [](Group& group) { barrier(group); }) {
   // A rank that fails while others are still connecting would end them before their body has begun.
   std::barrier all_connected{3}, all_done{3};
-  spawn_ranks(3,
-              [&](Group& group) {
-                all_connected.arrive_and_wait();
-                const auto start = Clock::now();
-                try {
-                  if (group.rank() == 1) {
-                    fail(group);
-                  } else {
-                    collective(group);
-                    ADD_FAILURE() << "the collective succeeded";
-                  }
-                } catch (const Error& error) {
-                  EXPECT_EQ(error.code(), Errc::peer);
-                  EXPECT_THAT(error.what(), HasSubstr("a rank is gone"));
-                }
-                EXPECT_LT(Clock::now() - start, kAtOnce);
-                group.abandon();
-                all_done.arrive_and_wait();
-                EXPECT_EQ(group.size(), 1);
-              },
-              {.ranks = Ranks::threads, .deadline = kTimeout});
+  spawn_ranks(
+      3,
+      [&](Group& group) {
+        all_connected.arrive_and_wait();
+        const auto start = Clock::now();
+        try {
+          if (group.rank() == 1) {
+            fail(group);
+          } else {
+            collective(group);
+            ADD_FAILURE() << "the collective succeeded";
+          }
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::peer);
+          EXPECT_THAT(error.what(), HasSubstr("a rank is gone"));
+        }
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        group.abandon();
+        all_done.arrive_and_wait();
+        EXPECT_EQ(group.size(), 1);
+      },
+      options(backend));
 }
 
-TEST(Abandon, TellsThePeersAtOnce) {
-  expect_peers_learn_of([](Group& group) { group.abandon(); });
+TEST_P(AbandonOver, TellsThePeersAtOnce) {
+  expect_peers_learn_of(GetParam(), [](Group& group) { group.abandon(); });
 }
 
-TEST(Abandon, TellsPeersThatWaitAlready) {
-  expect_peers_learn_of([](Group& group) {
+TEST_P(AbandonOver, TellsPeersThatWaitAlready) {
+  expect_peers_learn_of(GetParam(), [](Group& group) {
     std::this_thread::sleep_for(std::chrono::milliseconds{300});
     group.abandon();
   });
 }
 
-TEST(Abandon, HappensWhereAnExceptionUnwindsAGroup) {
-  expect_peers_learn_of([](Group& group) {
+TEST_P(AbandonOver, HappensWhereAnExceptionUnwindsAGroup) {
+  expect_peers_learn_of(GetParam(), [](Group& group) {
     try {
       const Group mine{std::move(group)};
       throw std::runtime_error{"out of ideas"};
@@ -83,8 +93,8 @@ TEST(Abandon, HappensWhereAnExceptionUnwindsAGroup) {
   });
 }
 
-TEST(Abandon, EndsItsOwnWorkThatIsUnderWay) {
-  expect_peers_learn_of([](Group& group) {
+TEST_P(AbandonOver, EndsItsOwnWorkThatIsUnderWay) {
+  expect_peers_learn_of(GetParam(), [](Group& group) {
     auto sum = at::ones({1 << 20});
     auto first = start_all_reduce(sum, group), second = start_all_reduce(at::ones({3}), group);
     group.abandon();
@@ -94,22 +104,23 @@ TEST(Abandon, EndsItsOwnWorkThatIsUnderWay) {
 }
 
 // All ranks throw at once. Each must keep the shared error, also when another rank has closed its connections already.
-TEST(Abandon, DoesNotReplaceAnErrorThatAllRanksShare) {
+TEST_P(AbandonOver, DoesNotReplaceAnErrorThatAllRanksShare) {
   for (int i = 0; i < 10; ++i)
-    spawn_ranks(4,
-                [](Group& group) {
-                  const int rank = group.rank();
-                  try {
-                    const Group mine{std::move(group)};
-                    on_rank_zero(mine, Errc::storage, [] { throw Error{Errc::config, "no such folder"}; });
-                    ADD_FAILURE() << "no error";
-                  } catch (const Error& error) {
-                    EXPECT_STREQ(error.what(), "no such folder");
-                    EXPECT_EQ(error.code(), Errc::config);
-                    EXPECT_EQ(error.origin(), rank == 0 ? std::nullopt : std::optional{0});
-                  }
-                },
-                {.ranks = Ranks::threads, .deadline = kTimeout});
+    spawn_ranks(
+        4,
+        [](Group& group) {
+          const int rank = group.rank();
+          try {
+            const Group mine{std::move(group)};
+            on_rank_zero(mine, Errc::storage, [] { throw Error{Errc::config, "no such folder"}; });
+            ADD_FAILURE() << "no error";
+          } catch (const Error& error) {
+            EXPECT_STREQ(error.what(), "no such folder");
+            EXPECT_EQ(error.code(), Errc::config);
+            EXPECT_EQ(error.origin(), rank == 0 ? std::nullopt : std::optional{0});
+          }
+        },
+        options(GetParam()));
 }
 
 TEST(OnEveryRank, ReturnsWhatEachRankHasOrThrowsTheFirstError) {
@@ -135,21 +146,22 @@ TEST(OnEveryRank, ReturnsWhatEachRankHasOrThrowsTheFirstError) {
               {.ranks = Ranks::threads});
 }
 
-TEST(Abandon, TellsPeersThatWaitInAPart) {
+TEST_P(AbandonOver, TellsPeersThatWaitInAPart) {
   std::barrier all_done{2};
-  spawn_ranks(2,
-              [&](Group& group) {
-                auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
-                const auto start = Clock::now();
-                if (group.rank() == 1)
-                  group.abandon();
-                else
-                  EXPECT_THROW(barrier(part), Error);
-                EXPECT_LT(Clock::now() - start, kAtOnce);
-                group.abandon();
-                all_done.arrive_and_wait();
-              },
-              {.ranks = Ranks::threads, .deadline = kTimeout});
+  spawn_ranks(
+      2,
+      [&](Group& group) {
+        auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
+        const auto start = Clock::now();
+        if (group.rank() == 1)
+          group.abandon();
+        else
+          EXPECT_THROW(barrier(part), Error);
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        group.abandon();
+        all_done.arrive_and_wait();
+      },
+      options(GetParam()));
 }
 
 // Rank 1's connection to rank 2, its neighbour, is closed by then; rank 1 must still close its connection to rank 0.
@@ -206,16 +218,17 @@ TEST(Abandon, LeavesRoomForANewGroupAtTheSamePort) {
   other.join();
 }
 
-TEST(Abandon, DoesNothingInAWorldOfOneAndOnASecondCall) {
+TEST_P(AbandonOver, DoesNothingInAWorldOfOneAndOnASecondCall) {
   Group alone;
   alone.abandon();
-  spawn_ranks(2,
-              [](Group& group) {
-                group.abandon();
-                group.abandon();
-                group.leave();
-              },
-              {.ranks = Ranks::threads, .deadline = kTimeout});
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        group.abandon();
+        group.abandon();
+        group.leave();
+      },
+      options(GetParam()));
 }
 
 TEST(Part, SaysWhatAGroupOfOnesOwnBackendLacks) {

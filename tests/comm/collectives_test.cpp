@@ -25,63 +25,78 @@
 namespace ddpxx {
 namespace {
 
-class Collectives : public testing::TestWithParam<Ranks> {};
-INSTANTIATE_TEST_SUITE_P(Everywhere, Collectives, testing::Values(Ranks::processes, Ranks::threads),
-                         [](const auto& variant) {
-                           return variant.param == Ranks::processes ? "processes" : "threads";
-                         });
+struct Variant {
+  const char* name;
+  Ranks ranks;
+  Backend backend;
+};
+
+class Collectives : public testing::TestWithParam<Variant> {
+ protected:
+  static SpawnOptions options() { return {.ranks = GetParam().ranks, .comm = {.backend = GetParam().backend}}; }
+};
+INSTANTIATE_TEST_SUITE_P(Everywhere, Collectives,
+                         testing::Values(Variant{"processes", Ranks::processes, Backend::gloo},
+                                         Variant{"threads", Ranks::threads, Backend::gloo},
+                                         Variant{"processes_shm", Ranks::processes, Backend::shared_memory},
+                                         Variant{"threads_shm", Ranks::threads, Backend::shared_memory}),
+                         [](const auto& variant) { return variant.param.name; });
 
 TEST_P(Collectives, AllReduceSumsMinimizesAndMaximizes) {
-  spawn_ranks(3,
-              [](Group& group) {
-                auto sum = at::full({5}, 1.0 + group.rank());
-                all_reduce(sum, group);
-                EXPECT_TRUE(at::equal(sum, at::full({5}, 6.0)));
-                auto least = at::full({2}, group.rank(), at::kLong);
-                all_reduce(least, group, Reduce::min);
-                EXPECT_EQ(least[0].item<int>(), 0);
-                auto most = at::full({2}, group.rank(), at::kLong);
-                all_reduce(most, group, Reduce::max);
-                EXPECT_EQ(most[1].item<int>(), 2);
-              },
-              {.ranks = GetParam()});
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        auto sum = at::full({5}, 1.0 + group.rank());
+        all_reduce(sum, group);
+        EXPECT_TRUE(at::equal(sum, at::full({5}, 6.0)));
+        auto least = at::full({2}, group.rank(), at::kLong);
+        all_reduce(least, group, Reduce::min);
+        EXPECT_EQ(least[0].item<int>(), 0);
+        auto most = at::full({2}, group.rank(), at::kLong);
+        all_reduce(most, group, Reduce::max);
+        EXPECT_EQ(most[1].item<int>(), 2);
+      },
+      options());
 }
 
 TEST_P(Collectives, ReduceScatterAndAllGatherAreInverse) {
-  spawn_ranks(2,
-              [](Group& group) {
-                auto piece = at::zeros({3});
-                reduce_scatter(piece, at::arange(6, at::kFloat), group);
-                EXPECT_TRUE(at::equal(piece, 2 * at::arange(3 * group.rank(), 3 * group.rank() + 3, at::kFloat)));
-                auto whole = at::zeros({6});
-                all_gather(whole, piece, group);
-                EXPECT_TRUE(at::equal(whole, 2 * at::arange(6, at::kFloat)));
-              },
-              {.ranks = GetParam()});
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto piece = at::zeros({3});
+        reduce_scatter(piece, at::arange(6, at::kFloat), group);
+        EXPECT_TRUE(at::equal(piece, 2 * at::arange(3 * group.rank(), 3 * group.rank() + 3, at::kFloat)));
+        auto whole = at::zeros({6});
+        all_gather(whole, piece, group);
+        EXPECT_TRUE(at::equal(whole, 2 * at::arange(6, at::kFloat)));
+      },
+      options());
 }
 
 TEST_P(Collectives, BroadcastGivesTheRootsBytes) {
-  spawn_ranks(3,
-              [](Group& group) {
-                auto tensor = at::full({4}, group.rank());
-                broadcast(tensor, group, 2);
-                EXPECT_TRUE(at::equal(tensor, at::full({4}, 2)));
-                barrier(group);
-              },
-              {.ranks = GetParam()});
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        auto tensor = at::full({4}, group.rank());
+        broadcast(tensor, group, 2);
+        EXPECT_TRUE(at::equal(tensor, at::full({4}, 2)));
+        barrier(group);
+      },
+      options());
 }
 
 TEST_P(Collectives, TextsOfDifferentLengthsTravel) {
-  spawn_ranks(3,
-              [](Group& group) {
-                const auto texts = all_gather_text(std::string(static_cast<std::size_t>(group.rank() * 5), 'x'), group);
-                ASSERT_EQ(texts.size(), 3u);
-                EXPECT_EQ(texts[0], "");
-                EXPECT_EQ(texts[2], "xxxxxxxxxx");
-                EXPECT_EQ(broadcast_text(group.rank() == 1 ? "one" : "", group, 1), "one");
-                EXPECT_EQ(broadcast_text("", group), "");
-              },
-              {.ranks = GetParam()});
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        const auto texts = all_gather_text(std::string(static_cast<std::size_t>(group.rank() * 5), 'x'), group);
+        ASSERT_EQ(texts.size(), 3u);
+        EXPECT_EQ(texts[0], "");
+        EXPECT_EQ(texts[2], "xxxxxxxxxx");
+        EXPECT_EQ(broadcast_text(group.rank() == 1 ? "one" : "", group, 1), "one");
+        EXPECT_EQ(broadcast_text("", group), "");
+      },
+      options());
 }
 
 TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {

@@ -27,60 +27,72 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kAtOnce{5};
 constexpr std::chrono::minutes kTimeout{30};  // a test that waits this long fails by its own time limit
 
-TEST(Leave, EndsTheGroupOfRanksThatAllComeWithinTheLimit) {
-  spawn_ranks(2,
-              [](Group& group) {
-                if (group.rank() == 1) std::this_thread::sleep_for(milliseconds{200});
-                group.leave(kAtOnce);
-                EXPECT_EQ(group.size(), 1);
-              },
-              {.ranks = Ranks::threads, .deadline = kTimeout});
+/// Ranks that are threads and meet over `backend`.
+SpawnOptions options(Backend backend) {
+  return {.ranks = Ranks::threads, .deadline = kTimeout, .comm = {.backend = backend}};
+}
+
+class LeaveOver : public testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, LeaveOver, testing::Values(Backend::gloo, Backend::shared_memory),
+                         [](const auto& backend) { return backend.param == Backend::gloo ? "gloo" : "shm"; });
+
+TEST_P(LeaveOver, EndsTheGroupOfRanksThatAllComeWithinTheLimit) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds{200});
+        group.leave(kAtOnce);
+        EXPECT_EQ(group.size(), 1);
+      },
+      options(GetParam()));
 }
 
 // Rank 1 does nothing until rank 0 has left, as if its process hung.
-TEST(Leave, EndsAtItsLimitWithWorkPendingWhereAPeerHangs) {
+TEST_P(LeaveOver, EndsAtItsLimitWithWorkPendingWhereAPeerHangs) {
   std::barrier has_left{2};
-  spawn_ranks(2,
-              [&](Group& group) {
-                if (group.rank() == 1) {
-                  has_left.arrive_and_wait();
-                  const auto start = Clock::now();
-                  EXPECT_THROW(group.leave(), Error) << "rank 0 has closed its connections";
-                  EXPECT_LT(Clock::now() - start, kAtOnce);
-                  return;
-                }
-                auto pending = start_all_reduce(at::ones({1 << 20}), group);
-                const auto start = Clock::now();
-                try {
-                  group.leave(milliseconds{200});
-                  ADD_FAILURE() << "leave() succeeded";
-                } catch (const Error& error) {
-                  EXPECT_EQ(error.code(), Errc::peer);
-                  EXPECT_THAT(error.what(),
-                              HasSubstr("leaving the group: a rank is gone, or did not come within 200 ms; rank=0"));
-                }
-                EXPECT_LT(Clock::now() - start, kAtOnce);
-                EXPECT_EQ(group.size(), 1);
-                EXPECT_THROW(pending.wait(), Error);
-                has_left.arrive_and_wait();
-              },
-              {.ranks = Ranks::threads, .deadline = kTimeout});
+  spawn_ranks(
+      2,
+      [&](Group& group) {
+        if (group.rank() == 1) {
+          has_left.arrive_and_wait();
+          const auto start = Clock::now();
+          EXPECT_THROW(group.leave(), Error) << "rank 0 has closed its connections";
+          EXPECT_LT(Clock::now() - start, kAtOnce);
+          return;
+        }
+        auto pending = start_all_reduce(at::ones({1 << 20}), group);
+        const auto start = Clock::now();
+        try {
+          group.leave(milliseconds{200});
+          ADD_FAILURE() << "leave() succeeded";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::peer);
+          EXPECT_THAT(error.what(),
+                      HasSubstr("leaving the group: a rank is gone, or did not come within 200 ms; rank=0"));
+        }
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        EXPECT_EQ(group.size(), 1);
+        EXPECT_THROW(pending.wait(), Error);
+        has_left.arrive_and_wait();
+      },
+      options(GetParam()));
 }
 
-TEST(Leave, AbandonsAPartToo) {
+TEST_P(LeaveOver, AbandonsAPartToo) {
   std::barrier has_left{2};
-  spawn_ranks(2,
-              [&](Group& group) {
-                auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
-                if (group.rank() == 0) {
-                  EXPECT_THROW(group.leave(milliseconds{100}), Error);
-                } else {
-                  EXPECT_THROW(barrier(part), Error);
-                }
-                has_left.arrive_and_wait();
-                group.abandon();
-              },
-              {.ranks = Ranks::threads, .deadline = kTimeout});
+  spawn_ranks(
+      2,
+      [&](Group& group) {
+        auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
+        if (group.rank() == 0) {
+          EXPECT_THROW(group.leave(milliseconds{100}), Error);
+        } else {
+          EXPECT_THROW(barrier(part), Error);
+        }
+        has_left.arrive_and_wait();
+        group.abandon();
+      },
+      options(GetParam()));
 }
 
 TEST(Group, ThatIsDroppedClosesItsConnections) {

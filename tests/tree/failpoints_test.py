@@ -24,6 +24,7 @@ ALLOWED = {
     "core/file.hpp unlink_if_left": "it leaves a file with a temporary name, which a later start removes",
     "core/file.hpp open_to_append": "a log, a lock or the name of an owner, on which no snapshot depends",
     "comm/job_store_server.hpp handle": "it sends an answer to a client, and nothing of a run is kept there",
+    "comm/shared_segment.hpp": "memory without a name, which the system frees with the last process that has it",
     "comm/store_requests.hpp reply": "it sends an answer to a client, and nothing of a run is kept there",
     "storage/folder.hpp claim": "an empty file, whose lock ends with the process",
     "storage/s3_storage.hpp create": "a request that arrives or not; the tests with a proxy cover both",

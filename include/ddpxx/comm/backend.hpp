@@ -8,11 +8,13 @@
 namespace ddpxx {
 
 /// `automatic` is NCCL for ranks with GPUs, and Gloo for the others. Gloo copies the tensors of a GPU through the
-/// memory of the host, which is slow, but several ranks may then share a GPU.
-enum class Backend { automatic, gloo, nccl };
+/// memory of the host, which is slow, but several ranks may then share a GPU. Shared memory connects ranks of one host
+/// that compute on its CPU.
+enum class Backend { automatic, gloo, nccl, shared_memory };
 
 constexpr auto enum_names(Backend) {
-  return std::array{Named{Backend::automatic, "auto"}, Named{Backend::gloo, "gloo"}, Named{Backend::nccl, "nccl"}};
+  return std::array{Named{Backend::automatic, "auto"}, Named{Backend::gloo, "gloo"}, Named{Backend::nccl, "nccl"},
+                    Named{Backend::shared_memory, "shm"}};
 }
 
 }  // namespace ddpxx

@@ -9,10 +9,9 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/pending.hpp>
+#include <ddpxx/comm/reduce.hpp>
 
 namespace ddpxx {
-
-enum class Reduce { sum, min, max };
 
 /// Reduces `tensor` over all ranks, in place. All ranks get a result with equal bits.
 Pending start_all_reduce(at::Tensor tensor, const Group& group, Reduce reduce = Reduce::sum);
@@ -21,7 +20,8 @@ void all_reduce(at::Tensor tensor, const Group& group, Reduce reduce = Reduce::s
 /// Sums `input` over all ranks and writes the r-th of W equal pieces to `output` on rank r; `output` may be that piece
 /// of `input`. Gloo's own reduce-scatter is an all-reduce of the whole tensor. Over Gloo each rank instead receives the
 /// other ranks' values of its piece and adds them up in rank order, which sends half the bytes.
-/// Shapes  `input` has W times the elements of `output`; both 1-D and contiguous. Over Gloo their types may differ.
+/// Shapes  `input` has W times the elements of `output`; both 1-D and contiguous. Over Gloo and shared memory their
+///         types may differ.
 Pending start_reduce_scatter(at::Tensor output, at::Tensor input, const Group& group);
 void reduce_scatter(at::Tensor output, at::Tensor input, const Group& group);
 

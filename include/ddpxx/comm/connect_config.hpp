@@ -17,16 +17,18 @@ struct ConnectConfig {
 
   static constexpr auto describe() {
     constexpr auto range = between(kMinTimeout, kMaxTimeout);
-    return fields(field<&ConnectConfig::join_timeout>("How long a rank waits at the start for the others", range,
-                                                      Unit::seconds, Resume::free),
-                  field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step", range,
-                                                            Unit::seconds, Resume::free),
-                  field<&ConnectConfig::python_ranks>(
-                      "Some ranks are Python programs: meet them as torch.distributed does, over Gloo", Resume::free),
-                  field<&ConnectConfig::backend>(
-                      "What carries the collectives; auto: nccl for GPUs, otherwise gloo. With gloo, which copies "
-                      "through the host's memory, several ranks may share a GPU",
-                      Resume::free));
+    return fields(
+        field<&ConnectConfig::join_timeout>("How long a rank waits at the start for the others", range, Unit::seconds,
+                                            Resume::free),
+        field<&ConnectConfig::collective_timeout>("How long a rank waits for the others in a step", range,
+                                                  Unit::seconds, Resume::free),
+        field<&ConnectConfig::python_ranks>(
+            "Some ranks are Python programs: meet them as torch.distributed does, over Gloo", Resume::free),
+        field<&ConnectConfig::backend>(
+            "What carries the collectives; auto: nccl for GPUs, otherwise gloo. With gloo, which copies "
+            "through the host's memory, several ranks may share a GPU. shm: memory that the ranks of one host "
+            "share, for CPUs",
+            Resume::free));
   }
 };
 

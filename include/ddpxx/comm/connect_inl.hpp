@@ -13,6 +13,7 @@
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -52,6 +53,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
   }
   const auto meeting = meet(host, port, rank_info, options);
   if (backend == Backend::gloo) return connect_gloo(meeting, options.device);
+  if (backend == Backend::shared_memory) return connect_shared_memory(meeting);
   if (connect_gpus == nullptr)
     throw Error{Errc::config, "device " + options.device.str() +
                                   " needs NCCL: build with the component ddpxx::cuda, or set comm.backend to gloo"};

@@ -39,8 +39,8 @@ struct ConnectOptions {
   std::string gpu_uuid = {};
 };
 
-/// Gloo or NCCL: what `wish` means for a rank whose tensors are on `device`.
-/// Errors  `config` for NCCL on a CPU.
+/// What `wish` means for a rank whose tensors are on `device`; never `automatic`.
+/// Errors  `config` for NCCL on a CPU, and for shared memory on another device.
 Backend backend_for(Backend wish, at::Device device);
 
 }  // namespace ddpxx

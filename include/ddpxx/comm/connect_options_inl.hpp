@@ -37,6 +37,9 @@ DDPXX_INLINE Backend backend_for(Backend wish, at::Device device) {
     throw Error{Errc::config,
                 "comm.backend=nccl: NCCL connects GPUs, but this rank computes on the CPU; set the device to cuda, or "
                 "comm.backend to auto or gloo"};
+  if (wish == Backend::shared_memory && !device.is_cpu())
+    throw Error{Errc::config, "comm.backend=shm: shared memory connects ranks on the CPU, but this rank computes on " +
+                                  device.str() + "; set the device to cpu, or comm.backend to auto or gloo"};
   if (wish != Backend::automatic) return wish;
   return device.is_cpu() ? Backend::gloo : Backend::nccl;
 }

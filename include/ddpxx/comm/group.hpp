@@ -27,7 +27,8 @@ struct GroupPart {
 /// can be used everywhere and sends nothing.
 ///
 /// `leave()` ends the membership in order, `abandon()` ends that of a rank which has failed. The destructor does not
-/// wait for peers. The destructor of a group over Gloo that has not left abandons it. With another backend it gives up
+/// wait for peers. The destructor of a group over Gloo or shared memory that has not left abandons it. With another
+/// backend it gives up
 /// unfinished collectives and does not free the backend's memory; the peers notice when the process ends.
 class Group {
  public:
@@ -75,7 +76,8 @@ class Group {
 
   /// Makes this a world of one.
   void reset() noexcept;
-  bool runs_over_gloo() const;
+  /// Whether the backend can be destroyed without waiting for peers.
+  bool ends_without_peers() const;
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   c10::intrusive_ptr<c10d::Store> store_;

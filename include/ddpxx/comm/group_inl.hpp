@@ -82,7 +82,7 @@ DDPXX_INLINE Group::Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrus
       parts_{std::make_shared<Parts>()} {}
 DDPXX_INLINE Group::Group(Group&&) noexcept = default;
 DDPXX_INLINE Group::~Group() {
-  if (runs_over_gloo()) abandon();
+  if (ends_without_peers()) abandon();
   backend_.release();  // the destructor of an unknown backend may wait for peers
   store_.release();
 }
@@ -109,12 +109,12 @@ DDPXX_INLINE void Group::leave(std::optional<std::chrono::milliseconds> limit) {
 
 DDPXX_INLINE void Group::abandon() noexcept {
   if (!backend_) return;
-  const bool over_gloo = runs_over_gloo();
+  const bool may_destroy = ends_without_peers();
   parts_->disconnect();
   detail::disconnect(*backend_);
   // Gloo's destructor waits for its queued work, which fails at once without connections. Other backends may wait for
   // peers.
-  if (!over_gloo) backend_.release();
+  if (!may_destroy) backend_.release();
   reset();
 }
 
@@ -137,6 +137,8 @@ DDPXX_INLINE void Group::reset() noexcept {
   std::exchange(store_, {});
 }
 
-DDPXX_INLINE bool Group::runs_over_gloo() const { return backend_ && backend_->getBackendName() == "gloo"; }
+DDPXX_INLINE bool Group::ends_without_peers() const {
+  return backend_ && (backend_->getBackendName() == "gloo" || backend_->getBackendName() == "shm");
+}
 
 }  // namespace ddpxx

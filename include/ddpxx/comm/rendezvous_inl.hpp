@@ -256,6 +256,7 @@ inline RankIntroduction Rendezvous::introduction(const SocketAddress& local,
     facts.backend = "NCCL";
     facts.gpu = options_.gpu_uuid;
   }
+  if (options_.backend == Backend::shared_memory) facts.backend = "shared-memory";
   return facts;
 }
 

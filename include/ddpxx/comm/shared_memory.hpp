@@ -1,0 +1,20 @@
+// ddpxx/comm/shared_memory.hpp — collectives of ranks on one host, through memory that they share.
+#pragma once
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
+
+namespace ddpxx {
+
+/// Connects the ranks that have met in `meeting` through shared memory, and the parts of the group likewise. The
+/// tensors are on the CPU. Ranks   Collective.
+/// Errors  `config` on all ranks if they cannot share memory: they are on several hosts, are in containers that do not
+///         see each other's processes, belong to several users, or the system refuses memory; `peer` if a rank does not
+///         come in time, or if the system has no more threads.
+Group connect_shared_memory(const Meeting& meeting);
+
+}  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/shared_memory_inl.hpp>
+#endif

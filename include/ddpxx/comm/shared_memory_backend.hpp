@@ -1,0 +1,166 @@
+// ddpxx/comm/shared_memory_backend.hpp — the collectives of the ranks of one host as a c10d::Backend.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <ddpxx/comm/collective_queue.hpp>
+#include <ddpxx/comm/rank_order_reduce.hpp>
+#include <ddpxx/comm/reduce.hpp>
+#include <ddpxx/comm/shared_collectives.hpp>
+
+namespace ddpxx::detail {
+
+inline constexpr const char* kSharedMemoryName = "shm";
+
+/// A collective in a `CollectiveQueue`, which it keeps alive.
+class SharedMemoryWork final : public c10d::Work {
+ public:
+  SharedMemoryWork(std::shared_ptr<CollectiveQueue> queue, std::shared_ptr<CollectiveQueue::Task> task)
+      : queue_{std::move(queue)}, task_{std::move(task)} {}
+
+  bool isCompleted() override { return queue_->has_ended(*task_); }
+  bool isSuccess() const override { return queue_->has_ended(*task_) && !queue_->failure(*task_); }
+  std::exception_ptr exception() const override { return queue_->failure(*task_); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    queue_->wait(*task_, timeout == kNoTimeout ? std::nullopt : std::optional{CollectiveQueue::Clock::now() + timeout});
+    return true;
+  }
+
+ private:
+  std::shared_ptr<CollectiveQueue> queue_;
+  std::shared_ptr<CollectiveQueue::Task> task_;
+};
+
+/// Carries collectives through memory that the ranks share. The tensors are on the CPU and contiguous.
+/// Errors  c10::Error for tensors that it refuses; the works throw std::runtime_error if a rank has ended, has given up
+///         or is late.
+class SharedMemoryBackend final : public c10d::Backend {
+ public:
+  using WorkRef = c10::intrusive_ptr<c10d::Work>;
+
+  SharedMemoryBackend(int rank, int size, std::shared_ptr<CollectiveQueue> queue)
+      : c10d::Backend{rank, size}, queue_{std::move(queue)} {}
+  ~SharedMemoryBackend() override { abort(); }
+
+  const std::string getBackendName() const override { return kSharedMemoryName; }
+  void setTimeout(std::chrono::milliseconds timeout) override { queue_->set_timeout(timeout); }
+  void abort() override { queue_->end("this rank has abandoned the group"); }
+  void shutdown() override { queue_->end("this rank has left the group"); }
+
+  WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    auto tensor = only(tensors);
+    check(tensor);
+    const auto reduce = reduce_of(options.reduceOp);
+    check_reducible({tensor.scalar_type(), tensor.scalar_type()});
+    return start([tensor, reduce](SharedCollectives& shared) {
+      shared.all_reduce(bytes_of(tensor), tensor.numel(), tensor.scalar_type(), reduce);
+    });
+  }
+  WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    check(output);
+    check(input);
+    TORCH_CHECK_VALUE(reduce_of(options.reduceOp) == Reduce::sum, "reduce_scatter: only sums are supported");
+    TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter: the input has ", input.numel(),
+                      " elements, which is not ", getSize(), " times the output's ", output.numel());
+    const ReduceTypes types{input.scalar_type(), output.scalar_type()};
+    check_reducible(types);
+    return start([output, input, types](SharedCollectives& shared) {
+      shared.reduce_scatter(bytes_of(output), bytes_of(input), output.numel(), types);
+    });
+  }
+  WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
+    check(output);
+    check(input);
+    check_equal_types(output, input);
+    TORCH_CHECK_VALUE(output.numel() == input.numel() * getSize(), "all_gather: the output has ", output.numel(),
+                      " elements, which is not ", getSize(), " times the input's ", input.numel());
+    return start([output, input](SharedCollectives& shared) {
+      shared.all_gather(bytes_of(output), bytes_of(input), size_of(input));
+    });
+  }
+  WorkRef alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
+                        std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions&) override {
+    check(output);
+    check(input);
+    check_equal_types(output, input);
+    return start([output, input, output_bytes = part_bytes(output, output_sizes),
+                  input_bytes = part_bytes(input, input_sizes)](SharedCollectives& shared) {
+      shared.all_to_all(bytes_of(output), bytes_of(input), output_bytes, input_bytes);
+    });
+  }
+  WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+    auto tensor = only(tensors);
+    check(tensor);
+    const auto root = static_cast<int>(options.rootRank);
+    TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "broadcast: there is no rank ", root);
+    return start(
+        [tensor, root](SharedCollectives& shared) { shared.broadcast(bytes_of(tensor), size_of(tensor), root); });
+  }
+  WorkRef barrier(const c10d::BarrierOptions&) override {
+    return start([](SharedCollectives& shared) { shared.barrier(); });
+  }
+
+ private:
+  WorkRef start(CollectiveQueue::Body body) {
+    return c10::make_intrusive<SharedMemoryWork>(queue_, queue_->start(std::move(body)));
+  }
+
+  static at::Tensor only(const std::vector<at::Tensor>& tensors) {
+    TORCH_CHECK_VALUE(tensors.size() == 1, "a collective takes one tensor, not ", tensors.size());
+    return tensors.front();
+  }
+  static void check(const at::Tensor& tensor) {
+    TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
+                      "Tensors must be on the CPU, dense and contiguous");
+  }
+  static void check_equal_types(const at::Tensor& output, const at::Tensor& input) {
+    TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "the output has type ", output.scalar_type(),
+                      " and the input ", input.scalar_type());
+  }
+  static void check_reducible(const ReduceTypes& types) {
+    TORCH_CHECK_VALUE(reduce_function(types) != nullptr, "elements of type ", types.input,
+                      " cannot be reduced to type ", types.output);
+  }
+  static Reduce reduce_of(const c10d::ReduceOp& operation) {
+    if (operation == c10d::ReduceOp::MIN) return Reduce::min;
+    if (operation == c10d::ReduceOp::MAX) return Reduce::max;
+    TORCH_CHECK_VALUE(operation == c10d::ReduceOp::SUM, "only sum, min and max are supported");
+    return Reduce::sum;
+  }
+  static std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+  static std::ptrdiff_t size_of(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }
+
+  /// The bytes of each rank's part of `tensor`; no sizes stand for equal parts.
+  std::vector<std::int64_t> part_bytes(const at::Tensor& tensor, std::vector<std::int64_t> sizes) const {
+    const auto dim = tensor.dim() == 0 ? 1 : tensor.size(0);
+    if (sizes.empty()) {
+      TORCH_CHECK_VALUE(dim % getSize() == 0, "all_to_all: ", dim, " rows cannot be divided by ", getSize(), " ranks");
+      sizes.assign(static_cast<std::size_t>(getSize()), dim / getSize());
+    }
+    std::int64_t sum = 0;
+    for (const auto size : sizes) sum += size;
+    TORCH_CHECK_VALUE(static_cast<int>(sizes.size()) == getSize() && sum == dim,
+                      "all_to_all: the parts do not have the tensor's ", dim, " rows");
+    for (auto& size : sizes) size *= dim == 0 ? 0 : size_of(tensor) / dim;
+    return sizes;
+  }
+
+  std::shared_ptr<CollectiveQueue> queue_;
+};
+
+}  // namespace ddpxx::detail

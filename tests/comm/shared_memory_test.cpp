@@ -1,0 +1,448 @@
+// Groups over shared memory: what they share with other groups is in collectives_test, abandon_test and leave_test.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <sched.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/shared_memory.hpp>
+#include <ddpxx/comm/shared_rounds.hpp>
+#include <ddpxx/testing.hpp>
+
+#include "../loopback_listener.hpp"
+
+namespace ddpxx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kTimeout{30};  // a test that waits this long fails by its own time limit
+const ConnectConfig kShared{.backend = Backend::shared_memory};
+
+SpawnOptions processes() { return {.ranks = Ranks::processes, .deadline = kTimeout, .comm = kShared}; }
+SpawnOptions threads() { return {.ranks = Ranks::threads, .deadline = kTimeout, .comm = kShared}; }
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// A value that forked processes share.
+template <class T>
+class SharedValue {
+ public:
+  SharedValue()
+      : value_{new(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) T{}} {}
+  SharedValue(const SharedValue&) = delete;
+  SharedValue& operator=(const SharedValue&) = delete;
+  ~SharedValue() { ::munmap(value_, sizeof(T)); }
+  T& operator*() const { return *value_; }
+
+ private:
+  T* value_;
+};
+
+TEST(SharedMemory, HasNoNameThatAKilledProcessCouldLeave) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        EXPECT_EQ(group.backend()->getBackendName(), "shm");
+        barrier(group);
+        const auto maps = text_of_file("/proc/self/maps");
+        EXPECT_THAT(maps, HasSubstr("/memfd:ddpxx (deleted)"));
+        EXPECT_THAT(maps, testing::Not(HasSubstr("/dev/shm/")));
+      },
+      processes());
+}
+
+TEST(SharedMemory, GivesBackItsMemoryAndItsThread) {
+  const auto count_threads = [] {
+    const auto status = text_of_file("/proc/self/status");
+    return status.substr(status.find("Threads:"), 12);
+  };
+  const auto before = count_threads();
+  spawn_ranks(
+      3, [](Group& group) { barrier(group); }, threads());
+  EXPECT_EQ(count_threads(), before);
+  EXPECT_THAT(text_of_file("/proc/self/maps"), testing::Not(HasSubstr("memfd:ddpxx")));
+}
+
+TEST(SharedMemory, LetsWorkGoOnThatNoThreadWaitsFor) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto sum = at::ones({1 << 20});
+        auto pending = start_all_reduce(sum, group);
+        const auto until = Clock::now() + std::chrono::minutes{1};
+        while (sum[(1 << 20) - 1].item<float>() != 2 && Clock::now() < until)
+          std::this_thread::sleep_for(milliseconds{1});
+        EXPECT_LT(Clock::now(), until);
+        pending.wait();
+        EXPECT_EQ(sum.sum().item<double>(), 2 << 20);
+      },
+      threads());
+}
+
+// Each rank first waits for the collective that the other one has started last.
+TEST(SharedMemory, RanksMayWaitInDifferentOrdersOverSeveralGroups) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto part = group.split({.color = 0, .rank = group.rank(), .size = 2});
+        EXPECT_EQ(part.backend()->getBackendName(), "shm");
+        for (int i = 0; i < 5; ++i) {
+          auto one = at::full({100}, 1.0), other = at::full({300'000}, 2.0);
+          auto first = start_all_reduce(one, group), second = start_all_reduce(other, part);
+          if (group.rank() == 1) std::swap(first, second);
+          first.wait();
+          second.wait();
+          EXPECT_EQ(one[99].item<double>(), 2);
+          EXPECT_EQ(other[299'999].item<double>(), 4);
+        }
+      },
+      threads());
+}
+
+TEST(SharedMemory, EndsManyStartedCollectivesInTheirOrder) {
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        auto value = at::full({1000}, 1.0, at::kDouble);
+        std::vector<Pending> all;
+        for (int i = 0; i < 20; ++i) all.push_back(start_all_reduce(value, group));
+        if (group.rank() == 0) std::reverse(all.begin(), all.end());
+        for (auto& pending : all) pending.wait();
+        EXPECT_EQ(value[999].item<double>(), std::pow(3.0, 20));
+      },
+      processes());
+}
+
+TEST(SharedMemory, ConnectsPartsOfAGroup) {
+  spawn_ranks(
+      4,
+      [](Group& group) {
+        const int color = group.rank() % 2;
+        auto part = group.split({.color = color, .rank = group.rank() / 2, .size = 2});
+        auto sum = at::full({3}, group.rank());
+        all_reduce(sum, part);
+        EXPECT_EQ(sum[0].item<int>(), color == 0 ? 2 : 4);
+      },
+      processes());
+}
+
+TEST(SharedMemory, SumsEqualGloosForTwoRanks) {
+  const auto sum_over = [](Backend backend) {
+    SharedValue<std::array<float, 1000>> result;
+    spawn_ranks(2,
+                [&](Group& group) {
+                  at::manual_seed(static_cast<std::uint64_t>(group.rank()));
+                  auto value = at::randn({1000});
+                  all_reduce(value, group);
+                  if (group.rank() == 0) std::copy_n(value.data_ptr<float>(), 1000, (*result).begin());
+                },
+                {.comm = {.backend = backend}});
+    return *result;
+  };
+  EXPECT_EQ(sum_over(Backend::shared_memory), sum_over(Backend::gloo));
+}
+
+TEST(SharedMemory, ReducesScattersAndExchangesByTheCollectivesOfAGroup) {
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        const int rank = group.rank();
+        auto sums = at::zeros({2});
+        reduce_scatter(sums, at::arange(6).to(at::kBFloat16), group);
+        EXPECT_TRUE(at::equal(sums, 3.0 * at::arange(2 * rank, 2 * rank + 2)));
+        auto output = at::zeros({3, 2});
+        all_to_all(output, at::full({3, 2}, 1.0 * rank), {1, 1, 1}, {1, 1, 1}, group);
+        EXPECT_TRUE(at::equal(output, at::arange(3).unsqueeze(1).expand({3, 2}).to(at::kFloat)));
+      },
+      processes());
+}
+
+TEST(SharedMemory, RefusesTensorsThatItCannotSend) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        const auto code_of = [](const std::function<void()>& body) {
+          try {
+            body();
+          } catch (const Error& error) {
+            return error.code();
+          }
+          return Errc::stopped;
+        };
+        auto whole = at::zeros({4});
+        EXPECT_EQ(code_of([&] { all_gather(whole, at::zeros({2}, at::kLong), group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_gather(whole, at::zeros({3}), group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_reduce(at::zeros({4, 4}).t()[0], group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_reduce(at::zeros({4}, at::kComplexFloat), group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { broadcast(whole, group, 2); }), Errc::config);
+        EXPECT_EQ(code_of([&] { reduce_scatter(whole, at::zeros({9}), group); }), Errc::config);
+        barrier(group);  // the group can be used after a refused tensor
+      },
+      processes());
+}
+
+TEST(SharedMemory, NamesTheCollectivesOfRanksThatDisagree) {
+  const auto text = error_of([] {
+    spawn_ranks(
+        2,
+        [](Group& group) {
+          if (group.rank() == 0)
+            barrier(group);
+          else
+            all_reduce(at::zeros({4}), group);
+        },
+        processes());
+  });
+  EXPECT_THAT(text, HasSubstr("rank 0: barrier failed"));
+  EXPECT_THAT(text, HasSubstr("rank 1 calls all_reduce (4 elements"));
+}
+
+TEST(SharedMemory, EndsACollectiveAtItsTimeoutAndNamesTheRankThatIsLate) {
+  auto options = processes();
+  options.comm.collective_timeout = 0.3;
+  const auto text = error_of([&] {
+    spawn_ranks(
+        3,
+        [](Group& group) {
+          if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds{2});
+          all_reduce(at::zeros({4}), group);
+        },
+        options);
+  });
+  EXPECT_THAT(text, HasSubstr("all_reduce failed: a rank is gone or did not answer in time"));
+  EXPECT_THAT(text, HasSubstr("cause=rank 1 did not come in time"));
+}
+
+// --- ranks that are killed --------------------------------------------------------------------------------------
+
+struct Kill {
+  const char* name;
+  std::function<void(Group&)> collective;
+};
+
+const std::vector<Kill> kCollectives{
+    {"a barrier", [](Group& group) { barrier(group); }},
+    {"a small all_reduce", [](Group& group) { all_reduce(at::zeros({5}), group); }},
+    {"a large all_reduce", [](Group& group) { all_reduce(at::zeros({1 << 20}), group); }},
+    {"a reduce_scatter",
+     [](Group& group) {
+       auto output = at::zeros({400'000});
+       reduce_scatter(output, at::zeros({400'000 * group.size()}), group);
+     }},
+    {"an all_gather",
+     [](Group& group) {
+       auto output = at::zeros({400'000 * group.size()});
+       all_gather(output, at::zeros({400'000}), group);
+     }},
+    {"an all_to_all",
+     [](Group& group) {
+       std::vector<std::int64_t> sizes(static_cast<std::size_t>(group.size()), 400'000);
+       auto output = at::zeros({400'000 * group.size()});
+       all_to_all(output, at::zeros_like(output), sizes, sizes, group);
+     }},
+    {"a broadcast", [](Group& group) { broadcast(at::zeros({1 << 20}), group, 1); }},
+};
+
+/// Rank 1 of `size` ends itself by SIGKILL at `place`. The others repeat `collective` until it fails; returns how long
+/// the last one took on the rank for which it took longest.
+Clock::duration time_to_notice(int size, const Kill& kill, const std::string& place) {
+  SharedValue<std::atomic<Clock::rep>> longest;
+  const auto text = error_of([&] {
+    spawn_ranks(
+        size,
+        [&](Group& group) {
+          barrier(group);
+          if (group.rank() == 1) ::setenv("DDPXX_FAILPOINT", place.c_str(), 1);
+          for (int i = 0; i < 100; ++i) {
+            const auto start = Clock::now();
+            try {
+              kill.collective(group);
+            } catch (const Error& error) {
+              const auto took = (Clock::now() - start).count();
+              EXPECT_EQ(error.code(), Errc::peer);
+              EXPECT_THAT(error.what(), testing::AnyOf(HasSubstr("the process of rank 1 has ended"),
+                                                       HasSubstr("has abandoned the group")));
+              for (auto before = (*longest).load(); before < took;)
+                if ((*longest).compare_exchange_weak(before, took)) break;
+              group.abandon();
+              return;
+            }
+          }
+          ADD_FAILURE() << "no error on rank " << group.rank();
+        },
+        processes());
+  });
+  EXPECT_EQ(text, "rank 1: ended by signal 9") << kill.name << " at " << place;
+  return Clock::duration{(*longest).load()};
+}
+
+TEST(SharedMemory, ARankThatIsKilledAtAnyPlaceIsAnErrorOnTheOthers) {
+  for (const auto& kill : kCollectives)
+    for (const char* place : {"shared_rounds.before_arrival:kill@1", "shared_rounds.in_arrival:kill@1",
+                              "shared_rounds.after_arrival:kill@1", "shared_rounds.before_arrival:kill@4"})
+      EXPECT_LT(time_to_notice(3, kill, place), std::chrono::seconds{4}) << kill.name << " at " << place;
+}
+
+TEST(SharedMemory, AKilledRankIsAnErrorInWorldsOfAnySize) {
+  for (const int size : {2, 4, 8})
+    for (const char* place : {"shared_rounds.before_arrival:kill@2", "shared_rounds.in_arrival:kill@2",
+                              "shared_rounds.after_arrival:kill@2"})
+      EXPECT_LT(time_to_notice(size, kCollectives[2], place), std::chrono::seconds{4}) << size << " at " << place;
+}
+
+// A busy machine gets several tries. Without a busy machine it takes SharedRounds::kSlice.
+TEST(SharedMemory, AKilledRankIsNoticedWithin100Milliseconds) {
+  auto shortest = Clock::duration::max();
+  for (int i = 0; i < 10 && shortest >= milliseconds{100}; ++i)
+    shortest = std::min(shortest, time_to_notice(2, kCollectives[0], "shared_rounds.before_arrival:kill@5"));
+  EXPECT_LT(shortest, milliseconds{100});
+}
+
+// The end of a process is noticed although a descendant of it still has all its descriptors and its memory.
+TEST(SharedMemory, AKilledRankIsNoticedWhileItsChildLives) {
+  SharedValue<std::atomic<pid_t>> child;
+  const auto text = error_of([&] {
+    spawn_ranks(
+        2,
+        [&](Group& group) {
+          barrier(group);
+          if (group.rank() == 1) {
+            const auto forked = ::fork();
+            if (forked == 0) {
+              ::pause();
+              std::_Exit(0);
+            }
+            *child = forked;
+            ::raise(SIGKILL);
+          }
+          EXPECT_THROW(barrier(group), Error);
+          ASSERT_GT((*child).load(), 0);
+          ::kill(*child, SIGKILL);  // it also has the pipe by which rank 1 reports
+          group.abandon();
+        },
+        processes());
+  });
+  EXPECT_EQ(text, "rank 1: ended by signal 9");
+}
+
+// --- ranks that cannot share memory -----------------------------------------------------------------------------
+
+/// Connects two ranks; rank 1 calls `separate` before, in a process of its own. Returns what rank 0's body returns.
+template <class Body>
+std::string with_separate_rank(const std::function<bool()>& separate, Backend backend, Body body) {
+  const auto [listener, port] = loopback_listener();
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  const auto connected = [&](int rank, int socket) {
+    at::set_num_threads(1);
+    ConnectOptions options{{.join_timeout = 60, .backend = backend}};
+    options.listening_socket = socket;
+    options.credentials.token = "secret";
+    return connect(at,
+                   {.rank = Rank{rank},
+                    .world_size = WorldSize{2},
+                    .local_rank = LocalRank{rank},
+                    .local_world_size = LocalWorldSize{2}},
+                   options);
+  };
+  const auto child = ::fork();
+  if (child == 0) {
+    ::close(listener);
+    if (!separate()) std::_Exit(77);
+    // Only the children of a process are in the namespace of processes that it has made.
+    const auto grandchild = ::fork();
+    if (grandchild == 0) {
+      try {
+        auto group = connected(1, -1);
+        body(group);
+        group.leave();
+      } catch (const Error&) {
+        std::_Exit(1);
+      }
+      std::_Exit(0);
+    }
+    ::waitpid(grandchild, nullptr, 0);
+    std::_Exit(0);
+  }
+  // The thread of the store must not be in the process that forks the tests after this one.
+  SharedValue<std::array<char, 500>> result;
+  const auto other = ::fork();
+  if (other == 0) {
+    std::string text;
+    try {
+      auto group = connected(0, listener);
+      text = body(group);
+      group.leave();
+    } catch (const Error& error) {
+      text = std::to_string(static_cast<int>(error.code())) + ' ' + error.what();
+    }
+    std::copy_n(text.begin(), std::min<std::size_t>(text.size(), 499), (*result).begin());
+    std::_Exit(0);
+  }
+  ::close(listener);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 77 ? "skipped" : (*result).data();
+}
+
+std::string sum_and_backend(Group& group) {
+  auto sum = at::full({1}, group.rank() + 1);
+  all_reduce(sum, group);
+  return std::to_string(sum.item<int>()) + " over " + group.backend()->getBackendName();
+}
+
+TEST(SharedMemory, IsRefusedToRanksInDifferentContainers) {
+  const auto text =
+      with_separate_rank([] { return ::unshare(CLONE_NEWPID) == 0; }, Backend::shared_memory, sum_and_backend);
+  if (text == "skipped") GTEST_SKIP() << "this user may not make a namespace of processes";
+  EXPECT_THAT(text,
+              testing::StartsWith("2 the ranks cannot share memory, as comm.backend=shm asks: rank 1 does not see "
+                                  "the processes of rank 0"));
+}
+
+TEST(SharedMemory, IsRefusedToRanksOfDifferentUsers) {
+  const auto text = with_separate_rank([] { return ::setgid(65534) == 0 && ::setuid(65534) == 0; },
+                                       Backend::shared_memory, sum_and_backend);
+  if (text == "skipped") GTEST_SKIP() << "only root may become another user";
+  EXPECT_THAT(text, testing::StartsWith("2 the ranks cannot share memory, as comm.backend=shm asks: rank 1: shared "
+                                        "memory cannot be opened: Permission denied"));
+}
+
+}  // namespace
+}  // namespace ddpxx
