@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -362,86 +363,85 @@ TEST(SharedMemory, AKilledRankIsNoticedWhileItsChildLives) {
 
 // --- ranks that cannot share memory -----------------------------------------------------------------------------
 
-/// Connects two ranks; rank 1 calls `separate` before, in a process of its own. Returns what rank 0's body returns.
-template <class Body>
-std::string with_separate_rank(const std::function<bool()>& separate, Backend backend, Body body) {
+/// Connects two ranks, in processes of their own; rank 1 calls `separate` before, and `backends` are their settings.
+/// Returns the sum of their numbers and the backend that rank 0 uses, or its exit code and error.
+std::string with_separate_rank(const std::function<bool()>& separate, const std::array<Backend, 2>& backends) {
+  constexpr int kSkipped = 77;
   const auto [listener, port] = loopback_listener();
-  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
-  const auto connected = [&](int rank, int socket) {
+  SharedValue<std::array<char, 1000>> result;
+  const auto run = [&, at = "tcp://127.0.0.1:" + std::to_string(port), socket = listener](int rank) {
     at::set_num_threads(1);
-    ConnectOptions options{{.join_timeout = 60, .backend = backend}};
-    options.listening_socket = socket;
+    ConnectOptions options{{.join_timeout = 60, .backend = backends.at(static_cast<std::size_t>(rank))}};
+    options.listening_socket = rank == 0 ? socket : -1;
     options.credentials.token = "secret";
-    return connect(at,
-                   {.rank = Rank{rank},
-                    .world_size = WorldSize{2},
-                    .local_rank = LocalRank{rank},
-                    .local_world_size = LocalWorldSize{2}},
-                   options);
-  };
-  const auto child = ::fork();
-  if (child == 0) {
-    ::close(listener);
-    if (!separate()) std::_Exit(77);
-    // Only the children of a process are in the namespace of processes that it has made.
-    const auto grandchild = ::fork();
-    if (grandchild == 0) {
-      try {
-        auto group = connected(1, -1);
-        body(group);
-        group.leave();
-      } catch (const Error&) {
-        std::_Exit(1);
-      }
-      std::_Exit(0);
-    }
-    ::waitpid(grandchild, nullptr, 0);
-    std::_Exit(0);
-  }
-  // The thread of the store must not be in the process that forks the tests after this one.
-  SharedValue<std::array<char, 500>> result;
-  const auto other = ::fork();
-  if (other == 0) {
     std::string text;
     try {
-      auto group = connected(0, listener);
-      text = body(group);
+      auto group = connect(at,
+                           {.rank = Rank{rank},
+                            .world_size = WorldSize{2},
+                            .local_rank = LocalRank{rank},
+                            .local_world_size = LocalWorldSize{2}},
+                           options);
+      auto sum = at::full({1}, rank + 1);
+      all_reduce(sum, group);
+      text = std::to_string(sum.item<int>()) + " over " + group.backend()->getBackendName();
       group.leave();
     } catch (const Error& error) {
       text = std::to_string(static_cast<int>(error.code())) + ' ' + error.what();
     }
-    std::copy_n(text.begin(), std::min<std::size_t>(text.size(), 499), (*result).begin());
+    if (rank == 0) std::copy_n(text.begin(), std::min<std::size_t>(text.size(), 999), (*result).begin());
+    std::_Exit(0);
+  };
+  const auto separated = ::fork();
+  if (separated == 0) {
+    ::close(listener);
+    if (!separate()) std::_Exit(kSkipped);
+    // Only the children of a process are in the namespace of processes that it has made.
+    const auto rank = ::fork();
+    if (rank == 0) run(1);
+    ::waitpid(rank, nullptr, 0);
     std::_Exit(0);
   }
+  const auto other = ::fork();
+  if (other == 0) run(0);
   ::close(listener);
   int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) ::kill(other, SIGKILL);
+  ::waitpid(separated, &status, 0);
+  const bool is_skipped = WIFEXITED(status) && WEXITSTATUS(status) == kSkipped;
+  if (is_skipped) ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 77 ? "skipped" : (*result).data();
+  return is_skipped ? "skipped" : (*result).data();
 }
 
-std::string sum_and_backend(Group& group) {
-  auto sum = at::full({1}, group.rank() + 1);
-  all_reduce(sum, group);
-  return std::to_string(sum.item<int>()) + " over " + group.backend()->getBackendName();
+bool stay() { return true; }
+bool enter_container() { return ::unshare(CLONE_NEWPID) == 0; }
+bool become_another_user() { return ::setgid(65534) == 0 && ::setuid(65534) == 0; }
+
+constexpr std::array kBothShared{Backend::shared_memory, Backend::shared_memory};
+constexpr std::array kBothAutomatic{Backend::automatic, Backend::automatic};
+
+TEST(SharedMemory, IsChosenWhereAllRanksCanUseItAndNoneIsToUseGloo) {
+  EXPECT_EQ(with_separate_rank(stay, kBothAutomatic), "3 over shm");
+  EXPECT_EQ(with_separate_rank(stay, {Backend::automatic, Backend::gloo}), "3 over gloo");
+  EXPECT_THAT(with_separate_rank(stay, {Backend::automatic, Backend::shared_memory}),
+              HasSubstr("device cpu over Gloo, but rank 1"));
 }
 
-TEST(SharedMemory, IsRefusedToRanksInDifferentContainers) {
-  const auto text =
-      with_separate_rank([] { return ::unshare(CLONE_NEWPID) == 0; }, Backend::shared_memory, sum_and_backend);
+TEST(SharedMemory, IsNotForRanksInDifferentContainers) {
+  const auto text = with_separate_rank(enter_container, kBothShared);
   if (text == "skipped") GTEST_SKIP() << "this user may not make a namespace of processes";
   EXPECT_THAT(text,
               testing::StartsWith("2 the ranks cannot share memory, as comm.backend=shm asks: rank 1 does not see "
                                   "the processes of rank 0"));
+  EXPECT_EQ(with_separate_rank(enter_container, kBothAutomatic), "3 over gloo");
 }
 
-TEST(SharedMemory, IsRefusedToRanksOfDifferentUsers) {
-  const auto text = with_separate_rank([] { return ::setgid(65534) == 0 && ::setuid(65534) == 0; },
-                                       Backend::shared_memory, sum_and_backend);
+TEST(SharedMemory, IsNotForRanksOfDifferentUsers) {
+  const auto text = with_separate_rank(become_another_user, kBothShared);
   if (text == "skipped") GTEST_SKIP() << "only root may become another user";
   EXPECT_THAT(text, testing::StartsWith("2 the ranks cannot share memory, as comm.backend=shm asks: rank 1: shared "
                                         "memory cannot be opened: Permission denied"));
+  EXPECT_EQ(with_separate_rank(become_another_user, kBothAutomatic), "3 over gloo");
 }
 
 }  // namespace

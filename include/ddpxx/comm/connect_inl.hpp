@@ -52,6 +52,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
     ignore_broken_pipes();
   }
   const auto meeting = meet(host, port, rank_info, options);
+  if (meeting.one_memory) return connect_on_one_host(meeting);
   if (backend == Backend::gloo) return connect_gloo(meeting, options.device);
   if (backend == Backend::shared_memory) return connect_shared_memory(meeting);
   if (connect_gpus == nullptr)

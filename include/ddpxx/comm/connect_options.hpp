@@ -39,7 +39,8 @@ struct ConnectOptions {
   std::string gpu_uuid = {};
 };
 
-/// What `wish` means for a rank whose tensors are on `device`; never `automatic`.
+/// What `wish` means for a rank whose tensors are on `device`; never `automatic`. Ranks that `automatic` would connect
+/// over Gloo share memory instead if they find out, when they meet, that they can.
 /// Errors  `config` for NCCL on a CPU, and for shared memory on another device.
 Backend backend_for(Backend wish, at::Device device);
 

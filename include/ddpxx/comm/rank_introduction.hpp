@@ -32,8 +32,9 @@ struct RankIntroduction {
   int route = AF_UNSPEC;  ///< The address family by which this rank reaches the master, unless it does so by loopback.
   std::string device = "cpu";  ///< Kind of the device of its tensors, as LibTorch writes it.
   std::string backend = "Gloo";
-  std::string gpu = {};   ///< UUID of the GPU that no other rank may use; empty if it needs none or does not know it.
-  std::string mark = {};  ///< Random; tells two processes apart whose other facts are equal.
+  std::string gpu = {};     ///< UUID of the GPU that no other rank may use; empty if it needs none or does not know it.
+  std::string memory = {};  ///< Equal for ranks that may share memory; empty if the rank is to use another backend.
+  std::string mark = {};    ///< Random; tells two processes apart whose other facts are equal.
 
   const std::string& address(int family) const { return family == AF_INET6 ? ipv6 : ipv4; }
 };
@@ -81,6 +82,13 @@ inline bool on_one_host(std::span<const RankIntroduction> ranks) {
   return true;
 }
 
+/// Whether all ranks may share memory.
+inline bool may_share_memory(std::span<const RankIntroduction> ranks) {
+  for (const auto& rank : ranks)
+    if (rank.memory.empty() || rank.memory != ranks.front().memory) return false;
+  return true;
+}
+
 inline RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const SocketAddress& local,
                                                   std::span<const SocketAddress> master) {
   RankIntroduction facts{.world_size = world_size, .mark = make_secret()};
@@ -111,7 +119,8 @@ inline std::string to_text(const RankIntroduction& facts) {
        << (facts.route == AF_INET6  ? 6
            : facts.route == AF_INET ? 4
                                     : 0)
-       << ' ' << word(facts.device) << ' ' << word(facts.backend) << ' ' << word(facts.gpu) << ' ' << facts.mark;
+       << ' ' << word(facts.device) << ' ' << word(facts.backend) << ' ' << word(facts.gpu) << ' ' << word(facts.memory)
+       << ' ' << facts.mark;
   return std::move(text).str();
 }
 
@@ -120,11 +129,11 @@ inline RankIntroduction parse_introduction(const std::string& text) {
   RankIntroduction facts;
   int route = 0;
   words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.device >> facts.backend >>
-      facts.gpu >> facts.mark;
+      facts.gpu >> facts.memory >> facts.mark;
   if (words.fail())
     throw Error{Errc::peer, "a rank tells \"" + harmless(text.substr(0, 200)) +
                                 "\" about itself, which this version does not understand: all ranks need one version"};
-  for (auto* word : {&facts.host, &facts.ipv4, &facts.ipv6, &facts.gpu})
+  for (auto* word : {&facts.host, &facts.ipv4, &facts.ipv6, &facts.gpu, &facts.memory})
     if (*word == "-") word->clear();
   facts.route = route == 6 ? AF_INET6 : route == 4 ? AF_INET : AF_UNSPEC;
   return facts;

@@ -25,8 +25,9 @@ struct Meeting {
   int world_size = 1;
   std::chrono::milliseconds join_timeout{};
   std::chrono::milliseconds collective_timeout{};
-  bool one_host = true;  ///< All ranks are on this host.
-  bool checked = true;   ///< All ranks have been checked; false if some are Python programs.
+  bool one_host = true;     ///< All ranks are on this host.
+  bool one_memory = false;  ///< All ranks see each other's processes, and no rank is to use another backend.
+  bool checked = true;      ///< All ranks have been checked; false if some are Python programs.
   /// The address by which the other ranks reach this one: IPv4 on all ranks, or IPv6 on all; empty if the ranks have no
   /// family in common. None if the ranks have not exchanged their addresses.
   std::optional<std::string> address = {};

@@ -26,6 +26,7 @@
 #include <ddpxx/comm/job_store.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
 #include <ddpxx/comm/limited_store.hpp>
+#include <ddpxx/comm/memory_host.hpp>
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
@@ -257,6 +258,7 @@ inline RankIntroduction Rendezvous::introduction(const SocketAddress& local,
     facts.gpu = options_.gpu_uuid;
   }
   if (options_.backend == Backend::shared_memory) facts.backend = "shared-memory";
+  if (options_.backend == Backend::automatic && options_.device.is_cpu()) facts.memory = memory_host();
   return facts;
 }
 
@@ -311,6 +313,7 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
     throw;
   }
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
+  result.one_memory = may_share_memory(ranks);
   if (!options_.local_world_known && on_one_host(ranks)) {
     result.one_host = true;
     const auto ipv4 = local_address_towards(*SocketAddress::parse("127.0.0.1"));

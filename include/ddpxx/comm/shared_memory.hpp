@@ -13,6 +13,11 @@ namespace ddpxx {
 ///         come in time, or if the system has no more threads.
 Group connect_shared_memory(const Meeting& meeting);
 
+/// Connects the ranks through shared memory, or over Gloo if they cannot share memory; rank 0 then logs the reason.
+/// Ranks   Collective.
+/// Errors  `peer`: those of `connect_gloo`, and if a rank does not come in time.
+Group connect_on_one_host(const Meeting& meeting);
+
 }  // namespace ddpxx
 
 #ifndef DDPXX_CORE

@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <ddpxx/comm/collective_queue.hpp>
+#include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/memory_host.hpp>
 #include <ddpxx/comm/peer_processes.hpp>
@@ -30,6 +31,7 @@
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
 
@@ -125,8 +127,10 @@ class SharedMemoryMeeting {
   PeerProcesses processes_;
 };
 
-/// Does what `connect_shared_memory` does, but returns the reason if the ranks cannot share memory.
-inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meeting) {
+/// Does what `connect_shared_memory` does, but returns the reason if the ranks cannot share memory. `connect_part`
+/// connects a part of the group.
+inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meeting,
+                                                             Group (*connect_part)(const Meeting&)) {
   try {
     auto connected = SharedMemoryMeeting{meeting}.connect();
     if (auto* obstacle = std::get_if<NoSharedMemory>(&connected)) return std::move(*obstacle);
@@ -138,8 +142,8 @@ inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meet
     backend->barrier(c10d::BarrierOptions{})->wait();
     backend->setTimeout(meeting.collective_timeout);
     return Group{std::move(backend), meeting.store, at::kCPU,
-                 [meeting](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
-                   return connect_shared_memory(meeting.part(std::move(store), rank, size));
+                 [meeting, connect_part](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+                   return connect_part(meeting.part(std::move(store), rank, size));
                  }};
   } catch (Error& error) {
     throw error.with("rank", meeting.rank);
@@ -153,8 +157,16 @@ inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meet
 
 }  // namespace detail
 
+DDPXX_INLINE Group connect_on_one_host(const Meeting& meeting) {
+  auto connected = detail::try_shared_memory(meeting, connect_on_one_host);
+  if (auto* group = std::get_if<Group>(&connected)) return std::move(*group);
+  Log{meeting.rank}.info("the ranks communicate over Gloo, since they cannot share memory: " +
+                         std::get<detail::NoSharedMemory>(connected).reason);
+  return connect_gloo(meeting);
+}
+
 DDPXX_INLINE Group connect_shared_memory(const Meeting& meeting) {
-  auto connected = detail::try_shared_memory(meeting);
+  auto connected = detail::try_shared_memory(meeting, connect_shared_memory);
   if (auto* group = std::get_if<Group>(&connected)) return std::move(*group);
   throw Error{Errc::config, "the ranks cannot share memory, as comm.backend=shm asks: " +
                                 harmless(std::get<detail::NoSharedMemory>(connected).reason) +
