@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <sched.h>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ struct RoundWords {
   struct alignas(kLineBytes) Rank {
     std::uint32_t round = 0;    ///< The last round in which the rank has arrived.
     std::uint32_t gave_up = 0;  ///< 1 if the rank will arrive in no further round.
+    std::uint32_t core = 0;     ///< The core on which the rank ran when it last arrived.
   };
   alignas(kLineBytes) std::uint32_t arrivals = 0;  ///< Number of arrivals in all rounds.
   alignas(kLineBytes) std::uint32_t round = 0;     ///< The last round in which all ranks have arrived.
@@ -84,6 +86,8 @@ class SharedRounds {
   void arrive() {
     failpoint("shared_rounds.before_arrival");
     ++round_;
+    core_ = static_cast<std::uint32_t>(::sched_getcpu());
+    at(ranks_[rank_].core).store(core_, std::memory_order_relaxed);
     const auto arrivals = at(words_->arrivals).fetch_add(1, std::memory_order_acq_rel) + 1;
     failpoint("shared_rounds.in_arrival");
     if (arrivals == round_ * static_cast<std::uint32_t>(size_)) {
@@ -98,12 +102,7 @@ class SharedRounds {
   bool has_ended() const noexcept { return at(words_->round).load(std::memory_order_acquire) == round_; }
 
   void wait() {
-    if (has_ended()) return;
-    for (const auto until = Clock::now() + patience_.spin; Clock::now() < until;)
-      for (int i = 0; i < 32; ++i) {
-        if (has_ended()) return;
-        spin_pause();
-      }
+    if (has_ended() || (!shares_its_core() && ends_while_spinning())) return;
     for (auto look = Clock::now() + kSlice; !has_ended();) {
       throw_if_abandoned();
       const auto now = Clock::now();
@@ -117,6 +116,24 @@ class SharedRounds {
       futex_wait(words_->round, round_ - 1, std::min<std::chrono::nanoseconds>(look - now, patience_.deadline - now));
       at(words_->sleepers).fetch_sub(1, std::memory_order_relaxed);
     }
+  }
+
+  bool ends_while_spinning() const noexcept {
+    for (const auto until = Clock::now() + patience_.spin; Clock::now() < until;)
+      for (int i = 0; i < 32; ++i) {
+        if (has_ended()) return true;
+        spin_pause();
+      }
+    return false;
+  }
+
+  /// Whether a rank that is awaited runs on the core of this one, as far as known. It could not arrive while this rank
+  /// spins. The system likes to place two processes there that wake each other.
+  bool shares_its_core() const noexcept {
+    for (int other = 0; other < size_; ++other)
+      if (other != rank_ && at(ranks_[other].core).load(std::memory_order_relaxed) == core_ && is_missing(other))
+        return true;
+    return false;
   }
 
   /// A rank that has left the round already may have arrived in the next one.
@@ -147,6 +164,7 @@ class SharedRounds {
   RoundWords::Rank* ranks_;
   PeerProcesses processes_;
   RoundPatience patience_;
+  std::uint32_t core_ = 0;
   std::uint32_t round_;  ///< The last round in which this rank has arrived.
   int rank_;
   int size_;
