@@ -54,6 +54,7 @@
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/sync_batch_norm.hpp>
 #include <ddpxx/parallel/whole_model.hpp>
 #include <ddpxx/parallel/wraps_strategy.hpp>
 #include <ddpxx/parallel/zero.hpp>
