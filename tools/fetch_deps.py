@@ -210,6 +210,16 @@ def build_crt(deps):
     shutil.rmtree(work)
 
 
+def keep_use(deps, kind):
+    """Writes what the folder is used for, and refuses another use: packages that are not of a use are removed."""
+    use = kind if kind == "docs" or kind.startswith("torch==") else "slim, cuda, s3 or full"
+    note = deps / "used-for"
+    known = note.read_text().strip() if note.exists() else use
+    if known != use:
+        sys.exit(f"fetch_deps: {deps} was made for {known}, and {kind} would remove its packages: name another folder")
+    note.write_text(use + "\n")
+
+
 def main():
     kind = sys.argv[2] if len(sys.argv) == 3 else ""
     if kind not in ("slim", "cuda", "s3", "full", "docs") and not kind.startswith("torch=="):
@@ -224,6 +234,7 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
     with (deps / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        keep_use(deps, kind)
         known = [w for w in resolve(deps, *groups) if kind == "docs" or w["name"] not in NEVER]
         for marker in set(done.iterdir()) - {done / file_name(w) for w in known}:
             remove(marker, site)
