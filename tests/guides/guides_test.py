@@ -19,6 +19,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from markdown_table import rows  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guides.md").read_text()
 PATIENCE = 300  # seconds; a command takes one or two
@@ -83,19 +86,6 @@ WRITTEN = {
 }
 
 
-def rows(kind):
-    """The rows of all tables with the column `kind`: the first cell, and the cell of that column."""
-    place = None
-    for line in PAGE.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if kind in cells:
-            place = cells.index(kind)
-        elif not cells:
-            place = None
-        elif place is not None and not re.fullmatch("-+", cells[0]):
-            yield cells[0], cells[place]
-
-
 def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -136,7 +126,7 @@ def run(row, command):
 
 def commands():
     """The commands of the page with their rows."""
-    for row, cell in rows("here"):
+    for row, cell in rows(PAGE, "here"):
         for code in re.findall("`([^`]+)`", cell):
             if code.split()[0] in PROGRAMS and (len(code.split()) > 1 or code in {"single_gpu"}) and \
                     not code.startswith("ddpxx snapshot"):  # those of interop.md have tests of their own
@@ -160,7 +150,7 @@ def test_commands(_):
     found = list(commands())
     assert {row for row, _ in found} == set(EXPECTED), {row for row, _ in found} ^ set(EXPECTED)
     with_command = {row for row, _ in found}
-    without = [row for (row, here), (_, test) in zip(rows("here"), rows("tests"))
+    without = [row for (row, here), (_, test) in zip(rows(PAGE, "here"), rows(PAGE, "tests"))
                if row not in with_command and "`" not in test and not here.startswith("not here: ")]
     assert not without, f"neither a command, nor a test, nor a reason after 'not here': {without}"
     run_all([(row, command) for row, command in found if row not in SLOW])
@@ -198,10 +188,10 @@ def test_tests(build):
     for source in (ROOT / "tests").rglob("*_test.cpp"):
         for suite, name in re.findall(r"TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", source.read_text()):
             known |= {f"{suite}.{name}", suite}
-    names = [(row, name) for row, cell in rows("tests") for name in re.findall("`([^`]+)`", cell)]
+    names = [(row, name) for row, cell in rows(PAGE, "tests") for name in re.findall("`([^`]+)`", cell)]
     missing = [f"{row}: {name}" for row, name in names if name not in known]
     assert len(names) > 50 and not missing, missing
-    lines = dict(rows("tests"))
+    lines = dict(rows(PAGE, "tests"))
     assert all(lines[str(number)] for number in range(1, 16))
 
 

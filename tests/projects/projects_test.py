@@ -6,22 +6,15 @@
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program_lines import run  # noqa: E402
+
 BIN = pathlib.Path(sys.argv[1])
-PATIENCE = 300  # seconds; a run takes some seconds
-
-
-def run(*command, code=0):
-    """The lines that the command prints on stdout, without the prefix of ddpxx-run; those on stderr if it is to fail."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    text = done.stdout if code == 0 else done.stderr
-    return [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
 
 
 def project(name, *arguments, ranks=1, code=0):
@@ -70,7 +63,7 @@ def test_adder_scores_the_first_sums_of_three_digits_on_two_ranks():
     lines = project("adder", "--data.ndigit=3", "--trainer.max_iters=10", "--model.n_layer=1", ranks=2)
     assert [of for _, of in scores(lines, "train")] == [500] and [of for _, of in scores(lines, "test")] == [500], lines
     error = project("adder", "--data.ndigit=4", code=2)
-    assert "allowed: 1 to 3" in error[0], error
+    assert "allowed: 1 to 3" in error, error
 
 
 def test_adder_goes_on_from_its_snapshot():
@@ -94,7 +87,7 @@ def test_chargpt_continues_the_prompt_of_mingpt():
     assert len(texts) == 2 * 513 + 1, texts  # prompt and 500 characters, after step 30 and at the end
     assert len(losses(project("chargpt", *size, "--trainer.max_iters=20", ranks=2))) == 2
     error = project("chargpt", *size, "generate.prompt=Hamlet?", code=3)
-    assert "the character 'H' does not occur in the training text" in error[0], error
+    assert "the character 'H' does not occur in the training text" in error, error
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,9 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from markdown_table import rows  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/services/*.md"),
                 *ROOT.glob("samples/**/*.md")])
@@ -55,19 +58,6 @@ def wrong_snippets(page, text):
         yield f"{page.relative_to(ROOT)}: C++ without <!-- from: FILE --> or <!-- program: NAME --> above it"
 
 
-def column(text, title):
-    """The cells of a page's tables below this title."""
-    place = None
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if title in cells:
-            place = cells.index(title)
-        elif not cells:
-            place = None
-        elif place is not None and not re.fullmatch("-+", cells[place]):
-            yield cells[place]
-
-
 def unknown_names(text):
     """The names in the columns `here`, and those in the remarks that have the form of a setting, that do not exist."""
     def read(name):
@@ -80,7 +70,7 @@ def unknown_names(text):
     pages = ("docs/launch.md", "docs/slurm.md", "docs/snapshots.md", "docs/troubleshooting.md")
     commands = "".join(map(read, pages))
     for kind in ("here", "remarks"):
-        for code in (code for cell in column(text, kind) for code in re.findall("`([^`]+)`", cell)):
+        for code in (code for _, cell in rows(text, kind) for code in re.findall("`([^`]+)`", cell)):
             setting = code.split("=")[0]
             known = setting in settings
             if re.fullmatch(r"(\w+\.)+\w+", setting):
@@ -100,7 +90,7 @@ def unknown_names(text):
 
 def test_names():
     text = (ROOT / "docs/migration.md").read_text()
-    assert len(list(column(text, "here"))) > 100
+    assert len(list(rows(text, "here"))) > 100
     wrong = list(unknown_names(text))
     assert not wrong, f"docs/migration.md names what does not exist: {wrong}"
 

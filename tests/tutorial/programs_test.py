@@ -13,27 +13,17 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program_lines import PATIENCE, run, unprefixed  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.argv[1])
 RUN = BIN / "ddpxx-run"
 TOOL = BIN / "ddpxx"
-PATIENCE = 240  # seconds; a run takes one or two
 
 
 def program(name):
     return BIN / "tutorial" / name
-
-
-def unprefixed(text):
-    """The lines of ranks, without the prefix of ddpxx-run."""
-    return [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
-
-
-def run(*command, code=0):
-    """The lines that the command prints on stdout; those on stderr in one text if it is to fail."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return unprefixed(done.stdout) if code == 0 else done.stderr
 
 
 def ranks(count, name, *arguments):
