@@ -49,7 +49,7 @@ def check_doctor(folder):
     assert " to 127.0.0.1" in found["route"][1] and "lo 127.0.0.1" in found["route"][1], out
     for name, hint in (("connection", "code 5"), ("network", "if training is slow"), ("memory", "code 7")):
         assert hint in found[name][1], out
-    assert re.search(r"2 ranks on 1 host over gloo: all-reduce in .*, [0-9.e+]+ [GM]B/s", found["network"][1]), out
+    assert re.search(r"2 ranks on 1 host over (gloo|shm): all-reduce in .*, [0-9.e+]+ [GM]B/s", found["network"][1]), out
 
 
 def check_failures(folder):
@@ -60,7 +60,7 @@ def check_failures(folder):
     assert code == 4 and found["snapshots"][0] == "failed" and found["GPUs"], (code, out)
     code, out, _ = run("doctor", "master=no-such-host.invalid")
     assert code == 5 and findings(out)["route"][0] == "failed", (code, out)
-    code, out, err = run("doctor", env=os.environ | {"GLOO_SOCKET_IFNAME": "nosuch0"})
+    code, out, err = run("doctor", "comm.backend=gloo", env=os.environ | {"GLOO_SOCKET_IFNAME": "nosuch0"})
     found = findings(out)
     assert code == 5 and found["ranks"][0] == found["route"][0] == "failed", (code, out, err)
     assert "rank 0: " in found["ranks"][1] and "nosuch0" in found["ranks"][1], out
@@ -87,17 +87,18 @@ def check_bucket():
         assert code == 4 and findings(out)["snapshots"][0] == "failed", (code, out, err)
 
 
-NET = re.compile(r"""(\d) ranks on (\d) hosts? over gloo, tensors on cpu
+NET = re.compile(r"""(\d) ranks on (\d) hosts? over (gloo|shm), tensors on cpu
 all-reduce latency  [0-9.e+-]+ [mu]s
 (?:all-reduce +[0-9.]+ [KM]iB +[0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
-){3}rank 0 to rank (\d) \(([\w.-]+)\)  latency [0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
-""")
+){3}(?:rank 0 to rank (\d) \(([\w.-]+)\)  latency [0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
+)?""")
 
 
 def check_net():
-    code, out, err = run("net", "max_bytes=64KiB", "repeats=3")
-    match = NET.fullmatch(out)
-    assert code == 0 and match and match.groups()[:3] == ("2", "1", "1"), (code, out, err)
+    for settings, expected in (([], ("2", "1", "shm", None)), (["comm.backend=gloo"], ("2", "1", "gloo", "1"))):
+        code, out, err = run("net", "max_bytes=64KiB", "repeats=3", *settings)
+        match = NET.fullmatch(out)
+        assert code == 0 and match and match.groups()[:4] == expected, (code, out, err)
     code, out, err = run("net", env=os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost",
                                                  "MASTER_PORT": "1"})
     assert code == 2 and "needs two ranks" in err, (code, out, err)
@@ -140,7 +141,7 @@ def check_two_hosts(folder):
         assert codes == [4, 4] and "node2: failed   snapshots" in out, (codes, out)
         codes, out = on_hosts(hosts, "net", "max_bytes=64KiB", "repeats=3")
         match = NET.fullmatch(out)
-        assert codes == [0, 0] and match and match.groups() == ("4", "2", "2", "node2"), (codes, out)
+        assert codes == [0, 0] and match and match.groups() == ("4", "2", "gloo", "2", "node2"), (codes, out)
 
 
 def main():

@@ -20,16 +20,16 @@ namespace ddpxx::detail {
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>, float, T>;
 
-template <Reduce reduce, class T>
+template <Reduce kReduce, class T>
 T reduced(T left, T right) noexcept {
-  if constexpr (reduce == Reduce::min) return std::min(left, right);
-  if constexpr (reduce == Reduce::max) return std::max(left, right);
+  if constexpr (kReduce == Reduce::min) return std::min(left, right);
+  if constexpr (kReduce == Reduce::max) return std::max(left, right);
   if constexpr (std::is_same_v<T, bool>) return left || right;
   return static_cast<T>(left + right);
 }
 
 /// Reduces `count` elements. With a constant `count` the compiler uses vector instructions.
-template <Reduce reduce, class In, class Out>
+template <Reduce kReduce, class In, class Out>
 [[gnu::always_inline]] inline void reduce_block(std::span<const void* const> sources, std::ptrdiff_t begin, Out* output,
                                                 std::ptrdiff_t count) {
   using Sum = Accumulator<In>;
@@ -39,18 +39,18 @@ template <Reduce reduce, class In, class Out>
   for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(first[i]);
   for (const auto* source : sources.subspan(1)) {
     const auto* values = static_cast<const In*>(source) + begin;
-    for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = reduced<reduce>(sums[i], static_cast<Sum>(values[i]));
+    for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = reduced<kReduce>(sums[i], static_cast<Sum>(values[i]));
   }
   for (std::ptrdiff_t i = 0; i < count; ++i) output[begin + i] = static_cast<Out>(sums[i]);
 }
 
-template <Reduce reduce, class In, class Out>
+template <Reduce kReduce, class In, class Out>
 void reduce_as(std::span<const void* const> sources, void* output, std::ptrdiff_t count) {
   constexpr std::ptrdiff_t kBlock = 256;
   auto* out = static_cast<Out*>(output);
   std::ptrdiff_t begin = 0;
-  for (; begin + kBlock <= count; begin += kBlock) reduce_block<reduce, In>(sources, begin, out, kBlock);
-  reduce_block<reduce, In>(sources, begin, out, count - begin);
+  for (; begin + kBlock <= count; begin += kBlock) reduce_block<kReduce, In>(sources, begin, out, kBlock);
+  reduce_block<kReduce, In>(sources, begin, out, count - begin);
 }
 
 template <class In, class Out>
