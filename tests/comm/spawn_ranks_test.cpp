@@ -14,21 +14,13 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx {
 namespace {
 
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(SpawnRanks, KillsAndNamesARankThatHangs) {
   const auto text = error_of([] {

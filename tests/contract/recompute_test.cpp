@@ -2,9 +2,7 @@
 // buffers that change by random numbers.
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <memory>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -12,52 +10,35 @@
 #include <torch/torch.h>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <ddpxx/data/batch.hpp>
-#include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/zero.hpp>
-#include <ddpxx/precision/float32.hpp>
-#include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
-#include <ddpxx/train/trainer.hpp>
 
-#include "../temporary_folder.hpp"
+#include "rows_run.hpp"
 
 namespace ddpxx {
 namespace {
 
-constexpr std::int64_t kWidth = 6;
-
-/// Sample i is a row of numbers that depends only on i.
-struct Rows {
-  std::int64_t size() const { return 32; }
-  Batch batch(std::span<const std::int64_t> indices) const {
-    const auto rows = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
-    const auto inputs = ((rows * 5 + at::arange(kWidth) * 3) % 13 - 6).to(at::kFloat) / 13;
-    return {inputs, inputs.square().sum(1), rows.size(0)};
-  }
-};
-
 /// Has a buffer that each forward pass changes by random numbers and reads, and a buffer that backward needs unchanged.
 struct Block : torch::nn::Module, Layer {
   Block() {
-    noise = register_buffer("noise", at::zeros({kWidth}));
-    mask = register_buffer("mask", (at::arange(kWidth) % 3 > 0).to(at::kFloat));
+    noise = register_buffer("noise", at::zeros({Rows::kWidth}));
+    mask = register_buffer("mask", (at::arange(Rows::kWidth) % 3 > 0).to(at::kFloat));
   }
   at::Tensor forward(const at::Tensor& x) {
     if (is_training()) {
       const torch::NoGradGuard no_grad;
-      noise.lerp_(at::randn({kWidth}), 0.3);
+      noise.lerp_(at::randn({Rows::kWidth}), 0.3);
     }
     return x + (norm(linear(x)) * mask + 0.1 * noise).tanh();
   }
-  torch::nn::Linear linear = register_module("linear", torch::nn::Linear{kWidth, kWidth});
-  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d{kWidth});
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear{Rows::kWidth, Rows::kWidth});
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d{Rows::kWidth});
   at::Tensor noise, mask;
 };
 struct Network : torch::nn::Module {
@@ -72,43 +53,13 @@ struct Network : torch::nn::Module {
     return {(out(x).squeeze(1) - batch.targets).square().sum()};
   }
   std::vector<std::shared_ptr<Block>> blocks;
-  torch::nn::Linear out = register_module("out", torch::nn::Linear{kWidth, 1});
-};
-
-struct Course {
-  std::vector<double> losses;
-  Snapshot snapshot;
+  torch::nn::Linear out = register_module("out", torch::nn::Linear{Rows::kWidth, 1});
 };
 
 template <class S>
-Course train(int world_size, const typename S::Config& strategy) {
-  const TemporaryFolder folder;
-  spawn_ranks(world_size, [&](Group& group) {
-    using Train = Trainer<Network, Rows, SGD, Float32, S>;
-    typename Train::Config config;
-    config.batch_size = 8 / group.size();
-    config.training = {.max_steps = 8,
-                       .max_epochs = 0,
-                       .seed = 5,
-                       .accumulation_steps = 2,
-                       .save_dir = (folder / "run").string(),
-                       .eval_every = 4,
-                       .metrics = (folder / "metrics.jsonl").string()};
-    config.optimizer.learning_rate = 1e-2;
-    config.strategy = strategy;
-    at::manual_seed(3);
-    const auto model = std::make_shared<Network>();
-    Train{group, model, std::make_shared<const Rows>(), config, {}, {.validation = std::make_shared<const Rows>()}}
-        .fit();
-  });
-  Course course{{}, load_snapshot(folder / "run").value()};
-  std::ifstream file{folder / "metrics.jsonl"};
-  for (std::string line; std::getline(file, line);) {
-    const auto row = nlohmann::json::parse(line);
-    for (const char* key : {"loss", "val_loss"})
-      if (row.contains(key)) course.losses.push_back(row[key]);
-  }
-  return course;
+RowsCourse train(int world_size, const typename S::Config& strategy) {
+  return train_on_rows<S>(
+      world_size, [](const Group&) { return std::make_shared<Network>(); }, strategy);
 }
 
 template <class S>

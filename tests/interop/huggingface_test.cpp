@@ -25,6 +25,7 @@
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
+#include "../error_of.hpp"
 #include "../launch/started_program.hpp"
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
@@ -34,15 +35,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string reason_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class HuggingFace : public testing::Test {
  protected:
@@ -147,7 +139,7 @@ TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
   const auto refused = [](const char* key, const nlohmann::json& value) {
     auto json = nlohmann::json::parse(read_file(at("tied") / "config.json", Errc::storage));
     json[key] = value;
-    return reason_of([&] { read_gpt2_config(json.dump()); });
+    return error_of([&] { read_gpt2_config(json.dump()); });
   };
   EXPECT_EQ(refused("use_cache", false), "no error");
   EXPECT_THAT(refused("model_type", "llama"), HasSubstr("model_type=\"llama\": GPT computes with \"gpt2\""));
@@ -160,12 +152,12 @@ TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
   EXPECT_THAT(refused("n_head", 5), HasSubstr("not divisible by n_head"));
   EXPECT_THAT(refused("n_layer", -1), HasSubstr("n_layer=-1: a count is needed"));
   EXPECT_THAT(refused("vocab_size", 1e18), HasSubstr("a count is needed"));
-  EXPECT_THAT(reason_of([] { read_gpt2_config("[]"); }), HasSubstr("no JSON object"));
+  EXPECT_THAT(error_of([] { read_gpt2_config("[]"); }), HasSubstr("no JSON object"));
 }
 
 TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   const TemporaryFolder work;
-  EXPECT_THAT(reason_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));
+  EXPECT_THAT(error_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));
   std::filesystem::copy(at("shards"), work / "shards");
   const auto index = work / "shards/model.safetensors.index.json";
   // Folders whose weights have the tensor: the index may not lead there.
@@ -176,7 +168,7 @@ TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   const auto with_file = [&](const nlohmann::json& file) {
     json["weight_map"]["transformer.wte.weight"] = file;
     std::ofstream{index} << json.dump();
-    return reason_of([&] { read_model_file(work / "shards"); });
+    return error_of([&] { read_model_file(work / "shards"); });
   };
   EXPECT_THAT(with_file("model-00003-of-00003.safetensors"),
               AllOf(HasSubstr(index.string()), HasSubstr("transformer.wte.weight is not in model-00003")));
@@ -186,7 +178,7 @@ TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
     EXPECT_THAT(with_file(file), HasSubstr("no name of a file beside it"));
   EXPECT_THAT(with_file("absent.safetensors"), HasSubstr("absent.safetensors"));
   std::ofstream{index} << "{}";
-  EXPECT_THAT(reason_of([&] { read_model_file(work / "shards"); }), HasSubstr("it has no weight_map"));
+  EXPECT_THAT(error_of([&] { read_model_file(work / "shards"); }), HasSubstr("it has no weight_map"));
 
   const auto other = run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=x.pt", "layout=huggingface"});
   EXPECT_EQ(other.code, 2);

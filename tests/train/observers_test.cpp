@@ -27,6 +27,7 @@
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 #include "training_run.hpp"
 
@@ -53,15 +54,6 @@ at::Tensor weights_of(const GPT& model) {
   for (const auto& parameter : model.parameters()) all.push_back(parameter.detach().flatten());
   return at::cat(all);
 }
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 /// Records the events that it receives.
 struct Recorder : Observer {
   std::string name() const override { return "the recorder"; }

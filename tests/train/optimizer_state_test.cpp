@@ -24,6 +24,7 @@
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../rows.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx {
@@ -31,22 +32,10 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kWidth = 6;
-
-/// Sample i is a row of numbers that depends only on i.
-struct Rows {
-  std::int64_t size() const { return 32; }
-  Batch batch(std::span<const std::int64_t> indices) const {
-    const auto rows = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}, at::kLong).unsqueeze(1);
-    const auto inputs = ((rows * 5 + at::arange(kWidth) * 3) % 13 - 6).to(at::kFloat) / 13;
-    return {inputs, inputs.square().sum(1), rows.size(0)};
-  }
-};
-
 struct Block : torch::nn::Module, Layer {
   Block() {
-    weight = register_parameter("weight", at::randn({kWidth, kWidth}) / 3);
-    bias = register_parameter("bias", at::zeros({kWidth}));
+    weight = register_parameter("weight", at::randn({Rows::kWidth, Rows::kWidth}) / 3);
+    bias = register_parameter("bias", at::zeros({Rows::kWidth}));
   }
   at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight, bias).tanh(); }
   at::Tensor weight, bias;
@@ -55,7 +44,7 @@ struct Network : torch::nn::Module {
   Network() {
     for (int i = 0; i < 3; ++i)
       blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>()));
-    out = register_parameter("out", at::randn({1, kWidth}) / 3);
+    out = register_parameter("out", at::randn({1, Rows::kWidth}) / 3);
   }
   template <class Run>
   Loss forward(Run& run, const Batch& batch) {
