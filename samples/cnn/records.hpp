@@ -46,16 +46,13 @@ inline at::Tensor read_records(const std::filesystem::path& path) {
   return records;
 }
 
-/// The records of CIFAR-10 in a folder: data_batch_1.bin, data_batch_2.bin and so on to train with, test_batch.bin to
-/// test with.
-/// Errors  `data` as read_records, and if the folder has no such file.
+/// The records of CIFAR-10 in a folder: data_batch_1.bin to data_batch_5.bin to train with, test_batch.bin to test
+/// with. Errors  `data` as read_records, and if the folder lacks one of them.
 inline at::Tensor read_cifar10(const std::filesystem::path& folder, Part part) {
   if (part == Part::test) return read_records(folder / "test_batch.bin");
   std::vector<at::Tensor> files;
-  for (int number = 1; number <= 5; ++number) {
-    const auto path = folder / ("data_batch_" + std::to_string(number) + ".bin");
-    if (number == 1 || std::filesystem::exists(path)) files.push_back(read_records(path));
-  }
+  for (int number = 1; number <= 5; ++number)
+    files.push_back(read_records(folder / ("data_batch_" + std::to_string(number) + ".bin")));
   return at::cat(files);
 }
 

@@ -75,8 +75,9 @@ def test_reads_the_files_of_cifar10():
         return b"".join(bytes([label, *random.randbytes(1024), *[20 * label] * 2048])
                         for label in (i % 10 for i in range(number)))
 
-    for name, number in (("data_batch_1.bin", 200), ("data_batch_2.bin", 40), ("test_batch.bin", 50)):
-        pathlib.Path(name).write_bytes(records(number))
+    for i, number in enumerate((200, 10, 10, 10, 10), 1):
+        pathlib.Path(f"data_batch_{i}.bin").write_bytes(records(number))
+    pathlib.Path("test_batch.bin").write_bytes(records(50))
     rows = cnn("data.path=.", "model.width=8", "batch_size=24", "training.max_epochs=8", "training.eval_every=80")
     assert values(rows, "step")[-1] == 80 and values(rows, "samples")[-1] == 50, rows[-1]
     assert values(rows, "val_accuracy")[-1] > 0.4, rows[-1]
@@ -91,7 +92,7 @@ def test_a_wrong_file_ends_the_run_with_code_3_and_one_sentence():
         assert found, error
     pathlib.Path("data_batch_1.bin").write_bytes(bytes(3073))
     error = cnn("data.path=.", code=3)
-    assert len(error) == 1 and "test_batch.bin: No such file or directory: unpack" in error[0], error
+    assert len(error) == 1 and "data_batch_2.bin: No such file or directory: unpack" in error[0], error
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -43,13 +43,15 @@ at::Tensor bytes_of(const ddpxx::Batch& batch) {
 
 TEST(Cifar10, IsReadImageByImageFromItsFilesInOrder) {
   const TemporaryFolder folder;
-  const auto records = random_records(30);
+  const auto records = random_records(33);
   write(folder / "data_batch_1.bin", records.narrow(0, 0, 10));
   write(folder / "data_batch_2.bin", records.narrow(0, 10, 12));
-  write(folder / "test_batch.bin", records.narrow(0, 22, 8));
+  for (const int number : {3, 4, 5})
+    write(folder / ("data_batch_" + std::to_string(number) + ".bin"), records.narrow(0, 19 + number, 1));
+  write(folder / "test_batch.bin", records.narrow(0, 25, 8));
   const ImagesConfig config{.path = (folder / "").string()};
   const Images train{config, Part::train}, test{config, Part::test};
-  ASSERT_EQ(train.size(), 22);
+  ASSERT_EQ(train.size(), 25);
   ASSERT_EQ(test.size(), 8);
   const auto batch = train.batch(std::vector<std::int64_t>{21, 3});
   EXPECT_TRUE(at::equal(batch.targets, at::tensor({1, 3}, at::kLong)));
@@ -58,7 +60,7 @@ TEST(Cifar10, IsReadImageByImageFromItsFilesInOrder) {
   EXPECT_EQ(bytes_of(batch)[0][1][2][5].item<int>(), records[21][1 + 1024 + 2 * 32 + 5].item<int>());
   EXPECT_TRUE(at::equal(bytes_of(batch)[1].flatten(), records[3].narrow(0, 1, kImageBytes)));
   EXPECT_TRUE(at::equal(bytes_of(test.batch(std::vector<std::int64_t>{0}))[0].flatten(),
-                        records[22].narrow(0, 1, kImageBytes)));
+                        records[25].narrow(0, 1, kImageBytes)));
 }
 
 TEST(Cifar10, WrongFilesAreRefusedWithTheirNameAndWhatToDo) {
@@ -76,7 +78,10 @@ TEST(Cifar10, WrongFilesAreRefusedWithTheirNameAndWhatToDo) {
   EXPECT_EQ(error(),
             path + ": No such file or directory: unpack cifar-10-binary.tar.gz, and set data.path to its folder");
   const auto records = random_records(4);
-  write(path, records);
+  for (const int number : {1, 3, 4, 5}) write(folder / ("data_batch_" + std::to_string(number) + ".bin"), records);
+  EXPECT_EQ(error(), (folder / "data_batch_2.bin").string() +
+                         ": No such file or directory: unpack cifar-10-binary.tar.gz, and set data.path to its folder");
+  write(folder / "data_batch_2.bin", records);
   EXPECT_EQ(error(), "");
   for (const std::int64_t bytes : {std::int64_t{0}, kRecordBytes - 1, 2 * kRecordBytes + 100}) {
     write(path, records.flatten().narrow(0, 0, bytes));
