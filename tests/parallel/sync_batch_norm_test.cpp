@@ -214,6 +214,25 @@ TEST(SyncBatchNorm, ARankWithoutSamplesTakesPart) {
   });
 }
 
+TEST(SyncBatchNorm, OneValuePerChannelOrNoneLeavesFiniteStatistics) {
+  spawn_ranks(2, [](Group& group) {
+    SyncBatchNorm norm{3, group};
+    for (const std::int64_t samples : {1 - group.rank(), 0})
+      EXPECT_EQ(norm.forward(at::ones({samples, 3})).size(0), samples);
+    for (const auto& item : norm.named_buffers()) EXPECT_TRUE(item.value().isfinite().all().item<bool>()) << item.key();
+  });
+}
+
+TEST(SyncBatchNorm, RefusesASecondDerivative) {
+  spawn_ranks(2, [](Group& group) {
+    SyncBatchNorm norm{3, group};
+    const auto x = at::randn({4, 3}).set_requires_grad(true);
+    EXPECT_THROW(norm.forward(x).sum().backward({}, std::nullopt, /*create_graph=*/true), Error);
+    norm.forward(x).sum().backward();
+    EXPECT_TRUE(x.grad().defined());
+  });
+}
+
 TEST(SyncBatchNorm, RefusesOtherShapesAndOneValuePerChannel) {
   const auto error_of = [](SyncBatchNorm& norm, const at::Tensor& x) -> std::string {
     try {

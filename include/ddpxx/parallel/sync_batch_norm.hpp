@@ -21,17 +21,19 @@ struct SyncBatchNormOptions {
 };
 
 /// Batch norm whose mean and variance are those of the samples of all ranks together, so that a result does not depend
-/// on how a batch is dealt to ranks. With a group of one, such as a default-constructed one, it is a batch norm of this
-/// rank's samples. In evaluation mode it uses the running statistics, and sends nothing.
+/// on how a batch is dealt to ranks. With a group of one it is a batch norm of this rank's samples. In evaluation mode
+/// it uses the running statistics, and sends nothing.
 /// Shapes  [N, C, ...], C being `channels`; N may differ between ranks, and be 0 where there are several.
 /// Ranks   Collective in training: forward gathers 2 C + 1 numbers, backward sums 2 C. All ranks call their layers in
 ///         one order. A rank that sits out a step calls none, so that Join works with throw_on_early_termination only.
 ///         The group outlives the layer, and the backward passes of its results.
-/// Errors  `config` for another shape, and where training has one value per channel.
+/// Errors  `config` for another shape, in a group of one where training has one value per channel, and in backward, if
+///         it is to create a graph.
 /// Source  torch.nn.SyncBatchNorm; parameters and buffers have its names, and those of torch.nn.BatchNorm.
 class SyncBatchNorm : public torch::nn::Module {
  public:
   SyncBatchNorm(std::int64_t channels, const Group& group, const SyncBatchNormOptions& options = {});
+  SyncBatchNorm(std::int64_t, const Group&&, const SyncBatchNormOptions& = {}) = delete;
   at::Tensor forward(const at::Tensor& x);
 
  private:

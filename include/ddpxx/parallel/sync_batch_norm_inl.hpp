@@ -59,7 +59,7 @@ inline BatchStatistics batch_statistics(const at::Tensor& x, const Group& group)
   const auto means = all.narrow(1, 0, channels), variances = all.narrow(1, channels, channels);
   const auto counts = all.narrow(1, 2 * channels, 1);
   const auto total = counts.sum();
-  const auto shares = counts / total;
+  const auto shares = counts / total.clamp_min(1);
   const auto joined = (means * shares).sum(0);
   return {joined, ((variances + (means - joined).square()) * shares).sum(0), total};
 }
@@ -89,7 +89,8 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
 
   /// Gradients of weight and bias are those of this rank's samples, as all gradients are that a strategy averages.
   static Tensors backward(Context* context, const Tensors& gradients) {
-    const c10::NoGradGuard no_grad;  // a second derivative would need a collective of its own
+    if (c10::GradMode::is_enabled())  // a second derivative would need a collective of its own
+      throw Error{Errc::config, "SyncBatchNorm has no second derivative: call backward without create_graph"};
     const auto capsule = context->saved_data["call"].toCapsule();
     const auto& call = static_cast<const NormCall&>(*capsule);
     const auto saved = context->get_saved_variables();
@@ -106,7 +107,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     if (!context->needs_input_grad(0)) return {{}, of_weight, of_bias, {}, {}};
     const auto sums = at::cat({of_weight, of_bias});
     all_reduce(sums, *call.group);
-    sums.div_(count);
+    sums.div_(count.clamp_min(1));
     const auto channels = mean.numel();
     const auto inverse = (variance + call.eps).rsqrt();
     const auto scale = inverse * weight;
@@ -160,7 +161,7 @@ DDPXX_INLINE detail::BatchStatistics SyncBatchNorm::track(const at::Tensor& x) {
   auto all = detail::batch_statistics(x, *group_);
   const auto kept = 1 - options_.momentum;
   running_mean_.mul_(kept).add_(all.mean, options_.momentum);
-  running_var_.mul_(kept).add_(all.variance * (all.count / (all.count - 1)), options_.momentum);
+  running_var_.mul_(kept).add_(all.variance * (all.count / (all.count - 1).clamp_min(1)), options_.momentum);
   return all;
 }
 
