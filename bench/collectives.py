@@ -1,4 +1,5 @@
-"""Collectives of two ranks on one host: through shared memory, and over Gloo as PyTorch sends them.
+"""Collectives of two ranks on one host: through shared memory, and over Gloo, by which ddpxx's reduce-scatter is
+an exchange of pieces.
 
 The same ranks do both in turn, in the order AB BA AB ..., so that other work on the machine disturbs both sides alike.
 The ranks are not bound to cores: Gloo's threads would share the core of their rank.

@@ -64,7 +64,10 @@ inline void print_net(const ddpxx::Group& group, const NetArguments& arguments) 
       std::cout << "all-reduce " << std::setw(10) << ddpxx::bytes_text(bytes) << "  " << std::setw(8)
                 << time_text(time.seconds) << "  " << rate_text(time.all_reduce_rate(group.size())) << std::endl;
   }
-  if (group.backend()->getBackendName() == "shm") return;  // it has collectives only
+  if (group.backend()->getBackendName() == "shm") {  // it has collectives only
+    if (tells) std::cout << "rank 0 to rank 1: not measured over shared memory; comm.backend=gloo does" << std::endl;
+    return;
+  }
   // To the first rank on another host than rank 0's, since that is what training waits for.
   const auto other = std::ranges::find_if(hosts, [&](const auto& host) { return host != hosts.front(); });
   const int peer = other == hosts.end() ? group.size() - 1 : static_cast<int>(other - hosts.begin());

@@ -293,8 +293,9 @@ TEST(SharedCollectives, NameTheRankThatIsLateAndTheOneThatGaveUp) {
         shared.barrier();
       },
       std::chrono::milliseconds{300});
-  EXPECT_EQ(errors[0], "rank 1 did not come in time");
-  EXPECT_THAT(errors[2], testing::AnyOf("rank 1 did not come in time", "rank 1 has abandoned the group"));
+  // A loaded machine may delay another rank, too.
+  EXPECT_THAT(errors[0], testing::ContainsRegex("^rank 1(, rank 2)? did not come in time$"));
+  EXPECT_THAT(errors[2], testing::ContainsRegex("^(rank 0, )?rank 1 did not come in time$"));
   const auto abandoned = run_ranks(3, [](SharedCollectives& shared, int rank) {
     if (rank == 1) throw std::runtime_error{"out of ideas"};
     shared.barrier();

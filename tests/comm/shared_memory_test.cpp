@@ -30,6 +30,7 @@
 #include <ddpxx/comm/shared_rounds.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../error_of.hpp"
 #include "../loopback_listener.hpp"
 
 namespace ddpxx {
@@ -45,15 +46,6 @@ const ConnectConfig kShared{.backend = Backend::shared_memory};
 
 SpawnOptions processes() { return {.ranks = Ranks::processes, .deadline = kTimeout, .comm = kShared}; }
 SpawnOptions threads() { return {.ranks = Ranks::threads, .deadline = kTimeout, .comm = kShared}; }
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string text_of_file(const std::string& path) {
   std::ifstream file{path};
@@ -254,7 +246,8 @@ TEST(SharedMemory, EndsACollectiveAtItsTimeoutAndNamesTheRankThatIsLate) {
         options);
   });
   EXPECT_THAT(text, HasSubstr("all_reduce failed: a rank is gone or did not answer in time"));
-  EXPECT_THAT(text, HasSubstr("cause=rank 1 did not come in time"));
+  // A loaded machine may delay another rank, too.
+  EXPECT_THAT(text, testing::ContainsRegex("cause=(rank 0, )?rank 1(, rank 2)? did not come in time"));
 }
 
 // --- ranks that are killed --------------------------------------------------------------------------------------
@@ -336,10 +329,31 @@ TEST(SharedMemory, AKilledRankIsAnErrorInWorldsOfAnySize) {
 
 // A busy machine gets several tries. Without a busy machine it takes SharedRounds::kSlice.
 TEST(SharedMemory, AKilledRankIsNoticedWithin100Milliseconds) {
+  // A loaded machine may delay both ranks: the shortest of many times tells how often a rank looks.
   auto shortest = Clock::duration::max();
-  for (int i = 0; i < 10 && shortest >= milliseconds{100}; ++i)
+  for (int i = 0; i < 50 && shortest >= milliseconds{100}; ++i)
     shortest = std::min(shortest, time_to_notice(2, kCollectives[0], "shared_rounds.before_arrival:kill@5"));
   EXPECT_LT(shortest, milliseconds{100});
+}
+
+TEST(SharedMemory, AChildThatEndsItsCopyOfAGroupLeavesThatOfItsParent) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        barrier(group);
+        if (group.rank() == 1) {
+          const auto child = ::fork();
+          if (child == 0) {
+            group.abandon();
+            std::_Exit(0);
+          }
+          int status = -1;
+          ::waitpid(child, &status, 0);
+          EXPECT_EQ(status, 0);
+        }
+        barrier(group);
+      },
+      processes());
 }
 
 // The end of a process is noticed although a descendant of it still has all its descriptors and its memory.

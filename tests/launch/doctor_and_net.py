@@ -91,7 +91,8 @@ NET = re.compile(r"""(\d) ranks on (\d) hosts? over (gloo|shm), tensors on cpu
 all-reduce latency  [0-9.e+-]+ [mu]s
 (?:all-reduce +[0-9.]+ [KM]iB +[0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
 ){3}(?:rank 0 to rank (\d) \(([\w.-]+)\)  latency [0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
-)?""")
+|rank 0 to rank 1: not measured over shared memory; comm\.backend=gloo does
+)""")
 
 
 def check_net():

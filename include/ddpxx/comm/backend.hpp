@@ -9,7 +9,8 @@ namespace ddpxx {
 
 /// `automatic` is NCCL for ranks with GPUs, shared memory for ranks of one host without, and Gloo for all others. Gloo
 /// copies the tensors of a GPU through the memory of the host, which is slow, but several ranks may then share a GPU.
-/// Shared memory connects ranks of one host that compute on its CPU.
+/// Shared memory connects ranks of one host that compute on its CPU; it has the collectives of this library, and not
+/// c10d's other calls such as send and recv.
 enum class Backend { automatic, gloo, nccl, shared_memory };
 
 constexpr auto enum_names(Backend) {

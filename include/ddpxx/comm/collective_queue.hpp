@@ -13,7 +13,9 @@
 #include <optional>
 #include <signal.h>
 #include <stdexcept>
+#include <sys/types.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 #include <ddpxx/comm/shared_collectives.hpp>
@@ -29,19 +31,31 @@ class CollectiveQueue {
   using Clock = std::chrono::steady_clock;
   using Body = std::function<void(SharedCollectives&)>;
 
-  /// A started collective. Its fields are guarded by the queue's mutex.
+  /// A started collective. The thread that carries it out has its body; the other fields are guarded by the queue's
+  /// mutex.
   struct Task {
     Body body;
     bool has_ended = false;
     std::exception_ptr failure;
   };
 
+  /// A queue that only the process which has made it destroys. A child that it has forked shares the memory of the
+  /// ranks, but has no helper thread, and the end of its copy must not look like the end of its parent.
+  template <class... Arguments>
+  static std::shared_ptr<CollectiveQueue> make(Arguments&&... arguments) {
+    return {new CollectiveQueue{std::forward<Arguments>(arguments)...}, [](CollectiveQueue* queue) {
+              if (queue->process_ == ::getpid()) delete queue;
+            }};
+  }
+
   /// `spin` is how long a thread that waits looks for the other ranks before it sleeps.
   CollectiveQueue(SharedSegment segment, int rank, int size, PeerProcesses processes, std::chrono::nanoseconds spin)
       : segment_{std::move(segment)}, collectives_{segment_.data(), rank, size, std::move(processes)}, spin_{spin} {
-    // The signals of the process are for the program's own threads.
+    // The signals of the process are for the program's own threads. Those that an instruction of the helper causes, as
+    // reading a file that has become shorter, are not.
     ::sigset_t all, former;
     ::sigfillset(&all);
+    for (const int number : {SIGBUS, SIGFPE, SIGILL, SIGSEGV}) ::sigdelset(&all, number);
     ::pthread_sigmask(SIG_SETMASK, &all, &former);
     try {
       helper_ = std::thread{[this] { help(); }};
@@ -107,6 +121,7 @@ class CollectiveQueue {
 
   /// Ends all collectives with an error that says `why`, on this rank and on those that wait for it.
   void end(const char* why) noexcept {
+    if (process_ != ::getpid()) return;  // see `make`
     const std::lock_guard lock{mutex_};
     ending_ = true;
     helper_needed_.notify_one();
@@ -118,7 +133,7 @@ class CollectiveQueue {
   /// woken for each collective, which would cost more than a small one takes.
   static constexpr std::chrono::milliseconds kLook{2};
   /// The helper sleeps until it is woken when it has found nothing so often.
-  static constexpr int kMostIdleLooks = 50;
+  static constexpr int kMaxIdleLooks = 50;
 
   /// Carries out the first collective of the queue. `lock` is released meanwhile.
   void carry_out_next(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds spin,
@@ -168,7 +183,7 @@ class CollectiveQueue {
     std::unique_lock lock{mutex_};
     int idle_looks = 0;
     while (!ending_) {
-      if (queue_.empty() && idle_looks >= kMostIdleLooks) {
+      if (queue_.empty() && idle_looks >= kMaxIdleLooks) {
         helper_sleeps_ = true;
         helper_needed_.wait(lock, [&] { return ending_ || !queue_.empty(); });
         helper_sleeps_ = false;
@@ -185,6 +200,7 @@ class CollectiveQueue {
     }
   }
 
+  const pid_t process_ = ::getpid();
   SharedSegment segment_;
   SharedCollectives collectives_;
   const std::chrono::nanoseconds spin_;

@@ -69,6 +69,7 @@ class Group {
   Group split(const GroupPart& part);
 
   /// The backend itself, for collectives; null in a world of one. A program that calls it includes c10d's Backend.hpp.
+  /// Calls that this library does not make, such as send and recv, need comm.backend=gloo or nccl.
   c10d::Backend* backend() const noexcept { return backend_.get(); }
 
  private:

@@ -49,8 +49,8 @@ RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const 
 std::string to_text(const RankIntroduction& facts);
 RankIntroduction parse_introduction(const std::string& text);
 
-/// Errors  `peer` if two ranks use different kinds of devices or different backends, `config` if they use one GPU. The text is equal on all
-///         ranks.
+/// Errors  `peer` if two ranks use different kinds of devices or different backends, `config` if they use one GPU. The
+///         text is equal on all ranks.
 void check_devices(std::span<const RankIntroduction> ranks);
 
 /// The address family for the connections between the ranks, equal on all of them: that by which the first rank that is

@@ -9,7 +9,6 @@
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/BFloat16.h>
-#include <c10/util/Exception.h>
 #include <c10/util/Half.h>
 
 #include <ddpxx/comm/reduce.hpp>
@@ -28,13 +27,14 @@ T reduced(T left, T right) noexcept {
   return static_cast<T>(left + right);
 }
 
-/// Reduces `count` elements. With a constant `count` the compiler uses vector instructions.
+inline constexpr std::ptrdiff_t kBlock = 256;  ///< Number of elements that are reduced at a time.
+
+/// Reduces `count` elements, at most kBlock. With a constant `count` the compiler uses vector instructions.
 template <Reduce kReduce, class In, class Out>
 [[gnu::always_inline]] inline void reduce_block(std::span<const void* const> sources, std::ptrdiff_t begin, Out* output,
                                                 std::ptrdiff_t count) {
   using Sum = Accumulator<In>;
-  constexpr std::ptrdiff_t kMost = 256;
-  Sum sums[kMost];
+  Sum sums[kBlock];
   const auto* first = static_cast<const In*>(sources[0]) + begin;
   for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(first[i]);
   for (const auto* source : sources.subspan(1)) {
@@ -46,7 +46,6 @@ template <Reduce kReduce, class In, class Out>
 
 template <Reduce kReduce, class In, class Out>
 void reduce_as(std::span<const void* const> sources, void* output, std::ptrdiff_t count) {
-  constexpr std::ptrdiff_t kBlock = 256;
   auto* out = static_cast<Out*>(output);
   std::ptrdiff_t begin = 0;
   for (; begin + kBlock <= count; begin += kBlock) reduce_block<kReduce, In>(sources, begin, out, kBlock);

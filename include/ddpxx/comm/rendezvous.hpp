@@ -36,6 +36,7 @@ struct Meeting {
 
   /// This rank's number among all ranks of the run, in the meeting of a part.
   std::optional<int> number = {};
+  std::optional<int> run_size = {};  ///< The number of ranks of the run, in the meeting of a part.
 
   /// The time for which a backend may connect the ranks. `join_timeout` limits it too, because a rank may die after the
   /// meeting; ranks that have met late still get some time.

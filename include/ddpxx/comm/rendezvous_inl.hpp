@@ -47,6 +47,7 @@ DDPXX_INLINE Meeting Meeting::part(c10::intrusive_ptr<c10d::Store> part_store, i
   meeting.world_size = part_size;
   meeting.deadline.reset();
   meeting.number = number.value_or(rank);
+  meeting.run_size = run_size.value_or(world_size);
   return meeting;
 }
 

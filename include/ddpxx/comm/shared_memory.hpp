@@ -7,10 +7,11 @@
 namespace ddpxx {
 
 /// Connects the ranks that have met in `meeting` through shared memory, and the parts of the group likewise. The
-/// tensors are on the CPU. Ranks   Collective.
+/// tensors are on the CPU.
+/// Ranks   Collective.
 /// Errors  `config` on all ranks if they cannot share memory: they are on several hosts, are in containers that do not
-///         see each other's processes, belong to several users, or the system refuses memory; `peer` if a rank does not
-///         come in time, or if the system has no more threads.
+///         see each other's processes, belong to several users, or the system refuses memory or another thread; `peer`
+///         if a rank does not come in time.
 Group connect_shared_memory(const Meeting& meeting);
 
 /// Connects the ranks through shared memory, or over Gloo if they cannot share memory; rank 0 then logs the reason.

@@ -45,7 +45,8 @@ class SharedMemoryWork final : public c10d::Work {
   std::shared_ptr<CollectiveQueue::Task> task_;
 };
 
-/// Carries collectives through memory that the ranks share. The tensors are on the CPU and contiguous.
+/// Carries collectives through memory that the ranks share. The tensors are on the CPU and contiguous; those of
+/// all-reduce and broadcast may have any strides without gaps, equal on all ranks.
 /// Errors  c10::Error for tensors that it refuses; the works throw std::runtime_error if a rank has ended, has given up
 ///         or is late.
 class SharedMemoryBackend final : public c10d::Backend {
@@ -63,7 +64,7 @@ class SharedMemoryBackend final : public c10d::Backend {
 
   WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     auto tensor = only(tensors);
-    check(tensor);
+    check_dense(tensor);
     const auto reduce = reduce_of(options.reduceOp);
     check_reducible({tensor.scalar_type(), tensor.scalar_type()});
     return start([tensor, reduce](SharedCollectives& shared) {
@@ -105,7 +106,7 @@ class SharedMemoryBackend final : public c10d::Backend {
   }
   WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     auto tensor = only(tensors);
-    check(tensor);
+    check_dense(tensor);
     const auto root = static_cast<int>(options.rootRank);
     TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "broadcast: there is no rank ", root);
     return start(
@@ -127,6 +128,11 @@ class SharedMemoryBackend final : public c10d::Backend {
   static void check(const at::Tensor& tensor) {
     TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
                       "Tensors must be on the CPU, dense and contiguous");
+  }
+  static void check_dense(const at::Tensor& tensor) {
+    TORCH_CHECK_VALUE(
+        tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
+        "Tensors must be on the CPU and dense");
   }
   static void check_equal_types(const at::Tensor& output, const at::Tensor& input) {
     TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "the output has type ", output.scalar_type(),

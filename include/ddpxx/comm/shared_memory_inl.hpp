@@ -61,16 +61,17 @@ class SharedMemoryMeeting {
     for (std::size_t rank = 0; rank < troubles.size(); ++rank)
       if (!troubles[rank].empty()) return NoSharedMemory{"rank " + std::to_string(rank) + ": " + troubles[rank]};
     segment_->close();
-    return std::make_shared<CollectiveQueue>(std::move(*segment_), meeting_->rank, meeting_->world_size,
-                                             std::move(processes_), spin());
+    return CollectiveQueue::make(std::move(*segment_), meeting_->rank, meeting_->world_size, std::move(processes_),
+                                 spin());
   }
 
  private:
   std::size_t bytes() const { return SharedCollectives::memory_bytes(meeting_->world_size); }
 
-  /// Two threads that wait on one core for each other must not spin.
+  /// Two threads that wait on one core for each other must not spin. The ranks of other parts are on the cores too.
   std::chrono::nanoseconds spin() const {
-    return count_cores().job >= meeting_->world_size ? std::chrono::microseconds{50} : std::chrono::microseconds{1};
+    return count_cores().job >= meeting_->run_size.value_or(meeting_->world_size) ? std::chrono::microseconds{50}
+                                                                                  : std::chrono::microseconds{1};
   }
 
   template <class Body>
@@ -160,8 +161,9 @@ inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meet
 DDPXX_INLINE Group connect_on_one_host(const Meeting& meeting) {
   auto connected = detail::try_shared_memory(meeting, connect_on_one_host);
   if (auto* group = std::get_if<Group>(&connected)) return std::move(*group);
-  Log{meeting.rank}.info("the ranks communicate over Gloo, since they cannot share memory: " +
-                         std::get<detail::NoSharedMemory>(connected).reason);
+  if (!meeting.number)
+    Log{meeting.rank}.info("the ranks communicate over Gloo, since they cannot share memory: " +
+                           std::get<detail::NoSharedMemory>(connected).reason);
   return connect_gloo(meeting);
 }
 
