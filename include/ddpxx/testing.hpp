@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -75,11 +76,21 @@ struct RankFailure {
   throw Error{failures.front().code, text};
 }
 
-/// What a forked rank does; returns the byte string that goes to the parent: empty, or the code and the text.
+/// Why a rank ends with an exception. One of ddpxx with the code `peer` says that another rank is the cause.
+inline RankFailure failure_of(int rank, const std::exception& cause) {
+  const auto error = as_error(cause, Errc::peer);
+  const bool blames_a_peer = error.code() == Errc::peer && dynamic_cast<const Error*>(&cause) != nullptr;
+  return {rank, error.code(), error.what(), !blames_a_peer};
+}
+
+/// What a forked rank does; returns the byte string that goes to the parent: empty, or the code, whether the rank is
+/// the cause, and the text.
 template <class Body>
 std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener, const std::string& token,
                      const SpawnOptions& spawn, Body& body) {
-  const auto report = [](Errc code, const std::string& text) { return static_cast<char>(code) + text; };
+  const auto report = [](const RankFailure& failure) {
+    return std::string{static_cast<char>(failure.code), static_cast<char>(failure.is_cause)} + failure.text;
+  };
   try {
     // A fork after an OpenMP region hangs in the next one; one thread never enters one.
     at::set_num_threads(1);
@@ -89,11 +100,10 @@ std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener
     quiet_backend_log();
     auto group = connect("tcp://127.0.0.1:" + std::to_string(port), rank_info, options);
     body(group);
-    if (assertion_failed()) return report(Errc::data, "an assertion failed, see above");
+    if (assertion_failed()) return report({rank_info.rank.value, Errc::data, "an assertion failed, see above", true});
     group.leave();
   } catch (const std::exception& cause) {
-    const auto error = as_error(cause, Errc::peer);
-    return report(error.code(), error.what());
+    return report(failure_of(rank_info.rank.value, cause));
   }
   return {};
 }
@@ -158,9 +168,9 @@ void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
       ::waitpid(child.pid, &status, 0);
       if (WIFSIGNALED(status)) {
         failures.push_back({rank, Errc::peer, "ended by signal " + std::to_string(WTERMSIG(status)), true});
-      } else if (!child.report.empty()) {
+      } else if (child.report.size() > 1) {
         const auto code = static_cast<Errc>(child.report.front());
-        failures.push_back({rank, code, child.report.substr(1), code != Errc::peer});
+        failures.push_back({rank, code, child.report.substr(2), child.report[1] != 0});
       } else if (status != 0) {
         failures.push_back({rank, Errc::peer, "exited with code " + std::to_string(WEXITSTATUS(status)), true});
       }
@@ -209,10 +219,6 @@ void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank)
     threads.emplace_back([&, rank] {
-      const auto fail = [&](Errc code, const std::string& text) {
-        const std::lock_guard lock{mutex};
-        failures.push_back({rank, code, text, code != Errc::peer});
-      };
       try {
         at::set_num_threads(1);
         const auto device = pick_device(options.device, {.local_rank = LocalRank{rank}}, Backend::gloo);
@@ -225,8 +231,8 @@ void spawn_threads(int world_size, Body& body, const SpawnOptions& options) {
         body(group);
         group.leave();
       } catch (const std::exception& cause) {
-        const auto error = as_error(cause, Errc::peer);
-        fail(error.code(), error.what());
+        const std::lock_guard lock{mutex};
+        failures.push_back(failure_of(rank, cause));
       }
     });
   for (auto& thread : threads) thread.join();

@@ -96,6 +96,14 @@ TEST(Folder, SweepsTheProbeOfAStartThatWasKilled) {
     EXPECT_EQ(entry.path().filename(), ".owner");
 }
 
+TEST(Folder, IsTriedBesideTheProbeOfAProcessWithItsNumberInAnotherContainer) {
+  const TemporaryFolder place;
+  const auto probe = place / (".probe." + std::to_string(::getpid()) + "-0.tmp");
+  std::ofstream{probe} << "theirs";
+  EXPECT_NO_THROW(Folder{place.path()}.prepare());
+  EXPECT_TRUE(std::filesystem::exists(probe)) << "it belongs to the other process";
+}
+
 TEST(Folder, StaysAsItIsWhenAProgramIsKilledWhileItListsIt) {
   const TemporaryFolder place;
   Folder{place.path()}.write("step-1/part", std::array{bytes_of("one")});

@@ -128,13 +128,18 @@ DDPXX_INLINE std::string Folder::full_name(const std::string& name) const { retu
 DDPXX_INLINE void Folder::prepare() {
   detail::make_folder(path_);
   warn_if_world_writable();
-  // The name of a temporary file: if this process is killed here, the next claim removes it.
-  const auto probe = path_ / (".probe." + std::to_string(::getpid()) + ".tmp");
-  std::error_code ignored;
-  std::filesystem::remove(probe, ignored);
-  const bool made = create_file_atomic(probe, bytes_of("objects can be written here\n"));
-  std::filesystem::remove(probe, ignored);
-  if (!made) throw Error{Errc::storage, "cannot write to " + path_.string() + ": its files do not last"};
+  // The name of a temporary file: if this process is killed here, the next claim removes it. A process of another
+  // container may have the same number, and try the folder at the same time.
+  constexpr int kMaxNames = 1000;
+  const auto stem = ".probe." + std::to_string(::getpid()) + '-';
+  for (int number = 0; number < kMaxNames; ++number) {
+    const auto probe = path_ / (stem + std::to_string(number) + ".tmp");
+    if (!create_file_atomic(probe, bytes_of("objects can be written here\n"))) continue;
+    std::error_code ignored;
+    std::filesystem::remove(probe, ignored);
+    return;
+  }
+  throw Error{Errc::storage, "cannot write to " + path_.string() + ": remove the files " + stem + "*.tmp there"};
 }
 
 DDPXX_INLINE bool Folder::claim(const std::string& owner) {
