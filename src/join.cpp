@@ -1,2 +1,3 @@
-// src/join.cpp — the part of ddpxx::core that comes from the room launch/ and needs LibTorch: see ddpxx/core/inline.hpp.
+// src/join.cpp — the part of ddpxx::core that comes from the room launch/ and needs LibTorch: see
+// ddpxx/core/inline.hpp.
 #include <ddpxx/launch/join_inl.hpp>

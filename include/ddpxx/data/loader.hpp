@@ -9,7 +9,6 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,7 @@
 #include <range/v3/range/concepts.hpp>
 #include <range/v3/range/traits.hpp>
 
-#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/batch.hpp>
 #include <ddpxx/data/batch_context.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/data/worker_threads.hpp>
@@ -53,6 +52,21 @@ class IndexSource {
   ranges::iterator_t<Indices> next_ = ranges::begin(indices_);
   ranges::sentinel_t<Indices> end_ = ranges::end(indices_);
 };
+
+/// Lets the workers run `make`, and returns what it will return.
+template <class Batch>
+std::future<Batch> started(WorkerThreads& workers, std::function<Batch()> make) {
+  const auto task = std::make_shared<std::packaged_task<Batch()>>(std::move(make));
+  auto result = task->get_future();
+  workers.add([task] { (*task)(); });
+  return result;
+}
+
+#ifdef DDPXX_CORE  // src/data.cpp compiles it for the usual type of batches
+extern template std::future<Batch> started(WorkerThreads& workers, std::function<Batch()> make);
+#endif
+
+void check_loader_options(const LoaderOptions& options);  // see Loader::check
 
 }  // namespace detail
 
@@ -92,28 +106,17 @@ class Loader {
 
   /// Checks the options.
   /// Errors  `config` for a value outside its range.
-  static void check(const LoaderOptions& options) {
-    if (options.batch_size < 1)
-      throw Error{Errc::config, "loader: batch_size " + std::to_string(options.batch_size) + " is below 1"};
-    if (options.num_workers < 0)
-      throw Error{Errc::config, "loader: num_workers " + std::to_string(options.num_workers) + " is negative"};
-    if (options.num_workers > LoaderOptions::kMaxWorkers)
-      throw Error{Errc::config, "loader: num_workers " + std::to_string(options.num_workers) + " is above " +
-                                    std::to_string(LoaderOptions::kMaxWorkers) +
-                                    "; more threads than this machine's processors seldom help"};
-  }
+  static void check(const LoaderOptions& options) { detail::check_loader_options(options); }
 
  private:
   void fill() {
     while (ahead_.size() < 2 * workers_.size()) {
       auto indices = take_indices_(options_.batch_size);
       if (indices.empty()) return;
-      const auto task = std::make_shared<std::packaged_task<Batch()>>(
-          [dataset = dataset_, indices = std::move(indices), context = options_.context] {
+      ahead_.push_back(detail::started<Batch>(
+          workers_, [dataset = dataset_, indices = std::move(indices), context = options_.context] {
             return make_batch(*dataset, indices, context);
-          });
-      ahead_.push_back(task->get_future());
-      workers_.add([task] { (*task)(); });
+          }));
     }
   }
 
@@ -125,3 +128,7 @@ class Loader {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/data/loader_inl.hpp>
+#endif

@@ -2,7 +2,7 @@
 // backward pass.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,13 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/engine.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/nn/module.h>
 
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/buffer_state.hpp>
@@ -28,19 +27,10 @@ namespace ddpxx {
 
 namespace detail {
 
-using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// The parameters of `layers` that require gradients, each once.
-inline variable_list trainable_parameters(Layers layers) {
-  variable_list parameters;
-  for (const auto* layer : layers)
-    for (const auto& parameter : dynamic_cast<const torch::nn::Module&>(*layer).parameters())
-      if (parameter.requires_grad() && std::none_of(parameters.begin(), parameters.end(),
-                                                    [&](const at::Tensor& other) { return other.is_same(parameter); }))
-        parameters.push_back(parameter);
-  return parameters;
-}
+variable_list trainable_parameters(Layers layers);
 
 /// A result that `run.keep` has saved, with the graph of its gradient.
 struct Kept {
@@ -63,87 +53,13 @@ struct RecomputedCall : torch::CustomClassHolder {
   AutocastState autocast;
 };
 
-/// Replaces kept work in the second run: forward returns the saved result, backward computes its gradient.
-class KeptWork : public torch::autograd::Function<KeptWork> {
- public:
-  static at::Tensor forward(AutogradContext* context, const c10::intrusive_ptr<RecomputedCall>& call, std::int64_t i,
-                            at::TensorList) {
-    context->saved_data["call"] = at::IValue::make_capsule(call);
-    context->saved_data["i"] = i;
-    return call->kept[static_cast<std::size_t>(i)].result.detach();
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto capsule = context->saved_data["call"].toCapsule();
-    auto& call = static_cast<RecomputedCall&>(*capsule);
-    auto& kept = call.kept[static_cast<std::size_t>(context->saved_data["i"].toInt())];
-    // Gradients are captured at edges, not tensors: if a layer runs twice, FSDP has replaced its parameters' nodes.
-    const auto found = torch::autograd::Engine::get_default_engine().execute(
-        {torch::autograd::impl::gradient_edge(kept.result)}, gradients, /*keep_graph=*/false, /*create_graph=*/false,
-        /*accumulate_grad=*/false, kept.edges);
-    variable_list all{{}, {}};
-    std::size_t k = 0;
-    for (const auto& input : kept.inputs)  // integers have no gradient
-      all.push_back(input.requires_grad() ? found[k++] : at::Tensor{});
-    for (std::size_t i = 0; i < call.parameters.size(); ++i) all.push_back(found[k++]);
-    kept = {};
-    return all;
-  }
-};
+/// Runs the call on `tensors`, its inputs and then its parameters, as one node of the graph. Its backward runs the call
+/// again.
+variable_list recomputed(const c10::intrusive_ptr<RecomputedCall>& call, at::TensorList tensors);
 
-class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
- public:
-  /// `tensors` are the call's inputs, then its parameters.
-  static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<RecomputedCall>& call,
-                               at::TensorList tensors) {
-    const auto inputs = tensors.slice(0, tensors.size() - call->parameters.size()).vec();
-    auto results = call->run(inputs);
-    context->saved_data["call"] = at::IValue::make_capsule(call);
-    context->save_for_backward(inputs);
-    context->set_materialize_grads(false);
-    variable_list integers;
-    for (const auto& result : results)
-      if (!torch::autograd::isDifferentiableType(result.scalar_type())) integers.push_back(result);
-    context->mark_non_differentiable(integers);
-    return results;
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto capsule = context->saved_data["call"].toCapsule();
-    auto& call = static_cast<RecomputedCall&>(*capsule);
-    variable_list inputs;
-    for (const auto& saved : context->get_saved_variables())
-      inputs.push_back(saved.detach().set_requires_grad(saved.requires_grad()));
-    // The scope lasts until the end of this backward pass, which may read a buffer that the second run has saved.
-    const BufferScope buffers{call.buffers};
-    variable_list results;
-    {
-      const at::AutoGradMode with_grad{true};
-      const RandomScope random{call.random};
-      const AutocastScope autocast{call.autocast};
-      call.again = true;
-      call.next_kept = 0;
-      results = call.run(inputs);
-    }
-    variable_list outputs, seeds, targets;
-    for (std::size_t i = 0; i < results.size(); ++i)
-      if (gradients[i].defined() && results[i].requires_grad()) {
-        outputs.push_back(results[i]);
-        seeds.push_back(gradients[i]);
-      }
-    for (const auto& input : inputs)
-      if (input.requires_grad()) targets.push_back(input);
-    targets.insert(targets.end(), call.parameters.begin(), call.parameters.end());
-    variable_list found(targets.size());
-    if (!outputs.empty() && !targets.empty())
-      found = torch::autograd::grad(outputs, targets, seeds, /*retain_graph=*/false, /*create_graph=*/false,
-                                    /*allow_unused=*/true);
-    variable_list all{{}};
-    std::size_t k = 0;
-    for (const auto& input : inputs) all.push_back(input.requires_grad() ? found[k++] : at::Tensor{});
-    for (std::size_t i = 0; i < call.parameters.size(); ++i) all.push_back(found[k++]);
-    return all;
-  }
-};
+/// Replaces the call's kept work `i` in the second run. `tensors` are the inputs of the work, then the parameters of
+/// the call.
+at::Tensor kept_work(const c10::intrusive_ptr<RecomputedCall>& call, std::size_t i, at::TensorList tensors);
 
 }  // namespace detail
 
@@ -199,7 +115,7 @@ class RecomputeCall {
     };
 
     tensors.insert(tensors.end(), call->parameters.begin(), call->parameters.end());
-    const auto outputs = detail::RecomputeFunction::apply(call, at::TensorList{tensors});
+    const auto outputs = detail::recomputed(call, tensors);
     Result result = std::move(**shape);
     each_tensor(result, [&, k = std::size_t{0}](at::Tensor& tensor) mutable { tensor = outputs[k++]; });
     return result;
@@ -229,7 +145,7 @@ class RecomputeCall {
     set_random_states(call->kept.at(i).random_after);
     std::vector<at::Tensor> tensors{inputs...};
     tensors.insert(tensors.end(), call->parameters.begin(), call->parameters.end());
-    return detail::KeptWork::apply(call, static_cast<std::int64_t>(i), at::TensorList{tensors});
+    return detail::kept_work(call, i, tensors);
   }
 
  private:
@@ -238,3 +154,7 @@ class RecomputeCall {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/layers/recompute_inl.hpp>
+#endif

@@ -38,6 +38,7 @@
 #include <ddpxx/train/check_trainer.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
+#include <ddpxx/train/config_walks.hpp>
 #include <ddpxx/train/configured_observers.hpp>
 #include <ddpxx/train/cuda_graph.hpp>
 #include <ddpxx/train/decay_rule.hpp>
