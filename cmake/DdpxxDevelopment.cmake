@@ -21,6 +21,12 @@ endif()
 add_compile_options(
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess> "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 
+# A header for ddpxx_precompile, if clang compiles.
+set(ddpxx_instances "")
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  set(ddpxx_instances ${PROJECT_SOURCE_DIR}/cmake/torch_instances.hpp)
+endif()
+
 # ddpxx_precompile(NAME FLAGS HEADERS...): makes the object library NAME, which precompiles HEADERS with the flags of the
 # target FLAGS. With clang its object file holds the code of all functions in HEADERS that are inline or instantiated
 # there, and the files that use the precompiled header do not compile these functions again; that halves their time.
