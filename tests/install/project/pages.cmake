@@ -1,0 +1,43 @@
+# pages.cmake — cuts the programs of docs/extending.md and docs/embedding.md out of the pages, compiles them by the function
+# page_program(NAME SOURCE) of the file that includes this one, and runs them on two ranks, launched by ${ddpxx_run}.
+
+set(text_of_pages ${CMAKE_CURRENT_LIST_DIR}/main.cpp)
+set(arguments_of_dataset training.max_steps=20)
+set(arguments_of_model training.max_steps=20)
+set(small_gpt data.path=${text_of_pages} data.block_size=32 model.n_layer=1 model.n_head=2 model.n_embd=16
+  training.max_steps=20)
+set(arguments_of_strategy ${small_gpt})
+set(arguments_of_gradient_hook ${small_gpt})
+set(arguments_of_optimizer data.path=${text_of_pages} training.max_steps=20)
+set(arguments_of_schedule data.path=${text_of_pages} training.max_steps=20)
+set(arguments_of_observer training.max_steps=2000 optimizer.learning_rate=0.1)
+set(page_programs "")
+foreach(page extending embedding)
+  cmake_path(SET source NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../../../docs/${page}.md)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(READ ${source} text)
+  while(text MATCHES "<!-- program: ([a-z_]+) -->\n```cpp\n([^`]*)```(.*)$")
+    set(text "${CMAKE_MATCH_3}")
+    set(name ${CMAKE_MATCH_1})
+    set(code "${CMAKE_MATCH_2}")
+    string(REGEX MATCHALL "\n" lines "${code}")
+    list(LENGTH lines lines)
+    if(lines GREATER 80 OR code MATCHES "detail::")
+      message(FATAL_ERROR "docs/${page}.md: the program ${name} is longer than 80 lines, or names ddpxx::detail")
+    endif()
+    file(CONFIGURE OUTPUT page_${name}.cpp CONTENT "@code@" @ONLY)
+    list(APPEND page_programs page_${name})
+    page_program(page_${name} ${CMAKE_CURRENT_BINARY_DIR}/page_${name}.cpp)
+    if(name STREQUAL embedded)  # a host starts its ranks itself
+      add_test(NAME pages.${name} COMMAND sh -c
+        "place=tcp://127.0.0.1:$((20000 + $$ % 10000)); $0 $place 0 2 & $0 $place 1 2 && wait $!" $<TARGET_FILE:page_${name}>)
+    else()
+      add_test(NAME pages.${name}
+        COMMAND ${ddpxx_run} --standalone --nproc-per-node 2 $<TARGET_FILE:page_${name}> ${arguments_of_${name}})
+    endif()
+  endwhile()
+endforeach()
+list(LENGTH page_programs count)
+if(NOT count EQUAL 9)
+  message(FATAL_ERROR "the pages have ${count} programs, not nine: ${page_programs}")
+endif()
