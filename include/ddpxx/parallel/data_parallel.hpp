@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -44,31 +43,11 @@ class DataParallel : public WholeModel {
  public:
   using Config = DataParallelConfig;
 
-  DataParallel(const Config& config, Group& group) : config_{config} {
-    check(config);
-    if (group.size() > 1)
-      throw Error{Errc::config, "strategy dp runs one process on all devices, but this group has " +
-                                    std::to_string(group.size()) + "; choose ddp, or start one process"};
-  }
+  DataParallel(const Config& config, Group& group);
   /// See ChecksConfig.
-  static void check(const Config& config) {
-    if (config.replicas < 0 || config.replicas > Config::kMaxReplicas)
-      throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config.replicas) + " is not between 0 and " +
-                                    std::to_string(Config::kMaxReplicas)};
-  }
+  static void check(const Config& config);
 
-  void attach(FlatModel& model) {
-    for (const auto device : other_devices(model.device())) {
-      replicas_.push_back(std::make_unique<Replica>());
-      replicas_.back()->model = clone(model.module(), device);
-    }
-    trainable_ = Arena{model.trainable()};
-    frozen_ = Arena{model.frozen(), {.gradients = Gradients::none}};
-    buffers_ = model.buffers();
-    sum_.emplace(trainable_);
-    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { add(i, gradient); }};
-    for (auto& replica : replicas_) fill(*replica, model);
-  }
+  void attach(FlatModel& model);
 
   /// Returns the sum of the replicas' losses. Without gradients, and for a batch of one sample, only the first device
   /// works.
@@ -101,43 +80,14 @@ class DataParallel : public WholeModel {
     return loss;
   }
 
-  void begin_backward(Sync sync) {
-    if (std::exchange(in_backward_, true)) sum_->drop();  // an exception has ended the last pass
-    trainable_.check_owned();
-    sync_ = sync;
-    sum_->hide();
-  }
-  void finish_backward() {
-    if (sync_ == Sync::now) sum_->publish();
-    in_backward_ = false;
-  }
+  void begin_backward(Sync sync);
+  void finish_backward();
   /// Copies the new parameters to the replicas, and the frozen parameters and buffers, which a snapshot may have
   /// changed.
-  void finish_step() {
-    trainable_.publish_masters();
-    const c10::NoGradGuard no_grad;
-    const auto copy = [](const Arena& from, Arena& into) {
-      for (std::size_t i = 0; i < from.segments().size(); ++i)
-        into.segments()[i].values.copy_(from.segments()[i].values, /*non_blocking=*/true);
-    };
-    for (const auto& replica : replicas_) {
-      copy(trainable_, replica->trainable);
-      copy(frozen_, replica->frozen);
-      for (auto into = replica->model->buffers(); const auto i : c10::irange(buffers_.size()))
-        into[i].copy_(buffers_[i], /*non_blocking=*/true);
-    }
-  }
+  void finish_step();
 
   /// See CopiesLayers.
-  std::vector<std::vector<const Layer*>> layers_of_replicas() const {
-    std::vector<std::vector<const Layer*>> all;
-    for (const auto& replica : replicas_) {
-      auto& layers = all.emplace_back();
-      for (const auto& child : replica->model->modules(/*include_self=*/false))
-        if (const auto* layer = dynamic_cast<const Layer*>(child.get())) layers.push_back(layer);
-    }
-    return all;
-  }
+  std::vector<std::vector<const Layer*>> layers_of_replicas() const;
   std::size_t num_replicas() const noexcept { return replicas_.size() + 1; }
 
  private:
@@ -175,50 +125,16 @@ class DataParallel : public WholeModel {
       if (failure) std::rethrow_exception(failure);
   }
 
-  std::vector<at::Device> other_devices(at::Device first) const {
-    const std::int64_t gpus = first.is_cuda() ? at::detail::getCUDAHooks().deviceCount() : 0;
-    if (first.is_cuda() && config_.replicas > gpus)
-      throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config_.replicas) + ", but there are " +
-                                    std::to_string(gpus) + " GPUs"};
-    std::vector<at::Device> devices;
-    const auto count = first.is_cuda() && config_.replicas == 0 ? gpus : config_.replicas;
-    for (int i = 0; std::ssize(devices) + 1 < count; ++i)
-      if (!first.is_cuda() || i != first.index())
-        devices.push_back(first.is_cuda() ? at::Device{at::kCUDA, static_cast<c10::DeviceIndex>(i)} : first);
-    return devices;
-  }
+  std::vector<at::Device> other_devices(at::Device first) const;
 
-  static std::shared_ptr<torch::nn::Module> clone(const torch::nn::Module& model, at::Device device) {
-    try {
-      return model.clone(device);
-    } catch (const c10::Error&) {
-      throw Error{Errc::config,
-                  "DataParallel copies the model: derive it, and every module in it, from "
-                  "torch::nn::Cloneable, or choose another strategy"};
-    }
-  }
+  static std::shared_ptr<torch::nn::Module> clone(const torch::nn::Module& model, at::Device device);
 
   /// Puts the parameters of a copy into arenas of the same layout, and adds their gradients to those of the first
   /// device.
-  void fill(Replica& replica, const FlatModel& model) {
-    const auto named = replica.model->named_parameters();
-    const auto arena = [&](std::vector<NamedParameter> parameters) {
-      for (auto& parameter : parameters) parameter.tensor = named[parameter.name];
-      return Arena{parameters, {.gradients = Gradients::none}};
-    };
-    replica.trainable = arena(model.trainable());
-    replica.frozen = arena(model.frozen());
-    replica.hooks = GradientHooks{replica.trainable, [this](std::size_t i, const at::Tensor& gradient) {
-                                    add(i, gradient.defined() ? gradient.to(trainable_.options().device()) : gradient);
-                                  }};
-  }
+  void fill(Replica& replica, const FlatModel& model);
 
   /// Adds a gradient to the sum; called by the threads that run backward on the devices.
-  void add(std::size_t i, const at::Tensor& gradient) {
-    const std::lock_guard lock{mutex_};
-    const c10::NoGradGuard no_grad;
-    sum_->add(i, gradient);
-  }
+  void add(std::size_t i, const at::Tensor& gradient);
 
   Config config_;
   std::vector<at::Tensor> buffers_;
@@ -233,3 +149,7 @@ class DataParallel : public WholeModel {
 static_assert(ParallelStrategy<DataParallel> && explain_strategy<DataParallel>());
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/parallel/data_parallel_inl.hpp>
+#endif

@@ -53,69 +53,11 @@ class FSDP {
   FSDP& operator=(const FSDP&) = delete;
   /// Communicates nothing. Parameters that are sharded lose their values, and their next use is an error; where one
   /// rank holds the only shard they are made whole.
-  ~FSDP() {
-    for (auto* arena : {&trainable_, &frozen_})
-      for (const auto& segment : arena->segments()) {
-        const auto& unit = units_[static_cast<std::size_t>(segment.unit)];
-        if (segment.values.storage().nbytes() > 0 && !unit.gathering()) continue;
-        try {
-          if (arena->pieces() == 1)
-            restore(*arena, segment);
-          else
-            make_hollow(*arena, segment);
-        } catch (...) {  // out of memory: the parameters have empty storage then
-        }
-      }
-  }
+  ~FSDP();
 
   /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
-  void attach(FlatModel& model) {
-    check_same_model(model, *shards_);
-    if (replicas_ != nullptr) check_same_model(model, *replicas_);
-    make_small_group();
-    const auto send = [this](at::Tensor values) {
-      broadcast(values, *shards_);
-      if (replicas_ != nullptr) broadcast(values, *replicas_);
-    };
-    const bool offload = config_.offload == Offload::cpu;
-    const bool copies = offload && model.device().is_cuda();
-    if (copies) to_device_ = CopyStream{model.device()};
-    ArenaOptions options{.gradients = Gradients::piece,
-                         .masters = Masters::apart,
-                         .pieces = shards_->size(),
-                         .piece = shards_->rank(),
-                         .cut = CutAt::units,
-                         .offload = offload,
-                         .prepare = send};
-    unit_of_layer_ = units_of_layers(model);
-    for (int unit = 0; unit <= unit_of_layer_.back(); ++unit) units_.emplace_back(*shards_, pool_, to_device_);
-    trainable_ = Arena{in_units(model.trainable()), options};
-    options.gradients = Gradients::none;
-    frozen_ = Arena{in_units(model.frozen()), options};
-    for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
-      units_[static_cast<std::size_t>(trainable_.segments()[i].unit)].add(trainable_, i, Gradients::piece);
-    for (std::size_t i = 0; i < frozen_.segments().size(); ++i)
-      units_[static_cast<std::size_t>(frozen_.segments()[i].unit)].add(frozen_, i, Gradients::none);
-    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-      units_[unit].on_gradients([this, unit](const auto& gradients) { receive(unit, gradients); });
-      if (unit != kRoot && small_group_) units_[unit].reshard_to(&*small_group_);
-    }
-    for (std::size_t i = 0; i < model.layers().size(); ++i) layer_index_[model.layers()[i]] = i + 1;
-    if (step_) stepped_.emplace(trainable_, step_);
-    gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction, BufferSize::own,
-                       stepped_ ? &*stepped_ : nullptr, copies ? CopyStream{model.device()} : CopyStream{});
-    unreduced_.resize(trainable_.segments().size());
-    buffers_ =
-        SharedBuffers{model.buffers(), *shards_,
-                      config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once, replicas_};
-    misuse_hooks_ =
-        GradientHooks{trainable_, [this](std::size_t i, const at::Tensor&) {
-                        throw Error{Errc::config, "parameter \"" + trainable_[i].name +
-                                                      "\" was used outside of its layer's call: FSDP cannot "
-                                                      "shard it there; use it inside the layer's forward"};
-                      }};
-  }
+  void attach(FlatModel& model);
 
   std::span<const Slice> slices() const { return trainable_.slices(); }
   const Arena& trainable() const { return trainable_; }
@@ -174,39 +116,14 @@ class FSDP {
   }
 
   /// Where an exception has ended the last backward pass, its gradients are dropped.
-  void begin_backward(Sync sync) {
-    if (std::exchange(in_backward_, true)) abandon();
-    trainable_.check_owned();
-    frozen_.check_owned();
-    sync_ = sync;
-    buffers_.begin_backward(sync);
-  }
-  void finish_backward() {
-    reduce_rest();
-    gradients_->finish();
-    if (sync_ == Sync::now) {
-      to_device_.wait();  // the optimizer writes the pieces that these copies read
-      gradients_->end_step();
-    }
-    reshard_all();
-    in_backward_ = false;
-  }
+  void begin_backward(Sync sync);
+  void finish_backward();
   /// Frees all parameters: the optimizer has stepped the shards, and the gathered values are those before the step.
-  void finish_step() {
-    for (auto& unit : units_) unit.reshard();
-  }
+  void finish_step();
   /// Waits for the units that were gathered ahead and not used, and frees them.
-  void wait_pending() {
-    for (auto& unit : units_)
-      if (unit.gathering()) unit.reshard();
-    to_device_.wait();
-  }
+  void wait_pending();
 
-  at::Tensor sum_over_shards(at::Tensor value) const {
-    auto sum = value.to(shards_->device());
-    all_reduce(sum, *shards_);
-    return sum.to(value.device());
-  }
+  at::Tensor sum_over_shards(at::Tensor value) const;
 
   /// A scope in which all parameters are whole, for generation and export. Its end frees what it has gathered.
   /// Ranks   Collective.
@@ -214,16 +131,10 @@ class FSDP {
 
   /// Makes all parameters whole until the next step, unless whole_at_end is false.
   /// Ranks   Collective.
-  void make_whole() {
-    wait_pending();
-    if (!config_.whole_at_end) return;
-    for (auto& unit : units_) unit.gather();
-  }
+  void make_whole();
 
   /// How many layers of `bytes` bytes each one unit has.
-  static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes) {
-    return std::max<std::int64_t>(1, bytes == 0 ? 1 : (config.unit_bytes + bytes - 1) / bytes);
-  }
+  static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes);
 
   /// A number that is equal on two ranks if they have called the same layers in the same order since the last call.
   std::uint32_t take_call_hash() { return order_.take_hash(); }
@@ -255,94 +166,32 @@ class FSDP {
   };
 
   /// Fills a segment's values from this rank's piece, where that is the only one.
-  void restore(const Arena& arena, const Segment& segment) {
-    const c10::NoGradGuard no_grad;
-    pool_.lend(segment.values);
-    segment.values.copy_(segment.master);
-    arena.show(segment);
-  }
+  void restore(const Arena& arena, const Segment& segment);
 
-  void make_small_group() {
-    const auto ranks = config_.ranks_after_forward();
-    if (!ranks)
-      throw Error{Errc::config, "reshard_after_forward: \"" + config_.reshard_after_forward +
-                                    "\" is none of true, false, a number of ranks"};
-    if (*ranks <= 1 || *ranks >= shards_->size()) return;
-    if (shards_->size() % *ranks != 0)
-      throw Error{Errc::config, "reshard_after_forward=" + std::to_string(*ranks) + " does not divide the " +
-                                    std::to_string(shards_->size()) + " ranks that share a model: choose a divisor"};
-    small_group_.emplace(
-        shards_->split({.color = shards_->rank() / *ranks, .rank = shards_->rank() % *ranks, .size = *ranks}));
-  }
+  void make_small_group();
 
   /// The unit of every layer, counted from 1; at 0 stands that of the root. Layers that follow each other share a unit
   /// until it has enough bytes. A layer with nothing to train has its own, since it gets no gradients after which it
   /// could be freed.
-  std::vector<int> units_of_layers(const FlatModel& model) const {
-    std::vector<std::int64_t> bytes(model.layers().size() + 1);
-    std::vector<bool> trains(bytes.size(), false);
-    for (const auto* list : {&model.trainable(), &model.frozen()})
-      for (const auto& parameter : *list) {
-        const auto layer = static_cast<std::size_t>(parameter.unit);
-        bytes[layer] += static_cast<std::int64_t>(parameter.tensor.nbytes());
-        if (list == &model.trainable()) trains[layer] = true;
-      }
-    std::vector<int> units{FlatModel::kRoot};
-    std::int64_t in_unit = 0;
-    for (std::size_t layer = 1; layer < bytes.size(); ++layer) {
-      const bool joins = layer > 1 && trains[layer] && trains[layer - 1] && in_unit < config_.unit_bytes;
-      units.push_back(joins ? units.back() : units.back() + 1);
-      in_unit = (joins ? in_unit : 0) + bytes[layer];
-    }
-    return units;
-  }
-  std::vector<NamedParameter> in_units(std::vector<NamedParameter> parameters) const {
-    for (auto& parameter : parameters) parameter.unit = unit_of_layer_[static_cast<std::size_t>(parameter.unit)];
-    return parameters;
-  }
+  std::vector<int> units_of_layers(const FlatModel& model) const;
+  std::vector<NamedParameter> in_units(std::vector<NamedParameter> parameters) const;
 
   struct Call {
     std::size_t unit;
     std::size_t layer;
   };
-  std::vector<Call> calls_of(Layers layers) const {
-    std::vector<Call> calls;
-    for (const auto* layer : layers)
-      if (const auto found = layer_index_.find(layer); found != layer_index_.end())
-        calls.push_back({static_cast<std::size_t>(unit_of_layer_[found->second]), found->second});
-    return calls;
-  }
+  std::vector<Call> calls_of(Layers layers) const;
 
-  void gather(std::size_t unit) {
-    if (config_.check_calls && !units_[unit].whole()) check_call("gather of " + name_of(unit));
-    units_[unit].gather();
-  }
+  void gather(std::size_t unit);
 
   /// Records a call and gathers the next unit ahead; returns whether the unit is needed again right after the call.
   /// Inside a `gathered` scope ranks may call different layers: nothing is sent, and no call is recorded.
-  bool enter(std::size_t unit, std::size_t layer, bool with_gradient) {
-    if (gathered_scopes_ > 0) return true;
-    const auto outlook = order_.enter(unit, layer);
-    gather_ahead(outlook.next);
-    return outlook.again || (outlook.last && with_gradient);
-  }
-  void reshard_after_call(std::size_t unit, bool with_gradient) {
-    if (!with_gradient)
-      units_[unit].reshard();
-    else if (config_.ranks_after_forward() != 1)
-      units_[unit].reshard_after_forward();
-  }
+  bool enter(std::size_t unit, std::size_t layer, bool with_gradient);
+  void reshard_after_call(std::size_t unit, bool with_gradient);
   /// Called when backward comes to the outputs of a call: gathers its parameters, and starts to gather those of the
   /// call before it.
-  void before_backward(const std::vector<Call>& calls) {
-    for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
-      gather(call->unit);
-      gather_ahead(order_.enter_backward(call->unit));
-    }
-  }
-  void gather_ahead(std::optional<std::size_t> unit) {
-    if (unit && !config_.check_calls) units_[*unit].start_gather();
-  }
+  void before_backward(const std::vector<Call>& calls);
+  void gather_ahead(std::optional<std::size_t> unit);
 
   /// A unit with trainable parameters is freed when their gradients are complete. One without any is freed when the
   /// gradients of its inputs are.
@@ -365,60 +214,15 @@ class FSDP {
   /// Whether the gradients of this backward pass are reduced. If not, they stay whole until the next one.
   bool sends() const { return sync_ == Sync::now || config_.reduce_each_backward; }
 
-  void receive(std::size_t unit, const std::vector<at::Tensor>& gradients) {
-    const c10::NoGradGuard no_grad;
-    const bool complete = units_[unit].end_call();
-    const bool send = complete && sends();
-    // Freed first, because the gradients need buffers.
-    if (complete && unit != kRoot) units_[unit].reshard();
-    if (send) gradients_->wait_for_free_slot();
-    std::size_t k = 0;
-    for (const auto i : units_[unit].trainable_segments()) {
-      const auto& segment = trainable_.segments()[i];
-      if (!unreduced_[i].defined())
-        unreduced_[i] = gradients_->borrow(i, sends() ? BufferUse::reduce : BufferUse::accumulate);
-      for (auto e = segment.first; e < segment.last; ++e) gradients_->add(unreduced_[i], trainable_[e], gradients[k++]);
-    }
-    if (!send) return;
-    if (config_.check_calls) check_call("reduction of " + name_of(unit));
-    for (const auto i : units_[unit].trainable_segments())
-      gradients_->reduce(i, std::exchange(unreduced_[i], {}), after_reduce());
-  }
+  void receive(std::size_t unit, const std::vector<at::Tensor>& gradients);
   /// Reduces the gradients of earlier backward passes in units that the last one did not use.
-  void reduce_rest() {
-    if (!sends()) return;
-    for (std::size_t i = 0; i < unreduced_.size(); ++i)
-      if (unreduced_[i].defined()) gradients_->reduce(i, std::exchange(unreduced_[i], {}), after_reduce());
-  }
+  void reduce_rest();
 
-  void reshard_all() {
-    for (auto& unit : units_) {
-      unit.reshard();
-      unit.disarm();
-    }
-  }
-  void abandon() {
-    gradients_->abandon();
-    for (auto& memory : unreduced_)
-      if (memory.defined()) pool_.take_back(std::exchange(memory, {}));
-    reshard_all();
-  }
+  void reshard_all();
+  void abandon();
 
-  std::string name_of(std::size_t unit) const {
-    if (unit == kRoot) return "the root";
-    const auto [first, last] = std::equal_range(unit_of_layer_.begin(), unit_of_layer_.end(), static_cast<int>(unit));
-    const auto from = std::to_string(first - unit_of_layer_.begin()),
-               to = std::to_string(last - unit_of_layer_.begin() - 1);
-    return from == to ? "layer " + from : "layers " + from + " to " + to;
-  }
-  void check_call(const std::string& mine) const {
-    const auto all = all_gather_text(mine, *shards_);
-    for (std::size_t rank = 1; rank < all.size(); ++rank)
-      if (all[rank] != all[0])
-        throw Error{Errc::peer, "the ranks run different layers: rank 0 is at the " + all[0] + ", rank " +
-                                    std::to_string(rank) + " at the " + all[rank] +
-                                    "; a model must call the same layers in the same order on every rank"};
-  }
+  std::string name_of(std::size_t unit) const;
+  void check_call(const std::string& mine) const;
 
   Config config_;
   Group* shards_;
@@ -446,3 +250,7 @@ class FSDP {
 static_assert(ParallelStrategy<FSDP> && explain_strategy<FSDP>());
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/parallel/fsdp_inl.hpp>
+#endif

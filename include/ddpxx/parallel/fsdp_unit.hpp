@@ -55,15 +55,7 @@ class FSDPUnit {
   FSDPUnit(const Group& group, BufferPool& pool, CopyStream& copies) : group_{&group}, pool_{&pool}, copies_{&copies} {}
 
   /// Adds a segment of `arena`, which must stay where it is. Its values have no memory from now on, until gathered.
-  void add(Arena& arena, std::size_t segment, Gradients gradients) {
-    const auto& added = arena.segments()[segment];
-    arena.hide(added);
-    BufferPool::release(added.values);
-    segments_.push_back({&arena, &added});
-    if (gradients == Gradients::none) return;
-    trainable_segments_.push_back(segment);
-    for (auto i = added.first; i < added.last; ++i) trainable_.push_back(arena[i].parameter);
-  }
+  void add(Arena& arena, std::size_t segment, Gradients gradients);
 
   bool whole() const noexcept { return state_ == State::whole; }
   bool gathering() const noexcept { return state_ == State::gathering; }
@@ -75,81 +67,26 @@ class FSDPUnit {
   /// The small group that holds this unit between forward and backward, if there is one.
   void reshard_to(const Group* group) { small_group_ = group; }
 
-  void start_gather() {
-    if (state_ != State::sharded) return;
-    const c10::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < segments_.size(); ++i) {
-      const auto& segment = *segments_[i].segment;
-      pool_->lend(segment.values);
-      started_ = copies_->run([&] {
-        if (small_pieces_.empty())
-          pending_.push_back(start_all_gather(segment.values, piece_on_device(segment), *group_));
-        else
-          pending_.push_back(start_all_gather(segment.values, small_pieces_[i], *small_group_));
-      });
-      state_ = State::gathering;
-    }
-  }
-  void gather() {
-    if (state_ == State::whole) return;
-    start_gather();
-    for (auto& pending : pending_) pending.wait();
-    pending_.clear();
-    copies_->order_after(std::exchange(started_, {}));
-    for (const auto& [arena, segment] : segments_) arena->show(*segment);
-    state_ = State::whole;
-  }
+  void start_gather();
+  void gather();
 
-  void reshard() {
-    if (state_ == State::gathering) gather();  // the collective still writes into this memory
-    if (state_ == State::sharded) return;
-    for (const auto& [arena, segment] : segments_) {
-      arena->hide(*segment);
-      pool_->take_back(segment->values);
-    }
-    state_ = State::sharded;
-  }
+  void reshard();
   /// reshard() after forward, which keeps the pieces that the small group needs for the next gather.
-  void reshard_after_forward() {
-    if (small_group_ != nullptr && state_ == State::whole && small_pieces_.empty())
-      for (const auto& [arena, segment] : segments_) {
-        const auto size = segment->size() / small_group_->size();
-        auto piece = pool_->tensor(size, segment->values.options());
-        piece.copy_(segment->values.narrow(0, size * small_group_->rank(), size));
-        small_pieces_.push_back(std::move(piece));
-      }
-    reshard();
-  }
+  void reshard_after_forward();
 
   /// Called before a forward call: autograd then gives all gradients of this call to `on_gradients` together, when the
   /// last of them has been computed. Hooks of the parameters would run earlier, while backward still reads the frozen
   /// parameters of the layer.
-  void arm() {
-    if (trainable_.empty()) return;
-    ++open_calls_;
-    armed_ = true;
-    const auto node = detail::make_node<Node>(receive_);
-    for (const auto& parameter : trainable_)
-      torch::autograd::impl::set_gradient_edge(parameter, {node, node->add_input_metadata(parameter)});
-  }
+  void arm();
   /// Called when backward has finished a call; returns whether it was the last one of this step.
   bool end_call() { return --open_calls_ == 0; }
   /// Called after backward: the parameters are leaves again, and the pieces for the small group are freed.
-  void disarm() {
-    if (std::exchange(armed_, false))
-      for (const auto& parameter : trainable_) torch::autograd::impl::set_gradient_edge(parameter, {nullptr, 0});
-    for (const auto& piece : small_pieces_) pool_->take_back(piece);
-    small_pieces_.clear();
-    open_calls_ = 0;
-  }
+  void disarm();
 
  private:
   /// This rank's piece in the type and on the device of the values. It is copied before it is cast, because only a copy
   /// of equal types is asynchronous.
-  static at::Tensor piece_on_device(const Segment& segment) {
-    const auto copied = segment.master.to(segment.values.device(), segment.master.scalar_type(), /*non_blocking=*/true);
-    return copied.to(segment.values.scalar_type());
-  }
+  static at::Tensor piece_on_device(const Segment& segment);
 
   class Node : public torch::autograd::Node {
    public:
@@ -190,3 +127,7 @@ class FSDPUnit {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/parallel/fsdp_unit_inl.hpp>
+#endif

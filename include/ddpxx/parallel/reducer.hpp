@@ -66,100 +66,41 @@ struct ReducerOptions {
 ///     reducer.finish();                       // arena[i].gradient now holds the average over the ranks
 class Reducer {
  public:
-  Reducer(Arena& arena, const Group& group, const ReducerOptions& options = {})
-      : arena_{&arena},
-        group_{&group},
-        options_{options},
-        scale_{1.0 / group.size()},
-        sum_{arena},
-        arrived_(arena.size(), false),
-        idle_(arena.size(), false) {
-    cut_buckets();
-  }
+  Reducer(Arena& arena, const Group& group, const ReducerOptions& options = {});
 
   /// Gradients are multiplied by `scale` instead of 1/W, from the next one on.
   void set_scale(double scale) noexcept { scale_ = scale; }
 
   /// Takes the gradient of parameter `i`, which has been written into the arena and is not scaled yet.
   /// Errors  `config` if ready() was called for this parameter in this step before.
-  void ready(std::size_t i) {
-    mark(i);
-    fed_ = true;
-    open(i);
-    sum_.take(i, scale_);
-    launch_full_buckets();
-  }
+  void ready(std::size_t i);
 
   /// Takes a gradient of parameter `i` from autograd: adds it to the gradients that `defer` took, and scales the sum,
   /// in one pass over the memory. An undefined gradient counts as zeros.
-  void ready(std::size_t i, const at::Tensor& gradient) {
-    mark(i);
-    fed_ = fed_ || gradient.defined();
-    open(i);
-    sum_.add(i, gradient, scale_);
-    launch_full_buckets();
-  }
+  void ready(std::size_t i, const at::Tensor& gradient);
 
   /// Adds a gradient of a backward pass that is not the last of its step; nothing is sent.
-  void defer(std::size_t i, const at::Tensor& gradient) {
-    check_used(i);
-    fed_ = fed_ || gradient.defined();
-    open(i);
-    sum_.add(i, gradient);
-  }
+  void defer(std::size_t i, const at::Tensor& gradient);
 
   /// Waits until the averages of all buckets lie in the arena.
   /// Ranks   Collective: every rank calls it once a step.
   /// Errors  `config`, naming the parameters that got no gradient on this rank, with UnusedParameters::refuse. All
   ///         buckets are sent before, so that no other rank waits forever in this step; if only some ranks left a
   ///         parameter unused, the others get the error of a lost peer in the next step. `peer` if a rank is lost.
-  void finish() {
-    std::vector<std::size_t> unused;
-    for (std::size_t i = 0; i < arena_->size(); ++i) {
-      if (arrived_[i] || idle_[i]) continue;
-      if (sum_.written(i))
-        ready(i);
-      else
-        unused.push_back(i);
-    }
-    // A step without any gradient (no data, or an exception) says nothing about which parameters are used.
-    const bool first = options_.unused == UnusedParameters::learn && !learned_ && fed_;
-    refused_ = !unused.empty() && !first && options_.unused != UnusedParameters::find;
-    for (const std::size_t i : unused) ready(i, at::Tensor{});
-    while (finished_ < pending_.size()) finish_oldest();
-    if (first) learn(unused);
-    reset();
-    sum_.publish();
-    if (options_.stepped != nullptr) sum_.hide();  // the gradients of stepped segments have no memory
-    if (std::exchange(refused_, false)) throw unused_error(unused);
-  }
+  void finish();
 
   /// Drops the gradients of a step that an exception has ended, and waits for the sums that were started.
-  void abandon() {
-    for (; finished_ < pending_.size(); ++finished_) pending_[finished_].wait();
-    for (std::size_t k = 0; options_.stepped != nullptr && k < buckets_.size(); ++k) options_.stepped->drop(k);
-    reset();
-    sum_.drop();
-  }
+  void abandon();
 
   /// Takes part in a step for which this rank has no batch, with the deferred gradients or zeros.
   /// Ranks   Collective: the other ranks call ready() for all parameters, and finish().
-  void sit_out() {
-    begin();
-    for (std::size_t i = 0; i < arena_->size(); ++i)
-      if (!idle_[i]) ready(i, at::Tensor{});
-    finish();
-  }
+  void sit_out();
 
   /// Called before a backward pass: makes `.grad` undefined.
   void begin() { sum_.hide(); }
 
   /// The buckets as [first, last) ranges of parameter indices.
-  std::vector<std::pair<std::size_t, std::size_t>> buckets() const {
-    std::vector<std::pair<std::size_t, std::size_t>> ranges;
-    for (const auto& bucket : buckets_) ranges.emplace_back(bucket.first, bucket.last);
-    return ranges;
-  }
+  std::vector<std::pair<std::size_t, std::size_t>> buckets() const;
 
  private:
   struct Bucket {
@@ -171,108 +112,26 @@ class Reducer {
   };
 
   /// The size in bytes from which bucket `k` is full.
-  std::int64_t limit_of(std::size_t k) const {
-    const auto& list = options_.bucket_bytes_list;
-    if (!list.empty()) return list[std::min(k, list.size() - 1)];
-    return k == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
-  }
+  std::int64_t limit_of(std::size_t k) const;
 
-  void cut_buckets() {
-    for (std::size_t k = 0; k < std::max<std::size_t>(options_.bucket_bytes_list.size(), 2); ++k)
-      if (limit_of(k) < 1) throw Error{Errc::config, "bucket sizes must be at least one byte"};
-    bucket_of_.resize(arena_->size());
-    const auto element = static_cast<std::int64_t>(arena_->options().dtype().itemsize());
-    for (std::size_t first = 0; first < arena_->size();) {
-      const auto limit = limit_of(buckets_.size());
-      const auto begin = (*arena_)[first].offset;
-      std::size_t last = first;
-      std::int64_t end = begin;
-      const auto fits = [&] {
-        return options_.bucket_is_segment || options_.stepped != nullptr
-                   ? (*arena_)[last].segment == (*arena_)[first].segment
-                   : (end - begin) * element < limit;
-      };
-      while (last < arena_->size() && fits()) {
-        bucket_of_[last] = buckets_.size();
-        ++last;
-        end = last < arena_->size() ? (*arena_)[last].offset : arena_->numel();
-      }
-      buckets_.push_back({first, last, last - first,
-                          options_.stepped != nullptr ? options_.stepped->memory(buckets_.size())
-                                                      : arena_->gradients().narrow(0, begin, end - begin)});
-      first = last;
-    }
-  }
+  void cut_buckets();
 
   /// No gradient of the next step has come.
-  void reset() {
-    pending_.clear();
-    finished_ = 0;
-    next_ = 0;
-    fed_ = false;
-    std::fill(arrived_.begin(), arrived_.end(), false);
-    for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
-  }
+  void reset();
 
-  void learn(const std::vector<std::size_t>& unused) {
-    learned_ = true;
-    for (const auto i : unused) {
-      idle_[i] = true;
-      buckets_[bucket_of_[i]].idle.push_back(i);
-    }
-  }
+  void learn(const std::vector<std::size_t>& unused);
 
-  void check_used(std::size_t i) const {
-    if (idle_[i])
-      throw Error{Errc::config, "a gradient came for " + (*arena_)[i].name +
-                                    ", which the first step did not use: set static_graph=false, and "
-                                    "find_unused_parameters=true if some steps leave it out"}
-          .with("rank", group_->rank());
-  }
+  void check_used(std::size_t i) const;
 
-  Error unused_error(const std::vector<std::size_t>& unused) const {
-    if (!learned_) return unused_parameters_error(*arena_, unused, group_->rank());
-    return Error{Errc::config, "no gradient came for " + some_names(*arena_, unused) +
-                                   ", used in the first step: set static_graph=false and find_unused_parameters=true"}
-        .with("rank", group_->rank());
-  }
+  Error unused_error(const std::vector<std::size_t>& unused) const;
 
-  void mark(std::size_t i) {
-    check_used(i);
-    if (arrived_.at(i))
-      throw Error{Errc::config, "parameter \"" + (*arena_)[i].name +
-                                    "\" was ready twice in one step: run one backward pass a step, or accumulate"};
-    arrived_[i] = true;
-    --buckets_[bucket_of_[i]].missing;
-  }
+  void mark(std::size_t i);
 
-  void launch_full_buckets() {
-    for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
-      const auto& bucket = buckets_[next_];
-      for (const auto i : bucket.idle) {
-        open(i);
-        sum_.add(i, at::Tensor{});
-      }
-      pending_.push_back(options_.start ? options_.start(next_, bucket.memory)
-                                        : start_all_reduce(bucket.memory, *group_));
-      if (options_.stepped != nullptr && pending_.size() - finished_ > 1) finish_oldest();
-    }
-  }
+  void launch_full_buckets();
 
-  void open(std::size_t i) {
-    if (options_.stepped != nullptr) options_.stepped->open(bucket_of_[i]);
-  }
+  void open(std::size_t i);
 
-  void finish_oldest() {
-    const auto k = finished_++;
-    pending_[k].wait();
-    if (options_.finish) options_.finish(k, buckets_[k].memory);
-    if (options_.stepped == nullptr) return;
-    if (refused_)
-      options_.stepped->drop(k);
-    else
-      options_.stepped->step(k);
-  }
+  void finish_oldest();
 
   Arena* arena_;
   const Group* group_;
@@ -292,3 +151,7 @@ class Reducer {
 };
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/parallel/reducer_inl.hpp>
+#endif

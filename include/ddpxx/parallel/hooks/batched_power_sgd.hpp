@@ -1,20 +1,13 @@
 // ddpxx/parallel/hooks/batched_power_sgd.hpp — sends a bucket of gradients as one product of two thin matrices.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/randn.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -56,61 +49,17 @@ class BatchedPowerSGD {
   BatchedPowerSGD(const Config& config, const Group&)
       : config_{config}, generator_{at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed))} {}
 
-  void attach(const Arena& arena, std::span<const BucketRange> buckets) {
-    buckets_.clear();
-    for (const auto& [first, last] : buckets) {
-      auto& bucket = buckets_.emplace_back();
-      for (auto i = first; i < last; ++i) {
-        bucket.parts.push_back({arena[i].offset - arena[first].offset, arena[i].numel, bucket.numel});
-        bucket.numel += arena[i].numel;
-      }
-      bucket.side =
-          std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(bucket.numel)))));
-      bucket.rank = std::min(bucket.side, config_.matrix_rank);
-    }
-  }
+  void attach(const Arena& arena, std::span<const BucketRange> buckets);
 
   /// Sets the Q that the first compressed step of a bucket starts from.
   /// Shapes  [n, rank], where n² is the smallest square number that is not less than the bucket's number of elements.
   /// Ranks   Local; all ranks must set equal values.
   /// Errors  `config` for a Q of another shape.
-  void set_q(std::size_t bucket, const at::Tensor& q) {
-    auto& chosen = buckets_.at(bucket);
-    if (q.dim() != 2 || q.size(0) != chosen.side || q.size(1) != chosen.rank)
-      throw Error{Errc::config, "BatchedPowerSGD: the Q of bucket " + std::to_string(bucket) + " has " +
-                                    std::to_string(chosen.side) + " rows and " + std::to_string(chosen.rank) +
-                                    " columns"};
-    chosen.first_q = q;
-  }
+  void set_q(std::size_t bucket, const at::Tensor& q);
 
-  Pending start(std::size_t i, at::Tensor memory, const Group& group) {
-    if (i == 0) compressing_ = steps_++ >= config_.start_step;
-    if (!compressing_) return start_all_reduce(memory, group);
-    auto& bucket = buckets_[i];
-    if (!bucket.square.defined()) allocate(bucket, memory.options());
-    const auto flat = bucket.square.view(-1);
-    for (const auto& part : bucket.parts)
-      flat.narrow(0, part.packed, part.numel).copy_(memory.narrow(0, part.offset, part.numel));
-    flat.narrow(0, bucket.numel, flat.numel() - bucket.numel).zero_();
-    if (config_.error_feedback) remember(bucket);
-    prepare_q(bucket);
-    at::mm_out(bucket.p, bucket.square, bucket.q);
-    return start_all_reduce(bucket.p, group);
-  }
+  Pending start(std::size_t i, at::Tensor memory, const Group& group);
 
-  void finish(std::size_t i, at::Tensor memory, const Group& group) {
-    if (!compressing_) return;
-    auto& bucket = buckets_[i];
-    detail::orthogonalize(bucket.p);
-    at::mm_out(bucket.q, bucket.square.t(), bucket.p);
-    all_reduce(bucket.q, group);
-    at::mm_out(bucket.square, bucket.p, bucket.q.t());
-    // Divided by W, so that the sum of all ranks' errors is the error of the sum of their gradients.
-    if (config_.error_feedback) bucket.error.sub_(bucket.square, 1.0 / group.size());
-    const auto flat = bucket.square.view(-1);
-    for (const auto& part : bucket.parts)
-      memory.narrow(0, part.offset, part.numel).copy_(flat.narrow(0, part.packed, part.numel));
-  }
+  void finish(std::size_t i, at::Tensor memory, const Group& group);
 
   /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
@@ -135,31 +84,13 @@ class BatchedPowerSGD {
     bool has_q = false;
   };
 
-  static void allocate(Bucket& bucket, const at::TensorOptions& options) {
-    bucket.square = at::empty({bucket.side, bucket.side}, options);
-    bucket.p = at::empty({bucket.side, bucket.rank}, options);
-    bucket.q = at::empty({bucket.side, bucket.rank}, options);
-  }
+  static void allocate(Bucket& bucket, const at::TensorOptions& options);
 
   /// Adds the last step's error to the gradient and keeps a copy of the sum, from which finish() computes this step's
   /// error. An error that is not finite, because gradients have overflowed, counts as zero.
-  static void remember(Bucket& bucket) {
-    if (bucket.error.defined())
-      bucket.error.copy_(bucket.square.add_(bucket.error.nan_to_num_(0, 0, 0)));
-    else
-      bucket.error = bucket.square.clone();
-  }
+  static void remember(Bucket& bucket);
 
-  void prepare_q(Bucket& bucket) {
-    if (bucket.first_q.defined())
-      bucket.q.copy_(std::exchange(bucket.first_q, {}));
-    else if (bucket.has_q && config_.warm_start)
-      detail::revive(bucket.q);
-    else
-      bucket.q.copy_(at::randn({bucket.side, bucket.rank}, generator_, at::TensorOptions{at::kFloat}));
-    bucket.has_q = true;
-    detail::orthogonalize(bucket.q);
-  }
+  void prepare_q(Bucket& bucket);
 
   Config config_;
   at::Generator generator_;
@@ -171,3 +102,7 @@ class BatchedPowerSGD {
 static_assert(GradientHook<BatchedPowerSGD> && explain_hook<BatchedPowerSGD>());
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/parallel/hooks/batched_power_sgd_inl.hpp>
+#endif

@@ -1,19 +1,13 @@
 // ddpxx/parallel/hooks/power_sgd.hpp — sends gradient matrices as products of two thin matrices.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/randn.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -63,69 +57,20 @@ class PowerSGD {
   PowerSGD(const Config& config, const Group&)
       : config_{config}, generator_{at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed))} {}
 
-  void attach(const Arena& arena, std::span<const BucketRange> buckets) {
-    buckets_.clear();
-    for (const auto& [first, last] : buckets) {
-      auto& bucket = buckets_.emplace_back();
-      for (auto i = first; i < last; ++i) add(bucket, arena[i], arena[first].offset, i);
-    }
-  }
+  void attach(const Arena& arena, std::span<const BucketRange> buckets);
 
   /// Sets the Q that the first compressed step starts from, for a compressed parameter of the arena.
   /// Shapes  [columns, rank]: the parameter as a matrix is [size(0), columns].
   /// Ranks   Local; all ranks must set equal values.
   /// Errors  `config` for a parameter that is averaged whole, and for a Q of another shape.
-  void set_q(std::size_t parameter, const at::Tensor& q) {
-    for (auto& bucket : buckets_)
-      for (auto& matrix : bucket.matrices)
-        if (matrix.parameter == parameter && q.dim() == 2 && q.size(0) == matrix.columns && q.size(1) == matrix.rank) {
-          matrix.first_q = q;
-          return;
-        }
-    throw Error{Errc::config,
-                "PowerSGD: no compressed parameter " + std::to_string(parameter) + " has a Q of this shape"};
-  }
+  void set_q(std::size_t parameter, const at::Tensor& q);
 
   /// Whether the gradient of the arena's i-th parameter is compressed, once compression has begun.
-  bool compresses(std::size_t parameter) const {
-    return std::ranges::any_of(buckets_, [&](const Bucket& bucket) {
-      return std::ranges::any_of(bucket.matrices, [&](const Matrix& m) { return m.parameter == parameter; });
-    });
-  }
+  bool compresses(std::size_t parameter) const;
 
-  Pending start(std::size_t i, at::Tensor memory, const Group& group) {
-    if (i == 0) compressing_ = steps_++ >= config_.start_step;
-    auto& bucket = buckets_[i];
-    if (!compressing_ || bucket.matrices.empty()) return start_all_reduce(memory, group);
-    if (!bucket.sent.defined()) allocate(bucket, memory.options());
-    for (const auto& part : bucket.whole)
-      bucket.sent.narrow(0, part.sent, part.numel).copy_(memory.narrow(0, part.offset, part.numel));
-    for (auto& matrix : bucket.matrices) {
-      const auto gradient = matrix.in(memory);
-      if (config_.error_feedback) remember(matrix, gradient);
-      prepare_q(matrix);
-      at::mm_out(matrix.p, gradient, matrix.q);
-    }
-    return start_all_reduce(bucket.sent, group);
-  }
+  Pending start(std::size_t i, at::Tensor memory, const Group& group);
 
-  void finish(std::size_t i, at::Tensor memory, const Group& group) {
-    auto& bucket = buckets_[i];
-    if (!compressing_ || bucket.matrices.empty()) return;
-    for (const auto& part : bucket.whole)
-      memory.narrow(0, part.offset, part.numel).copy_(bucket.sent.narrow(0, part.sent, part.numel));
-    for (auto& matrix : bucket.matrices) {
-      detail::orthogonalize(matrix.p, config_.orthogonalization_epsilon);
-      at::mm_out(matrix.q, matrix.in(memory).t(), matrix.p);
-    }
-    all_reduce(bucket.qs, group);
-    for (auto& matrix : bucket.matrices) {
-      auto gradient = matrix.in(memory);
-      at::mm_out(gradient, matrix.p, matrix.q.t());
-      // Divided by W, so that the sum of all ranks' errors is the error of the sum of their gradients.
-      if (config_.error_feedback) matrix.error.sub_(gradient, 1.0 / group.size());
-    }
-  }
+  void finish(std::size_t i, at::Tensor memory, const Group& group);
 
   /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
@@ -161,56 +106,15 @@ class PowerSGD {
     at::Tensor qs;
   };
 
-  void add(Bucket& bucket, const ArenaEntry& entry, std::int64_t begin, std::size_t i) const {
-    const auto rows = entry.parameter.dim() == 0 ? 1 : std::max<std::int64_t>(entry.parameter.size(0), 1);
-    const auto columns = entry.numel / rows;
-    const auto rank = std::min({rows, columns, config_.matrix_rank});
-    if (static_cast<double>((rows + columns) * rank) * config_.min_compression_rate <
-        static_cast<double>(entry.numel)) {
-      bucket.matrices.push_back({i, entry.offset - begin, rows, columns, rank});
-    } else {
-      bucket.whole.push_back({entry.offset - begin, entry.numel, bucket.whole_numel});
-      bucket.whole_numel += entry.numel;
-    }
-  }
+  void add(Bucket& bucket, const ArenaEntry& entry, std::int64_t begin, std::size_t i) const;
 
-  static void allocate(Bucket& bucket, const at::TensorOptions& options) {
-    std::int64_t sent = bucket.whole_numel, qs = 0;
-    for (const auto& matrix : bucket.matrices) {
-      sent += matrix.rows * matrix.rank;
-      qs += matrix.columns * matrix.rank;
-    }
-    bucket.sent = at::empty({sent}, options);
-    bucket.qs = at::empty({qs}, options);
-    sent = bucket.whole_numel;
-    qs = 0;
-    for (auto& matrix : bucket.matrices) {
-      matrix.p = bucket.sent.narrow(0, sent, matrix.rows * matrix.rank).view({matrix.rows, matrix.rank});
-      matrix.q = bucket.qs.narrow(0, qs, matrix.columns * matrix.rank).view({matrix.columns, matrix.rank});
-      sent += matrix.p.numel();
-      qs += matrix.q.numel();
-    }
-  }
+  static void allocate(Bucket& bucket, const at::TensorOptions& options);
 
   /// Adds the last step's error to the gradient and keeps a copy of the sum, from which finish() computes this step's
   /// error. An error that is not finite, because gradients have overflowed, counts as zero.
-  static void remember(Matrix& matrix, at::Tensor gradient) {
-    if (matrix.error.defined())
-      matrix.error.copy_(gradient.add_(matrix.error.nan_to_num_(0, 0, 0)));
-    else
-      matrix.error = gradient.clone();
-  }
+  static void remember(Matrix& matrix, at::Tensor gradient);
 
-  void prepare_q(Matrix& matrix) {
-    if (matrix.first_q.defined())
-      matrix.q.copy_(std::exchange(matrix.first_q, {}));
-    else if (matrix.has_q && config_.warm_start)
-      detail::revive(matrix.q);
-    else
-      matrix.q.copy_(at::randn({matrix.columns, matrix.rank}, generator_, at::TensorOptions{at::kFloat}));
-    matrix.has_q = true;
-    detail::orthogonalize(matrix.q, config_.orthogonalization_epsilon);
-  }
+  void prepare_q(Matrix& matrix);
 
   Config config_;
   at::Generator generator_;
@@ -222,3 +126,7 @@ class PowerSGD {
 static_assert(GradientHook<PowerSGD> && explain_hook<PowerSGD>());
 
 }  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/parallel/hooks/power_sgd_inl.hpp>
+#endif

@@ -1,0 +1,136 @@
+// ddpxx/parallel/data_parallel_inl.hpp — definitions of data_parallel.hpp; ddpxx/core/inline.hpp says how they are
+// compiled.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/irange.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
+#include <ddpxx/parallel/data_parallel_config.hpp>
+#include <ddpxx/parallel/whole_model.hpp>
+
+namespace ddpxx {
+
+DDPXX_INLINE DataParallel::DataParallel(const Config& config, Group& group) : config_{config} {
+  check(config);
+  if (group.size() > 1)
+    throw Error{Errc::config, "strategy dp runs one process on all devices, but this group has " +
+                                  std::to_string(group.size()) + "; choose ddp, or start one process"};
+}
+
+DDPXX_INLINE void DataParallel::check(const Config& config) {
+  if (config.replicas < 0 || config.replicas > Config::kMaxReplicas)
+    throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config.replicas) + " is not between 0 and " +
+                                  std::to_string(Config::kMaxReplicas)};
+}
+
+DDPXX_INLINE void DataParallel::attach(FlatModel& model) {
+  for (const auto device : other_devices(model.device())) {
+    replicas_.push_back(std::make_unique<Replica>());
+    replicas_.back()->model = clone(model.module(), device);
+  }
+  trainable_ = Arena{model.trainable()};
+  frozen_ = Arena{model.frozen(), {.gradients = Gradients::none}};
+  buffers_ = model.buffers();
+  sum_.emplace(trainable_);
+  hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { add(i, gradient); }};
+  for (auto& replica : replicas_) fill(*replica, model);
+}
+
+DDPXX_INLINE void DataParallel::begin_backward(Sync sync) {
+  if (std::exchange(in_backward_, true)) sum_->drop();  // an exception has ended the last pass
+  trainable_.check_owned();
+  sync_ = sync;
+  sum_->hide();
+}
+
+DDPXX_INLINE void DataParallel::finish_backward() {
+  if (sync_ == Sync::now) sum_->publish();
+  in_backward_ = false;
+}
+
+DDPXX_INLINE void DataParallel::finish_step() {
+  trainable_.publish_masters();
+  const c10::NoGradGuard no_grad;
+  const auto copy = [](const Arena& from, Arena& into) {
+    for (std::size_t i = 0; i < from.segments().size(); ++i)
+      into.segments()[i].values.copy_(from.segments()[i].values, /*non_blocking=*/true);
+  };
+  for (const auto& replica : replicas_) {
+    copy(trainable_, replica->trainable);
+    copy(frozen_, replica->frozen);
+    for (auto into = replica->model->buffers(); const auto i : c10::irange(buffers_.size()))
+      into[i].copy_(buffers_[i], /*non_blocking=*/true);
+  }
+}
+
+DDPXX_INLINE std::vector<std::vector<const Layer*>> DataParallel::layers_of_replicas() const {
+  std::vector<std::vector<const Layer*>> all;
+  for (const auto& replica : replicas_) {
+    auto& layers = all.emplace_back();
+    for (const auto& child : replica->model->modules(/*include_self=*/false))
+      if (const auto* layer = dynamic_cast<const Layer*>(child.get())) layers.push_back(layer);
+  }
+  return all;
+}
+
+DDPXX_INLINE std::vector<at::Device> DataParallel::other_devices(at::Device first) const {
+  const std::int64_t gpus = first.is_cuda() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  if (first.is_cuda() && config_.replicas > gpus)
+    throw Error{Errc::config, "strategy dp: replicas=" + std::to_string(config_.replicas) + ", but there are " +
+                                  std::to_string(gpus) + " GPUs"};
+  std::vector<at::Device> devices;
+  const auto count = first.is_cuda() && config_.replicas == 0 ? gpus : config_.replicas;
+  for (int i = 0; std::ssize(devices) + 1 < count; ++i)
+    if (!first.is_cuda() || i != first.index())
+      devices.push_back(first.is_cuda() ? at::Device{at::kCUDA, static_cast<c10::DeviceIndex>(i)} : first);
+  return devices;
+}
+
+DDPXX_INLINE std::shared_ptr<torch::nn::Module> DataParallel::clone(const torch::nn::Module& model, at::Device device) {
+  try {
+    return model.clone(device);
+  } catch (const c10::Error&) {
+    throw Error{Errc::config,
+                "DataParallel copies the model: derive it, and every module in it, from "
+                "torch::nn::Cloneable, or choose another strategy"};
+  }
+}
+
+DDPXX_INLINE void DataParallel::fill(Replica& replica, const FlatModel& model) {
+  const auto named = replica.model->named_parameters();
+  const auto arena = [&](std::vector<NamedParameter> parameters) {
+    for (auto& parameter : parameters) parameter.tensor = named[parameter.name];
+    return Arena{parameters, {.gradients = Gradients::none}};
+  };
+  replica.trainable = arena(model.trainable());
+  replica.frozen = arena(model.frozen());
+  replica.hooks = GradientHooks{replica.trainable, [this](std::size_t i, const at::Tensor& gradient) {
+                                  add(i, gradient.defined() ? gradient.to(trainable_.options().device()) : gradient);
+                                }};
+}
+
+DDPXX_INLINE void DataParallel::add(std::size_t i, const at::Tensor& gradient) {
+  const std::lock_guard lock{mutex_};
+  const c10::NoGradGuard no_grad;
+  sum_->add(i, gradient);
+}
+
+}  // namespace ddpxx
