@@ -1,6 +1,6 @@
-// torch_instances.hpp — classes of LibTorch with virtual functions, which clang would otherwise instantiate again in each file
-// that uses a precompiled header: a second for each file. `clang++ -ftime-trace` names what the compilation of an empty
-// file instantiates. Without a line of this list everything compiles, but more slowly.
+// torch_instances.hpp — classes of LibTorch with virtual functions, which clang would otherwise instantiate again in
+// each file that uses a precompiled header: a second for each file. `clang++ -ftime-trace` names what the compilation
+// of an empty file instantiates. Without a line of this list everything compiles, but more slowly.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

@@ -16,6 +16,8 @@ namespace ddpxx {
 namespace {
 
 const CourseOptions kFused{.fused = true};
+/// On a CPU with AVX2 each block is one operation.
+const CourseOptions kPlainBlocks{.width = 32}, kFusedBlocks{.fused = true, .width = 32};
 
 template <class S>
 class FusedGPT : public testing::Test {};
@@ -27,10 +29,22 @@ TYPED_TEST(FusedGPT, TakesTheCourseOfThePlainOperations) {
   expect_same_course(train_course<TypeParam>(kAlone ? 1 : 2, kFused), train_course<SingleDevice>(1));
 }
 
+TYPED_TEST(FusedGPT, TakesThatCourseInFusedBlocks) {
+  constexpr bool kAlone = std::is_same_v<TypeParam, SingleDevice>;
+  expect_same_course(train_course<TypeParam>(kAlone ? 1 : 2, kFusedBlocks),
+                     train_course<SingleDevice>(1, kPlainBlocks));
+}
+
 TEST(FusedGPTUnderFSDP, TakesThatCourseInUnitsOfOneLayer) {
-  for (const char* reshard : {"true", "false"})
-    expect_same_course(train_course<FSDP>(2, kFused, {.unit_bytes = 0, .reshard_after_forward = reshard}),
-                       train_course<SingleDevice>(1));
+  for (const char* reshard : {"true", "false"}) {
+    const FSDPConfig in_layers{.unit_bytes = 0, .reshard_after_forward = reshard};
+    expect_same_course(train_course<FSDP>(2, kFused, in_layers), train_course<SingleDevice>(1));
+    expect_same_course(train_course<FSDP>(2, kFusedBlocks, in_layers), train_course<SingleDevice>(1, kPlainBlocks));
+  }
+}
+
+TEST(FusedBlocks, HaveTheBitsOfARunThatComputesItsLayersAgain) {
+  expect_same_bits(train_course<Recompute<DDP>>(2, kFusedBlocks), train_course<DDP>(2, kFusedBlocks));
 }
 
 TEST(FusedGPTWithDropout, HasTheBitsOfARunThatComputesItsLayersAgain) {

@@ -59,6 +59,7 @@ struct CourseOptions {
   std::int64_t loss_chunk = 0;
   bool tied_head = false;
   bool fused = false;
+  std::int64_t width = 20;  ///< Of the model; a fused block needs heads whose width is a multiple of 8.
   bool fused_clip = false;
 };
 
@@ -96,7 +97,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       at::manual_seed(3);
       const GPTConfig sizes{.n_layer = 3,
                             .n_head = 2,
-                            .n_embd = 20,
+                            .n_embd = options.width,
                             .dropout = options.dropout,
                             .tied_head = options.tied_head,
                             .loss_chunk = options.loss_chunk,

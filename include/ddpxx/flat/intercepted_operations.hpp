@@ -29,6 +29,10 @@ class InterceptedOperations {
   InterceptedOperations& operator=(const InterceptedOperations&) = delete;
   ~InterceptedOperations() { current() = before_; }
 
+  /// True if this thread's operations are handed over. Kernels that are called directly check this, because the handle
+  /// sees only operations of the dispatcher.
+  static bool active() noexcept { return current() != nullptr && !c10::impl::tls_is_dispatch_key_excluded(kKey); }
+
   /// A scope in which operations run as without the object.
   class Pause {
    public:

@@ -94,6 +94,10 @@ class CausalSelfAttention : public torch::nn::Module {
     return at::dropout(c_proj_->forward(y_BTC), dropout_, is_training());
   }
 
+  /// The joint projection, in GPT-2's layout.
+  const Linear& qkv() const noexcept { return *c_attn_; }
+  const Linear& projection() const noexcept { return *c_proj_; }
+
  private:
   std::int64_t heads_;
   double dropout_;

@@ -23,6 +23,7 @@
 #include <ddpxx/nn/attention.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/concept.hpp>
+#include <ddpxx/nn/fused_block.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/nn/key_value_cache.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
@@ -35,6 +36,8 @@ class FeedForward : public torch::nn::Module {
  public:
   FeedForward(const GPTConfig& config, double projection_std);
   at::Tensor forward(const at::Tensor& x_BTC);
+  const Linear& widen() const noexcept { return *widen_; }
+  const Linear& narrow() const noexcept { return *narrow_; }
 
  private:
   std::string_view gelu_;
@@ -44,12 +47,17 @@ class FeedForward : public torch::nn::Module {
   std::shared_ptr<Linear> narrow_;
 };
 
-/// One transformer block: x + attention(norm(x)), then x + feed-forward(norm(x)).
+/// One transformer block: x + attention(norm(x)), then x + feed-forward(norm(x)). With GPTConfig::fused it is one
+/// operation of autograd where fused_block() can compute it, and has fewer operations elsewhere.
 class GPTBlock : public torch::nn::Module, public Layer {
  public:
   explicit GPTBlock(const GPTConfig& config);
   template <class Run>
   at::Tensor forward(Run& run, const at::Tensor& x_BTC, AttentionCache* cache = nullptr) {
+    if (fused_ && cache == nullptr && is_plain()) {
+      const auto parameters = block_parameters();
+      if (fused_block_runs(x_BTC, parameters, heads_)) return fused_block(x_BTC, parameters, heads_);
+    }
     const auto attended_BTC = attention_->forward(run, norm_1_->forward(x_BTC), cache);
     if (fused_) {
       const auto [sum_BTC, normed_BTC] = add_norm(x_BTC, attended_BTC, norm_2_->weight(), norm_2_->bias());
@@ -60,7 +68,14 @@ class GPTBlock : public torch::nn::Module, public Layer {
   }
 
  private:
+  /// True if this block has GPT-2's structure and drops nothing out.
+  bool is_plain() const { return layout_ == GPTLayout::gpt2 && (dropout_ == 0 || !is_training()); }
+  BlockParameters block_parameters() const;
+
   bool fused_;
+  GPTLayout layout_;
+  double dropout_;
+  std::int64_t heads_;
   std::shared_ptr<LayerNorm> norm_1_;
   std::shared_ptr<CausalSelfAttention> attention_;
   std::shared_ptr<LayerNorm> norm_2_;

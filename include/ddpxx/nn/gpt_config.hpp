@@ -61,25 +61,27 @@ struct GPTConfig {
   }
 
   static constexpr auto describe() {
-    return fields(field<&GPTConfig::model_type>("Preset of n_layer, n_head and n_embd",
-                                                choices("openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl",
-                                                        "gopher-44m", "gpt-mini", "gpt-micro", "gpt-nano"),
-                                                resets<&GPTConfig::n_layer, &GPTConfig::n_head, &GPTConfig::n_embd>()),
-                  field<&GPTConfig::n_layer>("Number of blocks, instead of the preset's", at_least(1)),
-                  field<&GPTConfig::n_head>("Attention heads of each block, instead of the preset's", at_least(1)),
-                  field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
-                  field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training",
-                                             at_least(0.0), below(1.0)),
-                  field<&GPTConfig::layout>("Structure and parameter names"),
-                  field<&GPTConfig::tied_head>(
-                      "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
-                  field<&GPTConfig::loss_chunk>(
-                      "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
-                      at_least(0), Unit::tokens, Resume::free),
-                  field<&GPTConfig::fused>(
-                      "Compute an addition with the layer norm behind it, and a bias with GELU, in one kernel each; "
-                      "results differ by their rounding",
-                      Resume::free));
+    return fields(
+        field<&GPTConfig::model_type>("Preset of n_layer, n_head and n_embd",
+                                      choices("openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl",
+                                              "gopher-44m", "gpt-mini", "gpt-micro", "gpt-nano"),
+                                      resets<&GPTConfig::n_layer, &GPTConfig::n_head, &GPTConfig::n_embd>()),
+        field<&GPTConfig::n_layer>("Number of blocks, instead of the preset's", at_least(1)),
+        field<&GPTConfig::n_head>("Attention heads of each block, instead of the preset's", at_least(1)),
+        field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
+        field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training", at_least(0.0),
+                                   below(1.0)),
+        field<&GPTConfig::layout>("Structure and parameter names"),
+        field<&GPTConfig::tied_head>(
+            "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
+        field<&GPTConfig::loss_chunk>(
+            "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
+            at_least(0), Unit::tokens, Resume::free),
+        field<&GPTConfig::fused>(
+            "Compute a block of layout gpt2 in one operation on a CPU in float32 without dropout; elsewhere an "
+            "addition with the layer norm behind it, and a bias with GELU, in one kernel each; results differ "
+            "by their rounding",
+            Resume::free));
   }
   std::vector<FieldError> check() const {
     const auto [layers, heads, width] = sizes();

@@ -48,7 +48,8 @@ DDPXX_INLINE at::Tensor FeedForward::forward(const at::Tensor& x_BTC) {
   return at::dropout(narrow_->forward(wide_BTF), dropout_, is_training());
 }
 
-DDPXX_INLINE GPTBlock::GPTBlock(const GPTConfig& config) : fused_{config.fused} {
+DDPXX_INLINE GPTBlock::GPTBlock(const GPTConfig& config)
+    : fused_{config.fused}, layout_{config.layout}, dropout_{config.dropout}, heads_{config.sizes().n_head} {
   const auto [layers, heads, width] = config.sizes();
   const double projection_std = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
   const bool gpt2 = config.layout == GPTLayout::gpt2;
@@ -56,6 +57,13 @@ DDPXX_INLINE GPTBlock::GPTBlock(const GPTConfig& config) : fused_{config.fused} 
   attention_ = register_module("attn", std::make_shared<CausalSelfAttention>(config, projection_std));
   norm_2_ = register_module(gpt2 ? "ln_2" : "ln2", std::make_shared<LayerNorm>(width));
   feed_forward_ = register_module("mlp", std::make_shared<FeedForward>(config, projection_std));
+}
+
+DDPXX_INLINE BlockParameters GPTBlock::block_parameters() const {
+  const auto &qkv = attention_->qkv(), &projection = attention_->projection();
+  const auto &widen = feed_forward_->widen(), &narrow = feed_forward_->narrow();
+  return {norm_1_->weight(), norm_1_->bias(), qkv.weight(),   qkv.bias(),   projection.weight(), projection.bias(),
+          norm_2_->weight(), norm_2_->bias(), widen.weight(), widen.bias(), narrow.weight(),     narrow.bias()};
 }
 
 DDPXX_INLINE GPT::GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size)

@@ -1,0 +1,147 @@
+// ddpxx/nn/cpu/attention_rows.hpp — causal attention of one head, and its gradient, without the masked half.
+// Shape suffixes: T tokens, S tokens rounded up to 8, D width of a head, R query rows of a tile.
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <immintrin.h>
+#include <limits>
+
+#include <ddpxx/nn/cpu/floats8.hpp>
+#include <ddpxx/nn/cpu/small_product.hpp>
+#include <ddpxx/nn/cpu/transpose_rows.hpp>
+
+namespace ddpxx::detail {
+
+/// Query rows that are computed together; their scores stay in the cache.
+inline constexpr std::int64_t kQueryRows = 24;
+
+/// The sizes of one head.
+struct HeadSizes {
+  std::int64_t tokens;
+  std::int64_t width;       ///< Number of floats of a token in this head.
+  std::int64_t stride;      ///< From a token to the next in queries, keys, values and their gradients.
+  std::int64_t out_stride;  ///< From a token to the next in the result and its gradient.
+
+  /// The number of tokens, rounded up to a multiple of 8.
+  std::int64_t padded_tokens() const noexcept { return (tokens + 7) / 8 * 8; }
+  float scale() const noexcept { return 1.0F / std::sqrt(static_cast<float>(width)); }
+  /// The floats that attend() and attend_backward() need as a buffer.
+  std::int64_t buffer() const noexcept { return (width + kQueryRows) * padded_tokens(); }
+  std::int64_t backward_buffer() const noexcept { return 2 * (width + kQueryRows) * padded_tokens(); }
+};
+
+/// Where the queries, keys and values of a head lie.
+template <class Float>
+struct HeadParts {
+  Float* q;
+  Float* k;
+  Float* v;
+};
+
+/// Turns the scores of one query, to the keys [0, keys), into weights, and those of all keys up to `width` into 0.
+/// Returns the logarithm of the sum of the exponentials of the scaled scores.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline float softmax_row(float* scores_S, std::int64_t keys,
+                                                                         std::int64_t width, float scale) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  for (auto s = keys; s < width; ++s) scores_S[s] = kMasked;
+  __m256 largest = _mm256_set1_ps(kMasked);
+  for (std::int64_t s = 0; s < width; s += 8) largest = _mm256_max_ps(largest, _mm256_loadu_ps(scores_S + s));
+  const float max = max_of(largest);
+  const __m256 maxima = _mm256_set1_ps(max * scale), scales = _mm256_set1_ps(scale);
+  __m256 sums = _mm256_setzero_ps();
+  for (std::int64_t s = 0; s < width; s += 8) {
+    const __m256 weight = exp_of(_mm256_fmsub_ps(_mm256_loadu_ps(scores_S + s), scales, maxima));
+    sums = _mm256_add_ps(sums, weight);
+    _mm256_storeu_ps(scores_S + s, weight);
+  }
+  for (auto s = keys; s < width; ++s) scores_S[s] = 0.0F;
+  const float sum = sum_of(sums);
+  const __m256 inverse = _mm256_set1_ps(1.0F / sum);
+  for (std::int64_t s = 0; s < width; s += 8)
+    _mm256_storeu_ps(scores_S + s, _mm256_mul_ps(_mm256_loadu_ps(scores_S + s), inverse));
+  return max * scale + std::log(sum);
+}
+
+/// out_TD = softmax(q k^T / sqrt(D)) v, where a query sees the keys up to its own position. `log_sums_T` gets the
+/// logarithm of each query's sum of exponentials.
+[[gnu::target("avx2,fma")]] inline void attend(const HeadSizes& sizes, const HeadParts<const float>& in, float* out_TD,
+                                               float* log_sums_T, float* buffer) {
+  const auto T = sizes.tokens, S = sizes.padded_tokens(), D = sizes.width;
+  float* const k_DS = buffer;
+  float* const scores_RS = k_DS + D * S;
+  transpose_rows(in.k, sizes.stride, T, D, k_DS, S);
+  for (std::int64_t first = 0; first < T; first += kQueryRows) {
+    const auto rows = std::min(kQueryRows, T - first);
+    const auto width = std::min((first + rows + 7) / 8 * 8, S);
+    small_product<Result::written>({in.q + first * sizes.stride, sizes.stride, 1}, {k_DS, S}, rows, D, width, scores_RS,
+                                   S);
+    for (std::int64_t r = 0; r < rows; ++r)
+      log_sums_T[first + r] = softmax_row(scores_RS + r * S, first + r + 1, width, sizes.scale());
+    small_product<Result::written>({scores_RS, S, 1}, {in.v, sizes.stride}, rows, first + rows, D,
+                                   out_TD + first * sizes.out_stride, sizes.out_stride);
+  }
+}
+
+/// What attend() has computed, and the gradient of its result.
+struct HeadGradient {
+  const float* out;
+  const float* log_sums;
+  const float* d_out;
+};
+
+/// Computes the gradients of a head's queries, keys and values.
+[[gnu::target("avx2,fma")]] inline void attend_backward(const HeadSizes& sizes, const HeadParts<const float>& in,
+                                                        const HeadGradient& given, const HeadParts<float>& out,
+                                                        float* buffer) {
+  const auto T = sizes.tokens, S = sizes.padded_tokens(), D = sizes.width;
+  const float scale = sizes.scale();
+  float* const k_DS = buffer;
+  float* const v_DS = k_DS + D * S;
+  float* const weights_RS = v_DS + D * S;
+  float* const d_scores_RS = weights_RS + kQueryRows * S;
+  transpose_rows(in.k, sizes.stride, T, D, k_DS, S);
+  transpose_rows(in.v, sizes.stride, T, D, v_DS, S);
+  for (std::int64_t t = 0; t < T; ++t)
+    for (std::int64_t d = 0; d < D; d += 8) {
+      _mm256_storeu_ps(out.k + t * sizes.stride + d, _mm256_setzero_ps());
+      _mm256_storeu_ps(out.v + t * sizes.stride + d, _mm256_setzero_ps());
+    }
+  for (std::int64_t first = 0; first < T; first += kQueryRows) {
+    const auto rows = std::min(kQueryRows, T - first), keys = first + rows;
+    const auto width = std::min((keys + 7) / 8 * 8, S);
+    const float* const q_RD = in.q + first * sizes.stride;
+    const float* const d_out_RD = given.d_out + first * sizes.out_stride;
+    const float* const out_RD = given.out + first * sizes.out_stride;
+    small_product<Result::written>({q_RD, sizes.stride, 1}, {k_DS, S}, rows, D, width, weights_RS, S);
+    small_product<Result::written>({d_out_RD, sizes.out_stride, 1}, {v_DS, S}, rows, D, width, d_scores_RS, S);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      __m256 products = _mm256_setzero_ps();
+      for (std::int64_t d = 0; d < D; d += 8)
+        products = _mm256_fmadd_ps(_mm256_loadu_ps(d_out_RD + r * sizes.out_stride + d),
+                                   _mm256_loadu_ps(out_RD + r * sizes.out_stride + d), products);
+      const __m256 mean = _mm256_set1_ps(sum_of(products)), scales = _mm256_set1_ps(scale);
+      const __m256 log_sum = _mm256_set1_ps(given.log_sums[first + r]);
+      float* const weights_S = weights_RS + r * S;
+      float* const d_scores_S = d_scores_RS + r * S;
+      for (std::int64_t s = 0; s < width; s += 8) {
+        const __m256 weight = exp_of(_mm256_fmsub_ps(_mm256_loadu_ps(weights_S + s), scales, log_sum));
+        const __m256 d_weight = _mm256_sub_ps(_mm256_loadu_ps(d_scores_S + s), mean);
+        _mm256_storeu_ps(weights_S + s, weight);
+        _mm256_storeu_ps(d_scores_S + s, _mm256_mul_ps(_mm256_mul_ps(weight, scales), d_weight));
+      }
+      for (auto s = first + r + 1; s < width; ++s) weights_S[s] = d_scores_S[s] = 0.0F;
+    }
+    small_product<Result::written>({d_scores_RS, S, 1}, {in.k, sizes.stride}, rows, keys, D,
+                                   out.q + first * sizes.stride, sizes.stride);
+    small_product<Result::added>({d_scores_RS, 1, S}, {q_RD, sizes.stride}, keys, rows, D, out.k, sizes.stride);
+    small_product<Result::added>({weights_RS, 1, S}, {d_out_RD, sizes.out_stride}, keys, rows, D, out.v, sizes.stride);
+  }
+}
+
+}  // namespace ddpxx::detail
+
+#endif

@@ -1,0 +1,47 @@
+// ddpxx/nn/cpu/ranges.hpp — cuts rows into ranges, and runs a function on each of them in LibTorch's threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
+
+namespace ddpxx::detail {
+
+/// Calls `run(i)` for each i in [0, count), in LibTorch's threads if there are several. at::parallel_for would use one
+/// thread here, because it needs a program that is compiled with OpenMP; a TensorIterator's loop over `count` bytes is
+/// compiled in LibTorch.
+template <class Run>
+void run_tasks(std::int64_t count, const Run& run) {
+  if (count == 1 || at::get_num_threads() == 1 || at::in_parallel_region()) {
+    for (std::int64_t i = 0; i < count; ++i) run(i);
+    return;
+  }
+  const auto bytes = at::empty({count}, at::kByte);
+  const auto* const begin = static_cast<const char*>(bytes.const_data_ptr());
+  auto tasks = at::TensorIterator::borrowing_nullary_op(bytes);
+  tasks.for_each(
+      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size) {
+        for (std::int64_t i = 0; i < size; ++i) run(data[0] - begin + i);
+      },
+      /*grain_size=*/1);
+}
+
+/// Ranges of rows: one for each thread, of at least 64 rows.
+struct RowRanges {
+  explicit RowRanges(std::int64_t rows)
+      : rows{rows}, count{std::clamp<std::int64_t>(rows / 64, 1, at::get_num_threads())} {}
+
+  std::int64_t rows;
+  std::int64_t count;
+
+  /// Calls `run(first, last, i)` for the i-th range of rows.
+  template <class Run>
+  void for_each(const Run& run) const {
+    run_tasks(count, [&](std::int64_t i) { run(rows * i / count, rows * (i + 1) / count, i); });
+  }
+};
+
+}  // namespace ddpxx::detail

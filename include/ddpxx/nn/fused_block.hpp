@@ -1,0 +1,39 @@
+// ddpxx/nn/fused_block.hpp — a transformer block as one operation of autograd, for CPUs.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddpxx/core/inline.hpp>
+
+namespace ddpxx {
+
+/// The parameters of a transformer block with GPT-2's structure.
+/// Shapes  norms [C]; qkv [3C, C] and [3C]; projection [C, C] and [C]; widen [4C, C] and [4C]; narrow [C, 4C] and [C].
+struct BlockParameters {
+  at::Tensor norm_1_weight, norm_1_bias;
+  at::Tensor qkv_weight, qkv_bias;
+  at::Tensor projection_weight, projection_bias;
+  at::Tensor norm_2_weight, norm_2_bias;
+  at::Tensor widen_weight, widen_bias;
+  at::Tensor narrow_weight, narrow_bias;
+};
+
+/// True if fused_block() can compute a block for this input: everything is float32 on an x86-64 CPU with AVX2, without
+/// autocast, the width of a head is a multiple of 8, and the parameters are contiguous and have the sizes above. False
+/// while operations are intercepted (SizesOnly), which would not see this one.
+DDPXX_INLINE bool fused_block_runs(const at::Tensor& x_BTC, const BlockParameters& parameters, std::int64_t heads);
+
+/// y = x + attention(norm(x)), then y + feed-forward(norm(y)), with GELU in its tanh approximation and without dropout.
+/// Forward and backward pass each are one operation of autograd, which keeps 9 C + 4 + H numbers of a token between
+/// them, beside its input. Under Recompute the attention is computed again, too.
+/// Shapes  `x_BTC` [B, T, C]; result [B, T, C].
+/// Errors  `config` where fused_block_runs() is false, and in a backward pass with create_graph.
+DDPXX_INLINE at::Tensor fused_block(const at::Tensor& x_BTC, const BlockParameters& parameters, std::int64_t heads);
+
+}  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/nn/fused_block_inl.hpp>
+#endif

@@ -1,0 +1,294 @@
+// ddpxx/nn/fused_block_inl.hpp — the definitions of fused_block.hpp.
+// Shape suffixes: B batch, T tokens, C width, H heads, D width of a head, N = B T rows, F = 4C.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_unsafe_view.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/intercepted_operations.hpp>
+#include <ddpxx/layers/autocast_state.hpp>
+#include <ddpxx/nn/cpu/attention_rows.hpp>
+#include <ddpxx/nn/cpu/gelu_rows.hpp>
+#include <ddpxx/nn/cpu/norm_rows.hpp>
+#include <ddpxx/nn/cpu/products.hpp>
+#include <ddpxx/nn/cpu/ranges.hpp>
+#include <ddpxx/nn/fused_block.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+inline constexpr double kBlockEpsilon = 1e-5;
+
+#if defined(__x86_64__)
+
+inline bool cpu_has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }
+
+/// What the forward pass of a block keeps for its backward pass.
+struct BlockState {
+  at::Tensor qkv;         ///< [N, 3C]
+  at::Tensor attended;    ///< Before the projection.
+  at::Tensor log_sums;    ///< See attend().
+  at::Tensor sum;         ///< x + attention(norm(x))
+  at::Tensor wide;        ///< Before bias and GELU.
+  at::Tensor statistics;  ///< [4, N]: mean and 1 / standard deviation of the rows of both norms.
+};
+
+/// The sizes of a block's input.
+struct BlockSizes {
+  BlockSizes(const at::Tensor& x_BTC, std::int64_t number_of_heads)
+      : batch{x_BTC.size(0)}, tokens{x_BTC.size(1)}, width{x_BTC.size(2)}, heads{number_of_heads} {}
+  std::int64_t batch, tokens, width, heads;
+
+  std::int64_t rows() const { return batch * tokens; }
+  HeadSizes head() const {
+    return {.tokens = tokens, .width = width / heads, .stride = 3 * width, .out_stride = width};
+  }
+  /// Queries, keys and values of head `i` of all heads of the batch, in a joint projection.
+  template <class Float>
+  HeadParts<Float> parts(Float* qkv, std::int64_t i) const {
+    auto* const q = qkv + i / heads * tokens * 3 * width + i % heads * (width / heads);
+    return {q, q + width, q + 2 * width};
+  }
+  /// Where the result of head `i` begins.
+  std::int64_t out_offset(std::int64_t i) const { return i / heads * tokens * width + i % heads * (width / heads); }
+};
+
+inline NormRows first_norm(const BlockParameters& p, const at::Tensor& statistics, const BlockSizes& sizes) {
+  float* const rows = writable_floats(statistics);
+  return {floats(p.norm_1_weight), floats(p.norm_1_bias), rows, rows + sizes.rows(), sizes.width};
+}
+inline NormRows second_norm(const BlockParameters& p, const at::Tensor& statistics, const BlockSizes& sizes) {
+  float* const rows = writable_floats(statistics) + 2 * sizes.rows();
+  return {floats(p.norm_2_weight), floats(p.norm_2_bias), rows, rows + sizes.rows(), sizes.width};
+}
+
+/// Computes a block; `state` gets what the backward pass needs.
+inline at::Tensor block_forward(const at::Tensor& x_BTC, const BlockParameters& p, std::int64_t heads,
+                                BlockState& state) {
+  const BlockSizes sizes{x_BTC, heads};
+  const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C;
+  const auto options = x_BTC.options();
+  const RowRanges ranges{N};
+  state.statistics = at::empty({4, N}, options);
+  auto normed_NC = at::empty({N, C}, options);
+  const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
+    norm_rows(norm_1, floats(x_BTC), writable_floats(normed_NC), kBlockEpsilon, first, last);
+  });
+
+  state.qkv = times_transposed(normed_NC, p.qkv_weight);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
+    add_bias_rows(floats(p.qkv_bias), writable_floats(state.qkv), 3 * C, first, last);
+  });
+  state.attended = at::empty({N, C}, options);
+  state.log_sums = at::empty({B, H, T}, options);
+  const auto head = sizes.head();
+  const auto tasks = std::min<std::int64_t>(B * H, at::get_num_threads());
+  const auto buffers = at::empty({tasks, head.buffer()}, options);
+  run_tasks(tasks, [&](std::int64_t task) {
+    for (auto i = B * H * task / tasks; i < B * H * (task + 1) / tasks; ++i)
+      attend(head, sizes.parts(floats(state.qkv), i), writable_floats(state.attended) + sizes.out_offset(i),
+             writable_floats(state.log_sums) + i * T, writable_floats(buffers) + task * head.buffer());
+  });
+
+  const auto projected_NC = times_transposed(state.attended, p.projection_weight);
+  state.sum = at::empty({N, C}, options);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
+    add_norm_rows(norm_2, floats(x_BTC), floats(projected_NC), floats(p.projection_bias), writable_floats(state.sum),
+                  writable_floats(normed_NC), kBlockEpsilon, first, last);
+  });
+  state.wide = times_transposed(normed_NC, p.widen_weight);
+  const auto gelu_NF = at::empty({N, F}, options);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
+    gelu_rows(floats(state.wide), floats(p.widen_bias), writable_floats(gelu_NF), F, first, last);
+  });
+  const auto result_NC = times_transposed(gelu_NF, p.narrow_weight);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
+    add_rows(floats(state.sum), floats(p.narrow_bias), writable_floats(result_NC), C, first, last);
+  });
+  // A view that is made here could not be changed in place.
+  return at::_unsafe_view(result_NC, {B, T, C});
+}
+
+/// Sums of columns, which each range of rows adds up on its own.
+class ColumnSums {
+ public:
+  ColumnSums(const RowRanges& ranges, std::int64_t width, const at::TensorOptions& options)
+      : sums_{at::zeros({ranges.count, width}, options)}, width_{width} {}
+  float* of_range(std::int64_t range) const { return writable_floats(sums_) + range * width_; }
+  /// The sums of all ranges.
+  at::Tensor total() const { return sums_.size(0) == 1 ? sums_.view({width_}) : sums_.sum(0); }
+
+ private:
+  at::Tensor sums_;
+  std::int64_t width_;
+};
+
+/// The weights of the four products whose gradients are wanted; all other gradients cost little.
+struct WantedWeights {
+  bool qkv, projection, widen, narrow;
+};
+
+/// The gradients of a block's input and, in order, of its parameters.
+inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, const at::Tensor& x_BTC,
+                                                     const BlockParameters& p, std::int64_t heads,
+                                                     const BlockState& state, const WantedWeights& wanted) {
+  const BlockSizes sizes{x_BTC, heads};
+  const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C;
+  const auto options = x_BTC.options();
+  const RowRanges ranges{N};
+  const auto d_result_NC = d_result_BTC.contiguous().view({N, C});
+  const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
+  const auto sums = [&](std::int64_t width) { return ColumnSums{ranges, width, options}; };
+  const auto weight_gradient = [](bool is_wanted, const at::Tensor& d_out, const at::Tensor& in) {
+    return is_wanted ? transposed_times(d_out, in) : at::Tensor{};
+  };
+
+  // The feed-forward half.
+  const auto d_wide_NF = times(d_result_NC, p.narrow_weight);
+  const auto gelu_NF = at::empty({N, F}, options);
+  const auto d_widen_bias = sums(F);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
+    gelu_backward_rows(floats(state.wide), floats(p.widen_bias), writable_floats(d_wide_NF), writable_floats(gelu_NF),
+                       d_widen_bias.of_range(i), F, first, last);
+  });
+  const auto d_narrow_weight = weight_gradient(wanted.narrow, d_result_NC, gelu_NF);
+  const auto d_sum_NC = times(d_wide_NF, p.widen_weight);
+  const auto normed_NC = at::empty({N, C}, options);
+  const auto d_norm_2_weight = sums(C), d_norm_2_bias = sums(C), d_narrow_bias = sums(C), d_projection_bias = sums(C);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
+    norm_backward_rows(norm_2, floats(state.sum), floats(d_result_NC), writable_floats(d_sum_NC),
+                       writable_floats(normed_NC),
+                       {d_norm_2_weight.of_range(i), d_norm_2_bias.of_range(i), d_narrow_bias.of_range(i),
+                        d_projection_bias.of_range(i)},
+                       first, last);
+  });
+  const auto d_widen_weight = weight_gradient(wanted.widen, d_wide_NF, normed_NC);
+
+  // The attention.
+  const auto d_projection_weight = weight_gradient(wanted.projection, d_sum_NC, state.attended);
+  const auto d_attended_NC = times(d_sum_NC, p.projection_weight);
+  const auto d_qkv_NC = at::empty({N, 3 * C}, options);
+  const auto head = sizes.head();
+  const auto tasks = std::min<std::int64_t>(B * H, at::get_num_threads());
+  const auto buffers = at::empty({tasks, head.backward_buffer()}, options);
+  run_tasks(tasks, [&](std::int64_t task) {
+    for (auto i = B * H * task / tasks; i < B * H * (task + 1) / tasks; ++i)
+      attend_backward(head, sizes.parts(floats(state.qkv), i),
+                      {floats(state.attended) + sizes.out_offset(i), floats(state.log_sums) + i * T,
+                       floats(d_attended_NC) + sizes.out_offset(i)},
+                      sizes.parts(writable_floats(d_qkv_NC), i),
+                      writable_floats(buffers) + task * head.backward_buffer());
+  });
+  const auto d_x_NC = times(d_qkv_NC, p.qkv_weight);
+  const auto d_norm_1_weight = sums(C), d_norm_1_bias = sums(C), d_qkv_bias = sums(3 * C);
+  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
+    norm_backward_rows(norm_1, floats(x_BTC), floats(d_sum_NC), writable_floats(d_x_NC), writable_floats(normed_NC),
+                       {d_norm_1_weight.of_range(i), d_norm_1_bias.of_range(i), nullptr, nullptr}, first, last);
+    add_columns(floats(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);
+  });
+  const auto d_qkv_weight = weight_gradient(wanted.qkv, d_qkv_NC, normed_NC);
+  return {d_x_NC.view({B, T, C}), d_norm_1_weight.total(), d_norm_1_bias.total(),     d_qkv_weight,
+          d_qkv_bias.total(),     d_projection_weight,     d_projection_bias.total(), d_norm_2_weight.total(),
+          d_norm_2_bias.total(),  d_widen_weight,          d_widen_bias.total(),      d_narrow_weight,
+          d_narrow_bias.total()};
+}
+
+class BlockFunction : public torch::autograd::Function<BlockFunction> {
+ public:
+  /// `inputs` are x and, in order, the parameters.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs, std::int64_t heads) {
+    auto saved = inputs.vec();
+    saved[0] = saved[0].contiguous();
+    BlockState state;
+    auto result = block_forward(saved[0], parameters_of(saved), heads, state);
+    saved.insert(saved.end(), {state.qkv, state.attended, state.log_sums, state.sum, state.wide, state.statistics});
+    context->save_for_backward(std::move(saved));
+    context->saved_data["heads"] = heads;
+    return result;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    if (c10::GradMode::is_enabled())
+      throw Error{Errc::config,
+                  "fused_block has no second derivative: call backward without create_graph, or set "
+                  "model.fused=false"};
+    auto autocast = AutocastState::of(at::kCPU);
+    autocast.enabled = false;  // backward may be called inside of a scope that forward did not see
+    const AutocastScope no_autocast{autocast};
+    const auto s = context->get_saved_variables();
+    auto found = block_backward(gradients[0], s[0], parameters_of(s), context->saved_data["heads"].toInt(),
+                                {s[13], s[14], s[15], s[16], s[17], s[18]},
+                                {.qkv = context->needs_input_grad(3),
+                                 .projection = context->needs_input_grad(5),
+                                 .widen = context->needs_input_grad(9),
+                                 .narrow = context->needs_input_grad(11)});
+    found.emplace_back();  // `heads` has no gradient
+    return found;
+  }
+
+ private:
+  static BlockParameters parameters_of(const torch::autograd::variable_list& s) {
+    return {s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12]};
+  }
+};
+
+#endif
+
+}  // namespace detail
+
+DDPXX_INLINE bool fused_block_runs([[maybe_unused]] const at::Tensor& x_BTC, [[maybe_unused]] const BlockParameters& p,
+                                   [[maybe_unused]] std::int64_t heads) {
+#if defined(__x86_64__)
+  if (x_BTC.dim() != 3 || x_BTC.numel() == 0 || heads < 1 || x_BTC.size(2) % (8 * heads) != 0) return false;
+  if (AutocastState::of(at::kCPU).enabled || InterceptedOperations::active() || !detail::cpu_has_avx2()) return false;
+  const auto is_float = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kFloat;
+  };
+  const auto fits = [&](const at::Tensor& parameter, at::IntArrayRef sizes) {
+    return is_float(parameter) && parameter.sizes() == sizes && parameter.is_contiguous();
+  };
+  const auto C = x_BTC.size(2);
+  return is_float(x_BTC) && fits(p.norm_1_weight, {C}) && fits(p.norm_1_bias, {C}) && fits(p.qkv_weight, {3 * C, C}) &&
+         fits(p.qkv_bias, {3 * C}) && fits(p.projection_weight, {C, C}) && fits(p.projection_bias, {C}) &&
+         fits(p.norm_2_weight, {C}) && fits(p.norm_2_bias, {C}) && fits(p.widen_weight, {4 * C, C}) &&
+         fits(p.widen_bias, {4 * C}) && fits(p.narrow_weight, {C, 4 * C}) && fits(p.narrow_bias, {C});
+#else
+  return false;
+#endif
+}
+
+DDPXX_INLINE at::Tensor fused_block(const at::Tensor& x_BTC, const BlockParameters& p, std::int64_t heads) {
+  if (!fused_block_runs(x_BTC, p, heads))
+    throw Error{Errc::config,
+                (std::ostringstream{}
+                 << "fused_block: cannot compute " << x_BTC.toString() << " " << x_BTC.sizes() << " with " << heads
+                 << " heads: pass float32 on an x86-64 CPU with AVX2, without autocast, where the "
+                    "width of a head is a multiple of 8, and contiguous parameters of the sizes in fused_block.hpp")
+                    .str()};
+#if defined(__x86_64__)
+  // Autograd finds the tensors in a list of this type, and not in a vector.
+  return detail::BlockFunction::apply(
+      at::TensorList{x_BTC, p.norm_1_weight, p.norm_1_bias, p.qkv_weight, p.qkv_bias, p.projection_weight,
+                     p.projection_bias, p.norm_2_weight, p.norm_2_bias, p.widen_weight, p.widen_bias, p.narrow_weight,
+                     p.narrow_bias},
+      heads);
+#else
+  return x_BTC;
+#endif
+}
+
+}  // namespace ddpxx

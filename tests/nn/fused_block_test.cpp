@@ -1,0 +1,259 @@
+// A transformer block as one operation against a block of LibTorch's operations.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/sizes_only.hpp>
+#include <ddpxx/layers/autocast_state.hpp>
+#include <ddpxx/layers/layer.hpp>
+#include <ddpxx/nn/attention.hpp>
+#include <ddpxx/nn/fused_block.hpp>
+#include <ddpxx/nn/gpt.hpp>
+
+namespace ddpxx {
+namespace {
+
+struct Sizes {
+  std::int64_t B, T, C, H;
+};
+
+BlockParameters parameters_of(const std::vector<at::Tensor>& all) {
+  return {all[1], all[2], all[3], all[4], all[5], all[6], all[7], all[8], all[9], all[10], all[11], all[12]};
+}
+
+/// An input and the parameters of a block, in order.
+std::vector<at::Tensor> random_tensors(const Sizes& sizes) {
+  at::manual_seed(7);
+  const auto C = sizes.C;
+  const std::vector<std::vector<std::int64_t>> shapes{{sizes.B, sizes.T, C},
+                                                      {C},
+                                                      {C},
+                                                      {3 * C, C},
+                                                      {3 * C},
+                                                      {C, C},
+                                                      {C},
+                                                      {C},
+                                                      {C},
+                                                      {4 * C, C},
+                                                      {4 * C},
+                                                      {C, 4 * C},
+                                                      {C}};
+  std::vector<at::Tensor> all;
+  for (const auto& shape : shapes) all.push_back(at::randn(shape) * (shape.size() == 2 ? 0.3 : 1.0));
+  for (auto& tensor : all) tensor.requires_grad_();
+  return all;
+}
+
+at::Tensor plain_block(const at::Tensor& x, const BlockParameters& p, std::int64_t heads) {
+  const auto C = x.size(2);
+  const auto qkv = at::linear(at::layer_norm(x, {C}, p.norm_1_weight, p.norm_1_bias), p.qkv_weight, p.qkv_bias);
+  const auto y = x + at::linear(causal_attention(qkv, heads, 0.0), p.projection_weight, p.projection_bias);
+  const auto wide = at::linear(at::layer_norm(y, {C}, p.norm_2_weight, p.norm_2_bias), p.widen_weight, p.widen_bias);
+  return y + at::linear(at::gelu(wide, "tanh"), p.narrow_weight, p.narrow_bias);
+}
+
+/// The result of a block and the gradients of all its inputs, for one incoming gradient.
+std::vector<at::Tensor> run(const std::vector<at::Tensor>& all, std::int64_t heads, const auto& block) {
+  const auto result = block(all[0], parameters_of(all), heads);
+  at::manual_seed(9);
+  auto found = torch::autograd::grad({result}, all, {at::randn(result.sizes()).to(result.scalar_type())});
+  found.insert(found.begin(), result.detach());
+  return found;
+}
+
+std::vector<at::Tensor> in_double(const std::vector<at::Tensor>& all) {
+  std::vector<at::Tensor> copies;
+  for (const auto& tensor : all) copies.push_back(tensor.detach().to(at::kDouble).requires_grad_());
+  return copies;
+}
+
+/// The largest distance between two tensors, relative to the largest element.
+double distance(const at::Tensor& got, const at::Tensor& expected) {
+  return ((got - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+class FusedBlock : public testing::TestWithParam<Sizes> {
+ protected:
+  void SetUp() override {
+    if (const auto all = random_tensors({1, 1, 8, 1}); !fused_block_runs(all[0], parameters_of(all), 1))
+      GTEST_SKIP() << "this processor has no AVX2, which the fused block needs";
+  }
+};
+
+TEST_P(FusedBlock, IsAsCloseToDoublesAsThePlainOperations) {
+  const auto all = random_tensors(GetParam());
+  const auto heads = GetParam().H;
+  const auto got = run(all, heads, fused_block), plain = run(all, heads, plain_block);
+  const auto expected = run(in_double(all), heads, plain_block);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_LT(distance(got[i], expected[i]), 4 * distance(plain[i], expected[i]) + 1e-6) << "tensor " << i;
+}
+
+TEST_P(FusedBlock, HasEqualResultsWithSeveralThreads) {
+  const auto all = random_tensors(GetParam());
+  const auto expected = run(all, GetParam().H, fused_block);
+  const auto threads = at::get_num_threads();
+  at::set_num_threads(3);
+  const auto got = run(all, GetParam().H, fused_block);
+  at::set_num_threads(threads);
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_LT(distance(got[i], expected[i]), 1e-5) << "tensor " << i;
+}
+
+std::string name_of(const testing::TestParamInfo<Sizes>& given) {
+  const auto& [B, T, C, H] = given.param;
+  return std::to_string(B) + "x" + std::to_string(T) + "x" + std::to_string(C) + "in" + std::to_string(H);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FusedBlock,
+                         testing::Values(Sizes{1, 1, 8, 1}, Sizes{3, 5, 24, 3}, Sizes{2, 24, 16, 2},
+                                         Sizes{2, 67, 48, 3}, Sizes{4, 64, 64, 1}, Sizes{2, 128, 128, 4},
+                                         Sizes{5, 49, 32, 2}),
+                         name_of);
+
+class OneFusedBlock : public FusedBlock {};
+INSTANTIATE_TEST_SUITE_P(Shape, OneFusedBlock, testing::Values(Sizes{2, 9, 16, 2}));
+
+TEST_P(OneFusedBlock, SeesNoLaterToken) {
+  auto all = random_tensors(GetParam());
+  const auto before = fused_block(all[0], parameters_of(all), 2).detach();
+  all[0] = all[0].detach().clone();
+  all[0].select(1, 8).fill_(3.0);
+  const auto after = fused_block(all[0], parameters_of(all), 2).detach();
+  EXPECT_TRUE(before.narrow(1, 0, 8).equal(after.narrow(1, 0, 8)));
+  EXPECT_FALSE(before.select(1, 8).equal(after.select(1, 8)));
+}
+
+TEST_P(OneFusedBlock, KeepsNaN) {
+  for (const std::size_t place : {std::size_t{0}, std::size_t{3}, std::size_t{9}, std::size_t{10}}) {
+    auto all = random_tensors(GetParam());
+    all[place] = all[place].detach().clone();
+    all[place].view({-1})[0] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(fused_block(all[0], parameters_of(all), 2).isnan().any().item<bool>()) << "tensor " << place;
+  }
+}
+
+TEST_P(OneFusedBlock, ComputesNoGradientOfAFrozenWeight) {
+  auto all = random_tensors(GetParam());
+  const auto expected = run(all, 2, fused_block);
+  for (const auto weight : std::vector<std::size_t>{3, 5, 9, 11}) {
+    auto some = all;
+    some[weight] = all[weight].detach();
+    const auto result = fused_block(some[0], parameters_of(some), 2);
+    at::manual_seed(9);
+    result.backward(at::randn(result.sizes()));
+    EXPECT_FALSE(some[weight].grad().defined());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i != weight) {
+        EXPECT_TRUE(all[i].grad().equal(expected[i + 1])) << "tensor " << i << " beside " << weight;
+      }
+      all[i].mutable_grad().reset();
+    }
+  }
+}
+
+TEST_P(OneFusedBlock, TakesAnInputAndAGradientInAnyOrderOfMemory) {
+  auto all = random_tensors(GetParam());
+  const auto expected = run(all, 2, fused_block);
+  const auto strided = all[0].detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_();
+  const auto result = fused_block(strided, parameters_of(all), 2);
+  at::manual_seed(9);
+  const auto gradient = at::randn(result.sizes()).transpose(1, 2).contiguous().transpose(1, 2);
+  const auto got = torch::autograd::grad({result}, {strided}, {gradient});
+  EXPECT_TRUE(result.equal(expected[0]));
+  EXPECT_TRUE(got[0].equal(expected[1]));
+}
+
+TEST_P(OneFusedBlock, RefusesWhatItCannotCompute) {
+  const auto all = random_tensors(GetParam());
+  const auto p = parameters_of(all);
+  EXPECT_FALSE(fused_block_runs(all[0].to(at::kBFloat16), p, 2));
+  EXPECT_FALSE(fused_block_runs(all[0], p, 4)) << "heads of width 4";
+  EXPECT_FALSE(fused_block_runs(all[0], p, 0)) << "no heads";
+  EXPECT_FALSE(fused_block_runs(all[0][0], p, 2)) << "two dimensions";
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    auto wrong = all;
+    wrong[i] = all[i].detach().to(at::kBFloat16);
+    EXPECT_FALSE(fused_block_runs(all[0], parameters_of(wrong), 2)) << "the type of tensor " << i;
+    wrong[i] = at::ones({all[i].size(0) + 8, 3});
+    EXPECT_FALSE(fused_block_runs(all[0], parameters_of(wrong), 2)) << "the sizes of tensor " << i;
+  }
+  auto strided = all;
+  strided[5] = all[5].detach().t();
+  EXPECT_FALSE(fused_block_runs(all[0], parameters_of(strided), 2)) << "a transposed weight";
+  {
+    auto autocast = AutocastState::of(at::kCPU);
+    autocast.enabled = true;
+    const AutocastScope scope{autocast};
+    EXPECT_FALSE(fused_block_runs(all[0], p, 2));
+  }
+  EXPECT_THROW(fused_block(all[0].to(at::kDouble), p, 2), Error);
+  const auto result = fused_block(all[0], p, 2);
+  EXPECT_THROW(torch::autograd::grad({result}, {all[0]}, {at::ones_like(result)}, true, true), Error);
+}
+
+TEST_P(OneFusedBlock, IsNotUsedWhereOnlySizesAreWanted) {
+  const auto all = random_tensors(GetParam());
+  const SizesOnly sizes_only;
+  EXPECT_FALSE(fused_block_runs(all[0], parameters_of(all), 2));
+}
+
+TEST_P(OneFusedBlock, GivesAResultThatMayBeChangedInPlace) {
+  const auto all = random_tensors(GetParam());
+  auto result = fused_block(all[0], parameters_of(all), 2);
+  result.mul_(2.0);
+  at::manual_seed(9);
+  const auto got = torch::autograd::grad({result}, {all[0]}, {at::randn(result.sizes())});
+  EXPECT_LT(distance(got[0], 2 * run(all, 2, fused_block)[1]), 1e-6);
+}
+
+TEST_P(OneFusedBlock, HasItsBackwardPassInsideOfAutocastToo) {
+  const auto all = random_tensors(GetParam());
+  const auto result = fused_block(all[0], parameters_of(all), 2);
+  auto autocast = AutocastState::of(at::kCPU);
+  autocast.enabled = true;
+  const AutocastScope scope{autocast};
+  EXPECT_EQ(torch::autograd::grad({result}, {all[3]}, {at::ones_like(result)})[0].scalar_type(), at::kFloat);
+}
+
+/// The operations of autograd between the result of a model and its inputs.
+std::size_t operations_behind(const at::Tensor& result) {
+  std::vector<torch::autograd::Node*> seen, next{result.grad_fn().get()};
+  while (!next.empty()) {
+    auto* const node = next.back();
+    next.pop_back();
+    if (node == nullptr || std::find(seen.begin(), seen.end(), node) != seen.end()) continue;
+    seen.push_back(node);
+    for (const auto& edge : node->next_edges()) next.push_back(edge.function.get());
+  }
+  return seen.size();
+}
+
+TEST_P(OneFusedBlock, IsWhatAGPTUsesWithoutDropoutOnly) {
+  const auto operations = [](bool fused, double dropout, bool training, GPTLayout layout) {
+    const GPTConfig config{
+        .n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = dropout, .layout = layout, .fused = fused};
+    GPT gpt{config, 11, 8};
+    gpt.train(training);
+    PlainCall plain;
+    LayerRunner runner{plain};
+    return operations_behind(gpt.logits(runner, at::arange(8, at::kLong).view({1, 8})));
+  };
+  // Twelve parameters and the block; stem and head have as many operations in each case.
+  const auto at_once = operations(true, 0.0, true, GPTLayout::gpt2);
+  EXPECT_LT(at_once + 8, operations(false, 0.0, true, GPTLayout::gpt2));
+  EXPECT_EQ(at_once, operations(true, 0.1, false, GPTLayout::gpt2));
+  EXPECT_LT(at_once + 8, operations(true, 0.1, true, GPTLayout::gpt2));
+  EXPECT_LT(at_once + 8, operations(true, 0.0, true, GPTLayout::mingpt_ddp));
+}
+
+}  // namespace
+}  // namespace ddpxx
