@@ -30,7 +30,8 @@ Outcome run(bool fused, double max_norm, bool skips = false) {
   Optimizer optimizer{{.learning_rate = 1e-2, .weight_decay = 0.1}, arena.slices()};
   for (int step = 0; step < 3; ++step) {
     for (const auto& entry : arena.entries()) at::Tensor{entry.gradient}.normal_();
-    const auto norm = gradient_norm(arena.slices(), [](at::Tensor square) { return square; });
+    const auto norm =
+        gradient_norm(parameter_gradients(arena.slices()), arena.options(), [](at::Tensor square) { return square; });
     std::optional<at::Tensor> found_inf, divisor;
     if (skips) found_inf = at::full({}, step == 1 ? 1.0 : 0.0);
     if (fused)

@@ -56,6 +56,7 @@ DEFAULTS = {
     "fsdp.reshard_after_forward": True,
     "fsdp.param_dtype": "",  # bf16, fp16 or fp32; "" keeps float32
     "fsdp.reduce_dtype": "",  # "" uses param_dtype
+    "compile": False,  # torch.compile of the model, for benchmarks
     "recompute": False,  # torch.utils.checkpoint around every block
     "precision": "float32",  # or bf16, fp16: autocast, for fp16 with a GradScaler
     "scaler.initial_scale": 65536.0,
@@ -358,6 +359,8 @@ def train(settings):
     dataset, train_set = load_data(settings)
     device = settings["device"]
     model = make_model(settings, dataset.vocab_size).to(device)
+    if settings["compile"]:
+        model.compile()
     wrapped = wrap(settings, model)
     if settings["probe"]:
         return probe(settings, model, wrapped, next(batches(settings, train_set)))

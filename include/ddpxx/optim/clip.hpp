@@ -1,13 +1,19 @@
 // ddpxx/optim/clip.hpp — the global gradient norm, clipping by it and by value; nothing is read on the host.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -18,16 +24,39 @@
 
 namespace ddpxx {
 
-/// The L2 norm of all gradients together.
-/// Shapes  0-dim, on the gradients' device.
-/// Ranks   Local, except for `sum_over_shards`, which adds the other ranks' squares if slices are shards.
+/// The gradients of each parameter that these slices hold, or hold a part of, sorted by the position of the parameter's
+/// name in `names`; parameters that are not in `names` come last. A slice that does not tell its parameters counts as
+/// one. Shapes  1-D views of the slices' gradients.
+inline std::vector<at::Tensor> parameter_gradients(std::span<const Slice> slices,
+                                                   std::span<const std::string> names = {}) {
+  std::unordered_map<std::string_view, std::size_t> positions;
+  for (const auto& name : names) positions.emplace(name, positions.size());
+  std::vector<std::pair<std::size_t, at::Tensor>> parts;
+  for (const auto& slice : slices) {
+    if (slice.parameters.empty()) parts.emplace_back(names.size(), slice.gradients);
+    for (const auto& entry : slice.entries()) {
+      const auto found = positions.find(entry.parameter->name);
+      parts.emplace_back(found == positions.end() ? names.size() : found->second,
+                         slice.gradients.narrow(0, entry.begin, entry.size));
+    }
+  }
+  std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.first; });
+  std::vector<at::Tensor> gradients;
+  for (auto& [position, gradient] : parts) gradients.push_back(std::move(gradient));
+  return gradients;
+}
+
+/// The L2 norm of all gradients together, made of the norm of each as by torch.nn.utils.clip_grad_norm_: it has the
+/// bits of Python's where the gradients are those of whole parameters in the order of the model. Norms whose square
+/// their type cannot hold become infinite or 0.
+/// Shapes  0-dim, on the gradients' device; with the type and device of `options` if there are no gradients.
+/// Ranks   Local, except for `sum_over_shards`, which adds the other ranks' squares if the gradients are shards.
 template <class SumOverShards>
-at::Tensor gradient_norm(std::span<const Slice> slices, SumOverShards&& sum_over_shards) {
+at::Tensor gradient_norm(at::TensorList gradients, const at::TensorOptions& options, SumOverShards&& sum_over_shards) {
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> norms;
-  for (const auto& slice : slices) norms.push_back(at::linalg_vector_norm(slice.gradients));
-  const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
-  return sum_over_shards(square).sqrt();
+  const auto norm =
+      gradients.empty() ? at::zeros({}, options) : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients)));
+  return sum_over_shards(norm.square()).sqrt();  // the root of a number's square is the number, bit for bit
 }
 
 /// Scales all gradients by one factor so that their norm, given as `norm`, becomes at most `max_norm`.

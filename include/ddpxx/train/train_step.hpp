@@ -152,6 +152,8 @@ class TrainStep {
         optimizer_{make_optimizer()},
         scaler_{make_scaler()},
         log_{group.size()} {
+    if constexpr (!steps_in_backward<Strategy>)
+      gradients_ = parameter_gradients(strategy_.slices(), model_->named_parameters().keys());
     if (config_.capture) captured_.emplace(config_.capture(device_));
     if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
   }
@@ -508,7 +510,8 @@ class TrainStep {
 
   /// Does the rest of step_parameters(), once the hooks have seen the gradients.
   at::Tensor clip_and_step(double learning_rate, [[maybe_unused]] const at::Tensor& found_inf) {
-    auto norm = gradient_norm(strategy_.slices(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
+    auto norm =
+        gradient_norm(gradients_, norm_options(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
     if (config_.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.grad_value_clip);
     std::optional<at::Tensor> divisor;
     if (config_.grad_norm_clip > 0) {
@@ -542,10 +545,18 @@ class TrainStep {
   /// Steps one segment, inside of backward.
   void step_part(std::size_t segment) {
     const auto slices = optimizer_.slices(segment);
-    norms_.push_back(gradient_norm(slices, [](at::Tensor square) { return square; }));
+    std::vector<at::Tensor> gradients;  // of whole slices, which is quicker here than of each parameter
+    for (const auto& slice : slices) gradients.push_back(slice.gradients);
+    norms_.push_back(gradient_norm(gradients, norm_options(), [](at::Tensor square) { return square; }));
     if (config_.grad_value_clip > 0) clip_by_value(slices, config_.grad_value_clip);
     optimizer_.step(segment, config_.optimizer.learning_rate_at(step_));
   }
+  /// Type and device of a norm on a rank that holds no gradient; all ranks sum theirs in one collective.
+  at::TensorOptions norm_options() const {
+    const auto slices = strategy_.slices();
+    return slices.empty() ? strategy_.trainable().options() : slices.front().values.options();
+  }
+
   /// The norm of all gradients of a step, once all segments have been stepped.
   at::Tensor norm_of_parts() {
     const auto norms = std::exchange(norms_, {});
@@ -596,6 +607,8 @@ class TrainStep {
   at::Device device_;
   Strategy strategy_;
   Stepper optimizer_;
+  /// Views of this rank's gradients, sorted as the model's parameters; their norm is computed.
+  std::vector<at::Tensor> gradients_;
   std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
   Scaler scaler_;                  ///< The loss scale; an empty type where the precision does not scale the loss.
   std::optional<EMA> average_;
