@@ -52,6 +52,10 @@ class Run:
 RANKS = ["--standalone", "--nproc-per-node", "2"]
 
 
+def launched(ranks):
+    return RANKS if ranks is None else [*RANKS[:-1], str(ranks)]
+
+
 def pinned(program):
     """Binds each rank to a core, on machines that have a core for each rank."""
     if not shutil.which("taskset") or os.cpu_count() < 2:
@@ -59,13 +63,15 @@ def pinned(program):
     return ["sh", "-c", 'exec taskset -c "$LOCAL_RANK" "$0" "$@"', *program]
 
 
-def ours(settings, wrap=list):
-    return [str(BIN / "ddpxx-run"), *RANKS, *wrap([str(BIN / "mingpt"), *settings])]
+def ours(settings, wrap=list, ranks=None):
+    # The peers hold out random samples; mingpt holds out the end of a text unless it is told.
+    split = [] if "data.format=tokens" in settings else ["data.split=random"]
+    return [str(BIN / "ddpxx-run"), *launched(ranks), *wrap([str(BIN / "mingpt"), *split, *settings])]
 
 
-def peer(settings, wrap=list, program="train.py"):
+def peer(settings, wrap=list, program="train.py", ranks=None):
     program = wrap([sys.executable, str(ROOT / "bench" / "peers" / program), *settings])
-    return [sys.executable, "-m", "torch.distributed.run", *RANKS, "--no-python", *program]
+    return [sys.executable, "-m", "torch.distributed.run", *launched(ranks), "--no-python", *program]
 
 
 def environment():

@@ -1,19 +1,74 @@
-"""Step time: gpt-nano, B=8, T=64, W=2 over Gloo, AdamW fused; each rank on a core of its own."""
+"""Step time of GPTs against PyTorch: fused AdamW, each rank on a core of its own; ours computes blocks in one operation.
+
+The peers: `best` is DDP with static_graph and gradient_as_bucket_view, or a plain loop on one rank; `default` is DDP with its
+default settings; `compile` is `best` with torch.compile.
+"""
+import dataclasses
+
 import protocol
 
-GOAL = 1.0
-WARM_UP, STEPS = 20, 200
-SETTINGS = ["data.path=/usr/include/c++", "data.max_bytes=1000000", "data.batch_size=8", "data.block_size=64",
-            "model.dropout=0", f"training.max_steps={WARM_UP + STEPS}"]
-BEST = ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"]
+
+@dataclasses.dataclass
+class Cell:
+    model: str
+    batch: int
+    block: int  # tokens of a sample
+    ranks: int
+    steps: int
+    goals: dict  # the goal against each peer
+
+    @property
+    def name(self):
+        return f"{self.model} B={self.batch} W={self.ranks}"
 
 
-def step_time(side, settings=()):
-    return protocol.step_time(side, [*SETTINGS, *settings], WARM_UP)
+CELLS = [
+    Cell("gpt-nano", 1, 64, 1, 600, {"best": 2.5}),
+    Cell("gpt-nano", 1, 64, 2, 600, {"best": 2.5}),
+    Cell("gpt-nano", 8, 64, 1, 300, {"best": 1.0, "compile": 1.4}),
+    Cell("gpt-nano", 8, 64, 2, 300, {"best": 1.0, "default": 1.0, "compile": 1.8}),
+    Cell("gpt-micro", 8, 128, 1, 60, {"best": 1.2, "compile": 1.15}),
+    Cell("gpt-micro", 8, 128, 2, 60, {"best": 1.2, "compile": 1.15}),
+    Cell("gpt-mini", 4, 128, 1, 60, {"best": 1.2, "compile": 1.15}),
+    Cell("gpt-mini", 4, 128, 2, 60, {"best": 1.2, "compile": 1.15}),
+    Cell("baby", 4, 256, 1, 14, {"best": 1.15, "compile": 1.1}),
+    Cell("baby", 4, 256, 2, 14, {"best": 1.15, "compile": 1.1}),
+]
+WARM_UP = 0.2  # of the steps
+PEERS = {"best": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"], "default": [],
+         "compile": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true", "compile=true"]}
+BABY = ["model.n_layer=6", "model.n_head=6", "model.n_embd=384"]  # nanoGPT's config/train_shakespeare_char.py
 
 
-bench = protocol.Bench(__doc__, fewest=15)
-bench.check_noise(lambda: step_time(protocol.ours))
-for name, settings in {"python": [], "best": BEST}.items():
-    protocol.check_same_work(bench.compare(name, lambda: step_time(protocol.ours),
-                                           lambda: step_time(protocol.peer, settings), "ms", GOAL))
+def step_time(cell, side, settings):
+    strategy = "single" if cell.ranks == 1 else "ddp"
+    equal = ["data.path=/usr/include/c++", "data.max_bytes=1000000", f"data.batch_size={cell.batch}",
+             f"data.block_size={cell.block}", "model.dropout=0", f"training.max_steps={cell.steps}", f"strategy={strategy}"]
+    return protocol.step_time(lambda all_settings, wrap: side(all_settings, wrap, ranks=cell.ranks),
+                              [*equal, *settings], int(WARM_UP * cell.steps))
+
+
+def ours(cell, fused):
+    sizes = BABY if cell.model == "baby" else [f"model.model_type={cell.model}"]
+    return step_time(cell, protocol.ours, [*sizes, f"model.fused={fused}"])
+
+
+def peer(cell, name):
+    return step_time(cell, protocol.peer, [f"model.model_type={cell.model}", *PEERS[name]])
+
+
+bench = protocol.Bench(__doc__, fewest=15, options=[
+    ("cells", "", "compare only cells whose names contain this text, such as 'nano B=8' (default: all)"),
+    ("fused", "true", "model.fused of ours (default: %(default)s)"),
+    ("peers", "", "compare only with these peers, separated by commas (default: all)")])
+chosen = [cell for cell in CELLS if bench.options.cells in cell.name]
+if not chosen:
+    raise SystemExit(f"no cell contains {bench.options.cells!r}; there are: {', '.join(cell.name for cell in CELLS)}")
+bench.check_noise(lambda: ours(chosen[0], bench.options.fused))
+for cell in chosen:
+    for name, goal in cell.goals.items():
+        if bench.options.peers and name not in bench.options.peers.split(","):
+            continue
+        print(f"  {cell.name}, {name}")
+        protocol.check_same_work(bench.compare(f"{cell.name} {name}", lambda: ours(cell, bench.options.fused),
+                                               lambda: peer(cell, name), "ms", goal))
