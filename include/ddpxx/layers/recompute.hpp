@@ -34,8 +34,8 @@ variable_list trainable_parameters(Layers layers);
 
 /// A result that `run.keep` has saved, with the graph of its gradient.
 struct Kept {
-  variable_list inputs;              ///< Leaves that stand for the arguments of the work.
-  torch::autograd::edge_list edges;  ///< Edges at which the gradients of inputs and parameters are captured.
+  variable_list inputs;                      ///< Leaves that stand for the arguments of the work.
+  std::vector<torch::autograd::Edge> edges;  ///< Edges at which the gradients of inputs and parameters are captured.
   at::Tensor result;
   RandomStates random_after;
 };
