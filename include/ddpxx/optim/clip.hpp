@@ -26,7 +26,8 @@ namespace ddpxx {
 
 /// The gradients of each parameter that these slices hold, or hold a part of, sorted by the position of the parameter's
 /// name in `names`; parameters that are not in `names` come last. A slice that does not tell its parameters counts as
-/// one. Shapes  1-D views of the slices' gradients.
+/// one parameter.
+/// Shapes  1-D views of the slices' gradients.
 inline std::vector<at::Tensor> parameter_gradients(std::span<const Slice> slices,
                                                    std::span<const std::string> names = {}) {
   std::unordered_map<std::string_view, std::size_t> positions;
