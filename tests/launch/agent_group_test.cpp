@@ -347,10 +347,12 @@ TEST(AgentGroup, EndsAllWhenTheAgentThatLeadsCannotStartItsRanks) {
   EXPECT_THAT(second.err, HasSubstr("cannot make /proc/logs"));
 }
 
+// The ranks of the first agent still run when the second agent has ended, so the first one learns of that end before
+// it collects the results.
 TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
   const Nodes nodes{"2"};
   const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
-  auto first = nodes.start(script, {"--grace=1"});
+  auto first = nodes.start(script, {"--grace=2"});
   Nodes::wait_until_serving(first);
   auto second = nodes.start(script, {"--grace=600"});
   nodes.wait_for_starts(2);

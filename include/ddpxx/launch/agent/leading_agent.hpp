@@ -181,12 +181,16 @@ inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
       continue;
     }
     const auto text = link_.agents().get(AgentsStore::key("result", link_.round().number, agent));
-    // An agent may have ended shortly after it had told its result, and that has ended the round of the others.
-    const bool is_lost =
-        !text || *text == AgentsStore::kLost || (link_.ends() && link_.agents().get(AgentsStore::key("lost", agent)));
-    if (is_lost) roster_->note_loss(agent);
-    results.push_back(is_lost ? NodeResult{.host = roster_->host_of(agent), .is_lost = true}
-                              : parse_node_result(*text));
+    const bool was_told = text && *text != AgentsStore::kLost;
+    auto result = was_told ? parse_node_result(*text) : NodeResult{};
+    // An agent may have ended shortly after it had told its result, and that has ended the round of the others. After
+    // a second SIGINT an agent ends so on purpose; the result that it has told says that a signal asked for it.
+    const bool has_left = link_.ends() && !result.asked && link_.agents().get(AgentsStore::key("lost", agent));
+    if (!was_told || has_left) {
+      roster_->note_loss(agent);
+      result = {.host = roster_->host_of(agent), .is_lost = true};
+    }
+    results.push_back(std::move(result));
   }
   return results;
 }
