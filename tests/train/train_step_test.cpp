@@ -96,6 +96,27 @@ TEST(TrainStep, CarriesTheVotesOfAnyRank) {
   });
 }
 
+/// The second rank holds no element of the four, and its share of the norm must have their type.
+template <class Strategy>
+class ShardsOfFewDoubles : public testing::Test {};
+using Sharding = testing::Types<ZeRO1, ZeRO2, FSDP>;
+TYPED_TEST_SUITE(ShardsOfFewDoubles, Sharding);
+
+TYPED_TEST(ShardsOfFewDoubles, AreClippedByTheNormOfAllRanks) {
+  spawn_ranks(2, [&](Group& group) {
+    const auto model = std::make_shared<Product>();
+    model->to(at::kDouble);
+    TrainStep<Product, SGD, Float32, TypeParam> step{
+        group, model, {.grad_norm_clip = 1.0, .optimizer = {.learning_rate = 0.1}}};
+    step.step(std::vector{Batch{at::full({2, 4}, 3.0, at::kDouble), at::zeros({2}), 2}});
+    double norm = 0;
+    step.read_all([&](const CompletedStep& done) { norm = done.row.grad_norm; });
+    step.make_whole();
+    EXPECT_DOUBLE_EQ(norm, 6.0);  // of four times 3
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(model->weight[i].template item<double>(), 1 - 0.1 * 0.5, 1e-6) << i;
+  });
+}
+
 /// The ranks of these strategies step different gradients.
 TEST(TrainStep, OfRanksThatDriftReportsTheMeanOfTheirNorms) {
   spawn_ranks(2, [&](Group& group) {
