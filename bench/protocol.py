@@ -33,6 +33,7 @@ FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
 HALF_WIDTH = 0.03
 MOST_PAIRS = 60
+PARTS = ["cells", "peers"]  # options that choose a part of a benchmark
 
 
 @dataclasses.dataclass
@@ -244,9 +245,17 @@ class Bench:
             BIN = ROOT / "build" / "cuda" / "bin"
         if not (BIN / "mingpt").exists():
             sys.exit(f"{BIN}/mingpt is missing: ./dev build{' --cuda' if BIN.parent.name == 'cuda' else ''}")
-        self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:], "comparisons": {}}
+        self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:],
+                       "comparisons": self.earlier() if any(getattr(arguments, part, "") for part in PARTS) else {}}
         self.void = False
         print(title)
+
+    def earlier(self):
+        """The last results of the same programs on this machine, to which a run of a part adds its own."""
+        file = RESULTS / f"{self.name}.json"
+        last = json.loads(file.read_text()) if file.exists() else {"versions": {}}
+        same = all(last["versions"].get(key) == value for key, value in versions().items() if key != "load")
+        return last["comparisons"] if same else {}
 
     def check_noise(self, ours):
         """Compares ours with itself, before any verdict."""
