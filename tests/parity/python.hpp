@@ -70,8 +70,8 @@ class PythonServer {
   std::FILE* answers_ = nullptr;
 };
 
-/// Runs a script and returns what it prints. `script` is relative to this folder. The scripts of a test program share one
-/// PythonServer.
+/// Runs a script and returns what it prints. `script` is relative to this folder. The scripts of a test program share
+/// one PythonServer.
 inline std::string run_python(std::string_view script, const std::vector<std::string>& arguments) {
   static PythonServer server{std::filesystem::absolute(__FILE__).parent_path()};
   return server.run(script, arguments);
