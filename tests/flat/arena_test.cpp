@@ -208,6 +208,30 @@ TEST(GradientSum, WhatWasNeverWrittenIsZero) {
   EXPECT_TRUE(at::equal(unused.grad(), at::zeros({2})));
 }
 
+TEST(GradientSum, GivesThePlaceOfAFirstGradientOnceInAPass) {
+  auto w = leaf({3}), other = leaf({3});
+  Arena arena{{{"w", w}}};
+  GradientSum sum{arena};
+  const GradientHooks hooks{arena, [&](std::size_t i, const at::Tensor& gradient) { sum.add(i, gradient); },
+                            [&](std::size_t i) { return sum.place(i); }};
+  EXPECT_FALSE(GradientHooks::place_of(other).defined()) << "a parameter of no arena";
+  EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "no pass has begun";
+  sum.hide();
+  const auto place = GradientHooks::place_of(w);
+  ASSERT_TRUE(place.defined());
+  EXPECT_EQ(place.const_data_ptr(), arena[0].gradient.const_data_ptr());
+  EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "another operation of this pass has taken it";
+  at::Tensor{place}.fill_(6.0);
+  sum.add(0, place, 0.5);
+  EXPECT_TRUE(at::equal(arena[0].gradient, at::full({3}, 3.0)));
+  sum.hide();
+  EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "the gradient of a second pass is added";
+  sum.publish();
+  EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "the step is over";
+  sum.hide();
+  EXPECT_TRUE(GradientHooks::place_of(w).defined()) << "the next step replaces the gradient";
+}
+
 TEST(GradientHooks, AreRemovedWithTheObject) {
   auto w = leaf({2});
   Arena arena{{{"w", w}}};

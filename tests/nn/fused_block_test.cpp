@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -12,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/flat/sizes_only.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
@@ -222,6 +225,43 @@ TEST_P(OneFusedBlock, HasItsBackwardPassInsideOfAutocastToo) {
   autocast.enabled = true;
   const AutocastScope scope{autocast};
   EXPECT_EQ(torch::autograd::grad({result}, {all[3]}, {at::ones_like(result)})[0].scalar_type(), at::kFloat);
+}
+
+TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
+  const auto all = random_tensors(GetParam());
+  for (const int uses : {1, 2}) {  // with two, autograd adds the gradients of two operations
+    const auto backward = [&] {
+      auto x = all[0];
+      for (int use = 0; use < uses; ++use) x = fused_block(x, parameters_of(all), 2);
+      x.sum().backward();
+    };
+    backward();
+    std::vector<NamedParameter> parameters;
+    std::vector<at::Tensor> expected;
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      parameters.push_back({std::to_string(i), all[i]});
+      expected.push_back(std::exchange(all[i].mutable_grad(), {}).clone());
+    }
+    Arena arena{parameters};
+    GradientSum sum{arena};
+    std::size_t in_place = 0, weights = 0;
+    const GradientHooks hooks{arena,
+                              [&](std::size_t i, const at::Tensor& gradient) {
+                                weights += gradient.dim() == 2;
+                                in_place += gradient.const_data_ptr() == arena[i].gradient.const_data_ptr();
+                                sum.add(i, gradient);
+                              },
+                              [&](std::size_t i) { return sum.place(i); }};
+    sum.hide();
+    backward();
+    EXPECT_EQ(weights, 4U);
+    EXPECT_EQ(in_place, uses == 1 ? 4U : 0U);
+    for (std::size_t i = 0; i < arena.size(); ++i) {
+      const auto& want = expected[static_cast<std::size_t>(std::stoi(arena[i].name)) - 1];
+      EXPECT_TRUE(at::equal(arena[i].gradient, want)) << "tensor " << arena[i].name << ", " << uses << " uses";
+    }
+    for (std::size_t i = 1; i < all.size(); ++i) all[i].mutable_grad().reset();
+  }
 }
 
 /// The operations of autograd between the result of a model and its inputs.

@@ -22,42 +22,58 @@ namespace ddpxx {
 class GradientHooks {
  public:
   using Receive = std::function<void(std::size_t, const at::Tensor&)>;
+  /// Returns memory of the size and type of the i-th parameter, or an undefined tensor.
+  using Place = std::function<at::Tensor(std::size_t)>;
 
   GradientHooks() = default;
-  GradientHooks(const Arena& arena, Receive receive) : receive_{std::make_shared<Receive>(std::move(receive))} {
+  GradientHooks(const Arena& arena, Receive receive, Place place = {})
+      : calls_{std::make_shared<Calls>(Calls{std::move(receive), std::move(place)})} {
     for (std::size_t i = 0; i < arena.size(); ++i) {
       parameters_.push_back(arena[i].parameter);
-      torch::autograd::impl::set_post_acc_grad_hooks(parameters_.back(), std::make_unique<Hook>(i, receive_));
+      torch::autograd::impl::set_post_acc_grad_hooks(parameters_.back(), std::make_unique<Hook>(i, calls_));
     }
   }
   GradientHooks(GradientHooks&&) noexcept = default;
   GradientHooks& operator=(GradientHooks&& other) noexcept {
     remove();
-    receive_ = std::move(other.receive_);
+    calls_ = std::move(other.calls_);
     parameters_ = std::exchange(other.parameters_, {});
     return *this;
   }
   ~GradientHooks() { remove(); }
 
+  /// The memory in which the backward pass of an operation may write the gradient of a parameter that requires one, and
+  /// which it then returns, so that the gradient need not be copied there. Undefined where there is none.
+  static at::Tensor place_of(const at::Tensor& parameter) {
+    const auto* hook = dynamic_cast<Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+    return hook != nullptr ? hook->place() : at::Tensor{};
+  }
+
  private:
+  struct Calls {
+    Receive receive;
+    Place place;
+  };
+
   class Hook : public torch::autograd::PostAccumulateGradHook {
    public:
-    Hook(std::size_t i, std::shared_ptr<Receive> receive) : i_{i}, receive_{std::move(receive)} {}
+    Hook(std::size_t i, std::shared_ptr<Calls> calls) : i_{i}, calls_{std::move(calls)} {}
     void operator()(const torch::autograd::Variable& parameter) override {
       const at::Tensor gradient = std::exchange(parameter.mutable_grad(), {});
-      (*receive_)(i_, gradient);
+      calls_->receive(i_, gradient);
     }
+    at::Tensor place() const { return calls_->place ? calls_->place(i_) : at::Tensor{}; }
 
    private:
     std::size_t i_;
-    std::shared_ptr<Receive> receive_;
+    std::shared_ptr<Calls> calls_;
   };
 
   void remove() noexcept {
     for (const auto& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
 
-  std::shared_ptr<Receive> receive_;
+  std::shared_ptr<Calls> calls_;
   std::vector<at::Tensor> parameters_;
 };
 
@@ -66,10 +82,19 @@ class GradientHooks {
 class GradientSum {
  public:
   /// `arena` has Gradients::whole.
-  explicit GradientSum(Arena& arena) : arena_{&arena}, written_(arena.size(), false) {}
+  explicit GradientSum(Arena& arena) : arena_{&arena}, written_(arena.size(), false), placed_(arena.size(), true) {}
 
   /// True if this step has written a gradient of parameter `i`.
   bool written(std::size_t i) const { return written_[i]; }
+
+  /// The memory in which a backward pass may write the first gradient of parameter `i` in this step. Undefined from the
+  /// second call in a pass on, since autograd may add the gradients of several operations, and outside of a pass.
+  at::Tensor place(std::size_t i) {
+    const auto& entry = (*arena_)[i];
+    if (written_[i] || placed_[i] || entry.parameter.scalar_type() != entry.gradient.scalar_type()) return {};
+    placed_[i] = true;
+    return entry.gradient.detach();  // autograd takes a tensor that nobody else holds as `.grad`, and copies others
+  }
 
   /// Adds one backward pass's gradient and scales the sum; an undefined gradient counts as zeros.
   void add(std::size_t i, const at::Tensor& gradient, double scale = 1.0) {
@@ -80,6 +105,9 @@ class GradientSum {
         view.zero_();
       else if (scale != 1.0)
         view.mul_(scale);
+    } else if (first && gradient.is_alias_of(view) && gradient.storage_offset() == view.storage_offset()) {
+      // It was written into its place.
+      if (scale != 1.0) view.mul_(scale);
     } else if (first) {
       if (scale == 1.0)
         view.copy_(gradient);
@@ -105,17 +133,22 @@ class GradientSum {
       const auto& entry = (*arena_)[i];
       if (begin(i)) entry.gradient.zero_();
       written_[i] = false;
+      placed_[i] = true;
       if (entry.parameter.scalar_type() == entry.gradient.scalar_type())
         entry.parameter.mutable_grad() = entry.gradient;
     }
   }
 
   /// Drops what this step has written, because an exception has ended it.
-  void drop() { written_.assign(written_.size(), false); }
+  void drop() {
+    written_.assign(written_.size(), false);
+    placed_.assign(placed_.size(), true);
+  }
 
-  /// Makes `.grad` undefined before a backward pass, or autograd would add to it in place.
+  /// Begins a backward pass: makes `.grad` undefined, or autograd would add to it in place.
   void hide() {
     for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();
+    placed_.assign(placed_.size(), false);
   }
 
  private:
@@ -130,6 +163,7 @@ class GradientSum {
 
   Arena* arena_;
   std::vector<bool> written_;
+  std::vector<bool> placed_;  ///< The place of the gradient is taken in this pass, or there is no pass.
 };
 
 }  // namespace ddpxx

@@ -16,6 +16,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/flat/intercepted_operations.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/cpu/attention_rows.hpp>
@@ -152,8 +153,9 @@ inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_
   const auto d_result_NC = d_result_BTC.contiguous().view({N, C});
   const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
   const auto sums = [&](std::int64_t width) { return ColumnSums{ranges, width, options}; };
-  const auto weight_gradient = [](bool is_wanted, const at::Tensor& d_out, const at::Tensor& in) {
-    return is_wanted ? transposed_times(d_out, in) : at::Tensor{};
+  const auto weight_gradient = [](const at::Tensor& weight, bool is_wanted, const at::Tensor& d_out,
+                                  const at::Tensor& in) {
+    return is_wanted ? transposed_times(d_out, in, GradientHooks::place_of(weight)) : at::Tensor{};
   };
 
   // The feed-forward half.
@@ -164,7 +166,7 @@ inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_
     gelu_backward_rows(floats(state.wide), floats(p.widen_bias), writable_floats(d_wide_NF), writable_floats(gelu_NF),
                        d_widen_bias.of_range(i), F, first, last);
   });
-  const auto d_narrow_weight = weight_gradient(wanted.narrow, d_result_NC, gelu_NF);
+  const auto d_narrow_weight = weight_gradient(p.narrow_weight, wanted.narrow, d_result_NC, gelu_NF);
   const auto d_sum_NC = times(d_wide_NF, p.widen_weight);
   const auto normed_NC = at::empty({N, C}, options);
   const auto d_norm_2_weight = sums(C), d_norm_2_bias = sums(C), d_narrow_bias = sums(C), d_projection_bias = sums(C);
@@ -175,10 +177,10 @@ inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_
                         d_projection_bias.of_range(i)},
                        first, last);
   });
-  const auto d_widen_weight = weight_gradient(wanted.widen, d_wide_NF, normed_NC);
+  const auto d_widen_weight = weight_gradient(p.widen_weight, wanted.widen, d_wide_NF, normed_NC);
 
   // The attention.
-  const auto d_projection_weight = weight_gradient(wanted.projection, d_sum_NC, state.attended);
+  const auto d_projection_weight = weight_gradient(p.projection_weight, wanted.projection, d_sum_NC, state.attended);
   const auto d_attended_NC = times(d_sum_NC, p.projection_weight);
   const auto d_qkv_NC = at::empty({N, 3 * C}, options);
   const auto head = sizes.head();
@@ -199,7 +201,7 @@ inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_
                        {d_norm_1_weight.of_range(i), d_norm_1_bias.of_range(i), nullptr, nullptr}, first, last);
     add_columns(floats(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);
   });
-  const auto d_qkv_weight = weight_gradient(wanted.qkv, d_qkv_NC, normed_NC);
+  const auto d_qkv_weight = weight_gradient(p.qkv_weight, wanted.qkv, d_qkv_NC, normed_NC);
   return {d_x_NC.view({B, T, C}), d_norm_1_weight.total(), d_norm_1_bias.total(),     d_qkv_weight,
           d_qkv_bias.total(),     d_projection_weight,     d_projection_bias.total(), d_norm_2_weight.total(),
           d_norm_2_bias.total(),  d_widen_weight,          d_widen_bias.total(),      d_narrow_weight,

@@ -78,12 +78,14 @@ class DDPWith : public WholeModel {
                              config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
     reducer_.emplace(trainable_, *group_, reducer_options());
     if constexpr (KnowsBuckets<Hook>) hook_.attach(trainable_, reducer_->buckets());
-    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) {
+    hooks_ = GradientHooks{trainable_,
+                           [this](std::size_t i, const at::Tensor& gradient) {
                              if (sync_ == Sync::now)
                                reducer_->ready(i, gradient);
                              else
                                reducer_->defer(i, gradient);
-                           }};
+                           },
+                           [this](std::size_t i) { return reducer_->place(i); }};
   }
 
   void begin_backward(Sync sync) {

@@ -79,6 +79,9 @@ class Reducer {
   /// in one pass over the memory. An undefined gradient counts as zeros.
   void ready(std::size_t i, const at::Tensor& gradient);
 
+  /// Where a backward pass may write the gradient of parameter `i` before ready() or defer() takes it, see GradientSum.
+  at::Tensor place(std::size_t i);
+
   /// Adds a gradient of a backward pass that is not the last of its step; nothing is sent.
   void defer(std::size_t i, const at::Tensor& gradient);
 

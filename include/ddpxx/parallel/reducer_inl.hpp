@@ -43,6 +43,11 @@ DDPXX_INLINE void Reducer::ready(std::size_t i, const at::Tensor& gradient) {
   launch_full_buckets();
 }
 
+DDPXX_INLINE at::Tensor Reducer::place(std::size_t i) {
+  // The memory of a stepped segment comes and goes.
+  return options_.stepped == nullptr ? sum_.place(i) : at::Tensor{};
+}
+
 DDPXX_INLINE void Reducer::defer(std::size_t i, const at::Tensor& gradient) {
   check_used(i);
   fed_ = fed_ || gradient.defined();

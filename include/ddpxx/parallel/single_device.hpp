@@ -52,7 +52,8 @@ class SingleDevice : public WholeModel {
                                       .start = [](std::size_t, const at::Tensor&) { return Pending{}; },
                                       .stepped = &*stepped_});
     }
-    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); }};
+    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); },
+                           [this](std::size_t i) { return reducer_ ? reducer_->place(i) : sum_->place(i); }};
   }
 
   void begin_backward(Sync sync) {

@@ -46,12 +46,14 @@ inline at::Tensor times(const at::Tensor& x_NM, const at::Tensor& w_MK) {
   return out_NK;
 }
 
-/// d_NM^T x_NK
-inline at::Tensor transposed_times(const at::Tensor& d_NM, const at::Tensor& x_NK) {
+/// d_NM^T x_NK, written into `out_MK`, or into new memory if that is undefined.
+inline at::Tensor transposed_times(const at::Tensor& d_NM, const at::Tensor& x_NK, at::Tensor out_MK) {
   const auto N = d_NM.size(0), M = d_NM.size(1), K = x_NK.size(1);
-  if (!is_small(M, N, K)) return at::mm(d_NM.t(), x_NK);
-  const auto out_MK = at::empty({M, K}, x_NK.options());
-  small_product<Result::written>({floats(d_NM), 1, M}, {floats(x_NK), K}, M, N, K, writable_floats(out_MK), K);
+  if (!out_MK.defined()) out_MK = at::empty({M, K}, x_NK.options());
+  if (is_small(M, N, K))
+    small_product<Result::written>({floats(d_NM), 1, M}, {floats(x_NK), K}, M, N, K, writable_floats(out_MK), K);
+  else
+    at::mm_out(out_MK, d_NM.t(), x_NK);
   return out_MK;
 }
 
