@@ -33,7 +33,6 @@ FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
 HALF_WIDTH = 0.03
 MOST_PAIRS = 60
-PARTS = ["cells", "peers"]  # options that choose a part of a benchmark
 
 
 @dataclasses.dataclass
@@ -236,6 +235,8 @@ class Bench:
         parser = argparse.ArgumentParser(description=title)
         parser.add_argument("--pairs", type=int, default=fewest, help="fewest pairs (default: %(default)s)")
         parser.add_argument("--most", type=int, default=MOST_PAIRS, help="most pairs (default: %(default)s)")
+        parser.add_argument("--add", action="store_true",
+                            help="keep the last comparisons of these programs on this machine, and add to them")
         for name, default, meaning in options:
             parser.add_argument(f"--{name}", type=type(default), default=default, help=meaning)
         arguments = self.options = parser.parse_args()
@@ -246,16 +247,19 @@ class Bench:
         if not (BIN / "mingpt").exists():
             sys.exit(f"{BIN}/mingpt is missing: ./dev build{' --cuda' if BIN.parent.name == 'cuda' else ''}")
         self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:],
-                       "comparisons": self.earlier() if any(getattr(arguments, part, "") for part in PARTS) else {}}
+                       "comparisons": self.earlier() if arguments.add else {}}
         self.void = False
         print(title)
 
     def earlier(self):
-        """The last results of the same programs on this machine, to which a run of a part adds its own."""
-        file = RESULTS / f"{self.name}.json"
-        last = json.loads(file.read_text()) if file.exists() else {"versions": {}}
-        same = all(last["versions"].get(key) == value for key, value in versions().items() if key != "load")
-        return last["comparisons"] if same else {}
+        """The comparisons of the last run, which must have measured programs of the same commit on this machine."""
+        file, now = RESULTS / f"{self.name}.json", versions()
+        last = json.loads(file.read_text()) if file.exists() else {"versions": now, "comparisons": {}}
+        differ = [key for key in now if key != "load" and last["versions"].get(key) != now[key]]
+        if differ or now["ddpxx"].endswith("-dirty"):
+            sys.exit(f"--add: {file} may hold results of other programs or of another machine: "
+                     f"{', '.join(differ) or 'the tree has changes without a commit'}; measure all of them anew")
+        return last["comparisons"]
 
     def check_noise(self, ours):
         """Compares ours with itself, before any verdict."""

@@ -34,7 +34,7 @@ def table(result):
             continue
         lines.append(f"| {name} | {median(found, 0)} | {median(found, 1)} | "
                      f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | "
-                     f"{len(found['pairs'])}, {found['dropped']} | {found['goal']}x, {verdict(found)} |")
+                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']}x, {verdict(found)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -45,6 +45,9 @@ def written(match):
         print(f"  {name}: no result in {path.relative_to(ROOT)}; its table stays")
         return match[0]
     result = json.loads(path.read_text())
+    if "--add" not in result["arguments"] and any(word.startswith(("--cells", "--peers")) for word in result["arguments"]):
+        print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
+        return match[0]
     print(f"  {name}: {len(result['comparisons']) - 1} comparisons")
     return begin + table(result) + end
 
