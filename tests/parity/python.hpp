@@ -25,6 +25,7 @@ class PythonServer {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error{"no socket"};
     process_ = ::fork();
+    if (process_ < 0) throw std::runtime_error{"no process"};
     if (process_ == 0) {
       ::dup2(ends[1], STDIN_FILENO);
       ::dup2(ends[1], STDOUT_FILENO);

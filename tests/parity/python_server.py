@@ -54,7 +54,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != []:
+    if sys.argv[1:]:
         sys.exit(__doc__)
     if (script_and_arguments := main()) is not None:
         sys.argv = script_and_arguments
