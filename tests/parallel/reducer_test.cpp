@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
 namespace ddpxx {
@@ -255,6 +258,27 @@ TEST(DDP, WithAStaticGraphTakesAnUnusedParameterAsZeros) {
       EXPECT_TRUE(at::equal(model.unused.grad(), at::zeros({4})));
     }
   });
+}
+
+template <class Strategy>
+void expect_a_place(const typename Strategy::Config& config, bool expected) {
+  HalfUsed model;
+  FlatModel flat{model};
+  Group alone;
+  Strategy strategy{config, alone};
+  strategy.attach(flat);
+  strategy.begin_backward(Sync::now);
+  const auto place = GradientHooks::place_of(model.used);
+  ASSERT_EQ(place.defined(), expected);
+  model.used.sum().backward();
+  strategy.finish_backward();
+  if (expected) EXPECT_EQ(place.const_data_ptr(), model.used.grad().const_data_ptr());
+}
+
+TEST(PlaceOfAGradient, IsOfferedWhereTheArenaHoldsWholeGradients) {
+  expect_a_place<SingleDevice>({}, true);
+  expect_a_place<DDP>({.find_unused_parameters = true}, true);
+  expect_a_place<ZeRO2>({.find_unused_parameters = true}, false);
 }
 
 TEST(Reducer, RefusesAGradientThatIsReadyTwice) {

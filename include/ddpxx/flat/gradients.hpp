@@ -88,7 +88,7 @@ class GradientSum {
   bool written(std::size_t i) const { return written_[i]; }
 
   /// The memory in which a backward pass may write the first gradient of parameter `i` in this step. Undefined from the
-  /// second call in a pass on, since autograd may add the gradients of several operations, and outside of a pass.
+  /// second call in a pass on, since autograd may add the gradients of several operations, and between two steps.
   at::Tensor place(std::size_t i) {
     const auto& entry = (*arena_)[i];
     if (written_[i] || placed_[i] || entry.parameter.scalar_type() != entry.gradient.scalar_type()) return {};
@@ -163,7 +163,7 @@ class GradientSum {
 
   Arena* arena_;
   std::vector<bool> written_;
-  std::vector<bool> placed_;  ///< The place of the gradient is taken in this pass, or there is no pass.
+  std::vector<bool> placed_;  ///< The place of the gradient is taken in this pass, or no step has begun.
 };
 
 }  // namespace ddpxx
