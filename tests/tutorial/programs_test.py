@@ -253,41 +253,6 @@ def test_port_has_the_losses_of_the_python_script():
 
 # --- the pages ---
 
-def commands_of(page):
-    """The commands of a page below `<!-- run -->`, and the names of the hosts that run them, or None."""
-    text = (ROOT / "docs" / page).read_text()
-    found = re.findall(r"^<!-- run(?: on: ([\w ]+))? -->\n```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(found) == text.count("<!-- run"), page
-    return [(hosts.split() or [None], code) for hosts, code in found]
-
-
-def test_the_commands_of_the_start_page_run():
-    pathlib.Path("build").mkdir()
-    pathlib.Path("build/bin").symlink_to(BIN)
-    pathlib.Path("my-model/build").mkdir(parents=True)  # as the page's cp and cmake make it
-    pathlib.Path("my-model/points.awk").symlink_to(ROOT / "samples" / "start" / "points.awk")
-    pathlib.Path("my-model/build/start").symlink_to(program("start"))
-    # What `./dev train` runs, with fewer steps.
-    run(RUN, "--standalone", "--nproc-per-node=2", BIN / "mingpt", "--config-name=gpt2_train_cfg", "data.max_bytes=100kB",
-        "training.max_steps=10", "training.save_dir=runs/train")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    outputs = []
-    for hosts, code in commands_of("start.md"):
-        code = code.replace("node0:29500", f"127.0.0.1:{port}")
-        started = [subprocess.Popen(["sh", "-ec", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                   for _ in hosts]
-        output = "".join(process.communicate(timeout=PATIENCE)[0] for process in started)
-        assert all(process.returncode == 0 for process in started), f"{code}\n{output}"
-        outputs.append(output)
-    text = "".join(outputs)
-    assert "strategy fsdp, 2 ranks" in text and "strategy ddp, 1 rank" in text and "template <" in text, text
-    of_start = [float(value) for value in re.findall(r"val_accuracy (\S+)", text)]
-    assert of_start[0] < 0.8 and min(of_start[-3:]) > 0.97, of_start
-    assert re.findall(r"resumed .*?step (\d+)", text) == ["20", "1260", "1575", "1890"], text
-
-
 def test_the_program_of_the_start_page_names_the_line_that_is_wrong():
     good = pathlib.Path("good.csv")
     good.write_text("0.31,-0.7,2\r\n0.1,0.2,0")  # line ends of Windows, and none at the end of the file
