@@ -278,6 +278,7 @@ void expect_a_place(const typename Strategy::Config& config, bool expected) {
 TEST(PlaceOfAGradient, IsOfferedWhereTheArenaHoldsWholeGradients) {
   expect_a_place<SingleDevice>({}, true);
   expect_a_place<DDP>({.find_unused_parameters = true}, true);
+  expect_a_place<ZeRO1>({.find_unused_parameters = true}, true);
   expect_a_place<ZeRO2>({.find_unused_parameters = true}, false);
 }
 

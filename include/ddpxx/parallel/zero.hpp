@@ -105,7 +105,8 @@ class ZeRO {
       arrived_.assign(trainable_.size(), false);
       used_.assign(trainable_.size(), false);
     }
-    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); }};
+    hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); },
+                           [this](std::size_t i) { return reducer_ ? reducer_->place(i) : at::Tensor{}; }};
   }
 
   std::span<const Slice> slices() const { return trainable_.slices(); }
