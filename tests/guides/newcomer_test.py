@@ -79,6 +79,7 @@ def main():
         outputs.append(output_of(code.replace("node0:29500", f"127.0.0.1:{free_port()}"), hosts.split() or [None], environment))
         print(outputs[-1], flush=True)
     text = "".join(outputs)
+    assert "is given before" not in outputs[0], f"{TRAIN} gives a setting beside the user's"
 
     losses = [float(value) for value in re.findall(r"val_loss (\S+)", outputs[0])]
     assert len(losses) >= 3 and losses[0] > losses[1] > losses[2], losses
