@@ -5,7 +5,7 @@ runs as it stands, in the order of the page.
     newcomer_test.py FOLDER [BUILD_DIR]
 
 FOLDER is made anew. Two things differ from a clone on an empty machine: the downloaded libraries of this checkout are
-used, and the two machines of the page are two agents on this one. With BUILD_DIR two more do, which saves minutes: the
+used, and the two machines of the page are two agents on this one. With BUILD_DIR two more things differ, which saves minutes: the
 programs and the library of that build are taken in place of optimised ones, and the sample is trained for fewer steps.
 """
 import os
@@ -27,7 +27,7 @@ PATIENCE = 2400  # seconds for one block; the longest compiles the sample and tr
 def copy_of_the_project(folder):
     """What `git clone` gives, with changes that are not committed yet."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COMMITTED))
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COMMITTED), symlinks=True)
     (folder / ".deps").symlink_to(ROOT / ".deps")
 
 

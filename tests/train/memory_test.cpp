@@ -136,7 +136,7 @@ Measured measure(int world_size, const Sizes& sizes, const typename Strategy::Co
 
 // --- near theory ---
 
-/// 50 million parameters, and a model that four processes make faster; both have almost no activations.
+/// 50 million parameters, and a smaller model for tests of four processes; both have almost no activations.
 constexpr Sizes kLarge{.layers = 16, .width = 512, .length = 2, .batch = 1};
 constexpr Sizes kOverGloo{.layers = 4, .width = 256, .length = 2, .batch = 1};
 constexpr int kWorld = 4;
