@@ -156,9 +156,9 @@ def step_time(side, settings, warm_up):
     return result
 
 
-def check_same_work(result):
+def check_same_work(result, tolerances={"loss_10": 1e-5, "loss_last": 1e-3}):
     """Checks that the losses of both sides agree, since both start from the same weights and use the same batches."""
-    for key, tolerance in {"loss_10": 1e-5, "loss_last": 1e-3}.items():
+    for key, tolerance in tolerances.items():
         ours, theirs = (run.facts[key] for run in result.pairs[0])
         if abs(ours / theirs - 1) > tolerance:
             sys.exit(f"  void: {key} is {ours} and {theirs}: the sides do not do the same work")

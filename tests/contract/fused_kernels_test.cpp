@@ -21,7 +21,7 @@ const CourseOptions kPlainBlocks{.width = 32}, kFusedBlocks{.fused = true, .widt
 
 template <class S>
 class FusedGPT : public testing::Test {};
-using Strategies = testing::Types<SingleDevice, DDP, ZeRO2, FSDP, Recompute<FSDP>>;
+using Strategies = testing::Types<SingleDevice, DDP, ZeRO1, ZeRO2, FSDP, Recompute<FSDP>>;
 TYPED_TEST_SUITE(FusedGPT, Strategies);
 
 TYPED_TEST(FusedGPT, TakesTheCourseOfThePlainOperations) {
@@ -33,6 +33,13 @@ TYPED_TEST(FusedGPT, TakesThatCourseInFusedBlocks) {
   constexpr bool kAlone = std::is_same_v<TypeParam, SingleDevice>;
   expect_same_course(train_course<TypeParam>(kAlone ? 1 : 2, kFusedBlocks),
                      train_course<SingleDevice>(1, kPlainBlocks));
+}
+
+TYPED_TEST(FusedGPT, TakesThatCourseInFusedBlocksWithTwoMicroBatches) {
+  constexpr bool kAlone = std::is_same_v<TypeParam, SingleDevice>;
+  auto plain = kPlainBlocks, fused = kFusedBlocks;
+  plain.accumulation = fused.accumulation = 2;
+  expect_same_course(train_course<TypeParam>(kAlone ? 1 : 2, fused), train_course<SingleDevice>(1, plain));
 }
 
 TEST(FusedGPTUnderFSDP, TakesThatCourseInUnitsOfOneLayer) {
@@ -59,14 +66,27 @@ class FusedGPTIn16Bits : public testing::Test {};
 using SixteenBits = testing::Types<AutocastBF16, LowPrecision<>>;
 TYPED_TEST_SUITE(FusedGPTIn16Bits, SixteenBits);
 
+void expect_same_course_within_the_rounding(const Course& got, const Course& plain) {
+  ASSERT_EQ(got.losses.size(), plain.losses.size());
+  for (std::size_t i = 0; i < plain.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], plain.losses[i], 0x1p-8 * plain.losses[i]) << "loss of step " << i + 1;
+}
+
 TYPED_TEST(FusedGPTIn16Bits, TakesTheCourseOfThePlainOperationsWithinTheRounding) {
   const auto plain = train_course<SingleDevice, AdamW, TypeParam>(1);
-  for (const auto& got :
-       {train_course<SingleDevice, AdamW, TypeParam>(1, kFused), train_course<FSDP, AdamW, TypeParam>(2, kFused)}) {
-    ASSERT_EQ(got.losses.size(), plain.losses.size());
-    for (std::size_t i = 0; i < plain.losses.size(); ++i)
-      EXPECT_NEAR(got.losses[i], plain.losses[i], 0x1p-8 * plain.losses[i]) << "loss of step " << i + 1;
-  }
+  expect_same_course_within_the_rounding(train_course<SingleDevice, AdamW, TypeParam>(1, kFused), plain);
+  expect_same_course_within_the_rounding(train_course<FSDP, AdamW, TypeParam>(2, kFused), plain);
+}
+
+TEST(FusedBlocksInBFloat16, TakeTheCourseOfThePlainOperationsWithinTheRounding) {
+  const auto plain = train_course<SingleDevice, AdamW, AutocastBF16>(1, kPlainBlocks);
+  expect_same_course_within_the_rounding(train_course<SingleDevice, AdamW, AutocastBF16>(1, kFusedBlocks), plain);
+  expect_same_course_within_the_rounding(train_course<DDP, AdamW, AutocastBF16>(2, kFusedBlocks), plain);
+}
+
+TEST(FusedBlocksInBFloat16, HaveTheBitsOfARunThatComputesItsLayersAgain) {
+  expect_same_bits(train_course<Recompute<DDP>, AdamW, AutocastBF16>(2, kFusedBlocks),
+                   train_course<DDP, AdamW, AutocastBF16>(2, kFusedBlocks));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // A transformer block as one operation against a block of LibTorch's operations.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19,6 +21,7 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/nn/attention.hpp>
+#include <ddpxx/nn/cpu/floats8.hpp>
 #include <ddpxx/nn/fused_block.hpp>
 #include <ddpxx/nn/gpt.hpp>
 
@@ -84,6 +87,9 @@ double distance(const at::Tensor& got, const at::Tensor& expected) {
   return ((got - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
+/// A scope in which operations on a CPU autocast to bfloat16.
+AutocastScope in_bfloat16() { return AutocastScope{{.device = at::kCPU, .enabled = true, .type = at::kBFloat16}}; }
+
 class FusedBlock : public testing::TestWithParam<Sizes> {
  protected:
   void SetUp() override {
@@ -109,6 +115,32 @@ TEST_P(FusedBlock, HasEqualResultsWithSeveralThreads) {
   const auto got = run(all, GetParam().H, fused_block);
   at::set_num_threads(threads);
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_LT(distance(got[i], expected[i]), 1e-5) << "tensor " << i;
+}
+
+// Both round to bfloat16, but not the same sums, so that either may be a little closer.
+TEST_P(FusedBlock, InBFloat16IsAsCloseToDoublesAsAutocast) {
+  const auto all = random_tensors(GetParam());
+  const auto heads = GetParam().H;
+  const auto expected = run(in_double(all), heads, plain_block);
+  const auto scope = in_bfloat16();
+  const auto got = run(all, heads, fused_block), plain = run(all, heads, plain_block);
+  const auto error = [&](const at::Tensor& found, std::size_t i) {
+    return (found - expected[i]).norm().item<double>();
+  };
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].scalar_type(), at::kFloat) << "tensor " << i;
+    EXPECT_LE(error(got[i], i), 2.5 * error(plain[i], i)) << "tensor " << i;
+  }
+}
+
+TEST_P(FusedBlock, InBFloat16RoundsTheOperandsOfItsProducts) {
+  const auto all = random_tensors(GetParam());
+  const auto with_floats = run(all, GetParam().H, fused_block);
+  const auto scope = in_bfloat16();
+  const auto got = run(all, GetParam().H, fused_block);
+  // The gradient of the last bias is the sum of the gradients that come in.
+  EXPECT_TRUE(got.back().equal(with_floats.back()));
+  for (std::size_t i = 0; i + 1 < got.size(); ++i) EXPECT_GT(distance(got[i], with_floats[i]), 1e-5) << "tensor " << i;
 }
 
 std::string name_of(const testing::TestParamInfo<Sizes>& given) {
@@ -140,6 +172,8 @@ TEST_P(OneFusedBlock, KeepsNaN) {
     auto all = random_tensors(GetParam());
     all[place] = all[place].detach().clone();
     all[place].view({-1})[0] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(fused_block(all[0], parameters_of(all), 2).isnan().any().item<bool>()) << "tensor " << place;
+    const auto scope = in_bfloat16();
     EXPECT_TRUE(fused_block(all[0], parameters_of(all), 2).isnan().any().item<bool>()) << "tensor " << place;
   }
 }
@@ -193,10 +227,8 @@ TEST_P(OneFusedBlock, RefusesWhatItCannotCompute) {
   strided[5] = all[5].detach().t();
   EXPECT_FALSE(fused_block_runs(all[0], parameters_of(strided), 2)) << "a transposed weight";
   {
-    auto autocast = AutocastState::of(at::kCPU);
-    autocast.enabled = true;
-    const AutocastScope scope{autocast};
-    EXPECT_FALSE(fused_block_runs(all[0], p, 2));
+    const AutocastScope scope{{.device = at::kCPU, .enabled = true, .type = at::kHalf}};
+    EXPECT_FALSE(fused_block_runs(all[0], p, 2)) << "autocast to float16";
   }
   EXPECT_THROW(fused_block(all[0].to(at::kDouble), p, 2), Error);
   const auto result = fused_block(all[0], p, 2);
@@ -218,19 +250,30 @@ TEST_P(OneFusedBlock, GivesAResultThatMayBeChangedInPlace) {
   EXPECT_LT(distance(got[0], 2 * run(all, 2, fused_block)[1]), 1e-6);
 }
 
-TEST_P(OneFusedBlock, HasItsBackwardPassInsideOfAutocastToo) {
+TEST_P(OneFusedBlock, HasTheTypesOfItsForwardPassInBackwardWhateverAutocastIsThen) {
   const auto all = random_tensors(GetParam());
+  const auto weight_gradient = [&](const at::Tensor& result) {
+    return torch::autograd::grad({result}, {all[3]}, {at::ones_like(result)}, true)[0];
+  };
   const auto result = fused_block(all[0], parameters_of(all), 2);
-  auto autocast = AutocastState::of(at::kCPU);
-  autocast.enabled = true;
-  const AutocastScope scope{autocast};
-  EXPECT_EQ(torch::autograd::grad({result}, {all[3]}, {at::ones_like(result)})[0].scalar_type(), at::kFloat);
+  const auto expected = weight_gradient(result);
+  at::Tensor result_in_bfloat16, expected_in_bfloat16;
+  {
+    const auto scope = in_bfloat16();
+    EXPECT_TRUE(weight_gradient(result).equal(expected));
+    result_in_bfloat16 = fused_block(all[0], parameters_of(all), 2);
+    expected_in_bfloat16 = weight_gradient(result_in_bfloat16);
+  }
+  EXPECT_TRUE(weight_gradient(result_in_bfloat16).equal(expected_in_bfloat16));
+  EXPECT_FALSE(expected_in_bfloat16.equal(expected));
 }
 
 TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
   const auto all = random_tensors(GetParam());
-  for (const int uses : {1, 2}) {  // with two, autograd adds the gradients of two operations
-    const auto backward = [&] {
+  for (const auto& [uses, autocast] : std::vector<std::pair<int, bool>>{{1, false}, {2, false}, {1, true}}) {
+    // With two uses, autograd adds the gradients of two operations.
+    const auto backward = [&, uses = uses, autocast = autocast] {
+      const AutocastScope scope{{.device = at::kCPU, .enabled = autocast, .type = at::kBFloat16}};
       auto x = all[0];
       for (int use = 0; use < uses; ++use) x = fused_block(x, parameters_of(all), 2);
       x.sum().backward();
@@ -258,11 +301,35 @@ TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
     EXPECT_EQ(in_place, uses == 1 ? 4U : 0U);
     for (std::size_t i = 0; i < arena.size(); ++i) {
       const auto& want = expected[static_cast<std::size_t>(std::stoi(arena[i].name)) - 1];
-      EXPECT_TRUE(at::equal(arena[i].gradient, want)) << "tensor " << arena[i].name << ", " << uses << " uses";
+      EXPECT_TRUE(at::equal(arena[i].gradient, want))
+          << "tensor " << arena[i].name << ", " << uses << " uses" << (autocast ? ", autocast" : "");
     }
     for (std::size_t i = 1; i < all.size(); ++i) all[i].mutable_grad().reset();
   }
 }
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,fma")]] void round8(const float* from, c10::BFloat16* to) {
+  detail::store8(to, detail::load8(from));
+}
+
+TEST_P(OneFusedBlock, RoundsToBFloat16AsLibTorchDoes) {
+  // All bits of the upper half, with lower halves at, below and above the middle between two numbers of bfloat16.
+  std::vector<float> from;
+  for (std::uint32_t upper = 0; upper <= 0xFFFF; ++upper)
+    for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU})
+      from.push_back(std::bit_cast<float>(upper << 16 | lower));
+  std::vector<c10::BFloat16> to(from.size());
+  for (std::size_t i = 0; i < from.size(); i += 8) round8(&from[i], &to[i]);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const c10::BFloat16 expected{from[i]};
+    if (std::isnan(from[i]))
+      ASSERT_TRUE(std::isnan(static_cast<float>(to[i]))) << std::bit_cast<std::uint32_t>(from[i]);
+    else
+      ASSERT_EQ(to[i].x, expected.x) << std::bit_cast<std::uint32_t>(from[i]);
+  }
+}
+#endif
 
 /// The operations of autograd between the result of a model and its inputs.
 std::size_t operations_behind(const at::Tensor& result) {

@@ -12,6 +12,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/BFloat16.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ddpxx/core/error.hpp>
@@ -38,7 +40,7 @@ inline bool cpu_has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __bui
 
 /// What the forward pass of a block keeps for its backward pass.
 struct BlockState {
-  at::Tensor qkv;         ///< [N, 3C]
+  at::Tensor qkv;         ///< [N, 3C], before the bias.
   at::Tensor attended;    ///< Before the projection.
   at::Tensor log_sums;    ///< See attend().
   at::Tensor sum;         ///< x + attention(norm(x))
@@ -57,9 +59,14 @@ struct BlockSizes {
     return {.tokens = tokens, .width = width / heads, .stride = 3 * width, .out_stride = width};
   }
   /// Queries, keys and values of head `i` of all heads of the batch, in a joint projection.
-  template <class Float>
-  HeadParts<Float> parts(Float* qkv, std::int64_t i) const {
+  template <class Number>
+  HeadParts<Number> parts(Number* qkv, std::int64_t i) const {
     auto* const q = qkv + i / heads * tokens * 3 * width + i % heads * (width / heads);
+    return {q, q + width, q + 2 * width};
+  }
+  /// The biases of head `i`.
+  HeadParts<const float> biases(const at::Tensor& qkv_bias, std::int64_t i) const {
+    const float* const q = floats(qkv_bias) + i % heads * (width / heads);
     return {q, q + width, q + 2 * width};
   }
   /// Where the result of head `i` begins.
@@ -75,49 +82,55 @@ inline NormRows second_norm(const BlockParameters& p, const at::Tensor& statisti
   return {floats(p.norm_2_weight), floats(p.norm_2_bias), rows, rows + sizes.rows(), sizes.width};
 }
 
-/// Computes a block; `state` gets what the backward pass needs.
-inline at::Tensor block_forward(const at::Tensor& x_BTC, const BlockParameters& p, std::int64_t heads,
-                                BlockState& state) {
+/// `tensor` itself if it has floats, so that a pass over it may write its result there; else memory for as many floats.
+inline at::Tensor in_floats(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat ? tensor : at::empty(tensor.sizes(), tensor.options().dtype(at::kFloat));
+}
+
+/// Computes a block whose products have operands and results of type `Number`; `state` gets what the backward pass
+/// needs.
+template <class Number>
+at::Tensor block_forward(const at::Tensor& x_BTC, const BlockParameters& p, std::int64_t heads, BlockState& state) {
   const BlockSizes sizes{x_BTC, heads};
   const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C;
-  const auto options = x_BTC.options();
+  const auto options = x_BTC.options(), number = options.dtype(c10::CppTypeToScalarType<Number>::value);
   const RowRanges ranges{N};
   state.statistics = at::empty({4, N}, options);
-  auto normed_NC = at::empty({N, C}, options);
+  auto normed_NC = at::empty({N, C}, number);
   const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    norm_rows(norm_1, floats(x_BTC), writable_floats(normed_NC), kBlockEpsilon, first, last);
+    norm_rows(norm_1, floats(x_BTC), writable_numbers<Number>(normed_NC), kBlockEpsilon, first, last);
   });
 
   state.qkv = times_transposed(normed_NC, p.qkv_weight);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    add_bias_rows(floats(p.qkv_bias), writable_floats(state.qkv), 3 * C, first, last);
-  });
-  state.attended = at::empty({N, C}, options);
+  state.attended = at::empty({N, C}, number);
   state.log_sums = at::empty({B, H, T}, options);
   const auto head = sizes.head();
   const auto tasks = std::min<std::int64_t>(B * H, at::get_num_threads());
   const auto buffers = at::empty({tasks, head.buffer()}, options);
   run_tasks(tasks, [&](std::int64_t task) {
     for (auto i = B * H * task / tasks; i < B * H * (task + 1) / tasks; ++i)
-      attend(head, sizes.parts(floats(state.qkv), i), writable_floats(state.attended) + sizes.out_offset(i),
-             writable_floats(state.log_sums) + i * T, writable_floats(buffers) + task * head.buffer());
+      attend(head, sizes.parts(numbers<Number>(state.qkv), i), sizes.biases(p.qkv_bias, i),
+             writable_numbers<Number>(state.attended) + sizes.out_offset(i), writable_floats(state.log_sums) + i * T,
+             writable_floats(buffers) + task * head.buffer());
   });
 
   const auto projected_NC = times_transposed(state.attended, p.projection_weight);
   state.sum = at::empty({N, C}, options);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    add_norm_rows(norm_2, floats(x_BTC), floats(projected_NC), floats(p.projection_bias), writable_floats(state.sum),
-                  writable_floats(normed_NC), kBlockEpsilon, first, last);
+    add_norm_rows(norm_2, floats(x_BTC), numbers<Number>(projected_NC), floats(p.projection_bias),
+                  writable_floats(state.sum), writable_numbers<Number>(normed_NC), kBlockEpsilon, first, last);
   });
   state.wide = times_transposed(normed_NC, p.widen_weight);
-  const auto gelu_NF = at::empty({N, F}, options);
+  const auto gelu_NF = at::empty({N, F}, number);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    gelu_rows(floats(state.wide), floats(p.widen_bias), writable_floats(gelu_NF), F, first, last);
+    gelu_rows(numbers<Number>(state.wide), floats(p.widen_bias), writable_numbers<Number>(gelu_NF), F, first, last);
   });
-  const auto result_NC = times_transposed(gelu_NF, p.narrow_weight);
+  const auto narrow_NC = times_transposed(gelu_NF, p.narrow_weight);
+  const auto result_NC = in_floats(narrow_NC);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    add_rows(floats(state.sum), floats(p.narrow_bias), writable_floats(result_NC), C, first, last);
+    add_rows(floats(state.sum), numbers<Number>(narrow_NC), floats(p.narrow_bias), writable_floats(result_NC), C, first,
+             last);
   });
   // A view that is made here could not be changed in place.
   return at::_unsafe_view(result_NC, {B, T, C});
@@ -142,15 +155,16 @@ struct WantedWeights {
   bool qkv, projection, widen, narrow;
 };
 
-/// The gradients of a block's input and, in order, of its parameters.
-inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, const at::Tensor& x_BTC,
-                                                     const BlockParameters& p, std::int64_t heads,
-                                                     const BlockState& state, const WantedWeights& wanted) {
+/// The gradients of a block's input and, in order, of its parameters, for products as in block_forward().
+template <class Number>
+torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, const at::Tensor& x_BTC,
+                                              const BlockParameters& p, std::int64_t heads, const BlockState& state,
+                                              const WantedWeights& wanted) {
   const BlockSizes sizes{x_BTC, heads};
   const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C;
-  const auto options = x_BTC.options();
+  const auto options = x_BTC.options(), number = options.dtype(c10::CppTypeToScalarType<Number>::value);
   const RowRanges ranges{N};
-  const auto d_result_NC = d_result_BTC.contiguous().view({N, C});
+  const auto d_result_NC = d_result_BTC.contiguous().view({N, C}), d_narrow_NC = d_result_NC.to(number);
   const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
   const auto sums = [&](std::int64_t width) { return ColumnSums{ranges, width, options}; };
   const auto weight_gradient = [](const at::Tensor& weight, bool is_wanted, const at::Tensor& d_out,
@@ -159,20 +173,20 @@ inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_
   };
 
   // The feed-forward half.
-  const auto d_wide_NF = times(d_result_NC, p.narrow_weight);
-  const auto gelu_NF = at::empty({N, F}, options);
+  const auto d_wide_NF = times(d_narrow_NC, p.narrow_weight);
+  const auto gelu_NF = at::empty({N, F}, number);
   const auto d_widen_bias = sums(F);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
-    gelu_backward_rows(floats(state.wide), floats(p.widen_bias), writable_floats(d_wide_NF), writable_floats(gelu_NF),
-                       d_widen_bias.of_range(i), F, first, last);
+    gelu_backward_rows(numbers<Number>(state.wide), floats(p.widen_bias), writable_numbers<Number>(d_wide_NF),
+                       writable_numbers<Number>(gelu_NF), d_widen_bias.of_range(i), F, first, last);
   });
-  const auto d_narrow_weight = weight_gradient(p.narrow_weight, wanted.narrow, d_result_NC, gelu_NF);
-  const auto d_sum_NC = times(d_wide_NF, p.widen_weight);
-  const auto normed_NC = at::empty({N, C}, options);
+  const auto d_narrow_weight = weight_gradient(p.narrow_weight, wanted.narrow, d_narrow_NC, gelu_NF);
+  const auto d_normed_2_NC = times(d_wide_NF, p.widen_weight), d_sum_NC = in_floats(d_normed_2_NC);
+  const auto normed_NC = at::empty({N, C}, number);
   const auto d_norm_2_weight = sums(C), d_norm_2_bias = sums(C), d_narrow_bias = sums(C), d_projection_bias = sums(C);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
-    norm_backward_rows(norm_2, floats(state.sum), floats(d_result_NC), writable_floats(d_sum_NC),
-                       writable_floats(normed_NC),
+    norm_backward_rows(norm_2, floats(state.sum), floats(d_result_NC), numbers<Number>(d_normed_2_NC),
+                       writable_floats(d_sum_NC), writable_numbers<Number>(normed_NC),
                        {d_norm_2_weight.of_range(i), d_norm_2_bias.of_range(i), d_narrow_bias.of_range(i),
                         d_projection_bias.of_range(i)},
                        first, last);
@@ -180,26 +194,29 @@ inline torch::autograd::variable_list block_backward(const at::Tensor& d_result_
   const auto d_widen_weight = weight_gradient(p.widen_weight, wanted.widen, d_wide_NF, normed_NC);
 
   // The attention.
-  const auto d_projection_weight = weight_gradient(p.projection_weight, wanted.projection, d_sum_NC, state.attended);
-  const auto d_attended_NC = times(d_sum_NC, p.projection_weight);
-  const auto d_qkv_NC = at::empty({N, 3 * C}, options);
+  const auto d_projected_NC = d_sum_NC.to(number);
+  const auto d_projection_weight =
+      weight_gradient(p.projection_weight, wanted.projection, d_projected_NC, state.attended);
+  const auto d_attended_NC = times(d_projected_NC, p.projection_weight);
+  const auto d_qkv_NC = at::empty({N, 3 * C}, number);
   const auto head = sizes.head();
   const auto tasks = std::min<std::int64_t>(B * H, at::get_num_threads());
   const auto buffers = at::empty({tasks, head.backward_buffer()}, options);
   run_tasks(tasks, [&](std::int64_t task) {
     for (auto i = B * H * task / tasks; i < B * H * (task + 1) / tasks; ++i)
-      attend_backward(head, sizes.parts(floats(state.qkv), i),
-                      {floats(state.attended) + sizes.out_offset(i), floats(state.log_sums) + i * T,
-                       floats(d_attended_NC) + sizes.out_offset(i)},
-                      sizes.parts(writable_floats(d_qkv_NC), i),
-                      writable_floats(buffers) + task * head.backward_buffer());
+      attend_backward(
+          head, sizes.parts(numbers<Number>(state.qkv), i), sizes.biases(p.qkv_bias, i),
+          HeadGradient<Number>{numbers<Number>(state.attended) + sizes.out_offset(i), floats(state.log_sums) + i * T,
+                               numbers<Number>(d_attended_NC) + sizes.out_offset(i)},
+          sizes.parts(writable_numbers<Number>(d_qkv_NC), i), writable_floats(buffers) + task * head.backward_buffer());
   });
-  const auto d_x_NC = times(d_qkv_NC, p.qkv_weight);
+  const auto d_normed_1_NC = times(d_qkv_NC, p.qkv_weight), d_x_NC = in_floats(d_normed_1_NC);
   const auto d_norm_1_weight = sums(C), d_norm_1_bias = sums(C), d_qkv_bias = sums(3 * C);
   ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
-    norm_backward_rows(norm_1, floats(x_BTC), floats(d_sum_NC), writable_floats(d_x_NC), writable_floats(normed_NC),
+    norm_backward_rows(norm_1, floats(x_BTC), floats(d_sum_NC), numbers<Number>(d_normed_1_NC), writable_floats(d_x_NC),
+                       writable_numbers<Number>(normed_NC),
                        {d_norm_1_weight.of_range(i), d_norm_1_bias.of_range(i), nullptr, nullptr}, first, last);
-    add_columns(floats(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);
+    add_columns(numbers<Number>(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);
   });
   const auto d_qkv_weight = weight_gradient(p.qkv_weight, wanted.qkv, d_qkv_NC, normed_NC);
   return {d_x_NC.view({B, T, C}), d_norm_1_weight.total(), d_norm_1_bias.total(),     d_qkv_weight,
@@ -215,7 +232,8 @@ class BlockFunction : public torch::autograd::Function<BlockFunction> {
     auto saved = inputs.vec();
     saved[0] = saved[0].contiguous();
     BlockState state;
-    auto result = block_forward(saved[0], parameters_of(saved), heads, state);
+    const auto forward = AutocastState::of(at::kCPU).enabled ? block_forward<c10::BFloat16> : block_forward<float>;
+    auto result = forward(saved[0], parameters_of(saved), heads, state);
     saved.insert(saved.end(), {state.qkv, state.attended, state.log_sums, state.sum, state.wide, state.statistics});
     context->save_for_backward(std::move(saved));
     context->saved_data["heads"] = heads;
@@ -232,12 +250,14 @@ class BlockFunction : public torch::autograd::Function<BlockFunction> {
     autocast.enabled = false;  // backward may be called inside of a scope that forward did not see
     const AutocastScope no_autocast{autocast};
     const auto s = context->get_saved_variables();
-    auto found = block_backward(gradients[0], s[0], parameters_of(s), context->saved_data["heads"].toInt(),
-                                {s[13], s[14], s[15], s[16], s[17], s[18]},
-                                {.qkv = context->needs_input_grad(3),
-                                 .projection = context->needs_input_grad(5),
-                                 .widen = context->needs_input_grad(9),
-                                 .narrow = context->needs_input_grad(11)});
+    const BlockState state{s[13], s[14], s[15], s[16], s[17], s[18]};
+    const auto backward =
+        state.qkv.scalar_type() == at::kBFloat16 ? block_backward<c10::BFloat16> : block_backward<float>;
+    auto found = backward(gradients[0], s[0], parameters_of(s), context->saved_data["heads"].toInt(), state,
+                          {.qkv = context->needs_input_grad(3),
+                           .projection = context->needs_input_grad(5),
+                           .widen = context->needs_input_grad(9),
+                           .narrow = context->needs_input_grad(11)});
     found.emplace_back();  // `heads` has no gradient
     return found;
   }
@@ -256,7 +276,9 @@ DDPXX_INLINE bool fused_block_runs([[maybe_unused]] const at::Tensor& x_BTC, [[m
                                    [[maybe_unused]] std::int64_t heads) {
 #if defined(__x86_64__)
   if (x_BTC.dim() != 3 || x_BTC.numel() == 0 || heads < 1 || x_BTC.size(2) % (8 * heads) != 0) return false;
-  if (AutocastState::of(at::kCPU).enabled || InterceptedOperations::active() || !detail::cpu_has_avx2()) return false;
+  if (InterceptedOperations::active() || !detail::cpu_has_avx2()) return false;
+  if (const auto autocast = AutocastState::of(at::kCPU); autocast.enabled && autocast.type != at::kBFloat16)
+    return false;
   const auto is_float = [](const at::Tensor& tensor) {
     return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kFloat;
   };
@@ -278,8 +300,9 @@ DDPXX_INLINE at::Tensor fused_block(const at::Tensor& x_BTC, const BlockParamete
     throw Error{Errc::config,
                 (std::ostringstream{}
                  << "fused_block: cannot compute " << x_BTC.toString() << " " << x_BTC.sizes() << " with " << heads
-                 << " heads: pass float32 on an x86-64 CPU with AVX2, without autocast, where the "
-                    "width of a head is a multiple of 8, and contiguous parameters of the sizes in fused_block.hpp")
+                 << " heads: pass float32 on an x86-64 CPU with AVX2, without autocast or with "
+                    "autocast to bfloat16, where the width of a head is a multiple of 8, and contiguous parameters "
+                    "of the sizes in fused_block.hpp")
                     .str()};
 #if defined(__x86_64__)
   // Autograd finds the tensors in a list of this type, and not in a vector.

@@ -78,7 +78,7 @@ struct GPTConfig {
             "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
             at_least(0), Unit::tokens, Resume::free),
         field<&GPTConfig::fused>(
-            "Compute a block of layout gpt2 in one operation on a CPU in float32 without dropout; elsewhere an "
+            "Compute a block of layout gpt2 in one operation on a CPU in fp32 or bf16 without dropout; elsewhere an "
             "addition with the layer norm behind it, and a bias with GELU, in one kernel each; results differ "
             "by their rounding",
             Resume::free));

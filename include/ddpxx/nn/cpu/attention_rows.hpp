@@ -30,17 +30,36 @@ struct HeadSizes {
   std::int64_t padded_tokens() const noexcept { return (tokens + 7) / 8 * 8; }
   float scale() const noexcept { return 1.0F / std::sqrt(static_cast<float>(width)); }
   /// The floats that attend() and attend_backward() need as a buffer.
-  std::int64_t buffer() const noexcept { return (width + kQueryRows) * padded_tokens(); }
-  std::int64_t backward_buffer() const noexcept { return 2 * (width + kQueryRows) * padded_tokens(); }
+  std::int64_t buffer() const noexcept { return 2 * width * padded_tokens() + kQueryRows * (padded_tokens() + width); }
+  std::int64_t backward_buffer() const noexcept {
+    return 5 * width * padded_tokens() + kQueryRows * (2 * padded_tokens() + 3 * width);
+  }
 };
 
 /// Where the queries, keys and values of a head lie.
-template <class Float>
+template <class Number>
 struct HeadParts {
-  Float* q;
-  Float* k;
-  Float* v;
+  Number* q;
+  Number* k;
+  Number* v;
 };
+
+/// to_TD = from_TD + bias_D, in contiguous floats.
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void load_rows(const Number* from_TD, std::int64_t stride, const float* bias_D,
+                                                  std::int64_t T, std::int64_t D, float* to_TD) {
+  for (std::int64_t t = 0; t < T; ++t)
+    for (std::int64_t d = 0; d < D; d += 8)
+      _mm256_storeu_ps(to_TD + t * D + d, _mm256_add_ps(load8(from_TD + t * stride + d), _mm256_loadu_ps(bias_D + d)));
+}
+
+/// Writes contiguous floats as numbers.
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void store_rows(const float* from_TD, std::int64_t T, std::int64_t D, Number* to_TD,
+                                                   std::int64_t stride) {
+  for (std::int64_t t = 0; t < T; ++t)
+    for (std::int64_t d = 0; d < D; d += 8) store8(to_TD + t * stride + d, _mm256_loadu_ps(from_TD + t * D + d));
+}
 
 /// Turns the scores of one query, to the keys [0, keys), into weights, and those of all keys up to `width` into 0.
 /// Returns the logarithm of the sum of the exponentials of the scaled scores.
@@ -66,63 +85,78 @@ struct HeadParts {
   return max * scale + std::log(sum);
 }
 
-/// out_TD = softmax(q k^T / sqrt(D)) v, where a query sees the keys up to its own position. `log_sums_T` gets the
-/// logarithm of each query's sum of exponentials.
-[[gnu::target("avx2,fma")]] inline void attend(const HeadSizes& sizes, const HeadParts<const float>& in, float* out_TD,
-                                               float* log_sums_T, float* buffer) {
+/// out_TD = softmax(q k^T / sqrt(D)) v, where a query sees the keys up to its own position, and q, k and v are `in`
+/// plus `bias`. `log_sums_T` gets the logarithm of each query's sum of exponentials.
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void attend(const HeadSizes& sizes, const HeadParts<const Number>& in,
+                                               const HeadParts<const float>& bias, Number* out_TD, float* log_sums_T,
+                                               float* buffer) {
   const auto T = sizes.tokens, S = sizes.padded_tokens(), D = sizes.width;
   float* const k_DS = buffer;
-  float* const scores_RS = k_DS + D * S;
-  transpose_rows(in.k, sizes.stride, T, D, k_DS, S);
+  float* const v_TD = k_DS + D * S;
+  float* const scores_RS = v_TD + D * S;
+  float* const rows_RD = scores_RS + kQueryRows * S;  // of queries, then of the result
+  load_rows(in.k, sizes.stride, bias.k, T, D, v_TD);
+  transpose_rows(v_TD, D, T, D, k_DS, S);
+  load_rows(in.v, sizes.stride, bias.v, T, D, v_TD);
   for (std::int64_t first = 0; first < T; first += kQueryRows) {
     const auto rows = std::min(kQueryRows, T - first);
     const auto width = std::min((first + rows + 7) / 8 * 8, S);
-    small_product<Result::written>({in.q + first * sizes.stride, sizes.stride, 1}, {k_DS, S}, rows, D, width, scores_RS,
-                                   S);
+    load_rows(in.q + first * sizes.stride, sizes.stride, bias.q, rows, D, rows_RD);
+    small_product<Result::written>({rows_RD, D, 1}, {k_DS, S}, rows, D, width, scores_RS, S);
     for (std::int64_t r = 0; r < rows; ++r)
       log_sums_T[first + r] = softmax_row(scores_RS + r * S, first + r + 1, width, sizes.scale());
-    small_product<Result::written>({scores_RS, S, 1}, {in.v, sizes.stride}, rows, first + rows, D,
-                                   out_TD + first * sizes.out_stride, sizes.out_stride);
+    small_product<Result::written>({scores_RS, S, 1}, {v_TD, D}, rows, first + rows, D, rows_RD, D);
+    store_rows(rows_RD, rows, D, out_TD + first * sizes.out_stride, sizes.out_stride);
   }
 }
 
 /// What attend() has computed, and the gradient of its result.
+template <class Number>
 struct HeadGradient {
-  const float* out;
+  const Number* out;
   const float* log_sums;
-  const float* d_out;
+  const Number* d_out;
 };
 
 /// Computes the gradients of a head's queries, keys and values.
-[[gnu::target("avx2,fma")]] inline void attend_backward(const HeadSizes& sizes, const HeadParts<const float>& in,
-                                                        const HeadGradient& given, const HeadParts<float>& out,
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void attend_backward(const HeadSizes& sizes, const HeadParts<const Number>& in,
+                                                        const HeadParts<const float>& bias,
+                                                        const HeadGradient<Number>& given, const HeadParts<Number>& out,
                                                         float* buffer) {
   const auto T = sizes.tokens, S = sizes.padded_tokens(), D = sizes.width;
   const float scale = sizes.scale();
-  float* const k_DS = buffer;
+  float* const k_TD = buffer;
+  float* const k_DS = k_TD + D * S;
   float* const v_DS = k_DS + D * S;
-  float* const weights_RS = v_DS + D * S;
+  float* const d_k_TD = v_DS + D * S;
+  float* const d_v_TD = d_k_TD + D * S;
+  float* const weights_RS = d_v_TD + D * S;
   float* const d_scores_RS = weights_RS + kQueryRows * S;
-  transpose_rows(in.k, sizes.stride, T, D, k_DS, S);
-  transpose_rows(in.v, sizes.stride, T, D, v_DS, S);
-  for (std::int64_t t = 0; t < T; ++t)
-    for (std::int64_t d = 0; d < D; d += 8) {
-      _mm256_storeu_ps(out.k + t * sizes.stride + d, _mm256_setzero_ps());
-      _mm256_storeu_ps(out.v + t * sizes.stride + d, _mm256_setzero_ps());
-    }
+  float* const q_RD = d_scores_RS + kQueryRows * S;
+  float* const d_q_RD = q_RD + kQueryRows * D;
+  float* const d_out_RD = d_q_RD + kQueryRows * D;
+  load_rows(in.v, sizes.stride, bias.v, T, D, k_TD);
+  transpose_rows(k_TD, D, T, D, v_DS, S);
+  load_rows(in.k, sizes.stride, bias.k, T, D, k_TD);
+  transpose_rows(k_TD, D, T, D, k_DS, S);
+  std::fill_n(d_k_TD, 2 * D * S, 0.0F);
   for (std::int64_t first = 0; first < T; first += kQueryRows) {
     const auto rows = std::min(kQueryRows, T - first), keys = first + rows;
     const auto width = std::min((keys + 7) / 8 * 8, S);
-    const float* const q_RD = in.q + first * sizes.stride;
-    const float* const d_out_RD = given.d_out + first * sizes.out_stride;
-    const float* const out_RD = given.out + first * sizes.out_stride;
-    small_product<Result::written>({q_RD, sizes.stride, 1}, {k_DS, S}, rows, D, width, weights_RS, S);
-    small_product<Result::written>({d_out_RD, sizes.out_stride, 1}, {v_DS, S}, rows, D, width, d_scores_RS, S);
+    const auto out_begin = first * sizes.out_stride;
+    load_rows(in.q + first * sizes.stride, sizes.stride, bias.q, rows, D, q_RD);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t d = 0; d < D; d += 8)
+        _mm256_storeu_ps(d_out_RD + r * D + d, load8(given.d_out + out_begin + r * sizes.out_stride + d));
+    small_product<Result::written>({q_RD, D, 1}, {k_DS, S}, rows, D, width, weights_RS, S);
+    small_product<Result::written>({d_out_RD, D, 1}, {v_DS, S}, rows, D, width, d_scores_RS, S);
     for (std::int64_t r = 0; r < rows; ++r) {
       __m256 products = _mm256_setzero_ps();
       for (std::int64_t d = 0; d < D; d += 8)
-        products = _mm256_fmadd_ps(_mm256_loadu_ps(d_out_RD + r * sizes.out_stride + d),
-                                   _mm256_loadu_ps(out_RD + r * sizes.out_stride + d), products);
+        products = _mm256_fmadd_ps(_mm256_loadu_ps(d_out_RD + r * D + d),
+                                   load8(given.out + out_begin + r * sizes.out_stride + d), products);
       const __m256 mean = _mm256_set1_ps(sum_of(products)), scales = _mm256_set1_ps(scale);
       const __m256 log_sum = _mm256_set1_ps(given.log_sums[first + r]);
       float* const weights_S = weights_RS + r * S;
@@ -135,11 +169,13 @@ struct HeadGradient {
       }
       for (auto s = first + r + 1; s < width; ++s) weights_S[s] = d_scores_S[s] = 0.0F;
     }
-    small_product<Result::written>({d_scores_RS, S, 1}, {in.k, sizes.stride}, rows, keys, D,
-                                   out.q + first * sizes.stride, sizes.stride);
-    small_product<Result::added>({d_scores_RS, 1, S}, {q_RD, sizes.stride}, keys, rows, D, out.k, sizes.stride);
-    small_product<Result::added>({weights_RS, 1, S}, {d_out_RD, sizes.out_stride}, keys, rows, D, out.v, sizes.stride);
+    small_product<Result::written>({d_scores_RS, S, 1}, {k_TD, D}, rows, keys, D, d_q_RD, D);
+    store_rows(d_q_RD, rows, D, out.q + first * sizes.stride, sizes.stride);
+    small_product<Result::added>({d_scores_RS, 1, S}, {q_RD, D}, keys, rows, D, d_k_TD, D);
+    small_product<Result::added>({weights_RS, 1, S}, {d_out_RD, D}, keys, rows, D, d_v_TD, D);
   }
+  store_rows(d_k_TD, T, D, out.k, sizes.stride);
+  store_rows(d_v_TD, T, D, out.v, sizes.stride);
 }
 
 }  // namespace ddpxx::detail

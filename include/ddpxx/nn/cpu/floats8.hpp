@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <immintrin.h>
 
+#include <c10/util/BFloat16.h>
+
 namespace ddpxx::detail {
 
 // The attribute of these functions lets a program that is compiled for any x86-64 processor contain them. Functions
@@ -45,6 +47,26 @@ namespace ddpxx::detail {
   // 2^n is made of its exponent bits.
   const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+}
+
+/// Eight numbers as floats.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 load8(const float* from) { return _mm256_loadu_ps(from); }
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 load8(const c10::BFloat16* from) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+/// Writes eight floats. bfloat16 gets the nearest number, and of two that are equally near the one whose last bit is 0.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline void store8(float* to, __m256 x) { _mm256_storeu_ps(to, x); }
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline void store8(c10::BFloat16* to, __m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i last_bit = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(last_bit, _mm256_set1_epi32(0x7FFF)));
+  // Rounding would turn some NaNs into another number.
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i upper = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7FC00000), is_nan), 16);
+  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), packed);
 }
 
 /// Adds eight floats to those at `sums`.

@@ -22,8 +22,9 @@ struct NormRows {
 };
 
 /// Normalises one row, and keeps its mean and standard deviation.
+template <class Number>
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline void norm_row(const NormRows& norm, std::int64_t n,
-                                                                     const float* x_C, float* normed_C,
+                                                                     const float* x_C, Number* normed_C,
                                                                      double epsilon) {
   const auto C = norm.width;
   __m256 sums = _mm256_setzero_ps();
@@ -41,53 +42,49 @@ struct NormRows {
   const __m256 rstds = _mm256_set1_ps(rstd);
   for (std::int64_t c = 0; c < C; c += 8) {
     const __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x_C + c), means), rstds);
-    _mm256_storeu_ps(normed_C + c,
-                     _mm256_fmadd_ps(x, _mm256_loadu_ps(norm.weight + c), _mm256_loadu_ps(norm.bias + c)));
+    store8(normed_C + c, _mm256_fmadd_ps(x, _mm256_loadu_ps(norm.weight + c), _mm256_loadu_ps(norm.bias + c)));
   }
 }
 
 /// normed_NC = norm(x_NC), for rows [first, last).
-[[gnu::target("avx2,fma")]] inline void norm_rows(const NormRows& norm, const float* x_NC, float* normed_NC,
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void norm_rows(const NormRows& norm, const float* x_NC, Number* normed_NC,
                                                   double epsilon, std::int64_t first, std::int64_t last) {
   for (auto n = first; n < last; ++n) norm_row(norm, n, x_NC + n * norm.width, normed_NC + n * norm.width, epsilon);
 }
 
 /// sum_NC = x_NC + y_NC + y_bias_C, and normed_NC = norm(sum_NC), for rows [first, last).
-[[gnu::target("avx2,fma")]] inline void add_norm_rows(const NormRows& norm, const float* x_NC, const float* y_NC,
-                                                      const float* y_bias_C, float* sum_NC, float* normed_NC,
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void add_norm_rows(const NormRows& norm, const float* x_NC, const Number* y_NC,
+                                                      const float* y_bias_C, float* sum_NC, Number* normed_NC,
                                                       double epsilon, std::int64_t first, std::int64_t last) {
   const auto C = norm.width;
   for (auto n = first; n < last; ++n) {
     for (std::int64_t c = 0; c < C; c += 8) {
-      const __m256 y = _mm256_add_ps(_mm256_loadu_ps(y_NC + n * C + c), _mm256_loadu_ps(y_bias_C + c));
+      const __m256 y = _mm256_add_ps(load8(y_NC + n * C + c), _mm256_loadu_ps(y_bias_C + c));
       _mm256_storeu_ps(sum_NC + n * C + c, _mm256_add_ps(_mm256_loadu_ps(x_NC + n * C + c), y));
     }
     norm_row(norm, n, sum_NC + n * C, normed_NC + n * C, epsilon);
   }
 }
 
-/// x_NC += bias_C, for rows [first, last).
-[[gnu::target("avx2,fma")]] inline void add_bias_rows(const float* bias_C, float* x_NC, std::int64_t C,
-                                                      std::int64_t first, std::int64_t last) {
-  for (auto n = first; n < last; ++n)
-    for (std::int64_t c = 0; c < C; c += 8) add_to(x_NC + n * C + c, _mm256_loadu_ps(bias_C + c));
-}
-
-/// sum_NC += x_NC + bias_C, for rows [first, last).
-[[gnu::target("avx2,fma")]] inline void add_rows(const float* x_NC, const float* bias_C, float* sum_NC, std::int64_t C,
-                                                 std::int64_t first, std::int64_t last) {
+/// out_NC = x_NC + y_NC + y_bias_C, for rows [first, last). `out_NC` may be `y_NC`.
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void add_rows(const float* x_NC, const Number* y_NC, const float* y_bias_C,
+                                                 float* out_NC, std::int64_t C, std::int64_t first, std::int64_t last) {
   for (auto n = first; n < last; ++n)
     for (std::int64_t c = 0; c < C; c += 8) {
-      const __m256 added = _mm256_add_ps(_mm256_loadu_ps(sum_NC + n * C + c), _mm256_loadu_ps(bias_C + c));
-      _mm256_storeu_ps(sum_NC + n * C + c, _mm256_add_ps(added, _mm256_loadu_ps(x_NC + n * C + c)));
+      const __m256 y = _mm256_add_ps(load8(y_NC + n * C + c), _mm256_loadu_ps(y_bias_C + c));
+      _mm256_storeu_ps(out_NC + n * C + c, _mm256_add_ps(y, _mm256_loadu_ps(x_NC + n * C + c)));
     }
 }
 
 /// Adds the columns of x_NC to sums_C, for rows [first, last).
-[[gnu::target("avx2,fma")]] inline void add_columns(const float* x_NC, float* sums_C, std::int64_t C,
+template <class Number>
+[[gnu::target("avx2,fma")]] inline void add_columns(const Number* x_NC, float* sums_C, std::int64_t C,
                                                     std::int64_t first, std::int64_t last) {
   for (auto n = first; n < last; ++n)
-    for (std::int64_t c = 0; c < C; c += 8) add_to(sums_C + c, _mm256_loadu_ps(x_NC + n * C + c));
+    for (std::int64_t c = 0; c < C; c += 8) add_to(sums_C + c, load8(x_NC + n * C + c));
 }
 
 /// Where the gradients of a layer norm's parameters are added up, and the columns of the two gradients of its input.
@@ -98,25 +95,27 @@ struct NormSums {
   float* x;         ///< Column sums of the whole gradient of x.
 };
 
-/// Replaces d_normed_NC by the gradient of x_NC: that of norm(x_NC) and, added to it, d_residual_NC. Computes normed_NC
-/// again. For rows [first, last).
+/// d_x_NC = the gradient of x_NC: that of norm(x_NC), of which d_normed_NC is the gradient, and, added to it,
+/// d_residual_NC. Computes normed_NC again. For rows [first, last). `d_x_NC` may be `d_normed_NC`.
+template <class Number>
 [[gnu::target("avx2,fma")]] inline void norm_backward_rows(const NormRows& norm, const float* x_NC,
-                                                           const float* d_residual_NC, float* d_normed_NC,
-                                                           float* normed_NC, const NormSums& sums, std::int64_t first,
-                                                           std::int64_t last) {
+                                                           const float* d_residual_NC, const Number* d_normed_NC,
+                                                           float* d_x_NC, Number* normed_NC, const NormSums& sums,
+                                                           std::int64_t first, std::int64_t last) {
   const auto C = norm.width;
   for (auto n = first; n < last; ++n) {
     const float* x_C = x_NC + n * C;
     const float* d_residual_C = d_residual_NC + n * C;
-    float* d_C = d_normed_NC + n * C;
-    float* normed_C = normed_NC + n * C;
+    const Number* d_normed_C = d_normed_NC + n * C;
+    float* d_x_C = d_x_NC + n * C;
+    Number* normed_C = normed_NC + n * C;
     const __m256 mean = _mm256_set1_ps(norm.mean[n]), rstd = _mm256_set1_ps(norm.rstd[n]);
     __m256 sum_d = _mm256_setzero_ps(), sum_dx = _mm256_setzero_ps();
     for (std::int64_t c = 0; c < C; c += 8) {
       const __m256 weight = _mm256_loadu_ps(norm.weight + c);
       const __m256 hat = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x_C + c), mean), rstd);
-      const __m256 d_normed = _mm256_loadu_ps(d_C + c);
-      _mm256_storeu_ps(normed_C + c, _mm256_fmadd_ps(hat, weight, _mm256_loadu_ps(norm.bias + c)));
+      const __m256 d_normed = load8(d_normed_C + c);
+      store8(normed_C + c, _mm256_fmadd_ps(hat, weight, _mm256_loadu_ps(norm.bias + c)));
       add_to(sums.bias + c, d_normed);
       add_to(sums.weight + c, _mm256_mul_ps(d_normed, hat));
       const __m256 d_hat = _mm256_mul_ps(d_normed, weight);
@@ -127,11 +126,11 @@ struct NormSums {
     const __m256 mean_d = _mm256_set1_ps(sum_of(sum_d) * inverse), mean_dx = _mm256_set1_ps(sum_of(sum_dx) * inverse);
     for (std::int64_t c = 0; c < C; c += 8) {
       const __m256 hat = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x_C + c), mean), rstd);
-      const __m256 d_hat = _mm256_mul_ps(_mm256_loadu_ps(d_C + c), _mm256_loadu_ps(norm.weight + c));
+      const __m256 d_hat = _mm256_mul_ps(load8(d_normed_C + c), _mm256_loadu_ps(norm.weight + c));
       const __m256 d_residual = _mm256_loadu_ps(d_residual_C + c);
       const __m256 centred = _mm256_fnmadd_ps(hat, mean_dx, _mm256_sub_ps(d_hat, mean_d));
       const __m256 d_x = _mm256_fmadd_ps(centred, rstd, d_residual);
-      _mm256_storeu_ps(d_C + c, d_x);
+      _mm256_storeu_ps(d_x_C + c, d_x);
       if (sums.residual != nullptr) add_to(sums.residual + c, d_residual);
       if (sums.x != nullptr) add_to(sums.x + c, d_x);
     }

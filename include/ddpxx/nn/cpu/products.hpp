@@ -1,4 +1,4 @@
-// ddpxx/nn/cpu/products.hpp — products of matrices of floats, by the function that takes the least time for their size.
+// ddpxx/nn/cpu/products.hpp — products of matrices, by the function that takes the least time for their size.
 // Shape suffixes: N rows, K and M widths.
 #pragma once
 
@@ -16,44 +16,55 @@
 
 namespace ddpxx::detail {
 
-inline const float* floats(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
-inline float* writable_floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
+template <class Number>
+const Number* numbers(const at::Tensor& tensor) {
+  return tensor.const_data_ptr<Number>();
+}
+template <class Number>
+Number* writable_numbers(const at::Tensor& tensor) {
+  return tensor.mutable_data_ptr<Number>();
+}
+inline const float* floats(const at::Tensor& tensor) { return numbers<float>(tensor); }
+inline float* writable_floats(const at::Tensor& tensor) { return writable_numbers<float>(tensor); }
 
 inline constexpr std::int64_t kSmallFloats = 150'000;  ///< 600 kB; measured with a second-level cache of 512 kB.
 
-/// True for matrices so small that small_product(), in one thread, takes less time than an operation of ATen: a block
-/// of gpt-nano takes 8 % less with one sample, and 12 % less with four.
-inline bool is_small(std::int64_t rows, std::int64_t depth, std::int64_t width) {
-  return at::get_num_threads() == 1 && rows * depth + depth * width + rows * width <= kSmallFloats;
+/// True for matrices of floats so small that small_product(), in one thread, takes less time than an operation of ATen:
+/// a block of gpt-nano takes 8 % less with one sample, and 12 % less with four.
+inline bool is_small(const at::Tensor& operand, std::int64_t rows, std::int64_t depth, std::int64_t width) {
+  return operand.scalar_type() == at::kFloat && at::get_num_threads() == 1 &&
+         rows * depth + depth * width + rows * width <= kSmallFloats;
 }
 
-/// x_NK w_MK^T
+/// x_NK w_MK^T, in the type of x. The weight is rounded to that type.
 inline at::Tensor times_transposed(const at::Tensor& x_NK, const at::Tensor& w_MK) {
   const auto N = x_NK.size(0), K = x_NK.size(1), M = w_MK.size(0);
-  if (!is_small(N, K, M)) return at::mm(x_NK, w_MK.t());
+  if (!is_small(x_NK, N, K, M)) return at::mm(x_NK, w_MK.to(x_NK.scalar_type()).t());
   const auto w_KM = at::empty({K, M}, x_NK.options()), out_NM = at::empty({N, M}, x_NK.options());
   transpose_rows(floats(w_MK), K, M, K, writable_floats(w_KM), M);
   small_product<Result::written>({floats(x_NK), K, 1}, {floats(w_KM), M}, N, K, M, writable_floats(out_NM), M);
   return out_NM;
 }
 
-/// x_NM w_MK
+/// x_NM w_MK, in the type of x. The weight is rounded to that type.
 inline at::Tensor times(const at::Tensor& x_NM, const at::Tensor& w_MK) {
   const auto N = x_NM.size(0), M = x_NM.size(1), K = w_MK.size(1);
-  if (!is_small(N, M, K)) return at::mm(x_NM, w_MK);
+  if (!is_small(x_NM, N, M, K)) return at::mm(x_NM, w_MK.to(x_NM.scalar_type()));
   const auto out_NK = at::empty({N, K}, x_NM.options());
   small_product<Result::written>({floats(x_NM), M, 1}, {floats(w_MK), K}, N, M, K, writable_floats(out_NK), K);
   return out_NK;
 }
 
-/// d_NM^T x_NK, written into `out_MK`, or into new memory if that is undefined.
+/// d_NM^T x_NK in float32, written into `out_MK`, or into new memory if that is undefined.
 inline at::Tensor transposed_times(const at::Tensor& d_NM, const at::Tensor& x_NK, at::Tensor out_MK) {
   const auto N = d_NM.size(0), M = d_NM.size(1), K = x_NK.size(1);
-  if (!out_MK.defined()) out_MK = at::empty({M, K}, x_NK.options());
-  if (is_small(M, N, K))
+  if (!out_MK.defined()) out_MK = at::empty({M, K}, x_NK.options().dtype(at::kFloat));
+  if (is_small(d_NM, M, N, K))
     small_product<Result::written>({floats(d_NM), 1, M}, {floats(x_NK), K}, M, N, K, writable_floats(out_MK), K);
-  else
+  else if (d_NM.scalar_type() == at::kFloat)
     at::mm_out(out_MK, d_NM.t(), x_NK);
+  else
+    out_MK.copy_(at::mm(d_NM.t(), x_NK));
   return out_MK;
 }
 
