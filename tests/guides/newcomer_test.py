@@ -17,7 +17,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NOT_COMMITTED = [".git", ".deps", "build", "runs", "__pycache__"]
 TRAIN = "./dev train"
 FEWER_STEPS = " training.max_steps=60 training.eval_every=20 training.eval_samples=64"
 FENCE = re.compile(r"^(?:<!-- run(?: on: ([\w ]+))? -->\n)?```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -27,19 +26,26 @@ PATIENCE = 2400  # seconds for one block; the longest compiles the sample and tr
 def copy_of_the_project(folder):
     """What `git clone` gives, with changes that are not committed yet."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COMMITTED), symlinks=True)
+    files = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                           check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, files):
+        if os.path.lexists(ROOT / name):  # a file that was removed is listed until that is committed
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     (folder / ".deps").symlink_to(ROOT / ".deps")
 
 
 def use_build(folder, build):
-    """Gives the programs of `build` to the copy; returns a folder for PATH with a cmake that compiles nothing of ddpxx."""
+    """Gives the programs of `build` to the copy; returns a folder for PATH with a cmake that compiles nothing of ddpxx, and
+    fails for a target that `build` does not have."""
     (folder / "build").mkdir()
     (folder / "build" / "bin").symlink_to(build / "bin")
     cmake = folder / "path" / "cmake"
     cmake.parent.mkdir()
     cmake.write_text(f"""#!/bin/sh
 case "$*" in
-  "--preset release" | "--build build --target "*) ;;
+  "--preset release") ;;
+  "--build build --target "*) shift 2; exec {shutil.which("cmake")} --build {build} "$@" -- -n >/dev/null ;;
   "--install build --prefix "*) exec {shutil.which("cmake")} --install {build} --prefix "$4" ;;
   *) exec {shutil.which("cmake")} "$@" ;;
 esac
