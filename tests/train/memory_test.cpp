@@ -195,7 +195,7 @@ TYPED_TEST(NearTheory, FiftyMillionParametersOnFourRanksNeedAtMostATenthMoreThan
   EXPECT_LE(alone.peak, 1.10 * expected);
 }
 
-TYPED_TEST(NearTheory, RanksThatCommunicateNeedWhatOneThatSendsNothingNeedsBeforeTheFirstStep) {
+TYPED_TEST(NearTheory, MemoryBeforeTheFirstStepIsThatOfARankWhichSendsNothing) {
   const auto alone = measure<TypeParam>(kWorld, kOverGloo);
   const auto real = measure_over_gloo<TypeParam>();
   std::printf("Gloo's temporaries: %.1f MB at the peak\n", (real.peak - alone.peak) / 1e6);
