@@ -21,7 +21,8 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/nn/attention.hpp>
-#include <ddpxx/nn/cpu/floats8.hpp>
+#include <ddpxx/nn/cpu/attention_rows.hpp>
+#include <ddpxx/nn/cpu/lanes.hpp>
 #include <ddpxx/nn/fused_block.hpp>
 #include <ddpxx/nn/gpt.hpp>
 
@@ -151,7 +152,7 @@ std::string name_of(const testing::TestParamInfo<Sizes>& given) {
 INSTANTIATE_TEST_SUITE_P(Shapes, FusedBlock,
                          testing::Values(Sizes{1, 1, 8, 1}, Sizes{3, 5, 24, 3}, Sizes{2, 24, 16, 2},
                                          Sizes{2, 67, 48, 3}, Sizes{4, 64, 64, 1}, Sizes{2, 128, 128, 4},
-                                         Sizes{5, 49, 32, 2}),
+                                         Sizes{5, 49, 32, 2}, Sizes{2, 33, 24, 1}, Sizes{1, 300, 128, 2}),
                          name_of);
 
 class OneFusedBlock : public FusedBlock {};
@@ -309,24 +310,26 @@ TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2,fma")]] void round8(const float* from, c10::BFloat16* to) {
-  detail::store8(to, detail::load8(from));
-}
-
 TEST_P(OneFusedBlock, RoundsToBFloat16AsLibTorchDoes) {
   // All bits of the upper half, with lower halves at, below and above the middle between two numbers of bfloat16.
   std::vector<float> from;
   for (std::uint32_t upper = 0; upper <= 0xFFFF; ++upper)
     for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU})
       from.push_back(std::bit_cast<float>(upper << 16 | lower));
-  std::vector<c10::BFloat16> to(from.size());
-  for (std::size_t i = 0; i < from.size(); i += 8) round8(&from[i], &to[i]);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const c10::BFloat16 expected{from[i]};
-    if (std::isnan(from[i]))
-      ASSERT_TRUE(std::isnan(static_cast<float>(to[i]))) << std::bit_cast<std::uint32_t>(from[i]);
-    else
-      ASSERT_EQ(to[i].x, expected.x) << std::bit_cast<std::uint32_t>(from[i]);
+  for (const std::int64_t width : {8, 16}) {  // with AVX-512, different instructions
+    std::vector<c10::BFloat16> to(from.size());
+    detail::in_lanes_of(
+        width, [&](auto lanes) __attribute__((always_inline)) {
+          detail::store_rows<lanes()>(from.data(), static_cast<std::int64_t>(from.size()) / width, width, to.data(),
+                                      width);
+        });
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const c10::BFloat16 expected{from[i]};
+      if (std::isnan(from[i]))
+        ASSERT_TRUE(std::isnan(static_cast<float>(to[i]))) << std::bit_cast<std::uint32_t>(from[i]);
+      else
+        ASSERT_EQ(to[i].x, expected.x) << std::bit_cast<std::uint32_t>(from[i]);
+    }
   }
 }
 #endif

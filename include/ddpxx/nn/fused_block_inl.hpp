@@ -23,6 +23,7 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/cpu/attention_rows.hpp>
 #include <ddpxx/nn/cpu/gelu_rows.hpp>
+#include <ddpxx/nn/cpu/lanes.hpp>
 #include <ddpxx/nn/cpu/norm_rows.hpp>
 #include <ddpxx/nn/cpu/products.hpp>
 #include <ddpxx/nn/cpu/ranges.hpp>
@@ -35,8 +36,6 @@ namespace detail {
 inline constexpr double kBlockEpsilon = 1e-5;
 
 #if defined(__x86_64__)
-
-inline bool cpu_has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }
 
 /// What the forward pass of a block keeps for its backward pass.
 struct BlockState {
@@ -92,46 +91,52 @@ inline at::Tensor in_floats(const at::Tensor& tensor) {
 template <class Number>
 at::Tensor block_forward(const at::Tensor& x_BTC, const BlockParameters& p, std::int64_t heads, BlockState& state) {
   const BlockSizes sizes{x_BTC, heads};
-  const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C;
+  const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C,
+                     D = C / H;
   const auto options = x_BTC.options(), number = options.dtype(c10::CppTypeToScalarType<Number>::value);
-  const RowRanges ranges{N};
+  const Ranges rows{N, 64}, all_heads{B * H, 1};
   state.statistics = at::empty({4, N}, options);
   auto normed_NC = at::empty({N, C}, number);
   const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    norm_rows(norm_1, floats(x_BTC), writable_numbers<Number>(normed_NC), kBlockEpsilon, first, last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t) __attribute__((always_inline)) {
+        norm_rows(lanes, norm_1, floats(x_BTC), writable_numbers<Number>(normed_NC), kBlockEpsilon, first, last);
+      });
 
   state.qkv = times_transposed(normed_NC, p.qkv_weight);
   state.attended = at::empty({N, C}, number);
   state.log_sums = at::empty({B, H, T}, options);
   const auto head = sizes.head();
-  const auto tasks = std::min<std::int64_t>(B * H, at::get_num_threads());
-  const auto buffers = at::empty({tasks, head.buffer()}, options);
-  run_tasks(tasks, [&](std::int64_t task) {
-    for (auto i = B * H * task / tasks; i < B * H * (task + 1) / tasks; ++i)
-      attend(head, sizes.parts(numbers<Number>(state.qkv), i), sizes.biases(p.qkv_bias, i),
-             writable_numbers<Number>(state.attended) + sizes.out_offset(i), writable_floats(state.log_sums) + i * T,
-             writable_floats(buffers) + task * head.buffer());
-  });
+  const auto buffers = at::empty({all_heads.count, head.buffer()}, options);
+  all_heads.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t range) __attribute__((always_inline)) {
+        for (auto i = first; i < last; ++i)
+          attend(lanes, head, sizes.parts(numbers<Number>(state.qkv), i), sizes.biases(p.qkv_bias, i),
+                 writable_numbers<Number>(state.attended) + sizes.out_offset(i),
+                 writable_floats(state.log_sums) + i * T, writable_floats(buffers) + range * head.buffer());
+      });
 
   const auto projected_NC = times_transposed(state.attended, p.projection_weight);
   state.sum = at::empty({N, C}, options);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    add_norm_rows(norm_2, floats(x_BTC), numbers<Number>(projected_NC), floats(p.projection_bias),
-                  writable_floats(state.sum), writable_numbers<Number>(normed_NC), kBlockEpsilon, first, last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t) __attribute__((always_inline)) {
+        add_norm_rows(lanes, norm_2, floats(x_BTC), numbers<Number>(projected_NC), floats(p.projection_bias),
+                      writable_floats(state.sum), writable_numbers<Number>(normed_NC), kBlockEpsilon, first, last);
+      });
   state.wide = times_transposed(normed_NC, p.widen_weight);
   const auto gelu_NF = at::empty({N, F}, number);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    gelu_rows(numbers<Number>(state.wide), floats(p.widen_bias), writable_numbers<Number>(gelu_NF), F, first, last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t) __attribute__((always_inline)) {
+        gelu_rows(lanes, numbers<Number>(state.wide), floats(p.widen_bias), writable_numbers<Number>(gelu_NF), F, first,
+                  last);
+      });
   const auto narrow_NC = times_transposed(gelu_NF, p.narrow_weight);
   const auto result_NC = in_floats(narrow_NC);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t) {
-    add_rows(floats(state.sum), numbers<Number>(narrow_NC), floats(p.narrow_bias), writable_floats(result_NC), C, first,
-             last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t) __attribute__((always_inline)) {
+        add_rows(lanes, floats(state.sum), numbers<Number>(narrow_NC), floats(p.narrow_bias),
+                 writable_floats(result_NC), C, first, last);
+      });
   // A view that is made here could not be changed in place.
   return at::_unsafe_view(result_NC, {B, T, C});
 }
@@ -139,8 +144,8 @@ at::Tensor block_forward(const at::Tensor& x_BTC, const BlockParameters& p, std:
 /// Sums of columns, which each range of rows adds up on its own.
 class ColumnSums {
  public:
-  ColumnSums(const RowRanges& ranges, std::int64_t width, const at::TensorOptions& options)
-      : sums_{at::zeros({ranges.count, width}, options)}, width_{width} {}
+  ColumnSums(const Ranges& rows, std::int64_t width, const at::TensorOptions& options)
+      : sums_{at::zeros({rows.count, width}, options)}, width_{width} {}
   float* of_range(std::int64_t range) const { return writable_floats(sums_) + range * width_; }
   /// The sums of all ranges.
   at::Tensor total() const { return sums_.size(0) == 1 ? sums_.view({width_}) : sums_.sum(0); }
@@ -161,12 +166,13 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
                                               const BlockParameters& p, std::int64_t heads, const BlockState& state,
                                               const WantedWeights& wanted) {
   const BlockSizes sizes{x_BTC, heads};
-  const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C;
+  const std::int64_t B = sizes.batch, T = sizes.tokens, C = sizes.width, H = sizes.heads, N = sizes.rows(), F = 4 * C,
+                     D = C / H;
   const auto options = x_BTC.options(), number = options.dtype(c10::CppTypeToScalarType<Number>::value);
-  const RowRanges ranges{N};
+  const Ranges rows{N, 64}, all_heads{B * H, 1};
   const auto d_result_NC = d_result_BTC.contiguous().view({N, C}), d_narrow_NC = d_result_NC.to(number);
   const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
-  const auto sums = [&](std::int64_t width) { return ColumnSums{ranges, width, options}; };
+  const auto sums = [&](std::int64_t width) { return ColumnSums{rows, width, options}; };
   const auto weight_gradient = [](const at::Tensor& weight, bool is_wanted, const at::Tensor& d_out,
                                   const at::Tensor& in) {
     return is_wanted ? transposed_times(d_out, in, GradientHooks::place_of(weight)) : at::Tensor{};
@@ -176,21 +182,24 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
   const auto d_wide_NF = times(d_narrow_NC, p.narrow_weight);
   const auto gelu_NF = at::empty({N, F}, number);
   const auto d_widen_bias = sums(F);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
-    gelu_backward_rows(numbers<Number>(state.wide), floats(p.widen_bias), writable_numbers<Number>(d_wide_NF),
-                       writable_numbers<Number>(gelu_NF), d_widen_bias.of_range(i), F, first, last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
+        gelu_backward_rows(lanes, numbers<Number>(state.wide), floats(p.widen_bias),
+                           writable_numbers<Number>(d_wide_NF), writable_numbers<Number>(gelu_NF),
+                           d_widen_bias.of_range(i), F, first, last);
+      });
   const auto d_narrow_weight = weight_gradient(p.narrow_weight, wanted.narrow, d_narrow_NC, gelu_NF);
   const auto d_normed_2_NC = times(d_wide_NF, p.widen_weight), d_sum_NC = in_floats(d_normed_2_NC);
   const auto normed_NC = at::empty({N, C}, number);
   const auto d_norm_2_weight = sums(C), d_norm_2_bias = sums(C), d_narrow_bias = sums(C), d_projection_bias = sums(C);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
-    norm_backward_rows(norm_2, floats(state.sum), floats(d_result_NC), numbers<Number>(d_normed_2_NC),
-                       writable_floats(d_sum_NC), writable_numbers<Number>(normed_NC),
-                       {d_norm_2_weight.of_range(i), d_norm_2_bias.of_range(i), d_narrow_bias.of_range(i),
-                        d_projection_bias.of_range(i)},
-                       first, last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
+        norm_backward_rows(lanes, norm_2, floats(state.sum), floats(d_result_NC), numbers<Number>(d_normed_2_NC),
+                           writable_floats(d_sum_NC), writable_numbers<Number>(normed_NC),
+                           {d_norm_2_weight.of_range(i), d_norm_2_bias.of_range(i), d_narrow_bias.of_range(i),
+                            d_projection_bias.of_range(i)},
+                           first, last);
+      });
   const auto d_widen_weight = weight_gradient(p.widen_weight, wanted.widen, d_wide_NF, normed_NC);
 
   // The attention.
@@ -200,24 +209,26 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
   const auto d_attended_NC = times(d_projected_NC, p.projection_weight);
   const auto d_qkv_NC = at::empty({N, 3 * C}, number);
   const auto head = sizes.head();
-  const auto tasks = std::min<std::int64_t>(B * H, at::get_num_threads());
-  const auto buffers = at::empty({tasks, head.backward_buffer()}, options);
-  run_tasks(tasks, [&](std::int64_t task) {
-    for (auto i = B * H * task / tasks; i < B * H * (task + 1) / tasks; ++i)
-      attend_backward(
-          head, sizes.parts(numbers<Number>(state.qkv), i), sizes.biases(p.qkv_bias, i),
-          HeadGradient<Number>{numbers<Number>(state.attended) + sizes.out_offset(i), floats(state.log_sums) + i * T,
-                               numbers<Number>(d_attended_NC) + sizes.out_offset(i)},
-          sizes.parts(writable_numbers<Number>(d_qkv_NC), i), writable_floats(buffers) + task * head.backward_buffer());
-  });
+  const auto buffers = at::empty({all_heads.count, head.backward_buffer()}, options);
+  all_heads.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t range) __attribute__((always_inline)) {
+        for (auto i = first; i < last; ++i)
+          attend_backward(lanes, head, sizes.parts(numbers<Number>(state.qkv), i), sizes.biases(p.qkv_bias, i),
+                          HeadGradient<Number>{numbers<Number>(state.attended) + sizes.out_offset(i),
+                                               floats(state.log_sums) + i * T,
+                                               numbers<Number>(d_attended_NC) + sizes.out_offset(i)},
+                          sizes.parts(writable_numbers<Number>(d_qkv_NC), i),
+                          writable_floats(buffers) + range * head.backward_buffer());
+      });
   const auto d_normed_1_NC = times(d_qkv_NC, p.qkv_weight), d_x_NC = in_floats(d_normed_1_NC);
   const auto d_norm_1_weight = sums(C), d_norm_1_bias = sums(C), d_qkv_bias = sums(3 * C);
-  ranges.for_each([&](std::int64_t first, std::int64_t last, std::int64_t i) {
-    norm_backward_rows(norm_1, floats(x_BTC), floats(d_sum_NC), numbers<Number>(d_normed_1_NC), writable_floats(d_x_NC),
-                       writable_numbers<Number>(normed_NC),
-                       {d_norm_1_weight.of_range(i), d_norm_1_bias.of_range(i), nullptr, nullptr}, first, last);
-    add_columns(numbers<Number>(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);
-  });
+  rows.for_each(
+      D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
+        norm_backward_rows(lanes, norm_1, floats(x_BTC), floats(d_sum_NC), numbers<Number>(d_normed_1_NC),
+                           writable_floats(d_x_NC), writable_numbers<Number>(normed_NC),
+                           {d_norm_1_weight.of_range(i), d_norm_1_bias.of_range(i), nullptr, nullptr}, first, last);
+        add_columns(lanes, numbers<Number>(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);
+      });
   const auto d_qkv_weight = weight_gradient(p.qkv_weight, wanted.qkv, d_qkv_NC, normed_NC);
   return {d_x_NC.view({B, T, C}), d_norm_1_weight.total(), d_norm_1_bias.total(),     d_qkv_weight,
           d_qkv_bias.total(),     d_projection_weight,     d_projection_bias.total(), d_norm_2_weight.total(),

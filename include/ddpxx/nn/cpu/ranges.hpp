@@ -1,4 +1,4 @@
-// ddpxx/nn/cpu/ranges.hpp — cuts rows into ranges, and runs a function on each of them in LibTorch's threads.
+// ddpxx/nn/cpu/ranges.hpp — cuts rows and heads into ranges, and runs a function on each of them in LibTorch's threads.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
+
+#include <ddpxx/nn/cpu/lanes.hpp>
 
 namespace ddpxx::detail {
 
@@ -29,18 +31,22 @@ void run_tasks(std::int64_t count, const Run& run) {
       /*grain_size=*/1);
 }
 
-/// Ranges of rows: one for each thread, of at least 64 rows.
-struct RowRanges {
-  explicit RowRanges(std::int64_t rows)
-      : rows{rows}, count{std::clamp<std::int64_t>(rows / 64, 1, at::get_num_threads())} {}
+/// Ranges of items: one for each thread, of at least `smallest` items.
+struct Ranges {
+  Ranges(std::int64_t items, std::int64_t smallest)
+      : items{items}, count{std::clamp<std::int64_t>(items / smallest, 1, at::get_num_threads())} {}
 
-  std::int64_t rows;
+  std::int64_t items;
   std::int64_t count;
 
-  /// Calls `run(first, last, i)` for the i-th range of rows.
+  /// Calls `run(lanes, first, last, i)` for the i-th range, with lanes for rows of `width` (in_lanes_of).
   template <class Run>
-  void for_each(const Run& run) const {
-    run_tasks(count, [&](std::int64_t i) { run(rows * i / count, rows * (i + 1) / count, i); });
+  void for_each(std::int64_t width, const Run& run) const {
+    run_tasks(count, [&](std::int64_t i) {
+      in_lanes_of(
+          width, [&](auto lanes)
+                     __attribute__((always_inline)) { run(lanes, items * i / count, items * (i + 1) / count, i); });
+    });
   }
 };
 
