@@ -33,6 +33,7 @@ FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
 HALF_WIDTH = 0.03
 MOST_PAIRS = 60
+SAME_WORK = {"loss_10": 1e-5, "loss_last": 1e-3}  # how far the losses of both sides may differ, in float32
 
 
 @dataclasses.dataclass
@@ -156,7 +157,7 @@ def step_time(side, settings, warm_up):
     return result
 
 
-def check_same_work(result, tolerances={"loss_10": 1e-5, "loss_last": 1e-3}):
+def check_same_work(result, tolerances=SAME_WORK):
     """Checks that the losses of both sides agree, since both start from the same weights and use the same batches."""
     for key, tolerance in tolerances.items():
         ours, theirs = (run.facts[key] for run in result.pairs[0])

@@ -1,7 +1,7 @@
 """Step time of GPTs against PyTorch: fused AdamW, each rank on a core of its own; ours computes blocks in one operation.
 
 The peers: `best` is DDP with static_graph and gradient_as_bucket_view, or a plain loop on one rank; `default` is DDP with its
-default settings; `compile` is `best` with torch.compile; `float32` is ours in float32, for a cell in bfloat16. Such a cell is
+default settings; `compile` is `best` with torch.compile; `fp32` is ours in float32, for a cell in bfloat16. Such a cell is
 left out on a processor without instructions for bfloat16.
 """
 import dataclasses
@@ -17,7 +17,7 @@ class Cell:
     ranks: int
     steps: int
     goals: dict  # the goal against each peer
-    precision: str = "float32"
+    precision: str = "fp32"
 
     @property
     def name(self):
@@ -31,14 +31,14 @@ CELLS = [
     Cell("gpt-nano", 8, 64, 2, 300, {"best": 1.0, "default": 1.0, "compile": 1.8}),
     Cell("gpt-micro", 8, 128, 1, 60, {"best": 1.2, "compile": 1.15}),
     Cell("gpt-micro", 8, 128, 2, 60, {"best": 1.2, "compile": 1.15}),
-    Cell("gpt-micro", 8, 128, 1, 60, {"best": 1.3, "float32": 1.5}, "bf16"),
+    Cell("gpt-micro", 8, 128, 1, 60, {"best": 1.3, "fp32": 1.5}, "bf16"),
     Cell("gpt-mini", 4, 128, 1, 60, {"best": 1.2, "compile": 1.15}),
     Cell("gpt-mini", 4, 128, 2, 60, {"best": 1.2, "compile": 1.15}),
     Cell("baby", 4, 256, 1, 14, {"best": 1.15, "compile": 1.1}),
     Cell("baby", 4, 256, 2, 14, {"best": 1.15, "compile": 1.1}),
 ]
 WARM_UP = 0.2  # of the steps
-TOLERANCES = {"float32": {"loss_10": 1e-5, "loss_last": 1e-3}, "bf16": {"loss_10": 1e-3, "loss_last": 1e-2}}
+TOLERANCES = {"fp32": protocol.SAME_WORK, "bf16": {"loss_10": 1e-3, "loss_last": 1e-2}}
 PEERS = {"best": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"], "default": [],
          "compile": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true", "compile=true"]}
 BABY = ["model.n_layer=6", "model.n_head=6", "model.n_embd=384"]  # nanoGPT's config/train_shakespeare_char.py
@@ -60,8 +60,8 @@ def ours(cell, fused):
 
 
 def peer(cell, name):
-    if name == "float32":
-        return ours(dataclasses.replace(cell, precision="float32"), bench.options.fused)
+    if name == "fp32":
+        return ours(dataclasses.replace(cell, precision="fp32"), bench.options.fused)
     return step_time(cell, protocol.peer, [f"model.model_type={cell.model}", *PEERS[name]])
 
 
@@ -73,9 +73,11 @@ chosen = [cell for cell in CELLS if bench.options.cells in cell.name]
 if not chosen:
     raise SystemExit(f"no cell contains {bench.options.cells!r}; there are: {', '.join(cell.name for cell in CELLS)}")
 if not any("avx512_bf16" in line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")):
-    chosen = [cell for cell in chosen if cell.precision == "float32"]
+    for cell in [cell for cell in chosen if cell.precision == "bf16"]:
+        print(f"  {cell.name} is left out: this processor has no instructions for bfloat16")
+        chosen.remove(cell)
 if not chosen:
-    raise SystemExit("this processor has no instructions for bfloat16")
+    raise SystemExit("no cell is left")
 bench.check_noise(lambda: ours(chosen[0], bench.options.fused))
 for cell in chosen:
     for name, goal in cell.goals.items():

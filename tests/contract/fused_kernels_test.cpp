@@ -80,8 +80,8 @@ TYPED_TEST(FusedGPTIn16Bits, TakesTheCourseOfThePlainOperationsWithinTheRounding
 
 TEST(FusedBlocksInBFloat16, TakeTheCourseOfThePlainOperationsWithinTheRounding) {
   const auto plain = train_course<SingleDevice, AdamW, AutocastBF16>(1, kPlainBlocks);
-  expect_same_course_within_the_rounding(train_course<SingleDevice, AdamW, AutocastBF16>(1, kFusedBlocks), plain);
-  expect_same_course_within_the_rounding(train_course<DDP, AdamW, AutocastBF16>(2, kFusedBlocks), plain);
+  expect_same_course(train_course<SingleDevice, AdamW, AutocastBF16>(1, kFusedBlocks), plain, 0x1p-6);
+  expect_same_course(train_course<DDP, AdamW, AutocastBF16>(2, kFusedBlocks), plain, 0x1p-6);
 }
 
 TEST(FusedBlocksInBFloat16, HaveTheBitsOfARunThatComputesItsLayersAgain) {

@@ -45,9 +45,9 @@ def use_build(folder, build):
     cmake.write_text(f"""#!/bin/sh
 case "$*" in
   "--preset release") ;;
-  "--build build --target "*) shift 2; exec {shutil.which("cmake")} --build {build} "$@" -- -n >/dev/null ;;
-  "--install build --prefix "*) exec {shutil.which("cmake")} --install {build} --prefix "$4" ;;
-  *) exec {shutil.which("cmake")} "$@" ;;
+  "--build build --target "*) shift 3; exec ninja -C "{build}" -t query "$@" >/dev/null ;;
+  "--install build --prefix "*) exec "{shutil.which("cmake")}" --install "{build}" --prefix "$4" ;;
+  *) exec "{shutil.which("cmake")}" "$@" ;;
 esac
 """)
     cmake.chmod(0o755)

@@ -21,7 +21,6 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/nn/attention.hpp>
-#include <ddpxx/nn/cpu/attention_rows.hpp>
 #include <ddpxx/nn/cpu/lanes.hpp>
 #include <ddpxx/nn/fused_block.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -110,12 +109,16 @@ TEST_P(FusedBlock, IsAsCloseToDoublesAsThePlainOperations) {
 
 TEST_P(FusedBlock, HasEqualResultsWithSeveralThreads) {
   const auto all = random_tensors(GetParam());
-  const auto expected = run(all, GetParam().H, fused_block);
-  const auto threads = at::get_num_threads();
-  at::set_num_threads(3);
-  const auto got = run(all, GetParam().H, fused_block);
-  at::set_num_threads(threads);
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_LT(distance(got[i], expected[i]), 1e-5) << "tensor " << i;
+  for (const bool autocast : {false, true}) {
+    const AutocastScope scope{{.device = at::kCPU, .enabled = autocast, .type = at::kBFloat16}};
+    const auto expected = run(all, GetParam().H, fused_block);
+    const auto threads = at::get_num_threads();
+    at::set_num_threads(3);
+    const auto got = run(all, GetParam().H, fused_block);
+    at::set_num_threads(threads);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_LT(distance(got[i], expected[i]), 1e-5) << "tensor " << i << (autocast ? ", autocast" : "");
+  }
 }
 
 // Both round to bfloat16, but not the same sums, so that either may be a little closer.
@@ -310,19 +313,40 @@ TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
 }
 
 #if defined(__x86_64__)
+/// Calls `run(lanes)` with each number of lanes that this processor has.
+void in_all_lanes(const auto& run) {
+  detail::with_avx2(run);
+  if (detail::cpu_has_avx512()) detail::with_avx512(run);
+}
+
+TEST_P(OneFusedBlock, HasAnExponentialWithinTwoUnitsInTheLastPlaceThatKeepsNaN) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> from{kNaN, -kNaN, -kInfinity, -1e30F, -87.5F, 88.5F, 1e30F, kInfinity};
+  for (float x = -87.0F; from.size() < 100'000; x += 175.0F / 100'000) from.push_back(x);
+  std::vector<float> to(from.size());
+  in_all_lanes([&](auto lanes) __attribute__((always_inline)) {
+    for (std::size_t i = 0; i < from.size(); i += lanes())
+      detail::store(&to[i], detail::exp_of(detail::load<lanes()>(&from[i])));
+    EXPECT_TRUE(std::isnan(to[0]) && std::isnan(to[1]));
+    for (std::size_t i = 2; i < from.size(); ++i) {
+      const double expected = std::exp(static_cast<double>(std::clamp(from[i], -87.0F, 88.0F)));
+      ASSERT_NEAR(to[i] / expected, 1.0, 2 * 0x1p-23) << from[i] << " in " << lanes() << " lanes";
+    }
+    float of_nan[lanes()];
+    detail::store(of_nan, detail::exp_of(detail::Floats<lanes()>{kNaN}));
+    EXPECT_TRUE(std::isnan(of_nan[0])) << "of a constant, in " << lanes() << " lanes";
+  });
+}
+
 TEST_P(OneFusedBlock, RoundsToBFloat16AsLibTorchDoes) {
   // All bits of the upper half, with lower halves at, below and above the middle between two numbers of bfloat16.
   std::vector<float> from;
   for (std::uint32_t upper = 0; upper <= 0xFFFF; ++upper)
     for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU})
       from.push_back(std::bit_cast<float>(upper << 16 | lower));
-  for (const std::int64_t width : {8, 16}) {  // with AVX-512, different instructions
+  in_all_lanes([&](auto lanes) __attribute__((always_inline)) {
     std::vector<c10::BFloat16> to(from.size());
-    detail::in_lanes_of(
-        width, [&](auto lanes) __attribute__((always_inline)) {
-          detail::store_rows<lanes()>(from.data(), static_cast<std::int64_t>(from.size()) / width, width, to.data(),
-                                      width);
-        });
+    for (std::size_t i = 0; i < from.size(); i += lanes()) detail::store(&to[i], detail::load<lanes()>(&from[i]));
     for (std::size_t i = 0; i < from.size(); ++i) {
       const c10::BFloat16 expected{from[i]};
       if (std::isnan(from[i]))
@@ -330,7 +354,7 @@ TEST_P(OneFusedBlock, RoundsToBFloat16AsLibTorchDoes) {
       else
         ASSERT_EQ(to[i].x, expected.x) << std::bit_cast<std::uint32_t>(from[i]);
     }
-  }
+  });
 }
 #endif
 
@@ -363,6 +387,8 @@ TEST_P(OneFusedBlock, IsWhatAGPTUsesWithoutDropoutOnly) {
   EXPECT_EQ(at_once, operations(true, 0.1, false, GPTLayout::gpt2));
   EXPECT_LT(at_once + 8, operations(true, 0.1, true, GPTLayout::gpt2));
   EXPECT_LT(at_once + 8, operations(true, 0.0, true, GPTLayout::mingpt_ddp));
+  const auto scope = in_bfloat16();  // stem and head have some casts in addition
+  EXPECT_LT(operations(true, 0.0, true, GPTLayout::gpt2) + 8, operations(false, 0.0, true, GPTLayout::gpt2));
 }
 
 }  // namespace

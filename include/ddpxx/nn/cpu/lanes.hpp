@@ -3,10 +3,8 @@
 
 #if defined(__x86_64__)
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include <c10/util/BFloat16.h>
 
@@ -16,8 +14,9 @@ namespace ddpxx::detail {
 template <int kLanes>
 using Lanes = std::integral_constant<int, kLanes>;
 
-/// `kLanes` floats. An operator computes all of them, and a single float stands for equal ones. The vector lies in a
-/// struct, because compilers warn of functions whose arguments are vectors that not every processor has.
+/// `kLanes` floats. Operators compute each lane, and a float becomes a vector that has its value in each lane. The
+/// vector lies in a struct, because compilers warn of functions whose arguments are vectors that not every processor
+/// has.
 template <int kLanes>
 struct Floats {
   using Vector [[gnu::vector_size(4 * kLanes)]] = float;
@@ -25,11 +24,11 @@ struct Floats {
   using Integers [[gnu::vector_size(4 * kLanes)]] = std::int32_t;
   using HalfBits [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
 
-  Floats() = default;
+  [[gnu::always_inline]] Floats() : all{} {}
   [[gnu::always_inline]] Floats(float x) : all{x - Vector{}} {}
   [[gnu::always_inline]] Floats(const Vector& x) : all{x} {}
 
-  Vector all = {};
+  Vector all;
 
   [[gnu::always_inline]] friend Floats operator+(const Floats& a, const Floats& b) { return a.all + b.all; }
   [[gnu::always_inline]] friend Floats operator-(const Floats& a, const Floats& b) { return a.all - b.all; }
@@ -39,7 +38,7 @@ struct Floats {
     all += other.all;
     return *this;
   }
-  /// a * b + c in one instruction: compilers join only the operators of one expression.
+  /// a * b + c, as one expression: Clang makes one instruction of it, but not of two operators of this struct.
   [[gnu::always_inline]] friend Floats multiply_add(const Floats& a, const Floats& b, const Floats& c) {
     return a.all * b.all + c.all;
   }
@@ -67,8 +66,9 @@ inline bool cpu_has_avx512() {
          __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
 }
 
-/// Calls `run(lanes)` with the most lanes that the processor has and of which `width` is a multiple. `run` is always
-/// inlined.
+/// Calls `run(lanes)` with 16 lanes if the processor has AVX-512 and `width` is a multiple of 16, else with 8.
+/// `run` is a lambda with `__attribute__((always_inline))`; without it, it would be compiled for any processor.
+/// Requires  cpu_has_avx2(), and that `width` is a multiple of 8.
 template <class Run>
 void in_lanes_of(std::int64_t width, const Run& run) {
   static const bool has_avx512 = cpu_has_avx512();
@@ -104,7 +104,7 @@ template <int kLanes>
   const auto bits = __builtin_bit_cast(typename F::Bits, x.all);
   const typename F::Bits rounded = bits + ((bits >> 16 & 1U) + 0x7FFFU), nan = typename F::Bits{} + 0x7FC00000U;
   // Rounding would turn some NaNs into another number.
-  const typename F::Bits upper = (x.all == x.all ? rounded : nan) >> 16;
+  const typename F::Bits upper = ((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded) >> 16;
   const auto packed = __builtin_convertvector(upper, typename F::HalfBits);
   __builtin_memcpy(to, &packed, sizeof packed);
 }
@@ -146,12 +146,13 @@ template <int kLanes>
 [[gnu::always_inline]] inline Floats<kLanes> exp_of(const Floats<kLanes>& given) {
   using F = Floats<kLanes>;
   const F least = -87.0F, most = 88.0F, half = 0.5F;
-  typename F::Vector x = given.all;
+  typename F::Vector x = given.all > most.all ? most.all : given.all;
+  // An integer cannot hold NaN, so that n is made of a number; x stays NaN.
+  const typename F::Vector number = x > least.all ? x : least.all;
   x = x < least.all ? least.all : x;
-  x = x > most.all ? most.all : x;
-  // Conversion cuts off the digits behind the point, so that half of one is added before.
-  const typename F::Vector scaled = x * 1.44269504F, rounded = scaled + (scaled < 0.0F ? -half.all : half.all);
-  const auto n = __builtin_convertvector(rounded, typename F::Integers);
+  // Conversion rounds towards zero, so that 0.5 with the sign of the number is added first.
+  const typename F::Vector scaled = number * 1.44269504F, nearest = scaled + (scaled < 0.0F ? -half.all : half.all);
+  const auto n = __builtin_convertvector(nearest, typename F::Integers);
   const auto whole = __builtin_convertvector(n, typename F::Vector);
   // x - n ln 2, where ln 2 is the sum of a number with few bits, whose product is exact, and the rest.
   typename F::Vector r = x - whole * 0.693359375F;

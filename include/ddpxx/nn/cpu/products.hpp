@@ -43,9 +43,11 @@ inline at::Tensor times_transposed(const at::Tensor& x_NK, const at::Tensor& w_M
   if (!is_small(x_NK, N, K, M)) return at::mm(x_NK, w_MK.to(x_NK.scalar_type()).t());
   const auto w_KM = at::empty({K, M}, x_NK.options()), out_NM = at::empty({N, M}, x_NK.options());
   transpose_rows(floats(w_MK), K, M, K, writable_floats(w_KM), M);
-  in_lanes_of(M, [&](auto lanes) {
-    small_product<Result::written>(lanes, {floats(x_NK), K, 1}, {floats(w_KM), M}, N, K, M, writable_floats(out_NM), M);
-  });
+  in_lanes_of(
+      M, [&](auto lanes) __attribute__((always_inline)) {
+        small_product<Result::written>(lanes, {floats(x_NK), K, 1}, {floats(w_KM), M}, N, K, M, writable_floats(out_NM),
+                                       M);
+      });
   return out_NM;
 }
 
@@ -54,21 +56,25 @@ inline at::Tensor times(const at::Tensor& x_NM, const at::Tensor& w_MK) {
   const auto N = x_NM.size(0), M = x_NM.size(1), K = w_MK.size(1);
   if (!is_small(x_NM, N, M, K)) return at::mm(x_NM, w_MK.to(x_NM.scalar_type()));
   const auto out_NK = at::empty({N, K}, x_NM.options());
-  in_lanes_of(K, [&](auto lanes) {
-    small_product<Result::written>(lanes, {floats(x_NM), M, 1}, {floats(w_MK), K}, N, M, K, writable_floats(out_NK), K);
-  });
+  in_lanes_of(
+      K, [&](auto lanes) __attribute__((always_inline)) {
+        small_product<Result::written>(lanes, {floats(x_NM), M, 1}, {floats(w_MK), K}, N, M, K, writable_floats(out_NK),
+                                       K);
+      });
   return out_NK;
 }
 
-/// d_NM^T x_NK in float32, written into `out_MK`, or into new memory if that is undefined.
+/// d_NM^T x_NK, computed in the type of the operands and stored as float32 in `out_MK`, or in new memory if that is
+/// undefined.
 inline at::Tensor transposed_times(const at::Tensor& d_NM, const at::Tensor& x_NK, at::Tensor out_MK) {
   const auto N = d_NM.size(0), M = d_NM.size(1), K = x_NK.size(1);
   if (!out_MK.defined()) out_MK = at::empty({M, K}, x_NK.options().dtype(at::kFloat));
   if (is_small(d_NM, M, N, K))
-    in_lanes_of(K, [&](auto lanes) {
-      small_product<Result::written>(lanes, {floats(d_NM), 1, M}, {floats(x_NK), K}, M, N, K, writable_floats(out_MK),
-                                     K);
-    });
+    in_lanes_of(
+        K, [&](auto lanes) __attribute__((always_inline)) {
+          small_product<Result::written>(lanes, {floats(d_NM), 1, M}, {floats(x_NK), K}, M, N, K,
+                                         writable_floats(out_MK), K);
+        });
   else if (d_NM.scalar_type() == at::kFloat)
     at::mm_out(out_MK, d_NM.t(), x_NK);
   else
