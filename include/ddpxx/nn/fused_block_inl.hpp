@@ -189,12 +189,12 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
                            d_widen_bias.of_range(i), F, first, last);
       });
   const auto d_narrow_weight = weight_gradient(p.narrow_weight, wanted.narrow, d_narrow_NC, gelu_NF);
-  const auto d_normed_2_NC = times(d_wide_NF, p.widen_weight), d_sum_NC = in_floats(d_normed_2_NC);
+  const auto d_feed_forward_in_NC = times(d_wide_NF, p.widen_weight), d_sum_NC = in_floats(d_feed_forward_in_NC);
   const auto normed_NC = at::empty({N, C}, number);
   const auto d_norm_2_weight = sums(C), d_norm_2_bias = sums(C), d_narrow_bias = sums(C), d_projection_bias = sums(C);
   rows.for_each(
       D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
-        norm_backward_rows(lanes, norm_2, floats(state.sum), floats(d_result_NC), numbers<Number>(d_normed_2_NC),
+        norm_backward_rows(lanes, norm_2, floats(state.sum), floats(d_result_NC), numbers<Number>(d_feed_forward_in_NC),
                            writable_floats(d_sum_NC), writable_numbers<Number>(normed_NC),
                            {d_norm_2_weight.of_range(i), d_norm_2_bias.of_range(i), d_narrow_bias.of_range(i),
                             d_projection_bias.of_range(i)},
@@ -220,11 +220,11 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
                           sizes.parts(writable_numbers<Number>(d_qkv_NC), i),
                           writable_floats(buffers) + range * head.backward_buffer());
       });
-  const auto d_normed_1_NC = times(d_qkv_NC, p.qkv_weight), d_x_NC = in_floats(d_normed_1_NC);
+  const auto d_attention_in_NC = times(d_qkv_NC, p.qkv_weight), d_x_NC = in_floats(d_attention_in_NC);
   const auto d_norm_1_weight = sums(C), d_norm_1_bias = sums(C), d_qkv_bias = sums(3 * C);
   rows.for_each(
       D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
-        norm_backward_rows(lanes, norm_1, floats(x_BTC), floats(d_sum_NC), numbers<Number>(d_normed_1_NC),
+        norm_backward_rows(lanes, norm_1, floats(x_BTC), floats(d_sum_NC), numbers<Number>(d_attention_in_NC),
                            writable_floats(d_x_NC), writable_numbers<Number>(normed_NC),
                            {d_norm_1_weight.of_range(i), d_norm_1_bias.of_range(i), nullptr, nullptr}, first, last);
         add_columns(lanes, numbers<Number>(d_qkv_NC), d_qkv_bias.of_range(i), 3 * C, first, last);

@@ -25,8 +25,8 @@ struct Floats {
   using HalfBits [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
 
   [[gnu::always_inline]] Floats() : all{} {}
-  [[gnu::always_inline]] Floats(float x) : all{x - Vector{}} {}
-  [[gnu::always_inline]] Floats(const Vector& x) : all{x} {}
+  [[gnu::always_inline]] explicit(false) Floats(float x) : all{x - Vector{}} {}
+  [[gnu::always_inline]] explicit(false) Floats(const Vector& x) : all{x} {}
 
   Vector all;
 
