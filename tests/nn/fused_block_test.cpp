@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/nn/attention.hpp>
+#include <ddpxx/nn/cpu/attention_rows.hpp>
 #include <ddpxx/nn/cpu/lanes.hpp>
 #include <ddpxx/nn/fused_block.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -336,6 +338,32 @@ TEST_P(OneFusedBlock, HasAnExponentialWithinTwoUnitsInTheLastPlaceThatKeepsNaN) 
     detail::store(of_nan, detail::exp_of(detail::Floats<lanes()>{kNaN}));
     EXPECT_TRUE(std::isnan(of_nan[0])) << "of a constant, in " << lanes() << " lanes";
   });
+}
+
+TEST_P(OneFusedBlock, HasTheSameAttentionInEachNumberOfLanes) {
+  constexpr std::int64_t kTokens = 43, kWidth = 16;
+  const detail::HeadSizes sizes{.tokens = kTokens, .width = kWidth, .stride = 3 * kWidth, .out_stride = kWidth};
+  at::manual_seed(7);
+  const auto qkv = at::randn({kTokens, 3 * kWidth}), bias = at::randn({3 * kWidth}),
+             d_out = at::randn({kTokens, kWidth});
+  const auto parts = [](auto* first) {
+    return detail::HeadParts<std::remove_pointer_t<decltype(first)>>{first, first + kWidth, first + 2 * kWidth};
+  };
+  std::vector<std::vector<at::Tensor>> found;  // for each number of lanes
+  in_all_lanes([&](auto lanes) __attribute__((always_inline)) {
+    const auto out = at::empty({kTokens, kWidth}), log_sums = at::empty({kTokens}), d_qkv = at::empty_like(qkv);
+    const auto buffer = at::empty({sizes.backward_buffer()});
+    detail::attend(lanes, sizes, parts(qkv.const_data_ptr<float>()), parts(bias.const_data_ptr<float>()),
+                   out.mutable_data_ptr<float>(), log_sums.mutable_data_ptr<float>(), buffer.mutable_data_ptr<float>());
+    detail::attend_backward(lanes, sizes, parts(qkv.const_data_ptr<float>()), parts(bias.const_data_ptr<float>()),
+                            detail::HeadGradient<float>{out.const_data_ptr<float>(), log_sums.const_data_ptr<float>(),
+                                                        d_out.const_data_ptr<float>()},
+                            parts(d_qkv.mutable_data_ptr<float>()), buffer.mutable_data_ptr<float>());
+    found.push_back({out, log_sums, d_qkv});
+  });
+  if (found.size() == 1) GTEST_SKIP() << "this processor has no AVX-512, so that 8 lanes are all it has";
+  for (std::size_t i = 0; i < found[0].size(); ++i)
+    EXPECT_LT(distance(found[1][i], found[0][i]), 1e-5) << "tensor " << i;
 }
 
 TEST_P(OneFusedBlock, RoundsToBFloat16AsLibTorchDoes) {
