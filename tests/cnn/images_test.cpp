@@ -22,6 +22,7 @@
 #include "../../samples/cnn/resnet.hpp"
 #include "../temporary_folder.hpp"
 
+namespace images_test {
 namespace {
 
 void write(const std::filesystem::path& path, const at::Tensor& bytes) {
@@ -170,3 +171,4 @@ TEST(ResNet, TrainsUnderFSDPAsUnderDDPBitForBit) {
 }
 
 }  // namespace
+}  // namespace images_test

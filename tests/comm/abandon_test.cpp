@@ -24,7 +24,7 @@
 
 #include "../loopback_listener.hpp"
 
-namespace ddpxx {
+namespace ddpxx::abandon_test {
 namespace {
 
 using testing::HasSubstr;
@@ -245,4 +245,4 @@ TEST(Part, SaysWhatAGroupOfOnesOwnBackendLacks) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::abandon_test

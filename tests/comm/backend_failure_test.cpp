@@ -15,7 +15,7 @@
 #include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/launch/program.hpp>
 
-namespace ddpxx {
+namespace ddpxx::backend_failure_test {
 namespace {
 
 using testing::ExitedWithCode;
@@ -78,4 +78,4 @@ TEST(BackendFailure, TheLogOfNcclKeepsItsErrors) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::backend_failure_test

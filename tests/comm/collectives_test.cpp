@@ -22,7 +22,7 @@
 #include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::collectives_test {
 namespace {
 
 struct Variant {
@@ -290,4 +290,4 @@ TEST(Group, DestroyedWithQueuedWorkDoesNotWaitForASilentPeer) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::collectives_test

@@ -21,7 +21,7 @@
 
 #include "../loopback_listener.hpp"
 
-namespace ddpxx {
+namespace ddpxx::connect_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -369,4 +369,4 @@ TEST(Connect, OnlyGloosThreadHasTheBatchPolicy) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::connect_test

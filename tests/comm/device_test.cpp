@@ -17,7 +17,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::device_test {
 namespace {
 
 /// Sets CUDA_VISIBLE_DEVICES for a test, or unsets it, and puts it back.
@@ -121,4 +121,4 @@ TEST(Device, AnOnlyGpuIsThatOfEachRankThatSeesIt) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::device_test

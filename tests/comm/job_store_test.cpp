@@ -19,7 +19,7 @@
 
 #include <ddpxx/comm/job_store.hpp>
 
-namespace ddpxx {
+namespace ddpxx::job_store_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -329,4 +329,4 @@ TEST(JobStoreServer, ServesASecondStoreToOtherCredentialsAndEndsTheFormerOne) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::job_store_test

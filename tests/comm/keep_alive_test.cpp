@@ -10,7 +10,7 @@
 #include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/core/descriptor.hpp>
 
-namespace ddpxx {
+namespace ddpxx::keep_alive_test {
 namespace {
 
 using std::chrono::seconds;
@@ -42,4 +42,4 @@ TEST(KeepAlive, AsksManyTimesWithinItsLimit) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::keep_alive_test

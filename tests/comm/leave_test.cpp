@@ -17,7 +17,7 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::leave_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -140,4 +140,4 @@ TEST(Group, OfAnExistingBackendLeavesItToTheProgram) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::leave_test

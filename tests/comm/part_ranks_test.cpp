@@ -9,7 +9,7 @@
 #include <ddpxx/comm/part_ranks.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 
-namespace ddpxx {
+namespace ddpxx::part_ranks_test {
 namespace {
 
 TEST(PartRanks, AreNumbersOfTheRunInTheOrderOfThePart) {
@@ -47,4 +47,4 @@ TEST(Meeting, GivesTheBackendWhatIsLeftOfTheTime) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::part_ranks_test

@@ -10,7 +10,7 @@
 
 #include <ddpxx/comm/pipe_signal_scope.hpp>
 
-namespace ddpxx {
+namespace ddpxx::pipe_signal_scope_test {
 namespace {
 
 using testing::ExitedWithCode;
@@ -86,4 +86,4 @@ TEST(PipeSignalScope, LeavesASignalThatWaitedBefore) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::pipe_signal_scope_test

@@ -7,7 +7,7 @@
 
 #include <ddpxx/comm/rank_info.hpp>
 
-namespace ddpxx {
+namespace ddpxx::rank_info_test {
 namespace {
 
 TEST(RankInfo, IsAWorldOfOneByDefault) {
@@ -45,4 +45,4 @@ TEST(RankInfo, RefusesARankOutsideItsWorld) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::rank_info_test

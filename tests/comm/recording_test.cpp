@@ -18,7 +18,7 @@
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/zero.hpp>
 
-namespace ddpxx {
+namespace ddpxx::recording_test {
 namespace {
 
 constexpr int kLayers = 3, kWidth = 24;
@@ -230,4 +230,4 @@ TEST(RecordingGroup, ARankOf4096EqualRanksGetsTheGradientsOfOneProcess) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::recording_test

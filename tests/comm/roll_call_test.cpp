@@ -10,7 +10,7 @@
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 
-namespace ddpxx {
+namespace ddpxx::roll_call_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -154,4 +154,4 @@ TEST(RankIntroduction, AFamilyThatARankLacksIsNotChosen) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::roll_call_test

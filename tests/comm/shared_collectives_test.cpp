@@ -20,7 +20,7 @@
 
 #include <ddpxx/comm/shared_collectives.hpp>
 
-namespace ddpxx {
+namespace ddpxx::shared_collectives_test {
 namespace {
 
 using detail::RoundWords;
@@ -339,4 +339,4 @@ TEST(SharedCollectives, GoOnWhereTheNumberOfRoundsWrapsAround) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::shared_collectives_test

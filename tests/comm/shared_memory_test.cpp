@@ -33,7 +33,7 @@
 #include "../error_of.hpp"
 #include "../loopback_listener.hpp"
 
-namespace ddpxx {
+namespace ddpxx::shared_memory_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -467,4 +467,4 @@ TEST(SharedMemory, IsNotForRanksOfDifferentUsers) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::shared_memory_test

@@ -17,7 +17,7 @@
 #include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::spawn_ranks_test {
 namespace {
 
 using testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST(SpawnRanks, RefusesAWorldOfNone) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::spawn_ranks_test

@@ -28,7 +28,7 @@
 #include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
 
-namespace ddpxx {
+namespace ddpxx::strangers_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -276,4 +276,4 @@ TEST_F(Strangers, WithAMalformedRequestLoseOnlyTheirConnection) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::strangers_test

@@ -17,7 +17,7 @@
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::thread_limit_test {
 namespace {
 
 using testing::HasSubstr;
@@ -58,4 +58,4 @@ TEST(ThreadLimit, IsNamedByARankThatCannotConnectOverGloo) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::thread_limit_test

@@ -14,7 +14,7 @@
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/program_frame.hpp>
 
-namespace ddpxx {
+namespace ddpxx::thread_share_test {
 namespace {
 
 TEST(ThreadShare, IsAnEvenShareOfTheJobsCoresWithinThoseOfTheRank) {
@@ -135,4 +135,4 @@ TEST(ThreadShare, KeepsANumberThatTheUserHasSet) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::thread_share_test

@@ -10,7 +10,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::arguments_test {
 namespace {
 
 using namespace detail;
@@ -140,4 +140,4 @@ TEST(Options, AreFoundInEverySpelling) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::arguments_test

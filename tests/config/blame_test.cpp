@@ -21,14 +21,18 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::blame_test {
 
 struct Foreign {  // stands for a struct of another library, described from outside
   std::int64_t port = 29500;
 };
-template <>
-inline constexpr auto kFieldsOf<Foreign> = fields(field<&Foreign::port>("Where it listens", between(1, 65535)));
+}  // namespace ddpxx::blame_test
 
+template <>
+inline constexpr auto ddpxx::kFieldsOf<ddpxx::blame_test::Foreign> =
+    ddpxx::fields(ddpxx::field<&ddpxx::blame_test::Foreign::port>("Where it listens", ddpxx::between(1, 65535)));
+
+namespace ddpxx::blame_test {
 namespace {
 
 using namespace detail;
@@ -145,4 +149,4 @@ TEST(AForeignStruct, IsDescribedFromOutside) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::blame_test

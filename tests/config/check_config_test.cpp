@@ -16,7 +16,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::check_config_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -154,4 +154,4 @@ TEST(AConfigOfCode, IsRefusedWithAllThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::check_config_test

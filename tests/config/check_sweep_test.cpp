@@ -12,7 +12,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::check_sweep_test {
 namespace {
 
 using namespace detail;
@@ -58,4 +58,4 @@ TEST(TheJobsOfASweep, AreToldUpToTwenty) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::check_sweep_test

@@ -14,7 +14,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::codec_test {
 namespace {
 
 using namespace detail;
@@ -224,4 +224,4 @@ TEST(RangeText, ReadsAsASentence) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::codec_test

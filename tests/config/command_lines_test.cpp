@@ -23,7 +23,7 @@
 #include "../temporary_folder.hpp"
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::command_lines_test {
 namespace {
 
 using namespace detail;
@@ -496,4 +496,4 @@ TEST_F(AFileOfNanoGPT, IsLookedForWhereTheUserStandsFirst) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::command_lines_test

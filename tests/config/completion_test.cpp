@@ -16,7 +16,7 @@
 #include "../temporary_folder.hpp"
 #include "everything.hpp"
 
-namespace ddpxx {
+namespace ddpxx::completion_test {
 namespace {
 
 using namespace detail;
@@ -138,4 +138,4 @@ TEST_F(Completion, RefusesAnUnknownShell) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::completion_test

@@ -11,7 +11,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::config_builder_test {
 namespace {
 
 using namespace detail;
@@ -272,4 +272,4 @@ TEST(RulesBetweenFields, WaitUntilTheirStructIsComplete) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::config_builder_test

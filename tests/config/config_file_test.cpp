@@ -14,7 +14,7 @@
 #include "../temporary_folder.hpp"
 #include "entries_text.hpp"
 
-namespace ddpxx {
+namespace ddpxx::config_file_test {
 namespace {
 
 using namespace detail;
@@ -218,4 +218,4 @@ TEST_F(ConfigFiles, SayWhereAnIncludeFromElsewhereLies) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::config_file_test

@@ -17,7 +17,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::duration_test {
 namespace {
 
 using namespace detail;
@@ -109,4 +109,4 @@ TEST(ADuration, NeedsAUnitThatItIsAMultipleOf) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::duration_test

@@ -14,7 +14,7 @@
 
 #include "entries_text.hpp"
 
-namespace ddpxx {
+namespace ddpxx::environment_source_test {
 namespace {
 
 using namespace detail;
@@ -92,4 +92,4 @@ TEST(Variables, OfThisProcessAreFound) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::environment_source_test

@@ -29,7 +29,7 @@
 #include "../temporary_folder.hpp"
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::faults_test {
 namespace {
 
 using namespace detail;
@@ -523,4 +523,4 @@ TEST(ParserRow13, JsonPairsOfEscapesAreOneCharacter) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::faults_test

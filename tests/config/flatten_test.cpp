@@ -16,7 +16,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
-namespace ddpxx {
+namespace ddpxx::flatten_test {
 namespace {
 
 using namespace detail;
@@ -139,4 +139,4 @@ TEST(Flatten, RefusesTwoFieldsOfOnePath) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::flatten_test

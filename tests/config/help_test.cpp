@@ -13,7 +13,7 @@
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 
-namespace ddpxx {
+namespace ddpxx::help_test {
 namespace {
 
 using namespace detail;
@@ -80,4 +80,4 @@ TEST(Help, IsBrokenToTheTerminalsWidth) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::help_test

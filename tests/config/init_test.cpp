@@ -16,7 +16,7 @@
 
 #include "everything.hpp"
 
-namespace ddpxx {
+namespace ddpxx::init_test {
 namespace {
 
 using namespace detail;
@@ -89,4 +89,4 @@ TEST(StarterYaml, ShowsOtherAlternativesAsComments) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::init_test

@@ -11,7 +11,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::interpolation_test {
 namespace {
 
 using namespace detail;
@@ -120,4 +120,4 @@ TEST(AReference, ThatIsOverriddenIsNotLookedAt) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::interpolation_test

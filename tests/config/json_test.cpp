@@ -8,7 +8,7 @@
 
 #include "entries_text.hpp"
 
-namespace ddpxx {
+namespace ddpxx::json_test {
 namespace {
 
 using namespace detail;
@@ -144,4 +144,4 @@ TEST(JsonLimits, RefuseTooManyKeys) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::json_test

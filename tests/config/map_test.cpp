@@ -11,7 +11,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::map_test {
 namespace {
 
 using namespace detail;
@@ -95,4 +95,4 @@ TEST(AMap, IsPrintedAndReadsBack) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::map_test

@@ -16,7 +16,7 @@
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 
-namespace ddpxx {
+namespace ddpxx::output_place_test {
 namespace {
 
 using namespace detail;
@@ -118,4 +118,4 @@ TEST(OutputPlaces, OfAJobAreKnownByItsVariable) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::output_place_test

@@ -19,7 +19,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::parse_config_test {
 namespace {
 
 using namespace detail;
@@ -280,4 +280,4 @@ TEST_F(ParseConfig, PrintsHelpAndEndsBeforeAnythingElse) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::parse_config_test

@@ -23,7 +23,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::print_test {
 namespace {
 
 using namespace detail;
@@ -253,4 +253,4 @@ TEST(SettingsOfAConfig, HaveEveryValueWithItsPolicy) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::print_test

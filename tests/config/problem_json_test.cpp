@@ -6,7 +6,7 @@
 #include <ddpxx/config/files/problem_json.hpp>
 #include <ddpxx/config/text/source.hpp>
 
-namespace ddpxx {
+namespace ddpxx::problem_json_test {
 namespace {
 
 using namespace detail;
@@ -33,4 +33,4 @@ TEST(ProblemsAsJson, AreSortedAsInTheReport) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::problem_json_test

@@ -37,7 +37,7 @@
 #include "../temporary_folder.hpp"
 #include "everything.hpp"
 
-namespace ddpxx {
+namespace ddpxx::schema_test {
 namespace {
 
 using namespace detail;
@@ -380,4 +380,4 @@ TEST(PrintedConfig, ReadsEqualAsYaml11AsYaml12AndAsJson) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::schema_test

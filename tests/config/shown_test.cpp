@@ -19,7 +19,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::shown_test {
 namespace {
 
 struct Optimizer {
@@ -209,4 +209,4 @@ TEST_F(Shown, FindsFilesInFurtherFolders) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::shown_test

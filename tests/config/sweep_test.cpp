@@ -12,6 +12,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
+namespace sweep_test {
 namespace {
 
 using ddpxx::expand_sweep;
@@ -224,3 +225,4 @@ TEST(SweepValue, IsRecognizedWhereOneValueIsExpected) {
 }
 
 }  // namespace
+}  // namespace sweep_test

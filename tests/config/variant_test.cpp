@@ -14,7 +14,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::variant_test {
 namespace {
 
 using namespace detail;
@@ -181,4 +181,4 @@ TEST(AVariant, HasNoAlternativeWithAFieldCalledName) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::variant_test

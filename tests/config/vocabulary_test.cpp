@@ -13,7 +13,7 @@
 
 #include "filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::vocabulary_test {
 namespace {
 
 using namespace detail;
@@ -167,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(
                     Spelling{{"hydra.run.dir=./"}, "training.max_epochs", "1"}));
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::vocabulary_test

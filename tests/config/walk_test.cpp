@@ -12,7 +12,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
 
-namespace ddpxx {
+namespace ddpxx::walk_test {
 namespace {
 
 using namespace detail;
@@ -173,4 +173,4 @@ TEST(Aliases, ThatContradictTheFieldsAreRefused) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::walk_test

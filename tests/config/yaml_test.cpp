@@ -9,7 +9,7 @@
 
 #include "entries_text.hpp"
 
-namespace ddpxx {
+namespace ddpxx::yaml_test {
 namespace {
 
 using namespace detail;
@@ -208,4 +208,4 @@ TEST(YamlReport, CutsALongLineAroundTheCaret) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::yaml_test

@@ -14,7 +14,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::chunked_loss_test {
 namespace {
 
 const CourseOptions kInChunks{.loss_chunk = 5};  // divides no rank's number of positions
@@ -48,4 +48,4 @@ TYPED_TEST(ChunkedLossIn16Bits, TakesTheCourseOfThePlainLossWithinTheRounding) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::chunked_loss_test

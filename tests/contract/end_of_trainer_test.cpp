@@ -38,7 +38,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::end_of_trainer_test {
 namespace {
 
 using testing::HasSubstr;
@@ -433,4 +433,4 @@ TEST(RanksThatDiffer, MayDoSoInWorkersDevicesAndThePathOfTheMetrics) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::end_of_trainer_test

@@ -8,7 +8,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::fused_clip_test {
 namespace {
 
 /// Each step is clipped.
@@ -61,4 +61,4 @@ TEST(FusedClip, OfAnOptimizerThatCannotDivideIsAPassOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::fused_clip_test

@@ -12,7 +12,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::fused_kernels_test {
 namespace {
 
 const CourseOptions kFused{.fused = true};
@@ -90,4 +90,4 @@ TEST(FusedBlocksInBFloat16, HaveTheBitsOfARunThatComputesItsLayersAgain) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::fused_kernels_test

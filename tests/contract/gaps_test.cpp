@@ -42,7 +42,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::gaps_test {
 namespace {
 
 constexpr std::int64_t kWidth = 5;
@@ -220,4 +220,4 @@ TYPED_TEST(Gaps, MayHoldNaN) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::gaps_test

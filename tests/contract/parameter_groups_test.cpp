@@ -13,7 +13,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::parameter_groups_test {
 namespace {
 
 /// Groups that lie inside of layers, outside of them, and across, and a schedule. Nothing is clipped: the norm is
@@ -72,4 +72,4 @@ TEST(ParameterGroups, TrainAsOneLearningRateIfAllNamesHaveThatOfTheOptimizer) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::parameter_groups_test

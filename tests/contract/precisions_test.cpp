@@ -26,7 +26,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::precisions_test {
 namespace {
 
 /// The largest relative error of rounding to the precision's 16 bits.
@@ -228,4 +228,4 @@ TEST(TF32, IsRefusedOnACpuByEveryRank) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::precisions_test

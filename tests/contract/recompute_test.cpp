@@ -21,7 +21,7 @@
 
 #include "rows_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::recompute_test {
 namespace {
 
 /// Has a buffer that each forward pass changes by random numbers and reads, and a buffer that backward needs unchanged.
@@ -84,4 +84,4 @@ TYPED_TEST(RecomputedBuffers, EqualThoseOfOneRunBitForBit) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::recompute_test

@@ -28,7 +28,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::resume_test {
 namespace {
 
 constexpr std::int64_t kSamples = 32, kFeatures = 6, kHidden = 16;
@@ -150,4 +150,4 @@ TYPED_TEST(ResumedRun, IsTheWholeRunBitForBit) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::resume_test

@@ -18,7 +18,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::step_in_backward_test {
 namespace {
 
 template <class S>
@@ -154,4 +154,4 @@ TEST(StepInBackward, IsRefusedWithAListOfBucketSizesBeforeThereIsAGroup) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::step_in_backward_test

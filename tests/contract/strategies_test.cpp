@@ -13,7 +13,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::strategies_test {
 namespace {
 
 /// Compares with AdamW and clipping, and with SGD without clipping, because AdamW hides a wrong scale of the gradients.
@@ -212,4 +212,4 @@ TEST(StateBytes, AreShardedAsTheStrategySays) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::strategies_test

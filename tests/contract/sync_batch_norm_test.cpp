@@ -20,7 +20,7 @@
 
 #include "rows_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::sync_batch_norm_test {
 namespace {
 
 struct Block : torch::nn::Module, Layer {
@@ -81,4 +81,4 @@ TYPED_TEST(SyncBatchNormUnder, LayersThatRunAgainCountEachBatchOnceBitForBit) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::sync_batch_norm_test

@@ -21,7 +21,7 @@
 
 #include "tiny_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::tied_head_test {
 namespace {
 
 const CourseOptions kTied{.tied_head = true};
@@ -128,4 +128,4 @@ TEST(WeightOfTwoLayers, TakesTheCourseOfOneProcess) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::tied_head_test

@@ -14,7 +14,7 @@
 #include <ddpxx/core/call_stack.hpp>
 #include <ddpxx/launch/process_table.hpp>
 
-namespace ddpxx {
+namespace ddpxx::call_stack_test {
 namespace {
 
 constexpr const char* kTitle = "call stack of the main thread";
@@ -113,4 +113,4 @@ TEST(CallStack, IsAskedForOnlyWhereTheProgramHandlesTheSignal) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::call_stack_test

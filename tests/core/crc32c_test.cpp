@@ -6,7 +6,7 @@
 
 #include <ddpxx/core/crc32c.hpp>
 
-namespace ddpxx {
+namespace ddpxx::crc32c_test {
 namespace {
 
 auto bytes_of(std::string_view text) { return std::as_bytes(std::span{text}); }
@@ -24,4 +24,4 @@ TEST(Crc32c, KnowsThePublishedValuesInWholeAndInPieces) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::crc32c_test

@@ -9,7 +9,7 @@
 
 #include <ddpxx/core/describe.hpp>
 
-namespace ddpxx {
+namespace ddpxx::describe_test {
 namespace {
 
 struct Other {
@@ -74,4 +74,4 @@ TEST(Bounds, SayWhatTheyExclude) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::describe_test

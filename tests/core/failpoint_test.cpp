@@ -9,7 +9,7 @@
 
 #include <ddpxx/core/failpoint.hpp>
 
-namespace ddpxx {
+namespace ddpxx::failpoint_test {
 namespace {
 
 static_assert(kFailpoints, "the tests are compiled with DDPXX_FAILPOINTS");
@@ -97,4 +97,4 @@ TEST_F(Failpoint, RefusesAnOrderThatItCannotReadAndQuotesIt) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::failpoint_test

@@ -15,7 +15,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::file_test {
 namespace {
 
 constexpr std::array kStages{"file.before_write", "file.after_write", "file.after_fsync", "file.after_publish"};
@@ -263,4 +263,4 @@ TEST(CreateFileAtomic, SaysWhatAFileSystemLacks) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::file_test

@@ -11,7 +11,7 @@
 
 #include <ddpxx/core/log.hpp>
 
-namespace ddpxx {
+namespace ddpxx::log_test {
 namespace {
 
 TEST(Log, InformsFromRankZeroOnly) {
@@ -133,4 +133,4 @@ TEST(Harmless, WritesMalformedUtf8OutByteByByte) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::log_test

@@ -9,7 +9,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::mapped_file_test {
 namespace {
 
 TEST(MappedFile, IsTheFilesContentAndNeverWritesBack) {
@@ -37,4 +37,4 @@ TEST(MappedFile, MayBeLargerThanTheMemory) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::mapped_file_test

@@ -11,7 +11,7 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/rank_progress.hpp>
 
-namespace ddpxx {
+namespace ddpxx::rank_progress_test {
 namespace {
 
 TEST(RankProgress, NamesTheCollectiveThatARankWaitsFor) {
@@ -49,4 +49,4 @@ TEST(RankProgress, IsInTheMemoryOfTheLauncher) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::rank_progress_test

@@ -11,7 +11,7 @@
 #include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 
-namespace ddpxx {
+namespace ddpxx::stop_signals_test {
 namespace {
 
 /// Runs `body` in a process of its own, with a frame or without; returns the number that `body` returns, or minus the
@@ -179,4 +179,4 @@ TEST(StopSignals, AreSharedByAllObjectsThatKeepThem) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::stop_signals_test

@@ -5,7 +5,7 @@
 
 #include <ddpxx/core/suggest.hpp>
 
-namespace ddpxx {
+namespace ddpxx::suggest_test {
 namespace {
 
 TEST(EditDistance, CountsInsertionsDeletionsReplacementsAndSwaps) {
@@ -54,4 +54,4 @@ TEST(NearestName, HasSomethingInCommon) {
 TEST(NearestName, OfNoCandidatesIsNone) { EXPECT_FALSE(nearest("seed", {}).has_value()); }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::suggest_test

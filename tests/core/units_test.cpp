@@ -8,7 +8,7 @@
 
 #include <ddpxx/core/units.hpp>
 
-namespace ddpxx {
+namespace ddpxx::units_test {
 namespace {
 
 using Fit = WholeNumber::Fit;
@@ -153,4 +153,4 @@ TEST(SecondsText, NamesTwoUnitsAtMost) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::units_test

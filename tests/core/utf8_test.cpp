@@ -4,7 +4,7 @@
 
 #include <ddpxx/core/utf8.hpp>
 
-namespace ddpxx {
+namespace ddpxx::utf8_test {
 namespace {
 
 TEST(Utf8, TakesEveryLengthOfCharacter) {
@@ -22,4 +22,4 @@ TEST(Utf8, FindsTheFirstByteThatBelongsToNoCharacter) {
 TEST(Utf8, CountsAMalformedByteAsOneCharacter) { EXPECT_EQ(count_characters("a\xFF\xFEz"), 4U); }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::utf8_test

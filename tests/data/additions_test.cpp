@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+namespace additions_test {
 namespace {
 
 using Digits = std::vector<std::int64_t>;
@@ -53,3 +54,4 @@ TEST(Additions, ThePartsTogetherAreAllSums) {
 }
 
 }  // namespace
+}  // namespace additions_test

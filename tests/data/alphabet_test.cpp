@@ -7,7 +7,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/alphabet.hpp>
 
-namespace ddpxx {
+namespace ddpxx::alphabet_test {
 namespace {
 
 using Ids = std::vector<std::int64_t>;
@@ -48,4 +48,4 @@ TEST(Alphabet, IsNotFoundInASnapshotWithoutOneAndADamagedOneIsAnError) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::alphabet_test

@@ -8,7 +8,7 @@
 
 #include <ddpxx/data/batch_context.hpp>
 
-namespace ddpxx {
+namespace ddpxx::batch_context_test {
 namespace {
 
 TEST(BatchContext, HasOneGeneratorForEachSeedEpochAndSample) {
@@ -33,4 +33,4 @@ TEST(BatchContext, KeepsItsSeedsSinceResumedRunsRelyOnThem) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::batch_context_test

@@ -4,7 +4,7 @@
 
 #include <ddpxx/data/batch.hpp>
 
-namespace ddpxx {
+namespace ddpxx::batch_test {
 namespace {
 
 TEST(Batch, MovesWholeToAnotherDevice) {
@@ -17,4 +17,4 @@ TEST(Batch, MovesWholeToAnotherDevice) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::batch_test

@@ -21,7 +21,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::char_dataset_test {
 namespace {
 
 using Ids = std::vector<std::int64_t>;
@@ -325,4 +325,4 @@ TEST_F(CharDatasetTest, SaysWhatIsWrongWithASecondFileOfAFolder) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::char_dataset_test

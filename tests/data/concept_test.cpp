@@ -8,7 +8,7 @@
 
 #include "numbers_dataset.hpp"
 
-namespace ddpxx {
+namespace ddpxx::concept_test {
 namespace {
 
 struct WithoutSize {
@@ -39,4 +39,4 @@ TEST(MapDataset, IsHeldByWhatHasEveryPropertyAndByNothingElse) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::concept_test

@@ -10,7 +10,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/distributed_sampler.hpp>
 
-namespace ddpxx {
+namespace ddpxx::distributed_sampler_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -192,4 +192,4 @@ TEST(DistributedSampler, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::distributed_sampler_test

@@ -12,7 +12,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::held_out_text_test {
 namespace {
 
 using Windows = std::vector<std::string>;
@@ -92,4 +92,4 @@ TEST_F(HeldOutText, KeepsWhatTheTextRecords) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::held_out_text_test

@@ -20,7 +20,7 @@
 
 #include "numbers_dataset.hpp"
 
-namespace ddpxx {
+namespace ddpxx::loader_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -163,4 +163,4 @@ TEST(Loader, GivesItsWorkersOneThreadEachAndLeavesTheOthersTheirs) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::loader_test

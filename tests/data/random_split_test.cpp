@@ -5,7 +5,7 @@
 
 #include <ddpxx/data/random_split.hpp>
 
-namespace ddpxx {
+namespace ddpxx::random_split_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -41,4 +41,4 @@ TEST(RandomSplit, RefusesFractionsAndLengthsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::random_split_test

@@ -11,7 +11,7 @@
 
 #include "numbers_dataset.hpp"
 
-namespace ddpxx {
+namespace ddpxx::subset_test {
 namespace {
 
 static_assert(MapDataset<Subset<NumbersDataset>>);
@@ -55,4 +55,4 @@ TEST(Subset, TakesARangeInSteps) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::subset_test

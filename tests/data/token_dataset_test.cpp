@@ -15,7 +15,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::token_dataset_test {
 namespace {
 
 class Tokens : public testing::Test {
@@ -101,4 +101,4 @@ TEST_F(Tokens, AreHeldOutAsTextIs) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::token_dataset_test

@@ -5,7 +5,7 @@
 
 #include <ddpxx/data/utf8.hpp>
 
-namespace ddpxx {
+namespace ddpxx::utf8_test {
 namespace {
 
 std::u32string decoded(std::string_view text) {
@@ -56,4 +56,4 @@ TEST(Utf8, DropsOnlyACharacterThatWasCut) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::utf8_test

@@ -5,6 +5,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
+namespace embed_test {
 namespace {
 
 using testing::HasSubstr;
@@ -37,3 +38,4 @@ TEST(Embed, ProcessesOfMPITrainTogetherAndEndByTheirOwnReturn) {
 }
 
 }  // namespace
+}  // namespace embed_test

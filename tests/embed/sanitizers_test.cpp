@@ -8,6 +8,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
+namespace sanitizers_test {
 namespace {
 
 using testing::HasSubstr;
@@ -30,3 +31,4 @@ TEST(Embed, AHostUnderThreadSanitizerEndsByItsOwnReturn) {
 }
 
 }  // namespace
+}  // namespace sanitizers_test

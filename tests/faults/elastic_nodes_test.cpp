@@ -22,6 +22,7 @@
 #include "../temporary_folder.hpp"
 #include "watched_run.hpp"
 
+namespace elastic_nodes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -125,3 +126,4 @@ TEST_F(ElasticNodes, AKilledRankRestartsAllNodesAndChangesNoLoss) {
 }
 
 }  // namespace
+}  // namespace elastic_nodes_test

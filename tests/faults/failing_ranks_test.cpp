@@ -15,6 +15,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
+namespace failing_ranks_test {
 namespace {
 
 using testing::HasSubstr;
@@ -139,3 +140,4 @@ TEST_F(FailingRanks, StopTogetherWhereASignalComesDuringASave) {
 }
 
 }  // namespace
+}  // namespace failing_ranks_test

@@ -10,6 +10,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
+namespace first_program_test {
 namespace {
 
 using testing::HasSubstr;
@@ -76,3 +77,4 @@ TEST_F(FirstProgram, TakesTheSettingsOfEachPartByTheirOwnNames) {
 }
 
 }  // namespace
+}  // namespace first_program_test

@@ -20,6 +20,7 @@
 #include "../terminal.hpp"
 #include "failing_calls.hpp"
 
+namespace mingpt_test {
 namespace {
 
 using testing::AllOf;
@@ -673,3 +674,4 @@ TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {
 }
 
 }  // namespace
+}  // namespace mingpt_test

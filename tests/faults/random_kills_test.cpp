@@ -26,6 +26,7 @@
 #include "../temporary_folder.hpp"
 #include "watched_run.hpp"
 
+namespace random_kills_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,3 +163,4 @@ TEST_P(RandomKills, OfRanksChangeNoBitOfTheResultAndLeaveNothingBehind) {
 }
 
 }  // namespace
+}  // namespace random_kills_test

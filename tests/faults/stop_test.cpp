@@ -19,6 +19,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
+namespace stop_test {
 namespace {
 
 using testing::AllOf;
@@ -226,3 +227,4 @@ TEST_F(Stop, EndsASweepWhoseJobHasSaved) {
 }
 
 }  // namespace
+}  // namespace stop_test

@@ -25,7 +25,7 @@
 #include "../train/training_run.hpp"
 #include "failing_calls.hpp"
 
-namespace ddpxx {
+namespace ddpxx::storage_faults_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -251,4 +251,4 @@ TEST_F(Unreadable, ForAReasonThatIsNotTheFilesOwnEndsTheRunAndSetsNothingAside) 
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::storage_faults_test

@@ -8,7 +8,7 @@
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/flat/gradients.hpp>
 
-namespace ddpxx {
+namespace ddpxx::arena_test {
 namespace {
 
 at::Tensor leaf(at::IntArrayRef sizes) { return at::rand(sizes).set_requires_grad(true); }
@@ -246,4 +246,4 @@ TEST(GradientHooks, AreRemovedWithTheObject) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::arena_test

@@ -9,7 +9,7 @@
 #include <ddpxx/flat/live_bytes.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::live_bytes_test {
 namespace {
 
 TEST(LiveBytes, CountsWhatTensorsTakeNowAndHaveTakenAtMost) {
@@ -91,4 +91,4 @@ TEST(LiveBytes, CountsApartWhatGloosThreadsTakeForThisOne) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::live_bytes_test

@@ -12,7 +12,7 @@
 #include <ddpxx/flat/live_bytes.hpp>
 #include <ddpxx/flat/sizes_only.hpp>
 
-namespace ddpxx {
+namespace ddpxx::sizes_only_test {
 namespace {
 
 /// The bytes after each part of a forward and a backward pass of operations that models use.
@@ -102,4 +102,4 @@ TEST(SizesOnly, AnOperationWhoseResultDependsOnValuesIsRefused) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::sizes_only_test

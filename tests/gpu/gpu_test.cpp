@@ -49,7 +49,7 @@
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
 
-namespace ddpxx {
+namespace ddpxx::gpu_test {
 namespace {
 
 const at::Device kGPU{at::kCUDA, 0};
@@ -473,4 +473,4 @@ TEST_F(Memory, OfABatchIsPinnedOnItsWay) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::gpu_test

@@ -9,7 +9,7 @@
 #include "../contract/tiny_run.hpp"
 #include "../test_device.hpp"
 
-namespace ddpxx {
+namespace ddpxx::offload_test {
 namespace {
 
 template <class S, class P = Float32>
@@ -46,4 +46,4 @@ TEST(Offloaded, GathersInSixteenBitsAndKeepsLayersOnSomeRanks) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::offload_test

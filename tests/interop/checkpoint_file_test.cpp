@@ -11,7 +11,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::checkpoint_file_test {
 namespace {
 
 TEST(CheckpointFiles, ComeBackFromTheirStorageAndSayWhereTheyAre) {
@@ -47,4 +47,4 @@ TEST(CheckpointFiles, NameTheFileThatCannotBeLoaded) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::checkpoint_file_test

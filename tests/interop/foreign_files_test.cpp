@@ -20,7 +20,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::foreign_files_test {
 namespace {
 
 using testing::HasSubstr;
@@ -145,4 +145,4 @@ TEST(PythonCheckpoint, LeavesOutTheBuffersOfGPT2sAttentionAndNoOtherTensorOfThei
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::foreign_files_test

@@ -30,7 +30,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::huggingface_test {
 namespace {
 
 using testing::AllOf;
@@ -191,4 +191,4 @@ TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::huggingface_test

@@ -23,7 +23,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::pickle_test {
 namespace {
 
 using testing::HasSubstr;
@@ -383,4 +383,4 @@ TEST(PtFile, AFullDiskIsAnErrorAndTheOldFileStays) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::pickle_test

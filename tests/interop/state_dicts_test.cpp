@@ -18,7 +18,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::state_dicts_test {
 namespace {
 
 using testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST(StateDicts, AnOptimizerOfAnotherModelIsRefused) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::state_dicts_test

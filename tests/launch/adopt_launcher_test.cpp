@@ -9,7 +9,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/adopt_launcher.hpp>
 
-namespace ddpxx {
+namespace ddpxx::adopt_launcher_test {
 namespace {
 
 using namespace detail;
@@ -219,4 +219,4 @@ TEST(FirstHost, ReadsSlurmsShortForm) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::adopt_launcher_test

@@ -23,6 +23,7 @@
 #include "../temporary_folder.hpp"
 #include "started_program.hpp"
 
+namespace agent_group_test {
 namespace {
 
 using testing::AllOf;
@@ -413,3 +414,4 @@ TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
 }
 
 }  // namespace
+}  // namespace agent_group_test

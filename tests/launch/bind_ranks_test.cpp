@@ -12,7 +12,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::bind_ranks_test {
 namespace {
 
 using namespace detail;
@@ -119,4 +119,4 @@ TEST(BindRanks, TakesAMachineWithoutNumaForOneNode) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::bind_ranks_test

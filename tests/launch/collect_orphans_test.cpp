@@ -10,7 +10,7 @@
 
 #include <ddpxx/launch/agent/collect_orphans.hpp>
 
-namespace ddpxx {
+namespace ddpxx::collect_orphans_test {
 namespace {
 
 using namespace detail;
@@ -52,4 +52,4 @@ TEST(CollectOrphans, CollectsOrphansAndLeavesOurOwnToTheirOwner) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::collect_orphans_test

@@ -28,6 +28,7 @@
 #include "../terminal.hpp"
 #include "started_program.hpp"
 
+namespace ddpxx_run_test {
 namespace {
 
 using testing::AllOf;
@@ -996,3 +997,4 @@ TEST(DdpxxRun, ReadsSignalsWhileItsOutputIsPaused) {
 }
 
 }  // namespace
+}  // namespace ddpxx_run_test

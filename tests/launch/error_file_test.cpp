@@ -12,7 +12,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::error_file_test {
 namespace {
 
 using namespace detail;
@@ -58,4 +58,4 @@ TEST_F(ErrorFile, GoesToTheLauncherOfTheLauncher) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::error_file_test

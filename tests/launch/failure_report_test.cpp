@@ -7,7 +7,7 @@
 
 #include <ddpxx/launch/agent/failure_report.hpp>
 
-namespace ddpxx {
+namespace ddpxx::failure_report_test {
 namespace {
 
 using namespace detail;
@@ -108,4 +108,4 @@ TEST(FailureReport, SaysThatARankWasStoppedAndWhatMayHaveKilledAnother) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::failure_report_test

@@ -14,7 +14,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::launch_plan_test {
 namespace {
 
 LaunchPlan plan_of(const std::vector<std::string>& arguments) { return parse_launch(arguments).value(); }
@@ -384,4 +384,4 @@ TEST(LaunchPlan, RefusesFlagsThatContradictEachOther) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::launch_plan_test

@@ -6,7 +6,7 @@
 
 #include <ddpxx/launch/agent/line_prefix.hpp>
 
-namespace ddpxx {
+namespace ddpxx::line_prefix_test {
 namespace {
 
 using namespace detail;
@@ -32,4 +32,4 @@ TEST(LinePrefix, NamesTheRankUnlessItIsAlone) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::line_prefix_test

@@ -5,7 +5,7 @@
 
 #include <ddpxx/launch/agent/line_splitter.hpp>
 
-namespace ddpxx {
+namespace ddpxx::line_splitter_test {
 namespace {
 
 using namespace detail;
@@ -39,4 +39,4 @@ TEST(LineSplitter, BreaksUpALineThatNeverEnds) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::line_splitter_test

@@ -20,6 +20,7 @@
 #include "../temporary_folder.hpp"
 #include "started_program.hpp"
 
+namespace many_restarts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -120,3 +121,4 @@ TEST_P(ManyRestarts, NeedNothingMoreEachTime) {
 }
 
 }  // namespace
+}  // namespace many_restarts_test

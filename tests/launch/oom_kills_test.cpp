@@ -5,7 +5,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::oom_kills_test {
 namespace {
 
 using namespace detail;
@@ -32,4 +32,4 @@ TEST(OomKills, ExplainASigkillIfTheirCountHasGrown) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::oom_kills_test

@@ -8,7 +8,7 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
 
-namespace ddpxx {
+namespace ddpxx::output_queue_test {
 namespace {
 
 using namespace detail;
@@ -94,4 +94,4 @@ TEST(OutputQueue, DropsWhatAClosedOutputWasToGet) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::output_queue_test

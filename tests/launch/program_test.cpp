@@ -19,6 +19,7 @@
 
 #include "../temporary_folder.hpp"
 
+namespace program_test {
 namespace {
 
 using testing::ExitedWithCode;
@@ -97,3 +98,4 @@ TEST(Program, KeepsItsOwnHandlerOfBusErrors) {
 }
 
 }  // namespace
+}  // namespace program_test

@@ -6,7 +6,7 @@
 
 #include <ddpxx/launch/agent/rank_environment.hpp>
 
-namespace ddpxx {
+namespace ddpxx::rank_environment_test {
 namespace {
 
 using namespace detail;
@@ -70,4 +70,4 @@ TEST(RankEnvironment, LeavesThreadsToTheUserAndToALoneRank) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::rank_environment_test

@@ -6,7 +6,7 @@
 
 #include <ddpxx/launch/agent/restart_rule.hpp>
 
-namespace ddpxx {
+namespace ddpxx::restart_rule_test {
 namespace {
 
 using namespace detail;
@@ -65,4 +65,4 @@ TEST(RestartRule, WaitsLongerAndLongerWithoutProgress) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::restart_rule_test

@@ -6,7 +6,7 @@
 
 #include <ddpxx/launch/agent/root_cause.hpp>
 
-namespace ddpxx {
+namespace ddpxx::root_cause_test {
 namespace {
 
 using namespace detail;
@@ -121,4 +121,4 @@ TEST(RootCause, FindsAFailureInTheMidstOfARequest) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::root_cause_test

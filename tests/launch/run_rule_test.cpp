@@ -13,7 +13,7 @@
 #include <ddpxx/launch/agent/round.hpp>
 #include <ddpxx/launch/agent/run_rule.hpp>
 
-namespace ddpxx {
+namespace ddpxx::run_rule_test {
 namespace {
 
 using namespace detail;
@@ -174,4 +174,4 @@ TEST(NodeResult, IsReadAsItWasWritten) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::run_rule_test

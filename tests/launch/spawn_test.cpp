@@ -14,6 +14,7 @@
 #include "../temporary_folder.hpp"
 #include "started_program.hpp"
 
+namespace spawn_test {
 namespace {
 
 using testing::AllOf;
@@ -101,3 +102,4 @@ TEST(Spawn, IsFoundAmongTheArgumentsBeforeTheirEnd) {
 }
 
 }  // namespace
+}  // namespace spawn_test

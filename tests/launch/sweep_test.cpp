@@ -24,6 +24,7 @@
 #include "../temporary_folder.hpp"
 #include "started_program.hpp"
 
+namespace sweep_test {
 namespace {
 
 using testing::ElementsAre;
@@ -429,3 +430,4 @@ TEST(SweepCommand, IsNoneOfALaunchedRank) {
 }
 
 }  // namespace
+}  // namespace sweep_test

@@ -9,7 +9,7 @@
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 
-namespace ddpxx {
+namespace ddpxx::torchrun_environment_test {
 namespace {
 
 using namespace detail;
@@ -151,4 +151,4 @@ TEST_F(TorchrunEnvironment, ReadsBackWhatALauncherWrites) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::torchrun_environment_test

@@ -17,7 +17,7 @@
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/gpt.hpp>
 
-namespace ddpxx {
+namespace ddpxx::chunked_cross_entropy_test {
 namespace {
 
 constexpr std::int64_t kRows = 23, kWidth = 12, kVocabulary = 50;
@@ -270,4 +270,4 @@ TEST(GPT, KeepsTheChunksOfItsLossInAClone) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::chunked_cross_entropy_test

@@ -27,7 +27,7 @@
 #include <ddpxx/nn/fused_block.hpp>
 #include <ddpxx/nn/gpt.hpp>
 
-namespace ddpxx {
+namespace ddpxx::fused_block_test {
 namespace {
 
 struct Sizes {
@@ -420,4 +420,4 @@ TEST_P(OneFusedBlock, IsWhatAGPTUsesWithoutDropoutOnly) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::fused_block_test

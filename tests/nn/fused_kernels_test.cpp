@@ -24,7 +24,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::fused_kernels_test {
 namespace {
 
 using at::kBFloat16, at::kFloat, at::kHalf;
@@ -323,4 +323,4 @@ TEST(FusedKernels, GiveAGPTItsLossAndGradients) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::fused_kernels_test

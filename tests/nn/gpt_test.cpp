@@ -18,7 +18,7 @@
 #include <ddpxx/nn/key_value_cache.hpp>
 #include <ddpxx/nn/make_model.hpp>
 
-namespace ddpxx {
+namespace ddpxx::gpt_test {
 namespace {
 
 constexpr std::int64_t kVocabulary = 200;
@@ -435,4 +435,4 @@ TEST(Generate, LeavesTheModelInItsMode) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::gpt_test

@@ -11,7 +11,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::csv_file_test {
 namespace {
 
 std::vector<std::string> lines_of(const std::filesystem::path& path) {
@@ -133,4 +133,4 @@ TEST(CsvFile, RefusesAndKeepsAFileOfAnotherKind) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::csv_file_test

@@ -9,7 +9,7 @@
 
 #include <ddpxx/observe/early_stopping.hpp>
 
-namespace ddpxx {
+namespace ddpxx::early_stopping_test {
 namespace {
 
 /// The number of the evaluation at which early stopping asks to stop; 0 if it never does.
@@ -62,4 +62,4 @@ TEST(EarlyStopping, SaysWhichMetricsThereAreWhereItsOwnIsNot) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::early_stopping_test

@@ -7,7 +7,7 @@
 
 #include <ddpxx/observe/json_row.hpp>
 
-namespace ddpxx {
+namespace ddpxx::json_row_test {
 namespace {
 
 TEST(JsonRow, KeepsTheOrderOfItsKeys) {
@@ -38,4 +38,4 @@ TEST(JsonRow, QuotesAnyText) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::json_row_test

@@ -5,7 +5,7 @@
 
 #include <ddpxx/observe/memory.hpp>
 
-namespace ddpxx {
+namespace ddpxx::memory_test {
 namespace {
 
 TEST(PeakResidentBytes, RisesWithWhatWasTouchedAndStays) {
@@ -17,4 +17,4 @@ TEST(PeakResidentBytes, RisesWithWhatWasTouchedAndStays) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::memory_test

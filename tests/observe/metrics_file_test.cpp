@@ -19,7 +19,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::metrics_file_test {
 namespace {
 
 std::vector<std::string> lines_of(const std::filesystem::path& path) {
@@ -349,4 +349,4 @@ TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::metrics_file_test

@@ -10,7 +10,7 @@
 
 #include "../terminal.hpp"
 
-namespace ddpxx {
+namespace ddpxx::progress_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -225,4 +225,4 @@ TEST(Progress, TakesADumbTerminalForNone) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::progress_test

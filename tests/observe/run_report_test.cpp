@@ -21,7 +21,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::run_report_test {
 namespace {
 
 const RunBegan kRun{.parameters = 812'345,
@@ -245,4 +245,4 @@ TEST(RunReport, HasABestEvaluationThoughTheFirstLossIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::run_report_test

@@ -13,7 +13,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::tensorboard_test {
 namespace {
 
 nlohmann::json read(const std::filesystem::path& folder) {
@@ -79,4 +79,4 @@ TEST(TensorBoard, RefusesAFolderThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::tensorboard_test

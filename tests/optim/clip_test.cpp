@@ -12,7 +12,7 @@
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/clip.hpp>
 
-namespace ddpxx {
+namespace ddpxx::clip_test {
 namespace {
 
 Arena make_arena() {
@@ -69,4 +69,4 @@ TEST(ClipByValue, RefusesAnInvalidBound) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::clip_test

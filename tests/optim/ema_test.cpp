@@ -14,7 +14,7 @@
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/ema.hpp>
 
-namespace ddpxx {
+namespace ddpxx::ema_test {
 namespace {
 
 at::Tensor leaf(at::Tensor values) { return values.set_requires_grad(true); }
@@ -172,4 +172,4 @@ TEST(EMA, RefusesValuesInSixteenBitsWhichWouldNotChange) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::ema_test

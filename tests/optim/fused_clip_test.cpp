@@ -12,7 +12,7 @@
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/clip.hpp>
 
-namespace ddpxx {
+namespace ddpxx::fused_clip_test {
 namespace {
 
 struct Outcome {
@@ -86,4 +86,4 @@ TEST(ClipDivisor, IsTheInverseOfTheFactorAndKeepsWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::fused_clip_test

@@ -16,7 +16,7 @@
 
 #include "../config/filled.hpp"
 
-namespace ddpxx {
+namespace ddpxx::groups_test {
 namespace {
 
 template <class O>
@@ -94,4 +94,4 @@ TYPED_TEST(Momentum, IsBelowOneAsInTorch) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::groups_test

@@ -6,7 +6,7 @@
 
 #include <ddpxx/optim/name_pattern.hpp>
 
-namespace ddpxx {
+namespace ddpxx::name_pattern_test {
 namespace {
 
 TEST(NamePattern, MatchesAcrossDots) {
@@ -41,4 +41,4 @@ TEST(NamePattern, IsNearestToNamesThatDifferLittleFromAMatch) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::name_pattern_test

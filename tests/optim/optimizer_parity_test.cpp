@@ -28,7 +28,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::optimizer_parity_test {
 namespace {
 
 constexpr auto kSteps = 20;
@@ -376,4 +376,4 @@ TEST(Schedules, AFallThatEndsBeforeItBeginsIsAnError) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::optimizer_parity_test

@@ -16,7 +16,7 @@
 #include <ddpxx/optim/schedule.hpp>
 #include <ddpxx/optim/sgd_config.hpp>
 
-namespace ddpxx {
+namespace ddpxx::schedule_test {
 namespace {
 
 constexpr double kPeak = 6e-4;
@@ -217,4 +217,4 @@ TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstWsdAndOneCycleOnly) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::schedule_test

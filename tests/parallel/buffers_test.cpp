@@ -13,7 +13,7 @@
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::buffers_test {
 namespace {
 
 /// Buffers of three types, in mixed order; one is a transposed view, one is a scalar, one is empty.
@@ -95,4 +95,4 @@ TEST(Buffers, LeaveTheVersionsThatAutogradCompares) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::buffers_test

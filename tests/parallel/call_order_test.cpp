@@ -4,7 +4,7 @@
 
 #include <ddpxx/parallel/call_order.hpp>
 
-namespace ddpxx {
+namespace ddpxx::call_order_test {
 namespace {
 
 /// Calls each unit from a layer with the number of the unit.
@@ -59,4 +59,4 @@ TEST(CallOrder, TheHashTellsOrdersOfLayersApartAndIsTakenOnce) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::call_order_test

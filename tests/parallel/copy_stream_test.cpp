@@ -9,7 +9,7 @@
 
 #include <ddpxx/parallel/copy_stream.hpp>
 
-namespace ddpxx {
+namespace ddpxx::copy_stream_test {
 namespace {
 
 using c10::Device, c10::Stream;
@@ -91,4 +91,4 @@ TEST(CopyStream, WithoutADeviceOnlyCalls) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::copy_stream_test

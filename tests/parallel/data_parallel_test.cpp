@@ -19,7 +19,7 @@
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::data_parallel_test {
 namespace {
 
 struct Block : torch::nn::Cloneable<Block>, Layer {
@@ -152,4 +152,4 @@ TEST(DataParallel, RefusesReplicasWithoutNumberBeforeItMakesOne) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::data_parallel_test

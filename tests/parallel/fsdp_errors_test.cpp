@@ -18,7 +18,7 @@
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/trainer.hpp>
 
-namespace ddpxx {
+namespace ddpxx::fsdp_errors_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -152,4 +152,4 @@ TEST(ReshardAfterForward, MustDivideTheRanksThatShareAModel) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::fsdp_errors_test

@@ -26,7 +26,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::gradient_hooks_test {
 namespace {
 
 using BF16PowerSGD = Compress<at::kBFloat16, PowerSGD>;
@@ -489,4 +489,4 @@ TEST(HookedDDPConfig, IsAConfigOfDDPAndOfTheHook) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::gradient_hooks_test

@@ -18,7 +18,7 @@
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::join_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -321,4 +321,4 @@ TEST(Join, AHookContinuesWithItsOwnState) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::join_test

@@ -13,7 +13,7 @@
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::reducer_test {
 namespace {
 
 std::vector<NamedParameter> parameters(int count, std::int64_t numel = 16) {
@@ -291,4 +291,4 @@ TEST(Reducer, RefusesAGradientThatIsReadyTwice) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::reducer_test

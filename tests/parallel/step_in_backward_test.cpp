@@ -24,7 +24,7 @@
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
-namespace ddpxx {
+namespace ddpxx::step_in_backward_test {
 namespace {
 
 constexpr double kRate = 0.125;
@@ -370,4 +370,4 @@ TEST(StepsInBackwardOfFSDP, RefuseGradientsOfASegmentThatHasBeenStepped) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::step_in_backward_test

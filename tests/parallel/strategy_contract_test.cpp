@@ -24,7 +24,7 @@
 
 #include "assemble.hpp"
 
-namespace ddpxx {
+namespace ddpxx::strategy_contract_test {
 namespace {
 
 struct Block : torch::nn::Module, Layer {
@@ -451,4 +451,4 @@ TEST(Group, APartThatHasLeftIsNotShutDownAgain) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::strategy_contract_test

@@ -17,7 +17,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::sync_batch_norm_test {
 namespace {
 
 /// The largest difference, as a fraction of the largest number.
@@ -260,4 +260,4 @@ TEST(SyncBatchNorm, RefusesOtherShapesAndOneValuePerChannel) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::sync_batch_norm_test

@@ -23,7 +23,7 @@
 #include "../temporary_folder.hpp"
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::features_test {
 namespace {
 
 /// Numbers that are not exact in bfloat16.
@@ -90,4 +90,4 @@ TEST(FeaturesParity, FSDPInBFloat16CastsThemAsMixedPrecisionPolicyDoes) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::features_test

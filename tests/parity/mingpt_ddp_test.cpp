@@ -16,6 +16,7 @@
 #include "../temporary_folder.hpp"
 #include "python.hpp"
 
+namespace mingpt_ddp_test {
 namespace {
 
 using testing::HasSubstr;
@@ -100,3 +101,4 @@ TEST_F(MinGPTDdp, OurRunGoesOnFromPythonsWithTheSameLosses) {
 }
 
 }  // namespace
+}  // namespace mingpt_ddp_test

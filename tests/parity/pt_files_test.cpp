@@ -31,7 +31,7 @@
 #include "../temporary_folder.hpp"
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::pt_files_test {
 namespace {
 
 std::string hex(std::string_view bytes) {
@@ -282,4 +282,4 @@ TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::pt_files_test

@@ -14,7 +14,7 @@
 #include "../loopback_listener.hpp"
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::python_ranks_test {
 namespace {
 
 /// Makes the calls of python_ranks.py on this side. Returns the number that Python's rank sends.
@@ -65,4 +65,4 @@ TEST(PythonRanks, AreMetOverGlooOnly) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::python_ranks_test

@@ -9,7 +9,7 @@
 #include "../temporary_folder.hpp"
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::python_server_test {
 namespace {
 
 using testing::HasSubstr;
@@ -35,4 +35,4 @@ TEST(RunPython, ReturnsWhatAScriptPrintsAndThrowsWhereItFails) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::python_server_test

@@ -9,7 +9,7 @@
 
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::sampler_test {
 namespace {
 
 TEST(SamplerParity, DealsTheSameIndicesAsPythonForFiveHundredRandomSettings) {
@@ -36,4 +36,4 @@ TEST(SamplerParity, DealsTheSameIndicesAsPythonForFiveHundredRandomSettings) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::sampler_test

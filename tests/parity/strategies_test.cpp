@@ -41,7 +41,7 @@
 #include "../temporary_folder.hpp"
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::strategies_test {
 namespace {
 
 constexpr auto kSeed = 5;
@@ -304,4 +304,4 @@ TEST_F(StrategyParity, ClippedFloat16EndsWithTheBitsOfGradScaler) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::strategies_test

@@ -26,7 +26,7 @@
 #include "../temporary_folder.hpp"
 #include "python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::training_test {
 namespace {
 
 using Text = Subset<CharDataset>;
@@ -182,4 +182,4 @@ TEST_F(Parity, FiftyStepsClippedInTheOptimizerHavePythonsLosses) {
 TEST_F(Parity, TwoRanksHaveTheLossesOfOneWithTheSameGlobalBatch) { expect_same_course(train(2), train(1)); }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::training_test

@@ -10,7 +10,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/precision/autocast.hpp>
 
-namespace ddpxx {
+namespace ddpxx::autocast_test {
 namespace {
 
 constexpr at::ScalarType type_of(const AutocastBF16&) { return at::kBFloat16; }
@@ -176,4 +176,4 @@ TEST(RequireAmpere, PassesWhatIsNewerAndWhatCannotBeAsked) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::autocast_test

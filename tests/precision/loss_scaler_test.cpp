@@ -15,7 +15,7 @@
 
 #include "../parity/python.hpp"
 
-namespace ddpxx {
+namespace ddpxx::loss_scaler_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -192,4 +192,4 @@ TEST(LossScaler, LeavesNoGraphBehind) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::loss_scaler_test

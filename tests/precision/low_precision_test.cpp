@@ -14,7 +14,7 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/precision/low_precision.hpp>
 
-namespace ddpxx {
+namespace ddpxx::low_precision_test {
 namespace {
 
 TEST(LowPrecision, HoldsEveryParameterInItsTypeAndSumsInFloat32) {
@@ -100,4 +100,4 @@ TEST(KeepNorms, KnowsANormByAPartOfItsName) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::low_precision_test

@@ -8,7 +8,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/precision/tf32.hpp>
 
-namespace ddpxx {
+namespace ddpxx::tf32_test {
 namespace {
 
 using at::Float32MatmulPrecision;
@@ -68,4 +68,4 @@ TEST(TF32, RefusesACpu) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::tf32_test

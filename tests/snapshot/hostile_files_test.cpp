@@ -35,7 +35,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::hostile_files_test {
 namespace {
 
 using testing::HasSubstr;
@@ -404,4 +404,4 @@ TEST(HostilePtFile, MayHoldAMillionNumbers) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::hostile_files_test

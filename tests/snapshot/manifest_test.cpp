@@ -17,7 +17,7 @@
 #include <ddpxx/snapshot/chunk_sums.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 
-namespace ddpxx {
+namespace ddpxx::manifest_test {
 namespace {
 
 using testing::HasSubstr;
@@ -184,4 +184,4 @@ TEST(Manifest, OfManyTensorsIsPrintedAndReadInTime) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::manifest_test

@@ -18,7 +18,7 @@
 
 #include "memory_storage.hpp"
 
-namespace ddpxx {
+namespace ddpxx::prune_test {
 namespace {
 
 using testing::ElementsAre;
@@ -163,4 +163,4 @@ TEST_F(Prune, ReadsNoManifestTwice) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::prune_test

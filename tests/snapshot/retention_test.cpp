@@ -7,7 +7,7 @@
 
 #include <ddpxx/snapshot/retention.hpp>
 
-namespace ddpxx {
+namespace ddpxx::retention_test {
 namespace {
 
 using testing::ElementsAre;
@@ -80,4 +80,4 @@ TEST(Retention, KeepsTheNewestInAnyCase) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::retention_test

@@ -21,7 +21,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::safetensors_test {
 namespace {
 
 /// A file made of this header and data, with the correct length of the header.
@@ -273,4 +273,4 @@ TEST_F(SafetensorsTest, RefusesToWriteWhatItWouldNotRead) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::safetensors_test

@@ -19,7 +19,7 @@
 
 #include "memory_storage.hpp"
 
-namespace ddpxx {
+namespace ddpxx::shard_reader_test {
 namespace {
 
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST_F(ShardReading, ThatFailsInTheMiddleIsAnErrorAndCanBeTriedAgain) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::shard_reader_test

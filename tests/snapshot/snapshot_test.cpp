@@ -28,7 +28,7 @@
 #include "../temporary_folder.hpp"
 #include "memory_storage.hpp"
 
-namespace ddpxx {
+namespace ddpxx::snapshot_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -688,4 +688,4 @@ TEST(Folder, ListsFilesWithThePrefixAndRemovesEmptyFolders) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::snapshot_test

@@ -23,7 +23,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::tool_test {
 namespace {
 
 using testing::AllOf;
@@ -459,4 +459,4 @@ TEST_F(SnapshotTool, SaysWhatItDoesNotUnderstand) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::tool_test

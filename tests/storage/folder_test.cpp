@@ -16,7 +16,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::folder_test {
 namespace {
 
 using testing::AllOf;
@@ -225,4 +225,4 @@ TEST(OpenStorage, SaysWhyAProgramWithoutS3CannotReachABucket) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::folder_test

@@ -12,7 +12,7 @@
 #include "s3_servers.hpp"
 #include "tls_proxy.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_addressing_test {
 namespace {
 
 class S3Addresses : public testing::TestWithParam<std::string> {
@@ -77,4 +77,4 @@ TEST_P(S3Addresses, NamesABucketByPathThatFitsIntoNoServersName) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_addressing_test

@@ -16,7 +16,7 @@
 
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_checkpoint_test {
 namespace {
 
 class S3Checkpoints : public testing::TestWithParam<std::string> {
@@ -67,4 +67,4 @@ TEST_P(S3Checkpoints, HoldAModelAndItsOptimizerUnderAFileName) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_checkpoint_test

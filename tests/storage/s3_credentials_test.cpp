@@ -21,7 +21,7 @@
 #include "../temporary_folder.hpp"
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_credentials_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -353,4 +353,4 @@ TEST_F(S3MetadataKeys, NameTheFixedAddressesAndWhatForbidsToAsk) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_credentials_test

@@ -12,7 +12,7 @@
 #include "../temporary_folder.hpp"
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_errors_test {
 namespace {
 
 using testing::AllOf;
@@ -164,4 +164,4 @@ TEST(S3Refusals, RefusesToGoOnAfterAFork) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_errors_test

@@ -16,7 +16,7 @@
 
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_faults_test {
 namespace {
 
 using nlohmann::json;
@@ -344,4 +344,4 @@ TEST_P(S3Faults, KeepsTheOldObjectWhenTheWriterIsKilled) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_faults_test

@@ -14,7 +14,7 @@
 
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_large_test {
 namespace {
 
 class S3Large : public testing::TestWithParam<std::string> {
@@ -70,4 +70,4 @@ TEST_P(S3Large, WaitsForAServerThatHangs) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_large_test

@@ -17,7 +17,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_place_test {
 namespace {
 
 using detail::content_md5;
@@ -238,4 +238,4 @@ TEST(S3Config, HasKeysAtHandThatStandInTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_place_test

@@ -11,7 +11,7 @@
 
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_text_data_test {
 namespace {
 
 using testing::AllOf;
@@ -86,4 +86,4 @@ TEST_P(S3TextData, SaysWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_text_data_test

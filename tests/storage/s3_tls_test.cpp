@@ -14,7 +14,7 @@
 #include "s3_servers.hpp"
 #include "tls_proxy.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_tls_test {
 namespace {
 
 using testing::AllOf;
@@ -65,4 +65,4 @@ TEST(S3TlsRefusal, OfAnUntrustedCertificateIsOneError) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_tls_test

@@ -17,7 +17,7 @@
 #include "../launch/started_program.hpp"
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::s3_training_test {
 namespace {
 
 using testing::AllOf;
@@ -164,4 +164,4 @@ TEST_P(S3Training, EndsWith4BeforeItsFirstStepForAWrongSecret) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::s3_training_test

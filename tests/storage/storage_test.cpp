@@ -17,7 +17,7 @@
 #include "../temporary_folder.hpp"
 #include "s3_servers.hpp"
 
-namespace ddpxx {
+namespace ddpxx::storage_test {
 namespace {
 
 using testing::ElementsAre;
@@ -309,4 +309,4 @@ TEST(OpenStorage, TellsPlacesApart) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::storage_test

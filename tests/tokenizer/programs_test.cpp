@@ -14,7 +14,7 @@
 #include "../temporary_folder.hpp"
 #include "small_tokenizer.hpp"
 
-namespace ddpxx {
+namespace ddpxx::programs_test {
 namespace {
 
 using testing::AllOf;
@@ -189,4 +189,4 @@ TEST_F(TokenizePrograms, MingptTrainsOnTheTokensAndGeneratesText) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::programs_test

@@ -21,7 +21,7 @@
 #include "../temporary_folder.hpp"
 #include "small_tokenizer.hpp"
 
-namespace ddpxx {
+namespace ddpxx::tokenizer_test {
 namespace {
 
 using Tokens = std::vector<std::int64_t>;
@@ -242,4 +242,4 @@ TEST(SplitPattern, RefusesWhatOnigurumaAndPcre2ReadDifferently) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::tokenizer_test

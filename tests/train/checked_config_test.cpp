@@ -22,7 +22,7 @@
 
 #include "ones_and_line.hpp"
 
-namespace ddpxx {
+namespace ddpxx::checked_config_test {
 namespace {
 
 using Plain = Trainer<Line, Ones, AdamW, Float32, SingleDevice>;
@@ -93,4 +93,4 @@ TEST(TheConfigOfATrainer, IsRefusedWhereThereIsNothingToEvaluateOn) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::checked_config_test

@@ -27,7 +27,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -337,4 +337,4 @@ TEST_F(Checkpoint, OfAPlaceInUseIsRefusedWithItsOwner) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::checkpoint_test

@@ -24,7 +24,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::chosen_snapshot_test {
 namespace {
 
 TEST(SnapshotChoice, IsAPlaceWithAStepOrTheBestOrTheNewest) {
@@ -220,4 +220,4 @@ TEST_F(ChosenSnapshot, EvaluatesWithoutTraining) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::chosen_snapshot_test

@@ -12,7 +12,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::data_facts_test {
 namespace {
 
 using testing::AllOf;
@@ -71,4 +71,4 @@ TEST_F(DataFacts, AreComparedBetweenTheRanks) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::data_facts_test

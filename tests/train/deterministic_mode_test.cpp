@@ -17,7 +17,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::deterministic_mode_test {
 namespace {
 
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(DeterministicMode, IsComparedBetweenRanks) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::deterministic_mode_test

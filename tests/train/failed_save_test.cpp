@@ -26,7 +26,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::failed_save_test {
 namespace {
 
 using testing::HasSubstr;
@@ -337,4 +337,4 @@ TEST_F(FailedSave, StopsTheRunUnlessToldOtherwise) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::failed_save_test

@@ -8,7 +8,7 @@
 
 #include <ddpxx/train/gpu_memory.hpp>
 
-namespace ddpxx {
+namespace ddpxx::gpu_memory_test {
 namespace {
 
 /// Counts nothing; its numbers are fixed, and differ by the number of the device.
@@ -47,4 +47,4 @@ TEST(GpuMemory, IsThatOfTheAllocatorOfTheDevice) {
 TEST(GpuMemory, IsNoneOnACpu) { EXPECT_FALSE(gpu_memory(at::kCPU).has_value()); }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::gpu_memory_test

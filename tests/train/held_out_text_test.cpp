@@ -21,7 +21,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::held_out_text_test {
 namespace {
 
 class Overfitting : public testing::Test {
@@ -74,4 +74,4 @@ TEST_F(Overfitting, GoesUnseenWhereWindowsAreSplitAtRandom) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::held_out_text_test

@@ -27,7 +27,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::load_attempts_test {
 namespace {
 
 using testing::HasSubstr;
@@ -261,4 +261,4 @@ TEST_F(LoadAttempts, ABatchWithoutTargetsIsNone) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::load_attempts_test

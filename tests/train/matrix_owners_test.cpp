@@ -13,7 +13,7 @@
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/matrix_owners.hpp>
 
-namespace ddpxx {
+namespace ddpxx::matrix_owners_test {
 namespace {
 
 const std::vector<std::vector<std::int64_t>> kShapes{{5, 3}, {4}, {40, 7}, {2, 33}, {1, 1}, {9, 9}};
@@ -79,4 +79,4 @@ TEST(SliceEntries, SayWhichElementsOfWhichParametersASliceHolds) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::matrix_owners_test

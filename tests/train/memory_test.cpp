@@ -33,7 +33,7 @@
 #include <ddpxx/train/memory_plan.hpp>
 #include <ddpxx/train/trainer.hpp>
 
-namespace ddpxx {
+namespace ddpxx::memory_test {
 namespace {
 
 /// Counts the memory that all threads of a process, including the backend's, take from LibTorch's allocator.
@@ -436,4 +436,4 @@ TEST(Plan, SharesOutByTheBytesOfTheStates) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::memory_test

@@ -31,7 +31,7 @@
 #include "../temporary_folder.hpp"
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::observers_test {
 namespace {
 
 using testing::HasSubstr;
@@ -244,4 +244,4 @@ TEST(ConfiguredObservers, RefuseEarlyStoppingWithoutEvaluations) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::observers_test

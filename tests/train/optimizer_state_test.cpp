@@ -27,7 +27,7 @@
 #include "../rows.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::optimizer_state_test {
 namespace {
 
 using testing::HasSubstr;
@@ -159,4 +159,4 @@ TEST(OptimizerStates, OfAnotherLayoutThanTheSlicesIsRefused) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::optimizer_state_test

@@ -22,7 +22,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::own_loop_test {
 namespace {
 
 using testing::HasSubstr;
@@ -294,4 +294,4 @@ TEST_F(OwnLoop, OfASecondTrainerComesAfterAnErrorOfTheFirst) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::own_loop_test

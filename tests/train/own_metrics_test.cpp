@@ -27,7 +27,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::own_metrics_test {
 namespace {
 
 using testing::ElementsAre;
@@ -369,4 +369,4 @@ TEST(OwnMetrics, LeaveTheNumbersOfTheStepAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::own_metrics_test

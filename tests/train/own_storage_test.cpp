@@ -18,7 +18,7 @@
 
 #include "../snapshot/memory_storage.hpp"
 
-namespace ddpxx {
+namespace ddpxx::own_storage_test {
 namespace {
 
 using testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST_P(OwnStorage, GivesTheSnapshotBeforeOneThatItHasDamaged) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::own_storage_test

@@ -25,7 +25,7 @@
 #include "../temporary_folder.hpp"
 #include "ones_and_line.hpp"
 
-namespace ddpxx {
+namespace ddpxx::parameter_groups_test {
 namespace {
 
 using testing::HasSubstr;
@@ -184,4 +184,4 @@ TEST(ParameterGroups, AreInTheSnapshotAndWarnedOfWhereARunGoesOnWithOthers) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::parameter_groups_test

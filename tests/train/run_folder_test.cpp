@@ -19,7 +19,7 @@
 
 #include "../temporary_folder.hpp"
 
-namespace ddpxx {
+namespace ddpxx::run_folder_test {
 namespace {
 
 const ConfigRecord kRecord{.settings = {{"seed", "1"}}, .yaml = "seed: 1  # default\n", .overrides = "[]\n"};
@@ -228,4 +228,4 @@ TEST(TheRunFolder, ThatCannotBeMadeIsAnErrorOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::run_folder_test

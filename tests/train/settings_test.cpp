@@ -15,7 +15,7 @@
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/same_run.hpp>
 
-namespace ddpxx {
+namespace ddpxx::settings_test {
 namespace {
 
 TEST(Fault13, RanksWithOtherSettingsAreNamedWithTheirValues) {
@@ -94,4 +94,4 @@ TEST(Fault16, SettingsOfAnOlderVersionThatAreGoneOrNewAreNoConflict) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::settings_test

@@ -23,7 +23,7 @@
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/step_batches.hpp>
 
-namespace ddpxx {
+namespace ddpxx::step_batches_test {
 namespace {
 
 using testing::HasSubstr;
@@ -222,4 +222,4 @@ TEST(StepBatches, RefuseACursorBehindTheEndOfAnEpoch) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::step_batches_test

@@ -35,7 +35,7 @@
 #include "recorded_capture.hpp"
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::step_capture_test {
 namespace {
 
 using testing::ElementsAre;
@@ -361,4 +361,4 @@ TEST(StepCapture, RefusesBatchesWhoseTensorsItDoesNotSee) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::step_capture_test

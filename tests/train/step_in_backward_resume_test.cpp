@@ -16,7 +16,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::step_in_backward_resume_test {
 namespace {
 
 template <class S>
@@ -62,4 +62,4 @@ TYPED_TEST(ResumedInBackward, OrAfterItIsTheSameRunBitForBit) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::step_in_backward_resume_test

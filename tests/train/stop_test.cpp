@@ -29,7 +29,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::stop_test {
 namespace {
 
 using testing::HasSubstr;
@@ -187,4 +187,4 @@ TEST_F(Stop, DoesNothingToARunThatIsAtItsEndWhenItIsAgreedOn) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::stop_test

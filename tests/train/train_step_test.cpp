@@ -30,7 +30,7 @@
 
 #include "training_run.hpp"
 
-namespace ddpxx {
+namespace ddpxx::train_step_test {
 namespace {
 
 using testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST(TrainStep, RefusesToStepOnNothing) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::train_step_test

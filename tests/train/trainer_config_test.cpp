@@ -25,7 +25,7 @@
 
 #include "ones_and_line.hpp"
 
-namespace ddpxx {
+namespace ddpxx::trainer_config_test {
 namespace {
 
 using testing::Contains;
@@ -131,4 +131,4 @@ TEST(GroupDevice, IsThatOfTheModelOrHasNoIndex) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::trainer_config_test

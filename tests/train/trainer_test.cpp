@@ -31,7 +31,7 @@
 
 #include "../terminal.hpp"
 
-namespace ddpxx {
+namespace ddpxx::trainer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -567,4 +567,4 @@ TEST_F(Run, TrainsAModelWithAnOrdinaryForward) {
 }
 
 }  // namespace
-}  // namespace ddpxx
+}  // namespace ddpxx::trainer_test
