@@ -8,10 +8,6 @@ target_link_libraries(ddpxx_core PUBLIC ddpxx)
 target_compile_definitions(ddpxx_core PUBLIC DDPXX_CORE)
 target_compile_options(ddpxx_core PRIVATE ${ddpxx_warnings})
 set_target_properties(ddpxx_core PROPERTIES EXPORT_NAME core POSITION_INDEPENDENT_CODE ON)
-# Most of the time is spent on reading LibTorch's headers, which one file does once. The long tests compile each part alone.
-option(DDPXX_CORE_IN_ONE_FILE "Compile ddpxx::core as one file: in less processor time, but not in parallel" OFF)
-mark_as_advanced(DDPXX_CORE_IN_ONE_FILE)
-set_target_properties(ddpxx_core PROPERTIES UNITY_BUILD ${DDPXX_CORE_IN_ONE_FILE} UNITY_BUILD_BATCH_SIZE 0)
 if(NOT DDPXX_INSTALL)
   set_target_properties(ddpxx_core PROPERTIES EXCLUDE_FROM_ALL ON)  # compiled only in a project that links it
 endif()
