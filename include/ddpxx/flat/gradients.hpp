@@ -45,6 +45,7 @@ class GradientHooks {
   /// The memory in which the backward pass of an operation may write the gradient of a parameter that requires one, and
   /// which it then returns, so that the gradient need not be copied there. Undefined where there is none.
   static at::Tensor place_of(const at::Tensor& parameter) {
+    if (!parameter.requires_grad()) return {};  // it may have no place for hooks, which is an error of LibTorch's
     const auto* hook = dynamic_cast<Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
     return hook != nullptr ? hook->place() : at::Tensor{};
   }
@@ -93,7 +94,8 @@ class GradientSum {
     const auto& entry = (*arena_)[i];
     if (written_[i] || placed_[i] || entry.parameter.scalar_type() != entry.gradient.scalar_type()) return {};
     placed_[i] = true;
-    return entry.gradient.detach();  // autograd takes a tensor that nobody else holds as `.grad`, and copies others
+    // Autograd takes a tensor that nobody else holds as `.grad`, and copies others. detach() would be two operations.
+    return entry.gradient.tensor_data();
   }
 
   /// Adds one backward pass's gradient and scales the sum; an undefined gradient counts as zeros.

@@ -141,18 +141,47 @@ at::Tensor block_forward(const at::Tensor& x_BTC, const BlockParameters& p, std:
   return at::_unsafe_view(result_NC, {B, T, C});
 }
 
-/// Sums of columns, which each range of rows adds up on its own.
+/// The gradients of parameters that are sums over rows, such as biases. Each range of rows adds up its own sums. All
+/// sums share one tensor, because to make a tensor takes as long as to add up the sums of a small block.
 class ColumnSums {
  public:
+  /// `width` is the number of elements of all parameters together.
   ColumnSums(const Ranges& rows, std::int64_t width, const at::TensorOptions& options)
-      : sums_{at::zeros({rows.count, width}, options)}, width_{width} {}
-  float* of_range(std::int64_t range) const { return writable_floats(sums_) + range * width_; }
-  /// The sums of all ranges.
-  at::Tensor total() const { return sums_.size(0) == 1 ? sums_.view({width_}) : sums_.sum(0); }
+      : sums_{at::zeros({rows.count, width}, options)} {}
+
+  /// The sums for one parameter.
+  class Part {
+   public:
+    float* of_range(std::int64_t range) const { return first_ + range * stride_; }
+    /// The sums of all ranges, in the place of the parameter's gradient if it has one.
+    at::Tensor total() const {
+      auto total = GradientHooks::place_of(parameter_);
+      if (!total.defined()) total = at::empty(parameter_.sizes(), parameter_.options());
+      auto* const values = writable_floats(total);
+      std::copy_n(first_, total.numel(), values);
+      for (std::int64_t range = 1; range < ranges_; ++range)
+        for (std::int64_t i = 0; i < total.numel(); ++i) values[i] += of_range(range)[i];
+      return total;
+    }
+
+   private:
+    friend ColumnSums;
+    Part(at::Tensor parameter, float* first, const at::Tensor& sums)
+        : parameter_{std::move(parameter)}, first_{first}, stride_{sums.size(1)}, ranges_{sums.size(0)} {}
+
+    at::Tensor parameter_;
+    float* first_;
+    std::int64_t stride_, ranges_;
+  };
+  /// The sums for `parameter`. They lie behind those of the previous call.
+  Part part(const at::Tensor& parameter) {
+    const auto column = std::exchange(column_, column_ + parameter.numel());
+    return {parameter, writable_floats(sums_) + column, sums_};
+  }
 
  private:
   at::Tensor sums_;
-  std::int64_t width_;
+  std::int64_t column_ = 0;
 };
 
 /// The weights of the four products whose gradients are wanted; all other gradients cost little.
@@ -172,7 +201,7 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
   const Ranges rows{N, 64}, all_heads{B * H, 1};
   const auto d_result_NC = d_result_BTC.contiguous().view({N, C}), d_narrow_NC = d_result_NC.to(number);
   const auto norm_1 = first_norm(p, state.statistics, sizes), norm_2 = second_norm(p, state.statistics, sizes);
-  const auto sums = [&](std::int64_t width) { return ColumnSums{rows, width, options}; };
+  ColumnSums sums{rows, 13 * C, options};
   const auto weight_gradient = [](const at::Tensor& weight, bool is_wanted, const at::Tensor& d_out,
                                   const at::Tensor& in) {
     return is_wanted ? transposed_times(d_out, in, GradientHooks::place_of(weight)) : at::Tensor{};
@@ -181,7 +210,7 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
   // The feed-forward half.
   const auto d_wide_NF = times(d_narrow_NC, p.narrow_weight);
   const auto gelu_NF = at::empty({N, F}, number);
-  const auto d_widen_bias = sums(F);
+  const auto d_widen_bias = sums.part(p.widen_bias);
   rows.for_each(
       D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
         gelu_backward_rows(lanes, numbers<Number>(state.wide), floats(p.widen_bias),
@@ -191,7 +220,8 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
   const auto d_narrow_weight = weight_gradient(p.narrow_weight, wanted.narrow, d_narrow_NC, gelu_NF);
   const auto d_feed_forward_in_NC = times(d_wide_NF, p.widen_weight), d_sum_NC = in_floats(d_feed_forward_in_NC);
   const auto normed_NC = at::empty({N, C}, number);
-  const auto d_norm_2_weight = sums(C), d_norm_2_bias = sums(C), d_narrow_bias = sums(C), d_projection_bias = sums(C);
+  const auto d_norm_2_weight = sums.part(p.norm_2_weight), d_norm_2_bias = sums.part(p.norm_2_bias),
+             d_narrow_bias = sums.part(p.narrow_bias), d_projection_bias = sums.part(p.projection_bias);
   rows.for_each(
       D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
         norm_backward_rows(lanes, norm_2, floats(state.sum), floats(d_result_NC), numbers<Number>(d_feed_forward_in_NC),
@@ -221,7 +251,8 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
                           writable_floats(buffers) + range * head.backward_buffer());
       });
   const auto d_attention_in_NC = times(d_qkv_NC, p.qkv_weight), d_x_NC = in_floats(d_attention_in_NC);
-  const auto d_norm_1_weight = sums(C), d_norm_1_bias = sums(C), d_qkv_bias = sums(3 * C);
+  const auto d_norm_1_weight = sums.part(p.norm_1_weight), d_norm_1_bias = sums.part(p.norm_1_bias),
+             d_qkv_bias = sums.part(p.qkv_bias);
   rows.for_each(
       D, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t i) __attribute__((always_inline)) {
         norm_backward_rows(lanes, norm_1, floats(x_BTC), floats(d_sum_NC), numbers<Number>(d_attention_in_NC),

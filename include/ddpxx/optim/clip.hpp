@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +16,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -21,6 +24,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/intercepted_operations.hpp>
 
 namespace ddpxx {
 
@@ -47,6 +51,27 @@ inline std::vector<at::Tensor> parameter_gradients(std::span<const Slice> slices
   return gradients;
 }
 
+namespace detail {
+
+/// The values of 0-dim tensors. Shapes  [number of tensors].
+inline at::Tensor joined(const std::vector<at::Tensor>& scalars) {
+  const auto& first = scalars.front();
+  const bool can_be_copied = !InterceptedOperations::active() && std::ranges::all_of(scalars, [&](const auto& scalar) {
+    return scalar.is_cpu() && scalar.scalar_type() == first.scalar_type();
+  });
+  if (!can_be_copied) return at::stack(scalars);
+  // at::stack starts two operations for each of them.
+  auto values = at::empty({std::ssize(scalars)}, first.options());
+  auto* to = static_cast<std::byte*>(values.mutable_data_ptr());
+  for (const auto& scalar : scalars) {
+    std::memcpy(to, scalar.const_data_ptr(), scalar.itemsize());
+    to += scalar.itemsize();
+  }
+  return values;
+}
+
+}  // namespace detail
+
 /// The L2 norm of all gradients together, made of the norm of each as by torch.nn.utils.clip_grad_norm_: it has the
 /// bits of Python's where the gradients are those of whole parameters in the order of the model. Norms whose square
 /// their type cannot hold become infinite or 0.
@@ -56,7 +81,7 @@ template <class SumOverShards>
 at::Tensor gradient_norm(at::TensorList gradients, const at::TensorOptions& options, SumOverShards&& sum_over_shards) {
   const c10::NoGradGuard no_grad;
   const auto norm =
-      gradients.empty() ? at::zeros({}, options) : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients)));
+      gradients.empty() ? at::zeros({}, options) : at::linalg_vector_norm(detail::joined(at::_foreach_norm(gradients)));
   return sum_over_shards(norm.square()).sqrt();  // the root of a number's square is the number, bit for bit
 }
 

@@ -1,0 +1,88 @@
+// The operations of LibTorch that a step calls. Each costs about a microsecond beside what it computes, and that is
+// most of the time of a small step. So these are counted instead of timed.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/comm/recording.hpp>
+#include <ddpxx/data/batch.hpp>
+#include <ddpxx/nn/cpu/lanes.hpp>
+#include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/parallel/ddp.hpp>
+#include <ddpxx/precision/float32.hpp>
+#include <ddpxx/train/train_step.hpp>
+
+namespace ddpxx::operations_test {
+namespace {
+
+/// Counts the operations that this thread starts while the object lives, and those that they start.
+class CountedOperations {
+ public:
+  CountedOperations() {
+    count() = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback{[](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+          ++count();
+          return nullptr;
+        }}.scopes({at::RecordScope::FUNCTION}));
+  }
+  CountedOperations(const CountedOperations&) = delete;
+  CountedOperations& operator=(const CountedOperations&) = delete;
+  ~CountedOperations() { at::removeCallback(handle_); }
+  static std::int64_t& count() {
+    static thread_local std::int64_t operations = 0;
+    return operations;
+  }
+
+ private:
+  at::CallbackHandle handle_ = 0;
+};
+
+/// The operations of one step of a GPT under DDP, on one of two ranks, with AdamW and clipping. A backward pass on the
+/// CPU runs in the thread that calls it.
+std::int64_t operations(std::int64_t layers, bool fused) {
+  const auto threads = at::get_num_threads();
+  at::set_num_threads(1);  // with several, a block computes small products by an operation of LibTorch
+  auto group = recording_group(0, 2, std::make_shared<Recording>());
+  std::int64_t counted = 0;
+  {
+    auto model = std::make_shared<GPT>(
+        GPTConfig{.n_layer = layers, .n_head = 2, .n_embd = 16, .dropout = 0.0, .fused = fused}, 17, 12);
+    TrainStep<GPT, AdamW, Float32, DDP> step{group, model, {}};
+    const auto ids = at::arange(24, at::kLong).view({2, 12}) % 17;
+    const Batch batch{ids, ids, ids.numel()};
+    const auto count = [&] {
+      const CountedOperations all;
+      step.step(std::span{&batch, 1});
+      return CountedOperations::count();
+    };
+    for (int i = 0; i < 3; ++i) count();  // the numbers of a step are read two steps later
+    counted = count();
+    EXPECT_EQ(count(), counted) << "a step starts more or fewer operations than the step before";
+  }
+  group.leave();
+  at::set_num_threads(threads);
+  return counted;
+}
+
+TEST(Operations, OfAFusedBlockAreAtMost175) {
+  if (!detail::cpu_has_avx2()) GTEST_SKIP() << "without AVX2 a block is computed by the plain operations";
+  EXPECT_LE(operations(3, true) - operations(2, true), 175);
+}
+
+TEST(Operations, OfAPlainBlockAreAtMost450) { EXPECT_LE(operations(3, false) - operations(2, false), 450); }
+
+TEST(Operations, OutsideOfTheBlocksAreAtMost240) {
+  EXPECT_LE(3 * operations(2, false) - 2 * operations(3, false), 240);
+}
+
+}  // namespace
+}  // namespace ddpxx::operations_test
