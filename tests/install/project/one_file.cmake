@@ -1,5 +1,6 @@
 # one_file.cmake — a page_program() for pages.cmake by which all programs are compiled as one file, in a quarter of the time:
 # each in a namespace of its own name, after the headers of all of them. add_pages() then makes the library `pages` of them.
+# A program that lacks an include compiles here, if another one has it. The long tests compile each program by itself.
 
 set(page_headers "")
 set(page_namespaces "")
