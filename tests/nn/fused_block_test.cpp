@@ -274,10 +274,17 @@ TEST_P(OneFusedBlock, HasTheTypesOfItsForwardPassInBackwardWhateverAutocastIsThe
   EXPECT_FALSE(expected_in_bfloat16.equal(expected));
 }
 
-TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
-  const auto all = random_tensors(GetParam());
-  for (const auto& [uses, autocast] : std::vector<std::pair<int, bool>>{{1, false}, {2, false}, {1, true}}) {
-    // With two uses, autograd adds the gradients of two operations.
+TEST_P(OneFusedBlock, WritesTheGradientsOfItsParametersIntoTheirPlaces) {
+  const auto all = random_tensors({4, 33, 16, 2});  // enough rows for two threads
+  struct Case {
+    int uses;  // with two, autograd adds the gradients of two operations
+    bool autocast;
+    int threads;
+  };
+  const auto threads_before = at::get_num_threads();
+  for (const auto& [uses, autocast, threads] :
+       std::vector<Case>{{1, false, 1}, {2, false, 1}, {1, true, 1}, {1, false, 3}, {1, true, 3}}) {
+    at::set_num_threads(threads);
     const auto backward = [&, uses = uses, autocast = autocast] {
       const AutocastScope scope{{.device = at::kCPU, .enabled = autocast, .type = at::kBFloat16}};
       auto x = all[0];
@@ -305,11 +312,12 @@ TEST_P(OneFusedBlock, WritesTheGradientsOfItsWeightsIntoTheirPlaces) {
     EXPECT_EQ(in_place, uses == 1 ? 12U : 0U);
     for (std::size_t i = 0; i < arena.size(); ++i) {
       const auto& want = expected[static_cast<std::size_t>(std::stoi(arena[i].name)) - 1];
-      EXPECT_TRUE(at::equal(arena[i].gradient, want))
-          << "tensor " << arena[i].name << ", " << uses << " uses" << (autocast ? ", autocast" : "");
+      EXPECT_TRUE(at::equal(arena[i].gradient, want)) << "tensor " << arena[i].name << ", " << uses << " uses, "
+                                                      << threads << " threads" << (autocast ? ", autocast" : "");
     }
     for (std::size_t i = 1; i < all.size(); ++i) all[i].mutable_grad().reset();
   }
+  at::set_num_threads(threads_before);
 }
 
 #if defined(__x86_64__)
