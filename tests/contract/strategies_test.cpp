@@ -43,7 +43,8 @@ using Optimizers = testing::Types<WithAdamW, WithSGD>;
 TYPED_TEST_SUITE(Strategies, Optimizers);
 
 TYPED_TEST(Strategies, TheReferenceLearns) {
-  EXPECT_LT(this->reference().losses.back(), 0.97 * this->reference().losses.front());
+  const auto longer = TypeParam::template run<SingleDevice>(1, {}, {.steps = 20});
+  EXPECT_LT(longer.losses.back(), 0.95 * longer.losses.front());
 }
 TYPED_TEST(Strategies, DDP) {
   for (const int world : {1, 2, 4}) expect_same_course(TypeParam::template run<DDP>(world), this->reference());

@@ -47,7 +47,7 @@ struct Course {
 };
 
 struct CourseOptions {
-  std::int64_t steps = 12;
+  std::int64_t steps = 12;  ///< Two epochs, so that the order of the samples changes once.
   std::int64_t global_batch = 8;
   std::int64_t accumulation = 1;
   double dropout = 0.0;
