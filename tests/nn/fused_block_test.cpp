@@ -241,6 +241,44 @@ TEST_P(OneFusedBlock, RefusesWhatItCannotCompute) {
   EXPECT_THROW(torch::autograd::grad({result}, {all[0]}, {at::ones_like(result)}, true, true), Error);
 }
 
+TEST_P(OneFusedBlock, GoesBackwardTwiceWhereItsGraphIsRetained) {
+  const auto all = random_tensors(GetParam());
+  const auto result = fused_block(all[0], parameters_of(all), 2).sum();
+  const auto first = torch::autograd::grad({result}, {all[0], all[3]}, {}, /*retain_graph=*/true);
+  const auto second = torch::autograd::grad({result}, {all[0], all[3]});
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(first[i], second[i]));
+  EXPECT_THROW(torch::autograd::grad({result}, {all[0]}), std::exception) << "the graph has been freed";
+}
+
+TEST_P(OneFusedBlock, RefusesToGoBackwardWithWhatWasChangedMeanwhile) {
+  const auto all = random_tensors(GetParam());
+  for (const std::size_t changed : {0U, 3U, 12U}) {
+    auto input = (all[0] * 1).detach().requires_grad_();
+    const auto x = input * 1;  // no leaf, which may be changed in place
+    const auto result = fused_block(x, parameters_of(all), 2).sum();
+    {
+      const at::NoGradGuard no_grad;
+      (changed == 0 ? x : all[changed]).mul_(1);
+    }
+    EXPECT_THROW(torch::autograd::grad({result}, {input}), Error) << "tensor " << changed;
+  }
+}
+
+TEST_P(OneFusedBlock, HasAGraphOnlyWhereAGradientIsWanted) {
+  auto all = random_tensors(GetParam());
+  {
+    const at::NoGradGuard no_grad;
+    EXPECT_FALSE(fused_block(all[0], parameters_of(all), 2).requires_grad());
+  }
+  for (auto& tensor : all) tensor = tensor.detach();
+  EXPECT_FALSE(fused_block(all[0], parameters_of(all), 2).requires_grad());
+  all[12].requires_grad_();  // the last bias only
+  const auto result = fused_block(all[0], parameters_of(all), 2);
+  EXPECT_TRUE(result.requires_grad());
+  const auto gradient = torch::autograd::grad({result.sum()}, {all[12]})[0];
+  EXPECT_TRUE(at::allclose(gradient, at::full_like(gradient, static_cast<double>(all[0].size(0) * all[0].size(1)))));
+}
+
 TEST_P(OneFusedBlock, IsNotUsedWhereOnlySizesAreWanted) {
   const auto all = random_tensors(GetParam());
   const SizesOnly sizes_only;

@@ -3,10 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <sstream>
+#include <string>
 #include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/empty.h>
@@ -14,7 +21,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/BFloat16.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -267,47 +276,103 @@ torch::autograd::variable_list block_backward(const at::Tensor& d_result_BTC, co
           d_narrow_bias.total()};
 }
 
-class BlockFunction : public torch::autograd::Function<BlockFunction> {
+/// The backward pass of a block, as autograd's graph holds it. torch::autograd::Function would keep each saved tensor
+/// and number in memory of its own, and its bookkeeping takes longer than some products of a small block.
+class BlockNode final : public torch::autograd::Node {
  public:
-  /// `inputs` are x and, in order, the parameters.
-  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs, std::int64_t heads) {
-    auto saved = inputs.vec();
-    saved[0] = saved[0].contiguous();
+  /// The block's result, with a node behind it where a gradient is wanted.
+  static at::Tensor compute(const at::Tensor& x_BTC, const BlockParameters& parameters, std::int64_t heads) {
+    const bool has_gradient = c10::GradMode::is_enabled() && wants_gradient(x_BTC, parameters);
     BlockState state;
-    const auto forward = AutocastState::of(at::kCPU).enabled ? block_forward<c10::BFloat16> : block_forward<float>;
-    auto result = forward(saved[0], parameters_of(saved), heads, state);
-    saved.insert(saved.end(), {state.qkv, state.attended, state.log_sums, state.sum, state.wide, state.statistics});
-    context->save_for_backward(std::move(saved));
-    context->saved_data["heads"] = heads;
-    return result;
+    at::Tensor input_BTC, result_BTC;
+    {
+      const at::AutoDispatchBelowADInplaceOrView no_graph;
+      input_BTC = x_BTC.contiguous();
+      const auto forward = AutocastState::of(at::kCPU).enabled ? block_forward<c10::BFloat16> : block_forward<float>;
+      result_BTC = forward(input_BTC, parameters, heads, state);
+    }
+    if (!has_gradient) return result_BTC;
+    // Node's own deleter ends a deep graph without a deep recursion.
+    const std::shared_ptr<BlockNode> node{
+        new BlockNode{std::move(input_BTC), x_BTC, parameters, heads, std::move(state)}, torch::autograd::deleteNode};
+    torch::autograd::set_history(result_BTC, node);
+    return result_BTC;
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
+  std::string name() const override { return "FusedBlock"; }
+
+  void release_variables() override {
+    const std::lock_guard lock{mutex_};
+    saved_.reset();
+  }
+
+ private:
+  /// The graph's inputs, in order, are x and the parameters.
+  static constexpr std::size_t kParameters = 12;
+
+  struct Saved {
+    at::Tensor input;
+    BlockParameters parameters;
+    BlockState state;
+  };
+
+  BlockNode(at::Tensor input_BTC, const at::Tensor& x_BTC, const BlockParameters& parameters, std::int64_t heads,
+            BlockState&& state)
+      : heads_{heads} {
+    add_next_edge(torch::autograd::impl::gradient_edge(x_BTC));
+    for (const auto* parameter : all_of(parameters)) add_next_edge(torch::autograd::impl::gradient_edge(*parameter));
+    saved_.emplace(Saved{std::move(input_BTC), parameters, std::move(state)});
+    versions_ = versions();
+  }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const std::lock_guard lock{mutex_};
     if (c10::GradMode::is_enabled())
       throw Error{Errc::config,
                   "fused_block has no second derivative: call backward without create_graph, or set "
                   "model.fused=false"};
+    if (!saved_)
+      throw Error{Errc::config,
+                  "fused_block: backward was called a second time, and the first call has freed what it needs: set "
+                  "retain_graph in the first call"};
+    if (versions_ != versions())
+      throw Error{Errc::config,
+                  "fused_block: its input or a parameter was changed in place after the forward pass, and backward "
+                  "needs the values from before: change it after backward"};
+    if (!gradients[0].defined()) return torch::autograd::variable_list(1 + kParameters);
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
     auto autocast = AutocastState::of(at::kCPU);
     autocast.enabled = false;  // backward may be called inside of a scope that forward did not see
     const AutocastScope no_autocast{autocast};
-    const auto s = context->get_saved_variables();
-    const BlockState state{s[13], s[14], s[15], s[16], s[17], s[18]};
     const auto backward =
-        state.qkv.scalar_type() == at::kBFloat16 ? block_backward<c10::BFloat16> : block_backward<float>;
-    auto found = backward(gradients[0], s[0], parameters_of(s), context->saved_data["heads"].toInt(), state,
-                          {.qkv = context->needs_input_grad(3),
-                           .projection = context->needs_input_grad(5),
-                           .widen = context->needs_input_grad(9),
-                           .narrow = context->needs_input_grad(11)});
-    found.emplace_back();  // `heads` has no gradient
-    return found;
+        saved_->state.qkv.scalar_type() == at::kBFloat16 ? block_backward<c10::BFloat16> : block_backward<float>;
+    return backward(gradients[0], saved_->input, saved_->parameters, heads_, saved_->state,
+                    {.qkv = task_should_compute_output(3),
+                     .projection = task_should_compute_output(5),
+                     .widen = task_should_compute_output(9),
+                     .narrow = task_should_compute_output(11)});
   }
 
- private:
-  static BlockParameters parameters_of(const torch::autograd::variable_list& s) {
-    return {s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12]};
+  static std::array<const at::Tensor*, kParameters> all_of(const BlockParameters& p) {
+    return {&p.norm_1_weight, &p.norm_1_bias, &p.qkv_weight,   &p.qkv_bias,   &p.projection_weight, &p.projection_bias,
+            &p.norm_2_weight, &p.norm_2_bias, &p.widen_weight, &p.widen_bias, &p.narrow_weight,     &p.narrow_bias};
   }
+  static bool wants_gradient(const at::Tensor& x_BTC, const BlockParameters& parameters) {
+    const auto all = all_of(parameters);
+    return x_BTC.requires_grad() ||
+           std::ranges::any_of(all, [](const at::Tensor* parameter) { return parameter->requires_grad(); });
+  }
+  /// How often each of the tensors was changed in place.
+  std::array<std::int64_t, 1 + kParameters> versions() const {
+    std::array<std::int64_t, 1 + kParameters> all{saved_->input._version()};
+    const auto parameters = all_of(saved_->parameters);
+    for (std::size_t i = 0; i < kParameters; ++i) all[1 + i] = parameters[i]->_version();
+    return all;
+  }
+
+  std::int64_t heads_;
+  std::optional<Saved> saved_;  ///< None once backward has freed it.
+  std::array<std::int64_t, 1 + kParameters> versions_{};
 };
 
 #endif
@@ -347,12 +412,7 @@ DDPXX_INLINE at::Tensor fused_block(const at::Tensor& x_BTC, const BlockParamete
                     "of the sizes in fused_block.hpp")
                     .str()};
 #if defined(__x86_64__)
-  // Autograd finds the tensors in a list of this type, and not in a vector.
-  return detail::BlockFunction::apply(
-      at::TensorList{x_BTC, p.norm_1_weight, p.norm_1_bias, p.qkv_weight, p.qkv_bias, p.projection_weight,
-                     p.projection_bias, p.norm_2_weight, p.norm_2_bias, p.widen_weight, p.widen_bias, p.narrow_weight,
-                     p.narrow_bias},
-      heads);
+  return detail::BlockNode::compute(x_BTC, p, heads);
 #else
   return x_BTC;
 #endif
