@@ -91,7 +91,8 @@ std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& gr
 
 /// A snapshot is evaluated with its own alphabet, also on another text.
 Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
-  const auto vocabulary = alphabet ? std::optional{Vocabulary{*alphabet}} : std::nullopt;
+  std::optional<Vocabulary> vocabulary;
+  if (alphabet) vocabulary.emplace(*alphabet);
   return std::make_shared<const TrainingText>(config, config.text, vocabulary);
 }
 

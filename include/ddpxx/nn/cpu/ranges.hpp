@@ -24,17 +24,19 @@ void run_tasks(std::int64_t count, const Run& run) {
   const auto bytes = at::empty({count}, at::kByte);
   const auto* const begin = static_cast<const char*>(bytes.const_data_ptr());
   auto tasks = at::TensorIterator::borrowing_nullary_op(bytes);
+  // The loop over rows of bytes is written out: g++ warns of the one that LibTorch puts around a loop over one row.
   tasks.for_each(
-      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size) {
-        for (std::int64_t i = 0; i < size; ++i) run(data[0] - begin + i);
+      [&](char** data, const std::int64_t* strides, std::int64_t size, std::int64_t rows) {
+        for (std::int64_t row = 0; row < rows; ++row)
+          for (std::int64_t i = 0; i < size; ++i) run(data[0] + row * strides[1] - begin + i);
       },
       /*grain_size=*/1);
 }
 
 /// Ranges of items: one for each thread, of at least `smallest` items.
 struct Ranges {
-  Ranges(std::int64_t items, std::int64_t smallest)
-      : items{items}, count{std::clamp<std::int64_t>(items / smallest, 1, at::get_num_threads())} {}
+  Ranges(std::int64_t number_of_items, std::int64_t smallest)
+      : items{number_of_items}, count{std::clamp<std::int64_t>(items / smallest, 1, at::get_num_threads())} {}
 
   std::int64_t items;
   std::int64_t count;
