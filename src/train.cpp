@@ -14,5 +14,6 @@
 #include <ddpxx/train/run_state_inl.hpp>
 #include <ddpxx/train/same_run_inl.hpp>
 #include <ddpxx/train/stop_request_inl.hpp>
+#include <ddpxx/train/time_plan_inl.hpp>
 #include <ddpxx/train/training_settings_inl.hpp>
 #include <ddpxx/train/training_snapshots_inl.hpp>

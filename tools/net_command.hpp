@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <iomanip>
 #include <iostream>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include <ddpxx/comm/connect_config.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/link_time.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -53,16 +55,27 @@ inline void print_net(const ddpxx::Group& group, const NetArguments& arguments) 
     std::cout << group.size() << " ranks on " << different.size() << (different.size() == 1 ? " host" : " hosts")
               << " over " << group.backend()->getBackendName() << ", tensors on " << device << '\n';
   const NetMeasurement net{group, arguments.repeats};
-  const auto latency = net.all_reduce(kSmall);
+  std::vector<ddpxx::MeasuredAllReduce> times;
+  const auto measure = [&](std::uint64_t bytes) {
+    const auto time = net.all_reduce(bytes);
+    times.push_back({static_cast<std::int64_t>(bytes), time.seconds});
+    return time;
+  };
+  const auto latency = measure(kSmall);
   if (tells) std::cout << "all-reduce latency  " << time_text(latency.seconds) << '\n';
   std::vector<std::uint64_t> sizes;
   for (auto bytes = kFirst; bytes < arguments.max_bytes; bytes *= kFactor) sizes.push_back(bytes);
   sizes.push_back(arguments.max_bytes);
   for (const auto bytes : sizes) {
-    const auto time = net.all_reduce(bytes);
+    const auto time = measure(bytes);
     if (tells)
       std::cout << "all-reduce " << std::setw(10) << ddpxx::bytes_text(bytes) << "  " << std::setw(8)
                 << time_text(time.seconds) << "  " << rate_text(time.all_reduce_rate(group.size())) << std::endl;
+  }
+  if (tells) {
+    const auto link = ddpxx::fit_link(times, group.size());
+    std::printf("as links, for mingpt plan --time: link.latency=%.6gms link.bandwidth=%.4gGB\n", 1e3 * link.latency,
+                link.bandwidth / 1e9);
   }
   if (group.backend()->getBackendName() == "shm") {  // it has collectives only
     if (tells) std::cout << "rank 0 to rank 1: not measured over shared memory; comm.backend=gloo does" << std::endl;

@@ -1,4 +1,5 @@
-// command_line.hpp — the part of a command line before the settings: a verb, and the snapshot whose settings are used.
+// command_line.hpp — the part of a command line before the settings: a verb, its flags, and the snapshot whose settings
+// are used.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +23,11 @@
 
 #include "snapshot_place.hpp"
 
-/// `mingpt [VERB] [--from PLACE[:STEP|best]] [KEY=VALUE ...]`; without a verb it trains.
+/// `mingpt [VERB] [--from PLACE[:STEP|best]] [--time] [KEY=VALUE ...]`; without a verb it trains.
 struct CommandLine {
   std::string verb = "train";
   std::string from = {};
+  bool time = false;                   ///< A plan tells the time of a step instead of its memory.
   std::vector<const char*> arguments;  ///< All other arguments, behind the program's name.
 
   int argc() const { return static_cast<int>(arguments.size()); }
@@ -36,10 +38,11 @@ struct CommandLine {
 inline constexpr std::int64_t kUsualTokens = 200;
 
 inline const std::vector<ddpxx::Command>& verbs() {
-  static const std::vector<ddpxx::Command> all{{"train", "trains; so does no command"},
-                                               {"generate", "generates text with a snapshot: generate --from PLACE"},
-                                               {"evaluate", "evaluates a snapshot: evaluate --from PLACE"},
-                                               {"plan", "prints the bytes that a rank would need: plan world_size=8"}};
+  static const std::vector<ddpxx::Command> all{
+      {"train", "trains; so does no command"},
+      {"generate", "generates text with a snapshot: generate --from PLACE"},
+      {"evaluate", "evaluates a snapshot: evaluate --from PLACE"},
+      {"plan", "prints the bytes that a rank would need: plan world_size=8, or the time of a step: plan --time"}};
   return all;
 }
 
@@ -56,6 +59,8 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
       if (++i == argc)
         throw ddpxx::Error{ddpxx::Errc::config, "--from needs a place: --from runs/a, runs/a:300 or runs/a:best"};
       command.from = argv[i];
+    } else if (word == "--time" && command.verb == "plan") {
+      command.time = true;
     } else {
       command.arguments.push_back(argv[i]);
     }

@@ -180,6 +180,23 @@ TEST_F(Mingpt, PlansWithoutAText) {
   EXPECT_THAT(plan.err, HasSubstr("not ready to run"));
 }
 
+TEST_F(Mingpt, PlansTheTimeOfAStepOnRanksThatAreNotThere) {
+  const auto plan = StartedProgram{{program("mingpt"), "plan", "--time", "world_size=6", "link.latency=1s",
+                                    "link.bandwidth=1GB", "data.batch_size=1", "data.block_size=8"}}
+                        .wait();
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("simulated: one rank's steps on this machine"),
+                              testing::ContainsRegex("\n +1 .* 0.000 ms +100.0 %\n +2 .*\n +4 .*\n +6 ")));
+  EXPECT_THAT(plan.out, testing::ContainsRegex("\n +6 +[0-9]{5,}[.]"))
+      << "an all-reduce of six ranks is ten messages that follow each other, of 1 s each";
+}
+
+TEST_F(Mingpt, PlansNoTimeOverLinksOfUnknownSpeed) {
+  const auto plan = StartedProgram{{program("mingpt"), "plan", "--time", "world_size=2"}}.wait();
+  EXPECT_EQ(plan.code, 2);
+  EXPECT_THAT(plan.err, AllOf(HasSubstr("link.bandwidth"), HasSubstr("ddpxx net")));
+}
+
 TEST_F(Mingpt, EndsWith2ForAMistypedKeyAndSaysWhatWasMeant) {
   const auto run = alone({"optimzer.learning_rate=1"});
   EXPECT_EQ(run.code, 2);

@@ -90,7 +90,8 @@ def check_bucket():
 NET = re.compile(r"""(\d) ranks on (\d) hosts? over (gloo|shm), tensors on cpu
 all-reduce latency  [0-9.e+-]+ [mu]s
 (?:all-reduce +[0-9.]+ [KM]iB +[0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
-){3}(?:rank 0 to rank (\d) \(([\w.-]+)\)  latency [0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
+){3}as links, for mingpt plan --time: link\.latency=[0-9.e+-]+ms link\.bandwidth=[0-9.e+-]+GB
+(?:rank 0 to rank (\d) \(([\w.-]+)\)  latency [0-9.e+-]+ [mu]s  [0-9.e+-]+ [GM]B/s
 |rank 0 to rank 1: not measured over shared memory; comm\.backend=gloo does
 )""")
 

@@ -1,6 +1,7 @@
 // ddpxx/comm/recording.hpp — a group of any size in one process, which sends nothing and records the collectives.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,19 +15,26 @@
 namespace ddpxx {
 
 struct RecordedCall {
+  using Time = std::chrono::steady_clock::time_point;
+
   std::string_view op;
   std::int64_t bytes = 0;  ///< Bytes of the larger side: the output of a gather, the input of a reduce-scatter.
   int ranks = 1;           ///< Number of ranks of the group that it was called on.
+  Time begin = {};         ///< When it was called.
+  Time end = {};           ///< When the call returned.
 };
 
 /// A wait for a collective's end.
 struct RecordedWait {
   std::size_t call = 0;     ///< Index of the collective in `Recording::calls`.
   std::size_t started = 0;  ///< Number of collectives that had been started before.
+  RecordedCall::Time time = {};
 };
 
 /// The collectives that were called on a recording group and its parts.
 struct Recording {
+  using Clock = std::chrono::steady_clock;
+
   std::vector<RecordedCall> calls;
   std::vector<RecordedWait> waits;
 

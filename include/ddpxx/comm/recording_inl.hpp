@@ -29,7 +29,7 @@ class DoneWork : public c10d::Work {
   bool isCompleted() override { return true; }
   bool isSuccess() const override { return true; }
   bool wait(std::chrono::milliseconds) override {
-    recording_->waits.push_back({call_, recording_->calls.size()});
+    recording_->waits.push_back({call_, recording_->calls.size(), Recording::Clock::now()});
     return true;
   }
 
@@ -49,29 +49,33 @@ class RecordingBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "recording"; }
 
   WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    const auto begin = Recording::Clock::now();
     if (options.reduceOp == c10d::ReduceOp::SUM) tensors[0].mul_(getSize());
-    return record("all_reduce", tensors[0]);
+    return record("all_reduce", tensors[0], begin);
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
+    const auto begin = Recording::Clock::now();
     const auto all = output.view({getSize(), -1});
     const auto mine = input.view({1, -1});
     all.narrow(0, 0, getRank()).copy_(mine);
     all.narrow(0, getRank() + 1, getSize() - getRank() - 1).copy_(mine);
     if (!input.is_alias_of(output)) all[getRank()].copy_(input.view({-1}));  // otherwise the values are there already
-    return record("all_gather", output);
+    return record("all_gather", output, begin);
   }
   WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override {
+    const auto begin = Recording::Clock::now();
     output.copy_(input.view({getSize(), -1})[getRank()]).mul_(getSize());
-    return record("reduce_scatter", input);
+    return record("reduce_scatter", input, begin);
   }
   WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions&) override {
-    return record("broadcast", tensors[0]);
+    return record("broadcast", tensors[0], Recording::Clock::now());
   }
-  WorkRef barrier(const c10d::BarrierOptions&) override { return record("barrier", {}); }
+  WorkRef barrier(const c10d::BarrierOptions&) override { return record("barrier", {}, Recording::Clock::now()); }
 
  private:
-  WorkRef record(std::string_view op, const at::Tensor& tensor) {
-    recording_->calls.push_back({op, tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0, getSize()});
+  WorkRef record(std::string_view op, const at::Tensor& tensor, Recording::Clock::time_point begin) {
+    recording_->calls.push_back({op, tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0, getSize(),
+                                 begin, Recording::Clock::now()});
     return c10::make_intrusive<DoneWork>(recording_, recording_->calls.size() - 1);
   }
 

@@ -1,0 +1,34 @@
+// ddpxx/comm/link_time.hpp — how long collectives take over links of a given speed, and the speed that explains
+// measured times.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <ddpxx/comm/link_config.hpp>
+#include <ddpxx/comm/recording.hpp>
+#include <ddpxx/core/inline.hpp>
+
+namespace ddpxx {
+
+/// The seconds of a collective over such links, if the ranks send pieces around a ring: an all-reduce of n bytes on W
+/// ranks is 2 (W - 1) messages of n / W bytes, a gather or a reduce-scatter is half of that. A broadcast reaches the
+/// ranks in log2(W) messages, and its bytes follow each other.
+double seconds_of(const RecordedCall& call, const LinkConfig& link);
+
+/// An all-reduce of so many bytes on each rank, and the time that it took.
+struct MeasuredAllReduce {
+  std::int64_t bytes = 0;
+  double seconds = 0.0;
+};
+
+/// The links with which seconds_of() comes nearest to the measured times, by the squares of the relative errors, so
+/// that small messages count as much as large ones. Needs two sizes or more, of which the largest are large enough for
+/// their bytes to matter.
+LinkConfig fit_link(std::span<const MeasuredAllReduce> times, int ranks);
+
+}  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/link_time_inl.hpp>
+#endif

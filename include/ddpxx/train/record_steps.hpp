@@ -1,0 +1,45 @@
+// ddpxx/train/record_steps.hpp — does steps of one rank among many that are not there, for a plan of their time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <ddpxx/comm/recording.hpp>
+#include <ddpxx/train/time_plan.hpp>
+#include <ddpxx/train/train_step.hpp>
+
+namespace ddpxx {
+
+/// Does steps as rank 0 of a group of `world_size` ranks in which no other process takes part (see recording_group()).
+/// The model is on a CPU: operations of a GPU do not end when the host goes on, and their time is not seen.
+///
+/// Errors  `config` for a model on another device; those of `TrainStep`.
+template <class Model, class Optimizer, class Precision, class Strategy, class Batch>
+RecordedSteps record_steps(int world_size, std::shared_ptr<Model> model,
+                           const typename TrainStep<Model, Optimizer, Precision, Strategy>::Config& config,
+                           std::span<const Batch> batches) {
+  using Clock = Recording::Clock;
+  // The order of layers and the sizes of buffers are settled after two steps, and numbers are read two steps later.
+  constexpr int kWarmUp = 4, kFewest = 5, kMost = 50;
+  constexpr std::chrono::seconds kEnough{2};
+  const auto recording = std::make_shared<Recording>();
+  auto group = recording_group(0, world_size, recording);
+  std::vector<Clock::time_point> ends;
+  {
+    TrainStep<Model, Optimizer, Precision, Strategy> step{group, std::move(model), config};
+    step.model().train();
+    for (int i = 0; i < kWarmUp; ++i) step.step(batches);
+    ends.push_back(Clock::now());
+    while (ends.size() <= kFewest || (ends.size() <= kMost && ends.back() - ends.front() < kEnough)) {
+      step.step(batches);
+      ends.push_back(Clock::now());
+    }
+  }
+  group.leave();
+  return {recording, std::move(ends)};
+}
+
+}  // namespace ddpxx

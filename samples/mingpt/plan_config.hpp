@@ -1,0 +1,25 @@
+// plan_config.hpp — the settings of `mingpt plan` beside those of the run.
+#pragma once
+
+#include <cstdint>
+
+#include <ddpxx/comm/link_config.hpp>
+#include <ddpxx/core/describe.hpp>
+
+struct PlanConfig {
+  std::int64_t world_size = 1;
+  ddpxx::LinkConfig link;
+  double ranks_per_core = 1.0;
+  bool overlaps = true;
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(
+        field<&PlanConfig::world_size>("Ranks of the run", at_least(1), at_most(65536), Unit::ranks),
+        field<&PlanConfig::link>("The links between the ranks, for plan --time"),
+        field<&PlanConfig::ranks_per_core>("Ranks that share what a rank computes with here, for plan --time",
+                                           above(0.0)),
+        field<&PlanConfig::overlaps>("Whether collectives run beside the computation, for plan --time; false where the "
+                                     "ranks' own cores move the bytes"));
+  }
+};
