@@ -285,12 +285,21 @@ class Bench:
         self.keep(name, result, goal=goal, verdict=verdict)
         return result
 
+    def note(self, name, what, value, unit):
+        """Adds a fact to a comparison, and prints it."""
+        print(f"  {what:8} {value:8.3g} {unit}", flush=True)
+        self.result["comparisons"][name][what] = value
+        self.write()
+
     def keep(self, name, result, **more):
         samples = [[{"value": run.value, "wall": run.wall, "cpu": run.cpu, "foreign": run.foreign, **run.facts}
                     for run in pair] for pair in result.pairs]
         self.result["comparisons"][name] = {"ratio": result.ratio, "low": result.low, "high": result.high,
                                             "dropped": result.dropped, "contended": result.contended(),
                                             **more, "pairs": samples}
+        self.write()
+
+    def write(self):
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{self.name}.json").write_text(json.dumps(self.result, indent=1) + "\n")
 

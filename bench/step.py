@@ -2,9 +2,11 @@
 
 The peers: `best` is DDP with static_graph and gradient_as_bucket_view, or a plain loop on one rank; `default` is DDP with its
 default settings; `compile` is `best` with torch.compile; `fp32` is ours in float32, for a cell in bfloat16. Such a cell is
-left out on a processor without instructions for bfloat16.
+left out on a processor without instructions for bfloat16. Beside each cell stands the time of the step's matrix products
+alone, by the functions of LibTorch that both sides call.
 """
 import dataclasses
+import subprocess
 
 import protocol
 
@@ -42,6 +44,8 @@ TOLERANCES = {"fp32": protocol.SAME_WORK, "bf16": {"loss_10": 1e-3, "loss_last":
 PEERS = {"best": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"], "default": [],
          "compile": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true", "compile=true"]}
 BABY = ["model.n_layer=6", "model.n_head=6", "model.n_embd=384"]  # nanoGPT's config/train_shakespeare_char.py
+SIZES = {"gpt-nano": (3, 48), "gpt-micro": (4, 128), "gpt-mini": (6, 192), "baby": (6, 384)}  # layers, width
+VOCABULARY = 98  # about as many characters are in the text
 
 
 def step_time(cell, side, settings):
@@ -65,6 +69,16 @@ def peer(cell, name):
     return step_time(cell, protocol.peer, [f"model.model_type={cell.model}", *PEERS[name]])
 
 
+def products(cell):
+    """The median time of the products of a step, in ms; all ranks compute them at the same time."""
+    layers, width = SIZES[cell.model]
+    numbers = [layers, width, VOCABULARY, cell.batch * cell.block, cell.precision, cell.steps]
+    program = protocol.pinned([str(protocol.BIN / "product_times"), *map(str, numbers)])
+    ranks = [subprocess.Popen(program, env=protocol.environment() | {"LOCAL_RANK": str(rank)}, text=True,
+                              stdout=subprocess.PIPE) for rank in range(cell.ranks)]
+    return max(float(rank.communicate()[0]) for rank in ranks)
+
+
 bench = protocol.Bench(__doc__, fewest=15, options=[
     ("cells", "", "compare only cells whose names contain this text, such as 'nano B=8' (default: all)"),
     ("fused", "true", "model.fused of ours (default: %(default)s)"),
@@ -84,5 +98,8 @@ for cell in chosen:
         if bench.options.peers and name not in bench.options.peers.split(","):
             continue
         print(f"  {cell.name}, {name}")
-        protocol.check_same_work(bench.compare(f"{cell.name} {name}", lambda: ours(cell, bench.options.fused),
-                                               lambda: peer(cell, name), "ms", goal), TOLERANCES[cell.precision])
+        before = products(cell)
+        result = bench.compare(f"{cell.name} {name}", lambda: ours(cell, bench.options.fused), lambda: peer(cell, name),
+                               "ms", goal)
+        protocol.check_same_work(result, TOLERANCES[cell.precision])
+        bench.note(f"{cell.name} {name}", "products", min(before, products(cell)), "ms")

@@ -24,17 +24,27 @@ def verdict(comparison):
     return "reached" if comparison["low"] >= comparison["goal"] else "not reached"
 
 
+def products(comparison):
+    """A cell with the time of the matrix products alone, and their share of our step."""
+    if "products" not in comparison:
+        return " |"
+    ours = statistics.median(pair[0]["value"] for pair in comparison["pairs"])
+    return f" {comparison['products']:.3g}, {100 * comparison['products'] / ours:.0f} % |"
+
+
 def table(result):
     versions = result["versions"]
+    has_products = any("products" in found for found in result["comparisons"].values())
     lines = [f"{versions['cpu']}, {versions['cores']} cores, torch {versions['torch']}, {versions['compiler']}, ddpxx "
              f"{versions['ddpxx']}; A/A {result['comparisons']['A/A']['ratio']:.3f}", "",
-             "| compared | ours | theirs | ratio | pairs, of them not quiet | goal |", "|---|---|---|---|---|---|"]
+             f"| compared | ours | theirs | ratio | pairs, of them not quiet | goal |{' products alone |' * has_products}",
+             f"|---|---|---|---|---|---|{'---|' * has_products}"]
     for name, found in result["comparisons"].items():
         if "goal" not in found:
             continue
         lines.append(f"| {name} | {median(found, 0)} | {median(found, 1)} | "
                      f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | "
-                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']}x, {verdict(found)} |")
+                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']}x, {verdict(found)} |{products(found) * has_products}")
     return "\n".join(lines) + "\n"
 
 
