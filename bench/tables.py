@@ -48,6 +48,18 @@ def table(result):
     return "\n".join(lines) + "\n"
 
 
+def scale_table(result):
+    """The plans of `bench scale` beside the runs."""
+    versions = result["versions"]
+    lines = [f"{versions['cpu']}, {versions['cores']} cores, ddpxx {versions['ddpxx']}, links of {' and '.join(result['link'])}",
+             "", "| run | planned | measured | error |", "|---|---|---|---|"]
+    for name, case in result["cases"].items():
+        planned, measured = case["planned"], case["measured"]
+        lines.append(f"| {name} | {planned:.3g} ms | {measured:.3g} ms | {100 * abs(planned / measured - 1):.0f} % |")
+    lines.append(f"| mean (goal: at most 20 %) | | | {100 * result['mean_error']:.0f} % |")
+    return "\n".join(lines) + "\n"
+
+
 def written(match):
     begin, name, end = match.groups()
     path = ROOT / "build" / "bench" / f"{name}.json"
@@ -58,6 +70,9 @@ def written(match):
     if "--add" not in result["arguments"] and any(word.startswith(("--cells", "--peers")) for word in result["arguments"]):
         print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
         return match[0]
+    if name == "scale":
+        print(f"  {name}: {len(result['cases'])} plans")
+        return begin + scale_table(result) + end
     print(f"  {name}: {len(result['comparisons']) - 1} comparisons")
     return begin + table(result) + end
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -68,13 +67,11 @@ void plan_time(const RunConfig& config, const PlanConfig& planned, const TextSiz
   std::printf("simulated: one rank's steps on this machine, %d threads, and collectives over the given links\n",
               at::get_num_threads());
   std::printf("%6s %13s %13s %13s %12s\n", "ranks", "step", "computing", "waiting", "efficiency");
-  std::optional<double> first;
   for (const auto size : world_sizes(config, planned.world_size)) {
     const auto time = with_strategy(config, [&]<class Strategy>(const typename Strategy::Config& strategy) {
       return time_of<Strategy>(config, strategy, size, machine, text);
     });
-    if (!first) first = time.step;
     std::printf("%6lld %10.3f ms %10.3f ms %10.3f ms %10.1f %%\n", static_cast<long long>(size), 1e3 * time.step,
-                1e3 * time.computing, 1e3 * (time.step - time.computing), 100 * *first / time.step);
+                1e3 * time.computing, 1e3 * (time.step - time.computing), 100 * time.computing / time.step);
   }
 }
