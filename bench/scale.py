@@ -28,7 +28,7 @@ LINKS = {  # nominal rates of the networks, and usual latencies of a message
     "100 Gbit/s, 10 us": ["link.bandwidth=12.5GB", "link.latency=0.01ms"],
     "400 Gbit/s, 5 us": ["link.bandwidth=50GB", "link.latency=0.005ms"],
 }
-MOST_RANKS = 1024
+MAX_RANKS = 1024
 DRAWN = ["model.model_type=gpt-micro", "data.batch_size=8", "data.block_size=128"]
 PICTURE = protocol.ROOT / "docs" / "pictures" / "scale.svg"
 
@@ -41,7 +41,11 @@ def links():
     """The settings of the links between two ranks, as `ddpxx net` prints them."""
     command = protocol.pinned([str(protocol.BIN / "ddpxx"), "net", "max_bytes=16MiB"])
     run = protocol.run([str(protocol.BIN / "ddpxx-run"), *protocol.launched(2), *command])
-    return re.search(r"link\.latency=\S+ link\.bandwidth=\S+", "\n".join(text for _, text in run.lines))[0].split()
+    text = "\n".join(text for _, text in run.lines)
+    found = re.search(r"link\.latency=\S+ link\.bandwidth=\S+", text)
+    if not found:
+        raise SystemExit(f"ddpxx net does not tell the speed of the links:\n{text}")
+    return found[0].split()
 
 
 def plans(settings, ranks, more):
@@ -119,7 +123,7 @@ for name, settings in CASES.items():
 mean = statistics.mean(errors)
 print(f"  mean error {mean:.0%}; goal <= {GOAL:.0%}: {'reached' if mean <= GOAL else 'NOT reached'}")
 for name, figures in LINKS.items():
-    rows = plans([*DRAWN, "strategy=ddp"], MOST_RANKS, figures)[0]
+    rows = plans([*DRAWN, "strategy=ddp"], MAX_RANKS, figures)[0]
     bench.result["curves"][name] = {int(ranks): computing / step for ranks, step, computing in rows}
     print(f"  simulated, {name}: " + ", ".join(f"{ranks:.0f}: {step:.4g} ms" for ranks, step, _ in rows))
 bench.result["mean_error"] = mean

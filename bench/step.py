@@ -76,7 +76,10 @@ def products(cell):
     program = protocol.pinned([str(protocol.BIN / "product_times"), *map(str, numbers)])
     ranks = [subprocess.Popen(program, env=protocol.environment() | {"LOCAL_RANK": str(rank)}, text=True,
                               stdout=subprocess.PIPE) for rank in range(cell.ranks)]
-    return max(float(rank.communicate()[0]) for rank in ranks)
+    times = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        raise SystemExit("product_times failed")
+    return max(map(float, times))
 
 
 bench = protocol.Bench(__doc__, fewest=15, options=[

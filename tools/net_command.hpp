@@ -73,9 +73,11 @@ inline void print_net(const ddpxx::Group& group, const NetArguments& arguments) 
                 << time_text(time.seconds) << "  " << rate_text(time.all_reduce_rate(group.size())) << std::endl;
   }
   if (tells) {
-    const auto link = ddpxx::fit_link(times, group.size());
-    std::printf("as links, for mingpt plan --time: link.latency=%.6gms link.bandwidth=%.4gGB\n", 1e3 * link.latency,
-                link.bandwidth / 1e9);
+    if (const auto link = ddpxx::fit_link(times, group.size()))
+      std::printf("as links, for mingpt plan --time: link.latency=%.6gms link.bandwidth=%.4gGB\n", 1e3 * link->latency,
+                  link->bandwidth / 1e9);
+    else
+      std::printf("as links: unknown, since these messages are too small to tell a bandwidth; raise max_bytes\n");
   }
   if (group.backend()->getBackendName() == "shm") {  // it has collectives only
     if (tells) std::cout << "rank 0 to rank 1: not measured over shared memory; comm.backend=gloo does" << std::endl;

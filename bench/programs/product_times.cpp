@@ -1,5 +1,5 @@
-// product_times — the time of the matrix products of a GPT's step alone, by LibTorch, in one thread: what the products
-// leave of a step is all that anything else can win. Prints the median of the repetitions in milliseconds.
+// product_times — the time of the matrix products of a GPT's step alone, by LibTorch, in one thread. The rest of
+// a step is the most that other optimizations can save. Prints the median of the repetitions in milliseconds.
 //
 //   product_times LAYERS WIDTH VOCABULARY ROWS fp32|bf16 REPETITIONS     ROWS are samples times tokens
 #include <algorithm>

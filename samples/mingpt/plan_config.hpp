@@ -17,8 +17,7 @@ struct PlanConfig {
     return fields(
         field<&PlanConfig::world_size>("Ranks of the run", at_least(1), at_most(65536), Unit::ranks),
         field<&PlanConfig::link>("The links between the ranks, for plan --time"),
-        field<&PlanConfig::ranks_per_core>("Ranks that share what a rank computes with here, for plan --time",
-                                           above(0.0)),
+        field<&PlanConfig::ranks_per_core>("Number of ranks that share one core, for plan --time", above(0.0)),
         field<&PlanConfig::overlaps>("Whether collectives run beside the computation, for plan --time; false where the "
                                      "ranks' own cores move the bytes"));
   }

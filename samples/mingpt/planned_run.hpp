@@ -1,4 +1,4 @@
-// planned_run.hpp — what `mingpt plan` knows about a run whose ranks are not there.
+// planned_run.hpp — what `mingpt plan` knows about a run that is planned.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@
 
 #include "run_config.hpp"
 
-/// The precisions by name. Their number formats are chosen at run time, so that each strategy is compiled once.
+/// The precisions by name. Their number formats are chosen at run time, so that each strategy is compiled once. The
+/// loss scale of fp16 is left out: it takes a few numbers of memory, and one more pass over the gradients.
 class NamedPrecision {
  public:
   struct Config {

@@ -1,4 +1,4 @@
-// The time of a step on ranks that are not there: recorded steps are replayed with the time of their collectives.
+// The predicted time of a step on any number of ranks: recorded steps are replayed with the time of their collectives.
 #include <chrono>
 #include <cstdint>
 #include <memory>

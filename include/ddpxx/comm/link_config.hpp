@@ -11,8 +11,7 @@ struct LinkConfig {
   double bandwidth = 0.0;  ///< In bytes per second, of one rank in one direction; 0 is unknown.
 
   static constexpr auto describe() {
-    return fields(field<&LinkConfig::latency>("Time that a message takes beside that of its bytes", at_least(0.0),
-                                              Unit::seconds, Resume::free),
+    return fields(field<&LinkConfig::latency>("Latency of a message", at_least(0.0), Unit::seconds, Resume::free),
                   field<&LinkConfig::bandwidth>("Bytes that a rank sends in a second; 0 is unknown", at_least(0.0),
                                                 Unit::bytes, Resume::free));
   }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <ddpxx/comm/link_config.hpp>
 #include <ddpxx/comm/recording.hpp>
-#include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
 
@@ -23,9 +23,9 @@ struct MeasuredAllReduce {
 };
 
 /// The links with which seconds_of() comes nearest to the measured times, by the squares of the relative errors, so
-/// that small messages count as much as large ones. Needs two sizes or more, of which the largest are large enough for
-/// their bytes to matter.
-LinkConfig fit_link(std::span<const MeasuredAllReduce> times, int ranks);
+/// that small messages count as much as large ones. None if the times do not tell a bandwidth: all sizes are equal, or
+/// the largest are so small that their bytes take no time.
+std::optional<LinkConfig> fit_link(std::span<const MeasuredAllReduce> times, int ranks);
 
 }  // namespace ddpxx
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include <ddpxx/comm/link_config.hpp>
@@ -35,7 +36,7 @@ DDPXX_INLINE double seconds_of(const RecordedCall& call, const LinkConfig& link)
   return use.messages * link.latency + (bytes > 0 ? bytes / link.bandwidth : 0.0);
 }
 
-DDPXX_INLINE LinkConfig fit_link(std::span<const MeasuredAllReduce> times, int ranks) {
+DDPXX_INLINE std::optional<LinkConfig> fit_link(std::span<const MeasuredAllReduce> times, int ranks) {
   // With t as the measured time, each size wants (messages / t) latency + (passes bytes / t) / bandwidth = 1.
   double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
   for (const auto& [bytes, seconds] : times) {
@@ -50,8 +51,10 @@ DDPXX_INLINE LinkConfig fit_link(std::span<const MeasuredAllReduce> times, int r
   const auto determinant = aa * bb - ab * ab;
   const auto latency = (a1 * bb - b1 * ab) / determinant;
   // A latency below 0 would be an error of measurement: the bytes alone explain the times best then.
-  if (latency < 0) return {.latency = 0, .bandwidth = bb / b1};
-  return {.latency = latency, .bandwidth = determinant / (b1 * aa - a1 * ab)};
+  const auto link = latency < 0 ? LinkConfig{.latency = 0, .bandwidth = bb / b1}
+                                : LinkConfig{.latency = latency, .bandwidth = determinant / (b1 * aa - a1 * ab)};
+  const bool is_known = std::isfinite(link.latency) && std::isfinite(link.bandwidth) && link.bandwidth > 0;
+  return is_known ? std::optional{link} : std::nullopt;
 }
 
 }  // namespace ddpxx

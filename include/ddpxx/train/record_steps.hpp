@@ -1,4 +1,5 @@
-// ddpxx/train/record_steps.hpp — does steps of one rank among many that are not there, for a plan of their time.
+// ddpxx/train/record_steps.hpp — does the steps of one rank of a run with any number of ranks, for a plan of their
+// time.
 #pragma once
 
 #include <chrono>
@@ -23,7 +24,7 @@ RecordedSteps record_steps(int world_size, std::shared_ptr<Model> model,
                            std::span<const Batch> batches) {
   using Clock = Recording::Clock;
   // The order of layers and the sizes of buffers are settled after two steps, and numbers are read two steps later.
-  constexpr int kWarmUp = 4, kFewest = 5, kMost = 50;
+  constexpr int kWarmUp = 4, kMinSteps = 5, kMaxSteps = 50;
   constexpr std::chrono::seconds kEnough{2};
   const auto recording = std::make_shared<Recording>();
   auto group = recording_group(0, world_size, recording);
@@ -33,7 +34,7 @@ RecordedSteps record_steps(int world_size, std::shared_ptr<Model> model,
     step.model().train();
     for (int i = 0; i < kWarmUp; ++i) step.step(batches);
     ends.push_back(Clock::now());
-    while (ends.size() <= kFewest || (ends.size() <= kMost && ends.back() - ends.front() < kEnough)) {
+    while (ends.size() <= kMinSteps || (ends.size() <= kMaxSteps && ends.back() - ends.front() < kEnough)) {
       step.step(batches);
       ends.push_back(Clock::now());
     }

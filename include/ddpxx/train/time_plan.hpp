@@ -13,7 +13,7 @@ namespace ddpxx {
 /// The ranks and links of the run that is asked about.
 struct PlannedMachine {
   LinkConfig link = {};
-  /// How many ranks share what computed the recorded steps; so many times longer takes all that they do.
+  /// Number of ranks that share one core; all that they do takes so many times longer.
   double ranks_per_core = 1.0;
   /// Whether collectives run beside the computation. They do not where the core that computes also moves their bytes.
   bool overlaps = true;
@@ -22,7 +22,7 @@ struct PlannedMachine {
 /// The median step of a plan, in seconds.
 struct StepTime {
   double step = 0.0;
-  double computing = 0.0;  ///< Of this, the time in which the rank computes.
+  double computing = 0.0;  ///< The part in which the rank computes.
 };
 
 /// Steps that one rank has done in a recording group: what it called, and when. record_steps() makes them.
@@ -36,6 +36,7 @@ struct RecordedSteps {
 /// a collective begins when the rank calls it and the one before has ended, and the rank waits where it waited.
 ///
 /// What the plan does not know: ranks that are slower than this one, and links that ranks share.
+/// Errors  `config` where no step is recorded.
 DDPXX_INLINE StepTime replay(const RecordedSteps& steps, const PlannedMachine& machine);
 
 }  // namespace ddpxx

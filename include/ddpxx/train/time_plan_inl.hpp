@@ -9,6 +9,7 @@
 
 #include <ddpxx/comm/link_time.hpp>
 #include <ddpxx/comm/recording.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/train/time_plan.hpp>
 
@@ -63,6 +64,7 @@ inline double median(std::vector<double> values) {
 }  // namespace detail
 
 DDPXX_INLINE StepTime replay(const RecordedSteps& steps, const PlannedMachine& machine) {
+  if (steps.ends.size() < 2) throw Error{Errc::config, "replay: no step is recorded: record one or more"};
   const auto& [calls, waits] = *steps.recording;
   detail::PlannedClock clock{machine, calls.empty() ? steps.ends.front() : calls.front().begin};
   std::vector<double> step_seconds, computing_seconds;
@@ -74,7 +76,8 @@ DDPXX_INLINE StepTime replay(const RecordedSteps& steps, const PlannedMachine& m
       const bool has_call = call != calls.end() && call->begin < end,
                  has_wait = wait != waits.end() && wait->time < end;
       if (!has_call && !has_wait) break;
-      if (has_call && (!has_wait || call->begin < wait->time))
+      const auto index = static_cast<std::size_t>(call - calls.begin());
+      if (has_call && (!has_wait || index < wait->started))
         clock.call(*call++);
       else
         clock.wait(*wait++);
