@@ -6,6 +6,7 @@
 #include <ddpxx/comm/gloo_inl.hpp>
 #include <ddpxx/comm/gpu_name_inl.hpp>
 #include <ddpxx/comm/group_inl.hpp>
+#include <ddpxx/comm/hosts_inl.hpp>
 #include <ddpxx/comm/link_time_inl.hpp>
 #include <ddpxx/comm/on_every_rank_inl.hpp>
 #include <ddpxx/comm/on_rank_zero_inl.hpp>

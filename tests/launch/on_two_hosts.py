@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains mingpt on two hosts with two ranks each by one command line under each launcher; the losses must be equal.
+"""Trains mingpt on two hosts with two ranks each by one command line under each launcher; the losses must be equal. Where
+the ranks of a host do not follow one another, or the hosts have different numbers of them, Gloo adds in another order.
 
     on_two_hosts.py FOLDER_OF_PROGRAMS
 
@@ -110,12 +111,14 @@ def main():
         results["the command of a TrainJob"] = runs.by_train_job()
         # torchrun's ranks meet at the first host's name, whose first address is that of IPv6, whatever the endpoint is.
         results["torchrun"] = runs.by_agents(6, torchrun, "node1:29400")
-        results["srun, 3 and 1 ranks"] = runs.by_srun(None, "--ntasks=4")
-        results["srun, cyclic"] = runs.by_srun(None, "--ntasks-per-node=2", "--distribution=cyclic")
         results["mpirun by its own address"] = runs.by_mpirun(None)
+        uneven = runs.by_srun(None, "--ntasks=4")
+        cyclic = runs.by_srun(None, "--ntasks-per-node=2", "--distribution=cyclic")
     expected = results["ddpxx-run, IPv4"]
     for name, found in results.items():
         assert found == expected, f"{name}: {found}, but ddpxx-run by IPv4: {expected}"
+    assert uneven == cyclic, f"srun, 3 and 1 ranks: {uneven}, but srun, cyclic: {cyclic}"
+    assert all(abs(a / b - 1) < 1e-6 for a, b in zip(uneven, expected)), f"{uneven} in another order, {expected} in order"
     print("equal losses on two hosts: " + "; ".join(results))
 
 

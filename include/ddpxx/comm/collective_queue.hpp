@@ -48,9 +48,13 @@ class CollectiveQueue {
             }};
   }
 
-  /// `spin` is how long a thread that waits looks for the other ranks before it sleeps.
-  CollectiveQueue(SharedSegment segment, int rank, int size, PeerProcesses processes, std::chrono::nanoseconds spin)
-      : segment_{std::move(segment)}, collectives_{segment_.data(), rank, size, std::move(processes)}, spin_{spin} {
+  /// `spin` is how long a thread that waits looks for the other ranks before it sleeps; `first_rank` is that of
+  /// SharedRounds.
+  CollectiveQueue(SharedSegment segment, int rank, int size, PeerProcesses processes, std::chrono::nanoseconds spin,
+                  int first_rank = 0)
+      : segment_{std::move(segment)},
+        collectives_{segment_.data(), rank, size, std::move(processes), first_rank},
+        spin_{spin} {
     // The signals of the process are for the program's own threads. Those that an instruction of the helper causes, as
     // reading a file that has become shorter, are not.
     ::sigset_t all, former;
@@ -175,6 +179,7 @@ class CollectiveQueue {
     changed_.notify_all();
   }
   void fail(Task& task) const noexcept {
+    task.body = {};  // drops the tensors
     task.has_ended = true;
     task.failure = failure_;
   }

@@ -25,8 +25,9 @@ struct ConnectConfig {
         field<&ConnectConfig::python_ranks>(
             "Some ranks are Python programs: meet them as torch.distributed does, over Gloo", Resume::free),
         field<&ConnectConfig::backend>(
-            "What carries the collectives; auto: nccl for GPUs, shm where all ranks are on one host, otherwise "
-            "gloo. With gloo, which copies through the host's memory, several ranks may share a GPU. shm is "
+            "What carries the collectives; auto: nccl for GPUs, shm where all ranks are on one host, shm within and "
+            "gloo between hosts that have equally many ranks, otherwise gloo. With gloo, which copies through the "
+            "host's memory, several ranks may share a GPU. shm is "
             "memory that the ranks of one host share, for CPUs",
             Resume::free));
   }

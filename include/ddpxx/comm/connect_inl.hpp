@@ -11,6 +11,7 @@
 #include <ddpxx/comm/backend_log.hpp>
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/gloo.hpp>
+#include <ddpxx/comm/hosts.hpp>
 #include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
@@ -53,6 +54,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
   }
   const auto meeting = meet(host, port, rank_info, options);
   if (meeting.one_memory) return connect_on_one_host(meeting);
+  if (meeting.ranks_of_host > 0) return connect_hosts(meeting);
   if (backend == Backend::gloo) return connect_gloo(meeting, options.device);
   if (backend == Backend::shared_memory) return connect_shared_memory(meeting);
   if (connect_gpus == nullptr)

@@ -81,29 +81,35 @@ inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Me
   return options;
 }
 
-}  // namespace detail
-
-DDPXX_INLINE Group connect_gloo(const Meeting& meeting, at::Device device) {
+/// The Gloo backend of the ranks of `meeting`.
+/// Errors  as connect_gloo().
+inline c10::intrusive_ptr<c10d::Backend> gloo_backend(const Meeting& meeting) {
   const PipeSignalScope broken_pipes_are_errors;  // also for the backend's threads, which start here
   check_threads(3, "a group over Gloo");          // the thread of its device and two workers
   try {
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, meeting.rank, meeting.world_size,
-                                                               detail::gloo_options(meeting));
+                                                               gloo_options(meeting));
     backend->setTimeout(meeting.collective_timeout);
-    return Group{std::move(backend), meeting.store, device,
-                 [meeting, device](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
-                   return connect_gloo(meeting.part(std::move(store), rank, size), device);
-                 }};
+    return backend;
   } catch (Error& error) {
-    throw error.with("rank", meeting.rank);
+    throw error.with("rank", meeting.number.value_or(meeting.rank));
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, (meeting.checked ? "the ranks met at " + meeting.host + " but"
                                              : "a rank never came to " + meeting.host + ", or the ranks") +
                                 " cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
                                 "them, or GLOO_SOCKET_IFNAME must name the interface to use"}
-        .with("rank", meeting.rank)
+        .with("rank", meeting.number.value_or(meeting.rank))
         .with("cause", harmless(first_line(cause)));
   }
+}
+
+}  // namespace detail
+
+DDPXX_INLINE Group connect_gloo(const Meeting& meeting, at::Device device) {
+  return Group{detail::gloo_backend(meeting), meeting.store, device,
+               [meeting, device](c10::intrusive_ptr<c10d::Store> store, int rank, int size) {
+                 return connect_gloo(meeting.part(std::move(store), rank, size), device);
+               }};
 }
 
 }  // namespace ddpxx

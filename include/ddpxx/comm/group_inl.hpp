@@ -4,23 +4,20 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <ddpxx/comm/gloo_disconnect.hpp>
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 
@@ -28,20 +25,12 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Closes the backend's connections. Gloo has no function for that, but closes all of them when a message does not
-/// arrive in time, so this waits a millisecond for a message that no rank sends. If the connection to a peer is already
-/// closed, Gloo does not wait and the other connections stay open, so each peer is tried.
+/// Ends a backend whose rank has failed, so that its peers notice it.
 inline void disconnect(c10d::Backend& backend) noexcept {
-  constexpr int kUnusedTag = std::numeric_limits<int>::max();
-  const PipeSignalScope broken_pipes_are_errors;
-  const int size = backend.getSize();
-  for (int next = 1; next < size; ++next) {
-    try {
-      if (backend.getBackendName() != "gloo") return backend.abort();
-      std::vector<at::Tensor> message{at::empty({1}, at::kByte)};
-      backend.recv(message, (backend.getRank() + next) % size, kUnusedTag)->wait(std::chrono::milliseconds{1});
-    } catch (const std::exception&) {  // the message did not arrive
-    }
+  if (backend.getBackendName() == "gloo") return disconnect_gloo(backend);
+  try {
+    backend.abort();
+  } catch (const std::exception&) {  // it has ended already
   }
 }
 
@@ -138,7 +127,9 @@ DDPXX_INLINE void Group::reset() noexcept {
 }
 
 DDPXX_INLINE bool Group::ends_without_peers() const {
-  return backend_ && (backend_->getBackendName() == "gloo" || backend_->getBackendName() == "shm");
+  if (!backend_) return false;
+  const auto name = backend_->getBackendName();
+  return name == "gloo" || name == "shm" || name == "shm+gloo";
 }
 
 }  // namespace ddpxx

@@ -7,6 +7,7 @@
 #include <map>
 #include <netinet/in.h>
 #include <optional>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -87,6 +88,20 @@ inline bool may_share_memory(std::span<const RankIntroduction> ranks) {
   for (const auto& rank : ranks)
     if (rank.memory.empty() || rank.memory != ranks.front().memory) return false;
   return true;
+}
+
+/// The number of ranks of each host, if there are several hosts, each has equally many, two or more, which follow one
+/// another and may share memory; else 0.
+inline int ranks_of_each_host(std::span<const RankIntroduction> ranks) {
+  std::size_t count = 0;
+  while (count < ranks.size() && ranks[count].memory == ranks.front().memory) ++count;
+  if (count < 2 || count == ranks.size() || ranks.size() % count != 0) return 0;
+  std::set<std::string_view> hosts;
+  for (std::size_t first = 0; first < ranks.size(); first += count) {
+    const auto host = ranks.subspan(first, count);
+    if (!may_share_memory(host) || !hosts.insert(host.front().memory).second) return 0;
+  }
+  return static_cast<int>(count);
 }
 
 inline RankIntroduction introduction_of_this_rank(int world_size, bool one_host, const SocketAddress& local,

@@ -27,7 +27,10 @@ struct Meeting {
   std::chrono::milliseconds collective_timeout{};
   bool one_host = true;     ///< All ranks are on this host.
   bool one_memory = false;  ///< All ranks see each other's processes, and no rank is to use another backend.
-  bool checked = true;      ///< All ranks have been checked; false if some are Python programs.
+  /// The number of ranks of each host, if the ranks are on several hosts and those of a host may share memory; 0 if
+  /// not, or if the hosts have different numbers of ranks.
+  int ranks_of_host = 0;
+  bool checked = true;  ///< All ranks have been checked; false if some are Python programs.
   /// The address by which the other ranks reach this one: IPv4 on all ranks, or IPv6 on all; empty if the ranks have no
   /// family in common. None if the ranks have not exchanged their addresses.
   std::optional<std::string> address = {};

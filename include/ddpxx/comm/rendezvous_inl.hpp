@@ -45,6 +45,7 @@ DDPXX_INLINE Meeting Meeting::part(c10::intrusive_ptr<c10d::Store> part_store, i
   meeting.store = std::move(part_store);
   meeting.rank = part_rank;
   meeting.world_size = part_size;
+  meeting.ranks_of_host = 0;
   meeting.deadline.reset();
   meeting.number = number.value_or(rank);
   meeting.run_size = run_size.value_or(world_size);
@@ -315,6 +316,7 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
   }
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
   result.one_memory = may_share_memory(ranks);
+  result.ranks_of_host = ranks_of_each_host(ranks);
   if (!options_.local_world_known && on_one_host(ranks)) {
     result.one_host = true;
     const auto ipv4 = local_address_towards(*SocketAddress::parse("127.0.0.1"));

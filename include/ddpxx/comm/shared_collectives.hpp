@@ -43,10 +43,10 @@ class SharedCollectives {
     return words_bytes(size) + static_cast<std::size_t>(2 * size) * kBufferStride;
   }
 
-  /// `memory` is aligned to a page and lives as long as this object.
-  SharedCollectives(std::byte* memory, int rank, int size, PeerProcesses processes = {})
+  /// `memory` is aligned to a page and lives as long as this object; `first_rank` is that of SharedRounds.
+  SharedCollectives(std::byte* memory, int rank, int size, PeerProcesses processes = {}, int first_rank = 0)
       : buffers_{memory + words_bytes(size)},
-        rounds_{memory, rank, size, std::move(processes)},
+        rounds_{memory, rank, size, std::move(processes), first_rank},
         sources_(static_cast<std::size_t>(size)) {}
 
   SharedRounds& rounds() noexcept { return rounds_; }
@@ -212,8 +212,8 @@ class SharedCollectives {
       Call theirs;
       std::memcpy(&theirs, call_of(other), sizeof theirs);
       if (theirs != call_)
-        throw std::runtime_error{"rank " + std::to_string(other) + " calls " + text_of(theirs) + ", and rank " +
-                                 std::to_string(rank()) + " calls " + text_of(call_)};
+        throw std::runtime_error{rounds_.name_of(other) + " calls " + text_of(theirs) + ", and " +
+                                 rounds_.name_of(rank()) + " calls " + text_of(call_)};
     });
   }
   static std::string text_of(const Call& call) {

@@ -12,15 +12,14 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <ddpxx/comm/collective_queue.hpp>
-#include <ddpxx/comm/rank_order_reduce.hpp>
 #include <ddpxx/comm/reduce.hpp>
 #include <ddpxx/comm/shared_collectives.hpp>
+#include <ddpxx/comm/shared_tensors.hpp>
 
 namespace ddpxx::detail {
 
@@ -63,54 +62,54 @@ class SharedMemoryBackend final : public c10d::Backend {
   void shutdown() override { queue_->end("this rank has left the group"); }
 
   WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
-    auto tensor = only(tensors);
+    auto tensor = only_tensor(tensors);
     check_dense(tensor);
     const auto reduce = reduce_of(options.reduceOp);
     check_reducible({tensor.scalar_type(), tensor.scalar_type()});
     return start([tensor, reduce](SharedCollectives& shared) {
-      shared.all_reduce(bytes_of(tensor), tensor.numel(), tensor.scalar_type(), reduce);
+      shared.all_reduce(memory_of(tensor), tensor.numel(), tensor.scalar_type(), reduce);
     });
   }
   WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    check(output);
-    check(input);
+    check_contiguous(output);
+    check_contiguous(input);
     TORCH_CHECK_VALUE(reduce_of(options.reduceOp) == Reduce::sum, "reduce_scatter: only sums are supported");
     TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter: the input has ", input.numel(),
                       " elements, which is not ", getSize(), " times the output's ", output.numel());
     const ReduceTypes types{input.scalar_type(), output.scalar_type()};
     check_reducible(types);
     return start([output, input, types](SharedCollectives& shared) {
-      shared.reduce_scatter(bytes_of(output), bytes_of(input), output.numel(), types);
+      shared.reduce_scatter(memory_of(output), memory_of(input), output.numel(), types);
     });
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    check(output);
-    check(input);
+    check_contiguous(output);
+    check_contiguous(input);
     check_equal_types(output, input);
     TORCH_CHECK_VALUE(output.numel() == input.numel() * getSize(), "all_gather: the output has ", output.numel(),
                       " elements, which is not ", getSize(), " times the input's ", input.numel());
     return start([output, input](SharedCollectives& shared) {
-      shared.all_gather(bytes_of(output), bytes_of(input), size_of(input));
+      shared.all_gather(memory_of(output), memory_of(input), memory_size(input));
     });
   }
   WorkRef alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
                         std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions&) override {
-    check(output);
-    check(input);
+    check_contiguous(output);
+    check_contiguous(input);
     check_equal_types(output, input);
     return start([output, input, output_bytes = part_bytes(output, output_sizes),
                   input_bytes = part_bytes(input, input_sizes)](SharedCollectives& shared) {
-      shared.all_to_all(bytes_of(output), bytes_of(input), output_bytes, input_bytes);
+      shared.all_to_all(memory_of(output), memory_of(input), output_bytes, input_bytes);
     });
   }
   WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
-    auto tensor = only(tensors);
+    auto tensor = only_tensor(tensors);
     check_dense(tensor);
     const auto root = static_cast<int>(options.rootRank);
     TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "broadcast: there is no rank ", root);
     return start(
-        [tensor, root](SharedCollectives& shared) { shared.broadcast(bytes_of(tensor), size_of(tensor), root); });
+        [tensor, root](SharedCollectives& shared) { shared.broadcast(memory_of(tensor), memory_size(tensor), root); });
   }
   WorkRef barrier(const c10d::BarrierOptions&) override {
     return start([](SharedCollectives& shared) { shared.barrier(); });
@@ -120,36 +119,6 @@ class SharedMemoryBackend final : public c10d::Backend {
   WorkRef start(CollectiveQueue::Body body) {
     return c10::make_intrusive<SharedMemoryWork>(queue_, queue_->start(std::move(body)));
   }
-
-  static at::Tensor only(const std::vector<at::Tensor>& tensors) {
-    TORCH_CHECK_VALUE(tensors.size() == 1, "a collective takes one tensor, not ", tensors.size());
-    return tensors.front();
-  }
-  static void check(const at::Tensor& tensor) {
-    TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
-                      "Tensors must be on the CPU, dense and contiguous");
-  }
-  static void check_dense(const at::Tensor& tensor) {
-    TORCH_CHECK_VALUE(
-        tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
-        "Tensors must be on the CPU and dense");
-  }
-  static void check_equal_types(const at::Tensor& output, const at::Tensor& input) {
-    TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "the output has type ", output.scalar_type(),
-                      " and the input ", input.scalar_type());
-  }
-  static void check_reducible(const ReduceTypes& types) {
-    TORCH_CHECK_VALUE(reduce_function(types) != nullptr, "elements of type ", types.input,
-                      " cannot be reduced to type ", types.output);
-  }
-  static Reduce reduce_of(const c10d::ReduceOp& operation) {
-    if (operation == c10d::ReduceOp::MIN) return Reduce::min;
-    if (operation == c10d::ReduceOp::MAX) return Reduce::max;
-    TORCH_CHECK_VALUE(operation == c10d::ReduceOp::SUM, "only sum, min and max are supported");
-    return Reduce::sum;
-  }
-  static std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-  static std::ptrdiff_t size_of(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }
 
   /// The bytes of each rank's part of `tensor`; no sizes stand for equal parts.
   std::vector<std::int64_t> part_bytes(const at::Tensor& tensor, std::vector<std::int64_t> sizes) const {
@@ -162,7 +131,7 @@ class SharedMemoryBackend final : public c10d::Backend {
     for (const auto size : sizes) sum += size;
     TORCH_CHECK_VALUE(static_cast<int>(sizes.size()) == getSize() && sum == dim,
                       "all_to_all: the parts do not have the tensor's ", dim, " rows");
-    for (auto& size : sizes) size *= dim == 0 ? 0 : size_of(tensor) / dim;
+    for (auto& size : sizes) size *= dim == 0 ? 0 : memory_size(tensor) / dim;
     return sizes;
   }
 

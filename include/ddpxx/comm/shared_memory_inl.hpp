@@ -42,30 +42,46 @@ struct NoSharedMemory {
   std::string reason;
 };
 
+/// Sends a text to all ranks of a meeting, and returns those of all.
+inline std::vector<std::string> exchange_texts(const Meeting& meeting, const std::string& key,
+                                               const std::string& text) {
+  std::vector<std::string> keys, texts;
+  for (int rank = 0; rank < meeting.world_size; ++rank) keys.push_back(key + std::to_string(rank));
+  auto& store = *meeting.store;
+  store.set(keys[static_cast<std::size_t>(meeting.rank)], "=" + text);  // some stores refuse empty values
+  store.wait(keys, meeting.time_to_connect());
+  for (const auto& value : store.multiGet(keys)) texts.emplace_back(value.begin() + 1, value.end());
+  return texts;
+}
+
 /// The ranks of a meeting on their way to shared memory. They exchange texts through the store: no rank goes on alone.
 class SharedMemoryMeeting {
  public:
-  explicit SharedMemoryMeeting(const Meeting& meeting) : meeting_{&meeting} {}
+  /// `first_rank` is the number that texts give rank 0 of the meeting.
+  explicit SharedMemoryMeeting(const Meeting& meeting, int first_rank = 0)
+      : meeting_{&meeting}, first_rank_{first_rank} {}
 
   /// The queue of this rank's collectives, or the reason why at least one rank has none.
   /// Errors  as those of the store.
   std::variant<std::shared_ptr<CollectiveQueue>, NoSharedMemory> connect() {
     std::string trouble;
     if (meeting_->rank == 0) trouble = trouble_of([&] { segment_.emplace(SharedSegment::make(bytes())); });
-    const auto hosts = exchange("shm/host", memory_host() + ' ' + std::to_string(::getpid()) + ' ' +
-                                                std::to_string(segment_ ? segment_->fd() : -1));
+    const auto hosts = exchange_texts(
+        *meeting_, "shm/host",
+        memory_host() + ' ' + std::to_string(::getpid()) + ' ' + std::to_string(segment_ ? segment_->fd() : -1));
     if (const auto reason = read(hosts); !reason.empty()) return NoSharedMemory{reason};
     if (trouble.empty()) trouble = trouble_of([&] { open(); });
     // The segment of rank 0 stays open until all have opened it.
-    const auto troubles = exchange("shm/open", trouble);
+    const auto troubles = exchange_texts(*meeting_, "shm/open", trouble);
     for (std::size_t rank = 0; rank < troubles.size(); ++rank)
-      if (!troubles[rank].empty()) return NoSharedMemory{"rank " + std::to_string(rank) + ": " + troubles[rank]};
+      if (!troubles[rank].empty()) return NoSharedMemory{name_of(rank) + ": " + troubles[rank]};
     segment_->close();
     return CollectiveQueue::make(std::move(*segment_), meeting_->rank, meeting_->world_size, std::move(processes_),
-                                 spin());
+                                 spin(), first_rank_);
   }
 
  private:
+  std::string name_of(std::size_t rank) const { return "rank " + std::to_string(first_rank_ + static_cast<int>(rank)); }
   std::size_t bytes() const { return SharedCollectives::memory_bytes(meeting_->world_size); }
 
   /// Two threads that wait on one core for each other must not spin. The ranks of other parts are on the cores too.
@@ -84,17 +100,6 @@ class SharedMemoryMeeting {
     }
   }
 
-  /// Sends a text to all ranks, and returns those of all.
-  std::vector<std::string> exchange(const std::string& key, const std::string& text) const {
-    std::vector<std::string> keys, texts;
-    for (int rank = 0; rank < meeting_->world_size; ++rank) keys.push_back(key + std::to_string(rank));
-    auto& store = *meeting_->store;
-    store.set(keys[static_cast<std::size_t>(meeting_->rank)], "=" + text);  // some stores refuse empty values
-    store.wait(keys, meeting_->time_to_connect());
-    for (const auto& value : store.multiGet(keys)) texts.emplace_back(value.begin() + 1, value.end());
-    return texts;
-  }
-
   /// Reads where the ranks are; returns the reason why they cannot share memory, or an empty text.
   std::string read(const std::vector<std::string>& texts) {
     std::string first;
@@ -108,8 +113,8 @@ class SharedMemoryMeeting {
         descriptor_ = descriptor;
       }
       if (host != first || host.starts_with('/') || host.ends_with('/'))
-        return "rank " + std::to_string(rank) + " does not see the processes of rank 0: it is on another host or in " +
-               "another container";
+        return name_of(rank) + " does not see the processes of " + name_of(0) +
+               ": it is on another host or in another container";
       numbers_.push_back(process);
     }
     return {};
@@ -122,6 +127,7 @@ class SharedMemoryMeeting {
   }
 
   const Meeting* meeting_;
+  int first_rank_;
   std::optional<SharedSegment> segment_;
   int descriptor_ = -1;         ///< Rank 0's descriptor of the segment.
   std::vector<pid_t> numbers_;  ///< The numbers of the ranks' processes.

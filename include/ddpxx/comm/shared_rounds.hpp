@@ -50,17 +50,21 @@ class SharedRounds {
  public:
   static constexpr std::chrono::milliseconds kSlice{20};
 
-  /// `memory` has RoundWords::bytes(size) bytes and is aligned to `kLineBytes`.
-  SharedRounds(void* memory, int rank, int size, PeerProcesses processes = {})
+  /// `memory` has RoundWords::bytes(size) bytes and is aligned to `kLineBytes`. `first_rank` is the number that errors
+  /// give rank 0, whose group may be a part of the run.
+  SharedRounds(void* memory, int rank, int size, PeerProcesses processes = {}, int first_rank = 0)
       : words_{static_cast<RoundWords*>(memory)},
         ranks_{reinterpret_cast<RoundWords::Rank*>(static_cast<std::byte*>(memory) + sizeof(RoundWords))},
         processes_{std::move(processes)},
         round_{at(words_->round).load(std::memory_order_acquire)},
         rank_{rank},
-        size_{size} {}
+        size_{size},
+        first_rank_{first_rank} {}
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  /// A rank as errors name it.
+  std::string name_of(int rank) const { return "rank " + std::to_string(first_rank_ + rank); }
 
   void set_patience(const RoundPatience& patience) noexcept { patience_ = patience; }
 
@@ -145,18 +149,18 @@ class SharedRounds {
     for (int other = 0; other < size_; ++other) {
       if (at(ranks_[other].gave_up).load(std::memory_order_acquire) == 0) continue;
       if (other == rank_) throw std::runtime_error{"this rank has abandoned the group"};
-      if (is_missing(other)) throw std::runtime_error{"rank " + std::to_string(other) + " has abandoned the group"};
+      if (is_missing(other)) throw std::runtime_error{name_of(other) + " has abandoned the group"};
     }
   }
   void throw_if_a_process_has_ended() const {
     for (int other = 0; other < size_; ++other)
       if (is_missing(other) && processes_.has_ended(other) && is_missing(other))
-        throw std::runtime_error{"the process of rank " + std::to_string(other) + " has ended"};
+        throw std::runtime_error{"the process of " + name_of(other) + " has ended"};
   }
   void throw_if_late() const {
     std::string late;
     for (int other = 0; other < size_; ++other)
-      if (is_missing(other)) late += (late.empty() ? "rank " : ", ") + std::to_string(other);
+      if (is_missing(other)) late += (late.empty() ? "" : ", ") + name_of(other);
     if (!late.empty()) throw std::runtime_error{late + " did not come in time"};
   }
 
@@ -168,6 +172,7 @@ class SharedRounds {
   std::uint32_t round_;  ///< The last round in which this rank has arrived.
   int rank_;
   int size_;
+  int first_rank_;
 };
 
 }  // namespace ddpxx::detail

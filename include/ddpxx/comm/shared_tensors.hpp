@@ -1,0 +1,51 @@
+// ddpxx/comm/shared_tensors.hpp — the tensors that collectives through shared memory take, and how those read them.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <ddpxx/comm/rank_order_reduce.hpp>
+#include <ddpxx/comm/reduce.hpp>
+
+namespace ddpxx::detail {
+
+// The checks throw c10::ValueError, as c10d's own backends do.
+
+/// The tensor of a collective that takes one.
+inline at::Tensor only_tensor(const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "a collective takes one tensor, not ", tensors.size());
+  return tensors.front();
+}
+/// A tensor whose elements lie in memory in their order.
+inline void check_contiguous(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
+                    "Tensors must be on the CPU, dense and contiguous");
+}
+inline void check_dense(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(
+      tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
+      "Tensors must be on the CPU and dense");
+}
+inline void check_equal_types(const at::Tensor& output, const at::Tensor& input) {
+  TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "the output has type ", output.scalar_type(),
+                    " and the input ", input.scalar_type());
+}
+inline void check_reducible(const ReduceTypes& types) {
+  TORCH_CHECK_VALUE(reduce_function(types) != nullptr, "elements of type ", types.input, " cannot be reduced to type ",
+                    types.output);
+}
+inline Reduce reduce_of(const c10d::ReduceOp& operation) {
+  if (operation == c10d::ReduceOp::MIN) return Reduce::min;
+  if (operation == c10d::ReduceOp::MAX) return Reduce::max;
+  TORCH_CHECK_VALUE(operation == c10d::ReduceOp::SUM, "only sum, min and max are supported");
+  return Reduce::sum;
+}
+inline std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+inline std::ptrdiff_t memory_size(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }
+
+}  // namespace ddpxx::detail
