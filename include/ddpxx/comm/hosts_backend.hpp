@@ -104,13 +104,8 @@ class HostsBackend final : public c10d::Backend {
   }
   WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    check_contiguous(output);
-    check_contiguous(input);
+    check_reduce_scatter(output, input, options.reduceOp, getSize());
     const ReduceTypes types{input.scalar_type(), output.scalar_type()};
-    check_reducible(types);
-    TORCH_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM, "reduce_scatter: only sums are supported");
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter: the input has ", input.numel(),
-                      " elements, which is not ", getSize(), " times the output's ", output.numel());
     return start([across = across_, output, input, types](SharedCollectives& shared) {
       if (output.numel() == 0) return;
       // A rank adds up what the ranks with its local rank get from its host. These ranks then exchange such sums.
@@ -128,11 +123,7 @@ class HostsBackend final : public c10d::Backend {
     });
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    check_contiguous(output);
-    check_contiguous(input);
-    check_equal_types(output, input);
-    TORCH_CHECK_VALUE(output.numel() == input.numel() * getSize(), "all_gather: the output has ", output.numel(),
-                      " elements, which is not ", getSize(), " times the input's ", input.numel());
+    check_all_gather(output, input, getSize());
     return start([across = across_, output, input](SharedCollectives& shared) {
       if (input.numel() == 0) return;
       auto own = input.view({-1}), of_hosts = at::empty({across.hosts * input.numel()}, input.options());

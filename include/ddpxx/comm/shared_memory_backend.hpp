@@ -72,23 +72,14 @@ class SharedMemoryBackend final : public c10d::Backend {
   }
   WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    check_contiguous(output);
-    check_contiguous(input);
-    TORCH_CHECK_VALUE(reduce_of(options.reduceOp) == Reduce::sum, "reduce_scatter: only sums are supported");
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter: the input has ", input.numel(),
-                      " elements, which is not ", getSize(), " times the output's ", output.numel());
+    check_reduce_scatter(output, input, options.reduceOp, getSize());
     const ReduceTypes types{input.scalar_type(), output.scalar_type()};
-    check_reducible(types);
     return start([output, input, types](SharedCollectives& shared) {
       shared.reduce_scatter(memory_of(output), memory_of(input), output.numel(), types);
     });
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    check_contiguous(output);
-    check_contiguous(input);
-    check_equal_types(output, input);
-    TORCH_CHECK_VALUE(output.numel() == input.numel() * getSize(), "all_gather: the output has ", output.numel(),
-                      " elements, which is not ", getSize(), " times the input's ", input.numel());
+    check_all_gather(output, input, getSize());
     return start([output, input](SharedCollectives& shared) {
       shared.all_gather(memory_of(output), memory_of(input), memory_size(input));
     });

@@ -45,6 +45,24 @@ inline Reduce reduce_of(const c10d::ReduceOp& operation) {
   TORCH_CHECK_VALUE(operation == c10d::ReduceOp::SUM, "only sum, min and max are supported");
   return Reduce::sum;
 }
+/// The tensors of a sum of `size` ranks of which each gets a part.
+inline void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& operation,
+                                 int size) {
+  check_contiguous(output);
+  check_contiguous(input);
+  TORCH_CHECK_VALUE(reduce_of(operation) == Reduce::sum, "reduce_scatter: only sums are supported");
+  TORCH_CHECK_VALUE(input.numel() == output.numel() * size, "reduce_scatter: the input has ", input.numel(),
+                    " elements, which is not ", size, " times the output's ", output.numel());
+  check_reducible({input.scalar_type(), output.scalar_type()});
+}
+/// The tensors with which `size` ranks give each other their parts.
+inline void check_all_gather(const at::Tensor& output, const at::Tensor& input, int size) {
+  check_contiguous(output);
+  check_contiguous(input);
+  check_equal_types(output, input);
+  TORCH_CHECK_VALUE(output.numel() == input.numel() * size, "all_gather: the output has ", output.numel(),
+                    " elements, which is not ", size, " times the input's ", input.numel());
+}
 inline std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 inline std::ptrdiff_t memory_size(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }
 
