@@ -119,7 +119,7 @@ inline std::optional<RunEnd> LeadingAgent::gather() {
     std::vector<std::string> keys;
     for (const int agent : awaited) keys.push_back(AgentsStore::key("agent", agent));
     StoreWait wait{link_.agents().connection(), keys, AgentsStore::key("gone")};
-    const auto until = std::min(line.due(), last_call.value_or(deadline));
+    const auto until = std::min(line.due(), last_call ? *last_call : deadline);
     while (!wait.is_over() && Clock::now() < until) {
       link_.wait_once(wait.descriptor(), until);
       if (link_.console().request()) return link_.end_by_request();
