@@ -18,8 +18,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 
@@ -29,10 +27,8 @@
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/observe/events.hpp>
-#include <ddpxx/optim/clip.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/ema.hpp>
-#include <ddpxx/optim/in_parts.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
@@ -41,9 +37,9 @@
 #include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
-#include <ddpxx/train/matrix_owners.hpp>
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
+#include <ddpxx/train/parameter_step.hpp>
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/step_capture.hpp>
 #include <ddpxx/train/step_facts.hpp>
@@ -61,22 +57,6 @@ struct StepNotes {
   bool save_due = false;          ///< It is time to save.
   bool snapshot_written = false;  ///< This rank has written its part of the snapshot under way.
 };
-
-namespace detail {
-
-template <class Optimizer, bool kInBackward>
-struct StepperOf {
-  using type = Optimizer;
-};
-template <SliceOptimizer Optimizer>
-struct StepperOf<Optimizer, true> {
-  using type = OptimizerInParts<Optimizer>;
-};
-
-}  // namespace detail
-
-/// Sees all gradients that this rank's optimizer is about to use, and may change them in place.
-using SliceHook = std::function<void(std::span<const Slice>)>;
 
 /// Does one optimizer step after the other on batches from any source, in one order: forward and backward of each
 /// micro-batch, unscale, hooks, clip, step, average.
@@ -149,11 +129,15 @@ class TrainStep {
         flat_{*model_, groups_.group_of, precision_.formats()},
         device_{flat_.device()},
         strategy_{config.strategy, group},
-        optimizer_{make_optimizer()},
-        scaler_{make_scaler()},
+        parameter_step_{group,
+                        strategy_,
+                        flat_,
+                        precision_,
+                        config_.optimizer,
+                        {config_.grad_norm_clip, config_.grad_value_clip, config_.fused_clip},
+                        groups_.table,
+                        model_->named_parameters().keys()},
         log_{group.size()} {
-    if constexpr (!steps_in_backward<Strategy>)
-      gradients_ = parameter_gradients(strategy_.slices(), model_->named_parameters().keys());
     if (config_.capture) captured_.emplace(config_.capture(device_));
     if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
   }
@@ -206,7 +190,7 @@ class TrainStep {
       throw Error{Errc::config,
                   "before_optimizer_step: StepInBackward has stepped the first parameters before it has the gradients "
                   "of the last: choose the strategy alone"};
-    hooks_.push_back(std::move(hook));
+    parameter_step_.add_hook(std::move(hook));
   }
 
   /// The loss of a batch, with autograd where it is on, and the model's metrics of it. Inside of step() gradients
@@ -266,20 +250,20 @@ class TrainStep {
   /// Bytes of this rank's persistent parameters, gradients and optimizer state.
   std::int64_t state_bytes() const {
     auto bytes = strategy_.trainable().bytes() + strategy_.frozen().bytes();
-    for (const auto& moment : optimizer_.moments())
+    for (const auto& moment : parameter_step_.optimizer().moments())
       for (const auto& slice : moment.slices) bytes += static_cast<std::int64_t>(slice.nbytes());
     return bytes;
   }
 
   /// All that a step changes, for a snapshot to write or to read into.
   RunState state() const {
-    RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), optimizer_.moments()), {}, name_in_python()};
+    RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), parameter_step_.optimizer().moments()),
+                   {},
+                   name_in_python()};
     if (average_) state.parts.push_back(moment_part(strategy_.trainable(), average_->average()));
     for (const auto& buffer : model_->named_buffers())
       state.whole.emplace_back("model." + buffer.key(), buffer.value());
-    if constexpr (KeepsStepCount<Stepper>) state.whole.emplace_back("optimizer.step", optimizer_.step_count());
-    if constexpr (scales_loss<Precision>)
-      for (const auto& [name, tensor] : scaler_.state()) state.whole.emplace_back("scaler." + name, tensor);
+    for (auto& value : parameter_step_.state()) state.whole.push_back(std::move(value));
     return state;
   }
 
@@ -292,7 +276,7 @@ class TrainStep {
     strategy_.finish_step();  // the model computes with what was read
     step_ = step;
     tokens_ = tokens;
-    if constexpr (CountsOptimizerSteps<Stepper>) optimizer_.resume_at(has_optimizer ? step : 0);
+    if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(has_optimizer ? step : 0);
     if (average_ && has_optimizer) average_->resume_at(step);
     if (average_ && !has_optimizer) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
@@ -300,8 +284,7 @@ class TrainStep {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Stepper = typename detail::StepperOf<Optimizer, steps_in_backward<Strategy>>::type;
-  using Scaler = ScalerOf<Precision>;
+  using Stepper = typename ParameterStep<Optimizer, Precision, Strategy>::Stepper;
 
   static void check_capture(const Config& config) {
     bool can_be_captured = false;
@@ -325,43 +308,9 @@ class TrainStep {
     return config;
   }
 
-  /// Attaches the model, and makes the optimizer of what the strategy holds.
-  Stepper make_optimizer() {
-    Precision::check(device_);
-    if constexpr (steps_in_backward<Strategy>)
-      strategy_.step_in_backward([this](std::size_t segment) { step_part(segment); });
-    strategy_.attach(flat_);
-    const auto& arena = strategy_.trainable();
-    const auto make = [this](const auto&... parts) {
-      if constexpr (TakesParameterGroups<Optimizer>)
-        return Stepper{config_.optimizer, parts..., groups()};
-      else
-        return Stepper{config_.optimizer, parts...};
-    };
-    if constexpr (steps_in_backward<Strategy>)
-      return make(arena);
-    else if constexpr (MatrixOptimizer<Optimizer>)
-      return make(arena, [this](const Arena& matrices_of, std::vector<std::size_t> matrices) {
-        return MatrixTransform{
-            [owners = MatrixOwners{matrices_of, std::move(matrices), *group_}](
-                std::span<const at::Tensor> parts, const auto& change) { owners.transform(parts, change); }};
-      });
-    else if constexpr (ParameterOptimizer<Optimizer>)
-      return make(arena, [this](at::Tensor value) { return strategy_.sum_over_shards(value); });
-    else
-      return make(strategy_.slices());
-  }
-
-  Scaler make_scaler() const {
-    if constexpr (scales_loss<Precision>)
-      return precision_.make_scaler(strategy_.slices().front().values.device());
-    else
-      return {};
-  }
-
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> do_step(const Batches& batches, const StepNotes& notes) {
-    norms_.clear();  // an exception may have ended the last step
+    parameter_step_.begin(step_);
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
     StepFacts facts{{.targets = targets,
@@ -373,7 +322,7 @@ class TrainStep {
                     last_step_,
                     *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
-    const auto scale = loss_scale();
+    const auto scale = parameter_step_.loss_scale();
     auto before = std::exchange(last_step_, {});
     at::Tensor found_inf;
     try {
@@ -382,8 +331,8 @@ class TrainStep {
       last_step_ = std::move(before);  // goes with the facts of the next attempt
       throw;
     }
-    const double learning_rate = config_.optimizer.learning_rate_at(step_);
-    const auto norm = step_parameters(learning_rate, found_inf);
+    if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
+    const auto norm = parameter_step_.step(found_inf, captured_ ? &*captured_ : nullptr);
     if (average_) average_->update();
     strategy_.finish_step();
     ++step_;
@@ -394,7 +343,7 @@ class TrainStep {
     const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
     log_.push({.step = step_,
                .epoch = notes.epoch,
-               .learning_rate = learning_rate,
+               .learning_rate = parameter_step_.learning_rate(),
                .step_ms = milliseconds,
                .samples = notes.samples},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
@@ -426,7 +375,7 @@ class TrainStep {
       backward(loss.sum, facts.targets());
       strategy_.finish_backward();
     }
-    return unscale();
+    return parameter_step_.unscale();
   }
 
   template <class Batch>
@@ -440,26 +389,10 @@ class TrainStep {
           strategy_.finish_backward();
           kept_loss.sum = kept_loss.sum.detach();
           for (auto& metric : kept_loss.metrics) metric.sum = metric.sum.detach();
-          return CapturedStep::Result{std::move(kept_loss), unscale()};
+          return CapturedStep::Result{std::move(kept_loss), parameter_step_.unscale()};
         });
     add_loss(loss, batch.num_tokens);
     return found_inf;
-  }
-
-  /// Steps all parameters by the gradients that backward has left; returns the norm of those before it is clipped.
-  at::Tensor step_parameters(double learning_rate, [[maybe_unused]] const at::Tensor& found_inf) {
-    if constexpr (steps_in_backward<Strategy>) {
-      return norm_of_parts();
-    } else {
-      if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
-      for (const auto& hook : hooks_) hook(strategy_.slices());
-      if constexpr (StepsWithLoadedRate<Stepper>)
-        if (captured_) {
-          optimizer_.load_learning_rate(learning_rate);
-          if (!captured_->is_plain()) return captured_->step([&] { return clip_and_step(learning_rate, found_inf); });
-        }
-      return clip_and_step(learning_rate, found_inf);
-    }
   }
 
   /// The batch as the model computes with it.
@@ -477,18 +410,7 @@ class TrainStep {
     last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.sum.detach() : loss.sum.detach();
   }
   void backward(const at::Tensor& loss, const at::Tensor& targets) {
-    const auto seed = StepFacts::seed(loss, targets, group_->size());
-    if constexpr (scales_loss<Precision>)
-      loss.backward(scaler_.scale(seed));
-    else
-      loss.backward(seed);
-  }
-  /// Divides the gradients by the loss scale; see compute_gradients().
-  at::Tensor unscale() {
-    if constexpr (scales_loss<Precision>)
-      return strategy_.sum_over_shards(scaler_.unscale(strategy_.slices())).clamp_max(1);
-    else
-      return {};
+    loss.backward(parameter_step_.scaled(StepFacts::seed(loss, targets, group_->size())));
   }
 
   /// Each step returns the metrics that the first one has returned, on every rank: the facts of the next step hold one
@@ -506,70 +428,6 @@ class TrainStep {
                                     std::to_string(step_) + ", and " + detail::names_text(metric_names_) + " in step " +
                                     std::to_string(first_step_) + ": return equal names in one order in each step"};
     }
-  }
-
-  /// Does the rest of step_parameters(), once the hooks have seen the gradients.
-  at::Tensor clip_and_step(double learning_rate, [[maybe_unused]] const at::Tensor& found_inf) {
-    auto norm =
-        gradient_norm(gradients_, norm_options(), [&](at::Tensor square) { return strategy_.sum_over_shards(square); });
-    if (config_.grad_value_clip > 0) clip_by_value(strategy_.slices(), config_.grad_value_clip);
-    std::optional<at::Tensor> divisor;
-    if (config_.grad_norm_clip > 0) {
-      // The fused operation takes a divisor in float32, which would be too coarse for gradients in float64.
-      const bool in_float = norm.scalar_type() != at::kDouble;
-      if (DividesGradients<Stepper> && config_.fused_clip && in_float)
-        divisor = clip_divisor(norm, config_.grad_norm_clip);
-      else
-        clip_by_norm(strategy_.slices(), norm, config_.grad_norm_clip);
-    }
-    if constexpr (scales_loss<Precision>) {
-      step_optimizer(learning_rate, found_inf, divisor);
-      scaler_.update(found_inf);
-      norm = norm.masked_fill(found_inf > 0, 0.0);  // a step that was left out has no norm
-    } else {
-      step_optimizer(learning_rate, {}, divisor);
-    }
-    return norm;
-  }
-  void step_optimizer(double learning_rate, [[maybe_unused]] const std::optional<at::Tensor>& found_inf,
-                      [[maybe_unused]] const std::optional<at::Tensor>& divisor) {
-    if constexpr (StepsWithLoadedRate<Stepper>)
-      if (captured_) return optimizer_.step_with_loaded_rate(found_inf, divisor);
-    if constexpr (DividesGradients<Stepper>)
-      if (divisor) return optimizer_.step(learning_rate, found_inf, *divisor);
-    if constexpr (SkipsSteps<Stepper>)
-      optimizer_.step(learning_rate, found_inf);
-    else
-      optimizer_.step(learning_rate);
-  }
-  /// Steps one segment, inside of backward.
-  void step_part(std::size_t segment) {
-    const auto slices = optimizer_.slices(segment);
-    std::vector<at::Tensor> gradients;  // of whole slices, which is quicker here than of each parameter
-    for (const auto& slice : slices) gradients.push_back(slice.gradients);
-    norms_.push_back(gradient_norm(gradients, norm_options(), [](at::Tensor square) { return square; }));
-    if (config_.grad_value_clip > 0) clip_by_value(slices, config_.grad_value_clip);
-    optimizer_.step(segment, config_.optimizer.learning_rate_at(step_));
-  }
-  /// Type and device of a norm on a rank that holds no gradient; all ranks sum theirs in one collective.
-  at::TensorOptions norm_options() const {
-    const auto slices = strategy_.slices();
-    return slices.empty() ? strategy_.trainable().options() : slices.front().values.options();
-  }
-
-  /// The norm of all gradients of a step, once all segments have been stepped.
-  at::Tensor norm_of_parts() {
-    const auto norms = std::exchange(norms_, {});
-    const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
-    return strategy_.sum_over_shards(square).sqrt();
-  }
-
-  /// A copy of the factor by which the next step scales its loss; undefined where the loss is not scaled.
-  at::Tensor loss_scale() const {
-    if constexpr (scales_loss<Precision>)
-      for (const auto& [name, tensor] : scaler_.state())
-        if (name == "scale") return tensor.clone();
-    return {};
   }
 
   /// A hash of the layers that this rank has called since the last step; 0 unless the strategy verifies calls.
@@ -606,13 +464,8 @@ class TrainStep {
   FlatModel flat_;
   at::Device device_;
   Strategy strategy_;
-  Stepper optimizer_;
-  /// Views of this rank's gradients, sorted as the model's parameters; their norm is computed.
-  std::vector<at::Tensor> gradients_;
-  std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
-  Scaler scaler_;                  ///< The loss scale; an empty type where the precision does not scale the loss.
+  ParameterStep<Optimizer, Precision, Strategy> parameter_step_;
   std::optional<EMA> average_;
-  std::vector<SliceHook> hooks_;
   std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
   StepLog log_;
   LastStep last_step_;                     ///< Facts of the current step, which are sent with those of the next one.

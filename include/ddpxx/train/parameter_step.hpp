@@ -1,0 +1,260 @@
+// ddpxx/train/parameter_step.hpp — steps the parameters by the gradients that backward has left.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/optim/clip.hpp>
+#include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/in_parts.hpp>
+#include <ddpxx/optim/parameter_group.hpp>
+#include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/captured_step.hpp>
+#include <ddpxx/train/matrix_owners.hpp>
+
+namespace ddpxx {
+
+/// Sees all gradients that this rank's optimizer is about to use, and may change them in place.
+using SliceHook = std::function<void(std::span<const Slice>)>;
+
+/// How gradients are clipped before the optimizer uses them.
+struct Clipping {
+  double norm = 0.0;   ///< Largest global gradient norm; 0 does not clip.
+  double value = 0.0;  ///< Largest size of each gradient's elements; 0 does not clip.
+  bool fused = false;  ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
+};
+
+namespace detail {
+
+template <class Optimizer, bool kInBackward>
+struct StepperOf {
+  using type = Optimizer;
+};
+template <SliceOptimizer Optimizer>
+struct StepperOf<Optimizer, true> {
+  using type = OptimizerInParts<Optimizer>;
+};
+
+}  // namespace detail
+
+/// The second half of a step, once the gradients of all micro-batches have been averaged over the ranks: unscale,
+/// hooks, clip, step. Holds the optimizer and the loss scale.
+///
+/// Under StepInBackward the parameters are stepped while backward still computes, and step() only sums up their norms.
+template <class Optimizer, class Precision, class Strategy>
+class ParameterStep {
+ public:
+  /// The type of the optimizer, or `OptimizerInParts` of it where parameters are stepped in backward.
+  using Stepper = typename detail::StepperOf<Optimizer, steps_in_backward<Strategy>>::type;
+
+  /// Attaches the model to the strategy, and makes the optimizer of what this rank then holds. The strategy, the group
+  /// and `groups`, the settings of the optimizer groups, must outlive this object. `names` are those of the model's
+  /// parameters in its own order, in which their norms are added up.
+  /// Ranks   Collective.
+  /// Errors  those of the precision, the strategy and the optimizer for what they cannot do with this model.
+  ParameterStep(Group& group, Strategy& strategy, FlatModel& model, const Precision& precision,
+                const typename Optimizer::Config& optimizer, const Clipping& clipping,
+                std::span<const ParameterGroup> groups, std::span<const std::string> names)
+      : strategy_{&strategy},
+        config_{optimizer},
+        clipping_{clipping},
+        optimizer_{attached(group, model, groups)},
+        scaler_{make_scaler(precision)} {
+    if constexpr (!steps_in_backward<Strategy>) gradients_ = parameter_gradients(strategy.slices(), names);
+  }
+  ParameterStep(const ParameterStep&) = delete;  // the strategy calls this object in backward
+  ParameterStep& operator=(const ParameterStep&) = delete;
+
+  /// Begins step `step`, counted from 0.
+  void begin(std::int64_t step) {
+    norms_.clear();  // an exception may have ended the last step
+    learning_rate_ = config_.learning_rate_at(step);
+  }
+
+  /// The learning rate of the step that has begun last.
+  double learning_rate() const noexcept { return learning_rate_; }
+
+  /// The gradient of the loss with which backward starts, multiplied by the loss scale where there is one.
+  at::Tensor scaled(const at::Tensor& seed) const {
+    if constexpr (scales_loss<Precision>)
+      return scaler_.scale(seed);
+    else
+      return seed;
+  }
+
+  /// Divides the gradients by the loss scale. Returns 1 if one of them is not finite, else 0, as a 0-dim tensor;
+  /// undefined where the loss is not scaled.
+  /// Ranks   Collective where the loss is scaled.
+  at::Tensor unscale() {
+    if constexpr (scales_loss<Precision>)
+      return strategy_->sum_over_shards(scaler_.unscale(strategy_->slices())).clamp_max(1);
+    else
+      return {};
+  }
+
+  /// From now on `hook` runs in each step before the gradients are clipped, after those that were added before it.
+  void add_hook(SliceHook hook) { hooks_.push_back(std::move(hook)); }
+
+  /// Steps all parameters, unless `found_inf` is 1; through `captured` if that is not null. Returns the norm that the
+  /// gradients had before they were clipped; 0 where the step was left out.
+  /// Shapes  0-dim.
+  /// Ranks   Collective.
+  at::Tensor step(const at::Tensor& found_inf, [[maybe_unused]] CapturedStep* captured) {
+    if constexpr (steps_in_backward<Strategy>) {
+      return norm_of_parts();
+    } else {
+      for (const auto& hook : hooks_) hook(strategy_->slices());
+      if constexpr (StepsWithLoadedRate<Stepper>)
+        if (captured != nullptr) {
+          optimizer_.load_learning_rate(learning_rate_);
+          const auto step = [&](const auto& inf, const auto& divisor) {
+            optimizer_.step_with_loaded_rate(inf, divisor);
+          };
+          if (captured->is_plain()) return clip_and_step(found_inf, step);
+          return captured->step([&] { return clip_and_step(found_inf, step); });
+        }
+      return clip_and_step(found_inf, [this](const auto& inf, const auto& divisor) { step_optimizer(inf, divisor); });
+    }
+  }
+
+  Stepper& optimizer() noexcept { return optimizer_; }
+  const Stepper& optimizer() const noexcept { return optimizer_; }
+
+  /// A copy of the factor by which the next step scales its loss; undefined where the loss is not scaled.
+  at::Tensor loss_scale() const {
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state())
+        if (name == "scale") return tensor.clone();
+    return {};
+  }
+
+  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, and the state of the scaler.
+  std::vector<std::pair<std::string, at::Tensor>> state() const {
+    std::vector<std::pair<std::string, at::Tensor>> state;
+    if constexpr (KeepsStepCount<Stepper>) state.emplace_back("optimizer.step", optimizer_.step_count());
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state()) state.emplace_back("scaler." + name, tensor);
+    return state;
+  }
+
+ private:
+  using Scaler = ScalerOf<Precision>;
+
+  Stepper attached(Group& group, FlatModel& model, std::span<const ParameterGroup> groups) {
+    Precision::check(model.device());
+    if constexpr (steps_in_backward<Strategy>)
+      strategy_->step_in_backward([this](std::size_t segment) { step_segment(segment); });
+    strategy_->attach(model);
+    const auto& arena = strategy_->trainable();
+    const auto make = [&](const auto&... parts) {
+      if constexpr (TakesParameterGroups<Optimizer>)
+        return Stepper{config_, parts..., groups};
+      else
+        return Stepper{config_, parts...};
+    };
+    if constexpr (steps_in_backward<Strategy>)
+      return make(arena);
+    else if constexpr (MatrixOptimizer<Optimizer>)
+      return make(arena, [&group](const Arena& matrices_of, std::vector<std::size_t> matrices) {
+        return MatrixTransform{
+            [owners = MatrixOwners{matrices_of, std::move(matrices), group}](
+                std::span<const at::Tensor> parts, const auto& change) { owners.transform(parts, change); }};
+      });
+    else if constexpr (ParameterOptimizer<Optimizer>)
+      return make(arena, [this](at::Tensor value) { return strategy_->sum_over_shards(value); });
+    else
+      return make(strategy_->slices());
+  }
+
+  Scaler make_scaler(const Precision& precision) const {
+    if constexpr (scales_loss<Precision>)
+      return precision.make_scaler(strategy_->slices().front().values.device());
+    else
+      return {};
+  }
+
+  /// Does the rest of step() once the hooks have seen the gradients; `step(found_inf, divisor)` steps the optimizer.
+  template <class Step>
+  at::Tensor clip_and_step([[maybe_unused]] const at::Tensor& found_inf, const Step& step) {
+    auto norm = gradient_norm(gradients_, norm_options(),
+                              [&](at::Tensor square) { return strategy_->sum_over_shards(square); });
+    if (clipping_.value > 0) clip_by_value(strategy_->slices(), clipping_.value);
+    std::optional<at::Tensor> divisor;
+    if (clipping_.norm > 0) {
+      // The fused operation takes a divisor in float32, which would be too coarse for gradients in float64.
+      const bool in_float = norm.scalar_type() != at::kDouble;
+      if (DividesGradients<Stepper> && clipping_.fused && in_float)
+        divisor = clip_divisor(norm, clipping_.norm);
+      else
+        clip_by_norm(strategy_->slices(), norm, clipping_.norm);
+    }
+    if constexpr (scales_loss<Precision>) {
+      step(std::optional{found_inf}, divisor);
+      scaler_.update(found_inf);
+      norm = norm.masked_fill(found_inf > 0, 0.0);  // a step that was left out has no norm
+    } else {
+      step(std::optional<at::Tensor>{}, divisor);
+    }
+    return norm;
+  }
+
+  void step_optimizer([[maybe_unused]] const std::optional<at::Tensor>& found_inf,
+                      [[maybe_unused]] const std::optional<at::Tensor>& divisor) {
+    if constexpr (DividesGradients<Stepper>)
+      if (divisor) return optimizer_.step(learning_rate_, found_inf, *divisor);
+    if constexpr (SkipsSteps<Stepper>)
+      optimizer_.step(learning_rate_, found_inf);
+    else
+      optimizer_.step(learning_rate_);
+  }
+
+  /// Steps one segment of the flat memory, inside of backward.
+  void step_segment(std::size_t segment) {
+    const auto slices = optimizer_.slices(segment);
+    std::vector<at::Tensor> gradients;  // of whole slices, which is quicker here than of each parameter
+    for (const auto& slice : slices) gradients.push_back(slice.gradients);
+    norms_.push_back(gradient_norm(gradients, norm_options(), [](at::Tensor square) { return square; }));
+    if (clipping_.value > 0) clip_by_value(slices, clipping_.value);
+    optimizer_.step(segment, learning_rate_);
+  }
+
+  /// The norm of all gradients of a step, once all segments have been stepped.
+  at::Tensor norm_of_parts() {
+    const auto norms = std::exchange(norms_, {});
+    const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
+    return strategy_->sum_over_shards(square).sqrt();
+  }
+
+  /// Type and device of a norm on a rank that holds no gradient; all ranks sum theirs in one collective.
+  at::TensorOptions norm_options() const {
+    const auto slices = strategy_->slices();
+    return slices.empty() ? strategy_->trainable().options() : slices.front().values.options();
+  }
+
+  Strategy* strategy_;
+  typename Optimizer::Config config_;
+  Clipping clipping_;
+  double learning_rate_ = 0.0;
+  Stepper optimizer_;
+  /// Views of this rank's gradients, sorted as the model's parameters; their norm is computed.
+  std::vector<at::Tensor> gradients_;
+  std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
+  Scaler scaler_;                  ///< The loss scale; an empty type where the precision does not scale the loss.
+  std::vector<SliceHook> hooks_;
+};
+
+}  // namespace ddpxx
