@@ -12,6 +12,7 @@
 #include <c10/util/Half.h>
 
 #include <ddpxx/comm/reduce.hpp>
+#include <ddpxx/core/vector_instructions.hpp>
 
 namespace ddpxx::detail {
 
@@ -36,20 +37,36 @@ template <Reduce kReduce, class In, class Out>
   using Sum = Accumulator<In>;
   Sum sums[kBlock];
   const auto* first = static_cast<const In*>(sources[0]) + begin;
-  for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(first[i]);
-  for (const auto* source : sources.subspan(1)) {
-    const auto* values = static_cast<const In*>(source) + begin;
-    for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = reduced<kReduce>(sums[i], static_cast<Sum>(values[i]));
+  if (sources.size() == 1) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(first[i]);
+  } else {
+    const auto* second = static_cast<const In*>(sources[1]) + begin;
+    for (std::ptrdiff_t i = 0; i < count; ++i)
+      sums[i] = reduced<kReduce>(static_cast<Sum>(first[i]), static_cast<Sum>(second[i]));
+    for (const auto* source : sources.subspan(2)) {
+      const auto* values = static_cast<const In*>(source) + begin;
+      for (std::ptrdiff_t i = 0; i < count; ++i) sums[i] = reduced<kReduce>(sums[i], static_cast<Sum>(values[i]));
+    }
   }
   for (std::ptrdiff_t i = 0; i < count; ++i) output[begin + i] = static_cast<Out>(sums[i]);
 }
 
 template <Reduce kReduce, class In, class Out>
-void reduce_as(std::span<const void* const> sources, void* output, std::ptrdiff_t count) {
-  auto* out = static_cast<Out*>(output);
+[[gnu::always_inline]] inline void reduce_blocks(std::span<const void* const> sources, Out* output,
+                                                 std::ptrdiff_t count) {
   std::ptrdiff_t begin = 0;
-  for (; begin + kBlock <= count; begin += kBlock) reduce_block<kReduce, In>(sources, begin, out, kBlock);
-  reduce_block<kReduce, In>(sources, begin, out, count - begin);
+  for (; begin + kBlock <= count; begin += kBlock) reduce_block<kReduce, In>(sources, begin, output, kBlock);
+  reduce_block<kReduce, In>(sources, begin, output, count - begin);
+}
+
+/// Hosts may have processors with other vectors than this one. That changes no bit: nothing is added in another order,
+/// and of the operations only a conversion to float16 multiplies, by a power of two, so that a fused multiplication and
+/// addition rounds as two operations do.
+template <Reduce kReduce, class In, class Out>
+void reduce_as(std::span<const void* const> sources, void* output, std::ptrdiff_t count) {
+  in_widest_vectors([&]() __attribute__((always_inline)) {
+    reduce_blocks<kReduce, In>(sources, static_cast<Out*>(output), count);
+  });
 }
 
 template <class In, class Out>
@@ -89,9 +106,10 @@ ReduceFunction reduce_function_of(c10::ScalarType output) {
   }
 }
 
-/// Returns a function that writes to `output` the reduction of the element of all `sources`, element by element, in the
-/// order of the sources: ((s0 + s1) + s2) + ... The bits of the result depend on nothing else. Values of 16 bits are
-/// added up as float and rounded once. `output` may be one of the sources. Boolean values are added by "or".
+/// Returns a function that reduces all `sources` element by element into `output`, in the order of the sources:
+/// ((s0 + s1) + s2) + ... The bits of the result depend on nothing else, except that the sum of several NaNs is any of
+/// them. Values of 16 bits are added up as float and rounded once. `output` may be one of the sources. Boolean values
+/// are added by "or".
 inline ReduceFunction reduce_function(const ReduceTypes& types) {
   using c10::ScalarType;
   if (types.input == ScalarType::Float) return reduce_function_of<float>(types.output);

@@ -4,15 +4,12 @@
 #if defined(__x86_64__)
 
 #include <cstdint>
-#include <type_traits>
 
 #include <c10/util/BFloat16.h>
 
-namespace ddpxx::detail {
+#include <ddpxx/core/vector_instructions.hpp>
 
-/// The number of floats that are computed together, as a value whose type says it.
-template <int kLanes>
-using Lanes = std::integral_constant<int, kLanes>;
+namespace ddpxx::detail {
 
 /// `kLanes` floats. Operators compute each lane, and a float becomes a vector that has its value in each lane. The
 /// vector lies in a struct, because compilers warn of functions whose arguments are vectors that not every processor
@@ -47,24 +44,6 @@ struct Floats {
     return a.all > b.all ? a.all : b.all;
   }
 };
-
-// A program that is compiled for any x86-64 processor contains the functions below. They are inlined into with_avx2()
-// and with_avx512(), and compiled with the instructions of these.
-
-template <class Run>
-[[gnu::target("avx2,fma")]] void with_avx2(const Run& run) {
-  run(Lanes<8>{});
-}
-template <class Run>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma")]] void with_avx512(const Run& run) {
-  run(Lanes<16>{});
-}
-
-inline bool cpu_has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }
-inline bool cpu_has_avx512() {
-  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
-}
 
 /// Calls `run(lanes)` with 16 lanes if the processor has AVX-512 and `width` is a multiple of 16, else with 8.
 /// `run` is a lambda with `__attribute__((always_inline))`; without it, it would be compiled for any processor.
