@@ -17,6 +17,7 @@
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/heap.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/program_frame.hpp>
@@ -45,7 +46,10 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
                                          const ConnectOptions& options, ConnectGPUs connect_gpus) {
   check(rank_info);
   const auto backend = backend_for(options.backend, options.device);
-  if (ProgramFrame::exists()) share_cores(rank_info.local_world_size);
+  if (ProgramFrame::exists()) {
+    share_cores(rank_info.local_world_size);
+    if (options.device.is_cpu()) keep_freed_blocks();
+  }
   if (rank_info.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);
   if (ProgramFrame::exists()) {

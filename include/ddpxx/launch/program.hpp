@@ -21,8 +21,8 @@ namespace detail {
 /// without run_program, which changes none of them.
 /// - It ends by std::_Exit, also while other threads run: neither static destructors nor atexit handlers run.
 /// - It makes a `ProgramFrame`: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask a trainer to stop and save while it
-///   trains with a save_dir, and `connect` chooses the number of threads, silences the backends' log and ignores
-///   SIGPIPE.
+///   trains with a save_dir, and `connect` chooses the number of threads, keeps freed memory on a CPU, silences the
+///   backends' log and ignores SIGPIPE.
 /// - It handles SIGBUS, unless the program does: a mapped file that another program shortens is an error with code 4.
 /// - It handles SIGRTMIN, unless the program does: the call stack of the main thread is written to standard error. A
 ///   launcher of ddpxx asks for it where a rank hangs.
