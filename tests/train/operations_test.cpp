@@ -46,18 +46,24 @@ class CountedOperations {
   at::CallbackHandle handle_ = 0;
 };
 
-/// The operations of one step of a GPT under DDP, on one of two ranks, with AdamW and clipping. A backward pass on the
+struct Sizes {
+  std::int64_t layers = 2, tokens = 12;
+  int ranks = 2;
+};
+
+/// The operations of one step of a GPT under DDP, on one of the ranks, with AdamW and clipping. A backward pass on the
 /// CPU runs in the thread that calls it.
-std::int64_t operations(std::int64_t layers, bool fused) {
+std::int64_t operations(const Sizes& sizes, bool fused) {
   const auto threads = at::get_num_threads();
   at::set_num_threads(1);  // with several, a block computes small products by an operation of LibTorch
-  auto group = recording_group(0, 2, std::make_shared<Recording>());
+  auto group = recording_group(0, sizes.ranks, std::make_shared<Recording>());
   std::int64_t counted = 0;
   {
     auto model = std::make_shared<GPT>(
-        GPTConfig{.n_layer = layers, .n_head = 2, .n_embd = 16, .dropout = 0.0, .fused = fused}, 17, 12);
+        GPTConfig{.n_layer = sizes.layers, .n_head = 2, .n_embd = 16, .dropout = 0.0, .fused = fused}, 17,
+        sizes.tokens);
     TrainStep<GPT, AdamW, Float32, DDP> step{group, model, {}};
-    const auto ids = at::arange(24, at::kLong).view({2, 12}) % 17;
+    const auto ids = at::arange(2 * sizes.tokens, at::kLong).view({2, sizes.tokens}) % 17;
     const Batch batch{ids, ids, ids.numel()};
     const auto count = [&] {
       const CountedOperations all;
@@ -75,13 +81,30 @@ std::int64_t operations(std::int64_t layers, bool fused) {
 
 TEST(Operations, OfAFusedBlockAreAtMost175) {
   if (!detail::cpu_has_avx2()) GTEST_SKIP() << "without AVX2 a block is computed by the plain operations";
-  EXPECT_LE(operations(3, true) - operations(2, true), 175);
+  EXPECT_LE(operations({.layers = 3}, true) - operations({.layers = 2}, true), 175);
 }
 
-TEST(Operations, OfAPlainBlockAreAtMost450) { EXPECT_LE(operations(3, false) - operations(2, false), 450); }
+TEST(Operations, OfAPlainBlockAreAtMost450) {
+  EXPECT_LE(operations({.layers = 3}, false) - operations({.layers = 2}, false), 450);
+}
 
 TEST(Operations, OutsideOfTheBlocksAreAtMost240) {
-  EXPECT_LE(3 * operations(2, false) - 2 * operations(3, false), 240);
+  EXPECT_LE(3 * operations({.layers = 2}, false) - 2 * operations({.layers = 3}, false), 240);
+}
+
+TEST(Operations, AreAsManyOnMoreRanksAndForMoreTokens) {
+  for (const bool fused : {false, true}) {
+    const auto few = operations({}, fused);
+    EXPECT_EQ(operations({.ranks = 1024}, fused), few);
+    EXPECT_EQ(operations({.tokens = 96}, fused), few);
+  }
+}
+
+TEST(Operations, GrowByEquallyManyForEachLayer) {
+  for (const bool fused : {false, true}) {
+    const auto of_a_layer = operations({.layers = 3}, fused) - operations({.layers = 2}, fused);
+    EXPECT_EQ(operations({.layers = 12}, fused), operations({.layers = 2}, fused) + 10 * of_a_layer);
+  }
 }
 
 }  // namespace
