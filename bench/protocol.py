@@ -282,7 +282,7 @@ class Bench:
         print(f"  {name:8} {summary(result.side(1), unit)}")
         print(f"  ratio    {result.ratio:.2f}x  [{result.low:.2f}, {result.high:.2f}]  {len(result.used)} pairs, "
               f"{result.dropped} not quiet{', contended' if result.contended() else ''}; {verdict}", flush=True)
-        self.keep(name, result, goal=goal, verdict=verdict)
+        self.keep(name, result, unit=unit, goal=goal, verdict=verdict)
         return result
 
     def note(self, name, what, value, unit):

@@ -1,4 +1,5 @@
-"""Step time of GPTs against PyTorch: fused AdamW, each rank on a core of its own; ours computes blocks in one operation.
+"""Step time of GPTs against PyTorch: fused AdamW, each rank on a core of its own; ours computes blocks in one operation, and
+clips gradients in the optimizer's pass.
 
 The peers: `best` is DDP with static_graph and gradient_as_bucket_view, or a plain loop on one rank; `default` is DDP with its
 default settings; `compile` is `best` with torch.compile; `fp32` is ours in float32, for a cell in bfloat16. Such a cell is
@@ -60,7 +61,7 @@ def step_time(cell, side, settings):
 
 def ours(cell, fused):
     sizes = BABY if cell.model == "baby" else [f"model.model_type={cell.model}"]
-    return step_time(cell, protocol.ours, [*sizes, f"model.fused={fused}"])
+    return step_time(cell, protocol.ours, [*sizes, f"model.fused={fused}", "training.fused_clip=true"])
 
 
 def peer(cell, name):

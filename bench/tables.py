@@ -14,8 +14,16 @@ TABLE = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- bench: end -->)", re.DOTA
 
 
 def median(comparison, side):
-    """The median of a side's values, in three digits."""
-    return f"{statistics.median(pair[side]['value'] for pair in comparison['pairs']):.3g}"
+    """The median of a side's values, in three digits, with its unit."""
+    return f"{statistics.median(pair[side]['value'] for pair in comparison['pairs']):.3g} {comparison.get('unit', '')}"
+
+
+def heading(result):
+    """The line above a table: the machine, the versions of the programs, and the comparisons of ours with itself."""
+    versions = result["versions"]
+    noise = [f"A/A {found['ratio']:.3f}" for name, found in result["comparisons"].items() if name.startswith("A/A")]
+    return ", ".join([str(versions["cpu"]), f"{versions['cores']} cores", f"torch {versions['torch']}",
+                      str(versions["compiler"]), f"ddpxx {versions['ddpxx']}", *noise])
 
 
 def verdict(comparison):
@@ -33,10 +41,8 @@ def products(comparison):
 
 
 def table(result):
-    versions = result["versions"]
     has_products = any("products" in found for found in result["comparisons"].values())
-    lines = [f"{versions['cpu']}, {versions['cores']} cores, torch {versions['torch']}, {versions['compiler']}, ddpxx "
-             f"{versions['ddpxx']}; A/A {result['comparisons']['A/A']['ratio']:.3f}", "",
+    lines = [heading(result), "",
              f"| compared | ours | theirs | ratio | pairs, of them not quiet | goal |{' products alone |' * has_products}",
              f"|---|---|---|---|---|---|{'---|' * has_products}"]
     for name, found in result["comparisons"].items():
@@ -45,6 +51,18 @@ def table(result):
         lines.append(f"| {name} | {median(found, 0)} | {median(found, 1)} | "
                      f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | "
                      f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']}x, {verdict(found)} |{products(found) * has_products}")
+    return "\n".join(lines) + "\n"
+
+
+def collectives_table(result):
+    """The collectives over both backends, and the time of a copy of the bytes that a rank receives."""
+    lines = [heading(result), "",
+             "| collective | shared memory | Gloo | ratio | goal | a copy |", "|---|---|---|---|---|---|"]
+    for name, found in result["comparisons"].items():
+        ours, theirs, copy = (statistics.median(pair[side] for pair in found["pairs"]) for side in (0, 1, 2))
+        reached = "reached" if found["low"] >= found["goal"] else "not reached"
+        lines.append(f"| {name} B | {ours:.3g} ms | {theirs:.3g} ms | {found['ratio']:.1f}x [{found['low']:.1f}, "
+                     f"{found['high']:.1f}] | {found['goal']}x, {reached} | {copy:.2g} ms, {100 * copy / ours:.0f} % |")
     return "\n".join(lines) + "\n"
 
 
@@ -70,11 +88,9 @@ def written(match):
     if "--add" not in result["arguments"] and any(word.startswith(("--cells", "--peers")) for word in result["arguments"]):
         print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
         return match[0]
-    if name == "scale":
-        print(f"  {name}: {len(result['cases'])} plans")
-        return begin + scale_table(result) + end
-    print(f"  {name}: {len(result['comparisons']) - 1} comparisons")
-    return begin + table(result) + end
+    make = {"scale": scale_table, "collectives": collectives_table}.get(name, table)
+    print(f"  {name}: {len(result['cases' if name == 'scale' else 'comparisons'])} results")
+    return begin + make(result) + end
 
 
 if __name__ == "__main__":

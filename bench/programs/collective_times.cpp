@@ -1,17 +1,19 @@
-// collective_times — the times of collectives through shared memory and over Gloo, by the same ranks in turn; rank 0
-// prints a line of JSON for each pair. For `./dev bench collectives`.
+// collective_times — the times of collectives through shared memory and over Gloo, by the same ranks in turn, and of a
+// copy of as many bytes as a rank receives; rank 0 prints a line of JSON for each pair. For `./dev bench collectives`.
 //
 //   collective_times PAIRS
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -37,27 +39,31 @@ struct Measurement {
   std::string name;
   std::int64_t bytes;
   std::function<void(const ddpxx::Group&)> collective;
+  std::int64_t received;  ///< Bytes that the collective writes to the tensors of a rank.
 };
 
 std::vector<Measurement> measurements(int size) {
   std::vector<Measurement> all;
   for (const std::int64_t bytes : {4, 4 << 10, 64 << 10, 1 << 20, 25 << 20})
     all.push_back({"all_reduce", bytes,
-                   [tensor = at::zeros({bytes / 4})](const ddpxx::Group& group) { ddpxx::all_reduce(tensor, group); }});
+                   [tensor = at::zeros({bytes / 4})](const ddpxx::Group& group) { ddpxx::all_reduce(tensor, group); },
+                   bytes});
   const std::int64_t count = (25 << 20) / 4 / size;
   all.push_back({"reduce_scatter, all_gather", 4 * count * size,
                  [whole = at::zeros({count * size}), piece = at::zeros({count})](const ddpxx::Group& group) {
                    ddpxx::reduce_scatter(piece, whole, group);
                    ddpxx::all_gather(whole, piece, group);
-                 }});
+                 },
+                 4 * count * (size + 1)});
   return all;
 }
 
 /// Milliseconds of one call: the mean of `calls` calls after a barrier.
-double time_of(const Measurement& measured, const ddpxx::Group& group, int calls) {
+template <class Body>
+double time_of(const ddpxx::Group& group, int calls, Body&& body) {
   ddpxx::barrier(group);
   const auto begin = Clock::now();
-  for (int i = 0; i < calls; ++i) measured.collective(group);
+  for (int i = 0; i < calls; ++i) body();
   return std::chrono::duration<double, std::milli>{Clock::now() - begin}.count() / calls;
 }
 
@@ -91,15 +97,20 @@ int main(int argc, char** argv) {
     for (const auto& measured : measurements(meeting.world_size)) {
       // About 10 ms of each, so that small collectives are measured many times.
       const int calls = measured.bytes <= 4 << 10 ? 100 : measured.bytes <= 1 << 20 ? 20 : 2;
+      const auto from = at::zeros({measured.received}, at::kByte), to = at::empty_like(from);
       for (int pair = -1; pair < pairs; ++pair) {  // the first one is for warm-up
         std::array<double, 2> times{};
         const auto first = static_cast<std::size_t>(pair & 1);  // AB BA AB ...
-        for (const auto side : {first, 1 - first}) times[side] = time_of(measured, groups[side], calls);
+        for (const auto side : {first, 1 - first})
+          times[side] = time_of(groups[side], calls, [&] { measured.collective(groups[side]); });
+        const auto copy = time_of(groups[0], calls,
+                                  [&] { std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes()); });
         if (pair >= 0 && meeting.rank == 0)
           std::cout << nlohmann::json{{"name", measured.name},
                                       {"bytes", measured.bytes},
                                       {"shm_ms", times[0]},
-                                      {"gloo_ms", times[1]}}
+                                      {"gloo_ms", times[1]},
+                                      {"copy_ms", copy}}
                                .dump() +
                            '\n'
                     << std::flush;
