@@ -48,10 +48,10 @@ template <Reduce kReduce, class In, class Out>
 void expect_equal_bits() {
 #if defined(__x86_64__)
   std::mt19937 random{7};
-  for (const std::size_t number : {1, 2, 5}) {
+  for (const auto number : {1U, 2U, 5U}) {
     std::vector<std::vector<In>> sources;
     std::vector<const void*> addresses;
-    for (std::size_t i = 0; i < number; ++i) addresses.push_back(sources.emplace_back(any_bits<In>(random)).data());
+    for (unsigned i = 0; i < number; ++i) addresses.push_back(sources.emplace_back(any_bits<In>(random)).data());
     std::vector<Out> plain(kCount), vectors(kCount);
     const auto reduce_into = [&](std::vector<Out> & result) __attribute__((always_inline)) {
       detail::reduce_blocks<kReduce, In>(addresses, result.data(), kCount);
