@@ -1,7 +1,8 @@
-"""Writes the results of the last benchmarks into docs/performance.md.
+"""Writes the results of the last benchmarks into README.md and docs/performance.md.
 
 A table between the lines `<!-- bench: NAME -->` and `<!-- bench: end -->` is made of build/bench/NAME.json, if that file
-is there. `./dev bench all` runs all benchmarks before.
+is there; the one of the README, `<!-- bench: summary -->`, has a row of each of several results. `./dev bench all` runs
+all benchmarks before.
 """
 import json
 import pathlib
@@ -9,7 +10,12 @@ import re
 import statistics
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
+SUMMARY = {  # what the README compares: a benchmark, and one of its comparisons
+    "launcher to first optimizer step": ("start", "python"),
+    "step, batch 8, 64 tokens": ("step", "gpt-nano B=8 W=2 best"),
+    "resident memory of a rank at idle": ("memory", "python"),
+}
 TABLE = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- bench: end -->)", re.DOTALL)
 
 
@@ -50,7 +56,7 @@ def table(result):
             continue
         lines.append(f"| {name} | {median(found, 0)} | {median(found, 1)} | "
                      f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | "
-                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']}x, {verdict(found)} |{products(found) * has_products}")
+                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']:.3g}x, {verdict(found)} |{products(found) * has_products}")
     return "\n".join(lines) + "\n"
 
 
@@ -78,13 +84,39 @@ def scale_table(result):
     return "\n".join(lines) + "\n"
 
 
+def result_of(name):
+    """The last result of a benchmark, or None."""
+    path = ROOT / "build" / "bench" / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def summary_table():
+    """The README's rows; None unless all of their results are there and of the same commit."""
+    results = {name: result_of(name) for name, _ in SUMMARY.values()}
+    if None in results.values() or len({result["versions"]["ddpxx"] for result in results.values()}) > 1:
+        return None
+    versions = results["step"]["versions"]
+    lines = [f"{versions['cpu']}, {versions['cores']} cores, torch {versions['torch']}, ddpxx {versions['ddpxx']}:", "",
+             "| gpt-nano, two ranks on a CPU | ddpxx | PyTorch | ratio [95 %] | pairs, of them not quiet | goal |",
+             "|---|---|---|---|---|---|"]
+    for what, (name, comparison) in SUMMARY.items():
+        found = results[name]["comparisons"][comparison]
+        lines.append(f"| {what} (`{name}`) | {median(found, 0)} | {median(found, 1)} | {found['ratio']:.2f}x "
+                     f"[{found['low']:.2f}, {found['high']:.2f}] | {len(found['pairs'])}, {found['dropped']} | "
+                     f"{found['goal']:.3g}x, {verdict(found)} |")
+    return "\n".join(lines) + "\n"
+
+
 def written(match):
     begin, name, end = match.groups()
-    path = ROOT / "build" / "bench" / f"{name}.json"
-    if not path.exists():
-        print(f"  {name}: no result in {path.relative_to(ROOT)}; its table stays")
+    if name == "summary":
+        rows = summary_table()
+        print("  summary: " + ("written" if rows else "a result is missing, or they are of several commits; it stays"))
+        return begin + rows + end if rows else match[0]
+    result = result_of(name)
+    if result is None:
+        print(f"  {name}: no result in build/bench; its table stays")
         return match[0]
-    result = json.loads(path.read_text())
     if "--add" not in result["arguments"] and any(word.startswith(("--cells", "--peers")) for word in result["arguments"]):
         print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
         return match[0]
@@ -94,5 +126,6 @@ def written(match):
 
 
 if __name__ == "__main__":
-    print(f"Tables of {PAGE.relative_to(ROOT)}:")
-    PAGE.write_text(TABLE.sub(written, PAGE.read_text()))
+    for page in PAGES:
+        print(f"Tables of {page.relative_to(ROOT)}:")
+        page.write_text(TABLE.sub(written, page.read_text()))
