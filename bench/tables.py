@@ -33,7 +33,15 @@ def heading(result):
 
 
 def verdict(comparison):
-    if comparison["verdict"].startswith("no verdict"):
+    """The goal, and whether it was reached; empty for a comparison without a goal."""
+    if comparison["goal"] == 0:
+        return ""
+    return f"{comparison['goal']:.3g}x, {reached(comparison)}"
+
+
+def reached(comparison):
+    """Whether the interval reaches the goal, or why that is not known."""
+    if comparison.get("verdict", "").startswith("no verdict"):
         return "machine not quiet"
     return "reached" if comparison["low"] >= comparison["goal"] else "not reached"
 
@@ -56,7 +64,7 @@ def table(result):
             continue
         lines.append(f"| {name} | {median(found, 0)} | {median(found, 1)} | "
                      f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | "
-                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {found['goal']:.3g}x, {verdict(found)} |{products(found) * has_products}")
+                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {verdict(found)} |{products(found) * has_products}")
     return "\n".join(lines) + "\n"
 
 
@@ -66,9 +74,8 @@ def collectives_table(result):
              "| collective | shared memory | Gloo | ratio | goal | a copy |", "|---|---|---|---|---|---|"]
     for name, found in result["comparisons"].items():
         ours, theirs, copy = (statistics.median(pair[side] for pair in found["pairs"]) for side in (0, 1, 2))
-        reached = "reached" if found["low"] >= found["goal"] else "not reached"
         lines.append(f"| {name} B | {ours:.3g} ms | {theirs:.3g} ms | {found['ratio']:.1f}x [{found['low']:.1f}, "
-                     f"{found['high']:.1f}] | {found['goal']}x, {reached} | {copy:.2g} ms, {100 * copy / ours:.0f} % |")
+                     f"{found['high']:.1f}] | {verdict(found)} | {copy:.2g} ms, {100 * copy / ours:.0f} % |")
     return "\n".join(lines) + "\n"
 
 
@@ -103,7 +110,7 @@ def summary_table():
         found = results[name]["comparisons"][comparison]
         lines.append(f"| {what} (`{name}`) | {median(found, 0)} | {median(found, 1)} | {found['ratio']:.2f}x "
                      f"[{found['low']:.2f}, {found['high']:.2f}] | {len(found['pairs'])}, {found['dropped']} | "
-                     f"{found['goal']:.3g}x, {verdict(found)} |")
+                     f"{verdict(found)} |")
     return "\n".join(lines) + "\n"
 
 
