@@ -29,8 +29,8 @@ for _, line in run.lines:
     if "{" in line:  # the launcher writes the rank in front
         row = json.loads(line[line.index("{"):])
         samples.setdefault((row["name"], row["bytes"]), []).append((row["shm_ms"], row["gloo_ms"], row["copy_ms"]))
-result = {"title": __doc__, "versions": protocol.versions(), "arguments": sys.argv[1:], "ranks": arguments.ranks, "foreign_cores": run.foreign,
-          "comparisons": {}}
+result = {"title": __doc__, "versions": protocol.versions(), "arguments": sys.argv[1:], "ranks": arguments.ranks,
+          "foreign_cores": run.foreign, "comparisons": {}}
 for (name, size), pairs in samples.items():
     ratio, low, high = protocol.interval([math.log(theirs / ours) for ours, theirs, _ in pairs])
     ours, theirs, copy = (statistics.median(pair[side] for pair in pairs) for side in (0, 1, 2))

@@ -67,8 +67,10 @@ bool heap_stays() {
 class KeepFreedBlocks : public testing::Test {
  protected:
   void SetUp() override {
-    if (!detail::glibc_allocates()) GTEST_SKIP() << "memory does not come from glibc's allocator";
-    if (!detail::heap_may_grow()) GTEST_SKIP() << "the addresses of this process are limited, or the heap is set up";
+    if (!detail::glibc_allocates())
+      GTEST_SKIP() << "malloc is not that of glibc 2.35 or newer, the only one that is set up";
+    if (!detail::heap_may_grow())
+      GTEST_SKIP() << "a limit, vm.overcommit_memory=2 or a variable of the environment forbids it";
   }
 };
 

@@ -16,17 +16,19 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Whether `malloc` is glibc's. Other allocators leave glibc's functions for settings and counts as they are.
+/// Whether `malloc` is that of glibc 2.35 or newer, which can keep large blocks; mallinfo2 came with 2.33. Other
+/// allocators leave glibc's functions for settings and counts as they are.
 inline bool glibc_allocates() {
-#ifdef __GLIBC__
+  bool is_counted = false;
+#ifdef __GLIBC_PREREQ
+#if __GLIBC_PREREQ(2, 35)
   const auto used = ::mallinfo2().uordblks;
   void* volatile block = std::malloc(1 << 16);  // volatile, or the compiler leaves the calls out
-  const bool is_counted = ::mallinfo2().uordblks > used;
+  is_counted = ::mallinfo2().uordblks > used;
   std::free(block);
-  return is_counted;
-#else
-  return false;
 #endif
+#endif
+  return is_counted;
 }
 
 /// Whether this process may reserve addresses that it does not use, and nobody has set what the heap does.

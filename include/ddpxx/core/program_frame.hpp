@@ -10,8 +10,7 @@ namespace ddpxx {
 ///
 /// With a frame: `Trainer::fit` takes the signals of `kStopSignals` while it can save (`StopSignals`); `connect`
 /// chooses the number of threads (`share_cores`), keeps freed memory (`keep_freed_blocks`), silences the backends' own
-/// log
-/// (`quiet_backend_log`), except for NCCL's errors, and ignores SIGPIPE.
+/// log (`quiet_backend_log`), except for NCCL's errors, and ignores SIGPIPE.
 class ProgramFrame {
  public:
   ProgramFrame() noexcept { ++count_; }
