@@ -163,6 +163,17 @@ TEST(DdpxxRun, RefusesANodeThatComesWhenAllNodesAreThere) {
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
 }
 
+// A workload manager signals the agents of all nodes at once, so that an agent that another has stopped already gets
+// its own signal while it ends.
+TEST(DdpxxRun, KeepsItsExitCodeWhenSignalsComeWhileItEnds) {
+  const TemporaryFolder folder;
+  const auto started = folder / "started";
+  auto run = start_ddpxx_run({"sh", "-c", "echo >> " + started.string() + "; exec sleep 600"});
+  StartedProgram::wait_for_lines(started, 1);
+  while (!run.has_ended()) run.signal(SIGTERM);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+}
+
 TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
   const auto port = ddpxx::detail::free_port();
   const TemporaryFolder folder;

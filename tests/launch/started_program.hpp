@@ -67,6 +67,11 @@ class StartedProgram {
   /// The file that receives the program's standard error.
   std::filesystem::path error_file() const { return folder_ / "err"; }
   void signal(int number) const { ::kill(pid_, number); }
+  /// True once the program has ended; `wait()` still returns its exit code.
+  bool has_ended() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+  }
 
   /// Waits until the file has at least `count` lines; if that never happens, the test fails by its time limit.
   static void wait_for_lines(const std::filesystem::path& path, std::size_t count) {

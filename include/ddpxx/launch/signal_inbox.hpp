@@ -14,8 +14,8 @@
 
 namespace ddpxx {
 
-/// During its lifetime the signals of a launcher are blocked and read from here, and a write to a closed pipe is an
-/// error instead of SIGPIPE. A process has at most one, on its only thread.
+/// From its construction to the end of the process the signals of a launcher are blocked and read from here, and a
+/// write to a closed pipe is an error instead of SIGPIPE. A process has at most one, on its only thread.
 class SignalInbox {
  public:
   SignalInbox() {
@@ -26,17 +26,14 @@ class SignalInbox {
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&wanted, SIGHUP);  // nohup ignores SIGHUP
     ::signal(SIGCHLD, SIG_DFL);                                      // if it were ignored, exit codes would be lost
-    former_pipe_ = ::signal(SIGPIPE, SIG_IGN);
-    ::sigprocmask(SIG_BLOCK, &wanted, &former_);
+    ::signal(SIGPIPE, SIG_IGN);
+    // They are never unblocked: a signal that comes while the launcher ends must not replace its exit code.
+    ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
     inbox_ = Descriptor{::signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC)};
     if (!inbox_) throw Error{Errc::peer, "cannot watch signals: " + std::string{std::strerror(errno)}};
   }
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
-  ~SignalInbox() {
-    ::signal(SIGPIPE, former_pipe_);
-    ::sigprocmask(SIG_SETMASK, &former_, nullptr);
-  }
 
   /// Descriptor that is readable if a signal is pending.
   int descriptor() const noexcept { return inbox_.get(); }
@@ -53,8 +50,6 @@ class SignalInbox {
 
  private:
   Descriptor inbox_;
-  sigset_t former_{};
-  void (*former_pipe_)(int) = nullptr;
 };
 
 }  // namespace ddpxx
