@@ -46,10 +46,12 @@ class Run:
     lines: list  # (seconds since the start, text) of each line of output
     value: float = math.nan  # the value that is compared
     facts: dict = dataclasses.field(default_factory=dict)
+    peak: float = math.nan  # MB, the largest resident memory of one of its processes
 
 
 # --- programs ---------------------------------------------------------------------------------------------------
 
+FASTEST = ["model.fused=true", "training.fused_clip=true"]  # settings of ours that change no result beyond rounding
 RANKS = ["--standalone", "--nproc-per-node", "2"]
 
 
@@ -139,7 +141,7 @@ def run(command, tries=3, watch=None):
     if failed:
         sys.exit("\n".join([f"failed with {process.returncode}: {' '.join(command)}", *(text for _, text in lines)]))
     foreign = max(0.0, busy_seconds() - busy - (own_seconds() - own) - cpu) / wall
-    return Run(wall, cpu, foreign, lines)
+    return Run(wall, cpu, foreign, lines, peak=usage.ru_maxrss * 1024 / 1e6)
 
 
 # --- steps ------------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 clips gradients in the optimizer's pass.
 
 The peers: `best` is DDP with static_graph and gradient_as_bucket_view, or a plain loop on one rank; `default` is DDP with its
-default settings; `compile` is `best` with torch.compile; `fp32` is ours in float32, for a cell in bfloat16. Such a cell is
+default settings; `compile` is `best` with torch.compile; `lightning` is Lightning's Trainer without its logger and progress
+bar; `fp32` is ours in float32, for a cell in bfloat16. Such a cell is
 left out on a processor without instructions for bfloat16. Beside each cell stands the time of the step's matrix products
 alone, by the functions of LibTorch that both sides call.
 """
 import dataclasses
+import functools
 import subprocess
 
 import protocol
@@ -28,8 +30,8 @@ class Cell:
 
 
 CELLS = [
-    Cell("gpt-nano", 1, 64, 1, 600, {"best": 2.5}),
-    Cell("gpt-nano", 1, 64, 2, 600, {"best": 2.5}),
+    Cell("gpt-nano", 1, 64, 1, 600, {"best": 2.5, "lightning": 3.0}),
+    Cell("gpt-nano", 1, 64, 2, 600, {"best": 2.5, "lightning": 3.0}),
     Cell("gpt-nano", 8, 64, 1, 300, {"best": 1.0, "compile": 1.4}),
     Cell("gpt-nano", 8, 64, 2, 300, {"best": 1.0, "default": 1.0, "compile": 1.8}),
     Cell("gpt-micro", 8, 128, 1, 60, {"best": 1.2, "compile": 1.15}),
@@ -43,6 +45,7 @@ CELLS = [
 WARM_UP = 0.2  # of the steps
 TOLERANCES = {"fp32": protocol.SAME_WORK, "bf16": {"loss_10": 1e-3, "loss_last": 1e-2}}
 PEERS = {"best": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"], "default": [],
+         "lightning": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"],
          "compile": ["ddp.static_graph=true", "ddp.gradient_as_bucket_view=true", "compile=true"]}
 BABY = ["model.n_layer=6", "model.n_head=6", "model.n_embd=384"]  # nanoGPT's config/train_shakespeare_char.py
 SIZES = {"gpt-nano": (3, 48), "gpt-micro": (4, 128), "gpt-mini": (6, 192), "baby": (6, 384)}  # layers, width
@@ -61,13 +64,15 @@ def step_time(cell, side, settings):
 
 def ours(cell, fused):
     sizes = BABY if cell.model == "baby" else [f"model.model_type={cell.model}"]
-    return step_time(cell, protocol.ours, [*sizes, f"model.fused={fused}", "training.fused_clip=true"])
+    return step_time(cell, protocol.ours, [*sizes, *(protocol.FASTEST if fused == "true" else [])])
 
 
 def peer(cell, name):
     if name == "fp32":
         return ours(dataclasses.replace(cell, precision="fp32"), bench.options.fused)
-    return step_time(cell, protocol.peer, [f"model.model_type={cell.model}", *PEERS[name]])
+    program = "lightning_train.py" if name == "lightning" else "train.py"
+    return step_time(cell, functools.partial(protocol.peer, program=program),
+                     [f"model.model_type={cell.model}", *PEERS[name]])
 
 
 def products(cell):
@@ -85,7 +90,7 @@ def products(cell):
 
 bench = protocol.Bench(__doc__, fewest=15, options=[
     ("cells", "", "compare only cells whose names contain this text, such as 'nano B=8' (default: all)"),
-    ("fused", "true", "model.fused of ours (default: %(default)s)"),
+    ("fused", "true", "false for the default blocks and clip of ours (default: %(default)s)"),
     ("peers", "", "compare only with these peers, separated by commas (default: all)")])
 chosen = [cell for cell in CELLS if bench.options.cells in cell.name]
 if not chosen:

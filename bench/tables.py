@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
 SUMMARY = {  # what the README compares: a benchmark, and one of its comparisons
     "launcher to first optimizer step": ("start", "python"),
     "step, batch 8, 64 tokens": ("step", "gpt-nano B=8 W=2 best"),
-    "resident memory of a rank at idle": ("memory", "python"),
+    "resident memory of a rank at idle": ("memory", "idle"),
 }
 TABLE = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- bench: end -->)", re.DOTALL)
 
@@ -91,6 +91,16 @@ def scale_table(result):
     return "\n".join(lines) + "\n"
 
 
+def instructions_table(result):
+    """The counts of `bench instructions`, and how they grow."""
+    lines = [heading(result), "", "| doubled | million instructions of a step | growth by a doubling | goal |", "|---|---|---|---|"]
+    for name, curve in result["curves"].items():
+        counts = ", ".join(f"{count / 1e6:.2f}" for count in curve["counts"])
+        growth = ", ".join(f"{ratio:.3f}" for ratio in curve["growth"])
+        lines.append(f"| {name} | {counts} | {growth} | {'reached' if curve['reached'] else 'not reached'} |")
+    return "\n".join(lines) + "\n"
+
+
 def result_of(name):
     """The last result of a benchmark, or None."""
     path = ROOT / "build" / "bench" / f"{name}.json"
@@ -127,8 +137,9 @@ def written(match):
     if "--add" not in result["arguments"] and any(word.startswith(("--cells", "--peers")) for word in result["arguments"]):
         print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
         return match[0]
-    make = {"scale": scale_table, "collectives": collectives_table}.get(name, table)
-    print(f"  {name}: {len(result['cases' if name == 'scale' else 'comparisons'])} results")
+    make, rows = {"scale": (scale_table, "cases"), "instructions": (instructions_table, "curves"),
+                  "collectives": (collectives_table, "comparisons")}.get(name, (table, "comparisons"))
+    print(f"  {name}: {len(result[rows])} results")
     return begin + make(result) + end
 
 

@@ -41,7 +41,9 @@ WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
 WANTED_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19",  # what the tokenizer is compared with
                 # GPT-2 of Hugging Face, and what its import needs.
                 "transformers==5.24.0", "safetensors==0.8.0", "huggingface-hub==2.4.0", "tqdm==4.70.1",
-                "httpx2==2.16.2", "httpcore2==2.16.2", "h11==0.16.0", "truststore==0.10.5"]
+                "httpx2==2.16.2", "httpcore2==2.16.2", "h11==0.16.0", "truststore==0.10.5",
+                # Lightning, which benchmarks compare with, and what its import needs.
+                "pytorch-lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0"]
 DOCS = ["mkdocs==1.6.1", "mkdocs-material==9.8.2"]
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
