@@ -202,7 +202,7 @@ TEST(GradientSum, WhatWasNeverWrittenIsZero) {
   Arena arena{{{"used", used}, {"unused", unused}}};
   at::Tensor{arena.gradients()}.fill_(9.0);
   GradientSum sum{arena};
-  sum.add(0, at::ones({2}), 0.5);
+  EXPECT_TRUE(sum.add(0, at::ones({2}), 0.5));
   sum.publish();
   EXPECT_TRUE(at::equal(used.grad(), at::full({2}, 0.5)));
   EXPECT_TRUE(at::equal(unused.grad(), at::zeros({2})));
@@ -222,8 +222,8 @@ TEST(GradientSum, GivesThePlaceOfAFirstGradientOnceInAPass) {
   EXPECT_EQ(place.const_data_ptr(), arena[0].gradient.const_data_ptr());
   EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "another operation of this pass has taken it";
   at::Tensor{place}.fill_(6.0);
-  sum.add(0, place, 0.5);
-  EXPECT_TRUE(at::equal(arena[0].gradient, at::full({3}, 3.0)));
+  EXPECT_FALSE(sum.add(0, place, 0.5)) << "nothing is copied, so that the caller has to scale it";
+  EXPECT_TRUE(at::equal(arena[0].gradient, at::full({3}, 6.0)));
   sum.hide();
   EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "the gradient of a second pass is added";
   sum.publish();

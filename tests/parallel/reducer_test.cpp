@@ -13,6 +13,8 @@
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../counted_operations.hpp"
+
 namespace ddpxx::reducer_test {
 namespace {
 
@@ -48,6 +50,34 @@ TEST(Reducer, ScalesBeforeItSumsAsPyTorchDoes) {
     reducer.ready(0, mine);
     reducer.finish();
     EXPECT_TRUE(at::equal(arena[0].gradient, mine * 0.5 + other * 0.5));
+  });
+}
+
+TEST(Reducer, ScalesNeighboursThatNeedItByOneOperation) {
+  spawn_ranks(3, [](Group& group) {
+    Arena arena{parameters(6, 5)};  // with gaps between the parameters
+    Reducer reducer{arena, group};
+    for (int step = 1; step <= 2; ++step) {
+      const auto value = [&](std::size_t i) { return static_cast<double>(i + 1) * step; };
+      const auto write = [&](std::size_t i) { at::Tensor{arena[i].gradient}.fill_(value(i)); };
+      reducer.begin();
+      reducer.defer(1, at::full({5}, value(1)));
+      const CountedOperations multiplications{"aten::mul_"};
+      write(0);
+      reducer.ready(0);
+      reducer.ready(1, at::zeros({5}));  // added to the deferred one
+      reducer.ready(2, at::full({5}, value(2)));
+      write(3);
+      reducer.ready(3, arena[3].gradient);
+      write(4);
+      reducer.ready(4);
+      reducer.ready(5, at::Tensor{});
+      reducer.finish();
+      EXPECT_EQ(CountedOperations::count(), 2) << "for 0 and 1, and for 3 and 4; 2 was scaled when it was copied";
+      for (std::size_t i = 0; i < 5; ++i)
+        EXPECT_TRUE(at::allclose(arena[i].gradient, at::full({5}, value(i)))) << i << " in step " << step;
+      EXPECT_TRUE(at::equal(arena[5].gradient, at::zeros({5})));
+    }
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -98,36 +99,33 @@ class GradientSum {
     return entry.gradient.tensor_data();
   }
 
-  /// Adds one backward pass's gradient and scales the sum; an undefined gradient counts as zeros.
-  void add(std::size_t i, const at::Tensor& gradient, double scale = 1.0) {
+  /// Adds one backward pass's gradient; an undefined gradient counts as zeros.
+  void add(std::size_t i, const at::Tensor& gradient) { std::ignore = add(i, gradient, 1.0); }
+
+  /// Adds the last backward pass's gradient, and multiplies the sum by `scale` if that needs no further pass over the
+  /// memory, as while a first gradient is copied. Returns whether it has: if not, the caller multiplies.
+  [[nodiscard]] bool add(std::size_t i, const at::Tensor& gradient, double scale) {
     at::Tensor view = (*arena_)[i].gradient;
     const bool first = begin(i);
-    if (!gradient.defined()) {
-      if (first)
-        view.zero_();
-      else if (scale != 1.0)
-        view.mul_(scale);
-    } else if (first && gradient.is_alias_of(view) && gradient.storage_offset() == view.storage_offset()) {
-      // It was written into its place.
-      if (scale != 1.0) view.mul_(scale);
-    } else if (first) {
-      if (scale == 1.0)
-        view.copy_(gradient);
-      else if (view.scalar_type() != gradient.scalar_type())
-        view.copy_(gradient).mul_(scale);  // rounded once, in the sum's own type
-      else
-        at::mul_out(view, gradient, at::scalar_tensor(scale, at::kDouble));
-    } else {
-      view.add_(gradient);
-      if (scale != 1.0) view.mul_(scale);
+    if (first && !gradient.defined()) {
+      view.zero_();
+      return true;
     }
+    if (!first) {
+      if (gradient.defined()) view.add_(gradient);
+    } else if (gradient.is_alias_of(view) && gradient.storage_offset() == view.storage_offset()) {
+      // It was written into its place.
+    } else if (scale != 1.0 && view.scalar_type() == gradient.scalar_type()) {
+      at::mul_out(view, gradient, at::scalar_tensor(scale, at::kDouble));
+      return true;
+    } else {
+      view.copy_(gradient);  // of another type, it is multiplied afterwards: rounded once, in the sum's own type
+    }
+    return scale == 1.0;
   }
 
-  /// Takes the values that the caller has written into the arena as the gradient of parameter `i`, and scales them.
-  void take(std::size_t i, double scale) {
-    begin(i);
-    at::Tensor{(*arena_)[i].gradient}.mul_(scale);
-  }
+  /// Takes the values that the caller has written into the arena as the gradient of parameter `i`.
+  void take(std::size_t i) { begin(i); }
 
   /// Ends the step: gradients that were not written become zeros, and `.grad` becomes a view of each sum.
   void publish() {

@@ -68,15 +68,15 @@ class Reducer {
  public:
   Reducer(Arena& arena, const Group& group, const ReducerOptions& options = {});
 
-  /// Gradients are multiplied by `scale` instead of 1/W, from the next one on.
+  /// Gradients are multiplied by `scale` instead of 1/W. Call it outside of backward passes.
   void set_scale(double scale) noexcept { scale_ = scale; }
 
   /// Takes the gradient of parameter `i`, which has been written into the arena and is not scaled yet.
   /// Errors  `config` if ready() was called for this parameter in this step before.
   void ready(std::size_t i);
 
-  /// Takes a gradient of parameter `i` from autograd: adds it to the gradients that `defer` took, and scales the sum,
-  /// in one pass over the memory. An undefined gradient counts as zeros.
+  /// Takes a gradient of parameter `i` from autograd, and adds it to the gradients that `defer` took. An undefined
+  /// gradient counts as zeros.
   void ready(std::size_t i, const at::Tensor& gradient);
 
   /// Where a backward pass may write the gradient of parameter `i` before ready() or defer() takes it, see GradientSum.
@@ -132,6 +132,14 @@ class Reducer {
 
   void launch_full_buckets();
 
+  /// Notes whether the gradient of parameter `i` is multiplied by the scale. A large one that is not is multiplied at
+  /// once, while it is in the processor's cache; small ones wait for scale().
+  void note_scaled(std::size_t i, bool is_scaled);
+
+  /// Multiplies the gradients of a bucket that are not scaled yet by the scale. One operation multiplies all neighbours
+  /// and the gaps between them, which are zeros.
+  void scale(const Bucket& bucket);
+
   void open(std::size_t i);
 
   void finish_oldest();
@@ -141,6 +149,7 @@ class Reducer {
   ReducerOptions options_;
   double scale_;
   GradientSum sum_;
+  std::vector<bool> scaled_;  ///< False for parameters whose gradient of this step is still to be scaled.
   std::vector<bool> arrived_;
   std::vector<bool> idle_;  ///< Parameters that the first step did not use, with UnusedParameters::learn.
   bool learned_ = false;

@@ -22,6 +22,7 @@ DDPXX_INLINE Reducer::Reducer(Arena& arena, const Group& group, const ReducerOpt
       options_{options},
       scale_{1.0 / group.size()},
       sum_{arena},
+      scaled_(arena.size(), true),
       arrived_(arena.size(), false),
       idle_(arena.size(), false) {
   cut_buckets();
@@ -31,7 +32,8 @@ DDPXX_INLINE void Reducer::ready(std::size_t i) {
   mark(i);
   fed_ = true;
   open(i);
-  sum_.take(i, scale_);
+  sum_.take(i);
+  note_scaled(i, scale_ == 1.0);
   launch_full_buckets();
 }
 
@@ -39,7 +41,7 @@ DDPXX_INLINE void Reducer::ready(std::size_t i, const at::Tensor& gradient) {
   mark(i);
   fed_ = fed_ || gradient.defined();
   open(i);
-  sum_.add(i, gradient, scale_);
+  note_scaled(i, sum_.add(i, gradient, scale_));
   launch_full_buckets();
 }
 
@@ -134,6 +136,7 @@ DDPXX_INLINE void Reducer::reset() {
   finished_ = 0;
   next_ = 0;
   fed_ = false;
+  std::fill(scaled_.begin(), scaled_.end(), true);
   std::fill(arrived_.begin(), arrived_.end(), false);
   for (auto& bucket : buckets_) bucket.missing = bucket.last - bucket.first - bucket.idle.size();
 }
@@ -177,9 +180,31 @@ DDPXX_INLINE void Reducer::launch_full_buckets() {
       open(i);
       sum_.add(i, at::Tensor{});
     }
+    scale(bucket);
     pending_.push_back(options_.start ? options_.start(next_, bucket.memory)
                                       : start_all_reduce(bucket.memory, *group_));
     if (options_.stepped != nullptr && pending_.size() - finished_ > 1) finish_oldest();
+  }
+}
+
+DDPXX_INLINE void Reducer::note_scaled(std::size_t i, bool is_scaled) {
+  constexpr std::size_t kLarge = 64 << 10;  // bytes; a smaller gradient takes less time than a further operation
+  at::Tensor gradient = (*arena_)[i].gradient;
+  if (!is_scaled && gradient.nbytes() >= kLarge) {
+    gradient.mul_(scale_);
+    is_scaled = true;
+  }
+  scaled_[i] = is_scaled;
+}
+
+DDPXX_INLINE void Reducer::scale(const Bucket& bucket) {
+  const auto offset_of = [&](std::size_t i) { return (*arena_)[i].offset - (*arena_)[bucket.first].offset; };
+  for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+    if (scaled_[i]) continue;
+    const auto first = i;
+    for (; i < bucket.last && !scaled_[i]; ++i) scaled_[i] = true;
+    const auto end = i < bucket.last ? offset_of(i) : bucket.memory.numel();
+    bucket.memory.narrow(0, offset_of(first), end - offset_of(first)).mul_(scale_);
   }
 }
 
