@@ -163,8 +163,8 @@ TEST(DdpxxRun, RefusesANodeThatComesWhenAllNodesAreThere) {
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
 }
 
-// A workload manager signals the agents of all nodes at once, so that an agent that another has stopped already gets
-// its own signal while it ends.
+// A workload manager signals the agents of all nodes. If one agent has stopped the others by then, their own signals
+// come while they end.
 TEST(DdpxxRun, KeepsItsExitCodeWhenSignalsComeWhileItEnds) {
   const TemporaryFolder folder;
   const auto started = folder / "started";

@@ -27,7 +27,7 @@ class SignalInbox {
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&wanted, SIGHUP);  // nohup ignores SIGHUP
     ::signal(SIGCHLD, SIG_DFL);                                      // if it were ignored, exit codes would be lost
     ::signal(SIGPIPE, SIG_IGN);
-    // They are never unblocked: a signal that comes while the launcher ends must not replace its exit code.
+    // The signals stay blocked: one that comes while the launcher ends must not replace its exit code.
     ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
     inbox_ = Descriptor{::signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC)};
     if (!inbox_) throw Error{Errc::peer, "cannot watch signals: " + std::string{std::strerror(errno)}};
