@@ -1,5 +1,5 @@
-"""Memory, W=2: the resident memory of a rank of gpt-nano that has joined its group and built its model, and the largest of
-a process while gpt-micro takes 30 steps with batches of 8.
+"""Memory, W=2: the resident memory of a rank of gpt-nano that has joined its group and built its model, and the peak of a
+rank that takes 30 steps of gpt-micro with batches of 8.
 """
 import contextlib
 import json
@@ -71,4 +71,5 @@ result = bench.compare("idle", lambda: idle_memory(protocol.ours), lambda: idle_
 print("  parameters, gradients and optimizer state: ddpxx {}, python {} bytes".format(
     *(result.side(i)[0].facts["state_bytes"] for i in (0, 1))))
 bench.compare("peak of gpt-micro", lambda: peak_memory(protocol.ours([*protocol.FASTEST, *PEAK])),
-              lambda: peak_memory(protocol.peer(PEAK)), "MB", PEAK_GOAL, quiet=False)
+              lambda: peak_memory(protocol.peer([*PEAK, "ddp.static_graph=true", "ddp.gradient_as_bucket_view=true"])),
+              "MB", PEAK_GOAL, quiet=False)

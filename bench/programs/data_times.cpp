@@ -1,16 +1,14 @@
 // data_times — the time in which a file of tokens becomes batches of int64, shuffled, on one rank. Prints a line of
-// JSON: the milliseconds until the first batch, with the order of all samples, and the median of a later one.
+// JSON: the milliseconds until the first batch, with the order of all samples, and the mean time of a later one.
 //
 //   data_times FILE SAMPLES TOKENS WORKERS BATCHES     a batch has SAMPLES samples of TOKENS tokens
 //
 // bench/peers/data_times.py does the same in Python.
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -41,14 +39,10 @@ int main(int argc, char** argv) {
                          ddpxx::LoaderOptions{.batch_size = number(2), .num_workers = number(4)}};
     std::int64_t tokens = loader.next().value().num_tokens;
     const double first = milliseconds_since(begin);
-    std::vector<double> times;
-    for (std::int64_t i = 0; i < number(5); ++i) {
-      const auto start = Clock::now();
-      tokens += loader.next().value().num_tokens;
-      times.push_back(milliseconds_since(start));
-    }
-    std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
-    const nlohmann::json line = {{"first", first}, {"batch", times[times.size() / 2]}, {"tokens", tokens}};
+    const auto start = Clock::now();
+    for (std::int64_t i = 0; i < number(5); ++i) tokens += loader.next().value().num_tokens;
+    const double batch = milliseconds_since(start) / static_cast<double>(number(5));
+    const nlohmann::json line = {{"first", first}, {"batch", batch}, {"tokens", tokens}};
     std::cout << line.dump() << '\n';
   });
 }

@@ -1,8 +1,8 @@
-// step_instructions — steps of small GPTs in a group of any number of ranks, of which this process is one and the
+// step_instructions — takes steps of small GPTs in a group of any number of ranks, of which this process is one and the
 // others are assumed. `./dev bench instructions` runs it in valgrind, which counts the instructions of each call of
-// `measured_steps`. The tensors are so small that most of these are of the host's own work.
+// `measured_steps`. Since the tensors are small, the host's own work is a large part of them.
 //
-//   step_instructions [STRATEGY LAYERS TOKENS RANKS]...     STRATEGY is ddp or fsdp
+//   step_instructions STEPS [STRATEGY LAYERS TOKENS RANKS]...     STRATEGY is ddp or fsdp
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -26,7 +26,7 @@
 
 namespace {
 
-constexpr int kWarmUp = 4, kSteps = 4;
+constexpr int kWarmUp = 4;
 constexpr std::int64_t kVocabulary = 17;
 
 struct Sizes {
@@ -36,15 +36,15 @@ struct Sizes {
 
 }  // namespace
 
-/// Calls `step` four times. Valgrind finds the function by its name.
-extern "C" __attribute__((noinline)) void measured_steps(void (*step)(void*), void* of) {
-  for (int i = 0; i < kSteps; ++i) step(of);
+/// Calls `step` several times. Valgrind finds this function by its name.
+extern "C" __attribute__((noinline)) void measured_steps(int steps, void (*step)(void*), void* context) {
+  for (int i = 0; i < steps; ++i) step(context);
 }
 
 namespace {
 
 template <class Strategy>
-void run(const Sizes& sizes) {
+void run(const Sizes& sizes, int steps) {
   auto group = ddpxx::recording_group(0, sizes.ranks, std::make_shared<ddpxx::Recording>());
   {
     auto model = std::make_shared<ddpxx::GPT>(
@@ -55,7 +55,8 @@ void run(const Sizes& sizes) {
     const ddpxx::Batch batch{ids, ids, ids.numel()};
     auto step = [&] { train_step.step(std::span{&batch, 1}); };
     for (int i = 0; i < kWarmUp; ++i) step();
-    measured_steps([](void* of) { (*static_cast<decltype(step)*>(of))(); }, &step);
+    measured_steps(
+        steps, [](void* context) { (*static_cast<decltype(step)*>(context))(); }, &step);
   }
   group.leave();
 }
@@ -64,16 +65,17 @@ void run(const Sizes& sizes) {
 
 int main(int argc, char** argv) {
   ddpxx::run_program("step_instructions", [&] {
-    if (argc % 4 != 1)
-      throw ddpxx::Error{ddpxx::Errc::config, "usage: step_instructions [STRATEGY LAYERS TOKENS RANKS]..."};
+    if (argc % 4 != 2)
+      throw ddpxx::Error{ddpxx::Errc::config, "usage: step_instructions STEPS [STRATEGY LAYERS TOKENS RANKS]..."};
+    const int steps = std::atoi(argv[1]);
     at::set_num_threads(1);
-    for (int i = 1; i < argc; i += 4) {
+    for (int i = 2; i < argc; i += 4) {
       const std::string_view strategy = argv[i];
       const Sizes sizes{std::atoll(argv[i + 1]), std::atoll(argv[i + 2]), std::atoi(argv[i + 3])};
       if (strategy == "ddp")
-        run<ddpxx::DDP>(sizes);
+        run<ddpxx::DDP>(sizes, steps);
       else if (strategy == "fsdp")
-        run<ddpxx::FSDP>(sizes);
+        run<ddpxx::FSDP>(sizes, steps);
       else
         throw ddpxx::Error{ddpxx::Errc::config, "the strategy is ddp or fsdp, not " + std::string{strategy}};
     }
