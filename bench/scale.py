@@ -85,8 +85,8 @@ def draw(curves):
         x = left + (width - left - right) * i / (len(ranks) - 1)
         return f"{x:.1f},{top + (height - top - bottom) * (1 - efficiency):.1f}"
 
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-             'font-size="12" fill="#777" role="img">',
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+             'font-family="sans-serif" font-size="12" fill="#777" role="img">',
              "<title>Simulated efficiency of a step of gpt-micro from 1 to 1024 ranks over three networks</title>"]
     for percent in (0, 25, 50, 75, 100):
         x, y = point(0, percent / 100).split(",")
