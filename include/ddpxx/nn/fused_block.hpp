@@ -6,23 +6,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/nn/block_parameters.hpp>
 
 namespace ddpxx {
 
-/// The parameters of a transformer block with GPT-2's structure.
-/// Shapes  norms [C]; qkv [3C, C] and [3C]; projection [C, C] and [C]; widen [4C, C] and [4C]; narrow [C, 4C] and [C].
-struct BlockParameters {
-  at::Tensor norm_1_weight, norm_1_bias;
-  at::Tensor qkv_weight, qkv_bias;
-  at::Tensor projection_weight, projection_bias;
-  at::Tensor norm_2_weight, norm_2_bias;
-  at::Tensor widen_weight, widen_bias;
-  at::Tensor narrow_weight, narrow_bias;
-};
-
 /// True if fused_block() can compute a block for this input: everything is float32 on an x86-64 CPU with AVX2, without
 /// autocast or with autocast to bfloat16, the width of a head is a multiple of 8, and the parameters are contiguous and
-/// have the sizes above. False while operations are intercepted (SizesOnly), which would not see this one.
+/// have the sizes of BlockParameters. False while operations are intercepted (SizesOnly), which would not see this one.
 DDPXX_INLINE bool fused_block_runs(const at::Tensor& x_BTC, const BlockParameters& parameters, std::int64_t heads);
 
 /// y = x + attention(norm(x)), then y + feed-forward(norm(y)), with GELU in its tanh approximation and without dropout.
