@@ -16,7 +16,8 @@ std::vector<std::string> environment_of(const LaunchPlan& plan, std::vector<std:
                       .address = "127.0.0.1",
                       .port = 4711,
                       .store_host = StoreHost::rank_zero,
-                      .run_id = "run7"};
+                      .run_id = "run7",
+                      .round = 3};
   return rank_environment(inherited, plan, launch, "/logs/error.json");
 }
 
@@ -27,13 +28,26 @@ bool has(const std::vector<std::string>& environment, const std::string& entry) 
 TEST(RankEnvironment, HoldsAllThatTorchrunSets) {
   const LaunchPlan plan{.num_nodes = 3, .node_rank = 1, .ranks_per_node = 4, .max_restarts = 2};
   const auto environment = environment_of(plan, {});
-  for (const char* entry :
-       {"RANK=7", "WORLD_SIZE=12", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "GROUP_WORLD_SIZE=3",
-        "ROLE_RANK=7", "ROLE_WORLD_SIZE=12", "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
-        "TORCHELASTIC_RESTART_COUNT=1", "TORCHELASTIC_MAX_RESTARTS=2", "TORCHELASTIC_RUN_ID=run7",
-        "TORCHELASTIC_USE_AGENT_STORE=False", "TORCHELASTIC_ERROR_FILE=/logs/error.json",
-        "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
-        "OMP_NUM_THREADS=1"})
+  for (const char* entry : {"RANK=7",
+                            "WORLD_SIZE=12",
+                            "LOCAL_RANK=3",
+                            "LOCAL_WORLD_SIZE=4",
+                            "GROUP_RANK=1",
+                            "GROUP_WORLD_SIZE=3",
+                            "ROLE_RANK=7",
+                            "ROLE_WORLD_SIZE=12",
+                            "ROLE_NAME=default",
+                            "MASTER_ADDR=127.0.0.1",
+                            "MASTER_PORT=4711",
+                            "TORCHELASTIC_RESTART_COUNT=1",
+                            "TORCHELASTIC_MAX_RESTARTS=2",
+                            "TORCHELASTIC_RUN_ID=run7",
+                            "TORCHELASTIC_USE_AGENT_STORE=False",
+                            "TORCHELASTIC_ERROR_FILE=/logs/error.json",
+                            "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                            "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+                            "OMP_NUM_THREADS=1",
+                            "DDPXX_ROUND=3"})
     EXPECT_TRUE(has(environment, entry)) << entry;
 }
 

@@ -1,5 +1,6 @@
 // Tests of whole sweeps: real processes, run by a shell.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <sstream>
@@ -402,7 +403,8 @@ TEST_F(SlurmArray, WritesNoSecretsIntoTheJobsFolders) {
 
 TEST_F(SlurmArray, StartsALauncherOnEachMachine) {
   const auto launcher = program("launcher", "echo \"$*\"");
-  const ddpxx::LaunchPlan plan{.num_nodes = 2, .ranks_per_node = 4, .role = "trainer", .program = "train"};
+  const ddpxx::LaunchPlan plan{
+      .num_nodes = 2, .min_nodes = 2, .ranks_per_node = 4, .role = "trainer", .program = "train"};
   const ddpxx::Sweep sweep{.options = {.folder = sweep_}, .jobs = {{.number = 0, .arguments = {"a=x y"}}}};
   const auto script = ddpxx::detail::slurm_array_script(sweep, ddpxx::launch_command(plan, launcher));
   EXPECT_THAT(script, HasSubstr("#SBATCH --nodes=2\n"));
@@ -410,6 +412,19 @@ TEST_F(SlurmArray, StartsALauncherOnEachMachine) {
   EXPECT_EQ(text("0/log"),
             "--node-rank=1 --master-addr=first --master-port=23456 --nnodes=2 --nproc-per-node=4 --role=trainer train "
             "a=x y\n");
+}
+
+TEST(LaunchCommand, HasTheSettingsOfTheMeeting) {
+  ddpxx::LaunchPlan plan{.num_nodes = 2, .min_nodes = 2, .program = "train"};
+  plan.join_timeout = std::chrono::milliseconds{1'500};
+  plan.keep_alive = {.interval = std::chrono::milliseconds{60'000}, .attempts = 7};
+  EXPECT_THAT(ddpxx::launch_command(plan, "launcher").words,
+              ElementsAre("launcher", "--nnodes=2", "--nproc-per-node=1",
+                          "--rdzv-conf=join_timeout=1.5,keep_alive_interval=60,keep_alive_max_attempt=7", "train"));
+  plan.program = "job.py";
+  EXPECT_EQ(ddpxx::launch_command(plan, "launcher").words.at(4), "--no-python");
+  plan.min_nodes = 1;
+  EXPECT_THROW(ddpxx::launch_command(plan, "launcher"), ddpxx::Error);
 }
 
 TEST(SweepFolder, IsNewWhereNoneIsNamed) {

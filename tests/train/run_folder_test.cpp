@@ -88,6 +88,16 @@ TEST(TheRunFolder, IsKeptByARestartOfItsRun) {
       << "a restart must get the newer of two folders with its run's name";
 }
 
+TEST(TheRunFolder, IsKeptWhenMachinesComeOrGo) {
+  const TemporaryFolder folder;
+  const auto wanted = (folder.path() / "run").string();
+  Group alone;
+  const Variable name{"TORCHELASTIC_RUN_ID", "job 7"}, restart{"TORCHELASTIC_RESTART_COUNT", "0"};
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
+  const Variable round{"DDPXX_ROUND", "1"};
+  EXPECT_EQ(make_run_folder(wanted, kRecord, alone), wanted);
+}
+
 TEST(TheRunFolder, IsKeptByARestartAtAnotherTime) {
   const TemporaryFolder folder;
   const auto pattern = (folder.path() / "out-%Y/%H-%M-%S").string();

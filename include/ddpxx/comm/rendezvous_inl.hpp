@@ -332,8 +332,8 @@ DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const Ran
   check(rank_info);
   if (options.python_ranks && backend_for(options.backend, options.device) != Backend::gloo)
     throw Error{Errc::config,
-                "comm.python_ranks works over Gloo only: set comm.backend=gloo, or device=cpu instead of " +
-                    options.device.str()};
+                "comm.python_ranks works over Gloo only: set comm.backend=gloo" +
+                    (options.device.is_cpu() ? std::string{} : ", or device=cpu instead of " + options.device.str())};
   detail::Rendezvous rendezvous{host, port, rank_info, options};
   try {
     // Python programs and torchrun support only c10d's store.

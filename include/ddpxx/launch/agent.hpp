@@ -47,10 +47,10 @@ class Agent {
  public:
   explicit Agent(LaunchPlan plan) : plan_{std::move(plan)}, program_{find_program(plan_.program)} {}
 
-  /// Starts the ranks, again after a failure while restarts remain, and waits for their end. Returns the exit code of
-  /// the agent.
+  /// Starts the ranks, starts them again after a failure while restarts remain, and waits for their end. Returns the
+  /// exit code of the agent.
   /// Errors  `config` if the program cannot be run, `storage` if log files cannot be made, `peer` if the system cannot
-  ///         start a process or the agents of several machines do not meet; no rank runs on.
+  ///         start a process or the agents of several machines do not meet. All ranks of this machine have then ended.
   int run();
 
  private:
@@ -150,6 +150,7 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
     launch.address = plan.master_address;
     launch.port = port;
     launch.run_id = run_id_;
+    launch.round = round.number;
     group.link().describe_to(launch);
   }
   return detail::LocalRanks{console_, group.link(), plan}.run(common, launches);

@@ -25,7 +25,7 @@ std::string meeting_address(const Launch& launch, const ConnectOptions& options)
 }  // namespace detail
 
 /// Connects the ranks that a launcher has started; without a launcher, makes a world of one rank. A process joins once;
-/// further groups, also of all ranks, are made from this one by Group::part().
+/// further groups, also of all ranks, are made from this one by Group::split().
 /// Ranks   Collective.
 /// Errors  those of `connect`.
 inline Group join(const std::optional<Launch>& launch, ConnectOptions options = {}) {

@@ -32,8 +32,9 @@ struct LaunchPlan {
   int ranks_per_node = 1;
   std::string master_address = "127.0.0.1";
   std::optional<std::uint16_t> master_port = {};  ///< None: a free port, chosen for every attempt.
-  std::optional<bool> serves_meeting = {};        ///< Under `by_arrival`; none: the machine that has `master_address`.
-  std::optional<std::string> run_id = {};         ///< None: a new id on one machine, "none" on several, as in torchrun.
+  std::optional<bool> serves_meeting = {};  ///< Under `by_arrival`: whether this machine serves the meeting; none: if
+                                            ///< it has `master_address`.
+  std::optional<std::string> run_id = {};   ///< None: a new id on one machine, "none" on several, as in torchrun.
   std::chrono::milliseconds join_timeout{300'000};  ///< How long the agents of several machines wait for each other.
   std::chrono::milliseconds last_call{30'000};      ///< How long more machines are awaited once `min_nodes` have come.
   KeepAlive keep_alive = {};                        ///< When a machine that is silent counts as lost.
@@ -44,7 +45,7 @@ struct LaunchPlan {
   bool virtual_local_rank = false;         ///< LOCAL_RANK is 0 in all ranks, and each of them sees its GPU only.
   std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< TORCHELASTIC_SIGNALS_TO_HANDLE of the ranks.
   std::vector<int> ending_signals = {};                   ///< SIGUSR1 or SIGUSR2, if it asks for an end within `grace`.
-  std::string facts_from = {};  ///< Variables of Kubernetes from which facts come, with their values; empty for none.
+  std::string facts_from = {};  ///< Variables of Kubernetes that set parts of this plan, as NAME=VALUE, for a log line.
   std::string local_address = {};  ///< Address of this machine that the user chose; empty for none.
   std::string role = "default";    ///< ROLE_NAME of the ranks.
   std::string program = {};

@@ -19,7 +19,8 @@ namespace ddpxx {
 
 /// Reads the arguments of ddpxx-run; none if they ask for help. The first argument that is not a flag is the program to
 /// start, and the rest are its arguments. A flag that is not given has the value of the variable PET_ and its name,
-/// such as PET_NNODES, as in torchrun. Errors  `config`, naming the flag or the variable.
+/// such as PET_NNODES, as in torchrun.
+/// Errors  `config`, naming the flag or the variable.
 inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> arguments);
 
 /// The text of `ddpxx-run --help`, from the table of flags that `parse_launch` reads.

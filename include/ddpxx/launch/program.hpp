@@ -20,8 +20,8 @@ namespace detail {
 /// run_program changes settings of the whole process, as follows. A host with a main() of its own calls the library
 /// without run_program, which changes none of them.
 /// - It ends by std::_Exit, also while other threads run: neither static destructors nor atexit handlers run.
-/// - It makes a `ProgramFrame`: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask a trainer to stop and save while it
-///   trains with a save_dir, and `connect` chooses the number of threads, keeps freed memory on a CPU, silences the
+/// - It makes a `ProgramFrame`: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 ask Trainer::fit() to stop and save if
+///   there is a save_dir, and `connect` chooses the number of threads, keeps freed memory on a CPU, silences the
 ///   backends' log and ignores SIGPIPE.
 /// - It handles SIGBUS, unless the program does: a mapped file that another program shortens is an error with code 4.
 /// - It handles SIGRTMIN, unless the program does: the call stack of the main thread is written to standard error. A

@@ -21,6 +21,7 @@ struct SweepCommand {
 SweepCommand own_command(const std::string& name);
 
 /// The command that starts this launcher again with `plan`, for jobs that each have a world of their own.
+/// Errors  `config` for a plan with fewer nodes at least than at most.
 SweepCommand launch_command(const LaunchPlan& plan, const std::string& name);
 
 }  // namespace ddpxx

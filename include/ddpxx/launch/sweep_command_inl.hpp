@@ -1,6 +1,7 @@
 // ddpxx/launch/sweep_command_inl.hpp — the definitions of sweep_command.hpp.
 #pragma once
 
+#include <chrono>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -26,21 +27,27 @@ DDPXX_INLINE SweepCommand own_command(const std::string& name) {
 }
 
 DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::string& name) {
+  if (plan.min_nodes < plan.num_nodes)
+    throw Error{Errc::config, "--nnodes " + std::to_string(plan.min_nodes) + ":" + std::to_string(plan.num_nodes) +
+                                  ": a job of a sweep runs on all of its nodes or not at all; give one number"};
   const LaunchPlan defaults;
   std::vector<std::string> words{name};
   words.push_back(plan.num_nodes > 1 ? "--nnodes=" + std::to_string(plan.num_nodes) : "--standalone");
   words.push_back("--nproc-per-node=" + std::to_string(plan.ranks_per_node));
   if (plan.run_id) words.push_back("--rdzv-id=" + *plan.run_id);
-  if (plan.join_timeout != defaults.join_timeout) {
-    const double seconds = static_cast<double>(plan.join_timeout.count()) / 1000;
-    words.push_back((std::ostringstream{} << "--rdzv-conf=join_timeout=" << seconds).str());
-  }
+  const auto seconds = [](std::chrono::milliseconds time) {
+    return (std::ostringstream{} << static_cast<double>(time.count()) / 1000).str();
+  };
+  std::vector<std::string> meeting;
+  if (plan.join_timeout != defaults.join_timeout) meeting.push_back("join_timeout=" + seconds(plan.join_timeout));
+  if (plan.keep_alive.interval != defaults.keep_alive.interval)
+    meeting.push_back("keep_alive_interval=" + seconds(plan.keep_alive.interval));
+  if (plan.keep_alive.attempts != defaults.keep_alive.attempts)
+    meeting.push_back("keep_alive_max_attempt=" + std::to_string(plan.keep_alive.attempts));
+  if (!meeting.empty()) words.push_back("--rdzv-conf=" + detail::text_of(meeting));
   if (plan.max_restarts != defaults.max_restarts)
     words.push_back("--max-restarts=" + std::to_string(plan.max_restarts));
-  if (plan.grace != defaults.grace) {
-    const double seconds = static_cast<double>(plan.grace.count()) / 1000;
-    words.push_back((std::ostringstream{} << "--grace=" << seconds).str());
-  }
+  if (plan.grace != defaults.grace) words.push_back("--grace=" + seconds(plan.grace));
   if (plan.role != defaults.role) words.push_back("--role=" + plan.role);
   const auto& outputs = plan.outputs;
   if (!outputs.log_dir.empty()) words.push_back("--log-dir=" + outputs.log_dir.string());
@@ -59,6 +66,8 @@ DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::stri
   if (plan.virtual_local_rank) words.emplace_back("--virtual-local-rank");
   if (plan.signals != defaults.signals) words.push_back("--signals-to-handle=" + plan.signals);
   if (!plan.local_address.empty()) words.push_back("--local-addr=" + plan.local_address);
+  // Only with --no-python is a script itself the program.
+  if (plan.program.ends_with(".py")) words.emplace_back("--no-python");
   words.push_back(plan.program);
   return {.path = detail::running_program(),
           .words = std::move(words),

@@ -19,6 +19,7 @@ struct Launch {
   std::string store = {};  ///< `host:port` of the store that ddpxx-run serves; empty for none.
   std::string token = {};  ///< Secret of the run; empty for none. Never printed.
   std::string run_id = {};
+  int round = 0;  ///< Counts every start of the ranks by ddpxx-run, after a failure or when machines come or go.
 
   friend bool operator==(const Launch&, const Launch&) = default;
 };

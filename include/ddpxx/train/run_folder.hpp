@@ -17,7 +17,8 @@ namespace ddpxx {
 /// config_hash). Returns its path; empty when there is neither a pattern nor a sweep, or when the pattern is the
 /// working directory, which is no run's own.
 /// Ranks   Collective: rank 0 makes it, all are told.
-/// Errors  `config` on every rank when it cannot be made, or is none of a disk.
+/// Errors  On every rank: `config` when it cannot be made, or is an address such as s3://; `storage` when a file in it
+///         cannot be written.
 std::filesystem::path make_run_folder(const std::string& pattern, const ConfigRecord& record, const Group& group);
 
 /// The file of a run's metrics: `metrics`, or metrics.jsonl in the run's folder where that is empty. A file elsewhere

@@ -40,13 +40,13 @@ inline std::filesystem::path with_time(const std::string& pattern, std::time_t n
 }
 
 /// Tells the runs of a launcher apart. A run that was started by hand has no name, nor has one that its launcher calls
-/// `none`, as it does where nobody named it.
+/// `none`, as it does where it was given no name.
 inline std::string run_name() {
   const auto name = environment("TORCHELASTIC_RUN_ID").value_or("");
   return name == "none" ? "" : name;
 }
 
-/// When this run has made the folder; none where another one has, or nobody can tell.
+/// When this run has made the folder; none if another run has, or if that cannot be found out.
 inline std::optional<std::filesystem::file_time_type> time_of_own(const std::filesystem::path& folder) {
   std::error_code failure;
   // No run makes a link, which may lead what is written here to another folder.
@@ -115,7 +115,9 @@ inline std::vector<std::filesystem::path> folders_like(std::string pattern) {
 
 /// The folder in which an earlier start of this run has worked; none for the first start.
 inline std::optional<std::filesystem::path> folder_before_restart(const std::string& pattern) {
-  if (environment("TORCHELASTIC_RESTART_COUNT").value_or("0") == "0" || run_name().empty()) return std::nullopt;
+  // ddpxx-run also starts the ranks again when machines come or go, which does not count as a restart.
+  const auto is_first = [](const char* count) { return environment(count).value_or("0") == "0"; };
+  if ((is_first("TORCHELASTIC_RESTART_COUNT") && is_first("DDPXX_ROUND")) || run_name().empty()) return std::nullopt;
   std::optional<std::pair<std::filesystem::file_time_type, std::filesystem::path>> newest;
   for (const auto& folder : folders_like(pattern))
     if (const auto time = time_of_own(folder)) newest = std::max(newest, std::optional{std::pair{*time, folder}});

@@ -55,6 +55,7 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
       {"TORCHELASTIC_RUN_ID", launch.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", launch.store_host == StoreHost::torchrun ? "True" : "False"},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals},
+      {"DDPXX_ROUND", std::to_string(launch.round)},
   };
   if (!launch.store.empty()) variables["DDPXX_STORE"] = launch.store;
   if (!launch.token.empty()) variables["DDPXX_TOKEN"] = launch.token;

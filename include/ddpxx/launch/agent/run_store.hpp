@@ -109,7 +109,8 @@ inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
 inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port,
                             JobStoreConnection::Time deadline) {
   const bool by_arrival = plan.node_numbers == NodeNumbers::by_arrival;
-  if (by_arrival ? !plan.serves_meeting.value_or(is_own_host(host, deadline)) : plan.node_rank != 0) return;
+  const auto serves = [&] { return plan.serves_meeting ? *plan.serves_meeting : is_own_host(host, deadline); };
+  if (by_arrival ? !serves() : plan.node_rank != 0) return;
   std::vector<Descriptor> listeners;
   try {
     listeners = listen_for(host, port, true, deadline);

@@ -50,7 +50,8 @@ inline constexpr std::array kLaunchFlags = {
                }},
     LaunchFlag{"--master-addr", "", "HOST", "static: where rank 0 runs, a name or IP address [127.0.0.1]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
-                 if (text.empty()) refuse(flag, text, "a host");
+                 if (text.empty() || text.starts_with('[') != text.ends_with(']') || text == "[]")
+                   refuse(flag, text, "a host, whose IPv6 address may stand in brackets");
                  values.plan.master_address = text;
                  values.has_master_address = true;
                }},
