@@ -294,6 +294,26 @@ TEST_F(FailedSave, DoesNotHideTheNumberThatEndedTheRun) {
   EXPECT_TRUE(steps().empty());
 }
 
+TEST_F(FailedSave, IsNotNamedAsTheNewestSnapshotByTheErrorThatEndsTheRun) {
+  const auto reason = [&](const RunOptions& options) -> std::string {
+    testing::internal::CaptureStderr();
+    try {
+      train<FSDP, GoingBlank>(2, options);
+    } catch (const Error& error) {
+      testing::internal::GetCapturedStderr();
+      return error.what();
+    }
+    return "the training continued without targets";
+  };
+  auto options = going_on(SnapshotWriting::background);
+  EXPECT_THAT(reason(options), HasSubstr("; snapshots=the last one is of step 2"));
+  EXPECT_THAT(steps(), testing::ElementsAre(2));
+  forget();
+  options.failpoint = "snapshot.before_commit:throw";
+  EXPECT_THAT(reason(options), HasSubstr("; snapshots=none so far"));
+  EXPECT_TRUE(steps().empty());
+}
+
 TEST_F(FailedSave, ForLackOfMemoryEndsWith7OrGoesOnAsConfiguredAndSoDoesALoad) {
   auto options = going_on();
   options.failpoint = "file.before_write:bad_alloc@1";

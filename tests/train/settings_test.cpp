@@ -79,7 +79,7 @@ TEST(Fault15, ASettingThatMustMatchIsAnErrorWithTheDifference) {
     EXPECT_EQ(error.code(), Errc::storage) << "the snapshot of another model must be refused";
     EXPECT_STREQ(error.what(),
                  "the snapshot is of another run:\n  model.n_layer: 3 in the snapshot, 4 now\n"
-                 "set them back, or choose another save_dir");
+                 "set them back, or choose another snapshot or save_dir");
   }
 }
 

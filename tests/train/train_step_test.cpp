@@ -180,6 +180,27 @@ TYPED_TEST(BeforeTheOptimizerStep, AHookSeesAveragedGradientsBeforeTheClipAndMay
   });
 }
 
+TYPED_TEST(BeforeTheOptimizerStep, GradientsAreClippedByValueAndThenByTheirNorm) {
+  constexpr int kRanks = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
+  const auto inputs = torch::tensor({10.0F, 0.1F, -5.0F, 0.2F});
+  auto expected = torch::ones({4}).requires_grad_();
+  expected.mutable_grad() = inputs.clone();
+  torch::nn::utils::clip_grad_value_(expected, 1.0);
+  torch::nn::utils::clip_grad_norm_(expected, 1.0);
+  spawn_ranks(kRanks, [&](Group& group) {
+    auto model = std::make_shared<Product>();
+    TrainStep<Product, SGD, Float32, TypeParam> step{
+        group, model, {.grad_norm_clip = 1.0, .grad_value_clip = 1.0, .optimizer = {.learning_rate = 1.0}}};
+    step.step(std::vector{Batch{inputs.unsqueeze(0), torch::zeros({1}), 1}});
+    std::vector<StepDone> rows;
+    step.read_all([&](const CompletedStep& done) { rows.push_back(done.row); });
+    step.make_whole();
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_NEAR(rows[0].grad_norm, inputs.norm().item<double>(), 1e-5) << "the reported norm is that before clipping";
+    EXPECT_TRUE(at::allclose(model->weight, torch::ones({4}) - expected.grad())) << model->weight;
+  });
+}
+
 TEST(TrainStep, ShowsHooksUnscaledGradients) {
   Group alone;
   auto model = std::make_shared<Product>();

@@ -389,7 +389,7 @@ TEST_F(Run, RefusesASnapshotOfAnotherOptimizerWhoseStateHasTheSameNames) {
   });
   EXPECT_EQ(text,
             "the snapshot is of another model or optimizer:\n  the optimizer: AdamW in the snapshot, Adam now\n"
-            "choose the configuration it was saved with, or another save_dir");
+            "choose the configuration it was saved with, or another snapshot or save_dir");
 }
 
 TEST_F(Run, ComparesSettingsWithTheSnapshotByTheirPolicy) {

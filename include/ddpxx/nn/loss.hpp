@@ -13,7 +13,7 @@ namespace ddpxx {
 ///
 ///     {"accuracy", logits.argmax(-1).eq(targets).sum()}
 struct NamedSum {
-  std::string name;
+  std::string name;       ///< Without , " \ and control characters; does not begin with = + - or @.
   at::Tensor sum;         ///< 0-dim.
   at::Tensor count = {};  ///< How much the sum counts, 0-dim; undefined: the targets of the batch.
 };

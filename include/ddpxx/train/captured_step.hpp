@@ -41,9 +41,10 @@ class CapturedStep {
   /// Runs a whole step. See StepCapture::run.
   void run(const std::function<void()>& work) { capture_->run(work); }
 
-  /// This step is done plainly.
+  /// Makes the step that begins run without capture or replay.
   void stay_plain() noexcept { way_ = Way::plain; }
-  /// This step has one micro-batch, which is on the device.
+  /// Decides whether the step that begins, whose only micro-batch is `batch`, is captured, replayed, or run without
+  /// either. The batch is on the device.
   /// Errors  `config` for a batch that does not show its tensors.
   template <class Batch>
   void choose_way(Batch& batch) {

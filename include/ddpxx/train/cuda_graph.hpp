@@ -1,4 +1,4 @@
-// ddpxx/train/cuda_graph.hpp — steps as CUDA graphs, in programs that use GPUs.
+// ddpxx/train/cuda_graph.hpp — makes the StepCapture that records training steps as CUDA graphs.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace ddpxx {
 
-/// What `TrainStep::Config::capture` is set to, so that steps on a GPU are captured as CUDA graphs.
+/// Makes the StepCapture that records steps on `device` as CUDA graphs and replays them. A program assigns this
+/// function to `TrainStep::Config::capture`.
 /// Errors  `config` for another device, and in a program that does not link ddpxx::cuda.
 inline std::unique_ptr<StepCapture> make_cuda_capture(at::Device device) {
 #ifdef USE_C10D_NCCL

@@ -16,7 +16,8 @@
 
 namespace ddpxx {
 
-/// The optimizer group of each parameter: as the model says, else matrices decay. Lives no longer than the model.
+/// Returns a function that gives the optimizer group of a parameter: decays() of the model decides, and where it has
+/// none, tensors of two or more dimensions decay. The function refers to `model`.
 template <class Model>
 GroupOf decay_rule(const Model& model) {
   const auto decays = [&model](const std::string& name, const at::Tensor& parameter) {

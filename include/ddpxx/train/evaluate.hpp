@@ -30,6 +30,7 @@ struct EvaluationResult {
 /// gathers in each: a rank that has run out of samples repeats the first one, and does not count it. After each call
 /// `tell(samples, all_samples)` is given the number of samples that all ranks together have begun with.
 ///
+/// `loss_of` must record no gradients (see EvaluationMode), and `batch_size` is at least 1.
 /// Ranks   Collective.
 /// Errors  `data` on every rank where there are no samples, or the batches count no targets; `peer` on every rank where
 ///         the ranks have other metrics; `config` where the metrics of a batch differ from those of an earlier one.

@@ -19,9 +19,8 @@ namespace ddpxx {
 /// Changes matrices whose elements lie on several ranks, each matrix once: the ranks that hold a copy of the model send
 /// their parts of a matrix to its owner, the owner changes the matrix, and each rank gets its part of the result. The
 /// owners share the work evenly, by the number of multiplications in a product of a matrix and its transpose.
-/// Ranks   Collective. Rank r holds piece r modulo `arena.pieces()`, as the ranks of every strategy do: all elements
-/// under
-///         DDP, one of W pieces under ZeRO and FSDP, one piece of its row of ranks under HSDP.
+/// Rank r holds piece r modulo `arena.pieces()`, as the ranks of every strategy do: all elements under DDP, one of W
+/// pieces under ZeRO and FSDP, one piece of its row of ranks under HSDP.
 class MatrixOwners {
  public:
   /// `matrices` are indices of entries of `arena` that have two dimensions, the same ones on each rank.
@@ -34,6 +33,7 @@ class MatrixOwners {
 
   /// Replaces each matrix by `change(matrix)`, which has the same shape. `parts[i]` are the elements of matrix i that
   /// this rank holds, 1-D; they are read and then overwritten.
+  /// Ranks   Collective.
   void transform(std::span<const at::Tensor> parts, const std::function<at::Tensor(const at::Tensor&)>& change) const;
 
  private:

@@ -30,7 +30,7 @@ struct MemoryPlan {
   std::int64_t parameters = 0;   ///< At rest: what the model computes with, and copies that the optimizer steps.
   std::int64_t gradients = 0;    ///< At rest: none where parameters are stepped in backward.
   std::int64_t optimizer = 0;    ///< At rest: its state, and the parameters' average if one is kept.
-  std::int64_t buckets = 0;      ///< Of a step, whatever the batch: gathered layers, gradients on their way.
+  std::int64_t buckets = 0;      ///< Of a step, for a batch of any size: gathered layers, gradients that are sent.
   std::int64_t activations = 0;  ///< Of a step, in proportion to the batch.
   std::int64_t inputs = 0;       ///< The batches of a step.
 
@@ -38,18 +38,18 @@ struct MemoryPlan {
   std::int64_t total() const { return states() + buckets + activations + inputs; }
 };
 
-/// The run that is asked about. What it leaves out does not change a rank's memory.
+/// The settings of a run that decide how much memory a rank needs.
 template <class Strategy, class Precision, class Optimizer>
 struct PlannedRun {
   std::int64_t world_size = 1;
-  std::int64_t layers = 1;  ///< Those that repeat.
+  std::int64_t layers = 1;  ///< Number of the model's layers that repeat.
   std::int64_t batch_size = 8;
   std::int64_t accumulation_steps = 1;
   double ema_decay = 0.0;
   typename Optimizer::Config optimizer = {};
   typename Precision::Config precision = {};
   typename Strategy::Config strategy = {};
-  std::int64_t period = 1;         ///< After how many layers the same begins again: the K of recompute every:K.
+  std::int64_t period = 1;         ///< The policy of recompute repeats after so many layers: the K of every:K.
   std::int64_t probe_samples = 8;  ///< The larger of the two batches that are tried.
 };
 

@@ -33,21 +33,35 @@ DDPXX_INLINE std::string names_text(const std::vector<std::string>& names) {
 
 DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
   // The keys of a row of the metrics file.
-  constexpr std::array<std::string_view, 15> kTaken{"step",         "time",
-                                                    "elapsed",      "epoch",
-                                                    "loss",         "grad_norm",
-                                                    "lr",           "samples",
-                                                    "tokens",       "tokens_per_second",
-                                                    "step_ms",      "peak_memory_bytes",
-                                                    "state_bytes",  "loss_scale",
-                                                    "skipped_steps"};
+  constexpr std::array<std::string_view, 19> kTaken{"step",
+                                                    "time",
+                                                    "elapsed",
+                                                    "epoch",
+                                                    "loss",
+                                                    "grad_norm",
+                                                    "lr",
+                                                    "samples",
+                                                    "tokens",
+                                                    "tokens_per_second",
+                                                    "step_ms",
+                                                    "peak_memory_bytes",
+                                                    "state_bytes",
+                                                    "loss_scale",
+                                                    "skipped_steps",
+                                                    "gpu_allocated_bytes",
+                                                    "gpu_reserved_bytes",
+                                                    "gpu_peak_bytes",
+                                                    "gpu_retries"};
   const auto refuse = [](const std::string& name, const std::string& why) {
     throw Error{Errc::config, "the model returned a metric named '" + harmless(name) + "', " + why};
   };
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (name->empty()) refuse(*name, "which is empty: give it a name");
-    if (std::ranges::any_of(*name, [](unsigned char c) { return c < ' ' || c == 0x7f || c == ',' || c == '"'; }))
-      refuse(*name, "which has a comma, a quotation mark or a control character: leave them out");
+    if (std::ranges::any_of(*name,
+                            [](unsigned char c) { return c < ' ' || c == 0x7f || c == ',' || c == '"' || c == '\\'; }))
+      refuse(*name, "which has a comma, a quotation mark, a backslash or a control character: leave them out");
+    if (std::string_view{"=+-@"}.find(name->front()) != std::string_view::npos)
+      refuse(*name, "which a spreadsheet may compute as a formula: begin it with another character");
     if (std::ranges::find(kTaken, *name) != kTaken.end() || name->starts_with("val_"))
       refuse(*name, "which is the name of another number in rows of metrics: choose another one");
     if (std::find(names.begin(), name, *name) != name) refuse(*name, "twice: choose two names");

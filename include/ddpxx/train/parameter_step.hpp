@@ -31,10 +31,11 @@ namespace ddpxx {
 /// Sees all gradients that this rank's optimizer is about to use, and may change them in place.
 using SliceHook = std::function<void(std::span<const Slice>)>;
 
-/// How gradients are clipped before the optimizer uses them.
+/// How gradients are clipped before the optimizer uses them: by value first, then by their norm, as by PyTorch's
+/// clip_grad_value_ and then clip_grad_norm_.
 struct Clipping {
   double norm = 0.0;   ///< Largest global gradient norm; 0 does not clip.
-  double value = 0.0;  ///< Largest size of each gradient's elements; 0 does not clip.
+  double value = 0.0;  ///< Largest absolute value of a gradient's elements; 0 does not clip.
   bool fused = false;  ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
 };
 
@@ -190,17 +191,21 @@ class ParameterStep {
   /// Does the rest of step() once the hooks have seen the gradients; `step(found_inf, divisor)` steps the optimizer.
   template <class Step>
   at::Tensor clip_and_step([[maybe_unused]] const at::Tensor& found_inf, const Step& step) {
-    auto norm = gradient_norm(gradients_, norm_options(),
-                              [&](at::Tensor square) { return strategy_->sum_over_shards(square); });
+    const auto norm_of_all = [this] {
+      return gradient_norm(gradients_, norm_options(),
+                           [this](at::Tensor square) { return strategy_->sum_over_shards(square); });
+    };
+    auto norm = norm_of_all();
     if (clipping_.value > 0) clip_by_value(strategy_->slices(), clipping_.value);
     std::optional<at::Tensor> divisor;
     if (clipping_.norm > 0) {
+      const auto norm_to_clip = clipping_.value > 0 ? norm_of_all() : norm;
       // The fused operation takes a divisor in float32, which would be too coarse for gradients in float64.
       const bool in_float = norm.scalar_type() != at::kDouble;
       if (DividesGradients<Stepper> && clipping_.fused && in_float)
-        divisor = clip_divisor(norm, clipping_.norm);
+        divisor = clip_divisor(norm_to_clip, clipping_.norm);
       else
-        clip_by_norm(strategy_->slices(), norm, clipping_.norm);
+        clip_by_norm(strategy_->slices(), norm_to_clip, clipping_.norm);
     }
     if constexpr (scales_loss<Precision>) {
       step(std::optional{found_inf}, divisor);

@@ -14,8 +14,9 @@
 
 namespace ddpxx {
 
-/// Does steps as rank 0 of a group of `world_size` ranks in which no other process takes part (see recording_group()).
-/// The model is on a CPU: operations of a GPU do not end when the host goes on, and their time is not seen.
+/// Does 5 to 50 steps, for about two seconds, as rank 0 of a group of `world_size` ranks in which no other process
+/// takes part (see recording_group()), and records them. `batches` are the micro-batches of each step. The model is on
+/// a CPU: operations of a GPU are still running when the host goes on, so their time could not be measured.
 ///
 /// Errors  `config` for a model on another device; those of `TrainStep`.
 template <class Model, class Optimizer, class Precision, class Strategy, class Batch>

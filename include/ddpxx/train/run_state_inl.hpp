@@ -191,7 +191,7 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
     if (!name.starts_with("random.") && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
   if (!differences.empty())
     throw Error{Errc::storage, "the snapshot is of another model or optimizer:" + differences +
-                                   "\nchoose the configuration it was saved with, or another save_dir"};
+                                   "\nchoose the configuration it was saved with, or another snapshot or save_dir"};
 }
 
 DDPXX_INLINE std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot) {
@@ -209,8 +209,8 @@ DDPXX_INLINE std::vector<std::string> compare_settings(const Settings& run, cons
       conflicts += "\n  " + path + ": " + shortened(found->second) + " in the snapshot, " + shortened(value) + " now";
   }
   if (!conflicts.empty())
-    throw Error{Errc::storage,
-                "the snapshot is of another run:" + conflicts + "\nset them back, or choose another save_dir"};
+    throw Error{Errc::storage, "the snapshot is of another run:" + conflicts +
+                                   "\nset them back, or choose another snapshot or save_dir"};
   return warnings;
 }
 

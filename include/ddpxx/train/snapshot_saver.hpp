@@ -117,6 +117,9 @@ class SnapshotSaver {
     return committed;
   }
 
+  /// The step of the last snapshot that was saved completely; none so far if there is none.
+  std::optional<std::int64_t> committed() const noexcept { return committed_; }
+
   /// From now on a save that fails is an error, whatever the configuration says. For the last snapshot of a run.
   void stop_on_failure() noexcept { config_.on_failure = SnapshotFailure::stop; }
 
@@ -192,6 +195,7 @@ class SnapshotSaver {
   /// Ranks   Collective.
   void finish_committing() {
     on_rank_zero(*group_, Errc::storage, [&] { save_->committing->get(); });
+    committed_ = save_->step;
     if (on_saved_ && group_->rank() == 0) {
       const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
       on_saved_({.step = save_->step,
@@ -233,6 +237,7 @@ class SnapshotSaver {
   RankFile file_;
   SnapshotCommitter committer_;
   std::int64_t failures_ = 0;
+  std::optional<std::int64_t> committed_ = {};
   std::optional<Save> save_;  ///< The save under way.
 };
 

@@ -61,7 +61,8 @@ class StepBatches {
     next_batch_ = {};
   }
 
-  /// Where a batch cannot be made, the cursor stays, and the next call tries the same batches again.
+  /// Returns this rank's batches of the next step, and moves the cursor. Where a batch cannot be made, the cursor
+  /// stays, and the next call tries the same batches again.
   std::vector<BatchOf<Dataset>> next() {
     try {
       if (!next_batch_) start_loader();

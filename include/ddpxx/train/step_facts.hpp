@@ -20,8 +20,8 @@
 
 namespace ddpxx {
 
-/// Small numbers on their way from a device to the host. The copy is asynchronous: whoever reads it two steps later
-/// does not wait.
+/// Small numbers on their way from a device to the host. The copy is asynchronous: to read it two steps later takes no
+/// waiting.
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& source) : values_{source} {
@@ -49,9 +49,9 @@ class HostCopy {
 /// What one rank tells the others in a step.
 struct RankFacts {
   std::int64_t targets = 0;       ///< In this step's batches.
-  bool votes_to_stop = false;     ///< Its time is over.
+  bool votes_to_stop = false;     ///< Its time is over, or one of its observers asked to stop.
   bool asked_to_stop = false;     ///< By a signal, or by the program that it is part of.
-  bool save_due = false;          ///< By the clock; rank 0's word.
+  bool save_due = false;          ///< It is time to save; only rank 0 sets this.
   bool snapshot_written = false;  ///< Its part of the snapshot that is being written in the background.
   std::uint16_t last_calls = 0;   ///< A number for the layers that were called in the last step.
 };

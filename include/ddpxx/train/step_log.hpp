@@ -21,7 +21,7 @@ namespace ddpxx {
 struct CompletedStep {
   StepDone row;
   double targets = 0;             ///< Of all ranks.
-  bool stop_voted = false;        ///< At least one rank was out of time.
+  bool stop_voted = false;        ///< At least one rank was out of time, or an observer asked to stop.
   bool stop_asked = false;        ///< At least one rank was asked to stop.
   bool save_due = false;          ///< It was time to save.
   bool snapshot_written = false;  ///< Every rank had written its part of the snapshot under way.
@@ -48,7 +48,7 @@ class StepLog {
     steps_.push_back(std::move(step));
   }
 
-  /// The oldest step while more than `kept` are under way.
+  /// Removes and returns the oldest step if more than `kept` are under way, else returns none. `kept` is at least 1.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
   /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
   /// number, when a step had no targets, and when the last kMaxSkipped steps were left out.

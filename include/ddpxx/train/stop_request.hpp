@@ -35,10 +35,10 @@ class StopRequest {
     return signal ? signal_name(*signal) : "";
   }
 
-  /// All ranks know that one of them was asked.
+  /// Records that all ranks know that one of them was asked.
   void agree() noexcept { is_agreed_ = true; }
   bool is_agreed() const noexcept { return is_agreed_; }
-  /// All ranks have come to their end, so that there is nothing left to stop.
+  /// Takes agree() back: the training has ended without the request.
   void dismiss() noexcept { is_agreed_ = false; }
 
   /// Finds out what has asked the ranks, and forgets the program's request, which is answered by that.

@@ -19,10 +19,10 @@ struct PlannedMachine {
   bool overlaps = true;
 };
 
-/// The median step of a plan, in seconds.
+/// Medians over the steps of a plan, in seconds.
 struct StepTime {
   double step = 0.0;
-  double computing = 0.0;  ///< The part in which the rank computes.
+  double computing = 0.0;  ///< Median time in which the rank computes.
 };
 
 /// Steps that one rank has done in a recording group: what it called, and when. record_steps() makes them.

@@ -47,8 +47,8 @@
 
 namespace ddpxx {
 
-/// What a loop says about the step that it starts: where the step stands in the data, and this rank's votes. The votes
-/// of all ranks come back with the step's numbers, in `CompletedStep`.
+/// What a loop tells TrainStep about the step that it starts: the step's place in the data, and this rank's votes. The
+/// votes of all ranks are combined and returned with the step's numbers, in `CompletedStep`.
 struct StepNotes {
   std::int64_t epoch = 0;         ///< The epoch of the step's batches.
   std::int64_t samples = 0;       ///< Samples that all ranks together have trained on once the step is done.
@@ -70,10 +70,10 @@ struct StepNotes {
 /// The loop never waits for a device: the numbers of a step are read when two later steps have been started, and
 /// read_all() reads the rest.
 ///
-/// With `capture`, the operations of a step with one micro-batch are captured after three steps, and replayed for each
-/// later batch of equal sizes; other steps are done as without it. A replay does not compute again what the host does
-/// in the model's forward, nor numbers that it hands to operations, such as `Batch::num_tokens`. Hooks run in each
-/// step.
+/// With `capture`, the first three steps with one micro-batch run as without it. The next step whose batch is as large
+/// as the largest so far is captured, and replayed for later batches of equal sizes. A larger batch is captured anew,
+/// and all other steps run as without it. A replay does not compute again what the host does in the model's forward,
+/// nor numbers that it hands to operations, such as `Batch::num_tokens`. Hooks run in each step.
 ///
 /// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
 /// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for `capture` where the strategy or the
@@ -98,7 +98,7 @@ class TrainStep {
  public:
   struct Config {
     double grad_norm_clip = 1.0;   ///< Largest global gradient norm; 0 does not clip.
-    double grad_value_clip = 0.0;  ///< Largest size of each gradient's elements; 0 does not clip.
+    double grad_value_clip = 0.0;  ///< Largest absolute value of a gradient's elements, clipped first; 0 does not clip.
     bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
     double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
     typename Optimizer::Config optimizer = {};
@@ -144,8 +144,8 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Does one optimizer step on the micro-batches of this rank, and returns the numbers of the step before the last,
-  /// which have arrived by now; none in the first two steps.
+  /// Does step n, one optimizer step on the micro-batches of this rank, and returns the numbers of step n - 2; none in
+  /// the first two steps, and in the first two after read_all() or resume_at().
   ///
   /// Ranks   Collective; every rank passes the same number of micro-batches.
   /// After an exception in a forward or backward pass the step may be tried again.
@@ -156,7 +156,8 @@ class TrainStep {
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
     if (std::ranges::empty(batches))
-      throw Error{Errc::data, "step " + std::to_string(step_ + 1) + " was given no batch: give each rank as many"};
+      throw Error{Errc::data, "step " + std::to_string(step_ + 1) +
+                                  " was given no batch: pass at least one, and the same number on every rank"};
     if (!captured_) return do_step(batches, notes);
     std::optional<CompletedStep> done;
     captured_->run([&] { done = do_step(batches, notes); });
@@ -222,17 +223,19 @@ class TrainStep {
     strategy_.finish_step();
   }
 
-  /// Ends an exchange that an exception has interrupted: this rank's optimizer steps its own values again.
-  /// Ranks   Local. The model has these values after the next step.
+  /// Exchanges this rank's parameters and their average back after an exception between two calls of
+  /// exchange_average().
+  /// Ranks   Local. The model computes with the parameters again after the next step.
   void take_back_average() noexcept {
     if (average_) average_->swap();
   }
 
-  /// Makes the model whole on every rank, with the values of the last step. More steps may follow.
+  /// Gives the model of every rank all parameters, with equal values, until the next step; under FSDP not with
+  /// whole_at_end=false.
   /// Ranks   Collective.
   void make_whole() { strategy_.make_whole(); }
 
-  /// The time until now does not count as time of the next step.
+  /// Restarts the clock that measures the next step's `step_ms`.
   void restart_clock() { started_ = Clock::now(); }
 
   std::int64_t steps_done() const noexcept { return step_; }
@@ -267,11 +270,11 @@ class TrainStep {
     return state;
   }
 
-  /// Goes on as after step `step`, whose values have been read into state(). Where they hold no optimizer's state, the
-  /// optimizer and the moving average begin anew.
+  /// Continues after step `step`, whose values have been read into state(). Without `has_optimizer` they hold no state
+  /// of the optimizer, and the optimizer and the moving average begin anew.
   /// Ranks   Collective.
   void resume_at(std::int64_t step, std::int64_t tokens, bool has_optimizer) {
-    log_ = StepLog{group_->size()};  // steps that were under way belong to another course
+    log_ = StepLog{group_->size()};  // drops the steps that were under way: they are not those before the snapshot
     last_step_ = {};
     strategy_.finish_step();  // the model computes with what was read
     step_ = step;

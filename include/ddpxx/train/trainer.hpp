@@ -65,7 +65,9 @@ namespace ddpxx {
 ///     Trainer<GPT, CharDataset> trainer{group, std::make_shared<GPT>(...), dataset, config};
 ///     trainer.fit();
 ///
-/// fit() is the following loop, which a program may write itself, and change:
+/// fit() runs the following loop, which a program may write itself, and change. In addition fit() turns signals into
+/// requests to stop, and throws `stopped` after one; a loop of a program's own calls request_stop() where it wants
+/// that:
 ///
 ///     trainer.resume();
 ///     while (!trainer.finished()) {
@@ -92,8 +94,8 @@ class Trainer {
   using Config = TrainerConfig<Optimizer, Precision, Strategy>;
   using Parts = TrainerParts<Dataset>;
 
-  /// The rules of all parts' settings, as parse_config has them, and those between the parts. A program may ask for
-  /// them before it forms a group; a trainer asks before it sends anything.
+  /// Checks all settings, as parse_config does, and the rules between them. A program may call it before it forms a
+  /// group; a trainer calls it before it sends anything.
   ///
   /// Errors  `config`, with all that is wrong; for grad_norm_clip where parameters are stepped in backward; for what
   ///         the strategy refuses.
@@ -102,8 +104,10 @@ class Trainer {
     Step::check(step_config(config));
   }
 
-  /// Snapshots keep `record`, as parse_recorded() returns it beside the program's config, and a run that resumes
-  /// compares its settings with it.
+  /// Makes a trainer: checks the settings on all ranks, lays out the model, and seeds the random generators. Snapshots
+  /// keep `record`, as parse_recorded() returns it beside the program's config, and a run that resumes compares its
+  /// settings with it.
+  /// Ranks   Collective.
   Trainer(Group& group, std::shared_ptr<Model> model, std::shared_ptr<const Dataset> dataset, const Config& config,
           const ConfigRecord& record = {}, Parts parts = {})
       : group_{&group},
@@ -153,7 +157,7 @@ class Trainer {
     tell_launcher(Milestone::trains);
   }
 
-  /// From now on the observer sees the run, after those that the configuration asks for and those added before it.
+  /// Adds an observer. It is called after those that the configuration asks for and those that were added before it.
   /// Ranks   Local: it sees the events of this rank. Snapshots are reported on rank 0 only.
   /// Errors  `config` for a null pointer, for an observer that was added before, and while a training runs: between
   ///         resume(), or the first step, and close().
@@ -164,7 +168,7 @@ class Trainer {
   /// With a save_dir, under run_program, a signal of kStopSignals to any rank asks all of them to stop: they end after
   /// the same step, at most three steps later, and save a snapshot. Where max_steps or max_epochs is reached by then,
   /// the training has ended as it would have without the signal, and the signal takes effect after it. Without a
-  /// save_dir, without run_program, and outside of the loop, signals keep their meaning.
+  /// save_dir, without run_program, and before the loop, signals keep their meaning.
   /// Errors  `stopped` when a signal or request_stop() has ended the training before its end.
   void fit() {
     tell_launcher(Milestone::trains);  // a stop that was told before is over
@@ -187,11 +191,12 @@ class Trainer {
     throw stopped();
   }
 
-  /// Begins a training, or goes on with one: loads the newest snapshot in save_dir, else the one that `snapshot` names,
-  /// if there is one. Without it nothing is loaded or saved, and the first step goes on from the trainer's present
-  /// state.
+  /// Begins a training, or goes on with one: loads the newest snapshot in save_dir; if there is none, the one that
+  /// `snapshot` names; else keeps the trainer's present state. Without a save_dir nothing is saved.
   /// Ranks   Collective.
-  /// Errors  `storage` where no snapshot can be written to save_dir, and where none of those in it can be loaded.
+  /// Errors  `storage` where no snapshot can be written to save_dir, where none of those in it can be loaded, and for a
+  ///         snapshot of another model or of other settings that must be equal; `config` where `snapshot` names one of
+  ///         save_dir; what an observer throws when it is told of the begin.
   void resume() {
     stop_.dismiss();
     votes_to_stop_ = false;
@@ -258,10 +263,12 @@ class Trainer {
     return result;
   }
 
-  /// Saves a snapshot of the last step. With snapshot.writing=background it is being written when this returns.
-  /// Reports all steps that are under way first.
+  /// Saves a snapshot of the last step. With snapshot.writing=background it is being written when this returns. Saves
+  /// none if snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
+  /// snapshot.on_failure=go_on. Reports all steps that are under way first.
   /// Ranks   Collective.
-  /// Errors  `config` without a save_dir, and before resume(); `storage` where it cannot be written.
+  /// Errors  `config` without a save_dir, before resume() and after close(); `storage` where it cannot be written;
+  ///         `memory` on every rank where one has no memory for it.
   void save() {
     read_all_steps();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
@@ -313,8 +320,8 @@ class Trainer {
   /// and fit() ends with Error `stopped`, and has saved a snapshot if there is a save_dir.
   /// Ranks   Local; one rank is enough. May be called in any thread, and in a signal handler.
   void request_stop() noexcept { stop_.ask(); }
-  /// What has stopped the training before its end, and where: `request_stop() on rank 1`. Empty before close(), and
-  /// where nothing has.
+  /// What has stopped the training before its end, and where: `request_stop() on rank 1`. Empty where nothing has, and
+  /// before close().
   std::string stop_reason() const { return stop_.is_agreed() ? stop_.reason() : ""; }
 
   std::int64_t steps_done() const noexcept { return step_.steps_done(); }
@@ -389,8 +396,8 @@ class Trainer {
     } catch (Error& error) {
       if (error.code() != Errc::numerics) throw;
       stop_.release_signals();
-      error.with("snapshots", snapshots_.text());
       snapshots_.finish_quietly();
+      error.with("snapshots", snapshots_.text());
       throw;
     }
   }

@@ -39,7 +39,7 @@ struct TrainerConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&TrainerConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
+        field<&TrainerConfig::batch_size>("Samples in each batch of a rank", at_least(1), Unit::samples, Resume::free),
         field<&TrainerConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
                                            between(0, 1024), Unit::threads, Resume::free));
   }

@@ -46,15 +46,16 @@ struct TrainingConfig {
         field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
                                      Resume::must_match),
         field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
-        field<&TrainingConfig::grad_value_clip>("Largest size of each gradient's elements; 0 does not clip",
-                                                at_least(0.0)),
+        field<&TrainingConfig::grad_value_clip>(
+            "Largest absolute value of a gradient's elements, which are clipped before the norm; 0 does not clip",
+            at_least(0.0)),
         field<&TrainingConfig::fused_clip>(
             "Clip by the norm in the optimizer's own pass over the gradients, with AdamW and Adam; results differ by "
             "their rounding"),
         field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1),
                                                    Resume::free),
         field<&TrainingConfig::ema_decay>(
-            "Memory of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
+            "Decay rate of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
             below(1.0)),
         field<&TrainingConfig::save_dir>(
             "Place of the snapshots, a folder or s3://bucket/prefix; a run resumes from the newest there",
@@ -63,8 +64,8 @@ struct TrainingConfig {
                                            Unit::steps, Resume::free),
         field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
                                                   Unit::epochs, Resume::free),
-        field<&TrainingConfig::save_every_time>("Save when so long nothing was saved; 0 only at the end", at_least(0.0),
-                                                Unit::seconds, Resume::free),
+        field<&TrainingConfig::save_every_time>("Save when this time has passed since the last save; 0 only at the end",
+                                                at_least(0.0), Unit::seconds, Resume::free),
         field<&TrainingConfig::eval_every>("Evaluate every so many optimizer steps and at the end; 0 is never",
                                            at_least(0), Unit::steps, Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),

@@ -68,7 +68,8 @@ class TrainingSnapshots {
   /// Waits for the save under way while an error ends the training, which no other error must hide.
   void finish_quietly();
 
-  /// What there is to go back to, for an error that ends the training.
+  /// A text that names the newest complete snapshot of this training, for an error that ends it. Call finish_quietly()
+  /// before.
   std::string text() const;
 
  private:
@@ -84,7 +85,8 @@ class TrainingSnapshots {
   std::function<void(const SnapshotSaved&)> on_saved_;
   Log log_;
   std::unique_ptr<SnapshotSaver> saver_;
-  std::int64_t saved_at_ = -1;
+  std::int64_t saved_at_ = -1;                  ///< Step of the last snapshot that was loaded or whose save was begun.
+  std::optional<std::int64_t> loaded_at_ = {};  ///< Step of the snapshot that was loaded from the place.
   bool has_loaded_ = false;
 };
 

@@ -94,8 +94,9 @@ DDPXX_INLINE void TrainingSnapshots::finish_quietly() {
 
 DDPXX_INLINE std::string TrainingSnapshots::text() const {
   if (save_dir_.empty()) return "none, since training.save_dir is empty";
-  if (saved_at_ < 0) return "none so far";
-  return "the last one is of step " + std::to_string(saved_at_);
+  const auto saved = saver_ ? saver_->committed() : std::nullopt;
+  const auto newest = saved ? saved : loaded_at_;
+  return newest ? "the last one is of step " + std::to_string(*newest) : "none so far";
 }
 
 DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load_own(const Settings& settings, const RunState& state) {
@@ -107,6 +108,7 @@ DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load_own(const Settings
   if (!found) return found;
   if (!chosen.empty()) log_own_instead_of_chosen(chosen, save_dir_, found->info.step, log_, open_);
   saved_at_ = found->info.step;
+  loaded_at_ = found->info.step;
   has_loaded_ = true;
   return found;
 }
