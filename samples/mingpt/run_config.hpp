@@ -69,7 +69,7 @@ struct DataConfig {
             choices("tail", "random"), Resume::must_match),
         field<&DataConfig::train_split>("Fraction of the text used for training; the rest is used for validation",
                                         above(0.0), at_most(1.0), Resume::must_match),
-        field<&DataConfig::batch_size>("Samples a rank takes at once", at_least(1), Unit::samples, Resume::free),
+        field<&DataConfig::batch_size>("Samples in each batch of a rank", at_least(1), Unit::samples, Resume::free),
         field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
                                         between(0, 1024), Unit::threads, Resume::free));
   }

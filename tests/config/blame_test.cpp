@@ -134,6 +134,13 @@ TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(problem_report(builder.problems()), "environment variable T_TOKENS: \"***\": this [ is never closed");
 }
 
+TEST(ASecret, IsInNoProblemOfAFileThatCannotBeRead) {
+  for (const char* text :
+       {"token: @hf_abc\n", "token: ab: hf_abc\n", "count: 1\ntoken:\n  @hf_abc\n", "{\"token\": hf_abc"})
+    EXPECT_EQ(fill<Doors>(text).problems.find("hf_abc"), std::string::npos) << fill<Doors>(text).problems;
+  EXPECT_NE(fill<Doors>("count: @hf_abc\n").problems.find("count: @hf_abc"), std::string::npos);
+}
+
 TEST(AFormerName, IsRefusedWithThePresentOne) {
   EXPECT_EQ(fill<Config>("", {"optimizer.lr=1"}).problems,
             "argument 1: \"optimizer.lr=1\": that key moved to optimizer.learning_rate");

@@ -374,6 +374,9 @@ struct OfRanks {
 
 TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   folder_.file("train_gpt2.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\nmax_iters = 1000\n");
+  folder_.file("run.yaml", "include: train_gpt2.py\ndata: {path: x}\n");
+  const auto including = parse({"run.yaml"});
+  EXPECT_EQ(including.model.sizes().n_layer, 12) << "an included file in Python has nanoGPT's defaults too";
   const OfRanks ranks{"8"};
   const auto config = parse({"train_gpt2.py", "data.path=x"});
   EXPECT_EQ(config.model.sizes().n_layer, 12) << "expected nanoGPT's default, not this program's";

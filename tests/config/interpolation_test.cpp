@@ -66,6 +66,10 @@ TEST(AReference, StandsInItemsOfListsAndInArguments) {
 TEST(AVariable, IsReadOrHasADefault) {
   ASSERT_EQ(::setenv("DDPXX_TEST_NAME", "abc", 1), 0);
   ASSERT_EQ(::unsetenv("DDPXX_TEST_NONE"), 0);
+  ASSERT_EQ(::setenv("DDPXX_TEST_EMPTY", "", 1), 0);
+  const auto empty = fill<Config>("first: {name: '${oc.env:DDPXX_TEST_EMPTY,other}'}\n");
+  EXPECT_EQ(empty.problems, "");
+  EXPECT_EQ(empty.config.first.name, "") << "an empty variable is set";
   const auto filled = fill<Config>(
       "first: {name: '${oc.env:DDPXX_TEST_NAME}', steps: '${oc.env:DDPXX_TEST_NONE, 5}'}\nfolder: \"\\\\${a}\"\n");
   EXPECT_EQ(filled.problems, "");

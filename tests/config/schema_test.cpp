@@ -264,6 +264,16 @@ TEST(Schema, SaysWhatEditorsShow) {
   EXPECT_TRUE(schema["properties"].contains("include"));
 }
 
+struct Unsigned {
+  std::uint32_t workers = 4;
+  static constexpr auto describe() { return fields(field<&Unsigned::workers>("Threads", at_least(1))); }
+};
+
+TEST(Schema, HasTheLowerBoundOfAnUnsignedNumber) {
+  const auto schema = nlohmann::json::parse(json_schema(table_of<Unsigned>(), "unsigned"));
+  EXPECT_EQ(schema["properties"]["workers"]["minimum"], 1) << schema["properties"]["workers"];
+}
+
 /// Random texts, many of which YAML readers take for something else.
 std::string random_text(std::mt19937& random) {
   static const std::vector<std::string> known{"",

@@ -123,6 +123,8 @@ TEST(Seconds, AddUpTheirParts) {
   EXPECT_EQ(parse_seconds("2d"), 172800.0);
   EXPECT_EQ(parse_seconds("1h20m40s"), 4840.0);
   EXPECT_EQ(parse_seconds("1.5h"), 5400.0);
+  EXPECT_EQ(parse_seconds("-1h30m"), -5400.0);
+  EXPECT_EQ(parse_seconds("-1m2m"), -180.0);
 }
 
 TEST(Seconds, RefuseOtherTexts) {

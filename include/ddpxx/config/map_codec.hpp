@@ -13,7 +13,8 @@
 
 namespace ddpxx {
 
-/// A map in a file replaces the whole map; the environment and the command line add, change and remove entries.
+/// A map in a file replaces the whole map; the environment and the command line add, change and remove entries,
+/// or replace it by `{...}`.
 template <ConfigItem T>
 struct ConfigCodec<std::map<std::string, T>> {
   /// Empties the map. Its entries are read one by one, by decode_entry().

@@ -121,7 +121,7 @@ struct Resets {
 struct Secret {};
 constexpr Secret secret() { return {}; }
 
-/// A former name: of a field of the same struct, or, with a dot in it, a whole path. A warning tells the new name to
+/// A former name: of a field of the same struct, or, with a dot in it, a whole path. An error tells the new name to
 /// those who use the former one.
 struct Was {
   std::string_view name;

@@ -9,8 +9,8 @@
 
 namespace ddpxx {
 
-/// Bytes of memory in this machine, or what a control group allows if that is less; the largest number where the system
-/// does not tell.
+/// Bytes of memory in this machine, or what the control group of a container allows if that is less; the largest number
+/// where the system does not tell.
 inline std::uint64_t machine_memory_bytes() {
   auto bytes = std::numeric_limits<std::uint64_t>::max();
   const auto pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);

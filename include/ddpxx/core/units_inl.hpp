@@ -156,20 +156,25 @@ DDPXX_INLINE std::string with_time_units(std::string_view text) {
 DDPXX_INLINE std::optional<double> parse_seconds(std::string_view written) {
   const auto with_units = detail::with_time_units(written);
   std::string_view text = with_units;
-  double total = 0;
+  double total = 0, sign = 1;  // a sign in front holds for all parts
   for (bool first = true; first || !text.empty(); first = false) {
     const auto end = std::min(text.find_first_of("dhms"), text.size());
     const auto number = parse_decimal(text.substr(0, end));
     if (!number || !number->suffix.empty() || (!first && number->negative)) return std::nullopt;
     const auto value = to_real<double>(*number);
     if (!value) return std::nullopt;
+    if (number->negative) sign = -1;
     text.remove_prefix(end);
     if (text.empty()) return first ? value : std::nullopt;  // a number without its unit stands alone
     const auto unit = text.substr(0, text.starts_with("ms") ? 2 : 1);
     text.remove_prefix(unit.size());
-    total += *value * (unit == "d" ? 86400.0 : unit == "h" ? 3600.0 : unit == "m" ? 60.0 : unit == "s" ? 1.0 : 1e-3);
+    total += std::abs(*value) * (unit == "d"   ? 86400.0
+                                 : unit == "h" ? 3600.0
+                                 : unit == "m" ? 60.0
+                                 : unit == "s" ? 1.0
+                                               : 1e-3);
   }
-  return total;
+  return sign * total;
 }
 
 DDPXX_INLINE std::string bytes_text(std::uint64_t bytes) {

@@ -174,16 +174,17 @@ class Parsing {
     apply(line_.entries);
   }
 
-  void apply_python_defaults(const std::vector<SourceEntries>& included, std::vector<SourceEntries>& named) {
+  void apply_python_defaults(std::vector<SourceEntries>& included, std::vector<SourceEntries>& named) {
     const auto& defaults = table_.python_defaults;
     bool is_needed = false;
-    for (auto& entries : named) {
-      if (defaults.yaml.empty() || !entries.source || !entries.source->name.ends_with(".py")) continue;
-      auto& notice = entries.notices.emplace_back();
-      notice.place = {entries.source, 1, 1};
-      notice.text = defaults.notice;
-      is_needed = true;
-    }
+    for (auto* const files : {&included, &named})
+      for (auto& entries : *files) {
+        if (defaults.yaml.empty() || !entries.source || !entries.source->name.ends_with(".py")) continue;
+        auto& notice = entries.notices.emplace_back();
+        notice.place = {entries.source, 1, 1};
+        notice.text = defaults.notice;
+        is_needed = true;
+      }
     if (!is_needed) return;
     auto entries = read_yaml_text(defaults.yaml, std::string{defaults.name}, included.size() + named.size());
     builder_.apply(std::move(entries));

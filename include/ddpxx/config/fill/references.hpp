@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -21,7 +22,6 @@
 #include <ddpxx/config/text/interpolation.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/core/describe.hpp>
-#include <ddpxx/core/environment.hpp>
 
 namespace ddpxx::detail {
 
@@ -106,12 +106,12 @@ inline std::optional<RawValue> References::value_of(const TextPiece& piece, cons
 
 inline std::optional<RawValue> References::variable(const TextPiece& piece, const ConfigRow& row,
                                                     const SourceEntry& entry) {
-  const auto set = environment(piece.text.c_str());
-  if (!set && !piece.otherwise)
+  const char* const set = std::getenv(piece.text.c_str());  // an empty text is a value here
+  if (set == nullptr && !piece.otherwise)
     return complain(row, entry, entry.value.place,
                     chain_to("${oc.env:" + piece.text + "}") +
                         ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}");
-  return RawValue{.kind = RawValue::Kind::text, .text = set ? *set : *piece.otherwise};
+  return RawValue{.kind = RawValue::Kind::text, .text = set != nullptr ? set : *piece.otherwise};
 }
 
 inline std::optional<RawValue> References::setting(const TextPiece& piece, const ConfigRow& row,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -91,6 +92,25 @@ void for_each_place(RawValue& value, const Place& visit) {
   for (auto& item : value.items) for_each_place(item, visit);
 }
 
+/// Whether a line of a file that could not be read may hold a secret: it or the line before has the last part of a
+/// secret's key as a word.
+inline bool may_hold_secret(const ConfigTable& table, const ConfigSource& file, std::size_t number) {
+  const auto has_word = [](std::string_view line, std::string_view word) {
+    const auto is_inside = [&](std::size_t at) {
+      return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');
+    };
+    for (auto at = line.find(word); at != line.npos; at = line.find(word, at + 1))
+      if ((at == 0 || !is_inside(at - 1)) && !is_inside(at + word.size())) return true;
+    return false;
+  };
+  return std::ranges::any_of(table.rows, [&](const ConfigRow& row) {
+    const auto key = std::string_view{row.path}.substr(row.path.rfind('.') + 1);
+    for (std::size_t line = number < 2 ? 1 : number - 1; row.facts.is_secret && line <= number; ++line)
+      if (line <= file.lines.size() && has_word(file.lines[line - 1], key)) return true;
+    return false;
+  });
+}
+
 /// Hides lines that contain secrets from positions, and removes quoted secrets from problems.
 inline void SourceOverrides::hide_secrets() {
   if (!entries_.source || std::ranges::none_of(table_.rows, [](const auto& row) { return row.facts.is_secret; }))
@@ -101,7 +121,9 @@ inline void SourceOverrides::hide_secrets() {
                              problem.place.line - 1 < entries_.source->lines.size();
     const auto key =
         is_argument ? key_of_argument(entries_.source->lines[problem.place.line - 1], &table_) : problem.path;
-    if (!leads_to_secret(table_, key)) continue;
+    const bool is_unread = problem.path.empty() && entries_.source->is_file();
+    if (!leads_to_secret(table_, key) && !(is_unread && may_hold_secret(table_, *entries_.source, problem.place.line)))
+      continue;
     lines.insert(problem.place.line);
     problem.text = without_quotes(problem.text);
   }

@@ -68,10 +68,13 @@ inline nlohmann::ordered_json json_number(long double value) {
   return static_cast<double>(value);
 }
 
-/// Adds one bound of a range, limited by the range of the type; if infinity is allowed, that side has no bound.
+/// Adds the lower (`is_low`) or upper bound of a range, limited by the range of the type; if infinity is allowed, that
+/// side has no bound.
 inline void add_bound(nlohmann::ordered_json& schema, const std::optional<Bound>& bound, long double limit,
-                      const char* inclusive, const char* exclusive) {
-  const bool is_tighter = bound && (limit < 0 ? bound->value >= limit : bound->value <= limit);
+                      bool is_low) {
+  const char* const inclusive = is_low ? "minimum" : "maximum";
+  const char* const exclusive = is_low ? "exclusiveMinimum" : "exclusiveMaximum";
+  const bool is_tighter = bound && (is_low ? bound->value >= limit : bound->value <= limit);
   if (bound && std::isinf(bound->value) && !bound->open) return;
   if (is_tighter)
     schema[bound->open ? exclusive : inclusive] = json_number(bound->value);
@@ -85,8 +88,8 @@ inline nlohmann::ordered_json number_schema(const ValueShape& shape, const Field
   nlohmann::ordered_json schema{{"type", {is_real ? "number" : "integer", "string"}}};
   const auto& low = facts.range.low;
   const auto& high = facts.range.high;
-  add_bound(schema, low, is_real ? -kMax : shape.lowest, "minimum", "exclusiveMinimum");
-  add_bound(schema, high, is_real ? kMax : shape.highest, "maximum", "exclusiveMaximum");
+  add_bound(schema, low, is_real ? -kMax : shape.lowest, true);
+  add_bound(schema, high, is_real ? kMax : shape.highest, false);
   auto pattern = NumberPatterns{}.of_number(shape, facts.unit);
   if (is_real && high && std::isinf(high->value) && !high->open) pattern += R"(|\+?\.?(?:inf|Inf|INF))";
   if (is_real && low && std::isinf(low->value) && !low->open) pattern += R"(|-\.?(?:inf|Inf|INF))";
