@@ -80,6 +80,17 @@ TEST(CsvFile, HasColumnsForTheMemoryOfAGpu) {
   EXPECT_TRUE(lines.at(1).ends_with(",1,2,3,4,0.5,")) << lines.at(1);
 }
 
+TEST(CsvFile, HasColumnsForTheMemoryOfAGpuIfItBeginsWithAnEvaluation) {
+  const TemporaryFolder folder;
+  CsvFile csv{folder / "m.csv"};
+  csv.on_begin({.gpu = "NVIDIA H200, 139 GiB"});
+  csv.on_evaluated({.step = 0, .val_loss = 4.0});
+  auto event = step(1);
+  event.gpu = GPUMemory{.allocated_bytes = 1, .reserved_bytes = 2, .peak_bytes = 3, .retries = 4};
+  csv.on_step(event);
+  EXPECT_TRUE(lines_of(folder / "m.csv").at(2).ends_with(",1,2,3,4"));
+}
+
 TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
   const TemporaryFolder folder;
   const auto path = folder / "m.csv";

@@ -34,6 +34,7 @@ class CsvFile : public Observer {
 
   RowFile file_;
   std::vector<std::string> columns_;
+  bool has_gpu_ = false;
 };
 
 }  // namespace ddpxx

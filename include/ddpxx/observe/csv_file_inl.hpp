@@ -97,6 +97,7 @@ DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
 
 DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
   columns_.clear();
+  has_gpu_ = !run.gpu.empty();
   if (!run.goes_on) return file_.start_anew();
   file_.resume_at(run.step);
   columns_ = detail::cells_of(file_.first_line());
@@ -145,7 +146,7 @@ DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metric
   cells.add("elapsed", at.elapsed);
   if (columns_.empty()) {
     columns_.assign(detail::kCsvColumns.begin(), detail::kCsvColumns.end());
-    if (cells.has("gpu_peak_bytes"))
+    if (has_gpu_ || cells.has("gpu_peak_bytes"))
       columns_.insert(columns_.end(), detail::kCsvColumnsOfGpu.begin(), detail::kCsvColumnsOfGpu.end());
     for (const char* prefix : {"", "val_"})
       for (const auto& metric : metrics) columns_.push_back(prefix + metric.name);

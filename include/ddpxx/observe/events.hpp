@@ -63,7 +63,7 @@ struct StepDone {
   double learning_rate = 0;
   /// What the loss was multiplied by, on rank 0; none where the precision does not scale the loss.
   std::optional<double> loss_scale = {};
-  std::int64_t skipped_steps = 0;  ///< Of this run so far: steps left out because scaled gradients were not finite.
+  std::int64_t skipped_steps = 0;  ///< Steps left out since this start, because scaled gradients were not finite.
   double tokens_per_second = 0;    ///< Of all ranks.
   double step_ms = 0;
   std::int64_t peak_memory_bytes = 0;  ///< Of this process, since its start.

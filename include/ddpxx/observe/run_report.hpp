@@ -21,14 +21,16 @@ class RunReport {
  public:
   explicit RunReport(Log log = Log{0}) : log_{log} {}
 
+  /// Adds an observer.
   /// Errors  `config` for a null pointer, for an observer that was added before, and between begin() and end().
   void add(std::shared_ptr<Observer> observer);
   bool empty() const noexcept { return observers_.empty(); }
 
   /// Call before all other events.
-  /// Errors  what an observer throws: the run does not begin.
+  /// Errors  what an observer throws; the run must not begin then.
   void begin(const RunBegan& run);
 
+  /// Hands the event to all observers.
   void show(StepDone event);
   void show(const Evaluating& event);
   void show(Evaluated event);
@@ -50,10 +52,11 @@ class RunReport {
   };
 
   EventTime now() const;
-  /// Calls each observer. A rank whose observer fails must not leave the others alone: it warns and goes on.
+  /// Calls each observer. The first exception of an observer is logged and later ones are counted, but none ends the
+  /// run: if this rank stopped, the other ranks would wait for it.
   template <class Call>
   void call(Call&& call_one);
-  /// Calls each observer and counts its vote.
+  /// Calls each observer; wants_stop() is true if one of them asks to stop.
   template <class Ask>
   void ask(Ask&& ask_one);
   void count_failure(Entry& entry, const std::string& why);
