@@ -31,7 +31,14 @@
 
 namespace python_checkpoint {
 
-inline constexpr std::string_view kModel = "model.";
+inline constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
+inline constexpr std::string_view kWithoutAverage =
+    "the moving average of the parameters, with which the run was evaluated, is left out: the file has the parameters";
+
+/// Whether the snapshot has a moving average of the parameters.
+inline bool has_average(const ddpxx::Snapshot& snapshot) {
+  return std::ranges::any_of(snapshot.tensors, [](const auto& item) { return item.first.starts_with(kAverage); });
+}
 
 /// The weights, with the buffers that Python expects beside them, and the optimizer's state if the layout has a place
 /// for it; `tell` is called with a sentence about each fact that the file cannot hold.
@@ -42,6 +49,7 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
   checkpoint.epoch = snapshot.run.epoch;
   for (const auto& [name, tensor] : snapshot.tensors)
     if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
+  if (has_average(snapshot)) tell(std::string{kWithoutAverage});
   for (const auto& parameter : snapshot.run.parameters) checkpoint.names.push_back(parameter.name);
   ddpxx::add_masks(checkpoint.model);
   ddpxx::add_tied_head(checkpoint.model);
@@ -83,6 +91,9 @@ inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::st
                                                             {"dampening", "dampening"}};
   for (const auto& [key, path] : kNames)
     if (const auto* value = group.find(key)) add(path, *value);
+  if (const auto* value = group.find("nesterov"))
+    if (const auto* is_on = value->get_if<bool>(); is_on != nullptr && *is_on)
+      settings.push_back({.path = "optimizer.nesterov", .value = "true", .origin = file});
   if (const auto* betas = group.find("betas"))
     if (const auto* both = betas->get_if<ddpxx::PickleTuple>(); both != nullptr && both->items.size() == 2) {
       add("beta1", both->items[0]);

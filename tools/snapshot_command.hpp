@@ -189,8 +189,10 @@ class SnapshotCommands {
                                                   " is none: name a folder on a disk"};
     const auto source = TensorFile::readable(place_);
     const auto snapshot = source                               ? read_checkpoint(*source)
-                          : huggingface_folder::is_one(place_) ? huggingface_folder::read(place_)
+                          : huggingface_folder::is_one(place_) ? read_huggingface()
                                                                : read_snapshot();
+    if (to_huggingface && python_checkpoint::has_average(snapshot))
+      print(std::string{python_checkpoint::kWithoutAverage});
     if (to_huggingface)
       huggingface_folder::write(arguments_.to, snapshot);
     else if (!target)
@@ -304,6 +306,13 @@ class SnapshotCommands {
       snapshot = std::get<ddpxx::Snapshot>(std::move(read));
       return std::string{};
     });
+    if (!wants_all()) snapshot.run.optimizer.clear();  // a run that begins with it does not look for its state
+    return snapshot;
+  }
+
+  ddpxx::Snapshot read_huggingface() const {
+    auto snapshot = huggingface_folder::read(place_);
+    snapshot.run.step = std::max<std::int64_t>(arguments_.step, 0);
     return snapshot;
   }
 

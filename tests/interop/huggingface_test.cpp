@@ -75,6 +75,22 @@ TEST_F(HuggingFace, AFolderBecomesAModelWithPythonsLogits) {
   }
 }
 
+TEST_F(HuggingFace, AFileWithoutBiasesHasZerosInTheirPlaces) {
+  auto file = read_model_file(at("tied"));
+  const auto whole = pretrained(at("tied"));
+  const auto parameters = parameters_by_name(*whole);
+  std::erase_if(file, [](const auto& item) { return item.first.ends_with(".bias"); });
+  const auto tensors = gpt2_from_huggingface(file, parameters);
+  for (const auto& [name, parameter] : parameters) {
+    if (name.ends_with(".bias"))
+      EXPECT_TRUE(tensors.at(name).equal(at::zeros_like(parameter))) << name;
+    else
+      EXPECT_TRUE(tensors.at(name).equal(parameter)) << name;
+  }
+  file.emplace("transformer.ln_f.bias", parameters.at("transformer.ln_f.bias"));
+  EXPECT_THROW(gpt2_from_huggingface(file, parameters), Error) << "only some of the biases are there";
+}
+
 /// A file of tokens below 299.
 std::string some_tokens() {
   std::string tokens;
@@ -109,6 +125,9 @@ TEST_F(HuggingFace, AFolderBecomesASnapshotThatGeneratesAndTrains) {
   const auto place = (work / "run").string(), back = (work / "new/back").string();
   const auto converted = run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=" + place});
   ASSERT_EQ(converted.code, 0) << converted.err;
+  const auto later =
+      run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=" + (work / "later").string(), "step=300"});
+  EXPECT_THAT(later.out, HasSubstr("step 300: "));
   const auto generated = run(
       "mingpt", {"generate", "--from", place, "generate.prompt=1 2 3", "generate.tokens=4", "generate.sample=false"});
   ASSERT_EQ(generated.code, 0) << generated.err;

@@ -194,10 +194,19 @@ TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
   EXPECT_EQ(tensors.size(), 3u);
   EXPECT_TRUE(at::equal(tensors.at("model.weight"), at::full({3, 4}, 200.0)));
   const auto pt = folder_ / "weights.pt";
-  ASSERT_EQ(tool("convert", {"to=" + pt.string(), "layout=torchrun_tutorial"}).code, 0);
+  const auto to_python = tool("convert", {"to=" + pt.string(), "layout=torchrun_tutorial"});
+  ASSERT_EQ(to_python.code, 0);
+  EXPECT_THAT(to_python.out,
+              HasSubstr("the moving average of the parameters, with which the run was evaluated, is left out"));
   EXPECT_TRUE(at::equal(from_python(read_pt(pt)).model.at("weight"), at::full({3, 4}, 200.0)));
   ASSERT_EQ(tool("convert", {"to=" + (folder_ / "copy").string(), "step=100"}).code, 0);
   EXPECT_EQ(load_snapshot(folder_ / "copy")->run.step, 100);
+  auto with_name = snapshot_of(300);
+  with_name.run.optimizer = "AdamW";
+  save_snapshot(folder_ / "run", with_name);
+  ASSERT_EQ(tool("convert", {"to=" + (folder_ / "weights").string(), "what=model"}).code, 0);
+  EXPECT_EQ(load_snapshot(folder_ / "weights")->run.optimizer, "")
+      << "there is no state of an optimizer to resume from";
 }
 
 TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {

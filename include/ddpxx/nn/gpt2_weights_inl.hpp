@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -56,6 +57,11 @@ DDPXX_INLINE NamedTensors gpt2_tensors(const NamedTensors& file) {
 DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters) {
   auto tensors = gpt2_tensors(file);
   remove_masks(tensors);
+  // nanoGPT's default is a model without biases, whose numbers are those of zeros.
+  const auto is_bias = [](const auto& item) { return item.first.ends_with(".bias"); };
+  if (std::ranges::none_of(tensors, is_bias))
+    for (const auto& item : parameters)
+      if (is_bias(item)) tensors.emplace(item.first, at::zeros_like(item.second));
   std::string differences;
   for (const auto& [embedding, head] : detail::kHeads) {
     if (!parameters.contains(embedding) || parameters.contains(head)) continue;
