@@ -10,7 +10,8 @@
 # (whether it ships Gloo's headers) and LibTorch_ROOT_DIR.
 #
 # It looks in LIBTORCH_ROOT (variable or environment), Torch_DIR, CMAKE_PREFIX_PATH, in what `./dev setup` fetched,
-# in the torch package of python3, and at last where the installed ddpxx was built against it.
+# where the installed ddpxx was built against it, and at last in the torch package of python3, which may be another version
+# than that of ddpxx::core.
 
 # --- where it lies ----------------------------------------------------------------------------------------------
 
@@ -43,10 +44,13 @@ endfunction()
 
 _libtorch_first_of(LibTorch_ROOT_DIR ${_roots})
 if(NOT LibTorch_ROOT_DIR)
+  _libtorch_first_of(LibTorch_ROOT_DIR "${DDPXX_LIBTORCH_HINT}")
+endif()
+if(NOT LibTorch_ROOT_DIR)
   execute_process(
     COMMAND python3 -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
     OUTPUT_VARIABLE _python_torch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  _libtorch_first_of(LibTorch_ROOT_DIR "${_python_torch}" "${DDPXX_LIBTORCH_HINT}")
+  _libtorch_first_of(LibTorch_ROOT_DIR "${_python_torch}")
 endif()
 
 # --- what it is -------------------------------------------------------------------------------------------------
