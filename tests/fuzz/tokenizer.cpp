@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -14,28 +12,13 @@
 #include <ddpxx/data/tokenizer.hpp>
 
 #include "../tokenizer/small_tokenizer.hpp"
+#include "memory_file.hpp"
 
 namespace {
 
-/// A file in memory, whose content is replaced for each input.
-class MemoryFile {
- public:
-  MemoryFile() : descriptor_{::memfd_create("tokenizer.json", 0)} {
-    if (descriptor_ < 0) std::abort();
-  }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-  void write(std::string_view text) const {
-    if (::ftruncate(descriptor_, 0) != 0) std::abort();
-    if (::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<::ssize_t>(text.size())) std::abort();
-  }
-
- private:
-  int descriptor_;
-};
-
 void read(std::string_view json) {
   using namespace ddpxx;
-  static const MemoryFile file;
+  static const MemoryFile file{"tokenizer.json"};
   constexpr std::string_view kText = "abab <|endoftext|> caf\xC3\xA9's  12345\n\n \xF0\x9F\x98\x80";
   file.write(json);
   try {
