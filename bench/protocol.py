@@ -51,6 +51,9 @@ class Run:
 
 # --- programs ---------------------------------------------------------------------------------------------------
 
+# The cache folder of torch.compile. The warm-up of a comparison fills it. The folder that all programs share by default may
+# have half a file of a program that was killed.
+COMPILED = tempfile.TemporaryDirectory(prefix="ddpxx-bench-")
 FASTEST = ["model.fused=true", "training.fused_clip=true"]  # settings of ours that change no result beyond rounding
 RANKS = ["--standalone", "--nproc-per-node", "2"]
 
@@ -80,7 +83,7 @@ def peer(settings, wrap=list, program="train.py", ranks=None):
 def environment():
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return inherited | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(SITE),
-                        "PYTHONWARNINGS": "ignore"}
+                        "PYTHONWARNINGS": "ignore", "TORCHINDUCTOR_CACHE_DIR": COMPILED.name}
 
 
 def start(command):
@@ -299,6 +302,12 @@ class Bench:
         self.result["comparisons"][name] = {"ratio": result.ratio, "low": result.low, "high": result.high,
                                             "dropped": result.dropped, "contended": result.contended(),
                                             **more, "pairs": samples}
+        self.write()
+
+    def put_in_order(self, names):
+        """Gives the comparisons the order of `names`; --add has added the last ones at the end."""
+        found = self.result["comparisons"]
+        self.result["comparisons"] = {name: found[name] for name in [*names, *found] if name in found}
         self.write()
 
     def write(self):

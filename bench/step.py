@@ -112,3 +112,4 @@ for cell in chosen:
                                "ms", goal)
         protocol.check_same_work(result, TOLERANCES[cell.precision])
         bench.note(f"{cell.name} {name}", "products", min(before, products(cell)), "ms")
+bench.put_in_order(["A/A", *(f"{cell.name} {name}" for cell in CELLS for name in cell.goals)])

@@ -91,6 +91,34 @@ def scale_table(result):
     return "\n".join(lines) + "\n"
 
 
+def strategies_table(result):
+    """Time and memory of each strategy, beside DDP under the same load of the machine."""
+
+    def fact(found, side, name):
+        return statistics.median(pair[side][name] for pair in found["pairs"]) / 1e6
+
+    lines = [heading(result), "", "| strategy | step | times the step of ddp | state of a rank | times that of ddp | peak resident memory |",
+             "|---|---|---|---|---|---|"]
+    for name, found in result["comparisons"].items():
+        if "goal" not in found:
+            continue
+        ours, ddp = (fact(found, side, "state_bytes") for side in (0, 1))
+        lines.append(f"| {name} | {median(found, 0)} | {1 / found['ratio']:.2f} [{1 / found['high']:.2f}, "
+                     f"{1 / found['low']:.2f}] | {ours:.1f} MB | {ours / ddp:.2f} | "
+                     f"{fact(found, 0, 'peak_memory_bytes'):.0f} MB |")
+    return "\n".join(lines) + "\n"
+
+
+def launcher_table(result):
+    """The memory of the launchers of `bench restart`, and the time in which they start many ranks."""
+    found = result["launcher"]
+    lines = [heading(result), "", "| launcher | ddpxx-run | torchrun |", "|---|---|---|"]
+    for what, key, unit in (("peak resident memory while two ranks write 200 MB", "peak MB", "MB"),
+                            ("time until 64 ranks of a shell have started", "64 ranks s", "s")):
+        lines.append(f"| {what} | {found[f'ddpxx {key}']:.3g} {unit} | {found[f'torchrun {key}']:.3g} {unit} |")
+    return "\n".join(lines) + "\n"
+
+
 def instructions_table(result):
     """The counts of `bench instructions`, and how they grow."""
     lines = [heading(result), "", "| doubled | million instructions of a step | growth by a doubling | goal |", "|---|---|---|---|"]
@@ -101,6 +129,15 @@ def instructions_table(result):
     return "\n".join(lines) + "\n"
 
 
+TABLES = {  # the tables that are not like the others: their file, their function, and the rows of the file
+    "collectives": ("collectives", collectives_table, "comparisons"),
+    "instructions": ("instructions", instructions_table, "curves"),
+    "launcher": ("restart", launcher_table, "launcher"),
+    "scale": ("scale", scale_table, "cases"),
+    "strategies": ("strategies", strategies_table, "comparisons"),
+}
+
+
 def result_of(name):
     """The last result of a benchmark, or None."""
     path = ROOT / "build" / "bench" / f"{name}.json"
@@ -108,12 +145,15 @@ def result_of(name):
 
 
 def summary_table():
-    """The README's rows; None unless all of their results are there and of the same commit."""
+    """The README's rows; None unless all of their results are there and of the same machine."""
     results = {name: result_of(name) for name, _ in SUMMARY.values()}
-    if None in results.values() or len({result["versions"]["ddpxx"] for result in results.values()}) > 1:
+    if None in results.values():
+        return None
+    if len({(result["versions"]["cpuinfo_sha256"], result["versions"]["torch"]) for result in results.values()}) > 1:
         return None
     versions = results["step"]["versions"]
-    lines = [f"{versions['cpu']}, {versions['cores']} cores, torch {versions['torch']}, ddpxx {versions['ddpxx']}:", "",
+    commits = " and ".join(sorted({result["versions"]["ddpxx"] for result in results.values()}))
+    lines = [f"{versions['cpu']}, {versions['cores']} cores, torch {versions['torch']}, ddpxx {commits}:", "",
              "| gpt-nano, two ranks on a CPU | ddpxx | PyTorch | ratio [95 %] | pairs, of them not quiet | goal |",
              "|---|---|---|---|---|---|"]
     for what, (name, comparison) in SUMMARY.items():
@@ -128,17 +168,16 @@ def written(match):
     begin, name, end = match.groups()
     if name == "summary":
         rows = summary_table()
-        print("  summary: " + ("written" if rows else "a result is missing, or they are of several commits; it stays"))
+        print("  summary: " + ("written" if rows else "a result is missing, or they are of several machines or versions of torch; it stays"))
         return begin + rows + end if rows else match[0]
-    result = result_of(name)
-    if result is None:
+    file, make, rows = TABLES.get(name, (name, table, "comparisons"))
+    result = result_of(file)
+    if result is None or rows not in result:
         print(f"  {name}: no result in build/bench; its table stays")
         return match[0]
     if "--add" not in result["arguments"] and any(word.startswith(("--cells", "--peers")) for word in result["arguments"]):
         print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
         return match[0]
-    make, rows = {"scale": (scale_table, "cases"), "instructions": (instructions_table, "curves"),
-                  "collectives": (collectives_table, "comparisons")}.get(name, (table, "comparisons"))
     print(f"  {name}: {len(result[rows])} results")
     return begin + make(result) + end
 
