@@ -111,7 +111,7 @@ class DataParallel : public WholeModel {
     };
     const at::ThreadLocalState state;
     const int num_threads = at::get_num_threads();
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;  // they are joined even where the system gives no further thread
     for (std::size_t i = 1; i < count; ++i)
       threads.emplace_back([&, i] {
         const at::ThreadLocalStateGuard same_state{state};
