@@ -26,10 +26,9 @@ struct GroupPart {
 /// A set of ranks that communicate; it can be moved, but not copied. A default-constructed group is a world of one: it
 /// can be used everywhere and sends nothing.
 ///
-/// `leave()` ends the membership in order, `abandon()` ends that of a rank which has failed. The destructor does not
-/// wait for peers. The destructor of a group over Gloo or shared memory that has not left abandons it. With another
-/// backend it gives up
-/// unfinished collectives and does not free the backend's memory; the peers notice when the process ends.
+/// `leave()` ends the membership in order, `abandon()` ends that of a rank which has failed. The destructor never waits
+/// for peers. If leave() was not called, it calls abandon() over Gloo and shared memory; with another backend it gives
+/// up unfinished collectives and does not free the backend's memory, and the peers notice when the process ends.
 class Group {
  public:
   Group();
@@ -59,7 +58,7 @@ class Group {
   /// Ends the membership of a rank that has failed but whose process continues: closes the connections of this group
   /// and of its parts. A peer that waits for this rank, now or later, gets an error `peer` at once instead of after its
   /// timeout; when that peer abandons its group too, the ranks that wait for it get the error. The group is then a
-  /// world of one.
+  /// world of one. With a backend whose `abort()` does nothing, the peers notice when the process ends.
   /// Ranks   Local: other ranks need not call it.
   void abandon() noexcept;
 

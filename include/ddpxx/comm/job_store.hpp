@@ -19,8 +19,9 @@
 
 namespace ddpxx {
 
-/// A c10d::Store over one connection to a `JobStoreServer`. Threads use it in turn; `clone()` makes a store with a
-/// connection of its own. Every operation ends within the store's timeout, or within that of a wait.
+/// A c10d::Store over one connection to a `JobStoreServer`. Threads may share a store, which makes one call at a time;
+/// `clone()` makes a store with a connection of its own. Each request ends within the store's timeout, or within that
+/// of a wait, or 2 s later if the server does not answer.
 /// Errors  c10::DistStoreError for keys that are not set in time, c10::DistNetworkError if the store is gone.
 class JobStore final : public c10d::Store {
  public:

@@ -16,12 +16,12 @@ namespace ddpxx::detail {
 
 // The checks throw c10::ValueError, as c10d's own backends do.
 
-/// The tensor of a collective that takes one.
+/// Returns the only tensor of a list, and throws if there are others or none.
 inline at::Tensor only_tensor(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "a collective takes one tensor, not ", tensors.size());
   return tensors.front();
 }
-/// A tensor whose elements lie in memory in their order.
+/// Throws unless the tensor is on the CPU, dense and contiguous.
 inline void check_contiguous(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
                     "Tensors must be on the CPU, dense and contiguous");
@@ -45,7 +45,7 @@ inline Reduce reduce_of(const c10d::ReduceOp& operation) {
   TORCH_CHECK_VALUE(operation == c10d::ReduceOp::SUM, "only sum, min and max are supported");
   return Reduce::sum;
 }
-/// The tensors of a sum of `size` ranks of which each gets a part.
+/// Throws unless the arguments fit a reduce-scatter of `size` ranks, which sums `size` equal parts, one for each rank.
 inline void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& operation,
                                  int size) {
   check_contiguous(output);
@@ -55,7 +55,7 @@ inline void check_reduce_scatter(const at::Tensor& output, const at::Tensor& inp
                     " elements, which is not ", size, " times the output's ", output.numel());
   check_reducible({input.scalar_type(), output.scalar_type()});
 }
-/// The tensors with which `size` ranks give each other their parts.
+/// Throws unless the arguments fit an all-gather of `size` ranks, whose output has the inputs of all of them.
 inline void check_all_gather(const at::Tensor& output, const at::Tensor& input, int size) {
   check_contiguous(output);
   check_contiguous(input);

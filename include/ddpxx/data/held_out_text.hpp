@@ -45,7 +45,8 @@ template <WindowDataset Text>
 WindowParts<Text> hold_out_text(std::shared_ptr<const Text> text, std::shared_ptr<const Text> validation);
 
 /// Splits the windows at random, for comparison with minGPT-ddp. Training and validation windows overlap, so that the
-/// validation loss also falls for a model that only memorises.
+/// validation loss also falls for a model that only memorises. A small share may leave a part without windows.
+/// Errors  `config` for a share outside (0, 1].
 template <WindowDataset Text>
 WindowParts<Text> hold_out_random(std::shared_ptr<const Text> text, double train_share, std::uint64_t seed);
 

@@ -50,7 +50,7 @@ inline std::vector<std::string> paths_that_match(const std::string& pattern) {
 
 /// The regular files that a path names, sorted by the bytes of their paths, so that all machines have one order. A
 /// folder stands for all files below it; a path that does not exist and contains one of `*?[` is a pattern for glob(3).
-/// Errors  `data` if there is no file.
+/// Errors  `data` if a folder has no file or no file matches a pattern. Any other path is returned without a check.
 inline std::vector<std::string> find_text_files(const std::string& path) {
   const auto is_folder = [](const std::string& name) {
     std::error_code ignored;

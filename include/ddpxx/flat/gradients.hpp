@@ -17,9 +17,10 @@
 
 namespace ddpxx {
 
-/// Calls `receive(i, gradient)` as soon as autograd has finished the gradient of the i-th parameter of an arena, then
-/// drops `.grad`, which must be undefined while a backward pass runs. The gradient is undefined for a parameter that
-/// is in the graph without contributing to the loss. The destructor removes the hooks.
+/// When autograd has finished the gradient of the i-th parameter of an arena, takes it out of `.grad`, which is
+/// undefined afterwards, and calls `receive(i, gradient)`. `.grad` must be undefined when a backward pass begins. The
+/// gradient is undefined for a parameter that is in the graph without contributing to the loss. The destructor removes
+/// the hooks.
 class GradientHooks {
  public:
   using Receive = std::function<void(std::size_t, const at::Tensor&)>;
@@ -83,7 +84,7 @@ class GradientHooks {
 /// parameter replaces the last step's values, and zeros the gap behind the parameter; later gradients are added.
 class GradientSum {
  public:
-  /// `arena` has Gradients::whole.
+  /// `arena` must have memory for all gradients (Gradients::whole).
   explicit GradientSum(Arena& arena) : arena_{&arena}, written_(arena.size(), false), placed_(arena.size(), true) {}
 
   /// True if this step has written a gradient of parameter `i`.
@@ -95,7 +96,8 @@ class GradientSum {
     const auto& entry = (*arena_)[i];
     if (written_[i] || placed_[i] || entry.parameter.scalar_type() != entry.gradient.scalar_type()) return {};
     placed_[i] = true;
-    // Autograd takes a tensor that nobody else holds as `.grad`, and copies others. detach() would be two operations.
+    // Autograd stores a tensor as `.grad` without a copy only if no other reference to it exists. detach() would be two
+    // operations.
     return entry.gradient.tensor_data();
   }
 

@@ -6,14 +6,15 @@
 
 namespace ddpxx {
 
-/// The optimizer groups of a run without settings of its own for some parameters: weights that decay, and the rest.
+/// The first two optimizer groups of each run: parameters with weight decay, and those without.
 enum class DecayGroup : int { decay = 0, no_decay = 1 };
 
-/// What the parameters of one optimizer group are stepped with, where it is not what the optimizer's config says.
+/// The settings of one optimizer group that take the place of those of the optimizer's config.
 struct ParameterGroup {
-  bool decays = true;                        ///< Whether the optimizer's own weight decay applies.
+  bool decays = true;  ///< Whether weight decay applies; if `weight_decay` is set, whether that is above 0.
   std::optional<double> learning_rate = {};  ///< Peak learning rate; none: the optimizer's.
-  std::optional<double> weight_decay = {};  ///< Weight decay coefficient; none: the optimizer's, or 0 as `decays` says.
+  /// Weight decay coefficient; none: the optimizer's if the group decays, else 0.
+  std::optional<double> weight_decay = {};
 
   bool operator==(const ParameterGroup&) const = default;
 };

@@ -14,7 +14,7 @@
 namespace ddpxx {
 
 /// Orders copies, so that the host waits for none of them before it needs the result. One made without a device has no
-/// stream: its functions only call.
+/// stream: run() calls `work` on the current one, and there is nothing to wait for.
 class CopyStream {
  public:
   /// The end of some copies; null if there is no stream, and the copies have ended.

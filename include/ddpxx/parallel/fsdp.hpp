@@ -39,7 +39,8 @@ namespace ddpxx {
 /// which is gathered by one collective. Parameters that belong to no layer are another unit, which stays whole from
 /// forward to the end of backward; a model whose forward takes no runner is whole for that time. A parameter that gets
 /// no gradient counts as one with zeros. A parameter used outside of its layer's call is an error.
-/// Errors  `peer` naming the first parameter that differs between ranks.
+/// Errors  `peer` naming the first parameter that differs between ranks, and, with check_calls, if the ranks call other
+///         layers; `config` for a wrong reshard_after_forward, and for a parameter used outside of its layer's call.
 /// Source  Zhao et al. 2023, arXiv:2304.11277; equal to DDP bit for bit at two ranks, without clipping.
 class FSDP {
  public:

@@ -50,7 +50,8 @@ class Recompute : public WrapsStrategy<Strategy, RecomputedConfig<Strategy>, &Re
   }
 
   /// From the next step on, the layers for which `chosen` is true are recomputed, whatever the policy says, unless it
-  /// is `none`. Layers count from 0 in the order in which the model registers them.
+  /// is `none`. Layers count from 0 in the order in which the model registers them. With the policy `segments`,
+  /// `chosen` is asked for the first layer of each segment, and decides for the whole segment.
   /// Ranks   Local; all ranks choose the same layers.
   void recompute_if(std::function<bool(std::size_t layer)> chosen) { chosen_ = std::move(chosen); }
 

@@ -16,9 +16,10 @@
 
 namespace ddpxx {
 
-/// What finish() does with parameters that got no gradient. refuse: it throws an error with their names. find: it
-/// averages zeros for them. learn: it averages zeros for those of the first step, and later steps do not wait for them;
-/// a step that uses other parameters than the first one is an error.
+/// What finish() does with parameters that got no gradient. refuse: it throws an error with their names. find (the
+/// setting find_unused_parameters): it averages zeros for them. learn (the setting static_graph): it averages zeros for
+/// those of the first step, and later steps do not wait for them; a step that uses other parameters than the first one
+/// is an error.
 enum class UnusedParameters { refuse, find, learn };
 
 /// The names of the first five parameters of a list, and the number of the others.
@@ -72,24 +73,28 @@ class Reducer {
   void set_scale(double scale) noexcept { scale_ = scale; }
 
   /// Takes the gradient of parameter `i`, which has been written into the arena and is not scaled yet.
-  /// Errors  `config` if ready() was called for this parameter in this step before.
+  /// Errors  `config` if ready() was called for this parameter in this step before, and, with
+  ///         UnusedParameters::learn, if the first step did not use it.
   void ready(std::size_t i);
 
   /// Takes a gradient of parameter `i` from autograd, and adds it to the gradients that `defer` took. An undefined
   /// gradient counts as zeros.
+  /// Errors  those of ready(i).
   void ready(std::size_t i, const at::Tensor& gradient);
 
   /// Where a backward pass may write the gradient of parameter `i` before ready() or defer() takes it, see GradientSum.
   at::Tensor place(std::size_t i);
 
   /// Adds a gradient of a backward pass that is not the last of its step; nothing is sent.
+  /// Errors  `config` with UnusedParameters::learn, if the first step did not use the parameter.
   void defer(std::size_t i, const at::Tensor& gradient);
 
   /// Waits until the averages of all buckets lie in the arena.
   /// Ranks   Collective: every rank calls it once a step.
-  /// Errors  `config`, naming the parameters that got no gradient on this rank, with UnusedParameters::refuse. All
-  ///         buckets are sent before, so that no other rank waits forever in this step; if only some ranks left a
-  ///         parameter unused, the others get the error of a lost peer in the next step. `peer` if a rank is lost.
+  /// Errors  `config`, naming the parameters that got no gradient on this rank, with UnusedParameters::refuse, and with
+  ///         UnusedParameters::learn after the first step. All buckets are sent before, so that no other rank waits
+  ///         forever in this step; if only some ranks left a parameter unused, the others get the error of a lost peer
+  ///         in the next step. `peer` if a rank is lost.
   void finish();
 
   /// Drops the gradients of a step that an exception has ended, and waits for the sums that were started.
@@ -119,7 +124,7 @@ class Reducer {
 
   void cut_buckets();
 
-  /// No gradient of the next step has come.
+  /// Prepares for the next step, of which no gradient has come yet.
   void reset();
 
   void learn(const std::vector<std::size_t>& unused);

@@ -114,7 +114,7 @@ class WrapsStrategy {
   Inner inner_;
 };
 
-/// The strategy in the middle of those that are wrapped around it; a strategy that wraps none is its own middle.
+/// Returns the strategy inside all wrappers, or `strategy` itself if it wraps none.
 template <class Strategy>
 auto& innermost(Strategy& strategy) {
   if constexpr (requires { strategy.inner(); })

@@ -74,8 +74,7 @@ struct SnapshotConfig {
         field<&SnapshotConfig::keep_last>("Number of newest snapshots to keep; 0 keeps all", at_least(0), Resume::free),
         field<&SnapshotConfig::keep_best>("Number of snapshots with the best evaluation to keep as well", at_least(0),
                                           Resume::free),
-        field<&SnapshotConfig::best_by>(
-            "Number of an evaluation that keep_best compares: loss, or a metric of the model", Resume::free),
+        field<&SnapshotConfig::best_by>("What keep_best compares: loss, or a metric of the model", Resume::free),
         field<&SnapshotConfig::best_mode>("Whether the lowest or the highest value of best_by is the best",
                                           Resume::free),
         field<&SnapshotConfig::keep_every>("Also keep snapshots whose step is a multiple of this; 0 is off",

@@ -27,7 +27,7 @@ struct ReadSnapshot {
 
 /// The snapshots in a storage, in one folder for each step: `step-00000100/` holds a file of each rank and
 /// `manifest.json`, which is written last. Readers ignore files that no manifest lists. Manifests are cached, so only
-/// one thread at a time may call `read`, `commit` and `prune`.
+/// one thread at a time may call `read`, `try_commit`, `commit` and `prune`.
 /// Errors  `storage`, from every function.
 class Snapshots {
  public:
