@@ -1,3 +1,5 @@
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -5,6 +7,8 @@
 #include <future>
 #include <latch>
 #include <limits>
+#include <memory>
+#include <netdb.h>
 #include <optional>
 #include <sched.h>
 #include <string>
@@ -182,6 +186,35 @@ TEST(Connect, SaysThatANameDoesNotResolve) {
     const auto text = error_of([&] { connect("tcp://no-such-host.invalid:1234", rank_info(1, 2), options); });
     EXPECT_NE(text.find("the host name \"no-such-host.invalid\" does not resolve: "), std::string::npos) << text;
   }
+}
+
+/// The addresses of a name whose first look-up ends as `first`, and whose next one finds an address; or the error.
+std::string resolved_after(const detail::Resolved& first) {
+  const auto num_calls = std::make_shared<std::atomic<int>>(0);
+  const auto look_up = [num_calls, first]() -> detail::Resolved {
+    if (num_calls->fetch_add(1) == 0) return first;
+    return {.addresses = {*SocketAddress::parse("10.0.0.7", 29'500)}};
+  };
+  std::string addresses;
+  const auto error = error_of([&] {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes{1};
+    for (const auto& address : detail::resolve_by(look_up, "job-0.job", deadline, {})) addresses += address.text();
+  });
+  return error == "no error" ? addresses : error;
+}
+
+// The name of a headless service of Kubernetes exists before its pods have addresses.
+TEST(Resolve, LooksUpAgainANameThatHasNoAddressYet) {
+  for (const int error : {EAI_AGAIN, EAI_NONAME, EAI_NODATA}) EXPECT_EQ(resolved_after({.error = error}), "10.0.0.7");
+  for (const int error : {ETIMEDOUT, ECONNREFUSED, ENETUNREACH})
+    EXPECT_EQ(resolved_after({.error = EAI_SYSTEM, .system_error = error}), "10.0.0.7");
+}
+
+TEST(Resolve, SaysTheErrorOfTheSystemThatWillStay) {
+  EXPECT_EQ(resolved_after({.error = EAI_SYSTEM, .system_error = EACCES}),
+            "the host name \"job-0.job\" does not resolve: System error: Permission denied; check MASTER_ADDR, or give "
+            "the IP address");
+  EXPECT_NE(resolved_after({.error = EAI_FAIL}).find("does not resolve: "), std::string::npos);
 }
 
 TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {

@@ -141,8 +141,9 @@ namespace detail {
 
 /// The result of getaddrinfo, and its error code.
 struct Resolved {
-  std::vector<SocketAddress> addresses;
+  std::vector<SocketAddress> addresses = {};
   int error = 0;
+  int system_error = 0;  ///< errno, if `error` is EAI_SYSTEM.
 };
 
 inline Resolved look_up(const std::string& host, std::uint16_t port) {
@@ -152,12 +153,51 @@ inline Resolved look_up(const std::string& host, std::uint16_t port) {
   addrinfo* first = nullptr;
   Resolved result;
   result.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+  if (result.error == EAI_SYSTEM) result.system_error = errno;
   if (result.error != 0) return result;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{first, &freeaddrinfo};
   for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
     if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6)
       result.addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
   return result;
+}
+
+/// Why a name does not resolve.
+inline std::string reason_of(const Resolved& failed) {
+  if (failed.error == 0) return "it has no IPv4 or IPv6 address";
+  const std::string reason = ::gai_strerror(failed.error);
+  return failed.error == EAI_SYSTEM ? reason + ": " + std::strerror(failed.system_error) : reason;
+}
+
+/// Whether the name may resolve a moment later. The headless service of a Kubernetes job exists before its pods have
+/// addresses; the answer is EAI_NODATA until then.
+inline bool may_resolve_later(const Resolved& failed) {
+  if (failed.error != EAI_SYSTEM)
+    return failed.error == EAI_AGAIN || failed.error == EAI_NONAME || failed.error == EAI_NODATA;
+  constexpr std::array kTransient = {EAGAIN,   EINTR,       ECONNREFUSED, ECONNRESET,   ETIMEDOUT,
+                                     ENETDOWN, ENETUNREACH, EHOSTDOWN,    EHOSTUNREACH, ENFILE};
+  return std::ranges::find(kTransient, failed.system_error) != kTransient.end();
+}
+
+/// Does what `resolve` does with the function `look_up_once`, which returns a `Resolved`.
+template <class LookUp>
+std::vector<SocketAddress> resolve_by(const LookUp& look_up_once, const std::string& host,
+                                      std::chrono::steady_clock::time_point deadline,
+                                      const std::function<void(const std::string& reason)>& still_trying) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = std::min(deadline, Clock::now() + std::chrono::seconds{30});
+  std::string reason = "the name server does not answer";
+  do {
+    const auto resolved = within(until, look_up_once);
+    if (!resolved) break;
+    if (!resolved->addresses.empty()) return resolved->addresses;
+    reason = reason_of(*resolved);
+    if (!may_resolve_later(*resolved)) break;
+    if (still_trying) still_trying("its name does not resolve: " + reason);
+    std::this_thread::sleep_until(std::min(until, Clock::now() + std::chrono::milliseconds{500}));
+  } while (Clock::now() < until);
+  throw Error{Errc::peer, "the host name \"" + harmless(host) + "\" does not resolve: " + reason +
+                              "; check MASTER_ADDR, or give the IP address"};
 }
 
 /// One address of an interface of this host that is up.
@@ -203,20 +243,7 @@ inline Descriptor listen_at(const SocketAddress& address) {
 inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                           std::chrono::steady_clock::time_point deadline,
                                           const std::function<void(const std::string& reason)>& still_trying) {
-  using Clock = std::chrono::steady_clock;
-  const auto until = std::min(deadline, Clock::now() + std::chrono::seconds{30});
-  std::string reason = "the name server does not answer";
-  do {
-    const auto resolved = within(until, [host, port] { return detail::look_up(host, port); });
-    if (!resolved) break;
-    if (!resolved->addresses.empty()) return resolved->addresses;
-    reason = resolved->error == 0 ? "it has no IPv4 or IPv6 address" : ::gai_strerror(resolved->error);
-    if (resolved->error != EAI_AGAIN && resolved->error != EAI_NONAME) break;
-    if (still_trying) still_trying("its name does not resolve: " + reason);
-    std::this_thread::sleep_until(std::min(until, Clock::now() + std::chrono::milliseconds{500}));
-  } while (Clock::now() < until);
-  throw Error{Errc::peer, "the host name \"" + harmless(host) + "\" does not resolve: " + reason +
-                              "; check MASTER_ADDR, or give the IP address"};
+  return detail::resolve_by([host, port] { return detail::look_up(host, port); }, host, deadline, still_trying);
 }
 
 inline std::vector<SocketAddress> outward_addresses() {
