@@ -116,11 +116,11 @@ TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
   const auto first_lines = sorted_lines(first.wait().out), second_lines = sorted_lines(second.wait().out);
   ASSERT_EQ(first_lines.size(), 2U);
   ASSERT_EQ(second_lines.size(), 2U);
-  EXPECT_THAT(first_lines[0], testing::StartsWith("[rank0]: 0 4 [::1] "));
+  EXPECT_THAT(first_lines[0], testing::StartsWith("[rank0]: 0 4 ::1 ")) << "Python connects to a bare address only";
   EXPECT_THAT(first_lines[0], testing::EndsWith(" [::1]:" + std::to_string(port)));
   // Python's rank 0 serves a store at MASTER_PORT itself, so MASTER_PORT must be another port, which the agents share.
   const auto tail = first_lines[0].substr(std::string{"[rank0]: 0 "}.size());
-  EXPECT_THAT(tail, Not(testing::StartsWith("4 [::1] " + std::to_string(port) + " ")));
+  EXPECT_THAT(tail, Not(testing::StartsWith("4 ::1 " + std::to_string(port) + " ")));
   EXPECT_EQ(second_lines, (std::vector<std::string>{"[rank2]: 2 " + tail, "[rank3]: 3 " + tail}));
 }
 
@@ -142,9 +142,9 @@ TEST(DdpxxRun, NumbersTheNodesOfC10dByTheirArrival) {
     for (const auto& line : sorted_lines(end.out)) lines.push_back(line);
   }
   std::sort(lines.begin(), lines.end());
-  EXPECT_EQ(lines, (std::vector<std::string>{"[rank0]: 0 6 0 0 3 trainer [::1]", "[rank1]: 1 6 1 0 3 trainer [::1]",
-                                             "[rank2]: 2 6 0 1 3 trainer [::1]", "[rank3]: 3 6 1 1 3 trainer [::1]",
-                                             "[rank4]: 4 6 0 2 3 trainer [::1]", "[rank5]: 5 6 1 2 3 trainer [::1]"}));
+  EXPECT_EQ(lines, (std::vector<std::string>{"[rank0]: 0 6 0 0 3 trainer ::1", "[rank1]: 1 6 1 0 3 trainer ::1",
+                                             "[rank2]: 2 6 0 1 3 trainer ::1", "[rank3]: 3 6 1 1 3 trainer ::1",
+                                             "[rank4]: 4 6 0 2 3 trainer ::1", "[rank5]: 5 6 1 2 3 trainer ::1"}));
 }
 
 TEST(DdpxxRun, RefusesANodeThatComesWhenAllNodesAreThere) {

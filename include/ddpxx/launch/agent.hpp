@@ -33,6 +33,7 @@
 #include <ddpxx/launch/agent/rank_process.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
 #include <ddpxx/launch/agent/round.hpp>
+#include <ddpxx/launch/bare_host.hpp>
 #include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/bind_ranks.hpp>
@@ -147,7 +148,7 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
   for (int i = 0; i < plan.ranks_per_node; ++i) {
     Launch& launch = launches.emplace_back();
     launch.rank_info = rank_info_of(plan, i, round.restart);
-    launch.address = plan.master_address;
+    launch.address = detail::without_brackets(plan.master_address);  // Python's TCPStore accepts no brackets
     launch.port = port;
     launch.run_id = run_id_;
     launch.round = round.number;
