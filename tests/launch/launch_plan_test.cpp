@@ -101,6 +101,20 @@ TEST(LaunchPlan, NumbersTheMachinesOfC10dByTheirArrival) {
   EXPECT_EQ(ipv6.join_timeout, std::chrono::seconds{9});
 }
 
+TEST(LaunchPlan, ReadsTheRendezvousSettingsAsTorchrunDoes) {
+  const auto plan_with = [](const std::string& settings) {
+    return plan_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--rdzv-conf=" + settings, "train"});
+  };
+  const auto plan = plan_with(" join_timeout = 9 , is_host=True ,\tread_timeout=60 ");
+  EXPECT_EQ(plan.join_timeout, std::chrono::seconds{9});
+  EXPECT_EQ(plan.serves_meeting, true);
+  for (const char* yes : {"1", "true", "TRUE", "t", "Yes", "y"})
+    EXPECT_EQ(plan_with("is_host=" + std::string{yes}).serves_meeting, true) << yes;
+  for (const char* no : {"0", "false", "False", "F", "no", "N"})
+    EXPECT_EQ(plan_with("is_host=" + std::string{no}).serves_meeting, false) << no;
+  EXPECT_FALSE(plan_with("  ").serves_meeting);
+}
+
 TEST(LaunchPlan, LetsTheMachinesOfC10dComeAndGo) {
   const auto plan =
       plan_of({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--max-restarts=3", "train"});

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,7 +40,27 @@ inline void read_endpoint(LaunchValues& values, const LaunchFlag& flag, const st
   if (number != 0) values.endpoint_port = static_cast<std::uint16_t>(number);
 }
 
-/// The values of `--rdzv-conf KEY=VALUE,...`.
+inline std::string_view without_spaces_around(std::string_view text) {
+  constexpr const char* kSpaces = " \t\n\r\f\v";
+  const auto first = text.find_first_not_of(kSpaces);
+  return first == std::string_view::npos ? std::string_view{}
+                                         : text.substr(first, text.find_last_not_of(kSpaces) + 1 - first);
+}
+
+/// True or false for the words that mean these for torchrun, in any letter case; none for others.
+/// Source  torch/distributed/elastic/rendezvous/api.py, get_as_bool.
+inline std::optional<bool> truth_of(std::string_view text) {
+  std::string word{text};
+  for (char& letter : word)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  for (const char* yes : {"1", "true", "t", "yes", "y"})
+    if (word == yes) return true;
+  for (const char* no : {"0", "false", "f", "no", "n"})
+    if (word == no) return false;
+  return std::nullopt;
+}
+
+/// The values of `--rdzv-conf KEY=VALUE,...`; spaces around keys and values do not count.
 inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& flag, std::string_view text) {
   // These keys set times of torchrun's rendezvous, which the agents' store does not need.
   constexpr std::array<std::string_view, 5> kWithoutMeaning = {"timeout", "close_timeout", "heartbeat_timeout",
@@ -50,12 +71,13 @@ inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& fla
     if (result < kMinTime) refuse(flag, value, "a " + std::string{key} + " of at least 0.1 s");
     return result;
   };
+  text = without_spaces_around(text);
   while (!text.empty()) {
     const auto entry = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), entry.size() + 1));
     const auto equals = entry.find('=');
-    const auto key = entry.substr(0, equals);
-    const std::string value{equals == std::string_view::npos ? "" : entry.substr(equals + 1)};
+    const auto key = without_spaces_around(entry.substr(0, equals));
+    const std::string value{without_spaces_around(equals == std::string_view::npos ? "" : entry.substr(equals + 1))};
     if (key == "join_timeout") {
       values.plan.join_timeout = time(key, value);
     } else if (key == "last_call_timeout") {
@@ -65,9 +87,8 @@ inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& fla
     } else if (key == "keep_alive_max_attempt") {
       values.plan.keep_alive.attempts = whole_number(flag, value, 1, 127);
     } else if (key == "is_host") {
-      if (value != "true" && value != "false" && value != "1" && value != "0")
-        refuse(flag, value, "an is_host of true or false");
-      values.plan.serves_meeting = value == "true" || value == "1";
+      values.plan.serves_meeting = truth_of(value);
+      if (!values.plan.serves_meeting) refuse(flag, value, "an is_host of true or false");
     } else if (equals == std::string_view::npos || std::ranges::find(kWithoutMeaning, key) == kWithoutMeaning.end()) {
       refuse(flag, std::string{entry}, "join_timeout=SECONDS, is_host=true|false or another setting of torchrun");
     }
