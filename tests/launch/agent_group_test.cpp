@@ -395,6 +395,22 @@ TEST(AgentGroup, RefusesAnImpossibleBindingBeforeItMeetsTheOthers) {
   EXPECT_THAT(end.err, HasSubstr("--numa-binding exclusive: NUMA node "));
 }
 
+TEST(AgentGroup, SaysWhyNoAgentCanServeTheMeeting) {
+  if (StartedProgram::text_of("/proc/sys/net/ipv4/ip_unprivileged_port_start") == "0\n")
+    GTEST_SKIP() << "every user of this machine may listen at every port";
+  std::vector<std::string> command;
+  if (::geteuid() == 0) command = {"/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all"};
+  for (const auto& word :
+       {program_folder() + "/ddpxx-run", std::string{"--nnodes=2"}, std::string{"--rdzv-backend=c10d"},
+        std::string{"--rdzv-endpoint=127.0.0.1:1"}, std::string{"--rdzv-conf=join_timeout=0.3"}, std::string{"true"}})
+    command.push_back(word);
+  const auto end = StartedProgram{std::move(command)}.wait();
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.err, AllOf(HasSubstr("no answer at tcp://127.0.0.1:1: "),
+                             HasSubstr("; this agent does not serve the meeting itself: cannot listen at "
+                                       "tcp://127.0.0.1:1: Permission denied")));
+}
+
 TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
   const Nodes nodes{"1:2"};
   const auto number = nodes.file("number");

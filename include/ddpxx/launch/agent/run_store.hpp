@@ -9,7 +9,9 @@
 #include <memory>
 #include <optional>
 #include <poll.h>
+#include <span>
 #include <string>
+#include <string_view>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #include <utility>
@@ -57,11 +59,20 @@ class RunStore {
  private:
   /// Serves the store if this machine is the one that the plan names.
   void serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port, JobStoreConnection::Time deadline);
+  /// The connection to the server at `addresses`.
+  /// Errors  also says why this agent does not serve the store itself, if listening has failed.
+  JobStoreConnection open(std::span<const SocketAddress> addresses, JobStoreConnection::Options options,
+                          JobStoreConnection::Time deadline) const;
   void connect(const LaunchPlan& plan, const std::function<void(const std::string&)>& say);
+  /// The end of a text about a store that does not answer; empty unless listening has failed.
+  std::string own_failure() const {
+    return listening_failure_.empty() ? "" : "; this agent does not serve the meeting itself: " + listening_failure_;
+  }
 
   StoreCredentials credentials_;
   std::string url_;
   std::vector<SocketAddress> listening_at_;  // addresses of the server
+  std::string listening_failure_;            // why this agent cannot serve the store, which another one may serve
   std::unique_ptr<JobStoreServer> server_;
   std::optional<JobStoreConnection> connection_;
 };
@@ -114,14 +125,26 @@ inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std
   std::vector<Descriptor> listeners;
   try {
     listeners = listen_for(host, port, true, deadline);
-  } catch (const Error&) {
-    // Another agent of this machine serves the meeting. If another program has the port, connecting to it fails.
-    if (by_arrival && !plan.serves_meeting) return;
-    throw;
+  } catch (const Error& error) {
+    if (!by_arrival || plan.serves_meeting) throw;
+    // If the port is in use, another agent of this machine serves the meeting. If another program has the port,
+    // connecting to it fails.
+    if (!std::string_view{error.what()}.starts_with("port in use")) listening_failure_ = error.what();
+    return;
   }
   for (const auto& listener : listeners) listening_at_.push_back(SocketAddress::of_socket(listener.get()));
   server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_,
                                              StoreLimits{.keep_alive = plan.keep_alive}, write_warning);
+}
+
+inline JobStoreConnection RunStore::open(std::span<const SocketAddress> addresses, JobStoreConnection::Options options,
+                                         JobStoreConnection::Time deadline) const {
+  try {
+    return JobStoreConnection::open(addresses, url_, std::move(options), deadline);
+  } catch (const Error& error) {
+    if (listening_failure_.empty() || error.code() != Errc::peer) throw;
+    throw Error{Errc::peer, error.what() + own_failure()};
+  }
 }
 
 inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(const std::string&)>& say) {
@@ -134,7 +157,8 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
   WaitingLine line;
   const auto still_trying = [&](const std::string& reason) {
     if (line.take())
-      say("waiting for the agent of node 0 at " + url_ + ": " + reason + " (" + line.time_of(plan.join_timeout) + ')');
+      say("waiting for the agent of node 0 at " + url_ + ": " + reason + own_failure() + " (" +
+          line.time_of(plan.join_timeout) + ')');
   };
   serve(plan, host, port, deadline);
   if (server_ && credentials_.token.empty())
@@ -145,12 +169,12 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
     pollfd signal{interrupt.get(), POLLIN, 0};
     if (::poll(&signal, 1, 0) > 0) throw Error{Errc::stopped, "interrupted while waiting for a name to resolve"};
   });
-  const auto first = JobStoreConnection::open(addresses, url_,
-                                              {.credentials = credentials_,
-                                               .interrupt = interrupt.get(),
-                                               .still_trying = still_trying,
-                                               .keep_alive = plan.keep_alive},
-                                              deadline);
+  const auto first = open(addresses,
+                          {.credentials = credentials_,
+                           .interrupt = interrupt.get(),
+                           .still_trying = still_trying,
+                           .keep_alive = plan.keep_alive},
+                          deadline);
   connection_.emplace(first.another(deadline, -1));  // from now on the poll loop of the agent reads signals
 }
 
