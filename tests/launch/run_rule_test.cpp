@@ -109,6 +109,17 @@ TEST(RunRule, EndsAllWhenASignalAsksForIt) {
       << "the request of a node must win over a node that has come";
 }
 
+TEST(RunRule, NamesTheNodeThatIsLostAfterASignal) {
+  RunRule rule{plan_of(1, 2)};
+  const auto end = std::get<RunEnd>(rule.after(std::vector{node({saved(0)}), lost()}, SIGTERM, false));
+  EXPECT_EQ(end.code, 5);
+  EXPECT_EQ(
+      end.failure,
+      "node 1 (away) is lost: its agent has ended, hangs or cannot be reached; SIGTERM had asked the run to stop");
+  const auto failure = std::get<RunEnd>(rule.after(std::vector{node({failed(0, 4)}), lost()}, SIGTERM, false));
+  EXPECT_EQ(failure.failure, "node 0 (h), rank 0: exit code 4");
+}
+
 TEST(Round, IsReadAsItWasWritten) {
   const Round round{
       .number = 3, .restart = 1, .agents = {0, 4}, .master_port = 29'501, .token = "t", .because = "b\n\"c\""};

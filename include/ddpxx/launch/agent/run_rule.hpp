@@ -15,6 +15,7 @@
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/failure_report.hpp>
 #include <ddpxx/launch/agent/node_result.hpp>
 #include <ddpxx/launch/agent/restart_rule.hpp>
@@ -96,7 +97,11 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
              .first_failure = first_failure_,
              .restart = restart_};
   if (cause) end.cause = exits[*cause].rank;
-  if (asked) return end;
+  if (asked) {
+    if (has_loss && !cause)
+      end.failure = describe_loss(nodes) + "; " + signal_name(*asked) + " had asked the run to stop";
+    return end;
+  }
   if (has_loss && left < min_nodes_) {
     if (!cause)
       end.failure = describe_loss(nodes) + "; " + std::to_string(left) + (left == 1 ? " node is" : " nodes are") +
