@@ -859,6 +859,31 @@ TEST(DdpxxRun, LeavesNoFolderOfErrorFilesBehindUnlessAskedTo) {
   EXPECT_EQ(files_below(folder_of_run(folder / "")).size(), 2U) << "stdout.log and error.json";
 }
 
+// systemd-tmpfiles removes from /tmp what has not changed for days, and the disk may be full by then.
+TEST(DdpxxRun, RestartsTheRanksAlthoughItsTemporaryFolderIsGone) {
+  const TemporaryFolder folder;
+  const auto start = [&](const std::string& when_gone, std::vector<std::string> flags) {
+    std::vector<std::string> command = {"/usr/bin/env", "TMPDIR=" + (folder / "").string(),
+                                        program_folder() + "/ddpxx-run", "--max-restarts=1"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    for (const auto& word : {std::string{"sh"}, std::string{"-c"},
+                             "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && { rm -r " + (folder / "ddpxx_").string() + "*; " +
+                                 when_gone + "exit 1; }; echo started; echo \"<$TORCHELASTIC_ERROR_FILE>\"; exit 7"})
+      command.push_back(word);
+    return StartedProgram{std::move(command)}.wait();
+  };
+  const auto again = start("", {});
+  EXPECT_EQ(again.code, 7) << again.err;
+  EXPECT_THAT(again.out, testing::MatchesRegex("started\n<.*/attempt_1/0/error.json>\n"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+  // A file in the place of the folder, so that the folder cannot be made again.
+  const auto never = start("touch ${TORCHELASTIC_ERROR_FILE%/attempt_0/0/error.json}; ", {});
+  EXPECT_EQ(never.code, 7) << never.err;
+  EXPECT_EQ(never.out, "started\n<>\n");
+  const auto logging = start("touch ${TORCHELASTIC_ERROR_FILE%/attempt_0/0/error.json}; ", {"--tee=1"});
+  EXPECT_EQ(logging.code, 4) << "files that the user has asked for cannot be written";
+}
+
 TEST(DdpxxRun, MakesNoFilesWhereTheLogFolderIsNone) {
   const auto run = ddpxx_run({"--log-dir=/dev/null", "--tee=3", "sh", "-c", "echo \"$TORCHELASTIC_ERROR_FILE\" shown"});
   EXPECT_EQ(run.code, 0);

@@ -131,7 +131,7 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
                             .guardian = guardian_,
                             .path = program_,
                             .inherited = own_environment(),
-                            .folder = logs_->make_attempt(num_rounds_++),
+                            .folder = logs_->make_attempt(num_rounds_++, plan.ranks_per_node),
                             .processors = processors_,
                             .first_rank_has_terminal = console_.has_terminal()};
   std::optional<detail::FilteredLog> filtered_output, filtered_error;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
 #include <utility>
 
@@ -24,7 +25,8 @@ class LogFolder {
   /// Makes the folder.
   /// Errors  `storage` if it cannot be made. Without a log folder in the plan and without log files there is no folder
   ///         then, since the run needs none.
-  LogFolder(const OutputPlan& plan, const std::string& run_id) : is_removed_{!plan.writes_logs()} {
+  LogFolder(const OutputPlan& plan, const std::string& run_id)
+      : is_temporary_{plan.log_dir.empty()}, is_removed_{!plan.writes_logs()} {
     namespace fs = std::filesystem;
     if (plan.log_dir == "/dev/null") return;
     fs::path above = plan.log_dir;
@@ -57,16 +59,27 @@ class LogFolder {
   /// True if the folder outlives the run.
   bool is_kept() const noexcept { return !is_removed_ && !path_.empty(); }
 
-  /// Makes the folder of the ranks' start with this number; empty if there is no folder.
-  std::filesystem::path make_attempt(int number) const {
+  /// Makes the folder of the ranks' start with this number, and in it one for each of the `num_ranks` local ranks;
+  /// empty if there is no folder. Makes a temporary folder again that is gone: systemd-tmpfiles removes from /tmp what
+  /// has not changed for days.
+  /// Errors  as those of the constructor.
+  std::filesystem::path make_attempt(int number, int num_ranks) const {
     if (path_.empty()) return {};
     auto folder = path_ / ("attempt_" + std::to_string(number));
-    make_subfolder(folder);
+    try {
+      if (is_temporary_) ::mkdir(path_.c_str(), S_IRWXU);  // fails as a rule, because the folder is there
+      make_subfolder(folder);
+      for (int rank = 0; rank < num_ranks; ++rank) make_subfolder(folder / std::to_string(rank));
+    } catch (const Error&) {
+      if (!is_temporary_ || !is_removed_) throw;
+      return {};
+    }
     return folder;
   }
 
  private:
   std::filesystem::path path_;
+  bool is_temporary_;  // the plan names no log folder
   bool is_removed_;
 };
 

@@ -43,7 +43,7 @@ struct RankCommon {
   const Guardian& guardian;
   std::string path;                    ///< Path of the program's file.
   std::vector<std::string> inherited;  ///< Environment of the launcher.
-  std::filesystem::path folder;        ///< Holds a folder for each rank of this attempt; empty for none.
+  std::filesystem::path folder;        ///< Holds a folder for each local rank; empty for none.
   FilteredLog* filtered_output = nullptr;
   FilteredLog* filtered_error = nullptr;
   std::vector<CpuSet> processors = {};  ///< The set of each local rank; empty: that of the agent.
@@ -61,7 +61,6 @@ class RankProcess {
     std::string error_file;
     if (!common.folder.empty()) {
       folder_ = common.folder / std::to_string(rank_info_.local_rank.value);
-      make_subfolder(folder_);
       error_file = folder_ / "error.json";
     }
     ChildStart start{.path = common.path,
