@@ -86,6 +86,27 @@ TEST(DdpxxRun, NeverCutsIntoALine) {
   }
 }
 
+TEST(DdpxxRun, ShowsTheStatesOfAProgressBarWhileItsLineHasNotEnded) {
+  const TemporaryFolder folder;
+  const auto shown = folder / "shown", out = folder / "out";
+  StartedProgram run{{"/bin/sh", "-c",
+                      program_folder() + "/ddpxx-run --nproc-per-node=2 sh -c '[ $RANK = 0 ] && exit; " +
+                          "printf \"\\r 10%%\\r 20%%\"; until [ -e " + shown.string() +
+                          " ]; do sleep 0.02; done; printf \"\\r100%%\\n\"' > " + out.string()}};
+  while (StartedProgram::text_of(out).empty()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_EQ(StartedProgram::text_of(out), "[rank1]: \r[rank1]:  10%\r");
+  std::this_thread::sleep_for(std::chrono::milliseconds{250});  // longer than the least time between two states
+  folder.file("shown", "");
+  EXPECT_EQ(run.wait().code, 0);
+  EXPECT_EQ(StartedProgram::text_of(out), "[rank1]: \r[rank1]:  10%\r[rank1]:  20%\r[rank1]: 100%\n");
+}
+
+TEST(DdpxxRun, ReportsTheLastStateOfAProgressBar) {
+  const auto run = ddpxx_run({"sh", "-c", "printf '\\r 10%%\\r 20%%\\r 30%%' >&2; exit 7"});
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("\r 10%\r"), HasSubstr("  stderr    :\n     30%\n"), Not(HasSubstr("     20%"))));
+}
+
 TEST(DdpxxRun, SetsTorchrunsEnvironment) {
   const auto run = ddpxx_run({"--standalone", "--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
                               "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "

@@ -25,13 +25,14 @@ class OutputQueue {
   /// line, and the program draws it again below.
   void clear_drawn_line_on(int fd) { drawn_on_.insert(fd); }
 
-  void push(int fd, std::string_view prefix, std::string_view line) {
+  /// `end` is a newline, or a carriage return if the next line is to be written over this one.
+  void push(int fd, std::string_view prefix, std::string_view line, char end = '\n') {
     if (closed_.contains(fd)) return;
     const std::size_t size = prefix.size() + line.size() + 1;
     // A pipe that is writable takes up to PIPE_BUF bytes in one piece, without blocking.
     if (pieces_.empty() || pieces_.back().fd != fd || pieces_.back().text.size() + size > PIPE_BUF) start_piece(fd);
     std::string& text = pieces_.back().text;
-    text.append(prefix).append(line) += '\n';
+    text.append(prefix).append(line) += end;
     size_ += size;
   }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -32,7 +33,7 @@ struct StreamTargets {
   FilteredLog* filtered = nullptr;
 };
 
-/// A pipe from a rank; passes on its lines, and keeps the last ones for a report.
+/// A pipe from a rank; passes on its lines and the states of its progress bars, and keeps the last lines for a report.
 class RankStream {
  public:
   static constexpr std::size_t kLastLines = 10;
@@ -68,7 +69,8 @@ class RankStream {
       const auto text = std::as_bytes(std::span{bytes}.first(static_cast<std::size_t>(size)));
       write(queue, [&] { targets_.file->write(text); });
     }
-    splitter_.feed({bytes.data(), static_cast<std::size_t>(size)}, [&](std::string_view line) { take(line, queue); });
+    splitter_.feed({bytes.data(), static_cast<std::size_t>(size)},
+                   [&](std::string_view line, LineEnd end) { take(line, end, queue); });
     return true;
   }
 
@@ -79,7 +81,7 @@ class RankStream {
     for (int i = 0; i < kReadsOfALargestPipe && read_end_ && read_some(queue); ++i) {
     }
     read_end_.close();
-    splitter_.flush([&](std::string_view line) { take(line, queue); });
+    splitter_.flush([&](std::string_view line, LineEnd end) { take(line, end, queue); });
   }
 
   /// The last kLastLines lines, cut to 400 bytes each.
@@ -98,15 +100,42 @@ class RankStream {
     }
   }
 
-  void take(std::string_view line, OutputQueue& queue) {
-    if (targets_.console >= 0) queue.push(targets_.console, targets_.prefix, line);
+  void take(std::string_view line, LineEnd end, OutputQueue& queue) {
+    if (targets_.console >= 0) show(line, end, queue);
     if (targets_.filtered != nullptr) write(queue, [&] { targets_.filtered->take(targets_.prefix, line); });
+    if (end == LineEnd::carriage_return) return;  // the next piece is written over this one
+    if (line.ends_with('\r')) line.remove_suffix(1);
     static constexpr std::size_t kMaxWidth = 400;
     last_lines_.emplace_back(line.substr(0, kMaxWidth));
     if (last_lines_.size() > kLastLines) last_lines_.pop_front();
   }
 
+  /// Writes a piece to the console. States of a progress bar that follow each other quickly are held back, and written
+  /// together with a later one.
+  void show(std::string_view piece, LineEnd end, OutputQueue& queue) {
+    static constexpr std::chrono::milliseconds kRedraw{200};
+    static constexpr std::size_t kMaxHeld = 1 << 16;
+    const std::string_view text = held_.empty() ? piece : std::string_view{held_.append(piece)};
+    if (end == LineEnd::newline) {
+      queue.push(targets_.console, targets_.prefix, text);
+    } else {
+      const auto now = Clock::now();
+      if ((piece.empty() || now - drawn_ < kRedraw) && held_.size() < kMaxHeld) {
+        if (held_.empty()) held_ = piece;
+        held_.append(1, '\r').append(targets_.prefix);
+        return;
+      }
+      drawn_ = now;
+      queue.push(targets_.console, targets_.prefix, text, '\r');
+    }
+    held_.clear();
+  }
+
+  using Clock = std::chrono::steady_clock;
+
   StreamTargets targets_;
+  std::string held_;  // states of a progress bar that the console has not got yet, each but the first with its prefix
+  Clock::time_point drawn_ = {};  // when the console last got a state
   Descriptor read_end_, write_end_;
   LineSplitter splitter_;
   std::deque<std::string> last_lines_;
@@ -122,7 +151,9 @@ inline std::vector<std::string> last_lines_of(const std::string& path) {
   if (size <= 0) return {};
   std::vector<std::string> lines;
   LineSplitter splitter;
-  const auto keep = [&](std::string_view line) { lines.emplace_back(line); };
+  const auto keep = [&](std::string_view line, LineEnd end) {
+    if (end == LineEnd::newline) lines.emplace_back(line);
+  };
   splitter.feed({bytes.data(), static_cast<std::size_t>(size)}, keep);
   splitter.flush(keep);
   if (from > 0 && lines.size() > 1) lines.erase(lines.begin());  // the first line may lack its start
