@@ -171,6 +171,14 @@ TEST_F(AdoptLauncher, TakesAPodOfPyTorchJobForARank) {
   EXPECT_EQ(read(indexed).variables.at("RANK"), "1");
 }
 
+TEST_F(AdoptLauncher, LeavesRanksThatMeetInsideOfAPodAlone) {
+  const Variables pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  for (const char* host : {"127.0.0.1", "127.0.1.1", "localhost", "localhost.localdomain", "::1", "[::1]"})
+    EXPECT_TRUE(read(with(pod, {{"MASTER_ADDR", host}})).variables.empty()) << host;
+  for (const char* host : {"job-master-0", "10.0.0.7", "fd00::1", "localhost-0"})
+    EXPECT_EQ(read(with(pod, {{"MASTER_ADDR", host}})).variables.at("LOCAL_WORLD_SIZE"), "1") << host;
+}
+
 TEST_F(AdoptLauncher, TakesAPodOfTrainJobForARankWhereItHasOneOnly) {
   const Variables pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"},
                          {"PET_NNODES", "2"},

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
@@ -132,9 +133,15 @@ inline AdoptedLaunch launch_by_srun() {
            {"TORCHELASTIC_RUN_ID", environment("TORCHELASTIC_RUN_ID").value_or(job)}}};
 }
 
+/// Whether the host of MASTER_ADDR is this machine's loopback interface, to which no other machine can connect.
+inline bool is_loopback_host(const std::string& host) {
+  return host == "localhost" || host.starts_with("localhost.") || host == "[::1]" || is_loopback(host);
+}
+
 /// What Kubeflow or an indexed Job of Kubernetes tells a process that is the only rank of its pod. PyTorchJob sets RANK
 /// and WORLD_SIZE, but not LOCAL_RANK; TrainJob sets PET_NNODES, PET_NODE_RANK and where the pods meet; a Job sets the
-/// number of the pod, JOB_COMPLETION_INDEX.
+/// number of the pod, JOB_COMPLETION_INDEX. Ranks that were started by hand in one pod, to meet at its loopback
+/// address, are not the only ones of their pods.
 /// Source  kubeflow/training-operator, pkg/controller.v1/pytorch; kubeflow/trainer, pkg/runtime/framework/plugins/torch;
 ///         Kubernetes' documentation of Jobs, "Completion mode".
 inline AdoptedLaunch launch_by_kubernetes() {
@@ -143,6 +150,7 @@ inline AdoptedLaunch launch_by_kubernetes() {
   if (environment("WORLD_SIZE")) {
     const auto rank = environment("RANK");
     if (!rank && !index) return {};
+    if (rank && is_loopback_host(environment("MASTER_ADDR").value_or(""))) return {};
     launch.variables["RANK"] = rank.value_or(index.value_or(""));
     launch.variables["WORLD_SIZE"] = *environment("WORLD_SIZE");
     return launch;
