@@ -327,6 +327,43 @@ TEST(SharedMemory, AKilledRankIsAnErrorInWorldsOfAnySize) {
       EXPECT_LT(time_to_notice(size, kCollectives[2], place), kAtOnce) << size << " at " << place;
 }
 
+/// The error on rank 2 when rank 3, the other rank of its part, ends itself by SIGKILL: while they connect the part, or
+/// in a collective of it.
+std::string error_in_part(bool while_connecting) {
+  SharedValue<std::array<char, 500>> error;
+  SharedValue<std::atomic<bool>> has_error;
+  const auto text = error_of([&] {
+    spawn_ranks(
+        4,
+        [&](Group& group) {
+          const auto end_at_next_arrival = [&] {
+            if (group.rank() == 3) ::setenv("DDPXX_FAILPOINT", "shared_rounds.before_arrival:kill@1", 1);
+          };
+          barrier(group);
+          if (while_connecting) end_at_next_arrival();
+          try {
+            auto part = group.split({.color = group.rank() / 2, .rank = group.rank() % 2, .size = 2});
+            end_at_next_arrival();
+            barrier(part);
+          } catch (const Error& failure) {
+            EXPECT_EQ(group.rank(), 2);
+            std::string{failure.what()}.copy((*error).data(), (*error).size() - 1);
+            *has_error = true;
+          }
+          while (!*has_error) std::this_thread::sleep_for(milliseconds{1});  // rank 0 serves the store
+          group.abandon();
+        },
+        processes());
+  });
+  EXPECT_EQ(text, "rank 3: ended by signal 9");
+  return (*error).data();
+}
+
+TEST(SharedMemory, NamesARankOfAPartByItsNumberInTheWholeGroup) {
+  EXPECT_THAT(error_in_part(/*while_connecting=*/true), HasSubstr("; rank=2; cause=the process of rank 3 has ended"));
+  EXPECT_THAT(error_in_part(/*while_connecting=*/false), HasSubstr("cause=the process of rank 3 has ended"));
+}
+
 // A busy machine gets several tries. Without a busy machine it takes SharedRounds::kSlice.
 TEST(SharedMemory, AKilledRankIsNoticedWithin100Milliseconds) {
   // A loaded machine may delay both ranks: the shortest of many times tells how often a rank looks.

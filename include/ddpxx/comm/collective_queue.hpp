@@ -17,6 +17,7 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <ddpxx/comm/shared_collectives.hpp>
 #include <ddpxx/comm/shared_segment.hpp>
@@ -48,12 +49,12 @@ class CollectiveQueue {
             }};
   }
 
-  /// `spin` is how long a thread that waits looks for the other ranks before it sleeps; `first_rank` is that of
+  /// `spin` is how long a thread that waits looks for the other ranks before it sleeps; `names` are those of
   /// SharedRounds.
   CollectiveQueue(SharedSegment segment, int rank, int size, PeerProcesses processes, std::chrono::nanoseconds spin,
-                  int first_rank = 0)
+                  std::vector<int> names = {})
       : segment_{std::move(segment)},
-        collectives_{segment_.data(), rank, size, std::move(processes), first_rank},
+        collectives_{segment_.data(), rank, size, std::move(processes), std::move(names)},
         spin_{spin} {
     // The signals of the process are for the program's own threads. Those that an instruction of the helper causes, as
     // reading a file that has become shorter, are not.

@@ -43,7 +43,7 @@ inline std::variant<std::shared_ptr<CollectiveQueue>, NoSharedMemory> connect_ho
   auto of_host =
       part_of(meeting, "host" + std::to_string(host), meeting.rank % meeting.ranks_of_host, meeting.ranks_of_host);
   of_host.run_size = meeting.ranks_of_host;  // those that share the cores of this host
-  auto connected = SharedMemoryMeeting{of_host, host * meeting.ranks_of_host}.connect();
+  auto connected = SharedMemoryMeeting{of_host}.connect();
   const auto* obstacle = std::get_if<NoSharedMemory>(&connected);
   for (const auto& reason : exchange_texts(meeting, "hosts/obstacle", obstacle != nullptr ? obstacle->reason : ""))
     if (!reason.empty()) return NoSharedMemory{reason};

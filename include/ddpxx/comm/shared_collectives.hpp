@@ -43,10 +43,10 @@ class SharedCollectives {
     return words_bytes(size) + static_cast<std::size_t>(2 * size) * kBufferStride;
   }
 
-  /// `memory` is aligned to a page and lives as long as this object; `first_rank` is that of SharedRounds.
-  SharedCollectives(std::byte* memory, int rank, int size, PeerProcesses processes = {}, int first_rank = 0)
+  /// `memory` is aligned to a page and lives as long as this object; `names` are those of SharedRounds.
+  SharedCollectives(std::byte* memory, int rank, int size, PeerProcesses processes = {}, std::vector<int> names = {})
       : buffers_{memory + words_bytes(size)},
-        rounds_{memory, rank, size, std::move(processes), first_rank},
+        rounds_{memory, rank, size, std::move(processes), std::move(names)},
         sources_(static_cast<std::size_t>(size)) {}
 
   SharedRounds& rounds() noexcept { return rounds_; }

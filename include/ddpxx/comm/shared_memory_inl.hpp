@@ -57,18 +57,17 @@ inline std::vector<std::string> exchange_texts(const Meeting& meeting, const std
 /// The ranks of a meeting on their way to shared memory. They exchange texts through the store: no rank goes on alone.
 class SharedMemoryMeeting {
  public:
-  /// `first_rank` is the number that texts give rank 0 of the meeting.
-  explicit SharedMemoryMeeting(const Meeting& meeting, int first_rank = 0)
-      : meeting_{&meeting}, first_rank_{first_rank} {}
+  explicit SharedMemoryMeeting(const Meeting& meeting) : meeting_{&meeting} {}
 
   /// The queue of this rank's collectives, or the reason why at least one rank has none.
   /// Errors  as those of the store.
   std::variant<std::shared_ptr<CollectiveQueue>, NoSharedMemory> connect() {
     std::string trouble;
     if (meeting_->rank == 0) trouble = trouble_of([&] { segment_.emplace(SharedSegment::make(bytes())); });
-    const auto hosts = exchange_texts(
-        *meeting_, "shm/host",
-        memory_host() + ' ' + std::to_string(::getpid()) + ' ' + std::to_string(segment_ ? segment_->fd() : -1));
+    const auto hosts = exchange_texts(*meeting_, "shm/host",
+                                      memory_host() + ' ' + std::to_string(::getpid()) + ' ' +
+                                          std::to_string(segment_ ? segment_->fd() : -1) + ' ' +
+                                          std::to_string(meeting_->number.value_or(meeting_->rank)));
     if (const auto reason = read(hosts); !reason.empty()) return NoSharedMemory{reason};
     if (trouble.empty()) trouble = trouble_of([&] { open(); });
     // The segment of rank 0 stays open until all have opened it.
@@ -77,11 +76,11 @@ class SharedMemoryMeeting {
       if (!troubles[rank].empty()) return NoSharedMemory{name_of(rank) + ": " + troubles[rank]};
     segment_->close();
     return CollectiveQueue::make(std::move(*segment_), meeting_->rank, meeting_->world_size, std::move(processes_),
-                                 spin(), first_rank_);
+                                 spin(), names_);
   }
 
  private:
-  std::string name_of(std::size_t rank) const { return "rank " + std::to_string(first_rank_ + static_cast<int>(rank)); }
+  std::string name_of(std::size_t rank) const { return "rank " + std::to_string(names_[rank]); }
   std::size_t bytes() const { return SharedCollectives::memory_bytes(meeting_->world_size); }
 
   /// Two threads that wait on one core for each other must not spin. The ranks of other parts are on the cores too.
@@ -106,8 +105,9 @@ class SharedMemoryMeeting {
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
       std::string host;
       pid_t process = 0;
-      int descriptor = -1;
-      std::istringstream{texts[rank]} >> host >> process >> descriptor;
+      int descriptor = -1, name = 0;
+      std::istringstream{texts[rank]} >> host >> process >> descriptor >> name;
+      names_.push_back(name);
       if (rank == 0) {
         first = host;
         descriptor_ = descriptor;
@@ -115,22 +115,22 @@ class SharedMemoryMeeting {
       if (host != first || host.starts_with('/') || host.ends_with('/'))
         return name_of(rank) + " does not see the processes of " + name_of(0) +
                ": it is on another host or in another container";
-      numbers_.push_back(process);
+      processes_of_ranks_.push_back(process);
     }
     return {};
   }
 
   void open() {
-    if (!segment_) segment_.emplace(SharedSegment::open(numbers_.front(), descriptor_, bytes()));
-    processes_ = PeerProcesses{numbers_};
+    if (!segment_) segment_.emplace(SharedSegment::open(processes_of_ranks_.front(), descriptor_, bytes()));
+    processes_ = PeerProcesses{processes_of_ranks_};
     check_threads(1, "a group over shared memory");
   }
 
   const Meeting* meeting_;
-  int first_rank_;
   std::optional<SharedSegment> segment_;
-  int descriptor_ = -1;         ///< Rank 0's descriptor of the segment.
-  std::vector<pid_t> numbers_;  ///< The numbers of the ranks' processes.
+  int descriptor_ = -1;                    ///< Rank 0's descriptor of the segment.
+  std::vector<pid_t> processes_of_ranks_;  ///< The numbers of the ranks' processes.
+  std::vector<int> names_;                 ///< The numbers of the ranks among all ranks of the run, for texts.
   PeerProcesses processes_;
 };
 
@@ -153,11 +153,11 @@ inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meet
                    return connect_part(meeting.part(std::move(store), rank, size));
                  }};
   } catch (Error& error) {
-    throw error.with("rank", meeting.rank);
+    throw error.with("rank", meeting.number.value_or(meeting.rank));
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met at " + meeting.host +
                                 " but did not all come to share memory: a rank died meanwhile, or is very slow"}
-        .with("rank", meeting.rank)
+        .with("rank", meeting.number.value_or(meeting.rank))
         .with("cause", harmless(first_line(cause)));
   }
 }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ddpxx/comm/futex.hpp>
 #include <ddpxx/comm/peer_processes.hpp>
@@ -50,21 +51,23 @@ class SharedRounds {
  public:
   static constexpr std::chrono::milliseconds kSlice{20};
 
-  /// `memory` has RoundWords::bytes(size) bytes and is aligned to `kLineBytes`. `first_rank` is the number that errors
-  /// give rank 0, whose group may be a part of the run.
-  SharedRounds(void* memory, int rank, int size, PeerProcesses processes = {}, int first_rank = 0)
+  /// `memory` has RoundWords::bytes(size) bytes and is aligned to `kLineBytes`. `names` are the numbers that errors
+  /// give the ranks, whose group may be a part of the run; empty: their numbers in this group.
+  SharedRounds(void* memory, int rank, int size, PeerProcesses processes = {}, std::vector<int> names = {})
       : words_{static_cast<RoundWords*>(memory)},
         ranks_{reinterpret_cast<RoundWords::Rank*>(static_cast<std::byte*>(memory) + sizeof(RoundWords))},
         processes_{std::move(processes)},
         round_{at(words_->round).load(std::memory_order_acquire)},
         rank_{rank},
         size_{size},
-        first_rank_{first_rank} {}
+        names_{std::move(names)} {}
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   /// A rank as errors name it.
-  std::string name_of(int rank) const { return "rank " + std::to_string(first_rank_ + rank); }
+  std::string name_of(int rank) const {
+    return "rank " + std::to_string(names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]);
+  }
 
   void set_patience(const RoundPatience& patience) noexcept { patience_ = patience; }
 
@@ -172,7 +175,7 @@ class SharedRounds {
   std::uint32_t round_;  ///< The last round in which this rank has arrived.
   int rank_;
   int size_;
-  int first_rank_;
+  std::vector<int> names_;
 };
 
 }  // namespace ddpxx::detail
