@@ -5,14 +5,21 @@
 #include <sched.h>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/program_frame.hpp>
+
+#include "../loopback_listener.hpp"
 
 namespace ddpxx::thread_share_test {
 namespace {
@@ -116,6 +123,53 @@ TEST(ThreadShare, IsTakenByARankThatConnects) {
   const int all = at::intraop_default_num_threads();
   EXPECT_EQ(threads_of_rank(4096, all), 1);
   EXPECT_EQ(threads_of_rank(2, all), std::min(all, thread_share(detail::count_cores(), LocalWorldSize{2})));
+}
+
+/// The number of threads of a rank that does not know how many ranks are on its host. It meets three other ranks, of
+/// which `others_here` are on its host. The ranks meet as ranks of GPUs, so that connecting ends at once.
+int threads_after_meeting(int others_here, int before) {
+  const ProgramFrame frame;
+  const auto [listener, port] = loopback_listener();
+  std::vector<Descriptor> listeners;
+  listeners.emplace_back(listener);
+  const JobStoreServer server{std::move(listeners), {}};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  auto others = JobStoreConnection::open("127.0.0.1", port, {}, until);
+  for (int other = 1; other < 4; ++other) {
+    const RankIntroduction facts{.world_size = 4,
+                                 .host = other <= others_here ? detail::network_host() : "another-host",
+                                 .ipv4 = "10.0.0.7",
+                                 .device = "cuda",
+                                 .backend = "NCCL",
+                                 .mark = std::to_string(other)};
+    others.set("ddpxx/restart0/rank" + std::to_string(other), to_text(facts), until);
+  }
+  int after = 0;
+  std::thread{[&, port = port] {
+    at::set_num_threads(before);
+    ConnectOptions options;
+    options.store_host = StoreHost::ddpxx_run;
+    options.local_world_known = false;
+    options.device = at::Device{at::kCUDA, 0};
+    const RankInfo rank_info{
+        .rank = Rank{0}, .world_size = WorldSize{4}, .local_rank = LocalRank{0}, .local_world_size = LocalWorldSize{4}};
+    try {
+      detail::connect_ranks("tcp://127.0.0.1:" + std::to_string(port), rank_info, options, nullptr);
+      ADD_FAILURE() << "connect_ranks() succeeded";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string{error.what()}.find("needs NCCL"), std::string::npos) << error.what();
+    }
+    after = at::get_num_threads();
+  }}.join();
+  return after;
+}
+
+TEST(ThreadShare, CountsTheRanksOfTheHostWhenTheyMeetWhereItIsUnknown) {
+  const Choice none{nullptr};
+  const int all = at::intraop_default_num_threads();
+  EXPECT_EQ(threads_after_meeting(0, all), all) << "this rank is alone on its host";
+  EXPECT_EQ(threads_after_meeting(1, all), std::min(all, thread_share(detail::count_cores(), LocalWorldSize{2})));
+  EXPECT_EQ(threads_after_meeting(3, all), std::min(all, thread_share(detail::count_cores(), LocalWorldSize{4})));
 }
 
 TEST(ThreadShare, IsNotTakenInAProcessWithoutAProgramFrame) {

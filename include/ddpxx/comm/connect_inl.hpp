@@ -47,7 +47,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
   check(rank_info);
   const auto backend = backend_for(options.backend, options.device);
   if (ProgramFrame::exists()) {
-    share_cores(rank_info.local_world_size);
+    if (options.local_world_known) share_cores(rank_info.local_world_size);
     if (options.device.is_cpu()) keep_freed_blocks();
   }
   if (rank_info.world_size.value == 1) return Group{{}, {}, options.device};
@@ -57,6 +57,8 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
     ignore_broken_pipes();
   }
   const auto meeting = meet(host, port, rank_info, options);
+  if (ProgramFrame::exists() && !options.local_world_known)
+    share_cores(meeting.ranks_here > 0 ? LocalWorldSize{meeting.ranks_here} : rank_info.local_world_size);
   if (meeting.one_memory) return connect_on_one_host(meeting);
   if (meeting.ranks_of_host > 0) return connect_hosts(meeting);
   if (backend == Backend::gloo) return connect_gloo(meeting, options.device);

@@ -315,6 +315,8 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
     throw;
   }
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));
+  result.ranks_here = static_cast<int>(
+      std::ranges::count(ranks, ranks[static_cast<std::size_t>(rank())].host, &RankIntroduction::host));
   result.one_memory = may_share_memory(ranks);
   result.ranks_of_host = ranks_of_each_host(ranks);
   if (!options_.local_world_known && on_one_host(ranks)) {
