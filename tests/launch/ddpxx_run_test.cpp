@@ -1001,6 +1001,20 @@ TEST(DdpxxRun, NamesTheLimitOfDescriptorsThatKeepsItFromStartingItsRanks) {
   for (std::string rank; ranks >> rank;) EXPECT_FALSE(std::filesystem::exists("/proc/" + rank)) << "a rank is left";
 }
 
+TEST(DdpxxRun, RaisesItsOwnLimitOfDescriptorsAndNotThatOfItsRanks) {
+  StartedProgram run{{"/bin/sh", "-c", "ulimit -Sn 24; exec \"$0\" \"$@\"", program_folder() + "/ddpxx-run",
+                      "--nproc-per-node=16", "sh", "-c",
+                      "[ $RANK = 0 ] || exit 0; ulimit -Sn; grep '^Max open files' /proc/$PPID/limits"}};
+  const auto end = run.wait();
+  EXPECT_EQ(end.code, 0) << end.err;
+  std::istringstream words{end.out};
+  std::string prefix, of_rank, skipped, soft, hard;
+  words >> prefix >> of_rank >> prefix >> skipped >> skipped >> skipped >> soft >> hard;
+  EXPECT_EQ(of_rank, "24");
+  EXPECT_EQ(soft, hard) << end.out;
+  EXPECT_NE(soft, "24");
+}
+
 TEST(DdpxxRun, GivesItsTerminalToTheFirstRankAndWritesBetweenItsLines) {
   const Terminal terminal;
   const TemporaryFolder folder;

@@ -23,6 +23,7 @@
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/agent_group.hpp>
 #include <ddpxx/launch/agent/console.hpp>
+#include <ddpxx/launch/agent/descriptor_limit.hpp>
 #include <ddpxx/launch/agent/failure_report.hpp>
 #include <ddpxx/launch/agent/filtered_log.hpp>
 #include <ddpxx/launch/agent/free_port.hpp>
@@ -63,6 +64,7 @@ class Agent {
   LaunchPlan plan_;
   std::string program_;
   detail::Guardian guardian_;  // first: it forks, and must do so before there is a thread
+  detail::DescriptorLimit descriptors_;
   detail::Console console_;
   std::string run_id_;
   std::optional<detail::LogFolder> logs_;   // holds the files of all attempts; made for the first one
@@ -133,6 +135,7 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
                             .inherited = own_environment(),
                             .folder = logs_->make_attempt(num_rounds_++, plan.ranks_per_node),
                             .processors = processors_,
+                            .descriptor_limit = descriptors_.before(),
                             .first_rank_has_terminal = console_.has_terminal()};
   std::optional<detail::FilteredLog> filtered_output, filtered_error;
   const auto filter = [&](auto& log, const char* name, const std::vector<std::string>& texts) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -37,6 +38,8 @@ struct ChildStart {
   int error = -1;
   std::set<int> processors = {};  ///< Where the program may run; empty: where this process may.
   std::vector<int> kept = {};     ///< Descriptors that stay open in the program under their numbers.
+  /// The program's limit of open descriptors; none: that of this process.
+  std::optional<rlimit> descriptor_limit = {};
 };
 
 /// The environment of this process, as `ChildStart` takes it.
@@ -118,6 +121,7 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const bool is_bound = start.processors.empty() || ::sched_setaffinity(0, sizeof processors, &processors) == 0;
   for (const int descriptor : start.kept) ::fcntl(descriptor, F_SETFD, 0);
+  if (start.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*start.descriptor_limit);
   if (is_bound && ::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
     ::execve(start.path.c_str(), arguments, environment);
   const int why = errno;

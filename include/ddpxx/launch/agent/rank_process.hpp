@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <sys/resource.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -46,8 +47,9 @@ struct RankCommon {
   std::filesystem::path folder;        ///< Holds a folder for each local rank; empty for none.
   FilteredLog* filtered_output = nullptr;
   FilteredLog* filtered_error = nullptr;
-  std::vector<CpuSet> processors = {};  ///< The set of each local rank; empty: that of the agent.
-  bool first_rank_has_terminal;         ///< Rank 0 writes to the launcher's standard output, a terminal.
+  std::vector<CpuSet> processors = {};          ///< The set of each local rank; empty: that of the agent.
+  std::optional<rlimit> descriptor_limit = {};  ///< Of open descriptors in each rank; none: that of the agent.
+  bool first_rank_has_terminal;                 ///< Rank 0 writes to the launcher's standard output, a terminal.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
@@ -66,6 +68,7 @@ class RankProcess {
     ChildStart start{.path = common.path,
                      .arguments = {common.plan.program},
                      .environment = rank_environment(common.inherited, common.plan, launch, error_file)};
+    start.descriptor_limit = common.descriptor_limit;
     start.arguments.insert(start.arguments.end(), common.plan.arguments.begin(), common.plan.arguments.end());
     if (!common.processors.empty())
       start.processors = common.processors[static_cast<std::size_t>(rank_info_.local_rank.value)];
