@@ -901,6 +901,12 @@ TEST(DdpxxRun, RestartsTheRanksAlthoughItsTemporaryFolderIsGone) {
   const auto never = start("touch ${TORCHELASTIC_ERROR_FILE%/attempt_0/0/error.json}; ", {});
   EXPECT_EQ(never.code, 7) << never.err;
   EXPECT_EQ(never.out, "started\n<>\n");
+  // A link that another user has made in the meantime.
+  const TemporaryFolder other;
+  const auto linked =
+      start("ln -s " + (other / "").string() + " ${TORCHELASTIC_ERROR_FILE%/attempt_0/0/error.json}; ", {});
+  EXPECT_EQ(linked.out, "started\n<>\n") << linked.err;
+  EXPECT_TRUE(std::filesystem::is_empty(other / ""));
   const auto logging = start("touch ${TORCHELASTIC_ERROR_FILE%/attempt_0/0/error.json}; ", {"--tee=1"});
   EXPECT_EQ(logging.code, 4) << "files that the user has asked for cannot be written";
 }

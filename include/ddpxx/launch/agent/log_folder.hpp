@@ -8,6 +8,7 @@
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 #include <ddpxx/core/environment.hpp>
@@ -67,7 +68,7 @@ class LogFolder {
     if (path_.empty()) return {};
     auto folder = path_ / ("attempt_" + std::to_string(number));
     try {
-      if (is_temporary_) ::mkdir(path_.c_str(), S_IRWXU);  // fails as a rule, because the folder is there
+      if (is_temporary_) make_again();
       make_subfolder(folder);
       for (int rank = 0; rank < num_ranks; ++rank) make_subfolder(folder / std::to_string(rank));
     } catch (const Error&) {
@@ -78,6 +79,15 @@ class LogFolder {
   }
 
  private:
+  /// Makes the temporary folder if it is gone.
+  /// Errors  `storage` if another user has taken its name meanwhile.
+  void make_again() const {
+    ::mkdir(path_.c_str(), S_IRWXU);  // fails as a rule, because the folder is there
+    struct ::stat status {};
+    if (::lstat(path_.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
+      throw Error{Errc::storage, path_.string() + " is no folder of this user any more"};
+  }
+
   std::filesystem::path path_;
   bool is_temporary_;  // the plan names no log folder
   bool is_removed_;
