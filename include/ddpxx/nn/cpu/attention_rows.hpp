@@ -65,19 +65,21 @@ template <int kLanes, class Number>
 template <int kLanes>
 [[gnu::always_inline]] inline float softmax_row(float* scores_S, std::int64_t keys, std::int64_t width, float scale) {
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
-  for (auto s = keys; s < width; ++s) scores_S[s] = kMasked;
-  Floats<kLanes> largest = kMasked;
-  for (std::int64_t s = 0; s < width; s += kLanes) largest = max_of(largest, load<kLanes>(scores_S + s));
+  auto largest = first_lanes(keys, load<kLanes>(scores_S), kMasked);
+  for (std::int64_t s = kLanes; s < keys; s += kLanes)
+    largest = max_of(largest, first_lanes(keys - s, load<kLanes>(scores_S + s), kMasked));
   const float max = max_of(largest) * scale;
   Floats<kLanes> sums = {};
-  for (std::int64_t s = 0; s < width; s += kLanes) {
+  for (std::int64_t s = 0; s < keys; s += kLanes) {
     const Floats<kLanes> weight = exp_of(multiply_add(load<kLanes>(scores_S + s), scale, -max));
-    sums += weight;
-    store(scores_S + s, weight);
+    const Floats<kLanes> visible = first_lanes(keys - s, weight, 0.0F);
+    sums += visible;
+    store(scores_S + s, visible);
   }
-  for (auto s = keys; s < width; ++s) scores_S[s] = 0.0F;
   const float sum = sum_of(sums), inverse = 1.0F / sum;
-  for (std::int64_t s = 0; s < width; s += kLanes) store(scores_S + s, load<kLanes>(scores_S + s) * inverse);
+  std::int64_t s = 0;
+  for (; s < keys; s += kLanes) store(scores_S + s, load<kLanes>(scores_S + s) * inverse);
+  for (; s < width; s += kLanes) store(scores_S + s, Floats<kLanes>{});
   return max + std::log(sum);
 }
 
@@ -157,12 +159,19 @@ template <int kLanes, class Number>
       const float mean = sum_of(products), log_sum = given.log_sums[first + r];
       float* const weights_S = weights_RS + r * S;
       float* const d_scores_S = d_scores_RS + r * S;
-      for (std::int64_t s = 0; s < width; s += kLanes) {
-        const Floats<kLanes> weight = exp_of(multiply_add(load<kLanes>(weights_S + s), scale, -log_sum));
+      const auto visible = first + r + 1;
+      std::int64_t s = 0;
+      for (; s < visible; s += kLanes) {
+        const Floats<kLanes> exponential = exp_of(multiply_add(load<kLanes>(weights_S + s), scale, -log_sum));
+        const Floats<kLanes> weight = first_lanes(visible - s, exponential, 0.0F);
+        const Floats<kLanes> d_score = weight * scale * (load<kLanes>(d_scores_S + s) - mean);
         store(weights_S + s, weight);
-        store(d_scores_S + s, weight * scale * (load<kLanes>(d_scores_S + s) - mean));
+        store(d_scores_S + s, first_lanes(visible - s, d_score, 0.0F));
       }
-      for (auto s = first + r + 1; s < width; ++s) weights_S[s] = d_scores_S[s] = 0.0F;
+      for (; s < width; s += kLanes) {
+        store(weights_S + s, Floats<kLanes>{});
+        store(d_scores_S + s, Floats<kLanes>{});
+      }
     }
     small_product<Result::written>(lanes, {d_scores_RS, S, 1}, {k_TD, D}, rows, keys, D, d_q_RD, D);
     store_rows<kLanes>(d_q_RD, rows, D, out.q + first * sizes.stride, sizes.stride);

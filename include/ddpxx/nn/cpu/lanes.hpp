@@ -31,6 +31,10 @@ struct Floats {
   [[gnu::always_inline]] friend Floats operator-(const Floats& a, const Floats& b) { return a.all - b.all; }
   [[gnu::always_inline]] friend Floats operator*(const Floats& a, const Floats& b) { return a.all * b.all; }
   [[gnu::always_inline]] friend Floats operator/(const Floats& a, const Floats& b) { return a.all / b.all; }
+  // An operator with a float makes a vector of it itself: g++ 12 assembles a Floats that is made of a float in a
+  // register lane by lane.
+  [[gnu::always_inline]] friend Floats operator-(const Floats& a, float b) { return a.all - b; }
+  [[gnu::always_inline]] friend Floats operator*(const Floats& a, float b) { return a.all * b; }
   [[gnu::always_inline]] Floats& operator+=(const Floats& other) {
     all += other.all;
     return *this;
@@ -39,11 +43,17 @@ struct Floats {
   [[gnu::always_inline]] friend Floats multiply_add(const Floats& a, const Floats& b, const Floats& c) {
     return a.all * b.all + c.all;
   }
+  [[gnu::always_inline]] friend Floats multiply_add(const Floats& a, float b, float c) { return a.all * b + c; }
+  [[gnu::always_inline]] friend Floats multiply_add(const Floats& a, float b, const Floats& c) {
+    return a.all * b + c.all;
+  }
   /// The larger of each pair of lanes.
   [[gnu::always_inline]] friend Floats max_of(const Floats& a, const Floats& b) {
     return a.all > b.all ? a.all : b.all;
   }
 };
+
+inline constexpr std::int32_t kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 /// Calls `run(lanes)` with 16 lanes if the processor has AVX-512 and `width` is a multiple of 16, else with 8.
 /// `run` is a lambda with `__attribute__((always_inline))`; without it, it would be compiled for any processor.
@@ -92,6 +102,16 @@ template <int kLanes>
 template <int kLanes>
 [[gnu::always_inline]] inline void add_to(float* sums, const Floats<kLanes>& x) {
   store(sums, load<kLanes>(sums) + x);
+}
+
+/// The first `count` lanes of x, and `other` in the lanes behind them.
+template <int kLanes>
+[[gnu::always_inline]] inline Floats<kLanes> first_lanes(std::int64_t count, const Floats<kLanes>& x, float other) {
+  using F = Floats<kLanes>;
+  typename F::Integers lane;
+  __builtin_memcpy(&lane, kLaneNumbers, sizeof lane);
+  const auto limit = static_cast<std::int32_t>(count);
+  return lane < limit ? x.all : other - typename F::Vector{};
 }
 
 /// Joins the lanes of the lower and the upper half by `join`, and those of the result again, until one is left.

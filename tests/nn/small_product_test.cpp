@@ -1,0 +1,71 @@
+// Products of small matrices, of each size that takes another way through the blocks of rows and columns.
+#include <cstdint>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/core/vector_instructions.hpp>
+
+#if defined(__x86_64__)
+
+#include <ddpxx/nn/cpu/small_product.hpp>
+
+namespace ddpxx {
+namespace small_product_test {
+namespace {
+
+/// A product computed in doubles, and the same product by small_product(), as tensors of the same size.
+struct Product {
+  at::Tensor expected, found;
+};
+
+/// out + A B, or A B, where `is_transposed` says that A lies in memory as its transpose. Behind each row of the result
+/// are `kGap` floats that must stay as they are.
+constexpr std::int64_t kGap = 8;
+template <detail::Result kResult, int kLanes>
+Product product(std::int64_t rows, std::int64_t depth, std::int64_t width, bool is_transposed) {
+  const auto a = is_transposed ? at::randn({depth, rows}).t() : at::randn({rows, depth});
+  const auto b = at::randn({depth, width}), out = at::randn({rows, width + kGap});
+  auto expected = out.to(at::kDouble);
+  const auto product = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+  if (kResult == detail::Result::added)
+    expected.narrow(1, 0, width) += product;
+  else
+    expected.narrow(1, 0, width).copy_(product);
+  detail::small_product<kResult>(detail::Lanes<kLanes>{}, {a.const_data_ptr<float>(), a.stride(0), a.stride(1)},
+                                 {b.const_data_ptr<float>(), width}, rows, depth, width, out.mutable_data_ptr<float>(),
+                                 width + kGap);
+  return {expected, out};
+}
+
+template <int kLanes>
+void compare_all_sizes() {
+  at::manual_seed(5);
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 25})
+    for (const std::int64_t depth : {0, 1, 2, 33})
+      for (const std::int64_t vectors : {1, 2, 3, 4, 5, 6, 7, 8, 10})
+        for (const bool is_transposed : {false, true})
+          for (const auto& [expected, found] :
+               {product<detail::Result::written, kLanes>(rows, depth, vectors * kLanes, is_transposed),
+                product<detail::Result::added, kLanes>(rows, depth, vectors * kLanes, is_transposed)})
+            EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, 1e-5, 1e-4))
+                << rows << " x " << depth << " times " << depth << " x " << vectors * kLanes << " in " << kLanes
+                << " lanes" << (is_transposed ? ", A transposed" : "");
+}
+
+TEST(SmallProduct, IsTheProductInEightLanes) {
+  if (!detail::cpu_has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
+  compare_all_sizes<8>();
+}
+
+TEST(SmallProduct, IsTheProductInSixteenLanes) {
+  if (!detail::cpu_has_avx512()) GTEST_SKIP() << "this processor has no AVX-512";
+  compare_all_sizes<16>();
+}
+
+}  // namespace
+}  // namespace small_product_test
+}  // namespace ddpxx
+
+#endif
