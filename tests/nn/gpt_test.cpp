@@ -425,6 +425,25 @@ TEST(Generate, SeesTheLastBlockOfALongText) {
   EXPECT_FALSE(at::equal(whole, greedy(gpt, ids.narrow(1, 0, 8), 6).narrow(1, 8, 6)));
 }
 
+TEST(EvaluationMode, LeavesEachModuleInItsOwnMode) {
+  torch::nn::ModuleList inner{torch::nn::Dropout{}, torch::nn::Dropout{}};
+  torch::nn::ModuleList model{inner, torch::nn::Dropout{}};
+  inner->eval();
+  inner[1]->train();
+  const auto modes = [&] {
+    std::vector<bool> all;
+    for (const auto& part : model->modules()) all.push_back(part->is_training());
+    return all;
+  };
+  const auto before = modes();
+  EXPECT_THAT(before, testing::ElementsAre(true, false, false, true, true));
+  {
+    const EvaluationMode mode{*model};
+    EXPECT_THAT(modes(), testing::Each(false));
+  }
+  EXPECT_EQ(modes(), before);
+}
+
 TEST(Generate, LeavesTheModelInItsMode) {
   auto gpt = decided_gpt();
   for (const bool training : {true, false}) {
