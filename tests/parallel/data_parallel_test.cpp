@@ -86,6 +86,27 @@ struct Noting : torch::nn::Cloneable<Noting> {
   at::ScalarType type = at::kFloat;
 };
 
+TEST(DataParallel, ReplicasHaveFrozenParametersAndModesAsTheModelHas) {
+  Group alone;
+  Net net;
+  net.blocks[1]->weight.set_requires_grad(false);
+  FlatModel flat{net};
+  Recompute<DataParallel> strategy{{.inner = {.replicas = 3}}, alone};
+  strategy.attach(flat);
+  net.blocks[2]->eval();
+  for (int step = 0; step < 2; ++step) {
+    backward(strategy, net);
+    const auto replicas = strategy.layers_of_replicas();
+    ASSERT_EQ(replicas.size(), 2U);
+    for (const auto& layers : replicas)
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto& block = dynamic_cast<const Block&>(*layers[i]);
+        EXPECT_EQ(block.weight.requires_grad(), i != 1) << i;
+        EXPECT_EQ(block.is_training(), i != 2) << i;
+      }
+  }
+}
+
 TEST(DataParallel, ReplicasComputeInTheTypeThatAutocastHasBeenGiven) {
   for (const auto type : {at::kHalf, at::kBFloat16}) {
     Group alone;

@@ -67,7 +67,7 @@ class DataParallel : public WholeModel {
       }
       auto& replica = *replicas_[i - 1];
       auto& copy = dynamic_cast<Model&>(*replica.model);
-      copy.train(model.is_training());
+      copy_modes(model, copy);
       auto own_run = runner();
       losses[i] = compute(copy, own_run, parts[i].to(replica.trainable.options().device()));
     };
@@ -91,6 +91,9 @@ class DataParallel : public WholeModel {
   std::size_t num_replicas() const noexcept { return replicas_.size() + 1; }
 
  private:
+  /// Puts each module of `to` into the mode of the same module of `from`: a frozen part may be in evaluation mode.
+  static void copy_modes(const torch::nn::Module& from, torch::nn::Module& to);
+
   struct Replica {
     std::shared_ptr<torch::nn::Module> model;
     Arena trainable;

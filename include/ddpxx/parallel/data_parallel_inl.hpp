@@ -114,6 +114,14 @@ DDPXX_INLINE std::shared_ptr<torch::nn::Module> DataParallel::clone(const torch:
   }
 }
 
+DDPXX_INLINE void DataParallel::copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
+  to.train(from.is_training());
+  const auto ours = from.modules(/*include_self=*/false), theirs = to.modules(/*include_self=*/false);
+  // A module comes before those inside it, which train() sets too.
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (theirs[i]->is_training() != ours[i]->is_training()) theirs[i]->train(ours[i]->is_training());
+}
+
 DDPXX_INLINE void DataParallel::fill(Replica& replica, const FlatModel& model) {
   const auto named = replica.model->named_parameters();
   const auto arena = [&](std::vector<NamedParameter> parameters) {
@@ -121,6 +129,8 @@ DDPXX_INLINE void DataParallel::fill(Replica& replica, const FlatModel& model) {
     return Arena{parameters, {.gradients = Gradients::none}};
   };
   replica.trainable = arena(model.trainable());
+  for (const auto& parameter : model.frozen())
+    named[parameter.name].set_requires_grad(false);  // a copy has none frozen
   replica.frozen = arena(model.frozen());
   replica.hooks = GradientHooks{replica.trainable, [this](std::size_t i, const at::Tensor& gradient) {
                                   add(i, gradient.defined() ? gradient.to(trainable_.options().device()) : gradient);
