@@ -34,7 +34,8 @@ template <class T, std::size_t N>
 inline constexpr bool holds_by_apply<std::array<T, N>> = true;
 }  // namespace detail
 
-/// True if each_tensor visits all tensors that a value of this type can hold.
+/// True if each_tensor visits all tensors that a value of this type can hold. A program may specialise it to true for a
+/// type of its own that holds no tensor that needs a gradient.
 template <class T>
 inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<T, at::Tensor>;
 template <class... T>
