@@ -222,6 +222,21 @@ TYPED_TEST(StrategyContract, AnEvaluationBetweenStepsChangesNothing) {
 
 TYPED_TEST(StrategyContract, AnExceptionInForwardLeavesTheNextStepRight) {
   this->in_every_world([](auto& strategy, Net& net, Group& group) {
+TYPED_TEST(StrategyContract, ABackwardPassBetweenStepsChangesNothing) {
+  this->in_every_world([](auto& strategy, Net& net, Group& group) {
+    for (int step = 0; step < 3; ++step) {
+      const auto batch = at::arange(group.size() * 2 * 4, at::kFloat).view({-1, 4}) * (0.1 * (step + 1));
+      strategy.begin_backward(Sync::now);
+      loss_of(strategy, net, share(batch, group)).backward();
+      strategy.finish_backward();
+      expect_close(gradients_of(strategy, group), reference_gradients(batch, group.size()));
+      strategy.finish_step();
+      loss_of(strategy, net, share(batch, group)).backward();  // as by a model in which this one is a part
+      strategy.wait_pending();
+    }
+  });
+}
+
     strategy.begin_backward(Sync::now);
     EXPECT_ANY_THROW(loss_of(strategy, net, at::ones({2, 3})));
     try {

@@ -18,9 +18,10 @@
 namespace ddpxx {
 
 /// When autograd has finished the gradient of the i-th parameter of an arena, takes it out of `.grad`, which is
-/// undefined afterwards, and calls `receive(i, gradient)`. `.grad` must be undefined when a backward pass begins. The
-/// gradient is undefined for a parameter that is in the graph without contributing to the loss. The destructor removes
-/// the hooks.
+/// undefined afterwards, and calls `receive(i, gradient)`. A backward pass between two steps, as of a model in which
+/// this one is a part, calls it too: a strategy drops such gradients, as zero_grad() would. `.grad` must be undefined
+/// when a backward pass begins. The gradient is undefined for a parameter that is in the graph without contributing to
+/// the loss. The destructor removes the hooks.
 class GradientHooks {
  public:
   using Receive = std::function<void(std::size_t, const at::Tensor&)>;

@@ -138,6 +138,7 @@ DDPXX_INLINE void DataParallel::fill(Replica& replica, const FlatModel& model) {
 }
 
 DDPXX_INLINE void DataParallel::add(std::size_t i, const at::Tensor& gradient) {
+  if (!in_backward_) return;
   const std::lock_guard lock{mutex_};
   const c10::NoGradGuard no_grad;
   sum_->add(i, gradient);

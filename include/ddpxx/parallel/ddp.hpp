@@ -80,6 +80,7 @@ class DDPWith : public WholeModel {
     if constexpr (KnowsBuckets<Hook>) hook_.attach(trainable_, reducer_->buckets());
     hooks_ = GradientHooks{trainable_,
                            [this](std::size_t i, const at::Tensor& gradient) {
+                             if (!in_backward_) return;
                              if (sync_ == Sync::now)
                                reducer_->ready(i, gradient);
                              else

@@ -228,6 +228,7 @@ DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>&
   if (send) gradients_->wait_for_free_slot();
   std::size_t k = 0;
   for (const auto i : units_[unit].trainable_segments()) {
+  if (!in_backward_) return;  // of a backward pass between two steps
     const auto& segment = trainable_.segments()[i];
     if (!unreduced_[i].defined())
       unreduced_[i] = gradients_->borrow(i, sends() ? BufferUse::reduce : BufferUse::accumulate);

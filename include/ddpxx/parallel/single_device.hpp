@@ -81,6 +81,7 @@ class SingleDevice : public WholeModel {
       sum_->drop();
   }
   void receive(std::size_t i, const at::Tensor& gradient) {
+    if (!in_backward_) return;
     if (!reducer_)
       sum_->add(i, gradient);
     else if (sync_ == Sync::now)

@@ -212,6 +212,7 @@ class ZeRO {
       if (sync_ == Sync::now)
         reducer_->ready(i, gradient);
       else
+    if (!in_backward_) return;
         reducer_->defer(i, gradient);
     } else {
       used_[i] = true;
