@@ -306,6 +306,24 @@ TYPED_TEST(StrategyContract, AParameterThatLeftTheFlatMemoryIsNamedAtTheNextStep
 
 TYPED_TEST(StrategyContract, ASecondStrategyOnOneModelIsRefused) {
   this->in_every_world([](auto&, Net& net, Group&) {
+TYPED_TEST(StrategyContract, AFrozenParameterThatLeftTheFlatMemoryIsNamedAtTheNextStep) {
+  for (const int world_size : this->worlds())
+    spawn_ranks(world_size, [&](Group& group) {
+      Net net;
+      net.blocks[1]->bias.set_requires_grad(false);
+      FlatModel flat{net};
+      TypeParam strategy{{}, group};
+      strategy.attach(flat);
+      net.blocks[1]->bias.set_data(at::zeros({5}));
+      try {
+        strategy.begin_backward(Sync::now);
+        FAIL() << "a frozen parameter outside of the flat memory was not reported";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string{error.what()}.find("\"block1.bias\" has left the flat memory"), std::string::npos);
+      }
+    });
+}
+
     try {
       const FlatModel again{net};
       FAIL() << "a second strategy was attached to the model";

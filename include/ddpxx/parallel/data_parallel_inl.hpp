@@ -56,7 +56,7 @@ DDPXX_INLINE void DataParallel::attach(FlatModel& model) {
 
 DDPXX_INLINE void DataParallel::begin_backward(Sync sync) {
   if (std::exchange(in_backward_, true)) sum_->drop();  // an exception has ended the last pass
-  trainable_.check_owned();
+  check_owned();
   sync_ = sync;
   sum_->hide();
 }

@@ -90,8 +90,11 @@ class DDPWith : public WholeModel {
   }
 
   void begin_backward(Sync sync) {
-    if (std::exchange(in_backward_, true)) reducer_->abandon();  // an exception has ended the last pass
-    trainable_.check_owned();
+    if (std::exchange(in_backward_, true)) {  // an exception has ended the last pass
+      reducer_->abandon();
+      buffers_.abandon();
+    }
+    check_owned();
     sync_ = sync;
     if constexpr (ScalesGradients<Hook>) reducer_->set_scale(hook_.scale());
     reducer_->begin();
@@ -127,7 +130,7 @@ class DDPWith : public WholeModel {
   /// A step of a rank that has no batch: takes part in all collectives of the others' begin_backward() and
   /// finish_backward().
   void sit_out() {
-    trainable_.check_owned();
+    check_owned();
     buffers_.begin_backward(Sync::now);
     reducer_->sit_out();
   }

@@ -58,7 +58,7 @@ class SingleDevice : public WholeModel {
 
   void begin_backward(Sync sync) {
     if (std::exchange(in_backward_, true)) abandon();
-    trainable_.check_owned();
+    check_owned();
     sync_ = sync;
     sum_->hide();
   }

@@ -43,6 +43,12 @@ class WholeModel : public PlainCall {
   WholeModel() = default;
   ~WholeModel() = default;
 
+  /// Errors  `config` if a parameter has left the arenas.
+  void check_owned() const {
+    trainable_.check_owned();
+    frozen_.check_owned();
+  }
+
   Arena trainable_;
   Arena frozen_;
 };

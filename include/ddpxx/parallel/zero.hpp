@@ -134,6 +134,7 @@ class ZeRO {
 
   void begin_backward(Sync sync) {
     trainable_.check_owned();
+    frozen_.check_owned();
     sync_ = sync;
     buffers_.begin_backward(sync);
     const bool is_interrupted = std::exchange(in_backward_, true);  // an exception has ended the last pass

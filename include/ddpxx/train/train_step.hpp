@@ -397,6 +397,7 @@ class TrainStep {
     add_loss(loss, batch.num_tokens);
     return found_inf;
   }
+    strategy_.frozen().check_owned();
 
   /// The batch as the model computes with it.
   template <class Batch>
