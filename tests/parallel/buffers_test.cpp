@@ -63,6 +63,21 @@ TEST(Buffers, ReachTheReplicasToo) {
   });
 }
 
+TEST(Buffers, AreSharedBetweenTwoStepsIfTheyAreSharedInEach) {
+  spawn_ranks(2, [](Group& group) {
+    for (const bool in_each_step : {true, false}) {
+      Normed net;
+      FlatModel flat{net};
+      DDP ddp{{.broadcast_buffers = in_each_step}, group};
+      ddp.attach(flat);
+      for (auto& buffer : net.buffers()) buffer.fill_(group.rank() + 1);
+      ddp.share_buffers();
+      for (const auto& buffer : net.buffers())
+        EXPECT_TRUE(buffer.eq(in_each_step ? 1 : group.rank() + 1).all().item<bool>());
+    }
+  });
+}
+
 TEST(Buffers, TakeOneBroadcastForEachType) {
   const auto recording = std::make_shared<Recording>();
   auto group = recording_group(1, 64, recording);

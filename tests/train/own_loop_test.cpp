@@ -4,7 +4,9 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -13,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
@@ -20,6 +23,7 @@
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/storage/folder.hpp>
 
+#include "ones_and_line.hpp"
 #include "training_run.hpp"
 
 namespace ddpxx::own_loop_test {
@@ -238,6 +242,49 @@ std::vector<at::Tensor> trained(Group& group, const Train<DDP>::Config& settings
   Train<DDP> trainer{group, model, std::make_shared<Tokens>(), settings};
   train_by_hand(trainer);
   return values_of(*model);
+}
+
+/// A layer with running statistics, which differ between ranks after a step, and a forward pass that may fail.
+struct NormedLine : Line {
+  Loss forward(const Batch& batch) {
+    if (std::exchange(fails, false)) throw Error{Errc::memory, "no memory for this batch"};
+    return {torch::mse_loss(line(norm(batch.inputs)), batch.targets, at::Reduction::Sum)};
+  }
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d{2})};
+  bool fails = false;
+};
+/// Sample i has the number i.
+struct Numbers {
+  std::int64_t size() const { return 8; }
+  Batch batch(std::span<const std::int64_t> indices) const {
+    const auto inputs = at::tensor(std::vector<std::int64_t>{indices.begin(), indices.end()}).to(at::kFloat);
+    return {inputs.unsqueeze(1).repeat({1, 2}), inputs.unsqueeze(1), inputs.size(0)};
+  }
+};
+
+TEST_F(OwnLoop, EvaluatesAndEndsWithTheRunningStatisticsOfRankZero) {
+  spawn_ranks(2, [](Group& group) {
+    using Train = Trainer<NormedLine, Numbers, AdamW, Float32, DDP>;
+    typename Train::Config config;
+    config.batch_size = 2;
+    config.training = {.max_steps = 2, .max_epochs = 0, .save_dir = ""};
+    at::manual_seed(3);
+    auto model = std::make_shared<NormedLine>();
+    const auto numbers = std::make_shared<Numbers>();
+    Train trainer{group, model, numbers, config, {}, {.validation = numbers}};
+    const auto expect_equal_means = [&](const char* when) {
+      const auto own = model->norm->running_mean.clone(), first = own.clone();
+      broadcast(first, group);
+      EXPECT_TRUE(at::equal(own, first)) << when << ", rank " << group.rank();
+    };
+    trainer.resume();
+    trainer.step();
+    trainer.evaluate();
+    expect_equal_means("in an evaluation");
+    trainer.step();
+    trainer.close();
+    expect_equal_means("at the end");
+  });
 }
 
 TEST_F(OwnLoop, TwoTrainersInOneProcessDoNotDisturbEachOther) {

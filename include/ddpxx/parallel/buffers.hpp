@@ -63,7 +63,8 @@ inline void broadcast_together(std::span<const at::Tensor> tensors, const Group&
 
 enum class BroadcastBuffers { once, each_step };
 
-/// Broadcasts rank 0's buffers: when it is made and, with `each_step`, before the first forward pass of each step.
+/// Broadcasts rank 0's buffers: when it is made and, with `each_step`, before the first forward pass of each step and
+/// by share().
 class SharedBuffers {
  public:
   SharedBuffers() = default;
@@ -76,8 +77,15 @@ class SharedBuffers {
 
   /// Ranks   Collective: all ranks call it before every backward pass, with equal `sync`.
   void begin_backward(Sync sync) {
-    if (std::exchange(step_begins_, sync == Sync::now) && when_ == BroadcastBuffers::each_step) send();
+    if (std::exchange(step_begins_, sync == Sync::now)) share();
   }
+  /// Makes the buffers equal to rank 0's if they are broadcast in each step.
+  /// Ranks   Collective.
+  void share() const {
+    if (when_ == BroadcastBuffers::each_step) send();
+  }
+  /// The next backward pass is the first one of a step: an exception has ended the step before.
+  void abandon() noexcept { step_begins_ = true; }
 
  private:
   void send() const {

@@ -130,6 +130,12 @@ concept LetsRanksDrift = ParallelStrategy<S> && requires { requires S::kRanksDri
 template <class S>
 concept ResumesAtStep = ParallelStrategy<S> && requires(S s, std::int64_t step) { s.resume_at(step); };
 
+/// Optional: `void share_buffers()`, for a strategy that broadcasts rank 0's buffers before each step: between two
+/// steps those of the ranks differ. It broadcasts them at once. A trainer calls it on all ranks before it evaluates,
+/// and when it makes the model whole.
+template <class S>
+concept SharesBuffers = ParallelStrategy<S> && requires(S s) { s.share_buffers(); };
+
 /// Optional: `static bool can_be_captured(const Config&)`: whether a step starts the same operations on the same memory
 /// each time, so that it can be captured once and replayed. It starts no collective, and sets no generator of random
 /// numbers. The setting `cuda_graph` needs it.
@@ -227,6 +233,10 @@ consteval bool explain_strategy() {
         ResumesAtStep<S> || !requires { &S::resume_at; } ||
             requires { static_cast<void (S::*)(std::int64_t)>(&S::resume_at); },
         "strategy: resume_at is `void resume_at(std::int64_t step)`");
+    static_assert(
+        SharesBuffers<S> || !requires { &S::share_buffers; } ||
+            requires { static_cast<void (S::*)()>(&S::share_buffers); },
+        "strategy: share_buffers is `void share_buffers()`");
     static_assert(
         CanBeCaptured<S> || !requires { &S::can_be_captured; } ||
             requires { static_cast<bool (*)(const typename S::Config&)>(&S::can_be_captured); },

@@ -113,6 +113,8 @@ class DDPWith : public WholeModel {
   void make_whole() {
     if constexpr (kRanksDrift) give_model(0);
   }
+  /// See SharesBuffers.
+  void share_buffers() { buffers_.share(); }
 
   Hook& hook() noexcept { return hook_; }
   /// See ResumesAtStep; for a hook that counts steps.

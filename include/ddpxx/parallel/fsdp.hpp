@@ -133,6 +133,8 @@ class FSDP {
   /// Makes all parameters whole until the next step, unless whole_at_end is false.
   /// Ranks   Collective.
   void make_whole();
+  /// See SharesBuffers.
+  void share_buffers() { buffers_.share(); }
 
   /// How many layers of `bytes` bytes each one unit has.
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes);

@@ -93,7 +93,10 @@ DDPXX_INLINE void FSDP::attach(FlatModel& model) {
 }
 
 DDPXX_INLINE void FSDP::begin_backward(Sync sync) {
-  if (std::exchange(in_backward_, true)) abandon();
+  if (std::exchange(in_backward_, true)) {
+    abandon();
+    buffers_.abandon();
+  }
   trainable_.check_owned();
   frozen_.check_owned();
   sync_ = sync;
@@ -225,10 +228,10 @@ DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>&
   const bool send = complete && sends();
   // Freed first, because the gradients need buffers.
   if (complete && unit != kRoot) units_[unit].reshard();
+  if (!in_backward_) return;  // of a backward pass between two steps
   if (send) gradients_->wait_for_free_slot();
   std::size_t k = 0;
   for (const auto i : units_[unit].trainable_segments()) {
-  if (!in_backward_) return;  // of a backward pass between two steps
     const auto& segment = trainable_.segments()[i];
     if (!unreduced_[i].defined())
       unreduced_[i] = gradients_->borrow(i, sends() ? BufferUse::reduce : BufferUse::accumulate);

@@ -74,6 +74,11 @@ class WrapsStrategy {
   {
     inner_.resume_at(step);
   }
+  void share_buffers()
+    requires SharesBuffers<Inner>
+  {
+    inner_.share_buffers();
+  }
   static bool can_be_captured(const Config& config)
     requires CanBeCaptured<Inner>
   {

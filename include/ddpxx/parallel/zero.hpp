@@ -136,8 +136,9 @@ class ZeRO {
     trainable_.check_owned();
     frozen_.check_owned();
     sync_ = sync;
-    buffers_.begin_backward(sync);
     const bool is_interrupted = std::exchange(in_backward_, true);  // an exception has ended the last pass
+    if (is_interrupted) buffers_.abandon();
+    buffers_.begin_backward(sync);
     if constexpr (kStage == ZeROStage::optimizer) {
       if (is_interrupted) reducer_->abandon();
       reducer_->begin();
@@ -176,6 +177,8 @@ class ZeRO {
     return std::monostate{};
   }
   void make_whole() { wait_pending(); }
+  /// See SharesBuffers.
+  void share_buffers() { buffers_.share(); }
   /// Waits for the gathers that the last step has started.
   void wait_pending() {
     for (std::size_t i = 0; i < gathers_.size(); ++i) wait_for(i);
@@ -209,11 +212,11 @@ class ZeRO {
   }
 
   void receive(std::size_t i, const at::Tensor& gradient) {
+    if (!in_backward_) return;
     if constexpr (kStage == ZeROStage::optimizer) {
       if (sync_ == Sync::now)
         reducer_->ready(i, gradient);
       else
-    if (!in_backward_) return;
         reducer_->defer(i, gradient);
     } else {
       used_[i] = true;

@@ -233,7 +233,16 @@ class TrainStep {
   /// Gives the model of every rank all parameters, with equal values, until the next step; under FSDP not with
   /// whole_at_end=false.
   /// Ranks   Collective.
-  void make_whole() { strategy_.make_whole(); }
+  void make_whole() {
+    strategy_.make_whole();
+    share_buffers();
+  }
+
+  /// Gives the model of every rank rank 0's buffers, where a step begins with that too.
+  /// Ranks   Collective.
+  void share_buffers() {
+    if constexpr (SharesBuffers<Strategy>) strategy_.share_buffers();
+  }
 
   /// Restarts the clock that measures the next step's `step_ms`.
   void restart_clock() { started_ = Clock::now(); }
@@ -384,6 +393,7 @@ class TrainStep {
   template <class Batch>
   at::Tensor captured_gradients(Batch& batch, StepFacts& facts) {
     strategy_.trainable().check_owned();
+    strategy_.frozen().check_owned();
     const auto& [loss, found_inf] =
         captured_->gradients(batch, facts.targets(), [&](const Batch& kept, const at::Tensor& targets) {
           strategy_.begin_backward(Sync::now);
@@ -397,7 +407,6 @@ class TrainStep {
     add_loss(loss, batch.num_tokens);
     return found_inf;
   }
-    strategy_.frozen().check_owned();
 
   /// The batch as the model computes with it.
   template <class Batch>

@@ -245,6 +245,7 @@ class Trainer {
   ///         that the evaluation does not have; `peer` where the model returns other metrics on other ranks.
   EvaluationResult evaluate() {
     read_all_steps();
+    step_.share_buffers();
     const auto result = [&] {
       step_.exchange_average();
       try {
