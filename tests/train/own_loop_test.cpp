@@ -287,6 +287,30 @@ TEST_F(OwnLoop, EvaluatesAndEndsWithTheRunningStatisticsOfRankZero) {
   });
 }
 
+TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
+  using Train = Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>;
+  const auto train = [](bool fails) {
+    Group alone;
+    typename Train::Config config;
+    config.batch_size = 2;
+    config.training = {.max_steps = 6, .max_epochs = 0, .save_dir = ""};
+    at::manual_seed(3);
+    auto model = std::make_shared<NormedLine>();
+    Train trainer{alone, model, std::make_shared<Numbers>(), config};
+    trainer.resume();
+    while (!trainer.finished()) {
+      if (fails && trainer.steps_done() % 2 == 1) {  // step 4 ends an epoch
+        model->fails = true;
+        EXPECT_THROW(trainer.step(), Error);
+      }
+      trainer.step();
+    }
+    trainer.close();
+    return model->line->weight.detach().clone();
+  };
+  EXPECT_TRUE(at::equal(train(true), train(false)));
+}
+
 TEST_F(OwnLoop, TwoTrainersInOneProcessDoNotDisturbEachOther) {
   spawn_ranks(2, [&](Group& group) {
     Train<DDP>::Config slow, fast;

@@ -214,10 +214,16 @@ class Trainer {
 
   /// One optimizer step on the next batches of the dataset.
   void step() {
-    const auto epoch = batches_.cursor().epoch;
+    const auto before = batches_.cursor();
     const auto batches = batches_.next();
-    has_ended_epoch_ = batches_.cursor().epoch != epoch;
-    do_step(batches, epoch);
+    has_ended_epoch_ = batches_.cursor().epoch != before.epoch;
+    const auto steps = steps_done();
+    try {
+      do_step(batches, before.epoch);
+    } catch (...) {
+      if (steps_done() == steps) batches_.seek(before);  // the next call takes these batches again
+      throw;
+    }
   }
   /// One optimizer step on micro-batches from elsewhere; the place in the dataset stays as it is.
   template <std::ranges::forward_range Batches>
