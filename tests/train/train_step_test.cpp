@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -199,6 +200,21 @@ TYPED_TEST(BeforeTheOptimizerStep, GradientsAreClippedByValueAndThenByTheirNorm)
     EXPECT_NEAR(rows[0].grad_norm, inputs.norm().item<double>(), 1e-5) << "the reported norm is that before clipping";
     EXPECT_TRUE(at::allclose(model->weight, torch::ones({4}) - expected.grad())) << model->weight;
   });
+}
+
+TEST(TrainStep, LeavesOutABatchWhoseLossOverflowsInHalfPrecision) {
+  Group alone;
+  auto model = std::make_shared<Product>();
+  TrainStep<Product, SGD, AutocastFP16, SingleDevice> step{alone, model, {}};
+  std::vector<CompletedStep> done;
+  for (const double value : {2.0, std::numeric_limits<double>::infinity(), 2.0})
+    if (auto one = step.step(std::vector{rows_of(value, 3)})) done.push_back(*one);
+  step.read_all([&](const CompletedStep& one) { done.push_back(one); });
+  ASSERT_EQ(done.size(), 3U);
+  EXPECT_FALSE(std::isfinite(done[1].row.loss));
+  EXPECT_EQ(done[1].row.skipped_steps, 1);
+  EXPECT_EQ(done[2].row.skipped_steps, 1);
+  EXPECT_TRUE(std::isfinite(done[2].row.loss));
 }
 
 TEST(TrainStep, ShowsHooksUnscaledGradients) {

@@ -51,7 +51,8 @@ class StepLog {
   /// Removes and returns the oldest step if more than `kept` are under way, else returns none. `kept` is at least 1.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
   /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
-  /// number, when a step had no targets, and when the last kMaxSkipped steps were left out.
+  /// number in a step that was not left out, when a step had no targets, and when the last kMaxSkipped steps were left
+  /// out.
   std::optional<CompletedStep> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
@@ -78,7 +79,8 @@ class StepLog {
                   "mixed: make the model's forward the same on every rank, and resume from the last snapshot"}
           .with("step", row.step);
     if (complete.targets == 0) throw StepFacts::no_targets(Errc::numerics).with("step", row.step);
-    if (!std::isfinite(row.loss) || !std::isfinite(row.grad_norm))
+    // A step whose gradients were not finite is left out, whatever its loss: the scale may be too large for this batch.
+    if ((!skipped && !std::isfinite(row.loss)) || !std::isfinite(row.grad_norm))
       throw Error{Errc::numerics,
                   "loss or gradient norm is not finite: lower the learning rate, or look at the data of this step"}
           .with("step", row.step)
