@@ -217,6 +217,22 @@ TEST(TrainStep, LeavesOutABatchWhoseLossOverflowsInHalfPrecision) {
   EXPECT_TRUE(std::isfinite(done[2].row.loss));
 }
 
+TEST(TrainStep, BeginsWithoutMomentsAfterASnapshotThatHasNone) {
+  Group alone;
+  TrainStep<Product, SGD, Float32, SingleDevice> step{
+      alone, std::make_shared<Product>(), {.optimizer = {.momentum = 0.9}}};
+  step.step(std::vector{rows_of(2, 3)});
+  const auto momentum = [&] {
+    for (const auto& part : step.state().parts)
+      if (part.prefix.starts_with("optimizer.")) return part.ranges[0].values;
+    return at::Tensor{};
+  };
+  ASSERT_TRUE(momentum().defined());
+  EXPECT_TRUE(momentum().ne(0).any().item<bool>());
+  step.resume_at(5, 0, /*has_optimizer=*/false);
+  EXPECT_TRUE(momentum().eq(0).all().item<bool>()) << momentum();
+}
+
 TEST(TrainStep, ShowsHooksUnscaledGradients) {
   Group alone;
   auto model = std::make_shared<Product>();
