@@ -14,6 +14,7 @@
 
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -474,6 +475,13 @@ TEST_F(Run, GoesOnWithFreshRandomNumbersWhereTheOldOnesDoNotFit) {
   Train<SingleDevice> trainer{alone, tiny_gpt(), std::make_shared<Tokens>(), settings};
   trainer.fit();
   EXPECT_EQ(trainer.steps_done(), 3);
+}
+
+TEST_F(Run, KeepsTheRandomNumbersOfTheHostBesideThoseOfAGPU) {
+  const at::Device gpu{at::kCUDA, 1};
+  EXPECT_THAT(random_generators(3, gpu), testing::ElementsAre(testing::Pair("random.3", gpu),
+                                                              testing::Pair("random.3.cpu", at::Device{at::kCPU})));
+  EXPECT_THAT(random_generators(3, at::kCPU), testing::ElementsAre(testing::Pair("random.3", at::Device{at::kCPU})));
 }
 
 TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {

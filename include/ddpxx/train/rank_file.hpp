@@ -41,7 +41,8 @@ class RankFile {
   std::future<std::string> start_writing(const RunState& state, Copies copies, std::int64_t step) {
     try {
       auto slices = slices_to_write(state, *group_, copies);
-      slices.push_back(whole_slice("random." + std::to_string(group_->rank()), random_state(device_)));
+      for (const auto& [name, device] : random_generators(group_->rank(), device_))
+        slices.push_back(whole_slice(name, random_state(device)));
       auto shard = std::make_shared<Shard>(history_->file_name(), std::move(slices));
       if (writing_ == TaskRuns::in_background) shard->stage(buffer_);
       failpoint("checkpoint.before_shard");

@@ -50,13 +50,19 @@ inline StateDamage read_state(Storage& storage, const Manifest& manifest, const 
     if (whole.back().defined()) slices.push_back(whole_slice(name, whole.back()));
   }
   // The saved random state is used only if this world has the same ranks, and this device the same kind of generator.
-  const auto random = at::empty_like(random_state(device));
-  const auto random_name = "random." + std::to_string(group.rank());
-  const auto saved = manifest.tensors.find(random_name);
-  const bool has_random_state = manifest.world_size == group.size() && saved != manifest.tensors.end() &&
-                                saved->second.dtype == random.scalar_type() &&
-                                at::IntArrayRef{saved->second.shape} == random.sizes();
-  if (has_random_state) slices.push_back(whole_slice(random_name, random));
+  RandomStates saved_states;
+  std::vector<at::Device> not_saved;
+  for (const auto& [name, owner] : random_generators(group.rank(), device)) {
+    const auto random = at::empty_like(random_state(owner));
+    const auto saved = manifest.tensors.find(name);
+    if (manifest.world_size == group.size() && saved != manifest.tensors.end() &&
+        saved->second.dtype == random.scalar_type() && at::IntArrayRef{saved->second.shape} == random.sizes()) {
+      slices.push_back(whole_slice(name, random));
+      saved_states.emplace_back(owner, random);
+    } else {
+      not_saved.push_back(owner);
+    }
+  }
 
   const auto damage = on_every_rank(group, Errc::storage, [&] {
     ShardReader reader{storage, Snapshots::folder_of(manifest.run.step), manifest};
@@ -70,11 +76,10 @@ inline StateDamage read_state(Storage& storage, const Manifest& manifest, const 
   for (const auto& part : state.parts) part.arena->publish_masters();
   for (std::size_t i = 0; i < whole.size(); ++i)
     if (whole[i].defined()) at::Tensor{state.whole[i].second}.copy_(whole[i]);
-  if (has_random_state)
-    set_random_state(device, random);
-  else
-    seed_random(device, seed + static_cast<std::uint64_t>(group.rank()) +
-                            (static_cast<std::uint64_t>(manifest.run.step) << 20U));
+  set_random_states(saved_states);
+  for (const auto& owner : not_saved)
+    seed_random(owner, seed + static_cast<std::uint64_t>(group.rank()) +
+                           (static_cast<std::uint64_t>(manifest.run.step) << 20U));
   return {};
 }
 

@@ -59,6 +59,10 @@ StatePart moment_part(const Arena& arena, const Moment& moment);
 /// Errors  those of `moment_part`.
 std::vector<StatePart> state_parts(const Arena& trainable, const Arena& frozen, std::span<const Moment> moments);
 
+/// The random generators of a rank whose model is on `device`, by the names that a snapshot gives to their states: that
+/// of the device and, since a model may draw numbers on the host, that of the CPU.
+std::vector<std::pair<std::string, at::Device>> random_generators(int rank, at::Device device);
+
 /// Whether all ranks that hold one piece hold equal bits, or their copies drift apart during training.
 enum class Copies { equal, drifting };
 

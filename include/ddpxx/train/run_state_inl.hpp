@@ -164,6 +164,13 @@ DDPXX_INLINE bool is_read(const std::string& name, const Manifest& snapshot) {
   return !lacks_optimizer(snapshot) || !(name.starts_with("optimizer.") || name.starts_with("scaler."));
 }
 
+DDPXX_INLINE std::vector<std::pair<std::string, at::Device>> random_generators(int rank, at::Device device) {
+  const auto name = "random." + std::to_string(rank);
+  std::vector<std::pair<std::string, at::Device>> generators{{name, device}};
+  if (!device.is_cpu()) generators.emplace_back(name + ".cpu", at::kCPU);
+  return generators;
+}
+
 DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
   if (!snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)

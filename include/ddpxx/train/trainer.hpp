@@ -153,7 +153,8 @@ class Trainer {
     if constexpr (!steps_in_backward<Strategy>)
       step_.before_optimizer_step([this](std::span<const Slice> slices) { report_.before_optimizer_step(slices); });
     // Weights are the same everywhere; what dropout draws must not be.
-    seed_random(step_.device(), config.training.seed + static_cast<std::uint64_t>(group.rank()));
+    for (const auto& [name, device] : random_generators(group.rank(), step_.device()))
+      seed_random(device, config.training.seed + static_cast<std::uint64_t>(group.rank()));
     tell_launcher(Milestone::trains);
   }
 
