@@ -484,6 +484,27 @@ TEST_F(Run, KeepsTheRandomNumbersOfTheHostBesideThoseOfAGPU) {
   EXPECT_THAT(random_generators(3, at::kCPU), testing::ElementsAre(testing::Pair("random.3", at::Device{at::kCPU})));
 }
 
+TEST_F(Run, RefusesABufferThatNoSnapshotCanHoldBeforeTheFirstStep) {
+  struct Rotated : GPT {
+    using GPT::GPT;
+    at::Tensor angles = register_buffer("angles", at::zeros({2}, at::kComplexFloat));
+  };
+  const auto train = [&](const std::string& save_dir) {
+    Group alone;
+    auto settings = config(1);
+    settings.training.save_dir = save_dir;
+    Trainer<Rotated, Tokens, AdamW, Float32, SingleDevice>{
+        alone,
+        std::make_shared<Rotated>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8),
+        std::make_shared<Tokens>(),
+        {.batch_size = 3, .training = settings.training}}
+        .fit();
+  };
+  const auto text = error_of(Errc::config, [&] { train((folder / "rotated").string()); });
+  EXPECT_THAT(text, testing::HasSubstr("model.angles has the type ComplexFloat, which a snapshot cannot hold"));
+  train("");
+}
+
 TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {
   const auto text = error_of(Errc::numerics, [&] {
     spawn_ranks(2, [&](Group& group) {

@@ -63,6 +63,10 @@ std::vector<StatePart> state_parts(const Arena& trainable, const Arena& frozen, 
 /// of the device and, since a model may draw numbers on the host, that of the CPU.
 std::vector<std::pair<std::string, at::Device>> random_generators(int rank, at::Device device);
 
+/// Refuses tensors of types that a snapshot cannot hold.
+/// Errors  `config`, naming the first such tensor.
+void check_types(const RunState& run);
+
 /// Whether all ranks that hold one piece hold equal bits, or their copies drift apart during training.
 enum class Copies { equal, drifting };
 

@@ -20,6 +20,7 @@
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/snapshot/dtype_name.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
 #include <ddpxx/train/run_state.hpp>
@@ -169,6 +170,20 @@ DDPXX_INLINE std::vector<std::pair<std::string, at::Device>> random_generators(i
   std::vector<std::pair<std::string, at::Device>> generators{{name, device}};
   if (!device.is_cpu()) generators.emplace_back(name + ".cpu", at::kCPU);
   return generators;
+}
+
+DDPXX_INLINE void check_types(const RunState& run) {
+  const auto check = [](const std::string& name, at::ScalarType type) {
+    if (std::ranges::find(detail::kSafetensorsTypes, type, &detail::SafetensorsType::dtype) ==
+        detail::kSafetensorsTypes.end())
+      throw Error{Errc::config, name + " has the type " + at::toString(type) +
+                                    ", which a snapshot cannot hold: give it a real type, such as two tensors of "
+                                    "floats, or train without save_dir"};
+  };
+  for (const auto& part : run.parts)
+    for (const auto& entry : part.arena->entries())
+      if (part.has(entry)) check(part.prefix + entry.name, part.type);
+  for (const auto& [name, tensor] : run.whole) check(name, tensor.scalar_type());
 }
 
 DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
