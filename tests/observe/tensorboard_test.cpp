@@ -1,7 +1,10 @@
 // Python's TensorBoard reads the event files back.
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -64,6 +67,31 @@ TEST(TensorBoard, DropsTheStepsAfterWhichARunHasGoneOn) {
   run(0, 1, false, 3);
   EXPECT_EQ(read(folder.path())["scalars"]["train/loss"], pairs({{1, 3}}))
       << "a new run must not show rows of the run before";
+}
+
+TEST(TensorBoard, LosesEventsOnAFullDiskAndMakesNoFurtherFile) {
+  const TemporaryFolder folder;
+  const auto files = [&] {
+    std::vector<std::filesystem::path> all;
+    for (const auto& entry : std::filesystem::directory_iterator{folder / "board"}) all.push_back(entry.path());
+    return all;
+  };
+  TensorBoard board{folder / "board"};
+  board.on_step({.step = 1, .loss = 1});
+  ASSERT_EQ(files().size(), 1U);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto size = std::filesystem::file_size(files()[0]);
+  const rlimit full{.rlim_cur = size + 20, .rlim_max = before.rlim_max};  // a record is cut
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  for (std::int64_t step = 2; step < 5; ++step) EXPECT_THROW(board.on_step({.step = step, .loss = 1}), Error);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(files().size(), 1U);
+  EXPECT_EQ(std::filesystem::file_size(files()[0]), size);
+  board.on_step({.step = 5, .loss = 2});
+  EXPECT_EQ(read(folder / "board")["scalars"]["train/loss"], pairs({{1, 1.0}, {5, 2.0}}));
 }
 
 TEST(TensorBoard, RefusesAFolderThatCannotBe) {

@@ -108,6 +108,7 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
   if (!is_regular()) return;
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
+    if (!rows) throw file_error(Errc::storage, "cannot read", path_);
     std::string block;
     const auto pass_on = [&](std::size_t least) {
       if (block.size() < least) return;

@@ -165,9 +165,16 @@ DDPXX_INLINE void TensorBoard::write_text(std::int64_t step, std::string_view ta
 }
 
 DDPXX_INLINE void TensorBoard::write(const Message& message) {
-  if (!file_) {  // the last one ends with a record that could not be written whole
+  if (!file_) {  // the last one could not be written to
     file_.emplace(new_file());
-    write(Message::event(0).add(Message::kFileVersion, std::string_view{"brain.Event:2"}));
+    const auto path = file_->path();
+    try {
+      write(Message::event(0).add(Message::kFileVersion, std::string_view{"brain.Event:2"}));
+    } catch (...) {  // or a full disk would get an empty file with each event
+      ::unlink(path.c_str());
+      file_.reset();
+      throw;
+    }
   }
   std::string record;
   const auto append = [&](auto number) {
@@ -183,10 +190,13 @@ DDPXX_INLINE void TensorBoard::write(const Message& message) {
   append(masked(record));
   record += message.text();
   append(masked(message.text()));
+  const auto size = static_cast<::off_t>(file_->size());
   try {
     file_->write(bytes_of(record));
   } catch (...) {
-    file_.reset();
+    // A reader stops at a record that was cut.
+    const int descriptor = file_->descriptor();
+    if (::ftruncate(descriptor, size) != 0 || ::lseek(descriptor, size, SEEK_SET) != size) file_.reset();
     throw;
   }
 }
