@@ -192,7 +192,9 @@ DDPXX_INLINE void TemporaryFile::sweep_beside(const std::filesystem::path& targe
 }
 
 DDPXX_INLINE void TemporaryFile::unlink_if_left(const std::filesystem::path& path) {
-  const Descriptor left{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  // A network file system may lock only what is open for writing.
+  Descriptor left{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  if (!left) left = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
   if (left && ::flock(left.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
 }
 
