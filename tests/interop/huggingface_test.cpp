@@ -174,6 +174,17 @@ TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
   EXPECT_THAT(error_of([] { read_gpt2_config("[]"); }), HasSubstr("no JSON object"));
 }
 
+TEST_F(HuggingFace, KeepsTheNamesOfAFileOfAnIndexThatAllBeginWithModel) {
+  const TemporaryFolder work;
+  write_safetensors(work / "model-1.safetensors", {{"model.norm.weight", at::ones({2})}});
+  write_safetensors(work / "model-2.safetensors", {{"lm_head.weight", at::zeros({2})}});
+  std::ofstream{work / "model.safetensors.index.json"}
+      << R"({"weight_map": {"model.norm.weight": "model-1.safetensors", "lm_head.weight": "model-2.safetensors"}})";
+  const auto tensors = read_model_file(work.path());
+  ASSERT_EQ(tensors.size(), 2U);
+  EXPECT_TRUE(at::equal(tensors.at("model.norm.weight"), at::ones({2})));
+}
+
 TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   const TemporaryFolder work;
   EXPECT_THAT(error_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));

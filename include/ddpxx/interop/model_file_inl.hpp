@@ -51,7 +51,9 @@ inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
         std::filesystem::is_directory(path, ignored))
       refuse("the file of " + name + " is no name of a file beside it");
     const auto [place, is_new] = files.try_emplace(text);
-    if (is_new) place->second = read_model_file(path);
+    // A file whose names all begin with "model." is a part of a larger model here, not a snapshot that was converted.
+    if (is_new)
+      place->second = path.extension() == ".safetensors" ? read_safetensors(path).tensors : read_model_file(path);
     const auto tensor = place->second.find(name);
     if (tensor == place->second.end()) refuse(name + " is not in " + text);
     tensors.emplace(name, tensor->second);
