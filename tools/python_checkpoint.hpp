@@ -103,8 +103,14 @@ inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::st
 }
 
 /// The name of the optimizer in torch.optim; empty for AdamW and Adam of older versions, which cannot be told apart.
+/// Errors  `config` for the settings of another optimizer: RAdam and NAdam have the moments of Adam, and compute
+///         otherwise.
 inline std::string optimizer_name(const ddpxx::PickleDict& group) {
-  if (group.find("momentum") != nullptr) return "SGD";
+  const auto has = [&](const char* name) { return group.find(name) != nullptr; };
+  if (has("momentum") && has("dampening") && has("nesterov")) return "SGD";
+  if (!has("amsgrad") || !has("betas"))
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "the file's optimizer is none of AdamW, Adam and SGD: convert the model alone, with what=model"};
   const auto* value = group.find("decoupled_weight_decay");
   const auto* decoupled = value != nullptr ? value->get_if<bool>() : nullptr;
   if (decoupled == nullptr) return "";

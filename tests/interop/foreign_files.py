@@ -101,4 +101,6 @@ torch.manual_seed(0)
 nanogpt(folder / "ckpt.pt")
 lightning(folder / "last.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5)
 lightning(folder / "sgd.ckpt", lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), 4)
+for name in ("RAdam", "NAdam", "RMSprop"):
+    lightning(folder / f"{name}.ckpt", lambda parameters: getattr(torch.optim, name)(parameters, lr=1e-3), 2)
 gpt2(folder / "model.safetensors")

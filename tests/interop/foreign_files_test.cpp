@@ -110,6 +110,15 @@ TEST_F(ForeignFiles, EveryFileLoadsIntoAModel) {
     EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
 }
 
+TEST_F(ForeignFiles, OfAnOptimizerThatComputesOtherwiseAreConvertedWithoutIt) {
+  for (const std::string name : {"RAdam", "NAdam", "RMSprop"}) {
+    const auto whole = convert(path(name + ".ckpt"), path(name));
+    EXPECT_EQ(whole.code, 2) << name;
+    EXPECT_THAT(whole.err, HasSubstr("none of AdamW, Adam and SGD: convert the model alone, with what=model"));
+    EXPECT_EQ(convert(path(name + ".ckpt"), path(name), "what=model").code, 0) << name;
+  }
+}
+
 TEST_F(ForeignFiles, OwnSafetensorsComeBackWhole) {
   ASSERT_EQ(convert(path("ckpt.pt"), path("own")).code, 0);
   ASSERT_EQ(convert(path("own"), path("own.safetensors")).code, 0);
