@@ -99,7 +99,7 @@ class SnapshotCommands {
       std::ostringstream line;
       line << std::setw(10) << stored.step << "  " << std::setw(10) << ddpxx::bytes_text(bytes) << "  ";
       if (!stored.committed) {
-        line << "begun and not finished";
+        line << (stored.set_aside ? "damaged, set aside (manifest.rejected.json)" : "begun and not finished");
       } else if (const auto snapshot = unread.watch([&] { return snapshots_.read(stored); }); snapshot.manifest) {
         const auto& metrics = snapshot.manifest->run.metrics;
         const auto loss = metrics.find("loss");

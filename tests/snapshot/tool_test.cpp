@@ -89,6 +89,9 @@ TEST_F(SnapshotTool, ListsTheNewestFirstAndWhatIsDamaged) {
               AllOf(HasSubstr("  2.5123  epoch 2, 1 rank\n"), HasSubstr("val_loss")));
   damage("step-00000200/manifest.json");
   EXPECT_THAT(tool("list").out, HasSubstr("step-00000200/manifest.json is not usable: its checksum is wrong"));
+  const auto step = folder_ / "run/step-00000100";
+  std::filesystem::rename(step / "manifest.json", step / "manifest.rejected.json");
+  EXPECT_THAT(tool("list").out, HasSubstr("  damaged, set aside (manifest.rejected.json)\n"));
 }
 
 TEST_F(SnapshotTool, ShowsWhatASnapshotHolds) {
