@@ -1,6 +1,7 @@
 // Configs that were set in code obey the rules of parse_config, and the errors use its sentences.
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -13,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/check_config.hpp>
+#include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 
@@ -68,6 +70,26 @@ std::string told(const auto& config, std::string_view path = "") {
 }
 
 TEST(AConfigOfCode, IsRightWithItsDefaults) { EXPECT_EQ(told(Whole{}), ""); }
+
+TEST(AConfigOfCode, TakesTheBoundOfAFloat) {
+  struct Single {
+    float low = 0.1F;
+    float high = 0.7F;
+    static constexpr auto describe() {
+      return fields(field<&Single::low>("0.1F is above 0.1", at_most(0.1)),
+                    field<&Single::high>("0.7F is below 0.7", at_least(0.7)));
+    }
+  };
+  EXPECT_EQ(told(Single{}), "");
+  EXPECT_NE(told(Single{.low = std::nextafter(0.1F, 1.0F)}), "");
+  const char* const arguments[] = {"program", "low=0.1", "high=0.7"};
+  EXPECT_EQ(parse_config<Single>(3, arguments).low, 0.1F);
+  struct Below {
+    float rate = 0.05F;
+    static constexpr auto describe() { return fields(field<&Below::rate>("An open bound is not taken", below(0.1))); }
+  };
+  EXPECT_NE(told(Below{.rate = 0.1F}), "");
+}
 
 TEST(AConfigOfCode, IsHeldToRangesAndChoices) {
   Whole whole;

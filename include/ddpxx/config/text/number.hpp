@@ -36,6 +36,16 @@ inline NumberRead<WholeNumber> read_whole(const std::string& text, const FieldFa
 template <std::floating_point Real>
 NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts);
 
+/// The range with its bounds rounded to `Real`, as the values of a field of that type are: the float 0.1F is then equal
+/// to a bound of 0.1.
+template <std::floating_point Real>
+Range rounded_to(Range range) {
+  for (auto* bound : {&range.low, &range.high})
+    if (*bound && std::abs((*bound)->value) <= std::numeric_limits<Real>::max())
+      (*bound)->value = static_cast<Real>((*bound)->value);
+  return range;
+}
+
 /// True if the value is within the range, compared in a type that holds every 64-bit integer and every double.
 inline bool is_within(const Range& range, long double value) {
   const auto low_ok = [&](const Bound& low) { return low.open ? value > low.value : value >= low.value; };
@@ -166,7 +176,7 @@ NumberRead<Real> read_real(const std::string& text, const FieldFacts& facts) {
   const auto value = real_of<Real>(text, facts.unit);
   if (!value) return {.problem = not_a_number(text, facts, "a number")};
   if (std::isnan(*value)) return {.problem = shown(text) + " does not fit a floating-point number"};
-  if (!is_within(facts.range, *value)) return {.problem = out_of_range(text, allowed_text(facts))};
+  if (!is_within(rounded_to<Real>(facts.range), *value)) return {.problem = out_of_range(text, allowed_text(facts))};
   return {.value = value};
 }
 
