@@ -134,6 +134,43 @@ TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(problem_report(builder.problems()), "environment variable T_TOKENS: \"***\": this [ is never closed");
 }
 
+struct Hub {
+  std::string token;
+  std::string pass_phrase;
+};
+struct WithHub {
+  Hub hub;
+  std::int64_t count = 1;
+  static constexpr auto describe() { return fields(field<&WithHub::hub>("A registry", secret())); }
+  static constexpr auto ignored() {
+    return std::array{Ignored{"tracker", "nothing is tracked"}, Ignored{"cluster", "is not chosen here"}};
+  }
+};
+
+TEST(ASecret, UnderAMisspeltOrMisplacedKeyIsInNoProblem) {
+  const auto problem = [](const char* argument) { return fill<WithHub>("", {argument}).problems; };
+  EXPECT_EQ(problem("token=s3cr3t"), "argument 1: \"token=***\": unknown key; did you mean hub.token?");
+  EXPECT_EQ(problem("hub.tokn=s3cr3t"), "argument 1: \"hub.tokn=***\": unknown key; did you mean hub.token?");
+  for (const char* argument : {"hub_token=s3cr3t", "hub.passphrase=s3cr3t", "phrase=s3cr3t", "--hub.tokn=s3cr3t",
+                               "db.password=s3cr3t", "token.value=s3cr3t", "+tokn=s3cr3t"})
+    EXPECT_EQ(problem(argument).find("s3cr3t"), std::string::npos) << problem(argument);
+  for (const char* yaml :
+       {"token: s3cr3t\n", "hub: {tokn: s3cr3t}\n", "hub:\n  tokn:\n    - s3cr3t\n", "hbu: {token: s3cr3t}\n"})
+    EXPECT_EQ(fill<WithHub>(yaml).problems.find("s3cr3t"), std::string::npos) << fill<WithHub>(yaml).problems;
+  WithHub config;
+  ConfigBuilder builder{table_of<WithHub>(), &config};
+  const std::array variables{"T_TOKEN=s3cr3t", "T_HUB__TOKN=s3cr3t"};
+  builder.apply(read_environment("T_", variables, table_of<WithHub>()));
+  EXPECT_EQ(problem_report(builder.problems()),
+            "environment variable T_TOKEN: \"***\": unknown key; did you mean hub.token?\n"
+            "environment variable T_HUB__TOKN: \"***\": unknown key; did you mean hub.token?");
+  EXPECT_EQ(fill<WithHub>("", {"tracker.api_key=s3cr3t"}).notices.find("s3cr3t"), std::string::npos);
+  EXPECT_EQ(problem("coutn=7"), "argument 1: \"coutn=7\": unknown key; did you mean count?");
+  EXPECT_NE(fill<WithHub>("", {"cluster=near"}).notices.find("near"), std::string::npos);
+  EXPECT_EQ(fill<Config>("", {"api_token=s3cr3t"}).problems.find("s3cr3t"), std::string::npos)
+      << "a program without secrets must not show one either";
+}
+
 TEST(ASecret, IsInNoProblemOfAFileThatCannotBeRead) {
   for (const char* text :
        {"token: @hf_abc\n", "token: ab: hf_abc\n", "count: 1\ntoken:\n  @hf_abc\n", "{\"token\": hf_abc"})

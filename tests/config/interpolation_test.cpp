@@ -98,6 +98,28 @@ TEST(AReference, IsShownAsItWasWritten) {
   EXPECT_EQ(written("first.steps"), "none");
 }
 
+TEST(AVariable, HasADefaultThatMayBeInQuotesAsInOmegaConf) {
+  ASSERT_EQ(::setenv("DDPXX_TEST_NAME", "abc", 1), 0);
+  ASSERT_EQ(::unsetenv("DDPXX_TEST_NONE"), 0);
+  const auto folder = [](const std::string& inside) {
+    const auto filled = fill<Config>("folder: |-\n  ${oc.env:" + inside + "}\n");
+    EXPECT_EQ(filled.problems, "") << inside;
+    return filled.config.folder;
+  };
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,'default'"), "default");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE, \"a b\" "), "a b");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,''"), "");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,'null'"), "null") << "a quoted null is a text";
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,'a}b,c'"), "a}b,c");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,'it\\'s'"), "it's");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,\"it's\""), "it's");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,'a\\\\b\\n'"), "a\\\\b\\n") << "backslashes count only in front of a quote";
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,'a\\\\'"), "a\\");
+  EXPECT_EQ(folder("DDPXX_TEST_NONE,it's"), "it's") << "a quote inside of a text has no meaning";
+  EXPECT_EQ(folder(" DDPXX_TEST_NAME , 'x'"), "abc") << "spaces around the name do not count";
+  EXPECT_EQ(fill<Config>("first: {steps: \"${oc.env:DDPXX_TEST_NONE,'5'}\"}\n").config.first.steps, 5);
+}
+
 TEST(AReference, IsRefusedWithTheChainThatLedToIt) {
   EXPECT_EQ(problem("first: {steps: '${second.steps}'}\nsecond: {steps: '${first.warmup}', warmup: '${first.step}'}\n"),
             "second.warmup: second.warmup -> ${first.step}: unknown key; did you mean first.steps?");

@@ -227,7 +227,7 @@ class Parsing {
     std::vector<std::string> result;
     std::set<std::size_t> secret, listed;
     for (const auto& entry : line_.entries.list)
-      if (leads_to_secret(table_, entry.path)) secret.insert(entry.keys.front().line);
+      if (may_be_secret(table_, entry.path)) secret.insert(entry.keys.front().line);
     for (const auto& entry : line_.entries.list) {
       const auto& place = entry.keys.front();
       if (!listed.insert(place.line).second) continue;

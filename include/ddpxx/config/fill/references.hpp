@@ -111,7 +111,8 @@ inline std::optional<RawValue> References::variable(const TextPiece& piece, cons
     return complain(row, entry, entry.value.place,
                     chain_to("${oc.env:" + piece.text + "}") +
                         ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}");
-  return RawValue{.kind = RawValue::Kind::text, .text = set != nullptr ? set : *piece.otherwise};
+  if (set != nullptr) return RawValue{.kind = RawValue::Kind::text, .text = set};
+  return RawValue{.kind = RawValue::Kind::text, .text = *piece.otherwise, .quoted = piece.is_quoted};
 }
 
 inline std::optional<RawValue> References::setting(const TextPiece& piece, const ConfigRow& row,

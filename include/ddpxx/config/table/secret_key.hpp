@@ -11,6 +11,9 @@
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/table/several.hpp>
+#include <ddpxx/config/table/unknown_key.hpp>
+#include <ddpxx/config/text/synonyms.hpp>
+#include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/units.hpp>
 
 namespace ddpxx::detail {
@@ -51,6 +54,32 @@ inline bool leads_to_secret(const ConfigTable& table, const std::string& key) {
   return moved != nullptr && is_secret(moved->leads_to + meaning.path.substr(moved->key.size()));
 }
 
+/// True if a segment of a key that the config does not have probably means a secret: by its words, or because it is, or
+/// is near to, the name of a secret or one of that name's synonyms.
+inline bool may_mean_secret(const ConfigTable& table, const std::string& segment) {
+  std::vector<std::string> secrets;
+  for (const auto& row : table.rows)
+    if (row.facts.is_secret) secrets.push_back(folded(name_of(row.path)));
+  const auto synonym = synonym_of(segment, table.synonyms);
+  const auto dotted = with_dots(table, folded(segment));
+  return sounds_secret(segment) || nearest(segment, secrets) ||
+         (synonym && std::ranges::find(secrets, *synonym) != secrets.end()) ||
+         (dotted && leads_to_secret(table, *dotted));
+}
+
+/// True if the value of the key must not be shown: the key leads to a secret, or it is no key of the config and
+/// probably means one, as a misspelt or misplaced key does.
+inline bool may_be_secret(const ConfigTable& table, const std::string& key) {
+  if (leads_to_secret(table, key)) return true;
+  const auto meaning = table.meaning_of(key);
+  if (meaning.kind == KeyMeaning::Kind::ignored) return std::ranges::any_of(path_segments(key), sounds_secret);
+  if (meaning.kind != KeyMeaning::Kind::unknown) return false;
+  const auto segments = path_segments(meaning.path);
+  for (auto i = first_unknown_segment(table, meaning.path); i < segments.size(); ++i)
+    if (may_mean_secret(table, segments[i])) return true;
+  return false;
+}
+
 /// The key of `key=value`, `--key value` or `+key`. Dashes become underscores, unless the config has the key with
 /// dashes.
 inline std::string key_of_argument(std::string_view argument, const ConfigTable* table) {
@@ -68,7 +97,8 @@ inline Secrecy secrecy_of(std::string_view argument, const ConfigTable* table) {
   const auto key = key_of_argument(argument, table);
   if (table != nullptr && leads_to_secret(*table, key)) return Secrecy::by_config;
   if (table != nullptr && table->meaning_of(key).row != nullptr) return Secrecy::none;
-  return sounds_secret(key) ? Secrecy::by_name : Secrecy::none;
+  const bool is_by_name = table != nullptr ? may_be_secret(*table, key) : sounds_secret(key);
+  return is_by_name ? Secrecy::by_name : Secrecy::none;
 }
 
 /// The problem of a secret's value, without a quoted value.

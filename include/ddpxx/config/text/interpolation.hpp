@@ -19,6 +19,7 @@ struct TextPiece {
   enum class Kind { plain, setting, variable } kind = Kind::plain;
   std::string text{};                      ///< The plain text, the path, or the variable's name.
   std::optional<std::string> otherwise{};  ///< The value if the variable is not set.
+  bool is_quoted = false;                  ///< `otherwise` was in quotes; a quoted `null` is a text.
 };
 
 /// The pieces of a text, or the problem that makes it invalid.
@@ -70,6 +71,48 @@ inline std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
+/// The length of the text in quotes at the start of `text`, with its quotes; 0 if there is none. A backslash in front
+/// of a quote makes it a part of the text.
+inline std::size_t quoted_length(std::string_view text) {
+  if (!text.starts_with('\'') && !text.starts_with('"')) return 0;
+  for (std::size_t i = 1; i < text.size(); ++i)
+    if (text[i] == '\\')
+      ++i;
+    else if (text[i] == text.front())
+      return i + 1;
+  return 0;
+}
+
+/// Sets the default of a variable. Quotes around it are removed, as OmegaConf does.
+inline void read_default(std::string_view text, TextPiece& piece) {
+  piece.is_quoted = !text.empty() && quoted_length(text) == text.size();
+  if (!piece.is_quoted) {
+    piece.otherwise = text;
+    return;
+  }
+  const char quote = text.front();
+  text = text.substr(1, text.size() - 2);
+  auto& value = piece.otherwise.emplace();
+  while (!text.empty()) {
+    const auto slashes = std::min(text.find_first_not_of('\\'), text.size());
+    const bool are_escapes = slashes == text.size() || text[slashes] == quote;  // elsewhere they stand for themselves
+    value.append(are_escapes ? slashes / 2 : slashes, '\\');
+    text.remove_prefix(slashes);
+    if (text.empty()) break;
+    value += text.front();
+    text.remove_prefix(1);
+  }
+}
+
+/// The position of the `}` that ends the reference at the start of `text`. A `}` in a quoted default is a part of it.
+inline std::size_t end_of_reference(std::string_view text) {
+  const auto end = text.find('}');
+  const auto comma = text.find(',');
+  if (comma == std::string_view::npos || end == std::string_view::npos || comma > end) return end;
+  const auto start = std::min(text.find_first_not_of(' ', comma + 1), text.size());
+  return text.find('}', start + quoted_length(text.substr(start)));
+}
+
 /// Reads the text between `${` and `}`.
 inline TextPiece read_reference(std::string_view inside, std::string_view path, std::string& problem) {
   inside = without_spaces(inside);
@@ -77,8 +120,8 @@ inline TextPiece read_reference(std::string_view inside, std::string_view path, 
   if (inside.starts_with(kVariable)) {
     inside.remove_prefix(kVariable.size());
     const auto comma = inside.find(',');
-    TextPiece piece{.kind = TextPiece::Kind::variable, .text = std::string{inside.substr(0, comma)}};
-    if (comma != std::string_view::npos) piece.otherwise = without_spaces(inside.substr(comma + 1));
+    TextPiece piece{.kind = TextPiece::Kind::variable, .text = std::string{without_spaces(inside.substr(0, comma))}};
+    if (comma != std::string_view::npos) read_default(without_spaces(inside.substr(comma + 1)), piece);
     if (piece.text.empty()) problem = "${oc.env:} names no variable";
     return piece;
   }
@@ -106,7 +149,7 @@ inline TextPieces split_interpolation(std::string_view text, std::string_view pa
       text.remove_prefix(3);
     } else if (text.starts_with("${")) {
       end_plain();
-      const auto end = text.find('}');
+      const auto end = end_of_reference(text);
       if (end == std::string_view::npos) return {.problem = "${ is never closed"};
       if (text.substr(2, end - 2).find("${") != std::string_view::npos)
         return {.problem = "a ${...} inside of another is not supported"};
