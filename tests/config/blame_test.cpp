@@ -137,11 +137,13 @@ TEST(ASecret, IsInNoProblem) {
 struct Hub {
   std::string token;
   std::string pass_phrase;
+  static constexpr auto describe() {
+    return fields(field<&Hub::token>("", secret()), field<&Hub::pass_phrase>("", secret()));
+  }
 };
 struct WithHub {
   Hub hub;
   std::int64_t count = 1;
-  static constexpr auto describe() { return fields(field<&WithHub::hub>("A registry", secret())); }
   static constexpr auto ignored() {
     return std::array{Ignored{"tracker", "nothing is tracked"}, Ignored{"cluster", "is not chosen here"}};
   }
@@ -162,8 +164,8 @@ TEST(ASecret, UnderAMisspeltOrMisplacedKeyIsInNoProblem) {
   const std::array variables{"T_TOKEN=s3cr3t", "T_HUB__TOKN=s3cr3t"};
   builder.apply(read_environment("T_", variables, table_of<WithHub>()));
   EXPECT_EQ(problem_report(builder.problems()),
-            "environment variable T_TOKEN: \"***\": unknown key; did you mean hub.token?\n"
-            "environment variable T_HUB__TOKN: \"***\": unknown key; did you mean hub.token?");
+            "environment variable T_HUB__TOKN: \"***\": unknown key; did you mean hub.token?\n"
+            "environment variable T_TOKEN: \"***\": unknown key; did you mean hub.token?");
   EXPECT_EQ(fill<WithHub>("", {"tracker.api_key=s3cr3t"}).notices.find("s3cr3t"), std::string::npos);
   EXPECT_EQ(problem("coutn=7"), "argument 1: \"coutn=7\": unknown key; did you mean count?");
   EXPECT_NE(fill<WithHub>("", {"cluster=near"}).notices.find("near"), std::string::npos);

@@ -113,22 +113,25 @@ inline bool may_hold_secret(const ConfigTable& table, const ConfigSource& file, 
 
 /// Hides lines that contain secrets from positions, and removes quoted secrets from problems.
 inline void SourceOverrides::hide_secrets() {
-  if (!entries_.source || std::ranges::none_of(table_.rows, [](const auto& row) { return row.facts.is_secret; }))
-    return;
+  if (!entries_.source) return;
   std::set<std::size_t> lines;
   for (auto& problem : entries_.problems) {
     const bool is_argument = problem.path.empty() && entries_.source->is_command_line() &&
                              problem.place.line - 1 < entries_.source->lines.size();
-    const auto key =
-        is_argument ? key_of_argument(entries_.source->lines[problem.place.line - 1], &table_) : problem.path;
+    const std::string& line = is_argument ? entries_.source->lines[problem.place.line - 1] : problem.path;
+    const auto key = is_argument ? key_of_argument(line, &table_) : problem.path;
+    // An argument that is only a word has no value to hide, and a hidden word would leave the message without its
+    // subject.
+    const bool is_word = is_argument && line.find_first_of("= ") == std::string::npos;
     const bool is_unread = problem.path.empty() && entries_.source->is_file();
-    if (!leads_to_secret(table_, key) && !(is_unread && may_hold_secret(table_, *entries_.source, problem.place.line)))
+    if (!(is_word ? leads_to_secret(table_, key) : may_be_secret(table_, key)) &&
+        !(is_unread && may_hold_secret(table_, *entries_.source, problem.place.line)))
       continue;
     lines.insert(problem.place.line);
     problem.text = without_quotes(problem.text);
   }
   for (const auto& entry : entries_.list) {
-    if (!leads_to_secret(table_, entry.path)) continue;
+    if (!may_be_secret(table_, entry.path)) continue;
     for (const auto& key : entry.keys) lines.insert(key.line);
     add_lines(lines, entry.value);
   }
