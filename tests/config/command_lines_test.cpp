@@ -4,12 +4,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <sys/stat.h>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/fill/config_builder.hpp>
+#include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/table.hpp>
@@ -394,6 +397,32 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   const auto flat = parse({"train_gpt2.py", "data.path=x", "--decay_lr=False"}).optimizer;
   EXPECT_EQ(flat.learning_rate_at(0), 6e-4) << "decay_lr=False also turns off the warm-up";
   EXPECT_EQ(flat.learning_rate_at(600000), 6e-4);
+}
+
+TEST_F(AFileOfNanoGPT, MeansWhatItMeansThereThroughAReference) {
+  folder_.file("run.yaml",
+               "gradient_accumulation_steps: ${oc.env:DDPXX_TEST_STEPS,40}\n"
+               "trainer_config: {use_amp: '${oc.env:DDPXX_TEST_AMP}'}\ndecay_lr: '${oc.env:DDPXX_TEST_DECAY,False}'\n");
+  const OfRanks ranks{"8"};
+  ::setenv("DDPXX_TEST_AMP", "True", 1);
+  const auto config = parse({"run.yaml", "data.path=x"});
+  EXPECT_EQ(config.training.accumulation_steps, 5) << "40 micro-batches, divided by 8 ranks";
+  EXPECT_EQ(config.precision, PrecisionName::fp16);
+  EXPECT_EQ(config.optimizer.schedule, Schedule::none);
+  ::setenv("DDPXX_TEST_STEPS", "44", 1);
+  ::setenv("DDPXX_TEST_AMP", "maybe", 1);
+  const auto text = refusal({"run.yaml", "data.path=x"});
+  EXPECT_NE(text.find("run.yaml:1:30: gradient_accumulation_steps: 44 micro-batches"), std::string::npos) << text;
+  EXPECT_NE(text.find("trainer_config.use_amp: is neither true nor false"), std::string::npos) << text;
+  ::unsetenv("DDPXX_TEST_STEPS");
+  ::unsetenv("DDPXX_TEST_AMP");
+  // The printed configuration reads back: the setting itself does not translate what was written for its alias.
+  const std::vector<const char*> line{"gradient_accumulation_steps=${oc.env:DDPXX_TEST_STEPS,40}"};
+  RunConfig printed;
+  ConfigBuilder builder{table_of<RunConfig>(), &printed};
+  builder.apply(read_arguments(line, table_of<RunConfig>()).entries);
+  builder.finish();
+  EXPECT_EQ(builder.as_written(*table_of<RunConfig>().find("training.accumulation_steps")), std::nullopt);
 }
 
 TEST_F(AFileOfNanoGPT, IsHeldToADefaultOnlyWhereNothingReplacesIt) {

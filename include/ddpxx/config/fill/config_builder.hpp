@@ -80,12 +80,18 @@ class ConfigBuilder {
     MapKey entry;
   };
 
+  /// A value that an alias has translated, and its source.
+  struct Translated {
+    const SourceEntry* source_entry;
+    Translation translation;
+  };
+
   void choose_alternative(const ConfigRow& row);
   void set_values(std::size_t source);
   void take_back_siblings(const ConfigRow& row);
   const ConfigRow* active_row(const ConfigRow& row, const SourceEntry& source_entry, std::size_t source);
   void set(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry);
-  void decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry, const RawValue& value);
+  void decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry, RawValue value);
   void resolve(std::size_t index);
   void tell_translations();
   void place_outputs();
@@ -98,8 +104,7 @@ class ConfigBuilder {
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source of the choice
   std::map<std::size_t, std::vector<Waiting>> waiting_;
-  std::map<std::pair<std::size_t, MapKey>, const SourceEntry*>
-      translated_;  // translated values that are in force, to be reported
+  std::map<std::pair<std::size_t, MapKey>, Translated> translated_;  // those that are in force, to be reported
   WrittenValues written_;
   Diagnostics diagnostics_;
   std::size_t open_rules_ = 0;
@@ -118,8 +123,9 @@ inline void ConfigBuilder::finish() {
 
 /// Reports translated values, after all sources are read: a later source may override a translated value.
 inline void ConfigBuilder::tell_translations() {
-  for (const auto& [key, source_entry] : translated_) {
-    const auto& [value, problem, notice] = source_entry->translation;
+  for (const auto& [key, translated] : translated_) {
+    const auto& [source_entry, translation] = translated;
+    const auto& [value, problem, notice] = translation;
     if (!problem.empty())
       diagnostics_.complain({source_entry->value.place, source_entry->path, problem}, table_.rows[key.first].path);
     else
@@ -242,12 +248,16 @@ inline void ConfigBuilder::set(const ConfigRow& row, const MapKey& entry, const 
 }
 
 inline void ConfigBuilder::decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry,
-                                  const RawValue& value) {
-  const auto& translation = source_entry.translation;
+                                  RawValue value) {
   translated_.erase({table_.index_of(row), entry});
-  if (!translation.problem.empty() || !translation.notice.empty())
-    translated_[{table_.index_of(row), entry}] = &source_entry;
-  if (!translation.problem.empty()) return;
+  if (source_entry.translate != nullptr && value.kind == RawValue::Kind::text) {
+    auto translation = source_entry.translate(value.text);
+    value.text = translation.value;
+    const bool is_refused = !translation.problem.empty();
+    if (is_refused || !translation.notice.empty())
+      translated_.insert_or_assign({table_.index_of(row), entry}, Translated{&source_entry, std::move(translation)});
+    if (is_refused) return;
+  }
   void* field = table_.field(row, config_);
   const auto decoded =
       entry ? row.type->decode_entry(field, *entry, value, row.facts) : row.type->decode(field, value, row.facts);
@@ -275,8 +285,9 @@ inline void ConfigBuilder::resolve(std::size_t index) {
   for (const auto& [source_entry, entry] : waiting) {
     const auto value = references_.resolved(source_entry->value, row, *source_entry);
     if (!value) continue;
-    written_.note(index, entry, source_entry->value);
-    decode(row, entry, *source_entry, *value);
+    // The setting itself would not translate the value that was written for its alias.
+    written_.note(index, entry, source_entry->translate == nullptr ? source_entry->value : *value);
+    decode(row, entry, *source_entry, std::move(*value));
   }
   references_.end();
 }

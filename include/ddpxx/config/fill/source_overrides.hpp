@@ -21,7 +21,6 @@
 #include <ddpxx/config/table/several.hpp>
 #include <ddpxx/config/table/unknown_key.hpp>
 #include <ddpxx/config/text.hpp>
-#include <ddpxx/config/text/interpolation.hpp>
 #include <ddpxx/config/text/source.hpp>
 
 namespace ddpxx::detail {
@@ -168,8 +167,7 @@ inline void SourceOverrides::choose(const SourceEntry& entry) {
     const auto several = entry.removes ? 0 : count_of_several(table_, entry.path);
     return several > 0 ? choose_parts(entry, meaning.path, several) : refuse(entry, meaning.path);
   }
-  if (meaning.translate != nullptr && entry.value.kind == RawValue::Kind::text && !is_interpolated(entry.value))
-    return choose_translated(entry, meaning);
+  if (meaning.translate != nullptr) return choose_translated(entry, meaning);
   if (meaning.kind == KeyMeaning::Kind::value) return choose_row(entry, meaning);
   const bool says_nothing = is_null(entry.value) || entry.value.kind == RawValue::Kind::group;
   if (says_nothing && !entry.removes) return;
@@ -210,8 +208,7 @@ inline void SourceOverrides::choose_row(const SourceEntry& entry, const KeyMeani
 
 inline void SourceOverrides::choose_translated(const SourceEntry& entry, const KeyMeaning& meaning) {
   auto& translated = parts_.emplace_back(entry);
-  translated.translation = meaning.translate(entry.value.text);
-  translated.value.text = translated.translation.value;
+  translated.translate = meaning.translate;
   choose_row(translated, meaning);
 }
 

@@ -48,8 +48,9 @@ struct SourceEntry {
   std::string path;            ///< As written, such as `training.learning_rate`.
   std::vector<Position> keys;  ///< The position of each segment of the path.
   RawValue value;
-  bool removes = false;       ///< Written as `~path`: removes an entry from a map.
-  Translation translation{};  ///< How an alias has changed the value; reported unless a later source overrides it.
+  bool removes = false;  ///< Written as `~path`: removes an entry from a map.
+  /// Converts the value of an alias, after its references are resolved; null if the value is taken as it is.
+  Translation (*translate)(std::string_view value) = nullptr;
 };
 
 /// A problem that the user must fix, and its position.
