@@ -1,13 +1,17 @@
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/files/yaml.hpp>
+#include <ddpxx/config/fill/config_builder.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/show/help.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
@@ -118,6 +122,50 @@ TEST(AVariant, HasTheDefaultsOfTheConfigThatHoldsIt) {
   };
   const auto& table = table_of<Slow>();
   EXPECT_EQ(table.print_default(*table.find_active("optimizer.learning_rate", table.defaults)), "0.5");
+}
+
+struct Tuned {
+  std::variant<AdamW, SGD> optimizer = SGD{.learning_rate = 0.5, .momentum = Nesterov{.share = 0.75}};
+  std::int64_t seed = 1;
+  static constexpr auto describe() { return fields(field<&Tuned::optimizer>("", choices("adamw", "sgd"))); }
+};
+
+TEST(AVariant, HasTheDefaultsOfTheConfigAfterAnotherOneWasChosenInBetween) {
+  const auto filled = fill<Tuned>("optimizer: adamw\n", {"optimizer=sgd", "optimizer.momentum=plain"});
+  EXPECT_EQ(filled.problems, "");
+  EXPECT_EQ(std::get<SGD>(filled.config.optimizer).learning_rate, 0.5);
+  const auto nested = fill<Tuned>("optimizer: {name: sgd, momentum: plain}\n", {"optimizer.momentum=nesterov"});
+  EXPECT_EQ(nested.problems, "");
+  EXPECT_EQ(std::get<Nesterov>(std::get<SGD>(nested.config.optimizer).momentum).share, 0.75);
+  // Values that a config has before it is filled are defaults, too.
+  Tuned own{.optimizer = SGD{.learning_rate = 0.25, .momentum = {}}};
+  ConfigBuilder builder{table_of<Tuned>(), &own};
+  builder.apply(read_yaml_text("optimizer: adamw\n", "t.yaml", 0));
+  builder.apply(read_yaml_text("optimizer: sgd\n", "u.yaml", 1));
+  builder.finish();
+  EXPECT_EQ(problem_report(builder.problems()), "");
+  EXPECT_EQ(std::get<SGD>(own.optimizer).learning_rate, 0.25);
+  const auto& name = *table_of<Tuned>().find("optimizer.name");
+  ASSERT_EQ(builder.history(name).size(), 2U);
+  EXPECT_EQ(builder.history(name)[0].value, "\"adamw\"");
+  EXPECT_EQ(fill<Tuned>("optimizer: sdg\n", {"optimizer=sgd"}).problems,
+            "t.yaml:1:12: optimizer: \"sdg\" is not known (allowed: adamw or sgd); did you mean sgd?\n"
+            "    optimizer: sdg\n               ^")
+      << "a wrong choice must be refused although a later one replaces it";
+}
+
+TEST(AVariant, DoesNotReadAReferenceThatALaterChoiceReplaces) {
+  ASSERT_EQ(::unsetenv("DDPXX_TEST_NONE"), 0);
+  const auto filled = fill<Config>("optimizer: {name: '${oc.env:DDPXX_TEST_NONE}', learning_rate: 0.2, beta1: 0.8}\n",
+                                   {"optimizer=sgd"});
+  EXPECT_EQ(filled.problems, "");
+  EXPECT_EQ(sgd(filled.config).learning_rate, 0.2);
+  EXPECT_NE(filled.notices.find("optimizer.beta1: is left out: optimizer=\"sgd\""), std::string::npos);
+  const auto back =
+      fill<Config>("optimizer: {name: '${oc.env:DDPXX_TEST_NONE}', momentum: plain}\n", {"optimizer=adamw"});
+  EXPECT_EQ(back.problems, "") << "the keys of the replaced choice are left out, whichever it was";
+  EXPECT_NE(fill<Config>("optimizer: '${oc.env:DDPXX_TEST_NONE}'\n").problems.find("this variable is not set"),
+            std::string::npos);
 }
 
 TEST(AVariant, IsCheckedAsTheAlternativeThatItIs) {

@@ -154,20 +154,42 @@ inline void ConfigBuilder::place_outputs() {
   }
 }
 
-/// Chooses the alternative that the last source names.
+/// Chooses the alternative that the last source names. Choices of earlier sources are checked but not made, so that an
+/// alternative which the last source chooses again keeps its values in the config. An earlier choice with references is
+/// not even read: they may name variables that are not set.
 inline void ConfigBuilder::choose_alternative(const ConfigRow& row) {
   if (!table_.is_active(row, config_)) return;
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const auto& chosen = sources_[i].chosen();
-    const auto found = chosen.find({table_.index_of(*table_.find(row.path)), std::nullopt});
-    if (found == chosen.end()) continue;
-    const auto before = row.type->index(table_.field(row, std::as_const(config_)));
-    const auto& source_entry = *found->second;
-    written_.note(table_.index_of(row), std::nullopt, source_entry.value);
-    if (const auto value = references_.resolved(source_entry.value, row, source_entry))
-      decode(row, std::nullopt, source_entry, *value);
-    if (row.type->index(table_.field(row, std::as_const(config_))) != before) chosen_by_[table_.index_of(row)] = i;
+  const auto index = table_.index_of(row);
+  const auto key = std::pair{table_.index_of(*table_.find(row.path)), MapKey{}};
+  std::vector<std::size_t> sources;
+  for (std::size_t i = 0; i < sources_.size(); ++i)
+    if (sources_[i].chosen().contains(key)) sources.push_back(i);
+  if (sources.empty()) return;
+  auto alternative = row.type->index(table_.field(row, std::as_const(config_)));
+  bool is_known = true;  // false if a choice that was not read may be another alternative
+  for (std::size_t i = 0; i + 1 < sources.size(); ++i) {
+    const auto& source_entry = *sources_[sources[i]].chosen().at(key);
+    if (is_interpolated(source_entry.value)) {
+      is_known = false;
+      continue;
+    }
+    auto value = source_entry.value;
+    if (source_entry.translate != nullptr) value.text = source_entry.translate(value.text).value;
+    const auto before = alternative;
+    const auto decoded = decode_choice(alternative, value, row.facts);
+    if (!decoded.problem.empty()) {
+      decode(row, std::nullopt, source_entry, source_entry.value);
+      continue;
+    }
+    if (alternative != before || !is_known) chosen_by_[index] = sources[i];
+    is_known = true;
+    history_[index].push_back({yaml_quoted(row.facts.choices.names[alternative]), source_entry.value.place});
   }
+  const auto& last = *sources_[sources.back()].chosen().at(key);
+  written_.note(index, std::nullopt, last.value);
+  if (auto value = references_.resolved(last.value, row, last)) decode(row, std::nullopt, last, std::move(*value));
+  if (row.type->index(table_.field(row, std::as_const(config_))) != alternative || !is_known)
+    chosen_by_[index] = sources.back();
 }
 
 inline void ConfigBuilder::set_values(std::size_t source) {
