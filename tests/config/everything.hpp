@@ -9,9 +9,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 
 namespace ddpxx {
@@ -116,6 +118,13 @@ struct Outer {
   std::int64_t width = 3;
 };
 
+/// A switch of another program: bf16 or fp32.
+inline Translation format_of_switch(std::string_view value) {
+  const auto is_on = read_bool(value);
+  if (!is_on) return {.problem = "is neither true nor false"};
+  return {.value = *is_on ? "bf16" : "fp32"};
+}
+
 struct Everything {
   std::int64_t seed = 1;
   Numbers numbers;
@@ -137,6 +146,7 @@ struct Everything {
                       Alias{"outer_config", "outer"},
                       Alias{"outer_config.wide", "outer.width"},
                       Alias{"shell", "outer_config"},
+                      Alias{"half", "texts.format", format_of_switch},
                       Alias{"opt", "optimizer"},
                       Alias{"sizes[0]", "outer.width"},
                       Alias{"sizes[1]", "outer.inner.depth"}};

@@ -140,11 +140,24 @@ class SchemaWriter {
     const auto meaning = table_.meaning_of(written);
     if (meaning.kind == KeyMeaning::Kind::ignored) return ignored_schema(meaning);
     if (meaning.kind == KeyMeaning::Kind::unknown) return group_of_aliases(written, scope);
+    if (takes_truth(meaning)) return truth_schema(meaning);
     const auto own = schema_in(scope, written, meaning.path);
     if (!own.is_null() || scope.variant == FieldPlace::kRoot)
       return own.is_null() ? schema_anywhere(meaning.path) : own;
     // The name leads out of the alternative.
     return written == meaning.path ? own : schema_in({}, written, meaning.path);
+  }
+
+  /// True for an alias that translates true and false, and refuses other values.
+  static bool takes_truth(const KeyMeaning& meaning) {
+    const auto takes = [&](std::string_view value) { return meaning.translate(value).problem.empty(); };
+    return meaning.translate != nullptr && takes("true") && takes("false") && !takes("?");
+  }
+
+  static Json truth_schema(const KeyMeaning& meaning) {
+    Json schema{{"description", "Sets " + meaning.path + " (true or false)"}};
+    schema.update(schema_of({.kind = ValueShape::Kind::truth}, {}));
+    return schema;
   }
 
   Json ignored_schema(const KeyMeaning& meaning) const {
