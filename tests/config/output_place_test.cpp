@@ -98,6 +98,23 @@ TEST(OutputPlaces, NameTheRunFolderInUse) {
   EXPECT_EQ(place({"training.comment=in ${run_folder}"}, kJob).config.training.comment, "in /sweeps/of_today/3");
 }
 
+TEST(OutputPlaces, NameTheRunFolderInUseThroughOtherPlaces) {
+  auto run = place({"run_folder=outputs/%F", "training.save_dir=${run_folder}/a", "training.metrics=${.save_dir}/m"});
+  EXPECT_EQ(run.problems, "");
+  name_run_folder(run.config, "outputs/1");
+  EXPECT_EQ(run.config.training.metrics, "outputs/1/a/m");
+  auto twice = place({"run_folder=outputs/%F", "training.save_dir=${run_folder}/of/${run_folder}"});
+  name_run_folder(twice.config, "outputs/1");
+  EXPECT_EQ(twice.config.training.save_dir, "outputs/1/of/outputs/1");
+  const std::vector<const char*> comment{"training.save_dir=${run_folder}/a", "training.comment=in ${.save_dir}"};
+  auto refused = comment;
+  refused.push_back("run_folder=outputs/%F");
+  EXPECT_THAT(place(refused).problems,
+              HasSubstr("training.comment -> training.save_dir -> ${run_folder}: the folder gets its name when the run "
+                        "starts; settings that can name it: training.save_dir or training.metrics"));
+  EXPECT_EQ(place(comment, kJob).config.training.comment, "in /sweeps/of_today/3/a");
+}
+
 TEST(OutputPlaces, NeverNameAFolderThatIsNotThere) {
   for (const char* none : {"run_folder=", "run_folder=.", "run_folder=./"})
     EXPECT_THAT(place({none, "training.save_dir=${run_folder}/ckpt"}).problems,

@@ -47,9 +47,10 @@ DDPXX_INLINE void name_run_folder(const ConfigTable& table, void* config, const 
   for (const auto& row : table.rows) {
     if (!is_place_of_output(row) || !table.is_active(row, config)) continue;
     auto text = row.type->text(table.field(row, std::as_const(config)));
-    const auto at = text.find(reference);
+    auto at = text.find(reference);
     if (at == std::string::npos) continue;
-    text.replace(at, reference.size(), folder.string());
+    for (; at != std::string::npos; at = text.find(reference, at + folder.string().size()))
+      text.replace(at, reference.size(), folder.string());
     row.type->decode(table.field(row, config), {.kind = RawValue::Kind::text, .text = text, .quoted = true}, row.facts);
   }
 }

@@ -58,6 +58,7 @@ class References {
   std::optional<RawValue> variable(const TextPiece& piece, const ConfigRow& row, const SourceEntry& entry);
   std::optional<RawValue> setting(const TextPiece& piece, const ConfigRow& row, const SourceEntry& entry);
   std::optional<RawValue> run_folder(const ConfigRow& folder, const ConfigRow& row, const SourceEntry& entry);
+  std::nullopt_t refuse_run_folder(const std::string& reference, const ConfigRow& row, const SourceEntry& entry);
 
   /// The chain of settings that are being resolved: `a -> b -> end`.
   std::string chain_to(std::string_view end) const {
@@ -138,6 +139,10 @@ inline std::optional<RawValue> References::setting(const TextPiece& piece, const
   if (entries.list.size() != 1 || entries.list.front().path != "value") return fail(named + "this is no single value");
   auto found = entries.list.front().value;
   unescape_references(found);
+  // The other setting may be a place of output whose value still names the run folder.
+  if (const auto* folder = is_place_of_output(*other) && !is_place_of_output(row) ? table_.run_folder() : nullptr)
+    if (const auto reference = run_folder_reference(*folder); found.text.find(reference) != std::string::npos)
+      return refuse_run_folder(chain_to(other->path) + " -> " + reference, row, entry);
   return found;
 }
 
@@ -155,11 +160,18 @@ inline std::optional<RawValue> References::run_folder(const ConfigRow& folder, c
     return fail(reference + ": this run has no folder: set " + folder.path + "=outputs/%Y-%m-%d/%H-%M-%S, or leave " +
                 reference + " out");
   if (is_place_of_output(row)) return text(reference);
+  return refuse_run_folder(reference, row, entry);
+}
+
+/// Refuses the run folder in the value of a setting that is no place of output.
+inline std::nullopt_t References::refuse_run_folder(const std::string& reference, const ConfigRow& row,
+                                                    const SourceEntry& entry) {
   std::vector<std::string> places;
   for (const auto& other : table_.rows)
     if (is_place_of_output(other)) places.push_back(other.path);
-  return fail(reference +
-              ": the folder gets its name when the run starts; settings that can name it: " + one_of(places));
+  return complain(
+      row, entry, entry.value.place,
+      reference + ": the folder gets its name when the run starts; settings that can name it: " + one_of(places));
 }
 
 }  // namespace ddpxx::detail
