@@ -4,10 +4,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/command.hpp>
 #include <ddpxx/config/show/completion.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -35,7 +37,11 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-std::string script(std::string_view shell) { return completion_script(table_of<Everything>(), shell, "train"); }
+const std::vector<Command> kCommands{{"generate", "makes a text"}, {"plan", "what's needed"}};
+
+std::string script(std::string_view shell) {
+  return completion_script(table_of<Everything>(), shell, "train", kCommands);
+}
 
 class Completion : public testing::Test {
  protected:
@@ -96,6 +102,16 @@ TEST_F(Completion, OfBashOffersConfigFiles) {
   EXPECT_EQ(in_bash("-cn g"), "gpt.yaml\ngpt.json\ngrids/\n");
   EXPECT_EQ(in_bash("--config-name = gpt.y"), "gpt.yaml\n");
   EXPECT_EQ(in_bash("--config-path g"), "grids/\n");
+  EXPECT_EQ(in_bash("seed = 3 gp"), "gpt.yaml\ngpt.json\n") << "a config file is an argument of its own";
+}
+
+TEST_F(Completion, OfBashOffersCommandsAndFiles) {
+  EXPECT_EQ(in_bash("ge"), "generate\n");
+  EXPECT_EQ(in_bash("ini"), "init\n");
+  EXPECT_EQ(in_bash("seed = 3 ge"), "") << "a command is the first word";
+  EXPECT_THAT(script("bash"), HasSubstr("\ncomplete -o bashdefault -o default -F _complete_train train\n"))
+      << "bash itself completes the names of files where the function offers nothing";
+  EXPECT_EQ(in_bash("texts.path=gpt.t"), "texts.path=gpt.txt\n");
 }
 
 TEST_F(Completion, OfBashQuotesForTheShell) {
@@ -114,8 +130,13 @@ TEST_F(Completion, OfZshOffersKeysValuesAndOptions) {
                                   HasSubstr("\nnumbers.share=\n"), HasSubstr("\n--blame\n")));
   EXPECT_EQ(in_zsh("texts.format="), "registered _complete_train train\n--\nfp32\nbf16\noff\n");
   EXPECT_EQ(in_zsh("--optimizer=s"), "registered _complete_train train\n--\nadam\nsgd\nnone\n");
-  EXPECT_EQ(in_zsh("-cn g"), "registered _complete_train train\nfiles -g *.(yaml|yml|json)\n");
-  EXPECT_EQ(in_zsh("texts.text=x"), "registered _complete_train train\n");
+  EXPECT_EQ(in_zsh("-cn g"), "registered _complete_train train\nfiles -g *.(yaml|yml|json|py)\n");
+  EXPECT_EQ(in_zsh("texts.text=x"), "registered _complete_train train\nfiles \n");
+}
+
+TEST_F(Completion, OfZshOffersCommandsAndFiles) {
+  EXPECT_THAT(in_zsh("ge"), HasSubstr("\n--\ngenerate\nplan\ninit\nfiles \n"));
+  EXPECT_THAT(in_zsh("seed=3 ge"), AllOf(Not(HasSubstr("generate")), HasSubstr("\nfiles \n")));
 }
 
 TEST_F(Completion, OfFishOffersKeysValuesAndOptions) {
@@ -126,6 +147,15 @@ TEST_F(Completion, OfFishOffersKeysValuesAndOptions) {
   EXPECT_EQ(in_fish("-cn gp"), "gpt.json\ngpt.yaml\n");
   EXPECT_EQ(in_fish("--completion f"), "fish\n");
   EXPECT_EQ(in_fish("texts.text=x"), "");
+}
+
+TEST_F(Completion, OfFishOffersCommandsAndFiles) {
+  EXPECT_EQ(in_fish("ge"), "generate\tmakes a text\n");
+  EXPECT_EQ(in_fish("pl"), "plan\twhat's needed\n");
+  EXPECT_THAT(in_fish("seed=3 pla"), Not(HasSubstr("plan\t")));
+  EXPECT_EQ(in_fish("gp"), "gpt.json\ngpt.txt\ngpt.yaml\n");
+  EXPECT_EQ(in_fish("texts.path=gpt.t"), "texts.path=gpt.txt\n");
+  EXPECT_EQ(in_fish("texts.path=gri"), "texts.path=grids/\n");
 }
 
 TEST_F(Completion, RefusesAnUnknownShell) {

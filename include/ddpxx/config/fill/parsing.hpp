@@ -110,7 +110,8 @@ class Parsing {
 
  private:
   void show_what_needs_no_values() const {
-    if (line_.action == ConfigAction::completion) show(completion_script(table_, line_.subject.text, program_));
+    if (line_.action == ConfigAction::completion)
+      show(completion_script(table_, line_.subject.text, program_, options_.commands));
     if (line_.action == ConfigAction::schema) show(json_schema(table_, program_));
     if (line_.action == ConfigAction::init) write_starter();
     if (line_.action != ConfigAction::help) return;

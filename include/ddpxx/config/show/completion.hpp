@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/command.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/show/completion_text.hpp>
 #include <ddpxx/config/table.hpp>
@@ -16,9 +18,11 @@
 
 namespace ddpxx::detail {
 
-/// The script for `shell`, one of bash, zsh and fish. `program` is the name by which users call it.
+/// The script for `shell`, one of bash, zsh and fish. `program` is the name by which users call it, `commands` are its
+/// commands, without `init`.
 /// Errors  `config` for another shell.
-inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program);
+inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program,
+                                     std::span<const Command> commands = {});
 
 /// A word `key=` with its possible values, or `key.` for a map.
 struct CompletedKey {
@@ -57,7 +61,7 @@ inline std::vector<CompletedKey> completed_keys(const ConfigTable& table) {
 inline const std::vector<std::string>& completed_options() {
   static const std::vector<std::string> options{"--help",   "--config-name", "--config-path", "--config-dir",
                                                 "--cfg",    "--resolve",     "--blame",       "--info",
-                                                "--schema", "--completion",  "--errors=",     "init"};
+                                                "--schema", "--completion",  "--errors="};
   return options;
 }
 
@@ -119,12 +123,19 @@ inline std::string filled_in(std::string_view text,
   return result;
 }
 
-inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program) {
+inline std::string completion_script(const ConfigTable& table, std::string_view shell, std::string_view program,
+                                     std::span<const Command> commands) {
   const bool is_fish = shell == "fish";
   if (!is_fish && shell != "bash" && shell != "zsh")
     throw Error{Errc::config, "--completion: " + shown(shell) + " is not known (allowed: bash, zsh or fish)"};
   const auto keys = completed_keys(table);
-  std::vector<std::string> words, paths;
+  std::vector<std::string> words, paths, first_words;
+  const auto add_command = [&](const Command& command) {
+    first_words.push_back(command.name);
+    if (is_fish) first_words.push_back(command.help);
+  };
+  std::ranges::for_each(commands, add_command);
+  add_command({"init", "writes a commented configuration to begin with"});
   for (const auto& [key, help, values, end] : keys) {
     words.push_back(key + end);
     if (is_fish) words.push_back(help);  // fish shows the help beside the word
@@ -139,6 +150,7 @@ inline std::string completion_script(const ConfigTable& table, std::string_view 
                     {"@NAME@", function_name(program)},
                     {"@KEYS@", shell_words(words, shell)},
                     {"@PATHS@", shell_words(paths, shell)},
+                    {"@COMMANDS@", shell_words(first_words, shell)},
                     {"@OPTIONS@", shell_words(completed_options(), shell)},
                     {"@VALUES@", value_branches(keys, shell)}});
 }

@@ -2,8 +2,8 @@
 // replaces.
 //
 // A word on the command line is an option, the value of an option, a key, or a key with its value. Each script checks
-// first whether an option stands before the word, then whether the word is a key with a value, then offers keys and
-// options.
+// first whether an option stands before the word, then whether the word is a key with a value, then offers keys,
+// options and files, and commands for the first word. A value that has no list of values may be the name of a file.
 #pragma once
 
 #include <string_view>
@@ -28,7 +28,9 @@ inline constexpr std::string_view kBashCompletion =
   fi
   case ${key:-$before} in
     -cn | --config-name)
-      candidates=($(for candidate in '!*.yaml' '!*.yml' '!*.json'; do compgen -f -X "$candidate" -- "$word"; done
+      candidates=($(for candidate in '!*.yaml' '!*.yml' '!*.json' '!*.py'; do
+                      compgen -f -X "$candidate" -- "$word"
+                    done
                     compgen -d -S / -- "$word"))
       compopt -o filenames 2>/dev/null ;;
     -cp | --config-path | -cd | --config-dir)
@@ -40,10 +42,17 @@ inline constexpr std::string_view kBashCompletion =
     -h | --help) candidates=(@PATHS@) ;;
     *)
       case ${key#--} in
-        '') candidates=(@KEYS@ @OPTIONS@) ;;
+        '')
+          candidates=(@KEYS@ @OPTIONS@
+                      $(for candidate in '!*.yaml' '!*.yml' '!*.json' '!*.py'; do
+                          compgen -f -X "$candidate" -- "$word"
+                        done))
+          ((COMP_CWORD == 1)) && candidates+=(@COMMANDS@) ;;
 @VALUES@
+        *) [[ $stem ]] && candidates=($(compgen -f -- "$word")) ;;
       esac ;;
   esac
+  # Without a candidate, bash completes the name of a file.
   for candidate in "${candidates[@]}"; do
     [[ $candidate == "$word"* ]] || continue
     printf -v quoted %q "$candidate"
@@ -52,7 +61,7 @@ inline constexpr std::string_view kBashCompletion =
   [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[=./] ]] && compopt -o nospace 2>/dev/null
   return 0
 }
-complete -F @NAME@ @PROGRAM@
+complete -o bashdefault -o default -F @NAME@ @PROGRAM@
 )";
 
 inline constexpr std::string_view kZshCompletion = R"(#compdef @PROGRAM@
@@ -64,7 +73,7 @@ inline constexpr std::string_view kZshCompletion = R"(#compdef @PROGRAM@
     compset -P 1 '*='
   fi
   case ${key:-$before} in
-    -cn | --config-name) _files -g '*.(yaml|yml|json)' ;;
+    -cn | --config-name) _files -g '*.(yaml|yml|json|py)' ;;
     -cp | --config-path | -cd | --config-dir) _files -/ ;;
     -c | --cfg) compadd -- job ;;
     --errors) compadd -- text json ;;
@@ -74,8 +83,11 @@ inline constexpr std::string_view kZshCompletion = R"(#compdef @PROGRAM@
       case ${key#--} in
         '')
           compadd -S '' -- @KEYS@
-          compadd -- @OPTIONS@ ;;
+          compadd -- @OPTIONS@
+          ((CURRENT == 2)) && compadd -- @COMMANDS@
+          _files ;;
 @VALUES@
+        *) _files ;;
       esac ;;
   esac
 }
@@ -99,7 +111,7 @@ function @NAME@
     end
     switch "$before"
         case -cn --config-name
-            for file in "$word"*.yaml "$word"*.yml "$word"*.json "$word"*/
+            for file in "$word"*.yaml "$word"*.yml "$word"*.json "$word"*.py "$word"*/
                 echo "$stem$file"
             end
         case -cp --config-path -cd --config-dir
@@ -116,10 +128,16 @@ function @NAME@
             if test -z "$stem"
                 printf '%s\t%s\n' @KEYS@
                 printf '%s\n' @OPTIONS@
+                test (count (commandline -opc)) = 1; and printf '%s\t%s\n' @COMMANDS@
+                __fish_complete_path "$word"
                 return
             end
             switch (string replace -r '^--' '' -- "$before")
 @VALUES@
+                case '*'
+                    for file in (__fish_complete_path "$word")
+                        echo "$stem$file"
+                    end
             end
     end
 end
