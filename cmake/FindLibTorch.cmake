@@ -16,13 +16,30 @@
 # --- where it lies ----------------------------------------------------------------------------------------------
 
 set(_roots "")
-foreach(_given IN LISTS LIBTORCH_ROOT LibTorch_ROOT)
-  if(NOT EXISTS "${_given}/lib/libtorch_cpu.so")
-    message(FATAL_ERROR "LIBTORCH_ROOT=${_given} holds no LibTorch: lib/libtorch_cpu.so is not there")
+foreach(_variable IN ITEMS LIBTORCH_ROOT LibTorch_ROOT)
+  # A relative folder of the command line is one below the folder in which cmake was called: CMake makes it absolute as
+  # soon as the variable has a type.
+  if(DEFINED CACHE{${_variable}})
+    get_property(_type CACHE ${_variable} PROPERTY TYPE)
+    if(_type STREQUAL "UNINITIALIZED")
+      set(${_variable} "$CACHE{${_variable}}" CACHE PATH "Folder of LibTorch, which holds lib/libtorch_cpu.so")
+    endif()
   endif()
-  list(APPEND _roots "${_given}")
+  list(APPEND _roots ${${_variable}})
 endforeach()
-list(APPEND _roots "$ENV{LIBTORCH_ROOT}")
+set(_named "LIBTORCH_ROOT")
+if(NOT _roots)
+  set(_named "the environment variable LIBTORCH_ROOT")
+  list(APPEND _roots $ENV{LIBTORCH_ROOT})
+endif()
+list(TRANSFORM _roots REPLACE "^([^/].*)$" "${CMAKE_SOURCE_DIR}/\\1")  # any other relative folder
+foreach(_given IN LISTS _roots)
+  foreach(_file IN ITEMS lib/libtorch_cpu.so include/ATen/core/Tensor.h)
+    if(NOT EXISTS "${_given}/${_file}")
+      message(FATAL_ERROR "${_named}=${_given} holds no LibTorch: ${_file} is not there")
+    endif()
+  endforeach()
+endforeach()
 if(Torch_DIR)
   list(APPEND _roots "${Torch_DIR}/../../..")  # Torch_DIR is ROOT/share/cmake/Torch
 endif()
@@ -140,8 +157,7 @@ if(LibTorch_ROOT_DIR AND NOT TARGET LibTorch::cuda)
   # used.
   find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h
     HINTS "${LibTorch_ROOT_DIR}/../nvidia/nccl" "${LibTorch_ROOT_DIR}" ${NCCL_ROOT} ENV NCCL_ROOT
-    PATH_SUFFIXES include NO_DEFAULT_PATH)
-  mark_as_advanced(LibTorch_NCCL_INCLUDE_DIR)
+    PATH_SUFFIXES include NO_CACHE NO_DEFAULT_PATH)  # a cached one would outlive a change of LIBTORCH_ROOT
   _libtorch_library(_cudart libcudart)
   if(EXISTS "${LibTorch_ROOT_DIR}/lib/libtorch_cuda.so" AND EXISTS "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so"
       AND _cudart AND LibTorch_CUDART_INCLUDE_DIR AND LibTorch_NCCL_INCLUDE_DIR)

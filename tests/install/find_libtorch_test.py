@@ -17,6 +17,7 @@ project(finds LANGUAGES NONE)
 list(APPEND CMAKE_MODULE_PATH ${CMAKE_SOURCE_DIR}/cmake)
 find_package(LibTorch 2.11 REQUIRED)
 message(STATUS "the project has LibTorch ${LibTorch_VERSION}")
+message(STATUS "its NCCL is ${LibTorch_NCCL_INCLUDE_DIR}")
 """
 
 
@@ -37,23 +38,55 @@ def main():
         (folder / "CMakeLists.txt").write_text(PROJECT)
         of_ddpxx, named = make_libtorch(folder / "of_ddpxx", "2.12.1"), make_libtorch(folder / "named", "2.14.0")
         of_python = make_libtorch(folder / "of_python", "2.13.2")
+        (folder / "called_from").mkdir()
+        make_libtorch(folder / "called_from/mine", "2.15.0")
         (folder / "bin").mkdir()
         (folder / "bin/python3").write_text(f"#!/bin/sh\necho {of_python}\n")
         (folder / "bin/python3").chmod(0o755)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LIBTORCH")}
         environment["PATH"] = f"{folder}/bin:{environment['PATH']}"
 
-        def version(*definitions):
+        def configure(*definitions, **variables):
+            return subprocess.run([CMAKE, "-S", folder, "-B", folder / "build", "-G", GENERATOR, *definitions],
+                                  env=environment | variables, cwd=folder / "called_from", capture_output=True,
+                                  text=True, check=False)
+
+        def version(*definitions, **variables):
             shutil.rmtree(folder / "build", ignore_errors=True)
-            done = subprocess.run([CMAKE, "-S", folder, "-B", folder / "build", "-G", GENERATOR, *definitions],
-                                  env=environment, capture_output=True, text=True, check=False)
+            done = configure(*definitions, **variables)
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout.split("the project has LibTorch ")[1].split("\n")[0]
+
+        def refusal(*definitions, **variables):
+            shutil.rmtree(folder / "build", ignore_errors=True)
+            done = configure(*definitions, **variables)
+            assert done.returncode != 0, done.stdout
+            return " ".join(done.stderr.split())
 
         hint = f"-DDDPXX_LIBTORCH_HINT={of_ddpxx}"
         assert version(hint, f"-DLIBTORCH_ROOT={named}") == "2.14.0"
         assert version(hint) == "2.12.1"
         assert version(f"-DDDPXX_LIBTORCH_HINT={folder}/gone") == "2.13.2"
+        assert version(hint, LIBTORCH_ROOT=str(named)) == "2.14.0"
+        assert version(f"-DLIBTORCH_ROOT={named}", LIBTORCH_ROOT=f"{folder}/gone") == "2.14.0"
+
+        # A relative folder is one below the folder in which cmake is called; that of the environment, below the project.
+        assert version(hint, "-DLIBTORCH_ROOT=mine") == "2.15.0"
+        assert configure().stdout.count("LibTorch 2.15.0") == 2, "a second run must find the same folder"
+        assert version(hint, "-DLIBTORCH_ROOT=../named") == "2.14.0"
+        assert version(hint, LIBTORCH_ROOT="named") == "2.14.0"
+
+        gone = "holds no LibTorch: lib/libtorch_cpu.so is not there"
+        assert f"LIBTORCH_ROOT={folder}/gone {gone}" in refusal(hint, f"-DLIBTORCH_ROOT={folder}/gone")
+        assert f"the environment variable LIBTORCH_ROOT={folder}/gone {gone}" in refusal(hint, LIBTORCH_ROOT=f"{folder}/gone")
+        (folder / "headless/lib").mkdir(parents=True)
+        (folder / "headless/lib/libtorch_cpu.so").touch()
+        assert "include/ATen/core/Tensor.h is not there" in refusal(hint, f"-DLIBTORCH_ROOT={folder}/headless")
+
+        for root in (of_ddpxx, named):  # NCCL's header belongs to the LibTorch in use
+            (root / "include/nccl.h").touch()
+        assert version(f"-DLIBTORCH_ROOT={of_ddpxx}") == "2.12.1"
+        assert f"its NCCL is {named}/include" in configure(f"-DLIBTORCH_ROOT={named}").stdout
     print("a project gets the LibTorch that it names, else that of ddpxx, else that of python3")
 
 
