@@ -46,19 +46,23 @@ inline const std::vector<ddpxx::Command>& verbs() {
   return all;
 }
 
+/// Errors  `config` if --from names no place.
 inline CommandLine read_command_line(int argc, const char* const* argv) {
   constexpr std::string_view kFrom = "--from";
   CommandLine command{.arguments = {argv[0]}};
+  const auto read_place = [&](std::string_view place) {
+    if (place.empty())  // as of `--from=$PLACE` if the variable is not set
+      throw ddpxx::Error{ddpxx::Errc::config, "--from needs a place: --from runs/a, runs/a:300 or runs/a:best"};
+    command.from = place;
+  };
   for (int i = 1; i < argc; ++i) {
     const std::string_view word{argv[i]};
     if (i == 1 && std::ranges::find(verbs(), word, &ddpxx::Command::name) != verbs().end()) {
       command.verb = word;
     } else if (word.starts_with(std::string{kFrom} + '=')) {
-      command.from = word.substr(kFrom.size() + 1);
+      read_place(word.substr(kFrom.size() + 1));
     } else if (word == kFrom) {
-      if (++i == argc)
-        throw ddpxx::Error{ddpxx::Errc::config, "--from needs a place: --from runs/a, runs/a:300 or runs/a:best"};
-      command.from = argv[i];
+      read_place(++i < argc ? argv[i] : "");
     } else if (word == "--time" && command.verb == "plan") {
       command.time = true;
     } else {

@@ -461,6 +461,11 @@ TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
       << "a job of a sweep must start from the snapshot";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run/step-00000006"))
       << "a job must not write where the snapshot lies";
+  for (const Words& no_place : {Words{"--from="}, {"--from", ""}, {"train", "--from"}}) {
+    const auto refused = mingpt(no_place);
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("--from needs a place: --from runs/a, runs/a:300 or runs/a:best"));
+  }
   const auto shown = mingpt({"--from", place, "--blame"});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:")));
   const auto none = mingpt({"generate", "--from", (folder_ / "none").string()});
