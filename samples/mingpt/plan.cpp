@@ -2,8 +2,9 @@
 #include "plan.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,11 @@
 
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/table.hpp>
+#include <ddpxx/config/text.hpp>
+#include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -27,10 +33,37 @@
 
 namespace {
 
-/// True for a word of the command line that sets a value of PlanConfig.
-bool belongs_to_plan(std::string_view word) {
-  constexpr std::array<std::string_view, 4> kBeginnings{"world_size=", "link.", "ranks_per_core=", "overlaps="};
-  return std::ranges::any_of(kBeginnings, [&](auto beginning) { return word.starts_with(beginning); });
+/// The arguments that set values of PlanConfig or ask for help on them, and all others; both behind the program's name.
+struct PlanArguments {
+  std::vector<const char*> of_plan, of_run;
+  bool asks_for_help = false;  ///< `--help` without a key: help on everything.
+};
+
+/// Divides the arguments by their keys: `key=value`, `--key=value`, `--key value`, `--switch` and `--no-switch`.
+PlanArguments divide(const CommandLine& line) {
+  using Kind = ddpxx::KeyMeaning::Kind;
+  const auto& table = ddpxx::table_of<PlanConfig>();
+  PlanArguments divided{.of_plan = {line.argv()[0]}, .of_run = {line.argv()[0]}};
+  for (int i = 1; i < line.argc(); ++i) {
+    const std::string_view word{line.argv()[i]};
+    const std::string_view next{i + 1 < line.argc() ? line.argv()[i + 1] : "-"};
+    const bool has_value = word.find('=') != std::string_view::npos;
+    std::string key{word.substr(word.starts_with("--") ? 2 : 0)};
+    key.resize(std::min(key.find('='), key.size()));
+    std::ranges::replace(key, '-', '_');
+    const bool is_help = word == "--help" || word == "-h";
+    if (is_help) key = next;
+    auto meaning = table.meaning_of(key);
+    if (word.starts_with("--no-")) meaning = table.meaning_of(key.substr(3));
+    const bool is_of_plan = meaning.kind != Kind::unknown && (has_value || word.starts_with('-'));
+    const bool is_switch = meaning.row != nullptr && meaning.row->type->is_switch;
+    const bool takes_next = !has_value && !next.starts_with('-') && (is_help || !is_switch || ddpxx::read_bool(next));
+    divided.asks_for_help |= is_help && !is_of_plan && (next.starts_with('-') || next.find('=') != next.npos);
+    auto& arguments = is_of_plan ? divided.of_plan : divided.of_run;
+    arguments.push_back(line.argv()[i]);
+    if (is_of_plan && takes_next) arguments.push_back(line.argv()[++i]);
+  }
+  return divided;
 }
 
 template <class Strategy>
@@ -81,8 +114,7 @@ void print_run(const RunConfig& config, std::int64_t world_size, const TextSizes
 }  // namespace
 
 void plan(const CommandLine& line) {
-  std::vector<const char*> of_plan{line.argv()[0]}, of_run{line.argv()[0]};
-  for (int i = 1; i < line.argc(); ++i) (belongs_to_plan(line.argv()[i]) ? of_plan : of_run).push_back(line.argv()[i]);
+  const auto divided = divide(line);
   const auto parse = [&]<class Config>(Config*, const std::vector<const char*>& arguments) {
     ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH};
     if constexpr (std::is_same_v<Config, RunConfig>) options = parse_options(line);
@@ -90,8 +122,20 @@ void plan(const CommandLine& line) {
     options.program = "mingpt plan world_size=N";
     return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(), options);
   };
-  const auto planned = parse(static_cast<PlanConfig*>(nullptr), of_plan);
-  const auto config = parse(static_cast<RunConfig*>(nullptr), of_run);
+  if (divided.asks_for_help) {
+    for (const char* key : {"world_size", "link", "ranks_per_core", "overlaps"}) {
+      try {
+        parse(static_cast<PlanConfig*>(nullptr), {line.argv()[0], "--help", key});
+      } catch (const ddpxx::ProgramEnd&) {  // the help on the run follows
+      }
+    }
+    std::puts("");
+    std::fflush(stdout);
+  }
+  const auto planned = parse(static_cast<PlanConfig*>(nullptr), divided.of_plan);
+  // The settings of the run are those that it has on so many ranks: see accumulation_of_a_rank().
+  ::setenv("WORLD_SIZE", std::to_string(planned.world_size).c_str(), /*overwrite=*/1);
+  const auto config = parse(static_cast<RunConfig*>(nullptr), divided.of_run);
   if (const auto* hsdp = std::get_if<kHSDP>(&config.strategy); hsdp != nullptr && hsdp->shard_size == 0)
     throw ddpxx::Error{ddpxx::Errc::config,
                        "strategy.shard_size: a plan does not know how many ranks a node has; set it to that number"};

@@ -180,6 +180,34 @@ TEST_F(Mingpt, PlansWithoutAText) {
   EXPECT_THAT(plan.err, HasSubstr("not ready to run"));
 }
 
+TEST_F(Mingpt, PlansWithSettingsInAllSpellings) {
+  const auto plan = [](Words words) {
+    words.insert(words.begin(), {program("mingpt"), "plan", "model.n_layer=1", "data.block_size=8"});
+    return StartedProgram{words}.wait();
+  };
+  for (const Words& words : {Words{"--world_size=8"},
+                             {"--world_size", "8"},
+                             {"--world-size", "8", "--no-overlaps"},
+                             {"--overlaps", "--link.bandwidth=10GB", "--ranks-per-core", "2", "world_size=8"},
+                             {"--overlaps", "false", "--link.latency", "1ms", "--world-size=8"}}) {
+    const auto planned = plan(words);
+    EXPECT_EQ(planned.code, 0) << planned.err;
+    EXPECT_THAT(planned.out, HasSubstr("ddp in fp32 on 8 ranks"));
+  }
+  EXPECT_THAT(plan({"--world_sze=8"}).err, HasSubstr("unknown key"));
+  EXPECT_THAT(plan({"--world_size", "-1"}).err, HasSubstr("--world_size"));
+  EXPECT_THAT(plan({"world_size=4", "gradient_accumulation_steps=40", "--blame"}).out,
+              testing::ContainsRegex("accumulation_steps: 10 +#"))
+      << "nanoGPT counts the micro-batches of all planned ranks";
+  const auto help = plan({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("world_size=1 "), HasSubstr("link.bandwidth="), HasSubstr("ranks_per_core=1.0"),
+                              HasSubstr("overlaps=true"), HasSubstr("usage: mingpt plan"),
+                              HasSubstr("optimizer.learning_rate=")));
+  EXPECT_THAT(plan({"--help", "link"}).out, testing::StartsWith("link: The links between the ranks"));
+  EXPECT_THAT(plan({"-h", "optimizer.beta1"}).out, testing::StartsWith("  optimizer.beta1="));
+}
+
 TEST_F(Mingpt, PlansTheTimeOfAStepOnRanksThatAreNotThere) {
   const auto plan = StartedProgram{{program("mingpt"), "plan", "--time", "world_size=6", "link.latency=1s",
                                     "link.bandwidth=1GB", "data.batch_size=1", "data.block_size=8"}}
