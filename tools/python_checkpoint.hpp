@@ -254,7 +254,7 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
       part_head_from_tokens(snapshot);
       tell(
           "nanoGPT trains lm_head.weight and wte.weight as one and decays embeddings; a run that goes on here does "
-          "neither");
+          "neither: beside a nanoGPT config file, set model.tied_head=false");
     }
   }
   const bool is_sgd = snapshot.run.optimizer == "SGD";

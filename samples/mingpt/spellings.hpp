@@ -55,7 +55,7 @@ inline ddpxx::Translation path_of_dataset(std::string_view value) {
 inline constexpr ddpxx::FileDefaults kDefaultsOfNanoGPT{
     .name = "nanoGPT's train.py",
     .yaml = R"(data: {batch_size: 12, block_size: 1024}
-model: {n_layer: 12, n_head: 12, n_embd: 768, dropout: 0.0}
+model: {n_layer: 12, n_head: 12, n_embd: 768, dropout: 0.0, tied_head: true}
 gradient_accumulation_steps: 40
 decay_lr: true
 optimizer:
@@ -67,5 +67,5 @@ training:
 )",
     .notice =
         "is read as one of nanoGPT's, over the defaults of its train.py; not as there: characters are the tokens, "
-        "layers and norms have biases, precision=fp32 unless dtype says otherwise, and a run resumes from its "
-        "newest snapshot"};
+        "layers and norms have biases, the embeddings (and the head, which shares their weight) do not decay, GELU is "
+        "its tanh form, precision=fp32 unless dtype says otherwise, and a run resumes from its newest snapshot"};

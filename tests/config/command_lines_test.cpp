@@ -385,6 +385,7 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   EXPECT_EQ(config.model.sizes().n_layer, 12) << "expected nanoGPT's default, not this program's";
   EXPECT_EQ(config.model.sizes().n_embd, 768);
   EXPECT_EQ(config.model.dropout, 0.0);
+  EXPECT_TRUE(config.model.tied_head) << "nanoGPT's token embedding is the weight of its head, too";
   EXPECT_EQ(config.data.text.block_size, 1024);
   EXPECT_EQ(config.training.accumulation_steps, 5) << "40 micro-batches, divided by 8 ranks";
   EXPECT_EQ(config.training.max_steps, 1000);
@@ -447,6 +448,7 @@ TEST_F(AFileOfNanoGPT, LiesBeneathOtherFilesAndIsBlamed) {
   folder_.file("more.yaml", "model: {n_layer: 4}\n");
   EXPECT_EQ(parse({"more.yaml", "small.py", "data.path=x"}).model.n_layer, 6);
   EXPECT_EQ(parse({"small.py", "more.yaml", "data.path=x"}).model.n_layer, 4);
+  EXPECT_FALSE(parse({"more.yaml", "data.path=x"}).model.tied_head);
   EXPECT_EQ(parse({"more.yaml", "data.path=x"}).training.max_steps, 0)
       << "nanoGPT's defaults apply only with a file of nanoGPT";
   const std::vector<const char*> line{"mingpt", "small.py", "data.path=x"};

@@ -47,6 +47,7 @@ TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
   const auto ended = convert(path("ckpt.pt"), path("nano"));
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("nanoGPT trains lm_head.weight and wte.weight as one"));
+  EXPECT_THAT(ended.out, HasSubstr("set model.tied_head=false"));
   const auto snapshot = load_snapshot(path("nano")).value();
   EXPECT_EQ(snapshot.run.step, 3);
   EXPECT_EQ(snapshot.run.optimizer, "AdamW");

@@ -56,7 +56,7 @@ def main():
         folder = pathlib.Path(name)
         (folder / "config.py").write_text(CONFIG)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        ours = [programs / "mingpt", "config.py", *common, "strategy=single", "model.tied_head=true", "data.split=random",
+        ours = [programs / "mingpt", "config.py", *common, "strategy=single", "data.split=random",
                 "training.eval_every=0", "training.save_dir=", "training.metrics=ours.jsonl"]
         theirs = [sys.executable, HERE / "reference.py", *common, *OF_PYTHON, "training.metrics=theirs.jsonl"]
         with subprocess.Popen(ours, cwd=folder, env=environment) as first:
