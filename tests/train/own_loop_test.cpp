@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -302,9 +303,42 @@ TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
       if (fails && trainer.steps_done() % 2 == 1) {  // step 4 ends an epoch
         model->fails = true;
         EXPECT_THROW(trainer.step(), Error);
+        EXPECT_FALSE(trainer.save_due()) << "the epoch has not ended";
       }
       trainer.step();
     }
+    trainer.close();
+    return model->line->weight.detach().clone();
+  };
+  EXPECT_TRUE(at::equal(train(true), train(false)));
+}
+
+TEST_F(OwnLoop, DropsAStepWhoseSecondBatchCouldNotBeMade) {
+  using Train = Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>;
+  const auto train = [](bool fails) {
+    Group alone;
+    typename Train::Config config;
+    config.batch_size = 2;
+    config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = ""};
+    at::manual_seed(3);
+    auto model = std::make_shared<NormedLine>();
+    Train trainer{alone, model, std::make_shared<Numbers>(), config};
+    trainer.resume();
+    const std::vector<std::int64_t> samples{0, 2, 4};
+    bool fail_now = false;
+    const auto batches = samples | std::views::transform([&](std::int64_t i) {
+                           if (i == 4 && std::exchange(fail_now, false)) throw Error{Errc::data, "no such file"};
+                           return Numbers{}.batch(std::vector{i, i + 1});
+                         });
+    trainer.step(batches);
+    if (fails) {
+      trainer.step(batches | std::views::take(2));
+      fail_now = true;
+      EXPECT_THROW(trainer.step(batches), Error);
+    } else {
+      trainer.step(batches | std::views::take(2));
+    }
+    trainer.step(batches);
     trainer.close();
     return model->line->weight.detach().clone();
   };

@@ -247,6 +247,10 @@ class TrainStep {
   /// Restarts the clock that measures the next step's `step_ms`.
   void restart_clock() { started_ = Clock::now(); }
 
+  /// After an exception in step(): whether it came before any parameter was stepped, so that the same step may be tried
+  /// again.
+  bool can_try_again() const noexcept { return !has_changed_parameters_; }
+
   std::int64_t steps_done() const noexcept { return step_; }
   /// Targets of all ranks, in all steps whose numbers have been read.
   std::int64_t tokens() const noexcept { return tokens_; }
@@ -292,7 +296,7 @@ class TrainStep {
     // A damaged snapshot before this one may have left values in the moments.
     if (!has_optimizer)
       for (const auto& moment : parameter_step_.optimizer().moments())
-        for (at::Tensor values : moment.slices) values.zero_();
+        for (const at::Tensor& values : moment.slices) values.zero_();
     if (average_ && has_optimizer) average_->resume_at(step);
     if (average_ && !has_optimizer) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
@@ -339,6 +343,7 @@ class TrainStep {
                     *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
     const auto scale = parameter_step_.loss_scale();
+    has_changed_parameters_ = steps_in_backward<Strategy>;
     auto before = std::exchange(last_step_, {});
     at::Tensor found_inf;
     try {
@@ -348,6 +353,7 @@ class TrainStep {
       throw;
     }
     if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
+    has_changed_parameters_ = true;
     const auto norm = parameter_step_.step(found_inf, captured_ ? &*captured_ : nullptr);
     if (average_) average_->update();
     strategy_.finish_step();
@@ -383,9 +389,10 @@ class TrainStep {
   template <std::ranges::forward_range Batches>
   at::Tensor plain_gradients(const Batches& batches, StepFacts& facts) {
     const auto end = std::ranges::end(batches);
-    for (auto batch = std::ranges::begin(batches); batch != end;) {
-      const auto& current = *batch;
-      strategy_.begin_backward(++batch == end ? Sync::now : Sync::defer);
+    for (auto next = std::ranges::begin(batches); next != end;) {
+      const auto batch = next++;
+      strategy_.begin_backward(next == end ? Sync::now : Sync::defer);
+      const auto& current = *batch;  // if this throws, the next begin_backward() drops the step
       const auto loss = loss_of(current);
       add_loss(loss, current.num_tokens);
       backward(loss.sum, facts.targets());
@@ -489,6 +496,7 @@ class TrainStep {
   std::vector<std::string> metric_names_;  ///< Of the first step that this object has done.
   std::int64_t first_step_ = 0;            ///< Its number; 0 before it.
   bool targets_checked_ = false;
+  bool has_changed_parameters_ = false;  ///< By the last step, be it complete or not.
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;
   Clock::time_point started_ = Clock::now();

@@ -213,7 +213,9 @@ class Trainer {
     limits_.start_clocks();
   }
 
-  /// One optimizer step on the next batches of the dataset.
+  /// One optimizer step on the next batches of the dataset. After an exception in the model's forward or backward pass
+  /// the place in the dataset stays, and the next call tries the same batches again, with new random numbers; running
+  /// statistics may count them twice. To leave a batch out, step on others with step(batches).
   void step() {
     const auto before = batches_.cursor();
     const auto batches = batches_.next();
@@ -222,7 +224,10 @@ class Trainer {
     try {
       do_step(batches, before.epoch);
     } catch (...) {
-      if (steps_done() == steps) batches_.seek(before);  // the next call takes these batches again
+      if (steps_done() == steps && step_.can_try_again()) {
+        batches_.seek(before);
+        has_ended_epoch_ = false;
+      }
       throw;
     }
   }
