@@ -77,11 +77,10 @@ class RecomputeCall {
     static_assert(shows_its_tensors<Result>,
                   "a layer that is recomputed yields tensors, or tuples, pairs, arrays, vectors and optionals of them: "
                   "in a type of its own they would lose their gradients");
-    static_assert(
-        (shows_its_tensors<std::decay_t<Args>> && ...),
-        "a layer that is recomputed takes tensors, tuples, pairs, arrays, vectors and optionals of them, and "
-        "values that are no classes: a tensor in a type of its own would lose its gradient. For a type without "
-        "such tensors, specialise ddpxx::shows_its_tensors to true");
+    static_assert((shows_its_tensors<std::decay_t<Args>> && ...),
+                  "a layer that is recomputed takes tensors, tuples, pairs, arrays, vectors and optionals of them, "
+                  "numbers and strings: a tensor in a type of its own would lose its gradient. For a type without such "
+                  "tensors, specialise ddpxx::shows_its_tensors to true");
     if (!at::GradMode::is_enabled()) return Result{next(std::forward<Args>(args)...)};
 
     auto call = c10::make_intrusive<detail::RecomputedCall>();

@@ -4,12 +4,15 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Scalar.h>
 
 namespace ddpxx {
 
@@ -35,9 +38,15 @@ inline constexpr bool holds_by_apply<std::array<T, N>> = true;
 }  // namespace detail
 
 /// True if each_tensor visits all tensors that a value of this type can hold. A program may specialise it to true for a
-/// type of its own that holds no tensor that needs a gradient.
+/// type of its own that holds no tensor that needs a gradient. What a pointer leads to is not visited.
 template <class T>
-inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<T, at::Tensor>;
+inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<T, at::Tensor> || std::is_empty_v<T>;
+template <>
+inline constexpr bool shows_its_tensors<std::string> = true;
+template <>
+inline constexpr bool shows_its_tensors<at::Scalar> = true;
+template <>
+inline constexpr bool shows_its_tensors<at::Device> = true;
 template <class... T>
 inline constexpr bool shows_its_tensors<std::tuple<T...>> = (shows_its_tensors<T> && ...);
 template <class A, class B>
