@@ -130,9 +130,9 @@ concept LetsRanksDrift = ParallelStrategy<S> && requires { requires S::kRanksDri
 template <class S>
 concept ResumesAtStep = ParallelStrategy<S> && requires(S s, std::int64_t step) { s.resume_at(step); };
 
-/// Optional: `void share_buffers()`, for a strategy that broadcasts rank 0's buffers before each step: between two
-/// steps those of the ranks differ. It broadcasts them at once. A trainer calls it on all ranks before it evaluates,
-/// and when it makes the model whole.
+/// Optional: `void share_buffers()`, for a strategy that broadcasts rank 0's buffers at the beginning of each step.
+/// From the end of a step until then the buffers of the ranks differ; share_buffers() broadcasts rank 0's. A trainer
+/// calls it on all ranks before an evaluation and in make_whole().
 template <class S>
 concept SharesBuffers = ParallelStrategy<S> && requires(S s) { s.share_buffers(); };
 

@@ -117,6 +117,10 @@ DDPXX_INLINE std::shared_ptr<torch::nn::Module> DataParallel::clone(const torch:
 DDPXX_INLINE void DataParallel::copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
   to.train(from.is_training());
   const auto ours = from.modules(/*include_self=*/false), theirs = to.modules(/*include_self=*/false);
+  if (ours.size() != theirs.size())
+    throw Error{Errc::config,
+                "a module was added to the model after DataParallel had copied it: add all modules before the trainer "
+                "takes the model"};
   // A module comes before those inside it, which train() sets too.
   for (std::size_t i = 0; i < ours.size(); ++i)
     if (theirs[i]->is_training() != ours[i]->is_training()) theirs[i]->train(ours[i]->is_training());
@@ -130,7 +134,7 @@ DDPXX_INLINE void DataParallel::fill(Replica& replica, const FlatModel& model) {
   };
   replica.trainable = arena(model.trainable());
   for (const auto& parameter : model.frozen())
-    named[parameter.name].set_requires_grad(false);  // a copy has none frozen
+    named[parameter.name].set_requires_grad(false);  // clone() makes all require one
   replica.frozen = arena(model.frozen());
   replica.hooks = GradientHooks{replica.trainable, [this](std::size_t i, const at::Tensor& gradient) {
                                   add(i, gradient.defined() ? gradient.to(trainable_.options().device()) : gradient);

@@ -228,7 +228,7 @@ DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>&
   const bool send = complete && sends();
   // Freed first, because the gradients need buffers.
   if (complete && unit != kRoot) units_[unit].reshard();
-  if (!in_backward_) return;  // of a backward pass between two steps
+  if (!in_backward_) return;  // a backward pass between two steps: its gradients are dropped
   if (send) gradients_->wait_for_free_slot();
   std::size_t k = 0;
   for (const auto i : units_[unit].trainable_segments()) {

@@ -177,8 +177,8 @@ DDPXX_INLINE void check_types(const RunState& run) {
     if (std::ranges::find(detail::kSafetensorsTypes, type, &detail::SafetensorsType::dtype) ==
         detail::kSafetensorsTypes.end())
       throw Error{Errc::config, name + " has the type " + at::toString(type) +
-                                    ", which a snapshot cannot hold: give it a real type, such as two tensors of "
-                                    "floats, or train without save_dir"};
+                                    ", which a snapshot cannot hold: use another type (for complex numbers, "
+                                    "at::view_as_real), or train without save_dir"};
   };
   for (const auto& part : run.parts)
     for (const auto& entry : part.arena->entries())

@@ -13,6 +13,7 @@
 #include <c10/core/Device.h>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
@@ -102,7 +103,10 @@ DDPXX_INLINE std::string TrainingSnapshots::text() const {
 DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load_own(const Settings& settings, const RunState& state) {
   const auto& chosen = config_.name;
   if (!chosen.empty()) on_rank_zero(*group_, Errc::config, [&] { check_chosen_place(chosen, save_dir_, open_); });
-  check_types(state);  // not at the first save, which may come after hours of training
+  on_every_rank(*group_, Errc::config, [&] {  // now, since the first save may come after hours of training
+    check_types(state);
+    return true;
+  });
   const auto history = std::make_shared<SnapshotHistory>(storage_ ? storage_ : open_(save_dir_), *group_);
   saver_ = std::make_unique<SnapshotSaver>(history, config_, *group_, device_, on_saved_);
   auto found = SnapshotLoader{history, config_.load_attempts, *group_, device_}.load(settings, state, seed_);
