@@ -111,7 +111,7 @@ TEST_F(ForeignFiles, EveryFileLoadsIntoAModel) {
     EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
 }
 
-TEST_F(ForeignFiles, OfAnOptimizerThatComputesOtherwiseAreConvertedWithoutIt) {
+TEST_F(ForeignFiles, OfAnotherOptimizerAreConvertedAsAModelOnly) {
   for (const std::string name : {"RAdam", "NAdam", "RMSprop"}) {
     const auto whole = convert(path(name + ".ckpt"), path(name));
     EXPECT_EQ(whole.code, 2) << name;

@@ -20,9 +20,10 @@ struct Product {
   at::Tensor expected, found;
 };
 
-/// out + A B, or A B, where `is_transposed` says that A lies in memory as its transpose. Behind each row of the result
-/// are `kGap` floats that must stay as they are.
+/// Floats behind each row of a result, which must stay as they are.
 constexpr std::int64_t kGap = 8;
+
+/// out + A B, or A B, where `is_transposed` says that A lies in memory as its transpose.
 template <detail::Result kResult, int kLanes>
 Product product(std::int64_t rows, std::int64_t depth, std::int64_t width, bool is_transposed) {
   const auto a = is_transposed ? at::randn({depth, rows}).t() : at::randn({rows, depth});

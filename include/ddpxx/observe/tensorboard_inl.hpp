@@ -170,7 +170,7 @@ DDPXX_INLINE void TensorBoard::write(const Message& message) {
     const auto path = file_->path();
     try {
       write(Message::event(0).add(Message::kFileVersion, std::string_view{"brain.Event:2"}));
-    } catch (...) {  // or a full disk would get an empty file with each event
+    } catch (...) {  // the file is removed, because each event on a full disk would leave an empty one
       ::unlink(path.c_str());
       file_.reset();
       throw;
