@@ -177,6 +177,11 @@ TEST_F(AdoptLauncher, LeavesRanksThatMeetInsideOfAPodAlone) {
     EXPECT_TRUE(read(with(pod, {{"MASTER_ADDR", host}})).variables.empty()) << host;
   for (const char* host : {"job-master-0", "10.0.0.7", "fd00::1", "localhost-0"})
     EXPECT_EQ(read(with(pod, {{"MASTER_ADDR", host}})).variables.at("LOCAL_WORLD_SIZE"), "1") << host;
+  const auto first = with(pod, {{"RANK", "0"}, {"MASTER_ADDR", "localhost"}});
+  EXPECT_TRUE(read(first).variables.empty());
+  const Variables of_kubeflow = {{"PET_MASTER_ADDR", "localhost"}, {"PET_NNODES", "2"}};
+  EXPECT_EQ(read(with(first, of_kubeflow)).variables.at("LOCAL_WORLD_SIZE"), "1") << "the master's pod of a PyTorchJob";
+  EXPECT_TRUE(read(with(with(first, of_kubeflow), {{"PET_NNODES", "1"}})).variables.empty());
 }
 
 TEST_F(AdoptLauncher, TakesAPodOfTrainJobForARankWhereItHasOneOnly) {

@@ -402,7 +402,7 @@ TEST(AgentGroup, SaysWhyNoAgentCanServeTheMeeting) {
   if (::geteuid() == 0) command = {"/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all"};
   for (const auto& word :
        {program_folder() + "/ddpxx-run", std::string{"--nnodes=2"}, std::string{"--rdzv-backend=c10d"},
-        std::string{"--rdzv-endpoint=127.0.0.1:1"}, std::string{"--rdzv-conf=join_timeout=0.3"}, std::string{"true"}})
+        std::string{"--rdzv-endpoint=127.0.0.1:1"}, std::string{"--rdzv-conf=join_timeout=2"}, std::string{"true"}})
     command.push_back(word);
   const auto end = StartedProgram{std::move(command)}.wait();
   EXPECT_EQ(end.code, 5);

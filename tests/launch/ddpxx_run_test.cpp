@@ -105,6 +105,12 @@ TEST(DdpxxRun, ReportsTheLastStateOfAProgressBar) {
   const auto run = ddpxx_run({"sh", "-c", "printf '\\r 10%%\\r 20%%\\r 30%%' >&2; exit 7"});
   EXPECT_THAT(run.err,
               AllOf(HasSubstr("\r 10%\r"), HasSubstr("  stderr    :\n     30%\n"), Not(HasSubstr("     20%"))));
+  // The report is read from the end of a file: more than is read of it are states of the bar, then two lines.
+  const TemporaryFolder folder;
+  const auto to_file = ddpxx_run({"--log-dir=" + folder.path().string(), "--redirects=2", "sh", "-c",
+                                  "printf '\\r%4000d' 1 2 3 4 >&2; printf '\\r 50%%\\nTraceback\\r\\n' >&2; exit 7"});
+  EXPECT_EQ(to_file.code, 7);
+  EXPECT_THAT(to_file.err, testing::ContainsRegex(" 50%\n *Traceback\n"));
 }
 
 TEST(DdpxxRun, SetsTorchrunsEnvironment) {

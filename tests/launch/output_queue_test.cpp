@@ -37,6 +37,22 @@ TEST(OutputQueue, KeepsLinesWholeAndInOrder) {
   EXPECT_EQ(pipe.text(), "[rank0]: one\n[rank1]: two\n");
 }
 
+TEST(OutputQueue, EndsTheStateOfAProgressBarBeforeALineOfAnotherRank) {
+  const Pipe pipe;
+  OutputQueue queue;
+  const auto push = [&](const char* prefix, const char* line, char end) {
+    queue.push(pipe.write_end.get(), prefix, line, end);
+  };
+  push("[rank0]: ", "10%", '\r');
+  push("[rank0]: ", "20%", '\r');
+  push("[rank1]: ", "x", '\n');
+  push("[rank0]: ", "30%", '\r');
+  push("[rank0]: ", "done", '\n');
+  push("[rank1]: ", "y", '\n');
+  while (queue.waiting_for() >= 0) queue.write_some();
+  EXPECT_EQ(pipe.text(), "[rank0]: 10%\r[rank0]: 20%\r\n[rank1]: x\n[rank0]: 30%\r[rank0]: done\n[rank1]: y\n");
+}
+
 TEST(OutputQueue, FinishesALongLineBeforeAnotherOutputsNextOne) {
   const Pipe out, err;
   OutputQueue queue;

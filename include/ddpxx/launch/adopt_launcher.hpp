@@ -150,7 +150,10 @@ inline AdoptedLaunch launch_by_kubernetes() {
   if (environment("WORLD_SIZE")) {
     const auto rank = environment("RANK");
     if (!rank && !index) return {};
-    if (rank && is_loopback_host(environment("MASTER_ADDR").value_or(""))) return {};
+    // Kubeflow gives the pod of rank 0 MASTER_ADDR=localhost too, and PET_MASTER_ADDR beside it.
+    const bool is_master_pod = rank == "0" && environment("PET_MASTER_ADDR") == environment("MASTER_ADDR") &&
+                               environment("PET_NNODES").value_or("") != "1";
+    if (rank && !is_master_pod && is_loopback_host(environment("MASTER_ADDR").value_or(""))) return {};
     launch.variables["RANK"] = rank.value_or(index.value_or(""));
     launch.variables["WORLD_SIZE"] = *environment("WORLD_SIZE");
     return launch;

@@ -80,12 +80,13 @@ class LogFolder {
 
  private:
   /// Makes the temporary folder if it is gone.
-  /// Errors  `storage` if another user has taken its name meanwhile.
+  /// Errors  `storage` if it cannot be made, and where a file, a link or a folder of another user has its name.
   void make_again() const {
-    ::mkdir(path_.c_str(), S_IRWXU);  // fails as a rule, because the folder is there
+    if (::mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+      throw Error{Errc::storage, "cannot make " + path_.string() + " again, which is gone: " + std::strerror(errno)};
     struct ::stat status {};
     if (::lstat(path_.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
-      throw Error{Errc::storage, path_.string() + " is no folder of this user any more"};
+      throw Error{Errc::storage, path_.string() + " is no folder of this user any more: something else has its name"};
   }
 
   std::filesystem::path path_;

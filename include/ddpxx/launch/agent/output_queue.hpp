@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <limits.h>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -32,8 +33,17 @@ class OutputQueue {
     // A pipe that is writable takes up to PIPE_BUF bytes in one piece, without blocking.
     if (pieces_.empty() || pieces_.back().fd != fd || pieces_.back().text.size() + size > PIPE_BUF) start_piece(fd);
     std::string& text = pieces_.back().text;
+    const auto state = states_.find(fd);
+    if (state != states_.end() && state->second != prefix) {  // of another rank, and to be kept
+      text += '\n';
+      ++size_;
+    }
     text.append(prefix).append(line) += end;
     size_ += size;
+    if (end == '\r')
+      states_.insert_or_assign(fd, std::string{prefix});
+    else
+      states_.erase(fd);
   }
 
   bool full() const noexcept { return size_ >= kFull; }
@@ -82,6 +92,8 @@ class OutputQueue {
   std::size_t size_ = 0;
   std::size_t written_ = 0;  // bytes of the first piece that are written
   std::set<int> closed_, drawn_on_;
+  std::map<int, std::string>
+      states_;  // the prefix of the last line on a descriptor, if it ended with a carriage return
 };
 
 }  // namespace ddpxx::detail

@@ -151,12 +151,16 @@ inline std::vector<std::string> last_lines_of(const std::string& path) {
   if (size <= 0) return {};
   std::vector<std::string> lines;
   LineSplitter splitter;
+  bool is_cut = from > 0;  // the first line may lack its start
   const auto keep = [&](std::string_view line, LineEnd end) {
-    if (end == LineEnd::newline) lines.emplace_back(line);
+    if (end == LineEnd::newline)
+      lines.emplace_back(line.substr(0, line.size() - (line.ends_with('\r') ? 1 : 0)));
+    else if (lines.empty())
+      is_cut = false;  // it begins behind the state that ends here
   };
   splitter.feed({bytes.data(), static_cast<std::size_t>(size)}, keep);
   splitter.flush(keep);
-  if (from > 0 && lines.size() > 1) lines.erase(lines.begin());  // the first line may lack its start
+  if (is_cut && lines.size() > 1) lines.erase(lines.begin());
   if (lines.size() > RankStream::kLastLines) lines.erase(lines.begin(), lines.end() - RankStream::kLastLines);
   return lines;
 }
