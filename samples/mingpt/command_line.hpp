@@ -51,7 +51,7 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
   constexpr std::string_view kFrom = "--from";
   CommandLine command{.arguments = {argv[0]}};
   const auto read_place = [&](std::string_view place) {
-    if (place.empty())  // as of `--from=$PLACE` if the variable is not set
+    if (place.empty())  // `--from=$PLACE` gives an empty place if the variable is not set
       throw ddpxx::Error{ddpxx::Errc::config, "--from needs a place: --from runs/a, runs/a:300 or runs/a:best"};
     command.from = place;
   };

@@ -67,5 +67,5 @@ training:
 )",
     .notice =
         "is read as one of nanoGPT's, over the defaults of its train.py; not as there: characters are the tokens, "
-        "layers and norms have biases, the embeddings (and the head, which shares their weight) do not decay, GELU is "
-        "its tanh form, precision=fp32 unless dtype says otherwise, and a run resumes from its newest snapshot"};
+        "layers and norms have biases, the embeddings do not decay, nor does a tied head, GELU is its tanh form, "
+        "precision=fp32 unless dtype says otherwise, and a run resumes from its newest snapshot"};

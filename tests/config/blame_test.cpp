@@ -156,6 +156,10 @@ TEST(ASecret, UnderAMisspeltOrMisplacedKeyIsInNoProblem) {
   for (const char* argument : {"hub_token=s3cr3t", "hub.passphrase=s3cr3t", "phrase=s3cr3t", "--hub.tokn=s3cr3t",
                                "db.password=s3cr3t", "token.value=s3cr3t", "+tokn=s3cr3t"})
     EXPECT_EQ(problem(argument).find("s3cr3t"), std::string::npos) << problem(argument);
+  for (const char* key : {"hub.tokn", "token", "--hub.tokn"}) {
+    const auto apart = fill<WithHub>("", {key, "=", "s3cr3t"}).problems;
+    EXPECT_EQ(apart.find("s3cr3t"), std::string::npos) << apart;
+  }
   for (const char* yaml :
        {"token: s3cr3t\n", "hub: {tokn: s3cr3t}\n", "hub:\n  tokn:\n    - s3cr3t\n", "hbu: {token: s3cr3t}\n"})
     EXPECT_EQ(fill<WithHub>(yaml).problems.find("s3cr3t"), std::string::npos) << fill<WithHub>(yaml).problems;

@@ -59,7 +59,7 @@ class Completion : public testing::Test {
   /// Completes the last element of the bash array `words`.
   std::string in_bash(const std::string& words) const {
     return offered("bash",
-                   "source ./script\n[[ $(complete -p train) == *' -F '* ]] || echo not registered\n"
+                   "HOME=$PWD\nsource ./script\n[[ $(complete -p train) == *' -F '* ]] || echo not registered\n"
                    "COMP_WORDS=(train " +
                        words +
                        ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_complete_train\n"
@@ -103,6 +103,8 @@ TEST_F(Completion, OfBashOffersConfigFiles) {
   EXPECT_EQ(in_bash("--config-name = gpt.y"), "gpt.yaml\n");
   EXPECT_EQ(in_bash("--config-path g"), "grids/\n");
   EXPECT_EQ(in_bash("seed = 3 gp"), "gpt.yaml\ngpt.json\n") << "a config file is an argument of its own";
+  EXPECT_EQ(in_bash("gr"), "grids/\n");
+  EXPECT_EQ(in_bash("'~/gp'"), "~/gpt.yaml\n~/gpt.json\n") << "a quoted ~ is no home folder";
 }
 
 TEST_F(Completion, OfBashOffersCommandsAndFiles) {

@@ -152,6 +152,9 @@ TEST(AVariant, HasTheDefaultsOfTheConfigAfterAnotherOneWasChosenInBetween) {
             "t.yaml:1:12: optimizer: \"sdg\" is not known (allowed: adamw or sgd); did you mean sgd?\n"
             "    optimizer: sdg\n               ^")
       << "a wrong choice must be refused although a later one replaces it";
+  const auto refused = fill<Tuned>("optimizer: {name: adamw, beta1: 0.9}\n", {"optimizer=sdg", "optimizer.beta1=0.8"});
+  EXPECT_THAT(refused.problems, testing::HasSubstr("\"sdg\" is not known"));
+  EXPECT_THAT(refused.problems, testing::Not(testing::HasSubstr("is no key"))) << "the choice before it has these keys";
 }
 
 TEST(AVariant, DoesNotReadAReferenceThatALaterChoiceReplaces) {

@@ -187,7 +187,12 @@ inline void ConfigBuilder::choose_alternative(const ConfigRow& row) {
   }
   const auto& last = *sources_[sources.back()].chosen().at(key);
   written_.note(index, std::nullopt, last.value);
+  const auto problems = diagnostics_.problems.size();
   if (auto value = references_.resolved(last.value, row, last)) decode(row, std::nullopt, last, std::move(*value));
+  if (diagnostics_.problems.size() > problems && is_known)  // refused: the keys belong to the choice before it
+    row.type->decode(table_.field(row, config_),
+                     {.kind = RawValue::Kind::text, .text = std::string{row.facts.choices.names[alternative]}},
+                     row.facts);
   if (row.type->index(table_.field(row, std::as_const(config_))) != alternative || !is_known)
     chosen_by_[index] = sources.back();
 }

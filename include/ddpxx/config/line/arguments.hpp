@@ -220,8 +220,8 @@ class ArgumentsReader {
     const auto meaning = table_.meaning_of(word);
     if (meaning.row == nullptr && names_config_file(word) && (positional == nullptr || takes_number))
       return line_.config_names.push_back({.text = word, .place = place(at_)});
-    if (meaning.kind != KeyMeaning::Kind::unknown) {
-      const bool is_apart = at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].starts_with('=');
+    const bool is_apart = at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].starts_with('=');
+    if (meaning.kind != KeyMeaning::Kind::unknown || (is_apart && positional == nullptr)) {
       if (!is_apart) return complain(at_, "is no setting; settings are written key=value, --help lists them");
       const auto start = at_;
       const bool has_value = source_->lines[at_ + 1] == "=" && at_ + 2 < source_->lines.size();

@@ -44,6 +44,7 @@ inline constexpr std::string_view kBashCompletion =
       case ${key#--} in
         '')
           candidates=(@KEYS@ @OPTIONS@
+                      $(compgen -d -S / -- "$word")
                       $(for candidate in '!*.yaml' '!*.yml' '!*.json' '!*.py'; do
                           compgen -f -X "$candidate" -- "$word"
                         done))
@@ -56,6 +57,7 @@ inline constexpr std::string_view kBashCompletion =
   for candidate in "${candidates[@]}"; do
     [[ $candidate == "$word"* ]] || continue
     printf -v quoted %q "$candidate"
+    [[ $candidate == '~'* ]] && quoted=\~${quoted#\\~}  # the shell finds a home folder behind a bare ~ only
     COMPREPLY+=("$stem$quoted")
   done
   [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[=./] ]] && compopt -o nospace 2>/dev/null
