@@ -310,7 +310,7 @@ inline void ConfigBuilder::resolve(std::size_t index) {
   waiting_.erase(index);
   references_.begin(index);
   for (const auto& [source_entry, entry] : waiting) {
-    const auto value = references_.resolved(source_entry->value, row, *source_entry);
+    auto value = references_.resolved(source_entry->value, row, *source_entry);
     if (!value) continue;
     // The setting itself would not translate the value that was written for its alias.
     written_.note(index, entry, source_entry->translate == nullptr ? source_entry->value : *value);
