@@ -171,6 +171,7 @@ class ArgumentsReader {
     const auto meaning = table_.meaning_of(key);
     if (meaning.kind == KeyMeaning::Kind::unknown && key.starts_with("no_") && is_switch(key.substr(3)))
       return say(start, key.substr(3), "false");
+    if (meaning.kind == KeyMeaning::Kind::unknown && is_apart()) return refuse_spaces();
     const auto value = meaning.row != nullptr || !next_has_equals() ? take_next() : std::nullopt;
     if (meaning.row != nullptr && !value) return complain(start, "needs a value");
     if (is_config(key)) return complain(start, "a config file is named alone, or by --config-name (-cn)");
@@ -220,15 +221,9 @@ class ArgumentsReader {
     const auto meaning = table_.meaning_of(word);
     if (meaning.row == nullptr && names_config_file(word) && (positional == nullptr || takes_number))
       return line_.config_names.push_back({.text = word, .place = place(at_)});
-    const bool is_apart = at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].starts_with('=');
-    if (meaning.kind != KeyMeaning::Kind::unknown || (is_apart && positional == nullptr)) {
-      if (!is_apart) return complain(at_, "is no setting; settings are written key=value, --help lists them");
-      const auto start = at_;
-      const bool has_value = source_->lines[at_ + 1] == "=" && at_ + 2 < source_->lines.size();
-      source_->lines[start] += ' ' + source_->lines[++at_];
-      if (has_value) source_->lines[start] += ' ' + source_->lines[++at_];
-      return complain(start, "write key=value, without spaces around the =");
-    }
+    if (is_apart() && (meaning.kind != KeyMeaning::Kind::unknown || positional == nullptr)) return refuse_spaces();
+    if (meaning.kind != KeyMeaning::Kind::unknown)
+      return complain(at_, "is no setting; settings are written key=value, --help lists them");
     const bool is_numeric = word.find_first_of("0123456789") < 2;  // behind a sign or a point
     if (positional != nullptr && (!takes_number || is_numeric)) {
       ++positional_;
@@ -241,6 +236,17 @@ class ArgumentsReader {
       why =
           "is no command (" + one_of(commands_) + ") and no setting; settings are written key=value, --help lists them";
     complain(at_, why);
+  }
+
+  /// Whether the next argument begins with the `=` of this one.
+  bool is_apart() const { return at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].starts_with('='); }
+  /// Refuses `key = value`, as one problem about all three arguments.
+  void refuse_spaces() {
+    const auto start = at_;
+    const bool has_value = source_->lines[at_ + 1] == "=" && at_ + 2 < source_->lines.size();
+    source_->lines[start] += ' ' + source_->lines[++at_];
+    if (has_value) source_->lines[start] += ' ' + source_->lines[++at_];
+    complain(start, "write key=value, without spaces around the =");
   }
 
   static bool is_number(const ValueShape& shape) {
