@@ -94,6 +94,19 @@ void expect_close(const Gradients_& got, const Gradients_& expected) {
   for (const auto& [name, gradient] : expected) EXPECT_TRUE(at::allclose(got.at(name), gradient, 1e-4, 1e-6)) << name;
 }
 
+at::Tensor batch_of(int step, const Group& group) {
+  return at::arange(group.size() * 2 * 4, at::kFloat).view({-1, 4}) * (0.1 * (step + 1));
+}
+
+/// One backward pass, in which each rank computes its share of the batch.
+template <class S>
+void expect_the_gradients_of_one_process(S& strategy, Net& net, const at::Tensor& batch, const Group& group) {
+  strategy.begin_backward(Sync::now);
+  loss_of(strategy, net, share(batch, group)).backward();
+  strategy.finish_backward();
+  expect_close(gradients_of(strategy, group), reference_gradients(batch, group.size()));
+}
+
 // A strategy that wraps another one has exactly the optional functions of the inner strategy.
 static_assert(VerifiesCalls<Recompute<HSDP>> && !VerifiesCalls<Recompute<DDP>>);
 static_assert(ResumesAtStep<Recompute<DDPWith<PowerSGD>>> && !ResumesAtStep<Recompute<DDP>>);
@@ -154,13 +167,8 @@ TYPED_TEST(StrategyContract, SlicesOfAllRanksHoldEveryElementExactlyOnce) {
 
 TYPED_TEST(StrategyContract, GradientsAreTheMeanOverTheRanks) {
   this->in_every_world([](auto& strategy, Net& net, Group& group) {
-    for (int step = 0; step < 3; ++step) {
-      const auto batch = at::arange(group.size() * 2 * 4, at::kFloat).view({-1, 4}) * (0.1 * (step + 1));
-      strategy.begin_backward(Sync::now);
-      loss_of(strategy, net, share(batch, group)).backward();
-      strategy.finish_backward();
-      expect_close(gradients_of(strategy, group), reference_gradients(batch, group.size()));
-    }
+    for (int step = 0; step < 3; ++step)
+      expect_the_gradients_of_one_process(strategy, net, batch_of(step, group), group);
   });
 }
 
@@ -225,11 +233,8 @@ TYPED_TEST(StrategyContract, AnEvaluationBetweenStepsChangesNothing) {
 TYPED_TEST(StrategyContract, ABackwardPassBetweenStepsChangesNothing) {
   this->in_every_world([](auto& strategy, Net& net, Group& group) {
     for (int step = 0; step < 3; ++step) {
-      const auto batch = at::arange(group.size() * 2 * 4, at::kFloat).view({-1, 4}) * (0.1 * (step + 1));
-      strategy.begin_backward(Sync::now);
-      loss_of(strategy, net, share(batch, group)).backward();
-      strategy.finish_backward();
-      expect_close(gradients_of(strategy, group), reference_gradients(batch, group.size()));
+      const auto batch = batch_of(step, group);
+      expect_the_gradients_of_one_process(strategy, net, batch, group);
       strategy.finish_step();
       loss_of(strategy, net, share(batch, group)).backward();  // as by a model in which this one is a part
       strategy.wait_pending();

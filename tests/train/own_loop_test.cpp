@@ -288,59 +288,54 @@ TEST_F(OwnLoop, EvaluatesAndEndsWithTheRunningStatisticsOfRankZero) {
   });
 }
 
-TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
+/// The weight that a training of one process has after `loop(trainer, model)`.
+template <class Loop>
+at::Tensor weight_after(std::int64_t max_steps, const Loop& loop) {
   using Train = Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>;
+  Group alone;
+  typename Train::Config config;
+  config.batch_size = 2;
+  config.training = {.max_steps = max_steps, .max_epochs = 0, .save_dir = ""};
+  at::manual_seed(3);
+  auto model = std::make_shared<NormedLine>();
+  Train trainer{alone, model, std::make_shared<Numbers>(), config};
+  trainer.resume();
+  loop(trainer, *model);
+  trainer.close();
+  return model->line->weight.detach().clone();
+}
+
+TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
   const auto train = [](bool fails) {
-    Group alone;
-    typename Train::Config config;
-    config.batch_size = 2;
-    config.training = {.max_steps = 6, .max_epochs = 0, .save_dir = ""};
-    at::manual_seed(3);
-    auto model = std::make_shared<NormedLine>();
-    Train trainer{alone, model, std::make_shared<Numbers>(), config};
-    trainer.resume();
-    while (!trainer.finished()) {
-      if (fails && trainer.steps_done() % 2 == 1) {  // step 4 ends an epoch
-        model->fails = true;
-        EXPECT_THROW(trainer.step(), Error);
-        EXPECT_FALSE(trainer.save_due()) << "the epoch has not ended";
+    return weight_after(6, [&](auto& trainer, NormedLine& model) {
+      while (!trainer.finished()) {
+        if (fails && trainer.steps_done() % 2 == 1) {  // step 4 ends an epoch
+          model.fails = true;
+          EXPECT_THROW(trainer.step(), Error);
+          EXPECT_FALSE(trainer.save_due()) << "the epoch has not ended";
+        }
+        trainer.step();
       }
-      trainer.step();
-    }
-    trainer.close();
-    return model->line->weight.detach().clone();
+    });
   };
   EXPECT_TRUE(at::equal(train(true), train(false)));
 }
 
 TEST_F(OwnLoop, DropsAStepWhoseSecondBatchCouldNotBeMade) {
-  using Train = Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>;
-  const auto train = [](bool fails) {
-    Group alone;
-    typename Train::Config config;
-    config.batch_size = 2;
-    config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = ""};
-    at::manual_seed(3);
-    auto model = std::make_shared<NormedLine>();
-    Train trainer{alone, model, std::make_shared<Numbers>(), config};
-    trainer.resume();
-    const std::vector<std::int64_t> samples{0, 2, 4};
-    bool fail_now = false;
-    const auto batches = samples | std::views::transform([&](std::int64_t i) {
-                           if (i == 4 && std::exchange(fail_now, false)) throw Error{Errc::data, "no such file"};
-                           return Numbers{}.batch(std::vector{i, i + 1});
-                         });
-    trainer.step(batches);
-    if (fails) {
+  const std::vector<std::int64_t> samples{0, 2, 4};
+  const auto train = [&](bool fails) {
+    return weight_after(3, [&](auto& trainer, NormedLine&) {
+      bool fail_now = false;
+      const auto batches = samples | std::views::transform([&](std::int64_t i) {
+                             if (i == 4 && std::exchange(fail_now, false)) throw Error{Errc::data, "no such file"};
+                             return Numbers{}.batch(std::vector{i, i + 1});
+                           });
+      trainer.step(batches);
       trainer.step(batches | std::views::take(2));
-      fail_now = true;
-      EXPECT_THROW(trainer.step(batches), Error);
-    } else {
-      trainer.step(batches | std::views::take(2));
-    }
-    trainer.step(batches);
-    trainer.close();
-    return model->line->weight.detach().clone();
+      fail_now = fails;
+      if (fails) EXPECT_THROW(trainer.step(batches), Error);
+      trainer.step(batches);
+    });
   };
   EXPECT_TRUE(at::equal(train(true), train(false)));
 }
