@@ -92,8 +92,7 @@ class OutputQueue {
   std::size_t size_ = 0;
   std::size_t written_ = 0;  // bytes of the first piece that are written
   std::set<int> closed_, drawn_on_;
-  std::map<int, std::string>
-      states_;  // the prefix of the last line on a descriptor, if it ended with a carriage return
+  std::map<int, std::string> states_;  // prefix of a descriptor's last line if that ended with a carriage return
 };
 
 }  // namespace ddpxx::detail
