@@ -145,8 +145,8 @@ class RankStream {
 inline std::vector<std::string> last_lines_of(const std::string& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::array<char, 8'192> bytes;
-  const off_t end = ::lseek(file.get(), 0, SEEK_END);
-  const off_t from = end > static_cast<off_t>(bytes.size()) ? end - static_cast<off_t>(bytes.size()) : 0;
+  const off_t length = ::lseek(file.get(), 0, SEEK_END);
+  const off_t from = length > static_cast<off_t>(bytes.size()) ? length - static_cast<off_t>(bytes.size()) : 0;
   const ssize_t size = ::pread(file.get(), bytes.data(), bytes.size(), from);
   if (size <= 0) return {};
   std::vector<std::string> lines;
