@@ -1,25 +1,19 @@
 // ddpxx/train/train_step.hpp — one optimizer step over all ranks: batches in, the numbers of a step out.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <ranges>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
-#include <c10/util/SmallVector.h>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
@@ -37,6 +31,7 @@
 #include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/gradient_pass.hpp>
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
 #include <ddpxx/train/parameter_step.hpp>
@@ -137,6 +132,7 @@ class TrainStep {
                         {config_.grad_norm_clip, config_.grad_value_clip, config_.fused_clip},
                         groups_.table,
                         model_->named_parameters().keys()},
+        gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
         log_{group.size()} {
     if (config_.capture) captured_.emplace(config_.capture(device_));
     if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
@@ -198,19 +194,7 @@ class TrainStep {
   /// follow from the loss.
   template <class Batch>
   Loss loss_of(const Batch& batch) {
-    [[maybe_unused]] const auto scope = precision_.forward_scope(device_.type());
-    std::mutex mutex;                                    // a strategy may compute parts of a batch in several threads
-    c10::SmallVector<std::vector<NamedSum>, 1> metrics;  // one for each part
-    auto sum = strategy_.forward(*model_, input(batch), [&](auto& model, auto& run, const auto& own_batch) {
-      auto part = compute_loss(model, run, own_batch);
-      {
-        const std::lock_guard lock{mutex};
-        metrics.push_back(std::move(part.metrics));
-      }
-      // Micro-batches are added up in this type, and the number of targets has to fit into it.
-      return at::isReducedFloatingType(part.sum.scalar_type()) ? part.sum.to(at::kFloat) : part.sum;
-    });
-    return {std::move(sum), join_metrics(metrics)};
+    return gradient_pass_.loss_of(batch);
   }
 
   /// Exchanges the parameters and their moving average: the model computes with the average after the first call, and
@@ -347,14 +331,14 @@ class TrainStep {
     auto before = std::exchange(last_step_, {});
     at::Tensor found_inf;
     try {
-      found_inf = compute_gradients(batches, facts);
+      found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
     } catch (...) {
       last_step_ = std::move(before);  // goes with the facts of the next attempt
       throw;
     }
     if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
     has_changed_parameters_ = true;
-    const auto norm = parameter_step_.step(found_inf, captured_ ? &*captured_ : nullptr);
+    const auto norm = parameter_step_.step(found_inf, captured());
     if (average_) average_->update();
     strategy_.finish_step();
     ++step_;
@@ -370,71 +354,6 @@ class TrainStep {
                .samples = notes.samples},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
-  }
-
-  /// Forward and backward of the micro-batches. Returns 1 if a gradient is not finite, else 0, as a 0-dim tensor;
-  /// undefined where the loss is not scaled.
-  template <std::ranges::forward_range Batches>
-  at::Tensor compute_gradients(const Batches& batches, StepFacts& facts) {
-    if (!captured_) return plain_gradients(batches, facts);
-    captured_->stay_plain();
-    if (std::ranges::distance(batches) != 1) return plain_gradients(batches, facts);
-    std::array batch{input(*std::ranges::begin(batches))};  // on the device, where plain_gradients finds it too
-    captured_->choose_way(batch[0]);
-    if constexpr (VisitsTensors<std::ranges::range_value_t<Batches>>)
-      if (!captured_->is_plain()) return captured_gradients(batch[0], facts);
-    return plain_gradients(batch, facts);
-  }
-
-  template <std::ranges::forward_range Batches>
-  at::Tensor plain_gradients(const Batches& batches, StepFacts& facts) {
-    const auto end = std::ranges::end(batches);
-    for (auto next = std::ranges::begin(batches); next != end;) {
-      const auto batch = next++;
-      strategy_.begin_backward(next == end ? Sync::now : Sync::defer);
-      const auto& current = *batch;  // if this throws, the next begin_backward() drops the step
-      const auto loss = loss_of(current);
-      add_loss(loss, current.num_tokens);
-      backward(loss.sum, facts.targets());
-      strategy_.finish_backward();
-    }
-    return parameter_step_.unscale();
-  }
-
-  template <class Batch>
-  at::Tensor captured_gradients(Batch& batch, StepFacts& facts) {
-    strategy_.trainable().check_owned();
-    strategy_.frozen().check_owned();
-    const auto& [loss, found_inf] =
-        captured_->gradients(batch, facts.targets(), [&](const Batch& kept, const at::Tensor& targets) {
-          strategy_.begin_backward(Sync::now);
-          auto kept_loss = loss_of(kept);
-          backward(kept_loss.sum, targets);
-          strategy_.finish_backward();
-          kept_loss.sum = kept_loss.sum.detach();
-          for (auto& metric : kept_loss.metrics) metric.sum = metric.sum.detach();
-          return CapturedStep::Result{std::move(kept_loss), parameter_step_.unscale()};
-        });
-    add_loss(loss, batch.num_tokens);
-    return found_inf;
-  }
-
-  /// The batch as the model computes with it.
-  template <class Batch>
-  Batch input(const Batch& batch) const {
-    if constexpr (CastsInputs<Precision, Batch>)
-      return precision_.cast_inputs(batch.to(device_));
-    else
-      return batch.to(device_);
-  }
-
-  /// Adds the loss of a batch with so many targets to those of the step.
-  void add_loss(const Loss& loss, std::int64_t targets) {
-    last_step_.metrics.add(loss.metrics, targets);
-    last_step_.loss = last_step_.loss.defined() ? last_step_.loss + loss.sum.detach() : loss.sum.detach();
-  }
-  void backward(const at::Tensor& loss, const at::Tensor& targets) {
-    loss.backward(parameter_step_.scaled(StepFacts::seed(loss, targets, group_->size())));
   }
 
   /// Each step returns the metrics that the first one has returned, on every rank: the facts of the next step hold one
@@ -463,6 +382,8 @@ class TrainStep {
     return 0;
   }
 
+  CapturedStep* captured() noexcept { return captured_ ? &*captured_ : nullptr; }
+
   std::optional<CompletedStep> pop(std::size_t kept_back) {
     auto done = log_.pop(kept_back);
     if (!done) return done;
@@ -489,6 +410,7 @@ class TrainStep {
   at::Device device_;
   Strategy strategy_;
   ParameterStep<Optimizer, Precision, Strategy> parameter_step_;
+  GradientPass<Model, Optimizer, Precision, Strategy> gradient_pass_;
   std::optional<EMA> average_;
   std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
   StepLog log_;
