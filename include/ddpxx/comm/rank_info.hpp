@@ -37,8 +37,7 @@ struct RankInfo {
   WorldSize world_size{1};
   LocalRank local_rank{0};
   LocalWorldSize local_world_size{1};
-  int restart =
-      0;  ///< Number of restarts of this run by the launcher; separates the keys of one start from those of others.
+  int restart = 0;  ///< Number of restarts by the launcher; under torchrun, those that this rank's machine has counted.
 
   friend bool operator==(const RankInfo&, const RankInfo&) = default;
 };

@@ -1,5 +1,4 @@
-// ddpxx/comm/rendezvous_inl.hpp — the definitions of rendezvous.hpp; the keys in the store contain the number of the
-// restart.
+// ddpxx/comm/rendezvous_inl.hpp — the definitions of rendezvous.hpp.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +31,7 @@
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/store_limits.hpp>
+#include <ddpxx/comm/torchrun_roll_call.hpp>
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
@@ -67,52 +67,6 @@ inline c10::intrusive_ptr<c10d::Store> default_group_store(c10::intrusive_ptr<c1
   return store;
 }
 
-/// Gives c10d::TCPStore the functions that `call_roll` needs.
-class TCPStoreRoll {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  explicit TCPStoreRoll(c10d::Store& store) : store_{&store} {}
-
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired, Time until) {
-    limit(until);
-    return store_->compareSet(key, expected, desired);
-  }
-  void leave_will(const std::vector<std::string>&, const std::string&, Time) {
-  }  // this store does not notice that a process has ended
-  WaitResult wait(const std::vector<std::string>& keys, const std::string&, Time until, Time) {
-    limit(until);
-    try {
-      store_->wait(keys);
-      return {};
-    } catch (const c10::DistNetworkError&) {
-      throw;
-    } catch (const c10::DistStoreError&) {
-      WaitResult result;
-      limit(Clock::now() + JobStoreConnection::kAnswerTime);
-      for (std::size_t i = 0; i < keys.size(); ++i)
-        if (!store_->check({keys[i]})) result.missing.push_back(i);
-      return result;
-    }
-  }
-  std::vector<std::string> multi_get(const std::vector<std::string>& keys, Time until) {
-    limit(until);
-    std::vector<std::string> values;
-    for (const auto& value : store_->multiGet(keys)) values.emplace_back(value.begin(), value.end());
-    return values;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void limit(Time until) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    store_->setTimeout(std::max(left, std::chrono::milliseconds{1}));
-  }
-
-  c10d::Store* store_;
-};
-
 /// Meets the other ranks: makes or opens the store, and calls the roll.
 class Rendezvous {
  public:
@@ -144,8 +98,12 @@ class Rendezvous {
   void wait_for_readers(c10d::Store& store) const noexcept;
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
-  /// The prefix of the keys of one start of the ranks, because torchrun keeps its store over restarts.
-  std::string generation() const { return "ddpxx/restart" + std::to_string(rank_info_.restart); }
+  /// The prefix of the keys of one start of the ranks: ddpxx-run keeps its store over restarts, and counts them alike
+  /// on all machines.
+  std::string prefix() const {
+    return options_.store_host == StoreHost::ddpxx_run ? "ddpxx/restart" + std::to_string(rank_info_.restart) + '/'
+                                                       : "ddpxx/";
+  }
 
   std::string host_;
   std::uint16_t port_;
@@ -238,8 +196,7 @@ inline Meeting Rendezvous::in_tcp_store() {
   const auto facts = introduction(local.value_or(SocketAddress{}), master);
   Roll roll;
   try {
-    TCPStoreRoll claims{*store};
-    roll = call_roll(claims, roll_call(facts));
+    roll = call_roll_of_torchrun(*store, roll_call(facts));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& cause) {
@@ -268,7 +225,7 @@ inline RollCall Rendezvous::roll_call(const RankIntroduction& facts) const {
   return {.kind = "rank",
           .number = rank(),
           .size = world_size(),
-          .prefix = generation() + '/',
+          .prefix = prefix(),
           .facts = to_text(facts),
           .where = where_,
           .limit = options_.join_timeout,

@@ -62,6 +62,30 @@ std::string number_list(const std::vector<int>& numbers);
 
 namespace detail {
 
+inline Error two_processes(const RollCall& call) {
+  return {Errc::peer,
+          "two processes came to " + call.where + " as " + call.kind + ' ' + std::to_string(call.number) +
+              ": each needs a " +
+              (call.kind == "rank" ? "RANK of its own, and joins once: a further group of its ranks is a part of the "
+                                     "first one, made by Group::split()"
+                                   : "number of its own")};
+}
+
+/// Logs a line that names the missing processes, if it is due and this process is the lowest of those that have come.
+/// Errors  `peer` after the deadline.
+inline void report_missing(RollCall& call, const std::vector<int>& missing) {
+  if (std::chrono::steady_clock::now() >= call.deadline)
+    throw Error{Errc::peer, call.kind + ' ' + number_list(missing) + " never came to " + call.where + " within " +
+                                std::to_string(call.limit.count() / 1000) + " s"}
+        .with("world_size", call.size);
+  int lowest = 0;
+  while (static_cast<std::size_t>(lowest) < missing.size() && missing[static_cast<std::size_t>(lowest)] == lowest)
+    ++lowest;
+  if (call.line.take() && lowest == call.number && call.say)
+    call.say("waiting for " + call.kind + ' ' + number_list(missing) + " to come to " + call.where + " (" +
+             call.line.time_of(call.limit) + ')');
+}
+
 /// Claims the number of `call` in the first turn in which no process has had it. Returns the prefix of that turn's
 /// keys.
 /// Errors  `peer` if a running process has the number.
@@ -81,11 +105,7 @@ std::string take_turn(Store& store, const RollCall& call) {
     if (store.wait(std::vector<std::string>{left}, "", until, call.deadline + JobStoreConnection::kAnswerTime)
             .missing.empty())
       continue;
-    throw Error{Errc::peer,
-                "two processes came to " + call.where + " as " + call.kind + ' ' + number + ": each needs a " +
-                    (call.kind == "rank" ? "RANK of its own, and joins once: a further group of its ranks is a "
-                                           "part of the first one, made by Group::split()"
-                                         : "number of its own")};
+    throw two_processes(call);
   }
 }
 
@@ -119,17 +139,7 @@ Roll call_roll(Store& store, RollCall call) {
           .copied_from(left);
     }
     if (result.missing.empty()) break;
-    const std::vector<int> missing{result.missing.begin(), result.missing.end()};
-    if (Clock::now() >= call.deadline)
-      throw Error{Errc::peer, call.kind + ' ' + number_list(missing) + " never came to " + call.where + " within " +
-                                  std::to_string(call.limit.count() / 1000) + " s"}
-          .with("world_size", call.size);
-    int lowest = 0;  // the lowest number of those that have arrived
-    while (static_cast<std::size_t>(lowest) < missing.size() && missing[static_cast<std::size_t>(lowest)] == lowest)
-      ++lowest;
-    if (call.line.take() && lowest == call.number && call.say)
-      call.say("waiting for " + call.kind + ' ' + number_list(missing) + " to come to " + call.where + " (" +
-               call.line.time_of(call.limit) + ')');
+    detail::report_missing(call, {result.missing.begin(), result.missing.end()});
   }
   return {store.multi_get(keys, std::max(call.deadline, Clock::now() + JobStoreConnection::kAnswerTime)), prefix};
 }
