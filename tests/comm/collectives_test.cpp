@@ -211,6 +211,31 @@ TEST(Group, APartThatCannotEndIsAPeerThatIsGone) {
   }
 }
 
+/// A backend whose collectives fail because a rank is gone.
+class Lonely : public detail::RecordingBackend {
+ public:
+  Lonely(int rank, int size) : RecordingBackend{rank, size, std::make_shared<Recording>()} {}
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override {
+    throw c10::DistBackendError{{__func__, __FILE__, __LINE__}, "connection closed"};
+  }
+};
+
+TEST(Group, AnErrorOfAPartNamesTheRankOfTheRun) {
+  Group whole{c10::make_intrusive<Lonely>(6, 8), c10::make_intrusive<c10d::HashStore>(), at::kCPU,
+              [](auto&&, int rank, int size) { return Group{c10::make_intrusive<Lonely>(rank, size)}; }};
+  const auto error_in = [](const Group& group) {
+    try {
+      all_reduce(at::ones(1), group);
+    } catch (const Error& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"no error"};
+  };
+  auto part = whole.split({.color = 0, .rank = 1, .size = 2});
+  EXPECT_NE(error_in(whole).find("rank=6; world_size=8; "), std::string::npos) << error_in(whole);
+  EXPECT_NE(error_in(part).find("rank=6; ranks_of_part=2; "), std::string::npos) << error_in(part);
+}
+
 TEST(Group, OverGlooKeepsTheProcesssActionForBrokenPipes) {
   struct ::sigaction before {};
   ::sigaction(SIGPIPE, nullptr, &before);

@@ -37,7 +37,7 @@ inline c10d::ReduceOp reduce_op(Reduce reduce) {
 template <class Start>
 Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&& collective) {
   if (group.backend() == nullptr) return {};
-  const CollectiveCall call{op, static_cast<std::int64_t>(bytes), group.rank(), group.size()};
+  const CollectiveCall call{op, static_cast<std::int64_t>(bytes), group.number(), group.size(), group.is_part()};
   try {
     return {collective(*group.backend()), call};
   } catch (const std::exception& cause) {
@@ -66,7 +66,8 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
     output.copy_(input.view(output.sizes()));
     return {};
   }
-  const CollectiveCall call{"reduce_scatter", static_cast<std::int64_t>(input.nbytes()), group.rank(), group.size()};
+  const CollectiveCall call{"reduce_scatter", static_cast<std::int64_t>(input.nbytes()), group.number(), group.size(),
+                            group.is_part()};
   try {
     if (backend->getBackendName() != "gloo") return {backend->_reduce_scatter_base(output, input), call};
     auto pieces = at::empty_like(input);

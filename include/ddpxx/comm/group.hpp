@@ -44,6 +44,11 @@ class Group {
 
   int rank() const;
   int size() const;
+  /// This process's rank in the group of which this one is a part, or a part of a part; otherwise rank(). Errors name
+  /// it, because a user knows the ranks of the run.
+  int number() const { return number_.value_or(rank()); }
+  /// Whether split() has made this group.
+  bool is_part() const noexcept { return number_.has_value(); }
   /// The device on which tensors must be to be sent through this group.
   at::Device device() const noexcept { return device_; }
 
@@ -83,6 +88,7 @@ class Group {
   c10::intrusive_ptr<c10d::Store> store_;
   at::Device device_ = at::kCPU;
   ConnectPart connect_part_;
+  std::optional<int> number_;  ///< None in a group that is no part.
   int parts_made_ = 0;
   std::shared_ptr<Parts> parts_;
 };

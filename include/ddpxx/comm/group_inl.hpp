@@ -89,7 +89,7 @@ DDPXX_INLINE void Group::leave(std::optional<std::chrono::milliseconds> limit) {
     Error error{Errc::peer, limit ? "leaving the group: a rank is gone, or did not come within " +
                                         std::to_string(limit->count()) + " ms"
                                   : "leaving the group: a rank is gone"};
-    error.with("rank", rank()).with("cause", first_line(e));
+    error.with("rank", number()).with("cause", first_line(e));
     abandon();
     throw error;
   }
@@ -109,13 +109,18 @@ DDPXX_INLINE void Group::abandon() noexcept {
 
 DDPXX_INLINE Group Group::split(const GroupPart& part) {
   const auto name = "part" + std::to_string(parts_made_++) + "/" + std::to_string(part.color);
-  if (part.size == 1) return Group{{}, {}, device_};
+  if (part.size == 1) {
+    Group alone{{}, {}, device_};
+    alone.number_ = number();
+    return alone;
+  }
   if (!connect_part_ || !store_)
     throw Error{Errc::config,
                 "a part of the ranks is asked for (HSDP needs two), but this group does not know how to connect one: "
                 "give Group's constructor a store and, as its fourth argument, a function (store, rank, size) that "
                 "returns the Group of a part; comm/gloo.hpp has an example"};
   auto group = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), part.rank, part.size);
+  group.number_ = number();
   parts_->all.push_back({c10::weak_intrusive_ptr<c10d::Backend>{group.backend_}, group.parts_});
   return group;
 }

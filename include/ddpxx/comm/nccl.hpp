@@ -111,10 +111,10 @@ inline Group connect_nccl(const Meeting& meeting, at::Device device) {
                    return connect_nccl(meeting.part(std::move(store), rank, size), device);
                  }};
   } catch (Error& error) {
-    throw error.with("rank", meeting.rank).with("device", device.str());
+    throw error.with("rank", meeting.number.value_or(meeting.rank)).with("device", device.str());
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met but cannot reach each other over NCCL"}
-        .with("rank", meeting.rank)
+        .with("rank", meeting.number.value_or(meeting.rank))
         .with("device", device.str())
         .with("cause", first_line(cause));
   }

@@ -22,8 +22,9 @@ namespace ddpxx {
 struct CollectiveCall {
   std::string_view op;
   std::int64_t bytes = 0;
-  int rank = 0;
-  int world_size = 1;
+  int rank = 0;  ///< In the run.
+  int num_ranks = 1;
+  bool in_part = false;  ///< Whether the ranks are a part of those of the run.
 
   /// The error of a collective that had started and has failed.
   Error error(const std::exception& cause) const;

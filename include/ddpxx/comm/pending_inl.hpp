@@ -28,7 +28,7 @@ DDPXX_INLINE Error CollectiveCall::with_facts(Error error, const std::string& ca
   return error.with("op", op)
       .with("bytes", bytes)
       .with("rank", rank)
-      .with("world_size", world_size)
+      .with(in_part ? "ranks_of_part" : "world_size", num_ranks)
       .with("cause", cause);
 }
 
