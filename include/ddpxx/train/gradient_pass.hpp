@@ -25,15 +25,15 @@
 
 namespace ddpxx {
 
-/// The first half of a step: forward and backward of each micro-batch, and unscale. The model, the strategy and
-/// `parameter_step` must outlive this object.
+/// The first half of a step: forward and backward of each micro-batch, and unscale. The model, the precision, the
+/// strategy and `parameter_step` must outlive this object.
 template <class Model, class Optimizer, class Precision, class Strategy>
 class GradientPass {
  public:
   GradientPass(Model& model, const Precision& precision, Strategy& strategy,
                ParameterStep<Optimizer, Precision, Strategy>& parameter_step, at::Device device, int world_size)
       : model_{&model},
-        precision_{precision},
+        precision_{&precision},
         strategy_{&strategy},
         parameter_step_{&parameter_step},
         device_{device},
@@ -42,7 +42,7 @@ class GradientPass {
   /// The loss of a batch, with autograd where it is on, and the model's metrics of it.
   template <class Batch>
   Loss loss_of(const Batch& batch) {
-    [[maybe_unused]] const auto scope = precision_.forward_scope(device_.type());
+    [[maybe_unused]] const auto scope = precision_->forward_scope(device_.type());
     std::mutex mutex;                                    // a strategy may compute parts of a batch in several threads
     c10::SmallVector<std::vector<NamedSum>, 1> metrics;  // one for each part
     auto sum = strategy_->forward(*model_, input(batch), [&](auto& model, auto& run, const auto& own_batch) {
@@ -111,7 +111,7 @@ class GradientPass {
   template <class Batch>
   Batch input(const Batch& batch) const {
     if constexpr (CastsInputs<Precision, Batch>)
-      return precision_.cast_inputs(batch.to(device_));
+      return precision_->cast_inputs(batch.to(device_));
     else
       return batch.to(device_);
   }
@@ -126,7 +126,7 @@ class GradientPass {
   }
 
   Model* model_;
-  Precision precision_;
+  const Precision* precision_;
   Strategy* strategy_;
   ParameterStep<Optimizer, Precision, Strategy>* parameter_step_;
   at::Device device_;
