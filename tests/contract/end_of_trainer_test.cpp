@@ -34,6 +34,7 @@
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
+#include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
 
 #include "../temporary_folder.hpp"
@@ -251,8 +252,8 @@ TYPED_TEST(EndOfTrainer, WithoutCloseTheModelHasTheLastValuesOrThrows) {
   });
 }
 
-TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelHasTheLastValuesOrThrows) {
-  spawn_ranks(this->kRanks, [&](Group& group) {
+TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelHasTheLastValuesAndTrainsOnOrThrows) {
+  const auto check = [](Group& group) {
     const auto model = make_model();
     std::optional<Values> values;
     try {
@@ -268,6 +269,7 @@ TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelHasTheLastValuesOrThrows) {
     } catch (const std::runtime_error& error) {
       EXPECT_STREQ(error.what(), "forward fails");
     }
+    bool whole = true;
     for (const auto& item : model->named_parameters()) {
       const at::Tensor parameter = item.value().detach();
       try {
@@ -275,10 +277,14 @@ TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelHasTheLastValuesOrThrows) {
         EXPECT_EQ(stale, item.key() == "frozen") << item.key() << " has the values of an older step";
       } catch (const c10::Error& error) {
         EXPECT_THAT(error.what(), HasSubstr("parameter \"" + item.key() + "\" has no values on this rank"));
-        EXPECT_FALSE(this->kAlone);
+        EXPECT_GT(group.size(), 1);
+        whole = false;
       }
     }
-  });
+    if (whole) expect_trainable(model, group);
+  };
+  spawn_ranks(this->kRanks, check);
+  if (this->kSharded) spawn_ranks(1, check);
 }
 
 TEST(EndOfShards, OfTheOnlyShardLeavesTheModelWhole) {
@@ -291,6 +297,55 @@ TEST(EndOfShards, OfTheOnlyShardLeavesTheModelWhole) {
   train(model, static_cast<FSDP*>(nullptr));
   train(reference, static_cast<SingleDevice*>(nullptr));
   expect_equal(values_of(*model), values_of(*reference));
+}
+
+TEST(EndOfShards, LeavesNoNodeOfItsOwnInTheGraphsOfTheModel) {
+  Group alone;
+  const auto model = make_model();
+  const std::vector<std::int64_t> rows{0, 1};
+  const auto batch = Rows{}.batch(rows);
+  at::Tensor loss;
+  {
+    TrainStep<Network, AdamW, Float32, FSDP> step{alone, model, {}};
+    step.step(std::vector{batch});
+    loss = step.loss_of(batch).sum;  // with a graph, through which backward does not go before the end
+  }
+  EXPECT_NO_THROW(loss.backward());  // as between two steps, the gradients are dropped
+  for (const auto& item : model->named_parameters()) EXPECT_TRUE(item.value().is_leaf()) << item.key();
+  PlainCall plain;
+  LayerRunner run{plain};
+  model->forward(run, batch).sum.backward();
+  for (const auto& item : model->named_parameters())
+    if (item.value().requires_grad()) EXPECT_TRUE(item.value().grad().defined()) << item.key();
+}
+
+/// A layer with nothing to train, which gets a trained parameter as an argument.
+struct FrozenBlock : torch::nn::Module, Layer {
+  FrozenBlock() { weight = register_parameter("weight", at::randn({kWidth, kWidth}) / 3, /*requires_grad=*/false); }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& prompt) { return at::linear(x + prompt, weight).tanh(); }
+  at::Tensor weight;
+};
+struct PromptedNetwork : torch::nn::Module {
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    return {(run(*block, batch.inputs, prompt).sum(1) - batch.targets).square().sum()};
+  }
+  std::shared_ptr<FrozenBlock> block = register_module("block", std::make_shared<FrozenBlock>());
+  at::Tensor prompt = register_parameter("prompt", at::zeros({kWidth}));
+};
+
+TEST(EndOfShards, LeavesNoHookOnAParameterThatAFrozenLayerWasGiven) {
+  Group alone;
+  const auto model = std::make_shared<PromptedNetwork>();
+  const std::vector<std::int64_t> rows{0, 1};
+  {
+    TrainStep<PromptedNetwork, AdamW, Float32, FSDP> step{alone, model, {}};
+    for (int i = 0; i < 2; ++i) step.step(std::vector{Rows{}.batch(rows)});
+    EXPECT_ANY_THROW(static_cast<void>(model->block->weight.detach().sum())) << "the frozen layer was not freed";
+    step.make_whole();
+  }
+  EXPECT_TRUE(torch::autograd::impl::hooks(model->prompt).empty());
+  EXPECT_TRUE(model->prompt.ne(0).any().item<bool>()) << "the prompt was not trained";
 }
 
 TEST(EndOfShards, MayLeaveTheModelInShards) {

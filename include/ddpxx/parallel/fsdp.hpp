@@ -83,7 +83,10 @@ class FSDP {
         "find the tensors in other types, and would not gather the layer for backward");
     if (with_gradient)
       each_tensor(result, [&](at::Tensor& tensor) {
-        if (tensor.requires_grad()) tensor.register_hook([this, calls](const at::Tensor&) { before_backward(calls); });
+        if (tensor.requires_grad())
+          tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {
+            if (const auto fsdp = self.lock()) fsdp->before_backward(calls);
+          });
       });
     for (const auto& [unit, again] : needed_again)
       if (!again) reshard_after_call(unit, with_gradient);
@@ -197,18 +200,25 @@ class FSDP {
   void gather_ahead(std::optional<std::size_t> unit);
 
   /// A unit with trainable parameters is freed when their gradients are complete. One without any is freed when the
-  /// gradients of its inputs are.
+  /// gradients of its inputs are, or at the end of backward. A parameter among the inputs gets no hook, which would
+  /// stay there after the step.
   template <class... Args>
   void reshard_frozen_after_backward(const std::vector<Call>& calls, Args&... args) {
     if (std::any_of(calls.begin(), calls.end(), [this](const Call& call) { return units_[call.unit].trainable(); }))
       return;
     const auto watch = [&](const at::Tensor& tensor) {
-      if (tensor.requires_grad())
-        tensor.register_hook([this, calls](const at::Tensor&) {
-          for (const auto& call : calls) units_[call.unit].reshard();
+      if (tensor.requires_grad() && !is_parameter(tensor))
+        tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {
+          if (const auto fsdp = self.lock())
+            for (const auto& call : calls) fsdp->units_[call.unit].reshard();
         });
     };
     (each_tensor(args, watch), ...);
+  }
+
+  bool is_parameter(const at::Tensor& tensor) const {
+    return std::ranges::any_of(trainable_.entries(),
+                               [&](const auto& entry) { return entry.parameter.is_same(tensor); });
   }
 
   // --- gradients ---
@@ -245,6 +255,8 @@ class FSDP {
   std::vector<at::Tensor> unreduced_;  ///< For each segment: whole gradients that are not reduced yet.
   GradientHooks misuse_hooks_;
   CallOrder order_;
+  /// Owns nothing. Hooks hold a weak_ptr to this object, because a graph may outlive it.
+  std::shared_ptr<FSDP> self_{this, [](FSDP*) {}};
   int gathered_scopes_ = 0;  ///< Number of `gathered` scopes that are open.
   bool in_backward_ = false;
   Sync sync_ = Sync::now;

@@ -33,6 +33,13 @@
 namespace ddpxx {
 
 DDPXX_INLINE FSDP::~FSDP() {
+  // A forward pass without a backward pass has left nodes in the parameters, which would call this object.
+  for (auto& unit : units_) {
+    try {
+      unit.disarm();
+    } catch (...) {  // out of memory: memory cannot be returned to the pool
+    }
+  }
   for (auto* arena : {&trainable_, &frozen_})
     for (const auto& segment : arena->segments()) {
       const auto& unit = units_[static_cast<std::size_t>(segment.unit)];

@@ -90,14 +90,15 @@ class FSDPUnit {
 
   class Node : public torch::autograd::Node {
    public:
-    explicit Node(std::shared_ptr<OnGradients> receive) : receive_{std::move(receive)} {}
+    explicit Node(const std::shared_ptr<OnGradients>& receive) : receive_{receive} {}
     torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-      (*receive_)(gradients);
+      // A graph that outlives the strategy has nobody left to receive its gradients.
+      if (const auto receive = receive_.lock()) (*receive)(gradients);
       return {};
     }
 
    private:
-    std::shared_ptr<OnGradients> receive_;
+    std::weak_ptr<OnGradients> receive_;
   };
 
   enum class State {
