@@ -287,6 +287,34 @@ TYPED_TEST(EndOfTrainer, AfterAnExceptionAModelHasTheLastValuesAndTrainsOnOrThro
   if (this->kSharded) spawn_ranks(1, check);
 }
 
+TYPED_TEST(EndOfTrainer, AfterCloseOneRankAloneMayRunTheModelAgainAndAgain) {
+  spawn_ranks(this->kRanks, [&](Group& group) {
+    const auto model = make_model();
+    auto config = make_config<TypeParam>(group, 9);
+    if constexpr (requires { config.strategy.check_calls; }) config.strategy.check_calls = true;
+    Train<TypeParam> trainer{group, model, std::make_shared<const Rows>(), config};
+    trainer.step();
+    trainer.close();
+    const auto values = values_of(*model);
+    const auto forward = [&] {
+      const c10::NoGradGuard no_grad;
+      auto run = trainer.strategy().runner();
+      const std::vector<std::int64_t> rows{0, 1};
+      static_cast<void>(model->forward(run, Rows{}.batch(rows)));
+    };
+    forward();
+    for (const auto& item : model->named_parameters())
+      ASSERT_NO_THROW(static_cast<void>(item.value().clone())) << item.key() << " was freed after a call";
+    if (group.rank() == 0)
+      for (int call = 0; call < 2; ++call) forward();
+    expect_equal(values_of(*model), values);
+    barrier(group);
+    for (int step = 0; step < 4; ++step) trainer.step();
+    trainer.close();
+    expect_same_on_all_ranks(values_of(*model), group);
+  });
+}
+
 TEST(EndOfShards, OfTheOnlyShardLeavesTheModelWhole) {
   Group alone;
   const auto model = make_model(), reference = make_model();

@@ -68,9 +68,10 @@ class FSDP {
   auto around(Layers layers, Next&& next, Args&&... args) {
     const auto calls = calls_of(layers);
     const bool with_gradient = at::GradMode::is_enabled();
+    if (with_gradient) made_whole_ = false;
     std::map<std::size_t, bool> needed_again;  // for each unit, by the last of its layers here
     for (const auto& [unit, layer] : calls) {
-      if (config_.check_calls && gathered_scopes_ == 0) check_call("call of layer " + std::to_string(layer));
+      if (config_.check_calls && !all_whole()) check_call("call of layer " + std::to_string(layer));
       gather(unit);
       needed_again[unit] = enter(unit, layer, with_gradient);
       if (with_gradient) units_[unit].arm();
@@ -104,7 +105,8 @@ class FSDP {
     };
     std::vector<bool> was_whole;
     for (const auto& unit : units_) was_whole.push_back(unit.whole());
-    if (gathered_scopes_ == 0) {
+    if (with_gradient) made_whole_ = false;
+    if (!all_whole()) {
       order_.begin_forward();
       gather_ahead(kRoot);
       gather_ahead(order_.first());
@@ -133,7 +135,8 @@ class FSDP {
   /// Ranks   Collective.
   auto gathered() { return Gathered{*this}; }
 
-  /// Makes all parameters whole until the next step, unless whole_at_end is false.
+  /// Makes all parameters whole until the next step or call with gradients, unless whole_at_end is false. Until then a
+  /// rank may run layers on its own.
   /// Ranks   Collective.
   void make_whole();
   /// See SharesBuffers.
@@ -190,8 +193,11 @@ class FSDP {
 
   void gather(std::size_t unit);
 
+  /// Whether all parameters stay whole after a call.
+  bool all_whole() const { return gathered_scopes_ > 0 || made_whole_; }
+
   /// Records a call and gathers the next unit ahead; returns whether the unit is needed again right after the call.
-  /// Inside a `gathered` scope ranks may call different layers: nothing is sent, and no call is recorded.
+  /// While all parameters are whole, ranks may call different layers: nothing is sent, and no call is recorded.
   bool enter(std::size_t unit, std::size_t layer, bool with_gradient);
   void reshard_after_call(std::size_t unit, bool with_gradient);
   /// Called when backward comes to the outputs of a call: gathers its parameters, and starts to gather those of the
@@ -258,6 +264,7 @@ class FSDP {
   /// Owns nothing. Hooks hold a weak_ptr to this object, because a graph may outlive it.
   std::shared_ptr<FSDP> self_{this, [](FSDP*) {}};
   int gathered_scopes_ = 0;  ///< Number of `gathered` scopes that are open.
+  bool made_whole_ = false;  ///< No step and no call with gradients has begun since make_whole().
   bool in_backward_ = false;
   Sync sync_ = Sync::now;
 };

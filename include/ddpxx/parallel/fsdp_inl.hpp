@@ -106,6 +106,7 @@ DDPXX_INLINE void FSDP::begin_backward(Sync sync) {
   }
   trainable_.check_owned();
   frozen_.check_owned();
+  made_whole_ = false;
   sync_ = sync;
   buffers_.begin_backward(sync);
 }
@@ -141,6 +142,7 @@ DDPXX_INLINE void FSDP::make_whole() {
   wait_pending();
   if (!config_.whole_at_end) return;
   for (auto& unit : units_) unit.gather();
+  made_whole_ = true;
 }
 
 DDPXX_INLINE std::int64_t FSDP::layers_of_unit(const Config& config, std::int64_t bytes) {
@@ -205,7 +207,7 @@ DDPXX_INLINE void FSDP::gather(std::size_t unit) {
 }
 
 DDPXX_INLINE bool FSDP::enter(std::size_t unit, std::size_t layer, bool with_gradient) {
-  if (gathered_scopes_ > 0) return true;
+  if (all_whole()) return true;
   const auto outlook = order_.enter(unit, layer);
   gather_ahead(outlook.next);
   return outlook.again || (outlook.last && with_gradient);
