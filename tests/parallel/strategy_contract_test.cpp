@@ -433,6 +433,24 @@ class ClosingBackend : public detail::RecordingBackend {
 };
 
 // All ranks start the collectives in this order, whose number depends on the model only.
+TEST(FSDP, GathersTheNewestValuesAfterAStepThatForwardHasEnded) {
+  spawn_ranks(4, [](Group& group) {
+    Net net;
+    FlatModel flat{net};
+    FSDP fsdp{{.unit_bytes = 0, .reshard_after_forward = "2"}, group};
+    fsdp.attach(flat);
+    for (const double value : {3.0, 4.0}) {
+      fsdp.begin_backward(Sync::now);
+      static_cast<void>(loss_of(fsdp, net, at::ones({2, 4})));  // and backward never runs
+      for (const auto& slice : fsdp.slices()) at::Tensor{slice.values}.fill_(value);
+      fsdp.finish_step();
+      [[maybe_unused]] const auto whole = fsdp.gathered();
+      for (const auto& item : net.named_parameters())
+        EXPECT_TRUE(at::equal(item.value(), at::full_like(item.value(), value))) << item.key();
+    }
+  });
+}
+
 TEST(HSDP, TheSumOverTheReplicasRunsBesideTheNextReduceScatter) {
   const auto recording = std::make_shared<Recording>();
   auto group = recording_group(0, 8, recording);

@@ -123,7 +123,11 @@ DDPXX_INLINE void FSDP::finish_backward() {
 }
 
 DDPXX_INLINE void FSDP::finish_step() {
-  for (auto& unit : units_) unit.reshard();
+  made_whole_ = false;
+  for (auto& unit : units_) {
+    unit.reshard();
+    unit.drop_small_pieces();  // an exception may have left pieces of values that are old now
+  }
 }
 
 DDPXX_INLINE void FSDP::wait_pending() {

@@ -73,6 +73,8 @@ class FSDPUnit {
   void reshard();
   /// reshard() after forward, which keeps the pieces that the small group needs for the next gather.
   void reshard_after_forward();
+  /// Frees the pieces for the small group: the next gather is one of all ranks. Called when the values have changed.
+  void drop_small_pieces();
 
   /// Called before a forward call: autograd then gives all gradients of this call to `on_gradients` together, when the
   /// last of them has been computed. Hooks of the parameters would run earlier, while backward still reads the frozen

@@ -78,6 +78,11 @@ DDPXX_INLINE void FSDPUnit::reshard_after_forward() {
   reshard();
 }
 
+DDPXX_INLINE void FSDPUnit::drop_small_pieces() {
+  for (const auto& piece : small_pieces_) pool_->take_back(piece);
+  small_pieces_.clear();
+}
+
 DDPXX_INLINE void FSDPUnit::arm() {
   if (trainable_.empty()) return;
   ++open_calls_;
@@ -90,8 +95,7 @@ DDPXX_INLINE void FSDPUnit::arm() {
 DDPXX_INLINE void FSDPUnit::disarm() {
   if (std::exchange(armed_, false))
     for (const auto& parameter : trainable_) torch::autograd::impl::set_gradient_edge(parameter, {nullptr, 0});
-  for (const auto& piece : small_pieces_) pool_->take_back(piece);
-  small_pieces_.clear();
+  drop_small_pieces();
   open_calls_ = 0;
 }
 
