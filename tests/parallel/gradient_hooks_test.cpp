@@ -287,6 +287,62 @@ TEST(BatchedPowerSGDHook, ErrorFeedbackGivesBackWhatCompressionLost) {
   expect_that_error_feedback_gives_back<BatchedPowerSGD>();
 }
 
+/// A backward pass of buckets of one parameter each, which throws before the last of them has its gradient.
+template <class Hook>
+void fail_backward(Trained<Hook>& trained, const Gradients_& gradients) {
+  trained.ddp.begin_backward(Sync::now);
+  auto matrix = trained.model.named_parameters()["matrix"];
+  const auto hook = matrix.register_hook([](const at::Tensor&) { throw Error{Errc::data, "late in backward"}; });
+  EXPECT_THROW(trained.model.forward(gradients).backward(), Error);
+  matrix.remove_hook(hook);
+}
+
+template <class Hook>
+void expect_that_a_step_tried_again_adds_no_error_of_the_first_try() {
+  spawn_ranks(2, [](Group& group) {
+    typename DDPWith<Hook>::Config config{.ddp = {.bucket_bytes_list = {1}}};
+    config.hook.start_step = 0;
+    Trained<Hook> trained{config, group}, reference{config, group};
+    for (int step = 0; step < 3; ++step) {
+      const auto gradients = gradients_of_rank(group.rank(), step);
+      if (step == 1) fail_backward(trained, gradients);
+      trained.backward(gradients);
+      reference.backward(gradients);
+      for (const auto* name : {"kernel", "bias"})
+        EXPECT_LT(distance(trained.model.gradient(name), reference.model.gradient(name)), 1e-3)
+            << name << " step " << step;
+    }
+  });
+}
+TEST(PowerSGDHook, AStepTriedAgainAddsNoErrorOfTheFirstTry) {
+  expect_that_a_step_tried_again_adds_no_error_of_the_first_try<PowerSGD>();
+}
+TEST(BatchedPowerSGDHook, AStepTriedAgainAddsNoErrorOfTheFirstTry) {
+  expect_that_a_step_tried_again_adds_no_error_of_the_first_try<BatchedPowerSGD>();
+}
+
+template <class Hook>
+class CountingHook : public testing::Test {};
+using CountingHooks =
+    testing::Types<PowerSGD, BatchedPowerSGD, PostLocalSGD, BF16PowerSGD, Compress<at::kHalf, BatchedPowerSGD>>;
+TYPED_TEST_SUITE(CountingHook, CountingHooks);
+
+TYPED_TEST(CountingHook, DoesNotCountAStepThatFailsAfterItsFirstBucketOrBeforeIt) {
+  spawn_ranks(2, [](Group& group) {
+    typename DDPWith<TypeParam>::Config config{.ddp = {.bucket_bytes_list = {1}}};
+    config.hook.start_step = 2;
+    Trained<TypeParam> trained{config, group};
+    for (int step = 0; step < 3; ++step) {
+      const auto gradients = gradients_of_rank(group.rank(), step);
+      fail_backward(trained, gradients);
+      trained.ddp.begin_backward(Sync::now);  // ends without a gradient, as after an exception in forward
+      trained.backward(gradients);
+      const bool averaged = distance(trained.model.gradient("kernel"), mean_gradients(2, step).at(1).second) < 0.02;
+      EXPECT_EQ(averaged, step < 2) << "step " << step;
+    }
+  });
+}
+
 TEST(BatchedPowerSGDHook, ABucketOfLowRankArrivesWholeAlsoAfterAStepOfZeros) {
   for (const std::int64_t rank : {1, 2, 3})
     spawn_ranks(2, [&](Group& group) {

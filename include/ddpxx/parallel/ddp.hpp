@@ -91,7 +91,9 @@ class DDPWith : public WholeModel {
 
   void begin_backward(Sync sync) {
     if (std::exchange(in_backward_, true)) {  // an exception has ended the last pass
-      reducer_->abandon();
+      [[maybe_unused]] const bool started = reducer_->abandon();
+      if constexpr (AbandonsHookStep<Hook>)
+        if (started) hook_.abandon();
       buffers_.abandon();
     }
     check_owned();

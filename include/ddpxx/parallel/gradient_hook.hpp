@@ -40,6 +40,8 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
 /// `scale()` returns what gradients are multiplied by instead of 1/W; it is called before each backward pass.
 /// `finish_step(arena, group)` is called after the optimizer's step, and when a snapshot has been loaded.
 /// `resume_at(step)` is called when a snapshot of step `step` has been loaded, for a hook that counts steps.
+/// `abandon()` is called when an exception has ended a step after its first bucket was started, once the collectives
+/// under way have ended: `finish` was not called for all buckets, and the step does not count.
 /// `static constexpr bool kRanksDrift = true` says that the parameters of the ranks may differ after a step: snapshots
 /// then hold those of rank 0.
 ///
@@ -67,6 +69,9 @@ template <class H>
 concept CountsSteps = requires(H hook, std::int64_t step) { hook.resume_at(step); };
 
 template <class H>
+concept AbandonsHookStep = requires(H hook) { hook.abandon(); };
+
+template <class H>
 consteval bool explain_hook() {
   static_assert(BuiltFromHookConfig<H>, "hook: add `struct Config` and a constructor from (const Config&, Group&)");
   static_assert(
@@ -84,6 +89,8 @@ consteval bool explain_hook() {
   static_assert(
       FinishesHookStep<H> || !requires { &H::finish_step; },
       "hook: finish_step is `void finish_step(const Arena&, const Group&)`");
+  static_assert(
+      AbandonsHookStep<H> || !requires { &H::abandon; }, "hook: abandon is `void abandon()`");
   return true;
 }
 

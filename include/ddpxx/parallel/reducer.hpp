@@ -97,8 +97,9 @@ class Reducer {
   ///         in the next step. `peer` if a rank is lost.
   void finish();
 
-  /// Drops the gradients of a step that an exception has ended, and waits for the sums that were started.
-  void abandon();
+  /// Drops the gradients of a step that an exception has ended, and waits for the sums that were started. Returns
+  /// whether any bucket was started and finish() has not ended the step.
+  bool abandon();
 
   /// Takes part in a step for which this rank has no batch, with the deferred gradients or zeros.
   /// Ranks   Collective: the other ranks call ready() for all parameters, and finish().

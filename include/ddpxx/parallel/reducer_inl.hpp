@@ -78,11 +78,13 @@ DDPXX_INLINE void Reducer::finish() {
   if (std::exchange(refused_, false)) throw unused_error(unused);
 }
 
-DDPXX_INLINE void Reducer::abandon() {
+DDPXX_INLINE bool Reducer::abandon() {
+  const bool started = !pending_.empty();
   for (; finished_ < pending_.size(); ++finished_) pending_[finished_].wait();
   for (std::size_t k = 0; options_.stepped != nullptr && k < buckets_.size(); ++k) options_.stepped->drop(k);
   reset();
   sum_.drop();
+  return started;
 }
 
 DDPXX_INLINE void Reducer::sit_out() {

@@ -63,6 +63,7 @@ class BatchedPowerSGD {
 
   /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
+  void abandon() noexcept { --steps_; }
 
  private:
   /// A parameter: its offset in the bucket, and its offset among the elements of the bucket without the gaps.
@@ -86,9 +87,9 @@ class BatchedPowerSGD {
 
   static void allocate(Bucket& bucket, const at::TensorOptions& options);
 
-  /// Adds the last step's error to the gradient and keeps a copy of the sum, from which finish() computes this step's
-  /// error. An error that is not finite, because gradients have overflowed, counts as zero.
-  static void remember(Bucket& bucket);
+  /// Adds the last step's error to the gradient. An error that is not finite, because gradients have overflowed, counts
+  /// as zero.
+  static void add_error(Bucket& bucket);
 
   void prepare_q(Bucket& bucket);
 

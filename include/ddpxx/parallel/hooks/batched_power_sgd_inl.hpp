@@ -13,6 +13,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 
@@ -58,7 +59,7 @@ DDPXX_INLINE Pending BatchedPowerSGD::start(std::size_t i, at::Tensor memory, co
   for (const auto& part : bucket.parts)
     flat.narrow(0, part.packed, part.numel).copy_(memory.narrow(0, part.offset, part.numel));
   flat.narrow(0, bucket.numel, flat.numel() - bucket.numel).zero_();
-  if (config_.error_feedback) remember(bucket);
+  if (config_.error_feedback) add_error(bucket);
   prepare_q(bucket);
   at::mm_out(bucket.p, bucket.square, bucket.q);
   return start_all_reduce(bucket.p, group);
@@ -70,6 +71,11 @@ DDPXX_INLINE void BatchedPowerSGD::finish(std::size_t i, at::Tensor memory, cons
   detail::orthogonalize(bucket.p);
   at::mm_out(bucket.q, bucket.square.t(), bucket.p);
   all_reduce(bucket.q, group);
+  // Set here and not in start(), so that a step which is abandoned between the two leaves no error.
+  if (config_.error_feedback) {
+    if (!bucket.error.defined()) bucket.error = at::empty_like(bucket.square);
+    bucket.error.copy_(bucket.square);
+  }
   at::mm_out(bucket.square, bucket.p, bucket.q.t());
   // Divided by W, so that the sum of all ranks' errors is the error of the sum of their gradients.
   if (config_.error_feedback) bucket.error.sub_(bucket.square, 1.0 / group.size());
@@ -84,11 +90,8 @@ DDPXX_INLINE void BatchedPowerSGD::allocate(Bucket& bucket, const at::TensorOpti
   bucket.q = at::empty({bucket.side, bucket.rank}, options);
 }
 
-DDPXX_INLINE void BatchedPowerSGD::remember(Bucket& bucket) {
-  if (bucket.error.defined())
-    bucket.error.copy_(bucket.square.add_(bucket.error.nan_to_num_(0, 0, 0)));
-  else
-    bucket.error = bucket.square.clone();
+DDPXX_INLINE void BatchedPowerSGD::add_error(Bucket& bucket) {
+  if (bucket.error.defined()) bucket.square.add_(bucket.error.nan_to_num_(0, 0, 0));
 }
 
 DDPXX_INLINE void BatchedPowerSGD::prepare_q(Bucket& bucket) {

@@ -43,6 +43,12 @@ class Compress {
     memory.copy_(compressed);
   }
 
+  void abandon()
+    requires AbandonsHookStep<Hook>
+  {
+    hook_.abandon();
+  }
+
   Hook& hook() noexcept { return hook_; }
 
  private:

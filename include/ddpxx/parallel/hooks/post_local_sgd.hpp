@@ -77,6 +77,10 @@ class PostLocalSGD {
 
   /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
+  void abandon() noexcept {
+    --steps_;
+    average_is_due_ = false;
+  }
 
  private:
   bool is_local(std::int64_t step) const noexcept { return step >= config_.start_step; }

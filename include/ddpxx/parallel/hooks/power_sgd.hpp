@@ -74,6 +74,7 @@ class PowerSGD {
 
   /// Continues as after `step` steps.
   void resume_at(std::int64_t step) noexcept { steps_ = step; }
+  void abandon() noexcept { --steps_; }
 
  private:
   struct Matrix {
@@ -110,9 +111,9 @@ class PowerSGD {
 
   static void allocate(Bucket& bucket, const at::TensorOptions& options);
 
-  /// Adds the last step's error to the gradient and keeps a copy of the sum, from which finish() computes this step's
-  /// error. An error that is not finite, because gradients have overflowed, counts as zero.
-  static void remember(Matrix& matrix, at::Tensor gradient);
+  /// Adds the last step's error to the gradient. An error that is not finite, because gradients have overflowed, counts
+  /// as zero.
+  static void add_error(const Matrix& matrix, at::Tensor gradient);
 
   void prepare_q(Matrix& matrix);
 

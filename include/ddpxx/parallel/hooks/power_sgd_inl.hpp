@@ -12,6 +12,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 
@@ -59,7 +60,7 @@ DDPXX_INLINE Pending PowerSGD::start(std::size_t i, at::Tensor memory, const Gro
     bucket.sent.narrow(0, part.sent, part.numel).copy_(memory.narrow(0, part.offset, part.numel));
   for (auto& matrix : bucket.matrices) {
     const auto gradient = matrix.in(memory);
-    if (config_.error_feedback) remember(matrix, gradient);
+    if (config_.error_feedback) add_error(matrix, gradient);
     prepare_q(matrix);
     at::mm_out(matrix.p, gradient, matrix.q);
   }
@@ -78,6 +79,11 @@ DDPXX_INLINE void PowerSGD::finish(std::size_t i, at::Tensor memory, const Group
   all_reduce(bucket.qs, group);
   for (auto& matrix : bucket.matrices) {
     auto gradient = matrix.in(memory);
+    // Set here and not in start(), so that a step which is abandoned between the two leaves no error.
+    if (config_.error_feedback) {
+      if (!matrix.error.defined()) matrix.error = at::empty_like(gradient);
+      matrix.error.copy_(gradient);
+    }
     at::mm_out(gradient, matrix.p, matrix.q.t());
     // Divided by W, so that the sum of all ranks' errors is the error of the sum of their gradients.
     if (config_.error_feedback) matrix.error.sub_(gradient, 1.0 / group.size());
@@ -114,11 +120,8 @@ DDPXX_INLINE void PowerSGD::allocate(Bucket& bucket, const at::TensorOptions& op
   }
 }
 
-DDPXX_INLINE void PowerSGD::remember(Matrix& matrix, at::Tensor gradient) {
-  if (matrix.error.defined())
-    matrix.error.copy_(gradient.add_(matrix.error.nan_to_num_(0, 0, 0)));
-  else
-    matrix.error = gradient.clone();
+DDPXX_INLINE void PowerSGD::add_error(const Matrix& matrix, at::Tensor gradient) {
+  if (matrix.error.defined()) gradient.add_(at::Tensor{matrix.error}.nan_to_num_(0, 0, 0));
 }
 
 DDPXX_INLINE void PowerSGD::prepare_q(Matrix& matrix) {
