@@ -454,6 +454,28 @@ TEST(QuantizeHook, ANumberThatIsNotFiniteStaysSoOnAllRanks) {
   });
 }
 
+TEST(QuantizeHook, SendsABucketWithoutElements) {
+  struct Empty : torch::nn::Module {
+    Empty() {
+      empty = register_parameter("empty", at::zeros({0}));  // in the last bucket, since gradients come in reverse
+      weight = register_parameter("weight", at::zeros({16}));
+    }
+    at::Tensor empty, weight;
+  };
+  for (const std::int64_t channel : {0, 4})
+    spawn_ranks(2, [&](Group& group) {
+      Empty model;
+      FlatModel flat{model};
+      DDPWith<Quantize> ddp{{.ddp = {.bucket_bytes_list = {1}}, .hook = {.channel = channel}}, group};
+      ddp.attach(flat);
+      ddp.begin_backward(Sync::now);
+      ((model.weight * (group.rank() + 1)).sum() + model.empty.sum()).backward();
+      ddp.finish_backward();
+      EXPECT_TRUE(at::allclose(model.weight.grad(), at::full({16}, 1.5), 1e-2));
+      EXPECT_EQ(model.empty.grad().numel(), 0);
+    });
+}
+
 TEST(NoSyncHook, LeavesEachRankItsOwnGradients) {
   spawn_ranks(3, [](Group& group) {
     Trained<NoSync> trained{{}, group};

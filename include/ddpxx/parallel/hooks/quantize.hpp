@@ -46,6 +46,7 @@ class Quantize {
   void attach(const Arena&, std::span<const BucketRange> buckets) { gathered_.resize(buckets.size()); }
 
   Pending start(std::size_t bucket, const at::Tensor& memory, const Group& group) {
+    if (memory.numel() == 0) return {};  // a bucket of parameters without elements
     const auto x = in_channels(memory);
     const auto [low, high] = at::aminmax(x, 1, /*keepdim=*/true);
     const auto bottom = low.clamp_max(0);
@@ -62,6 +63,7 @@ class Quantize {
   }
 
   void finish(std::size_t bucket, at::Tensor memory, const Group& group) {
+    if (memory.numel() == 0) return;
     const auto gathered = std::exchange(gathered_[bucket], {}).view({group.size(), -1});
     auto sum = at::zeros_like(in_channels(memory), at::kFloat);
     const Layout layout{sum};
