@@ -17,6 +17,9 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/concept.hpp>
+#include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/lamb.hpp>
+#include <ddpxx/optim/muon.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
@@ -231,6 +234,56 @@ TEST(TrainStep, BeginsWithoutMomentsAfterASnapshotThatHasNone) {
   EXPECT_TRUE(momentum().ne(0).any().item<bool>());
   step.resume_at(5, 0, /*has_optimizer=*/false);
   EXPECT_TRUE(momentum().eq(0).all().item<bool>()) << momentum();
+}
+
+/// A tensor of the state that a step changes, by its name in a snapshot.
+at::Tensor state_of(const auto& step, const std::string& name) {
+  for (const auto& [key, tensor] : step.state().whole)
+    if (key == name) return tensor;
+  return {};
+}
+
+template <class Optimizer>
+class AfterASnapshotOfAModelOnly : public testing::Test {};
+using CountingOptimizers = testing::Types<AdamW, Muon, LAMB>;
+TYPED_TEST_SUITE(AfterASnapshotOfAModelOnly, CountingOptimizers);
+
+TYPED_TEST(AfterASnapshotOfAModelOnly, TheOptimizerStepsLikeANewOne) {
+  Group alone;
+  const auto expect_new = [&]<class Strategy>(const Strategy*) {
+    TrainStep<GPT, TypeParam, Float32, Strategy> step{alone, tiny_gpt(), {.grad_norm_clip = 0}},
+        fresh{alone, tiny_gpt(), {.grad_norm_clip = 0}};
+    const auto batch = Tokens{}.batch(std::vector<std::int64_t>{0, 1, 2});
+    for (int i = 0; i < 3; ++i) step.step(std::vector{batch});
+    for (const auto& parameter : fresh.model().named_parameters()) {
+      const c10::NoGradGuard no_grad;
+      step.model().named_parameters()[parameter.key()].copy_(parameter.value());
+    }
+    step.resume_at(0, 0, /*has_optimizer=*/false);
+    EXPECT_EQ(state_of(step, "optimizer.step").template item<float>(), 0);
+    for (auto* each : {&step, &fresh})
+      for (int i = 0; i < 2; ++i) each->step(std::vector{batch});
+    for (const auto& parameter : fresh.model().named_parameters())
+      EXPECT_TRUE(at::equal(step.model().named_parameters()[parameter.key()], parameter.value())) << parameter.key();
+  };
+  expect_new(static_cast<const SingleDevice*>(nullptr));
+  if constexpr (BuiltFromSlices<TypeParam>) expect_new(static_cast<const StepInBackward<SingleDevice>*>(nullptr));
+}
+
+TEST(TrainStep, BeginsWithTheFirstLossScaleAfterASnapshotOfAModelOnly) {
+  Group alone;
+  TrainStep<Product, SGD, AutocastFP16, SingleDevice> step{alone, std::make_shared<Product>(), {}};
+  step.step(std::vector{rows_of(2, 3)});
+  EXPECT_EQ(state_of(step, "scaler.growth_tracker").item<int>(), 1);
+  step.step(std::vector{rows_of(std::numeric_limits<double>::infinity(), 3)});
+  EXPECT_EQ(state_of(step, "scaler.scale").item<float>(), 32768);
+  step.step(std::vector{rows_of(2, 3)});
+  const auto scale = state_of(step, "scaler.scale");
+  step.resume_at(5, 0, /*has_optimizer=*/true);
+  EXPECT_EQ(scale.item<float>(), 32768);
+  step.resume_at(5, 0, /*has_optimizer=*/false);
+  EXPECT_EQ(scale.item<float>(), 65536) << "the tensor itself is reset, because a captured step reads it";
+  EXPECT_EQ(state_of(step, "scaler.growth_tracker").item<int>(), 0);
 }
 
 TEST(TrainStep, ShowsHooksUnscaledGradients) {

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/comm/group.hpp>
@@ -141,6 +142,20 @@ class ParameterStep {
       for (const auto& [name, tensor] : scaler_.state())
         if (name == "scale") return tensor.clone();
     return {};
+  }
+
+  /// Sets the state of the optimizer and of the loss scale to that before the first step, in place, since a captured
+  /// step reads these tensors. Steps, or a damaged snapshot, may have changed it.
+  void reset(const Precision& precision) {
+    const c10::NoGradGuard no_grad;
+    for (const auto& moment : optimizer_.moments())
+      for (const at::Tensor& values : moment.slices) values.zero_();
+    if constexpr (KeepsStepCount<Stepper>)
+      if (const at::Tensor count = optimizer_.step_count(); count.defined()) count.zero_();
+    if constexpr (scales_loss<Precision>) {
+      const auto first = make_scaler(precision).state();
+      for (std::size_t i = 0; auto& [name, tensor] : scaler_.state()) tensor.copy_(first[i++].second);
+    }
   }
 
   /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, and the state of the scaler.

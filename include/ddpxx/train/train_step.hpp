@@ -276,11 +276,8 @@ class TrainStep {
     strategy_.finish_step();  // the model computes with what was read
     step_ = step;
     tokens_ = tokens;
+    if (!has_optimizer) parameter_step_.reset(precision_);
     if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(has_optimizer ? step : 0);
-    // A damaged snapshot before this one may have left values in the moments.
-    if (!has_optimizer)
-      for (const auto& moment : parameter_step_.optimizer().moments())
-        for (const at::Tensor& values : moment.slices) values.zero_();
     if (average_ && has_optimizer) average_->resume_at(step);
     if (average_ && !has_optimizer) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
