@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -58,6 +59,44 @@ TEST(LowPrecision, OnlyFloat16ScalesTheLoss) {
   EXPECT_TRUE(scales_loss<LowPrecision<at::kHalf>>);
   const auto scaler = LowPrecision<at::kHalf>{{.scaler = {.initial_scale = 4.0}}}.make_scaler(at::kCPU);
   EXPECT_TRUE(at::equal(scaler.scale(at::ones({})), at::scalar_tensor(4.0F)));
+}
+
+struct Table : torch::nn::Module {
+  Table() {
+    rows = register_parameter("rows", at::ones({4}, at::kLong), /*requires_grad=*/false);
+    head = register_parameter("head", at::ones({4}));
+  }
+  at::Tensor rows, head;
+};
+
+TEST(LowPrecision, ConvertsFloatingPointParametersOnly) {
+  Table model;
+  const FlatModel flat{model, {}, LowPrecision<>{{}}.formats()};
+  EXPECT_EQ(flat.trainable().at(0).format, at::kBFloat16);
+  EXPECT_EQ(flat.frozen().at(0).format, std::nullopt) << "integers were to be rounded to bfloat16";
+}
+
+TEST(LowPrecision, RefusesAModelWhoseTrainedParametersHaveNoExactValues) {
+  struct KeepAll {
+    bool operator()(const std::string&) const { return true; }
+  };
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    Table model;
+    model.rows.set_data(model.rows.to(type));
+    EXPECT_NO_THROW((FlatModel{model, {}, LowPrecision<>{{}}.formats()})) << "a frozen parameter needs no exact values";
+    model.head.set_data(model.head.to(type));
+    EXPECT_NO_THROW(FlatModel{model}) << "no copy for the optimizer is asked for";
+    for (const auto& formats : {LowPrecision<>{{}}.formats(), LowPrecision<at::kHalf>{{}}.formats(),
+                                LowPrecision<at::kHalf, KeepAll>{{}}.formats()})
+      try {
+        const FlatModel flat{model, {}, formats};
+        ADD_FAILURE() << "a parameter of 16 bits was accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::config);
+        EXPECT_NE(std::string{error.what()}.find("parameter \"head\" has 16 bits"), std::string::npos) << error.what();
+        EXPECT_NE(std::string{error.what()}.find("convert the model to float32 first"), std::string::npos);
+      }
+  }
 }
 
 TEST(LowPrecision, CpusComputeInBothTypes) {

@@ -22,8 +22,10 @@ using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 /// parameters of the root and those that several layers share. A unit is sorted by format, a format by group, and a
 /// group has the parameter that was registered last first. Gradients arrive in about this order. Frozen parameters
 /// (requires_grad false) have a list of their own. A strategy decides what to hold in which memory.
-/// Errors  `config` if nothing can be trained, a layer lies inside a layer, another trainer holds the model already, or
-///         a trainer has ended without making the model whole.
+/// `formats` apply to floating-point parameters only.
+/// Errors  `config` if nothing can be trained, a layer lies inside a layer, another trainer holds the model already, a
+///         trainer has ended without making the model whole, or `formats` ask for a type and a parameter that trains
+///         has 16 bits already.
 class FlatModel {
  public:
   /// The unit of parameters that belong to no layer; layers count from 1 in order of registration.

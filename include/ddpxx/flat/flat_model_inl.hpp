@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
@@ -28,8 +30,13 @@ DDPXX_INLINE FlatModel::FlatModel(torch::nn::Module& model, const GroupOf& group
     const auto same = [&](const NamedParameter& other) { return other.tensor.is_same(tensor); };
     auto& list = tensor.requires_grad() ? trainable_ : frozen_;
     if (std::any_of(list.begin(), list.end(), same)) continue;
+    if (formats.parameters && tensor.requires_grad() && at::isReducedFloatingType(tensor.scalar_type()))
+      throw Error{Errc::config, "parameter \"" + item.key() +
+                                    "\" has 16 bits already, so that the optimizer would step it without a copy in "
+                                    "float32: convert the model to float32 first, or choose the precision float32"};
     list.push_back({item.key(), tensor, unit_of.at(tensor.unsafeGetTensorImpl()),
-                    group_of ? group_of(item.key(), tensor) : 0, formats.of(item.key())});
+                    group_of ? group_of(item.key(), tensor) : 0,
+                    tensor.is_floating_point() ? formats.of(item.key()) : std::nullopt});
   }
   if (trainable_.empty())
     throw Error{Errc::config, "the model has no parameter that requires a gradient: there is nothing to train"};

@@ -11,7 +11,8 @@ namespace ddpxx {
 
 /// The number formats that a precision asks a strategy for. By default everything keeps the model's own type.
 struct NumberFormats {
-  /// Type of the parameters with which the model computes; the optimizer steps a copy in the model's own type.
+  /// Type of the floating-point parameters with which the model computes; the optimizer steps a copy in the model's own
+  /// type, which must have more than 16 bits.
   std::optional<at::ScalarType> parameters = {};
   /// Type in which a strategy that shards gradients sums them over the ranks; sums over micro-steps keep the model's
   /// type.
