@@ -197,6 +197,22 @@ TEST(GradientSum, AddsBackwardPassesAndScalesOnce) {
   EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 4.0))) << "the next step must replace the gradient, not add to it";
 }
 
+TEST(GradientSum, TakesASparseGradient) {
+  auto w = leaf({3});
+  Arena arena{{{"w", w}}};
+  GradientSum sum{arena};
+  const auto sparse = [](double value) {
+    return at::sparse_coo_tensor(at::tensor({0, 2, 2}, at::kLong).unsqueeze(0), at::full({3}, value, at::kFloat), {3});
+  };
+  sum.add(0, sparse(1.0));
+  EXPECT_TRUE(at::equal(arena[0].gradient, at::tensor({1.0F, 0.0F, 2.0F})));
+  sum.add(0, sparse(2.0));
+  EXPECT_TRUE(at::equal(arena[0].gradient, at::tensor({3.0F, 0.0F, 6.0F})));
+  sum.publish();
+  EXPECT_TRUE(sum.add(0, sparse(1.0), 0.5)) << "the first gradient is scaled while it is copied";
+  EXPECT_TRUE(at::equal(arena[0].gradient, at::tensor({0.5F, 0.0F, 1.0F})));
+}
+
 TEST(GradientSum, WhatWasNeverWrittenIsZero) {
   auto used = leaf({2}), unused = leaf({2});
   Arena arena{{{"used", used}, {"unused", unused}}};

@@ -299,6 +299,42 @@ TYPED_TEST(StrategyContract, AFrozenParameterGetsNoGradientAndIsNoError) {
     });
 }
 
+/// An embedding of eight tokens, whose second backward pass adds to the gradient of the first.
+struct Tokens : torch::nn::Module {
+  explicit Tokens(bool sparse) {
+    at::manual_seed(7);
+    embedding = register_module("embedding", torch::nn::Embedding{torch::nn::EmbeddingOptions(8, 3).sparse(sparse)});
+  }
+  template <class Run>
+  at::Tensor forward(Run&, const at::Tensor& tokens) {
+    return embedding(tokens).square().sum();
+  }
+  torch::nn::Embedding embedding = nullptr;
+};
+
+TYPED_TEST(StrategyContract, ASparseGradientIsTakenAsTheDenseOne) {
+  for (const int world_size : this->worlds())
+    spawn_ranks(world_size, [](Group& group) {
+      const auto run = [&](bool sparse) {
+        Tokens net{sparse};
+        FlatModel flat{net};
+        TypeParam strategy{{}, group};
+        strategy.attach(flat);
+        for (const auto sync : {Sync::defer, Sync::now}) {
+          strategy.begin_backward(sync);
+          const auto tokens = at::tensor({group.rank(), 5, 5, sync == Sync::now ? 1 : 7}, at::kLong);
+          strategy
+              .forward(net, tokens, [](auto& model, auto& runner, const auto& x) { return model.forward(runner, x); })
+              .backward();
+          strategy.finish_backward();
+        }
+        return gradients_of(strategy, group).at("embedding.weight").clone();
+      };
+      const auto sparse = run(true), dense = run(false);
+      EXPECT_TRUE(at::equal(sparse, dense)) << sparse << dense;
+    });
+}
+
 TYPED_TEST(StrategyContract, AParameterThatLeftTheFlatMemoryIsNamedAtTheNextStep) {
   this->in_every_world([](auto& strategy, Net& net, Group&) {
     net.blocks[2]->bias.set_data(at::zeros({5}));

@@ -106,8 +106,10 @@ class GradientSum {
   void add(std::size_t i, const at::Tensor& gradient) { std::ignore = add(i, gradient, 1.0); }
 
   /// Adds the last backward pass's gradient, and multiplies the sum by `scale` if that needs no further pass over the
-  /// memory, as while a first gradient is copied. Returns whether it has: if not, the caller multiplies.
+  /// memory, as while a first gradient is copied. Returns whether it has: if not, the caller multiplies. A sparse
+  /// gradient counts as the dense one.
   [[nodiscard]] bool add(std::size_t i, const at::Tensor& gradient, double scale) {
+    if (gradient.defined() && gradient.is_sparse()) return add(i, gradient.to_dense(), scale);
     at::Tensor view = (*arena_)[i].gradient;
     const bool first = begin(i);
     if (first && !gradient.defined()) {
