@@ -178,6 +178,24 @@ TEST(AddNorm, PassesOneGradientOnWhereTheOtherIsNotWanted) {
   EXPECT_TRUE(weight.grad().defined());
 }
 
+/// A function that gives its input no gradient at all.
+struct NoGradient : torch::autograd::Function<NoGradient> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    return {at::Tensor{}};
+  }
+};
+
+TEST(AddNorm, PassesNoGradientOnWhereNeitherResultHasOne) {
+  const auto x = at::randn({3, 8}).requires_grad_(), y = at::randn({3, 8}).requires_grad_();
+  const auto weight = at::randn({8}).requires_grad_(), bias = at::randn({8}).requires_grad_();
+  const auto both = add_norm(x, y, weight, bias);
+  (NoGradient::apply(both.sum) + NoGradient::apply(both.normed) + x).sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::ones({3, 8})));
+  for (const auto& other : {y, weight, bias}) EXPECT_FALSE(other.grad().defined());
+}
+
 TEST(BiasGelu, GivesTheResultsAndGradientsOfTheTwoOperations) {
   for (const char* approximate : {"tanh", "none"})
     for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {

@@ -77,6 +77,7 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
                   "model.fused=false"};
     const auto saved = context->get_saved_variables();
     const auto type = [&](const char* key) { return static_cast<at::ScalarType>(context->saved_data[key].toInt()); };
+    if (!gradients[0].defined() && !gradients[1].defined()) return torch::autograd::variable_list(6);
     if (!gradients[1].defined()) return {gradients[0], gradients[0].to(type("y_type")), {}, {}, {}, {}};
     const c10::OptionalDeviceGuard device{saved[0].device()};
     const auto found =
