@@ -27,7 +27,10 @@ struct DDPConfig {
             "bucket_bytes; further buckets have the last of these sizes",
             at_least(1), Unit::bytes, Resume::free),
         field<&DDPConfig::find_unused_parameters>(
-            "Average parameters that got no gradient as zeros instead of refusing them", Resume::free),
+            "Average parameters that got no gradient as zeros instead of refusing them. Where no rank uses a "
+            "parameter, the "
+            "optimizer still applies momentum and weight decay to it; freeze it to keep its value",
+            Resume::free),
         field<&DDPConfig::static_graph>(
             "Every step uses the parameters that the first step used: the others are averaged as zeros without waiting "
             "for the end of backward, and using them later is an error; find_unused_parameters is then not needed",
