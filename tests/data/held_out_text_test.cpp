@@ -88,6 +88,7 @@ TEST_F(HeldOutText, ARandomSplitIsThatOfMinGPTDdp) {
 TEST_F(HeldOutText, KeepsWhatTheTextRecords) {
   const auto data = text("abcdefghijklmn", 4);
   const auto parts = hold_out_tail(data, 0.5);
+  ASSERT_EQ(parts.train->recorded().size(), 3U);  // and which windows the part has
   EXPECT_EQ(parts.train->recorded()[1].value, data->recorded()[1].value);
 }
 

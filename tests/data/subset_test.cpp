@@ -54,5 +54,41 @@ TEST(Subset, TakesARangeInSteps) {
     EXPECT_THROW((Subset{dataset, wrong}), Error);
 }
 
+/// Records one fact of its own.
+struct RecordingDataset : NumbersDataset {
+  Settings recorded() const { return {{"the numbers", "all", Resume::must_match, {}}}; }
+};
+
+TEST(Subset, RecordsWhichSamplesItHas) {
+  const auto dataset = std::make_shared<const NumbersDataset>(10);
+  const auto fact = [&](const auto& samples) {
+    const auto facts = Subset{dataset, samples}.recorded();
+    EXPECT_EQ(facts.size(), 1U);
+    EXPECT_EQ(facts[0].path, "the samples of the subset");
+    EXPECT_EQ(facts[0].resume, Resume::must_match);
+    return facts[0].value;
+  };
+  const auto folds = random_split({5, 5}, 0);
+  EXPECT_EQ(fact(folds[0]), fact(random_split({5, 5}, 0)[0]));
+  EXPECT_NE(fact(folds[0]), fact(folds[1]));
+  EXPECT_EQ(fact(SampleRange{.first = 2, .count = 3, .stride = 2}),
+            "3 samples, the first is 2, each 2 behind the one before");
+  EXPECT_NE(fact(SampleRange{.first = 2, .count = 3}), fact(SampleRange{.first = 3, .count = 3}));
+  EXPECT_NE(fact(SampleRange{.count = 3}), fact(SampleRange{.count = 3, .stride = 2}));
+}
+
+TEST(Subset, RecordsThePartsOfAPartAndTheFactsOfTheDataset) {
+  const auto dataset = std::make_shared<const RecordingDataset>(RecordingDataset{{.num_samples = 10}});
+  using Part = Subset<RecordingDataset>;
+  const auto facts = [&](std::int64_t outer, std::int64_t inner) {
+    const auto part = std::make_shared<const Part>(dataset, SampleRange{.first = outer, .count = 5});
+    return Subset<Part>{part, SampleRange{.first = inner, .count = 2}}.recorded();
+  };
+  ASSERT_EQ(facts(0, 0).size(), 2U);
+  EXPECT_EQ(facts(0, 0)[0].path, "the numbers");
+  EXPECT_NE(facts(0, 1)[1].value, facts(0, 0)[1].value);
+  EXPECT_NE(facts(1, 0)[1].value, facts(0, 0)[1].value);
+}
+
 }  // namespace
 }  // namespace ddpxx::subset_test

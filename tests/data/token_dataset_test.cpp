@@ -62,6 +62,44 @@ TEST_F(Tokens, OfAWrongFileAreDataErrors) {
   expect_error({.path = (folder_ / "none").string(), .block_size = 2}, "none");
 }
 
+TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHold) {
+  const auto expect = [&](const std::string& bytes, const std::string& sentence, std::int64_t vocab_size = 50304) {
+    expect_error({.path = folder_.file("other", bytes), .block_size = 2, .vocab_size = vocab_size}, sentence);
+  };
+  expect("\x93NUMPY\x01" + std::string(1, '\0') + "v{'descr': '<u2'} ", "is a NumPy file with a header");
+  std::string text = "some words in caf\xC3\xA9s ";
+  while (text.size() < 4'000'000) text += text;
+  for (const std::size_t cut : {0U, 7U})  // 7: the checked part ends within a character
+    expect(std::string(cut, 'x') + text + std::string(cut, 'x'), "it holds text: make tokens of it with");
+  const auto numbers = [](int bytes_each, std::int64_t step) {
+    std::string written;
+    for (std::int64_t i = 0; i < 100; ++i)
+      for (int byte = 0; byte < bytes_each; ++byte) written += static_cast<char>(i * step >> (8 * byte));
+    return written;
+  };
+  expect(numbers(4, 499), "it looks like 32-bit numbers");
+  expect(numbers(8, 499), "it looks like 32-bit numbers");  // np.int64
+  expect(numbers(4, 1999), "it looks like 32-bit numbers", 65536);
+}
+
+TEST_F(Tokens, OfFewKindsOrOfAShortFileAreAccepted) {
+  const auto accept = [&](const std::vector<int>& ids, std::int64_t vocab_size) {
+    EXPECT_NO_THROW(TokenDataset({.path = file(ids), .block_size = 2, .vocab_size = vocab_size}));
+  };
+  accept({0x6161, 0x6262, 0x6363}, 50304);  // the bytes of "aabbcc"
+  accept({7, 0, 9, 0}, 16);
+  std::vector<int> few, zero(100, 0), rare(100, 0), bits;
+  for (int i = 0; i < 100; ++i) {
+    few.push_back(i % 3);
+    bits.push_back(i % 2 == 0 ? 20 + i : i / 2 % 2);  // each number is followed by 0 or 1
+  }
+  rare[4] = rare[8] = 11;
+  accept(few, 50304);
+  accept(zero, 50304);
+  accept(rare, 16);
+  accept(bits, 128);
+}
+
 TEST_F(Tokens, InTheMiddleOfALargeFileAreCheckedWhenTheyAreRead) {
   std::vector<int> ids(3'000'000, 7);
   ids[1'500'000] = 9;

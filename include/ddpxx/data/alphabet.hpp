@@ -18,7 +18,7 @@ namespace ddpxx {
 /// The distinct characters of a text, sorted by their code points; the id of a character is its index.
 /// A snapshot records the alphabet as a setting, so that a program can encode and decode without the training text:
 ///
-///     const auto alphabet = Alphabet::find(load_snapshot(place)->settings);
+///     const auto alphabet = Alphabet::find(load_snapshot(place)->run.settings);
 class Alphabet {
  public:
   /// The distinct characters of `text`.

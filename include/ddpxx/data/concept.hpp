@@ -49,6 +49,13 @@ concept UsesBatchContext =
       { dataset.batch(indices, context) } -> std::same_as<BatchOf<D>>;
     };
 
+/// A `batch(indices, context)` that make_batch would not call.
+template <class D>
+concept OddlyUsesBatchContext =
+    !UsesBatchContext<D> && requires(D& dataset, std::span<const std::int64_t> indices, BatchContext& context) {
+      dataset.batch(indices, context);
+    };
+
 /// A training batch: with the context if the dataset uses it.
 template <MapDataset D>
 BatchOf<D> make_batch(const D& dataset, std::span<const std::int64_t> indices, const BatchContext& context) {
@@ -63,6 +70,10 @@ template <class D>
 concept RecordsFacts = requires(const D& dataset) {
   { dataset.recorded() } -> std::convertible_to<Settings>;
 };
+
+/// A `recorded()` that recorded_facts would not call.
+template <class D>
+concept OddlyRecordsFacts = !RecordsFacts<D> && requires(D& dataset) { dataset.recorded(); };
 
 /// The facts that the dataset wants to be recorded; empty if it has no `recorded()`.
 template <MapDataset D>
@@ -82,7 +93,11 @@ consteval bool explain_dataset() {
   if constexpr (MakesBatches<D>) {
     static_assert(CountsTokens<BatchOf<D>>, "batch: add `std::int64_t num_tokens`, the targets that count in the loss");
     static_assert(MovesToDevice<BatchOf<D>>, "batch: add `Batch to(at::Device) const`, the same batch on that device");
+    static_assert(!OddlyUsesBatchContext<D>,
+                  "dataset: the training batches are `Batch batch(std::span<const std::int64_t> indices, const "
+                  "BatchContext& context) const`, with the type that batch(indices) returns");
   }
+  static_assert(!OddlyRecordsFacts<D>, "dataset: recorded is `Settings recorded() const`");
   return true;
 }
 

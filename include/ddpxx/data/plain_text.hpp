@@ -37,8 +37,8 @@ inline constexpr std::string_view kTable = "holds a table: write its texts to pl
 
 inline constexpr std::array kBinaryKinds{
     BinaryKind{".bin",
-               "usually holds token ids, as nanoGPT's prepare.py writes them: name the text that they were "
-               "made from"},
+               "usually holds token ids, as nanoGPT's prepare.py writes them: set data.format=tokens, which is a "
+               "TokenDataset in a program, or name the text that they were made from"},
     BinaryKind{".pt", kTensorFile},
     BinaryKind{".pth", kTensorFile},
     BinaryKind{".ckpt", kTensorFile},

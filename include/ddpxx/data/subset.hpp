@@ -1,6 +1,8 @@
 // ddpxx/data/subset.hpp — some samples of a dataset as a dataset.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/batch_context.hpp>
@@ -57,17 +60,31 @@ class Subset {
     return dataset_->batch(translate(indices), context);
   }
 
-  /// The facts that the whole dataset records.
-  Settings recorded() const
-    requires RecordsFacts<Dataset>
-  {
-    return dataset_->recorded();
+  /// The facts that the whole dataset records, and which samples the subset has, so that no run resumes on another
+  /// part. A subset of a subset says both in one fact. Snapshots without this fact still resume.
+  Settings recorded() const {
+    static constexpr auto kPath = "the samples of the subset";
+    auto facts = recorded_facts(*dataset_);
+    const auto inner = std::find_if(facts.begin(), facts.end(), [](const Setting& fact) { return fact.path == kPath; });
+    if (inner == facts.end())
+      facts.push_back({kPath, samples_text(), Resume::must_match, {}});
+    else
+      inner->value = samples_text() + ", of these: " + inner->value;
+    return facts;
   }
 
  private:
   /// The dataset's index of the subset's sample `index`.
   std::int64_t at(std::int64_t index) const {
     return indices_.defined() ? indices_.const_data_ptr<std::int64_t>()[index] : range_.first + index * range_.stride;
+  }
+  std::string samples_text() const {
+    const auto count = std::to_string(size()) + " samples";
+    if (!indices_.defined())
+      return count + ", the first is " + std::to_string(range_.first) + ", each " + std::to_string(range_.stride) +
+             " behind the one before";
+    const std::span<const std::int64_t> all{indices_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(size())};
+    return count + ", CRC-32C " + crc32c_text(crc32c(std::as_bytes(all)));
   }
   void check(std::int64_t sample) const {
     if (sample < 0 || sample >= dataset_->size())

@@ -21,14 +21,16 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/data/token_dataset_config.hpp>
+#include <ddpxx/data/token_format.hpp>
 
 namespace ddpxx {
 
 /// A file of token ids as a dataset. Sample i has the tokens [i, i + block_size) as input and [i + 1, i + block_size +
 /// 1) as targets. The file holds unsigned 16-bit numbers in little-endian order and nothing else. It is mapped, not
 /// read: the ranks of a machine share its pages, and it may be larger than the memory.
-/// Errors  `data` if the file cannot be read, has an odd number of bytes, is too short for one sample, or has an id of
-///         vocab_size or more. Ids in the middle of the file are checked when a batch reads them.
+/// Errors  `data` if the file cannot be read, has an odd number of bytes, is too short for one sample, holds text,
+///         32-bit numbers or a NumPy header, or has an id of vocab_size or more. Ids in the middle of the file are
+///         checked when a batch reads them.
 /// Source  nanoGPT's data/openwebtext/prepare.py.
 class TokenDataset {
  public:
@@ -87,7 +89,7 @@ class TokenDataset {
                                 "file, which holds 16-bit numbers"};
   }
 
-  /// Checks the file's length and the ids at its ends; returns the checksum of these ends.
+  /// Checks the file's length, its format and the ids at its ends; returns the checksum of these ends.
   std::uint32_t check_ends() const {
     const auto bytes = std::as_bytes(file_.bytes());
     if (std::ssize(bytes) % kTokenBytes != 0)
@@ -99,10 +101,12 @@ class TokenDataset {
                                   " needs more tokens: " + config_.path + " has " + std::to_string(num_tokens()) +
                                   ", and a sample takes block_size tokens and the one behind them"};
     const auto count = std::min(num_tokens(), kCheckedTokens);
+    const auto part = static_cast<std::size_t>(count * kTokenBytes);
+    if (const auto why = detail::not_tokens(bytes.first(part), config_.vocab_size); !why.empty())
+      throw Error{Errc::data, config_.path + " is no file of 16-bit tokens: it " + why};
     const auto ids = at::empty({count}, at::kLong);
     copy(0, count, ids.mutable_data_ptr<std::int64_t>());
     copy(num_tokens() - count, count, ids.mutable_data_ptr<std::int64_t>());
-    const auto part = static_cast<std::size_t>(count * kTokenBytes);
     return crc32c(bytes.last(part), crc32c(bytes.first(part)));
   }
 
