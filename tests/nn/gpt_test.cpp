@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/nn/generate.hpp>
@@ -406,6 +407,23 @@ TEST(Generate, TemperatureMakesTextCertainOrVaried) {
   };
   EXPECT_EQ(kinds(1e-4), 1);
   EXPECT_GT(kinds(1e4), 50);  // 100 draws out of 200
+}
+
+TEST(Generate, RefusesSettingsByWhichNoTokenCanBeDrawn) {
+  auto gpt = decided_gpt();
+  const auto refused = [&](const GenerateConfig& config) {
+    try {
+      generate(gpt, run, some_ids(3), config);
+      return false;
+    } catch (const Error& error) {
+      return error.code() == Errc::config;
+    }
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double temperature : {0.0, -1.0, nan}) EXPECT_TRUE(refused({.tokens = 1, .temperature = temperature}));
+  for (const double top_p : {0.0, -1.0, 1.1, nan}) EXPECT_TRUE(refused({.tokens = 1, .top_p = top_p}));
+  const GenerateConfig most_likely{.tokens = 12, .temperature = 0.0, .top_p = 0.0, .sample = false};
+  EXPECT_TRUE(at::equal(generate(gpt, run, some_ids(3), most_likely), greedy(gpt, some_ids(3), 12)));
 }
 
 TEST(Generate, TheSameRandomNumbersMakeTheSameText) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 
@@ -19,6 +20,7 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 #include <ddpxx/nn/key_value_cache.hpp>
@@ -50,6 +52,17 @@ inline void leave_likely(at::Tensor& scores_BV, const GenerateConfig& config) {
   }
 }
 
+/// A program may set the settings in code, where nothing else checks their ranges.
+inline void check_sampling(const GenerateConfig& config) {
+  if (!config.sample) return;
+  if (!(config.temperature > 0.0))
+    throw Error{Errc::config, "generate: temperature=" + std::to_string(config.temperature) +
+                                  " is not above 0; to take the most likely tokens set sample=false"};
+  if (!(config.top_p > 0.0 && config.top_p <= 1.0))
+    throw Error{Errc::config,
+                "generate: top_p=" + std::to_string(config.top_p) + " is outside (0, 1]; 1 draws from all tokens"};
+}
+
 }  // namespace detail
 
 /// Appends `config.tokens` tokens to `ids_BT`, each predicted from the block_size tokens before it. The model is in
@@ -57,9 +70,11 @@ inline void leave_likely(at::Tensor& scores_BV, const GenerateConfig& config) {
 /// than block_size: from then on all positions move with each token, and everything is computed for each.
 /// Shapes  `ids_BT` int64, T at least 1; result [B, T + tokens].
 /// Ranks   Local: the parameters must be whole, see a strategy's `gathered()`.
+/// Errors  `config` for a temperature that is not above 0 and a top_p outside (0, 1], where tokens are drawn.
 template <class Model, class Run>
 at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateConfig& config,
                     const std::optional<at::Generator>& random = std::nullopt) {
+  detail::check_sampling(config);
   const EvaluationMode mode{model};
   [[maybe_unused]] KeyValueCache cache;
   const auto logits_of_last = [&] {
@@ -72,10 +87,13 @@ at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateCo
     return model.logits(run, context_BT).select(1, -1);
   };
   for (std::int64_t i = 0; i < config.tokens; ++i) {
-    auto scores_BV = logits_of_last() / config.temperature;
-    if (config.sample) detail::leave_likely(scores_BV, config);
-    const auto next_B1 = config.sample ? at::multinomial(at::softmax(scores_BV, -1), 1, /*replacement=*/false, random)
-                                       : at::argmax(scores_BV, -1, /*keepdim=*/true);
+    const auto next_B1 = [&] {
+      auto scores_BV = logits_of_last();
+      if (!config.sample) return at::argmax(scores_BV, -1, /*keepdim=*/true);
+      scores_BV = scores_BV / config.temperature;
+      detail::leave_likely(scores_BV, config);
+      return at::multinomial(at::softmax(scores_BV, -1), 1, /*replacement=*/false, random);
+    }();
     ids_BT = at::cat({ids_BT, next_B1}, 1);
   }
   return ids_BT;
