@@ -48,7 +48,10 @@ struct Config {
 void run_epoch(Train& trainer, std::int64_t epoch, std::int64_t batch_size) {
   std::cout << "[GPU0] Epoch " << epoch << " | Batchsize: " << batch_size << " | Steps: " << trainer.steps_per_epoch()
             << std::endl;
-  while (!trainer.finished() && trainer.epoch() == epoch) trainer.step();
+  while (!trainer.finished() && trainer.epoch() == epoch) {
+    trainer.step();
+    if (trainer.save_due()) trainer.save();
+  }
 }
 
 void save_checkpoint(Train& trainer, std::int64_t epoch) {

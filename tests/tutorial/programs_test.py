@@ -137,6 +137,19 @@ def test_a_killed_rank_resumes_from_the_snapshot():
         assert torch.equal(tensor, states[1]["MODEL_STATE"][name]), name
 
 
+def test_programs_save_as_the_settings_of_training_say():
+    def steps(place):
+        return sorted(int(path.name.removeprefix("step-")) for path in pathlib.Path(place).glob("step-*"))
+    often = ["2", "1", "--batch-size=256", "training.save_every=3", "snapshot.keep_last=100"]  # 8 steps an epoch
+    for name in ("single_gpu", "singlegpu", "multigpu"):
+        run(program(name), *often, f"training.save_dir={name}")
+        assert steps(name) == [3, 6, 9, 12, 15, 16], (name, steps(name))
+    for name in ("multigpu_torchrun", "multinode"):
+        lines = run(program(name), *often, "training.save_every_epochs=1", f"training.save_dir={name}")
+        assert steps(name) == [3, 6, 8, 9, 12, 15, 16], (name, steps(name))
+        assert sum("Training snapshot saved" in line for line in lines) == 2, lines
+
+
 def test_sixteen_ranks_of_two_agents_print_the_line_of_the_guide():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
