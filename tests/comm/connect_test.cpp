@@ -210,6 +210,17 @@ TEST(Resolve, LooksUpAgainANameThatHasNoAddressYet) {
     EXPECT_EQ(resolved_after({.error = EAI_SYSTEM, .system_error = error}), "10.0.0.7");
 }
 
+TEST(Resolve, GivesUpEarlyWhereNoPodWillGetTheName) {
+  using std::chrono::seconds;
+  const auto now = std::chrono::steady_clock::now();
+  EXPECT_LT(detail::end_of_look_ups(now + seconds{300}), now + seconds{100});
+  EXPECT_EQ(detail::end_of_look_ups(now + seconds{5}), now + seconds{5});
+  ASSERT_EQ(::setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1), 0);
+  const auto in_a_pod = detail::end_of_look_ups(now + seconds{300});
+  ASSERT_EQ(::unsetenv("KUBERNETES_SERVICE_HOST"), 0);
+  EXPECT_EQ(in_a_pod, now + seconds{300});
+}
+
 TEST(Resolve, SaysTheErrorOfTheSystemThatWillStay) {
   EXPECT_EQ(resolved_after({.error = EAI_SYSTEM, .system_error = EACCES}),
             "the host name \"job-0.job\" does not resolve: System error: Permission denied; check MASTER_ADDR, or give "

@@ -23,6 +23,7 @@
 
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 
@@ -179,13 +180,20 @@ inline bool may_resolve_later(const Resolved& failed) {
   return std::ranges::find(kTransient, failed.system_error) != kTransient.end();
 }
 
+/// When to give up a name that does not resolve: a misspelt one should not cost the whole time, but in Kubernetes a
+/// pod's name resolves only when the pod runs, which may take minutes.
+inline std::chrono::steady_clock::time_point end_of_look_ups(std::chrono::steady_clock::time_point deadline) {
+  if (environment("KUBERNETES_SERVICE_HOST")) return deadline;
+  return std::min(deadline, std::chrono::steady_clock::now() + std::chrono::seconds{30});
+}
+
 /// Does what `resolve` does with the function `look_up_once`, which returns a `Resolved`.
 template <class LookUp>
 std::vector<SocketAddress> resolve_by(const LookUp& look_up_once, const std::string& host,
                                       std::chrono::steady_clock::time_point deadline,
                                       const std::function<void(const std::string& reason)>& still_trying) {
   using Clock = std::chrono::steady_clock;
-  const auto until = std::min(deadline, Clock::now() + std::chrono::seconds{30});
+  const auto until = end_of_look_ups(deadline);
   std::string reason = "the name server does not answer";
   do {
     const auto resolved = within(until, look_up_once);
