@@ -1,37 +1,74 @@
-// initial_weights.hpp — loads only weights, from files that other programs write; the training starts with them at step
-// 0.
+// initial_weights.hpp — the weights that a new run begins with at step 0: a file of another program, or a snapshot.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <ranges>
 #include <string>
 #include <system_error>
 
+#include <ATen/ops/full.h>
+
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
-#include <ddpxx/snapshot/load_model.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 
-/// Loads what `init_from` names into a GPT: a file (.safetensors, .pt, .pth, .ckpt, .bin), a folder of GPT-2 as Hugging
-/// Face publishes it, or a snapshot of a run (PLACE, PLACE:STEP, PLACE:best).
-/// Errors  `storage` for what is not there, is damaged, or holds the weights of another model.
-inline void load_initial_weights(torch::nn::Module& gpt, const std::string& init_from) {
-  std::error_code failure;
-  const auto path = ddpxx::find_model_file(init_from).value_or(init_from);
-  if (std::filesystem::is_regular_file(path, failure)) {
-    try {
-      return ddpxx::load_gpt2(gpt, ddpxx::read_model_file(path));
-    } catch (const ddpxx::Error& error) {
-      throw ddpxx::Error{error.code(), "init_from=" + init_from + ": " + error.what()};
+#include "run_config.hpp"
+
+enum class WeightSource : std::int64_t { none, file, snapshot };
+
+/// The file that `init_from` names, itself or as a folder of GPT-2; other texts are returned unchanged.
+inline std::string weights_file(const std::string& init_from) {
+  return ddpxx::find_model_file(init_from).value_or(init_from);
+}
+
+/// Whether the run has saved a snapshot, from which it resumes.
+inline bool has_own_snapshot(const std::string& save_dir) {
+  if (save_dir.empty()) return false;
+  const auto storage = ddpxx::open_storage(save_dir);
+  const ddpxx::Snapshots snapshots{*storage};
+  return std::ranges::any_of(snapshots.list(),
+                             [&](const auto& stored) { return snapshots.read(stored).manifest.has_value(); });
+}
+
+/// What `init_from` names: a file (.safetensors, .pt, .pth, .ckpt, .bin), a folder of GPT-2 as Hugging Face publishes
+/// it, or a snapshot of a run (PLACE, PLACE:STEP, PLACE:best). A run that resumes needs none of them, and they may be
+/// gone by then. Rank 0 looks for all ranks.
+/// Ranks   Collective.
+/// Errors  `storage` if there is nothing of that name.
+inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& group) {
+  auto source = WeightSource::none;
+  ddpxx::on_rank_zero(group, ddpxx::Errc::storage, [&] {
+    if (!config.has_initial_weights() || has_own_snapshot(config.training.save_dir)) return;
+    std::error_code failure;
+    if (std::filesystem::is_regular_file(weights_file(config.init_from), failure)) {
+      source = WeightSource::file;
+      return;
     }
+    const auto place = ddpxx::parse_snapshot_choice(config.init_from).place;
+    if (place.find("://") == std::string::npos && !std::filesystem::is_directory(place, failure))
+      throw ddpxx::Error{ddpxx::Errc::storage, "init_from=" + config.init_from +
+                                                   ": there is no such file or folder; weights are read from a file, a "
+                                                   "folder with model.safetensors, or a snapshot, and not downloaded"};
+    source = WeightSource::snapshot;
+  });
+  auto shared = at::full({1}, static_cast<std::int64_t>(source), at::kLong).to(group.device());
+  ddpxx::broadcast(shared, group);
+  return static_cast<WeightSource>(shared.item<std::int64_t>());
+}
+
+/// Loads a file of weights into a GPT.
+/// Errors  `storage` for a file that is not there, is damaged, or holds the weights of another model.
+inline void load_weights_file(torch::nn::Module& gpt, const std::string& init_from) {
+  try {
+    ddpxx::load_gpt2(gpt, ddpxx::read_model_file(weights_file(init_from)));
+  } catch (const ddpxx::Error& error) {
+    throw ddpxx::Error{error.code(), "init_from=" + init_from + ": " + error.what()};
   }
-  const auto choice = ddpxx::parse_snapshot_choice(init_from);
-  if (choice.place.find("://") == std::string::npos && !std::filesystem::is_directory(choice.place, failure))
-    throw ddpxx::Error{ddpxx::Errc::storage, "init_from=" + init_from +
-                                                 ": there is no such file or folder; weights are read from a file, a "
-                                                 "folder with model.safetensors, or a snapshot, and not downloaded"};
-  const auto storage = ddpxx::open_storage(choice.place);
-  ddpxx::load_model(gpt, *storage, ddpxx::choose_snapshot(*storage, choice));
 }

@@ -28,6 +28,7 @@
 #include <ddpxx/precision/tf32.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/run_folder.hpp>
 #include <ddpxx/train/same_run.hpp>
@@ -35,6 +36,7 @@
 
 #include "command_line.hpp"
 #include "generate.hpp"
+#include "initial_weights.hpp"
 #include "plan.hpp"
 #include "run_config.hpp"
 #include "snapshot_place.hpp"
@@ -77,19 +79,30 @@ void write_nothing(RunConfig& config) {
   config.run_folder.clear();
 }
 
-/// Chooses the snapshot to evaluate, for all ranks, and returns the alphabet that it records; an older snapshot records
-/// none. If its tensors turn out to be damaged, only an earlier snapshot may replace it, and not one that was saved
-/// meanwhile.
-std::optional<ddpxx::Alphabet> choose_evaluated(Run& run, const ddpxx::Group& group) {
-  const auto storage = open_snapshot_place(run.config.snapshot.name, "evaluate");
-  run.chosen = ddpxx::parse_snapshot_choice(run.config.snapshot.name);
+/// Chooses the snapshot that `name` names, for all ranks, and returns the alphabet that it records; an older snapshot
+/// records none. If its tensors turn out to be damaged, only an earlier snapshot may replace it, and not one that was
+/// saved meanwhile.
+std::optional<ddpxx::Alphabet> choose_snapshot(Run& run, const std::string& name, const ddpxx::Group& group) {
+  run.chosen = ddpxx::parse_snapshot_choice(name);
+  const auto storage = ddpxx::open_storage(run.chosen.place);
   const auto found =
       ddpxx::read_chosen(*storage, run.chosen, group, [](const ddpxx::Manifest&) { return std::string{}; });
   if (run.chosen.is_newest()) run.chosen.before = found.run.step + 1;
   return ddpxx::Alphabet::find(found.run.settings);
 }
 
-/// A snapshot is evaluated with its own alphabet, also on another text.
+/// Chooses what the model begins with, and returns the alphabet of the snapshot, if it is one.
+std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
+  if (run.only_evaluates) {
+    if (run.config.snapshot.name.empty()) throw no_snapshot("evaluate");
+    return choose_snapshot(run, run.config.snapshot.name, group);
+  }
+  const auto source = find_initial_weights(run.config, group);
+  run.loads_file = source == WeightSource::file;
+  return source == WeightSource::snapshot ? choose_snapshot(run, run.config.init_from, group) : std::nullopt;
+}
+
+/// The weights of a snapshot belong to its own alphabet, in which another text is read as well.
 Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
   std::optional<Vocabulary> vocabulary;
   if (alphabet) vocabulary.emplace(*alphabet);
@@ -133,7 +146,7 @@ int main(int argc, char** argv) {
     const auto device = ddpxx::pick_device(config.training.device, rank_info, config.comm.backend);
     check_precision(config.precision, device);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
-    const auto alphabet = run.only_evaluates ? choose_evaluated(run, group) : std::nullopt;
+    const auto alphabet = choose_weights(run, group);
     const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet); });
     choose_shard_size(config.strategy, rank_info, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);

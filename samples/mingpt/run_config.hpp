@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -85,6 +87,12 @@ struct DataConfig {
     if (format == DataFormat::tokens && (text.truncate != 1.0 || text.max_bytes != 0))
       return {{text.max_bytes != 0 ? "max_bytes" : "truncate",
                "a file of tokens is used as a whole: leave it out, or set format=text"}};
+    if (format == DataFormat::tokens)
+      for (const auto& [field, path] : {std::pair{"path", text.path}, std::pair{"val_path", val_path}})
+        if (std::error_code ignored;
+            path.find("://") != std::string::npos || std::filesystem::is_directory(path, ignored) ||
+            (path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored)))
+          return {{field, "tokens are one file of this machine: copy it first, and name that file"}};
     if (!val_path.empty() && split == "random")
       return {{"split",
                "split=random takes validation samples out of data.path, but data.val_path names a text for "
@@ -240,7 +248,7 @@ struct RunConfig {
         Ignored{"bias", "all layers and norms of this network have their biases", choices("true")},
         Ignored{"eval_only", "mingpt evaluate --from PLACE evaluates a snapshot", choices("false")},
         Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
-        Ignored{"backend", "the device chooses it: Gloo for CPUs, NCCL for GPUs"},
+        Ignored{"backend", "comm.backend chooses it; auto is NCCL for GPUs, and shared memory or Gloo for CPUs"},
         Ignored{"num_samples", "one text is generated"},
         Ignored{"wandb_log", "training.metrics, training.csv and training.tensorboard write files that any tool reads"},
         Ignored{"wandb_project",

@@ -56,14 +56,19 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
   const auto prompt = at::tensor(vocabulary.encode_prompt(prompt_text(config.generate)), at::kLong).unsqueeze(0);
   auto model = ddpxx::make_model<ddpxx::GPT>(config.training.seed, group.device(), config.model, vocabulary.size(),
                                              text->block_size());
-  if (config.has_initial_weights()) load_initial_weights(*model, config.init_from);
-  if (run.only_evaluates) {
+  if (run.loads_file)
+    ddpxx::on_every_rank(group, ddpxx::Errc::storage, [&] {
+      load_weights_file(*model, config.init_from);
+      return true;
+    });
+  if (!run.chosen.place.empty()) {
     const auto storage = ddpxx::open_storage(run.chosen.place);
     ddpxx::read_chosen(*storage, run.chosen, group, [&](const ddpxx::Manifest& manifest) {
       return ddpxx::on_every_rank(group, ddpxx::Errc::storage,
                                   [&] { return ddpxx::try_load_model(*model, *storage, manifest).value_or(""); });
     });
-  } else if (group.rank() == 0) {
+  }
+  if (!run.only_evaluates && group.rank() == 0) {
     std::printf("%s\nnumber of parameters: %.2fM\n", text->describe().c_str(),
                 static_cast<double>(model->num_block_parameters()) / 1e6);
   }

@@ -133,6 +133,14 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
   const auto beyond = alone(small);
   EXPECT_EQ(beyond.code, 3);
   EXPECT_THAT(beyond.err, HasSubstr("and vocab_size=256 has the ids below that"));
+  for (const auto& path : {std::string{"s3://bucket/train.bin"}, folder_.path().string(), (folder_ / "*.bin").string()})
+    for (const char* field : {"data.path=", "data.val_path="}) {
+      auto several = data;
+      several.push_back(field + path);
+      const auto refused = alone(several);
+      EXPECT_EQ(refused.code, 2) << refused.err;
+      EXPECT_THAT(refused.err, HasSubstr("tokens are one file of this machine: copy it first"));
+    }
   EXPECT_THAT(alone({"data.vocab_size=256"}).err, HasSubstr("leave it out, or set format=tokens"));
 }
 
@@ -536,6 +544,42 @@ TEST_F(Mingpt, BeginsWithTheWeightsOfAFileOrASnapshot) {
   const auto other = alone({"init_from=" + python, "model.n_layer=1"});
   EXPECT_EQ(other.code, 4);
   EXPECT_THAT(other.err, HasSubstr("only in the file"));
+}
+
+TEST_F(Mingpt, ReadsTheTextInTheAlphabetOfTheSnapshotThatItBeginsWith) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place, "training.max_steps=1"}).code, 0);
+  std::string text, shifted;
+  for (int i = 0; i < 300; ++i) text += "the quick box 1\n";  // fewer characters, all of them known
+  const auto known = alone({"data.path=" + folder_.file("known", text), "init_from=" + place});
+  EXPECT_EQ(known.code, 0) << known.err;
+  std::ifstream original{text_};
+  for (char letter; original.get(letter);) shifted += letter == 't' ? '%' : letter;  // equally many characters
+  const auto other = alone({"data.path=" + folder_.file("other", shifted), "init_from=" + place});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, HasSubstr("the character '%' does not occur in the training text"));
+}
+
+TEST_F(Mingpt, ResumesWithoutTheWeightsThatItBeganWith) {
+  const auto first = (folder_ / "first").string(), run = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + first, "training.max_steps=2", "training.save_every=1"}).code, 0);
+  // The newest snapshot is damaged: all ranks take the one before it, with a warning.
+  for (const auto& entry : std::filesystem::directory_iterator{first + "/step-00000002"})
+    if (entry.path().extension() == ".safetensors") {
+      std::fstream file{entry.path(), std::ios::in | std::ios::out | std::ios::binary};
+      const auto size = std::filesystem::file_size(entry.path());
+      file.seekp(static_cast<std::streamoff>(size / 4));  // behind the header
+      file << std::string(size - size / 4, 'x');
+    }
+  const Words begins{"init_from=" + first, "training.save_dir=" + run, "training.max_steps=1"};
+  const auto begun = ranks(2, begins);
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(begun.err, HasSubstr("step-00000002"));
+  std::filesystem::remove_all(first);
+  const auto resumed = ranks(2, {begins[0], begins[1], "training.max_steps=2"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("step 2/2"));
+  EXPECT_EQ(alone({begins[0], "training.max_steps=1"}).code, 4);
 }
 
 TEST_F(Mingpt, TrainsWithEveryStrategyInEveryPrecision) {

@@ -13,7 +13,10 @@ class TrainingText;
 /// The task of one start of the program.
 struct Run : ddpxx::ParsedConfig<RunConfig> {
   bool only_evaluates = false;  ///< If true, only the chosen snapshot is evaluated; nothing is trained or written.
-  ddpxx::SnapshotChoice chosen = {};  ///< The snapshot to evaluate, equal on all ranks; only for an evaluation.
+  /// The snapshot whose weights the model begins with, equal on all ranks: the one to evaluate, or that of init_from.
+  /// None if it has no place.
+  ddpxx::SnapshotChoice chosen = {};
+  bool loads_file = false;  ///< The model begins with the weights of a file, which init_from names.
 };
 
 using Text = std::shared_ptr<const TrainingText>;
