@@ -52,6 +52,8 @@ int main(int argc, char** argv) {
 
     const auto print_sample = [&] {
       if (group.rank() != 0) return;  // with DDP each rank has the whole model
+      // The training's dropout must draw the same numbers however often a text is generated.
+      const ddpxx::RandomScope random{ddpxx::random_states(group.device())};
       const at::Tensor sample =
           ddpxx::generate(*model, trainer.strategy().runner(), prompt, config.generate).to(at::kCPU).squeeze(0);
       const auto written =

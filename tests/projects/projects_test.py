@@ -85,6 +85,8 @@ def test_chargpt_continues_the_prompt_of_mingpt():
     begins = [match.start() for match in re.finditer("O God, O God!", texts)]
     assert len(begins) >= 2 and begins[0] == 0, texts
     assert len(texts) == 2 * 513 + 1, texts  # prompt and 500 characters, after step 30 and at the end
+    often = project("chargpt", *size, "--trainer.max_iters=50", "sample_every=7")
+    assert losses(often) == losses(lines), "the texts take random numbers of the training"
     assert len(losses(project("chargpt", *size, "--trainer.max_iters=20", ranks=2))) == 2
     error = project("chargpt", *size, "generate.prompt=Hamlet?", code=3)
     assert "the character 'H' does not occur in the training text" in error, error
