@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -12,6 +13,7 @@
 #include <yaml-cpp/emitter.h>
 #include <yaml-cpp/emittermanip.h>
 
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
@@ -30,11 +32,12 @@ struct K8sArguments {
   std::string memory_per_node = {};
   std::string launcher = "ddpxx-run";
   std::string token_secret = {};
+  double grace = 0;
 
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&K8sArguments::name>("Name of the job: small letters, digits and dashes, at most 63"),
+        field<&K8sArguments::name>("Name of the job: small letters, digits and dashes, at most 45"),
         field<&K8sArguments::k8s_namespace>("Namespace of the job; empty: kubectl's own"),
         field<&K8sArguments::image>("Image with the program; empty: the runtime's"),
         field<&K8sArguments::runtime>("Name of the ClusterTrainingRuntime"),
@@ -44,28 +47,56 @@ struct K8sArguments {
         field<&K8sArguments::cpus_per_node>("Cores of each node, such as 8 or 500m; empty asks for none"),
         field<&K8sArguments::memory_per_node>("Memory of each node, such as 64Gi; empty asks for none"),
         field<&K8sArguments::launcher>("Path of ddpxx-run in the image; it reads the PET_ variables of the runtime"),
-        field<&K8sArguments::token_secret>("Secret whose key `token` becomes DDPXX_TOKEN; empty: no token"));
+        field<&K8sArguments::token_secret>("Secret whose key `token` becomes DDPXX_TOKEN; empty: no token"),
+        field<&K8sArguments::grace>("Time that a rank has to save after SIGTERM; 0 is ddpxx-run's own, 30 s. The pod's "
+                                    "terminationGracePeriodSeconds must be as long",
+                                    between(0.0, 1e6), Unit::seconds));
   }
 };
 
-/// Errors  `config` for a name that Kubernetes does not allow (RFC 1035).
-inline void check_dns_label(const std::string& key, const std::string& name) {
-  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
-  const bool is_label = !name.empty() && name.size() <= 63 && name.front() >= 'a' && name.front() <= 'z' &&
-                        name.back() != '-' && std::ranges::all_of(name, allowed);
-  if (!is_label)
-    throw ddpxx::Error{ddpxx::Errc::config,
-                       key + "=\"" + name +
-                           "\" is no name of Kubernetes: small letters, digits and dashes, a letter "
-                           "first, at most 63"};
+/// A kind of name that Kubernetes has rules for.
+struct NameRule {
+  std::size_t max_length;
+  bool may_begin_with_digit;
+  bool may_have_dots;  ///< Between parts that are names without dots.
+};
+/// JobSet appends to the name of a job, and a pod's name has at most 63 characters.
+inline constexpr NameRule kJobName{.max_length = 45, .may_begin_with_digit = false, .may_have_dots = false};
+/// RFC 1123 labels.
+inline constexpr NameRule kNamespace{.max_length = 63, .may_begin_with_digit = true, .may_have_dots = false};
+/// RFC 1123 subdomains.
+inline constexpr NameRule kSecret{.max_length = 253, .may_begin_with_digit = true, .may_have_dots = true};
+
+/// Errors  `config` for a name that Kubernetes does not allow.
+inline void check_name(const std::string& key, const std::string& name, const NameRule& rule) {
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_label = [&](std::string_view label) {
+    return !label.empty() && (is_letter(label.front()) || (rule.may_begin_with_digit && is_digit(label.front()))) &&
+           label.back() != '-' &&
+           std::ranges::all_of(label, [&](char c) { return is_letter(c) || is_digit(c) || c == '-'; });
+  };
+  bool is_name = name.size() <= rule.max_length;
+  for (std::string_view rest = name; is_name;) {
+    const auto end = rule.may_have_dots ? rest.find('.') : std::string_view::npos;
+    is_name = is_label(rest.substr(0, end));
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 1);
+  }
+  if (!is_name)
+    throw ddpxx::Error{ddpxx::Errc::config, key + "=\"" + name +
+                                                "\" is no name of Kubernetes: small letters, digits and dashes" +
+                                                (rule.may_have_dots ? ", with dots between parts" : "") +
+                                                (rule.may_begin_with_digit ? "" : ", a letter first") +
+                                                ", no dash at the ends, at most " + std::to_string(rule.max_length)};
 }
 
 /// Source  Kubeflow Trainer, API trainer.kubeflow.org/v1alpha1, TrainJob.
 inline std::string train_job(const K8sArguments& job, const std::vector<std::string>& program) {
   using namespace YAML;
-  check_dns_label("name", job.name);
-  if (!job.k8s_namespace.empty()) check_dns_label("k8s_namespace", job.k8s_namespace);
-  if (!job.token_secret.empty()) check_dns_label("token_secret", job.token_secret);
+  check_name("name", job.name, kJobName);
+  if (!job.k8s_namespace.empty()) check_name("k8s_namespace", job.k8s_namespace, kNamespace);
+  if (!job.token_secret.empty()) check_name("token_secret", job.token_secret, kSecret);
   Emitter out;
   const auto text = [&](const char* key, const std::string& value) {
     if (!value.empty()) out << Key << key << Value << DoubleQuoted << value;
@@ -93,16 +124,26 @@ inline std::string train_job(const K8sArguments& job, const std::vector<std::str
   out << Key << "args" << Value << BeginSeq;
   for (const auto& word : program) out << DoubleQuoted << word;
   out << EndSeq;
-  if (!job.token_secret.empty()) {
-    out << Key << "env" << Value << BeginSeq << BeginMap;
-    text("name", "DDPXX_TOKEN");
-    open("valueFrom");
-    open("secretKeyRef");
-    text("name", job.token_secret);
-    text("key", "token");
-    close();
-    close();
-    out << EndMap << EndSeq;
+  if (!job.token_secret.empty() || job.grace > 0) {
+    out << Key << "env" << Value << BeginSeq;
+    if (!job.token_secret.empty()) {
+      out << BeginMap;
+      text("name", "DDPXX_TOKEN");
+      open("valueFrom");
+      open("secretKeyRef");
+      text("name", job.token_secret);
+      text("key", "token");
+      close();
+      close();
+      out << EndMap;
+    }
+    if (job.grace > 0) {
+      out << BeginMap;
+      text("name", "PET_GRACE");
+      text("value", ddpxx::real_text(job.grace));
+      out << EndMap;
+    }
+    out << EndSeq;
   }
   if (job.gpus_per_node > 0 || !job.cpus_per_node.empty() || !job.memory_per_node.empty()) {
     open("resourcesPerNode");

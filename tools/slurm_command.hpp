@@ -78,11 +78,12 @@ inline std::string slurm_head(const SlurmArguments& job) {
   return text.str();
 }
 
-/// The lines behind the step, whose exit code is in `code`.
-inline std::string slurm_end(const SlurmArguments& job) {
+/// The lines behind the step, whose exit code is in `code`. `id` is the job's number as the shell writes it.
+inline std::string slurm_end(const SlurmArguments& job, const std::string& id) {
   const std::string requeue =
       "# 75: the ranks were asked to stop and have saved; the job goes on from there.\n"
-      "if ((code == 75)); then scontrol requeue \"$SLURM_JOB_ID\"; fi\n";
+      "if ((code == 75)); then scontrol requeue \"" +
+      id + "\"; fi\n";
   return (job.requeue ? requeue : std::string{}) + "exit \"$code\"\n";
 }
 
@@ -95,12 +96,14 @@ inline void slurm_command(int argc, char** argv) {
   const std::string step = "srun --kill-on-bad-exit=1 ";
   const auto& program = words.program;
   if (const auto sweep = ddpxx::read_sweep({program.begin() + 1, program.end()})) {
+    // The SLURM_JOB_ID of one element is that of the array, and would requeue all elements.
+    const auto end = slurm_end(job, "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}");
     std::cout << ddpxx::detail::slurm_array_script(*sweep, head, step + ddpxx::detail::shell_word(program.front()),
-                                                   slurm_end(job));
+                                                   end);
     return;
   }
   std::cout << head << "#SBATCH --open-mode=append\n\n"
             << "if [[ -n $SLURM_CPUS_PER_TASK ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi\n"
             << step << ddpxx::detail::shell_line(program) << "\ncode=$?\n"
-            << slurm_end(job);
+            << slurm_end(job, "$SLURM_JOB_ID");
 }

@@ -9,7 +9,7 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
-#SBATCH --signal=TERM@120
+#SBATCH --signal=USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
 

@@ -112,14 +112,21 @@ class Jobs:
                                    if found.get(step) != loss}
 
     def check_array(self):
+        """Each element is stopped once, and only the element that ended with 75 is requeued."""
         sweep = self.folder / "sweep"
-        job = self.submit("sweep", ["ranks_per_node=2"], [*MINGPT, "training.max_steps=2", "training.save_dir=", "-m",
-                                                         f"--sweep-dir={sweep}", "training.seed=1,2"])
+        job = self.submit("sweep", ["ranks_per_node=2"],
+                          [*MINGPT, f"training.max_steps={STEPS}", "-m", f"--sweep-dir={sweep}",
+                           "training.save_dir=${run_folder}/snapshots", "training.metrics=rows.jsonl",
+                           "training.seed=1,2"])
+        for number in range(2):
+            self.wait_for_rows(sweep / str(number) / "rows.jsonl")
+            self.slurm.run(["scancel", "--signal=USR1", f"{job}_{number}"])
         for number in range(2):
             self.finish("sweep", f"{job}_{number}")
             assert "exit_code: 0" in (sweep / str(number) / "status").read_text()
             log = (sweep / str(number) / "log").read_text()
-            assert "started by srun: 2 ranks" in log and f"seed {number + 1}" in log, log
+            assert log.count("started by srun: 2 ranks") == 2 and f"seed {number + 1}" in log, log
+            assert sorted(losses(sweep / str(number) / "rows.jsonl")) == list(range(1, STEPS + 1))
 
     def check_failure(self):
         job = self.submit("failing", ["nodes=2"], ["sh", "-c", '[ "$SLURM_PROCID" = 0 ] && exec sleep 1000; exit 6'])

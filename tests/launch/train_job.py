@@ -40,14 +40,21 @@ def main():
                                              "args": PROGRAM}
     job = manifest("name=gpt-1", "k8s_namespace=team", "image=registry/gpt:1", "runtime=ours", "nodes=2",
                    "ranks_per_node=4", "gpus_per_node=4", "cpus_per_node=500m", "memory_per_node=64Gi", "launcher=/opt/ddpxx-run",
-                   "token_secret=run-token")
+                   "token_secret=run-token", "grace=90")
     assert job["metadata"] == {"name": "gpt-1", "namespace": "team"}
     assert job["spec"]["runtimeRef"]["name"] == "ours"
     trainer = job["spec"]["trainer"]
     amounts = {"cpu": "500m", "memory": "64Gi", "nvidia.com/gpu": "4"}
     assert trainer["resourcesPerNode"] == {"requests": amounts, "limits": amounts}
     assert trainer["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "run-token", "key": "token"}
+    assert trainer["env"][1:] == [{"name": "PET_GRACE", "value": "90.0"}]
+    assert manifest("grace=0.5")["spec"]["trainer"]["env"] == [{"name": "PET_GRACE", "value": "0.5"}]
     assert (trainer["numNodes"], trainer["numProcPerNode"], trainer["image"]) == (2, 4, "registry/gpt:1")
+    manifest("name=" + "a" * 45, "k8s_namespace=" + "1" * 63, "token_secret=team.1-" + "a" * 240)
+    for wrong in ("name=" + "a" * 46, "name=1a", "name=a.b", "name=a-", "k8s_namespace=a.b", "k8s_namespace=-a",
+                  "k8s_namespace=" + "a" * 64, "token_secret=a..b", "token_secret=.a", "token_secret=a.", "token_secret=a.-b",
+                  "token_secret=a_b", "token_secret=" + "a" * 254):
+        check_refused("is no name of Kubernetes", wrong, "--", "x")
     check_refused('name="Big" is no name of Kubernetes', "name=Big", "--", "x")
     check_refused("needs the program", "nodes=2")
     check_refused("nodes", "nodes=0", "--", "x")
