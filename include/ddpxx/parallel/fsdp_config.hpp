@@ -83,7 +83,8 @@ struct HSDPConfig {
   FSDPConfig fsdp;
 
   static constexpr auto describe() {
-    return fields(field<&HSDPConfig::shard_size>("Number of ranks that share one copy of the model; 0 means all ranks",
+    return fields(field<&HSDPConfig::shard_size>("Number of ranks that share one copy of the model; 0: the ranks of "
+                                                 "one node in mingpt, all ranks in other programs",
                                                  at_least(0), at_most(kMaxShardSize), Unit::ranks),
                   flatten<&HSDPConfig::fsdp>());
   }
