@@ -112,21 +112,30 @@ class Jobs:
                                    if found.get(step) != loss}
 
     def check_array(self):
-        """Each element is stopped once, and only the element that ended with 75 is requeued."""
-        sweep = self.folder / "sweep"
+        """Each element is stopped once, while the other one runs, and only the stopped one is requeued."""
+        sweep, steps = self.folder / "sweep", 20 * STEPS
+        logs = [sweep / str(number) / "log" for number in range(2)]
+
+        def starts(log):
+            return log.read_text().count("started by srun: 2 ranks") if log.exists() else 0
+
         job = self.submit("sweep", ["ranks_per_node=2"],
-                          [*MINGPT, f"training.max_steps={STEPS}", "-m", f"--sweep-dir={sweep}",
-                           "training.save_dir=${run_folder}/snapshots", "training.metrics=rows.jsonl",
-                           "training.seed=1,2"])
+                          [*MINGPT, f"training.max_steps={steps}", "training.max_epochs=0", "-m",
+                           f"--sweep-dir={sweep}", "training.save_dir=${run_folder}/snapshots",
+                           "training.metrics=rows.jsonl", "training.seed=1,2"])
         for number in range(2):
             self.wait_for_rows(sweep / str(number) / "rows.jsonl")
+        for number, log in enumerate(logs):
             self.slurm.run(["scancel", "--signal=USR1", f"{job}_{number}"])
-        for number in range(2):
+            end = time.monotonic() + PATIENCE
+            while starts(log) < 2:
+                assert time.monotonic() < end, (log.read_text(), self.slurm.logs())
+                time.sleep(0.05)
+        for number, log in enumerate(logs):
             self.finish("sweep", f"{job}_{number}")
             assert "exit_code: 0" in (sweep / str(number) / "status").read_text()
-            log = (sweep / str(number) / "log").read_text()
-            assert log.count("started by srun: 2 ranks") == 2 and f"seed {number + 1}" in log, log
-            assert sorted(losses(sweep / str(number) / "rows.jsonl")) == list(range(1, STEPS + 1))
+            assert starts(log) == 2 and f"seed {number + 1}" in log.read_text(), log.read_text()
+            assert sorted(losses(sweep / str(number) / "rows.jsonl")) == list(range(1, steps + 1))
 
     def check_failure(self):
         job = self.submit("failing", ["nodes=2"], ["sh", "-c", '[ "$SLURM_PROCID" = 0 ] && exec sleep 1000; exit 6'])
