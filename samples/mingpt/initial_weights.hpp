@@ -21,7 +21,7 @@
 
 #include "run_config.hpp"
 
-enum class WeightSource : std::int64_t { none, file, snapshot };
+enum class WeightSource : std::int64_t { none, file, snapshot, own_snapshot };
 
 /// The file that `init_from` names, itself or as a folder of GPT-2; other texts are returned unchanged.
 inline std::string weights_file(const std::string& init_from) {
@@ -38,14 +38,18 @@ inline bool has_own_snapshot(const std::string& save_dir) {
 }
 
 /// What `init_from` names: a file (.safetensors, .pt, .pth, .ckpt, .bin), a folder of GPT-2 as Hugging Face publishes
-/// it, or a snapshot of a run (PLACE, PLACE:STEP, PLACE:best). A run that resumes needs none of them, and they may be
-/// gone by then. Rank 0 looks for all ranks.
+/// it, or a snapshot of a run (PLACE, PLACE:STEP, PLACE:best). A run that resumes from its own snapshot needs none of
+/// them, and they may be gone by then. Rank 0 looks for all ranks.
 /// Ranks   Collective.
 /// Errors  `storage` if there is nothing of that name.
 inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& group) {
   auto source = WeightSource::none;
   ddpxx::on_rank_zero(group, ddpxx::Errc::storage, [&] {
-    if (!config.has_initial_weights() || has_own_snapshot(config.training.save_dir)) return;
+    if (!config.has_initial_weights()) return;
+    if (has_own_snapshot(config.training.save_dir)) {
+      source = WeightSource::own_snapshot;
+      return;
+    }
     std::error_code failure;
     if (std::filesystem::is_regular_file(weights_file(config.init_from), failure)) {
       source = WeightSource::file;

@@ -91,7 +91,16 @@ std::optional<ddpxx::Alphabet> choose_snapshot(Run& run, const std::string& name
   return ddpxx::Alphabet::find(found.run.settings);
 }
 
-/// Chooses what the model begins with, and returns the alphabet of the snapshot, if it is one.
+/// The alphabet that the newest snapshot in `place` records.
+std::optional<ddpxx::Alphabet> alphabet_at(const std::string& place, const ddpxx::Group& group) {
+  const auto storage = ddpxx::open_storage(place);
+  const auto found =
+      ddpxx::read_chosen(*storage, {.place = place}, group, [](const ddpxx::Manifest&) { return std::string{}; });
+  return ddpxx::Alphabet::find(found.run.settings);
+}
+
+/// Chooses what the model begins with, and returns the alphabet of the snapshot, if it is one. A run that has begun
+/// with the alphabet of another one keeps it when it resumes.
 std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   if (run.only_evaluates) {
     if (run.config.snapshot.name.empty()) throw no_snapshot("evaluate");
@@ -99,7 +108,8 @@ std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   }
   const auto source = find_initial_weights(run.config, group);
   run.loads_file = source == WeightSource::file;
-  return source == WeightSource::snapshot ? choose_snapshot(run, run.config.init_from, group) : std::nullopt;
+  if (source == WeightSource::snapshot) return choose_snapshot(run, run.config.init_from, group);
+  return source == WeightSource::own_snapshot ? alphabet_at(run.config.training.save_dir, group) : std::nullopt;
 }
 
 /// The weights of a snapshot belong to its own alphabet, in which another text is read as well.

@@ -551,8 +551,12 @@ TEST_F(Mingpt, ReadsTheTextInTheAlphabetOfTheSnapshotThatItBeginsWith) {
   ASSERT_EQ(alone({"training.save_dir=" + place, "training.max_steps=1"}).code, 0);
   std::string text, shifted;
   for (int i = 0; i < 300; ++i) text += "the quick box 1\n";  // fewer characters, all of them known
-  const auto known = alone({"data.path=" + folder_.file("known", text), "init_from=" + place});
-  EXPECT_EQ(known.code, 0) << known.err;
+  const Words begins{"data.path=" + folder_.file("known", text), "init_from=" + place,
+                     "training.save_dir=" + (folder_ / "tuned").string()};
+  for (const char* steps : {"training.max_steps=1", "training.max_steps=2"}) {  // the second start resumes
+    const auto known = alone({begins[0], begins[1], begins[2], steps});
+    EXPECT_EQ(known.code, 0) << known.err;
+  }
   std::ifstream original{text_};
   for (char letter; original.get(letter);) shifted += letter == 't' ? '%' : letter;  // equally many characters
   const auto other = alone({"data.path=" + folder_.file("other", shifted), "init_from=" + place});
