@@ -22,6 +22,7 @@
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/units.hpp>
@@ -207,7 +208,7 @@ class SnapshotCommands {
 
   void prune() const {
     if (arguments_.keep_last == 0) throw needs("keep_last=N, at least 1");
-    storage_->claim("ddpxx snapshot prune");
+    storage_->claim("ddpxx snapshot prune on " + ddpxx::host_name());
     const auto before = published();
     const auto newest =
         arguments_.keep_best > 0 ? ddpxx::choose_snapshot(*storage_, {}).run.settings : ddpxx::Settings{};

@@ -22,6 +22,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
@@ -650,7 +651,7 @@ TEST(Folder, IsClaimedByOneAtATimeAndFreeWhenItsHolderIsKilled) {
   const pid_t holder = ::fork();
   if (holder == 0) {
     Folder storage{folder.path()};
-    storage.claim("the first run");
+    storage.claim("the first run on " + host_name());
     folder.file(".rank-0.17-0.tmp", "half of it");
     if (::write(ready[1], "x", 1) == 1) ::pause();
     std::_Exit(0);

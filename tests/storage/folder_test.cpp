@@ -1,10 +1,14 @@
 // folder_test.cpp — properties that only folders have, and the errors of a program without S3; no server is needed.
 #include <array>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -123,7 +127,7 @@ TEST(Folder, ListsWhatIsThereBesideLinksAndNamesThem) {
   std::filesystem::create_directory_symlink("step-1", place / "step-latest");
   std::filesystem::create_directory_symlink(elsewhere.path(), place / "step-2");
   std::filesystem::create_symlink("nothing", place / "step-3");
-  EXPECT_THAT(folder.list("step-"), ElementsAre(StoredObject{"step-1/part", 3}));
+  EXPECT_THAT(folder.list("step-"), ElementsAre(StoredObject{"step-1/part", 3}, StoredObject{"step-3", 0}));
   EXPECT_THAT(folder.links(), ElementsAre("step-2", "step-3", "step-latest"));
 }
 
@@ -142,6 +146,67 @@ TEST(Folder, LeavesNoFileOutOfItsListSinceItCannotBeExamined) {
   EXPECT_THROW(listed("5"), Error);
   EXPECT_THROW(listed("13"), Error);
   ::unsetenv("DDPXX_FAILPOINT");
+}
+
+TEST(Folder, ListsFilesThatAreLinksAndThoseThatLeadNowhereAsEmpty) {
+  const TemporaryFolder place, elsewhere;
+  elsewhere.file("part", "theirs");
+  std::filesystem::create_directory(place / "step-1");
+  std::filesystem::create_symlink(elsewhere / "part", place / "step-1" / "part");
+  Folder folder{place.path()};
+  EXPECT_THAT(folder.list("step-"), ElementsAre(StoredObject{"step-1/part", 6}));
+  ::setenv("DDPXX_FAILPOINT", "folder.examine:errno:13@3", 1);  // the folder, the link, and the file that it leads to
+  EXPECT_THROW(folder.list("step-"), Error) << "a file that cannot be examined must not count as absent";
+  ::unsetenv("DDPXX_FAILPOINT");
+  std::filesystem::remove(elsewhere / "part");
+  EXPECT_THAT(folder.list("step-"), ElementsAre(StoredObject{"step-1/part", 0}));
+}
+
+TEST(Folder, WaitsForTheLockOfAnotherMachineAndSaysWhatToDoIfThatIsDown) {
+  using std::chrono::milliseconds;
+  const TemporaryFolder place;
+  std::optional<Folder> holder{place.path()};
+  holder->claim("process 7 on another-machine");
+  std::thread expires{[&] {
+    std::this_thread::sleep_for(milliseconds{3300});
+    holder.reset();  // as a file server drops the lock of a machine that is lost
+  }};
+  testing::internal::CaptureStderr();
+  Folder folder{place.path(), std::chrono::seconds{60}};
+  EXPECT_TRUE(folder.claim("process 8 on another-machine"));
+  expires.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("is in use by process 7 on another-machine: waiting up to 60 s"));
+
+  Folder second{place.path(), milliseconds{3100}};
+  try {
+    second.claim("process 9 on another-machine");
+    FAIL() << "two programs have claimed the folder";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("is in use by process 8 on another-machine"),
+                                    HasSubstr("if its machine is down, remove " + (place / ".owner").string())));
+  }
+  std::filesystem::remove(place / ".owner");
+  EXPECT_TRUE(second.claim("process 9 on another-machine"));
+}
+
+TEST(Folder, IsInUseAlsoWhereTheNameOfItsOwnerCannotBeRead) {
+  const TemporaryFolder place;
+  Folder holder{place.path()};
+  holder.claim("process 7 on another-machine");
+  std::filesystem::permissions(place.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(place / ".owner", static_cast<std::filesystem::perms>(0222));
+  const auto work = [&] {
+    constexpr ::uid_t kNobody = 65534;
+    if (::getuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(1);  // root could read everything
+    try {
+      Folder{place.path(), std::chrono::milliseconds{0}}.claim("process 8 on another-machine");
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(3);
+    }
+  };
+  EXPECT_EXIT(work(), testing::ExitedWithCode(3), "is in use by a program whose name cannot be read");
 }
 
 TEST(Folder, LivesBesideAFolderThatItsUserMayNotRead) {

@@ -18,6 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/unix_time.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
@@ -326,7 +327,7 @@ TEST_F(Checkpoint, IsSavedByTheClockOfRankZeroOnAllRanks) {
 TEST_F(Checkpoint, OfAPlaceInUseIsRefusedWithItsOwner) {
   Folder storage{place()};
   storage.prepare();
-  storage.claim("somebody else");
+  storage.claim("somebody else on " + host_name());
   try {
     train<DDP>(2, {.max_steps = 1});
     FAIL() << "two programs write to one folder";

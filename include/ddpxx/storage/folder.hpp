@@ -1,6 +1,7 @@
 // ddpxx/storage/folder.hpp — a storage whose objects are the files of a folder.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -18,13 +19,17 @@ namespace ddpxx {
 /// A storage in a folder of a local or mounted disk. Names that would lead out of the folder are refused.
 class Folder final : public Storage {
  public:
-  explicit Folder(const std::filesystem::path& path);
+  /// `patience_elsewhere` is how long `claim` waits for a holder on another machine: if that machine is lost, a file
+  /// server keeps its lock for a while, which is 90 s for NFS 4.
+  explicit Folder(const std::filesystem::path& path,
+                  std::chrono::milliseconds patience_elsewhere = std::chrono::minutes{2});
 
   DDPXX_INLINE std::string full_name(const std::string& name) const override;
 
   DDPXX_INLINE void prepare() override;
 
-  /// Takes a lock on the file `.owner`. The system releases it when the process ends, in whatever way.
+  /// Takes a lock on the file `.owner`. The system releases it when the process ends, in whatever way. `owner` should
+  /// end with " on " and the machine's name, so that other programs know whether the holder is on another machine.
   DDPXX_INLINE bool claim(const std::string& owner) override;
 
   DDPXX_INLINE void write(const std::string& name, std::span<const Bytes> parts) override;
@@ -52,6 +57,7 @@ class Folder final : public Storage {
   void warn_if_world_writable() const;
 
   std::filesystem::path path_;
+  std::chrono::milliseconds patience_elsewhere_;
   std::optional<File> owner_;
 };
 

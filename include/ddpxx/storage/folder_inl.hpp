@@ -22,6 +22,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/storage/folder.hpp>
@@ -31,7 +32,7 @@ namespace ddpxx {
 
 namespace detail {
 
-inline constexpr int kTriesToClaim = 30;
+inline constexpr std::chrono::seconds kPatienceOnThisHost{3};
 inline constexpr std::array kPausesToRead{std::chrono::milliseconds{100}, std::chrono::milliseconds{900}};
 
 /// True for the errors that disks and file systems report for lost sectors and wrong checksums. File servers also
@@ -60,6 +61,15 @@ std::invoke_result_t<Read> try_to_read(const StoredRange& range, Read&& read) {
 
 inline std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+/// Returns what the holder of a lock has written into the file.
+inline std::string holder_of(const std::filesystem::path& owner) {
+  try {
+    return first_line_of(read_file(owner, Errc::storage, 200));
+  } catch (const FileError&) {
+    return "a program whose name cannot be read";  // SMB lets no other program read a locked file
+  }
+}
+
 inline std::filesystem::path without_slash(const std::filesystem::path& path) {
   return path.has_filename() || !path.has_relative_path() ? path : path.parent_path();
 }
@@ -73,34 +83,32 @@ std::error_code each_entry(const std::filesystem::path& folder, Visit&& visit_en
   return error;
 }
 
-/// Returns none if there is no such file.
-inline std::optional<struct ::stat> status_of(const std::filesystem::path& path, const std::string& name) {
+/// Calls `examine`, which is `lstat` or `stat`. Returns none if there is no such file.
+template <class Examine>
+std::optional<struct ::stat> status_of(const std::filesystem::path& path, const std::string& name, Examine&& examine) {
   return try_to_read(
       {.name = name}, [&]() -> std::optional<struct ::stat> {
         struct ::stat status {};
-        if (!failpoint_fails("folder.examine") && ::lstat(path.c_str(), &status) == 0) return status;
+        if (!failpoint_fails("folder.examine") && examine(path.c_str(), &status) == 0) return status;
         if (errno == ENOENT) return std::nullopt;
         throw file_error(Errc::storage, "cannot examine", path);
       });
 }
 
 /// Calls `visit_file` with the name and the size of each regular file whose name begins with `prefix`. Looks at
-/// no other files, and follows no symbolic link to a folder.
+/// no other files, and follows no symbolic link to a folder. A link to a file that does not exist has size 0.
 template <class Visit>
 void visit_files(const std::filesystem::path& root, const std::filesystem::path& folder, const std::string& prefix,
                  Visit&& visit_file) {
   const auto error = each_entry(folder, [&](const auto& entry) {
     const auto name = entry.path().lexically_relative(root).generic_string();
     if (!name.starts_with(prefix) && !prefix.starts_with(name + '/')) return;
-    const auto status = status_of(entry.path(), name);
+    const auto status = status_of(entry.path(), name, ::lstat);
     if (!status) return;  // another process has removed it
     if (S_ISDIR(status->st_mode)) return visit_files(root, entry.path(), prefix, visit_file);
     if (!name.starts_with(prefix) || entry.path().filename().string().starts_with('.')) return;
-    std::error_code dangling;
-    if (S_ISREG(status->st_mode))
-      visit_file(name, static_cast<std::uint64_t>(status->st_size));
-    else if (S_ISLNK(status->st_mode) && entry.is_regular_file(dangling))
-      visit_file(name, std::uint64_t{entry.file_size(dangling)});
+    const auto file = S_ISLNK(status->st_mode) ? status_of(entry.path(), name, ::stat) : status;
+    if (!file || S_ISREG(file->st_mode)) visit_file(name, file ? static_cast<std::uint64_t>(file->st_size) : 0U);
   });
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error{Errc::storage, "cannot list " + folder.string() + ": " + error.message() +
@@ -120,8 +128,8 @@ inline void make_folder(const std::filesystem::path& folder) {
 
 }  // namespace detail
 
-DDPXX_INLINE Folder::Folder(const std::filesystem::path& path)
-    : path_{detail::without_slash(path.empty() ? "." : path)} {}
+DDPXX_INLINE Folder::Folder(const std::filesystem::path& path, std::chrono::milliseconds patience_elsewhere)
+    : path_{detail::without_slash(path.empty() ? "." : path)}, patience_elsewhere_{patience_elsewhere} {}
 
 DDPXX_INLINE std::string Folder::full_name(const std::string& name) const { return (path_ / name).string(); }
 
@@ -224,12 +232,21 @@ DDPXX_INLINE void Folder::remove(const std::string& name) {
 
 DDPXX_INLINE bool Folder::lock_owner(const File& owner) const {
   // The holder may be a killed process that has not ended yet: try for a while.
-  for (int tries = 0; ::flock(owner.descriptor(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+  std::chrono::milliseconds patience = detail::kPatienceOnThisHost;
+  for (const auto begun = std::chrono::steady_clock::now(); ::flock(owner.descriptor(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK) return false;
-    if (tries == detail::kTriesToClaim)
-      throw Error{Errc::storage, path_.string() + " is in use by " +
-                                     detail::first_line_of(read_file(owner.path(), Errc::storage, 200)) +
-                                     ": wait for it to end, or choose another place"};
+    if (std::chrono::steady_clock::now() - begun >= patience) {
+      const auto holder = detail::holder_of(owner.path());
+      const bool is_elsewhere = !holder.ends_with(" on " + host_name());
+      if (!is_elsewhere || patience >= patience_elsewhere_)
+        throw Error{Errc::storage,
+                    path_.string() + " is in use by " + holder + ": wait for it to end, or choose another place" +
+                        (is_elsewhere ? "; if its machine is down, remove " + owner.path().string() : std::string{})};
+      patience = patience_elsewhere_;
+      Log{0}.info(path_.string() + " is in use by " + holder + ": waiting up to " +
+                  std::to_string(std::chrono::ceil<std::chrono::seconds>(patience).count()) +
+                  " s, since a file server holds the lock of a machine that is lost for about 90 s");
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
   }
   return true;
