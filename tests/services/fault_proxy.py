@@ -61,6 +61,8 @@ class Rule:
         status, code = self.wanted.get("status", 503), self.wanted.get("code", "SlowDown")
         if self.action == "error200":
             status, code = 200, self.wanted.get("code", "InternalError")
+        elif status < 300:
+            return status, b""
         return status, f"<Error><Code>{code}</Code><Message>a rule of the test's proxy</Message></Error>".encode()
 
 

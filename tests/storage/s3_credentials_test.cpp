@@ -210,6 +210,27 @@ TEST_F(S3MetadataKeys, AreRenewedFiveMinutesBeforeTheyExpire) {
   write_read_and_remove();
 }
 
+TEST_F(S3MetadataKeys, AreAskedForOnceMoreIfTheServerSaysThatTheyHaveExpired) {
+  start_service();
+  use_container();
+  const FaultProxy proxy{server_};
+  config_.endpoint = proxy.endpoint();
+  write();
+  EXPECT_EQ(service_->counters().at("container_keys"), 1);
+  for (const auto* code : {"ExpiredToken", "InvalidToken"}) {
+    proxy.rule({{"action", "status"}, {"status", 403}, {"code", code}, {"times", 1}});
+    write();
+    EXPECT_EQ(proxy.requests().size(), 2U) << code;
+  }
+  EXPECT_EQ(service_->counters().at("container_keys"), 3);
+  proxy.rule({{"action", "status"}, {"status", 403}, {"code", "ExpiredToken"}});
+  EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("403 ExpiredToken"));
+  EXPECT_EQ(proxy.requests().size(), 2U) << "the keys were renewed more than once";
+  service_->fail(1'000'000);
+  proxy.rule({{"action", "status"}, {"status", 403}, {"code", "ExpiredToken"}, {"times", 1}});
+  write();  // with the keys at hand, which the real server accepts
+}
+
 TEST_F(S3MetadataKeys, AtHandAreUsedUntilTheyExpireWhileTheServiceIsAway) {
   start_service(14);  // long enough for a busy machine to run the next lines
   use_container();

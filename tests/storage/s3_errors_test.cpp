@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,6 +69,31 @@ TEST_P(S3Errors, AsksToRenewASessionThatHasExpired) {
   config_.endpoint = proxy.endpoint();
   EXPECT_THAT(refusal(), AllOf(HasSubstr("answered 403 ExpiredToken"), HasSubstr("renew the credentials")));
   EXPECT_EQ(proxy.requests().size(), 1) << "the request was tried again";
+}
+
+TEST_P(S3Errors, SaysWhatTheServerMustSupport) {
+  const FaultProxy proxy{server_};
+  config_.endpoint = proxy.endpoint();
+  for (const auto& [status, code] : {std::pair{501, "NotImplemented"}, {400, "InvalidArgument"}}) {
+    proxy.rule({{"method", "PUT"}, {"action", "status"}, {"status", status}, {"code", code}});
+    EXPECT_THAT(refusal(), AllOf(HasSubstr(code), HasSubstr("must support the header If-None-Match: *")));
+    EXPECT_EQ(proxy.requests().size(), 1) << "the request was tried again";
+  }
+}
+
+TEST_P(S3Errors, WarnsOfAServerThatWouldLetRunsOverwriteEachOther) {
+  const FaultProxy proxy{server_};
+  config_.endpoint = proxy.endpoint();
+  const auto warning = [&] {
+    testing::internal::CaptureStderr();
+    S3Storage{place_, config_}.prepare();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warning(), "");
+  proxy.rule({{"method", "PUT"}, {"action", "status"}, {"status", 200}, {"skip", 1}});
+  EXPECT_THAT(warning(), HasSubstr("ignores the header If-None-Match: *: two runs that save to " + place_.text("")));
+  proxy.rule({{"method", "PUT"}, {"action", "lost_reply"}, {"times", 1}});
+  EXPECT_EQ(warning(), "") << "an object that the first request has made must not count as another run's";
 }
 
 TEST_P(S3Errors, ShowsNoWordsOfTheServerThatAreNoCode) {

@@ -236,6 +236,15 @@ TEST_P(S3Faults, SurfacesAServerThatStaysAway) {
   EXPECT_EQ(proxy_.requests().size(), static_cast<std::size_t>(config_.attempts));
 }
 
+TEST_P(S3Faults, LeavesToTheLibraryWhatItHasTriedAgain) {
+  config_.retries = 1;
+  for (const auto& [status, code] : {std::pair{403, "RequestTimeTooSkewed"}, {400, "RequestTimeout"}}) {
+    proxy_.rule({{"action", "status"}, {"status", status}, {"code", code}});
+    EXPECT_THAT(storage_error([&] { storage().remove("x"); }), HasSubstr(code));
+    EXPECT_EQ(proxy_.requests().size(), 2U) << code;
+  }
+}
+
 TEST_P(S3Faults, AbortsUploadsThatALostReplyLeftBehind) {
   proxy_.rule({{"method", "POST"}, {"path", "uploads"}, {"action", "lost_reply"}, {"times", 1}});
   write("object", large_);

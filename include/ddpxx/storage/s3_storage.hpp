@@ -18,6 +18,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/storage/s3/client.hpp>
 #include <ddpxx/storage/s3/reply.hpp>
 #include <ddpxx/storage/s3/text.hpp>
@@ -37,7 +38,8 @@ class S3Storage final : public Storage {
   // The virtual functions are declared inline: otherwise each file that includes this header would compile all of them.
   std::string full_name(const std::string& name) const override { return place_.text(name); }
 
-  /// Writes and removes a small object. Also aborts unfinished uploads that killed writers left under this prefix.
+  /// Writes and removes a small object, in the way in which `create` writes. Warns if the server does not refuse to
+  /// write it a second time. Also aborts unfinished uploads that killed writers left under this prefix.
   inline void prepare() override;
 
   /// S3 has no locks.
@@ -125,9 +127,26 @@ inline void S3Storage::put_probe(detail::S3Client& client) const {
   const auto fail = [&](std::string_view words, const detail::S3Reply& reply) {
     return failure({words, name}, detail::s3_reason(reply, client.config(), client.endpoint()));
   };
-  const auto put =
-      client.send({.operation = "PutObject", .method = "PUT", .key = place_.key(name), .query = "", .body = content});
-  if (!put.ok()) throw fail("cannot write", put);
+  const auto create = [&] {
+    return client.send({.operation = "PutObject",
+                        .method = "PUT",
+                        .key = place_.key(name),
+                        .query = "",
+                        .headers = {{"If-None-Match", "*"}},
+                        .body = content,
+                        .upload = detail::S3Upload::in_one_piece});
+  };
+  const auto is_there = [](const detail::S3Reply& reply) { return reply.status == 412; };
+  const auto first = create();  // 412 if the reply was lost and the request was sent again
+  if (first.status == 501 || (first.status == 400 && detail::s3_advice(first.code, client.config()).empty()))
+    throw failure({"cannot write", name}, detail::s3_reason(first, client.config(), client.endpoint()) +
+                                              "; the server must support the header If-None-Match: *");
+  if (!first.ok() && !is_there(first)) throw fail("cannot write", first);
+  if (const auto second = create(); second.ok())
+    Log{0}.warn(client.endpoint() + " ignores the header If-None-Match: *: two runs that save to " + place_.text("") +
+                " would overwrite each other's snapshots without an error");
+  else if (!is_there(second))
+    throw fail("cannot write", second);
   const auto removed =
       client.send({.operation = "DeleteObject", .method = "DELETE", .key = place_.key(name), .query = ""});
   if (!removed.ok() && !is_absent(removed)) throw fail("cannot remove", removed);

@@ -46,11 +46,17 @@ class S3Client {
   const S3Config& config() const noexcept { return config_; }
   const std::string& endpoint() const noexcept { return endpoint_; }
 
-  /// Sends the request, if needed as often as the configuration allows, and returns the last reply.
+  /// Sends the request, if needed as often as the configuration allows, and returns the last reply. If the server says
+  /// that the credentials have expired, and they can be searched for again, sends it once more with new ones.
   S3Reply send(const S3Request& request) {
     auto pause = config_.first_pause;
+    bool has_renewed = false;
     for (int attempt = 1;; ++attempt) {
       auto reply = send_once(request);
+      if (!has_renewed && (reply.code == "ExpiredToken" || reply.code == "InvalidToken") && runtime_->renew_keys()) {
+        has_renewed = true;
+        reply = send_once(request);
+      }
       if (reply.ok() || attempt >= config_.attempts || !worth_another_attempt(reply)) return reply;
       rest(pause);
       pause = std::min(pause * 2, std::chrono::milliseconds{20'000});
@@ -169,7 +175,10 @@ inline bool S3Client::worth_another_attempt(const S3Reply& reply) const {
   static constexpr std::array<std::string_view, 8> kPassing{
       "BadDigest",      "InvalidDigest", "XAmzContentSHA256Mismatch",  "RequestTimeTooSkewed",
       "RequestTimeout", "SlowDown",      "ConditionalRequestConflict", "OperationAborted"};
-  if (config_.retries > 0 && (reply.status >= 500 || reply.status < 300)) return false;
+  const bool is_retried_by_library = reply.status >= 500 || reply.status < 300 ||
+                                     reply.code == "RequestTimeTooSkewed" || reply.code == "RequestTimeout";
+  if (config_.retries > 0 && is_retried_by_library) return false;
+  if (reply.status == 501) return false;  // the server does not implement what the request asks for
   if (gives_no_ranges(reply)) return false;
   if (reply.status == 0) return reply.error != AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE && !no_credentials(reply);
   return reply.status >= 500 || reply.status == 429 || reply.status == 408 ||

@@ -34,7 +34,7 @@ class S3Keys {
   /// The caller owns `bootstrap` and `tls`, which must outlive this object.
   S3Keys(aws_client_bootstrap* bootstrap, aws_tls_ctx* tls, const S3Config& config)
       : bootstrap_{bootstrap}, tls_{tls}, profile_{config.profile}, timeout_{config.credentials_timeout} {
-    renew();
+    make_chain();
   }
   S3Keys(const S3Keys&) = delete;
   S3Keys& operator=(const S3Keys&) = delete;
@@ -58,6 +58,15 @@ class S3Keys {
     const std::lock_guard lock{mutex_};
     return error_;
   }
+  /// Drops what the chain has cached, so that the next request searches again. If that search fails, the credentials at
+  /// hand are used as before.
+  void renew() {
+    S3CredentialsProvider old;  // destroyed after the lock is released: its destructor may call back
+    const std::lock_guard lock{mutex_};
+    old = std::move(chain_);
+    make_chain();
+  }
+
   /// True if a search that was given up is still running. Waiting for its threads could take forever.
   bool gave_up() const {
     const std::lock_guard lock{mutex_};
@@ -122,7 +131,7 @@ class S3Keys {
     ++given_up_;
     if (chain_.get() != chain) return;  // another request that waited for this search was faster
     old = std::move(chain_);            // a new chain, since the next search in this one would wait as well
-    renew();
+    make_chain();
     error_ = kGivenUp;  // the error of requests that do not search during the pause
     pause_ = pause_ == pause_.zero() ? timeout_ : std::min(2 * pause_, kMaxPauses * timeout_);
     ask_again_ = Clock::now() + longest_wait();
@@ -163,7 +172,7 @@ class S3Keys {
 
   void finish(const Search& search, aws_credentials* credentials, int error);
 
-  void renew() {
+  void make_chain() {
     aws_credentials_provider_chain_default_options options{};
     options.bootstrap = bootstrap_;
     options.tls_ctx = tls_;

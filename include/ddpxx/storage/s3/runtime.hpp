@@ -62,6 +62,12 @@ class S3Runtime {
 
   aws_s3_client* client() const noexcept { return client_.get(); }
 
+  /// Lets the next request search for credentials again. Returns false if they were given and cannot be renewed.
+  bool renew_keys() {
+    if (keys_) keys_->renew();
+    return keys_ != nullptr;
+  }
+
   /// The AWS library's error number of the last search for credentials; 0 if there are credentials.
   int keys_error() const { return keys_ ? keys_->error() : 0; }
 
