@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,8 @@ class MemoryStorage final : public Storage {
   /// By object name: the offset of a byte that is wrong in the first reply that contains it.
   std::map<std::string, std::uint64_t> flip_once;
   std::chrono::milliseconds pause{0};  ///< The duration of each reply.
+  std::chrono::milliseconds pause_to_remove{0};
+  std::function<void()> before_next_read;  ///< Called once.
 
   /// All reads, in the order in which they were made.
   std::vector<ReadRange> reads() {
@@ -63,6 +66,7 @@ class MemoryStorage final : public Storage {
     return objects.try_emplace(name, reinterpret_cast<const char*>(content.data()), content.size()).second;
   }
   void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override {
+    if (const auto call = next_call()) call();
     {
       const std::lock_guard lock{mutex_};
       most_at_once_ = std::max(most_at_once_, ++at_once_);
@@ -95,11 +99,16 @@ class MemoryStorage final : public Storage {
     return found;
   }
   void remove(const std::string& name) override {
+    std::this_thread::sleep_for(pause_to_remove);
     const std::lock_guard lock{mutex_};
     objects.erase(name);
   }
 
  private:
+  std::function<void()> next_call() {
+    const std::lock_guard lock{mutex_};
+    return std::exchange(before_next_read, nullptr);
+  }
   void damage(const std::string& name, std::uint64_t offset, std::span<std::byte> reply) {
     const auto flip = flip_once.find(name);
     if (flip == flip_once.end() || flip->second < offset || flip->second >= offset + reply.size()) return;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/shard.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
 
@@ -72,6 +74,32 @@ TEST_F(Prune, DoesNotCountWhatHasLostAFileSinceItWasRead) {
   storage_.objects.erase(Snapshots::folder_of(6) + shard(kMine));
   snapshots_.prune({.last = 1}, whole_place_);
   EXPECT_THAT(steps(), ElementsAre(6, 4));
+}
+
+TEST_F(Prune, LeavesWhatTakesTooLongToTheNextTime) {
+  using std::chrono::milliseconds;
+  for (std::int64_t step = 1; step <= 20; ++step) save(step, kMine);
+  storage_.pause_to_remove = milliseconds{20};  // two objects for each snapshot
+  snapshots_.prune({.last = 1}, shared_place_, milliseconds{100});
+  const auto left = steps().size();
+  EXPECT_GT(left, 1U);
+  EXPECT_LT(left, 20U);
+  snapshots_.prune({.last = 1}, shared_place_);
+  EXPECT_THAT(steps(), ElementsAre(20));
+  EXPECT_EQ(storage_.objects.size(), 2U) << "files of removed snapshots were left";
+}
+
+TEST_F(Prune, LetsAReaderThatHasListedARemovedSnapshotTakeTheNewerOne) {
+  save(2, kMine);
+  storage_.before_next_read = [&] {
+    save(4, kMine);
+    snapshots_.prune({.last = 1}, shared_place_);
+  };
+  const auto loaded = load_snapshot(storage_);
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->run.step, 4);
+  storage_.before_next_read = [&] { storage_.objects.erase(Snapshots::folder_of(4) + shard(kMine)); };
+  EXPECT_THROW(load_snapshot(storage_), Error) << "a file that is missing beside its manifest is damage";
 }
 
 TEST_F(Prune, LeavesWhatWasSetAsideUntilAllThatIsKeptIsNewer) {

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
@@ -20,8 +21,10 @@
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/testing.hpp>
+#include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../snapshot/memory_storage.hpp"
 #include "training_run.hpp"
 
 namespace ddpxx::chosen_snapshot_test {
@@ -91,6 +94,29 @@ class ChosenSnapshot : public testing::Test {
 
   TemporaryFolder folder_;
 };
+
+TEST(ReadChosen, ListsAgainOnlyIfTheSnapshotWasRemovedMeanwhile) {
+  MemoryStorage storage;
+  const auto save = [&](std::int64_t step) {
+    save_snapshot(storage, {.run = {.step = step}, .tensors = {{"model.x", at::ones({2})}}});
+  };
+  save(2);
+  spawn_ranks(2,
+              [&](Group& group) {
+                const auto found = read_chosen(storage, {}, group, [&](const Manifest& manifest) -> std::string {
+                  if (manifest.run.step == 4) return {};
+                  on_rank_zero(group, Errc::storage, [&] {
+                    save(4);
+                    Snapshots{storage}.remove(Snapshots{storage}.list().back());
+                  });
+                  throw Error{Errc::storage, "No such file"};
+                });
+                EXPECT_EQ(found.run.step, 4);
+                const auto failing = [](const Manifest&) -> std::string { throw Error{Errc::storage, "no answer"}; };
+                EXPECT_THROW(read_chosen(storage, {}, group, failing), Error);
+              },
+              {.ranks = Ranks::threads});
+}
 
 TEST_F(ChosenSnapshot, ContinuesAtItsStepLikeTheRunAndKeepsItsPlaceUnchanged) {
   auto other = config(6);

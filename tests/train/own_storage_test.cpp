@@ -1,4 +1,6 @@
 // A program passes its own storage to SnapshotSaver and SnapshotLoader.
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,13 +39,17 @@ class RankOfRun {
   std::optional<LoadedRun> load() { return SnapshotLoader{history_, 2, *group_, at::kCPU}.load({}, state(), 0); }
 
   /// Saves a state in which all values equal `step`.
-  void save(std::int64_t step, SnapshotWriting writing = SnapshotWriting::foreground) {
-    SnapshotSaver saver{history_, {.writing = writing, .keep_last = 0}, *group_, at::kCPU};
+  void save(std::int64_t step, SnapshotWriting writing = SnapshotWriting::foreground, std::int64_t keep_last = 0) {
+    SnapshotSaver saver{history_, {.writing = writing, .keep_last = keep_last}, *group_, at::kCPU};
     values().fill_(static_cast<double>(step));
     saver.save({.step = step, .epoch = 1, .tokens = 100 * step}, state(), Copies::equal);
     values().fill_(-1);  // changes the values as training would while the snapshot is written
     saver.finish();
+    left_of_first_ = history_->storage().list(Snapshots::folder_of(1)).size();
   }
+  /// The number of objects of step 1 when the last save returned on this rank.
+  std::size_t left_of_first() const { return left_of_first_; }
+  bool is_rank_zero() const { return group_->rank() == 0; }
 
  private:
   RunState state() const { return {{values_part(arena_)}, {}}; }
@@ -51,6 +57,7 @@ class RankOfRun {
   const Group* group_;
   Arena arena_;
   std::shared_ptr<SnapshotHistory> history_;
+  std::size_t left_of_first_ = 0;
 };
 
 class OwnStorage : public testing::TestWithParam<SnapshotWriting> {
@@ -85,6 +92,19 @@ TEST_P(OwnStorage, KeepsWhatTheSaverWritesAndGivesItToTheLoader) {
     EXPECT_EQ(loaded->info.tokens, 300);
     EXPECT_TRUE(run.values().eq(3).all().item<bool>());
   });
+}
+
+TEST_P(OwnStorage, LosesOldSnapshotsAfterAllRanksKnowOfTheNewOne) {
+  on_two_ranks([&](RankOfRun& run) {
+    run.save(1, GetParam());
+    if (run.is_rank_zero()) storage_->pause_to_remove = std::chrono::milliseconds{300};
+    run.save(2, GetParam(), 1);
+    if (!run.is_rank_zero()) {
+      EXPECT_EQ(run.left_of_first(), 3U) << "this rank has waited until rank 0 had removed the first snapshot";
+    }
+  });
+  EXPECT_TRUE(storage_->list(Snapshots::folder_of(1)).empty());
+  EXPECT_EQ(storage_->objects.size(), 3U);
 }
 
 TEST_P(OwnStorage, GivesTheSnapshotBeforeOneThatItHasDamaged) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ class Pruning {
   Pruning(const Snapshots& snapshots, const SnapshotFactsCache& facts, const Snapshots::Owner& owner)
       : snapshots_{&snapshots}, facts_{&facts}, owner_{&owner} {}
 
-  void run(const Retention& retention) const {
+  void run(const Retention& retention, std::chrono::milliseconds patience) const {
     const auto all = snapshots_->list();
     std::vector<RetainedSnapshot> sound;
     for (const auto& stored : all) {
@@ -35,8 +36,11 @@ class Pruning {
       return stored.committed && (retention.last == 0 || kept.contains(stored.step));
     };
     const auto oldest_kept = std::find_if(all.rbegin(), all.rend(), is_kept)->step;
-    for (const auto& stored : all)
+    const auto until = std::chrono::steady_clock::now() + patience;
+    for (const auto& stored : all) {
+      if (std::chrono::steady_clock::now() >= until) return;
       if (stored.step < newest) prune(stored, is_kept(stored), stored.step < oldest_kept);
+    }
   }
 
  private:

@@ -20,6 +20,7 @@
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/start_name.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
+#include <ddpxx/snapshot/stored_snapshot.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
@@ -46,19 +47,40 @@ DDPXX_INLINE Snapshot read_snapshot(Storage& storage, const Manifest& manifest, 
   return std::get<Snapshot>(std::move(read));
 }
 
+namespace detail {
+
+inline constexpr int kMaxListings = 5;  // of a reader, if another program removes what it has listed
+
+inline std::variant<Snapshot, std::string> try_read_snapshot(const Snapshots& snapshots, const StoredSnapshot& stored,
+                                                             const TensorFilter& wanted) {
+  auto found = snapshots.read(stored);
+  if (!found.manifest) return std::move(found.damage);
+  return ddpxx::try_read_snapshot(snapshots.storage(), *found.manifest, wanted);
+}
+
+}  // namespace detail
+
 DDPXX_INLINE std::optional<Snapshot> load_snapshot(Storage& storage, const TensorFilter& wanted) {
   const Snapshots snapshots{storage};
   std::string damages;
-  for (const auto& stored : snapshots.list()) {
-    if (!stored.committed) continue;
-    const auto found = snapshots.read(stored);
-    auto damage = found.damage;
-    if (found.manifest) {
-      auto read = try_read_snapshot(storage, *found.manifest, wanted);
-      if (auto* snapshot = std::get_if<Snapshot>(&read)) return std::move(*snapshot);
-      damage = std::get<std::string>(std::move(read));
+  auto all = snapshots.list();
+  int listings = 1;
+  for (auto stored = all.begin(); stored != all.end();) {
+    if (!stored->committed) {
+      ++stored;
+      continue;
     }
-    damages += "\n  " + damage;
+    try {
+      auto read = detail::try_read_snapshot(snapshots, *stored, wanted);
+      if (auto* snapshot = std::get_if<Snapshot>(&read)) return std::move(*snapshot);
+      damages += "\n  " + std::get<std::string>(read);
+      ++stored;
+    } catch (const Error&) {
+      if (snapshots.is_there(stored->step) || listings++ == detail::kMaxListings) throw;
+      all = snapshots.list();  // there is a newer one now, for which this one was removed
+      stored = all.begin();
+      damages.clear();
+    }
   }
   if (!damages.empty()) throw Error{Errc::storage, "no snapshot at " + storage.full_name("") + " is usable:" + damages};
   return std::nullopt;

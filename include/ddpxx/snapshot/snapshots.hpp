@@ -1,6 +1,7 @@
 // ddpxx/snapshot/snapshots.hpp — the snapshots in a storage: listing, committing, setting aside and pruning them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -61,6 +62,10 @@ class Snapshots {
   /// steps in `known`, which were there when the run began.
   std::optional<std::string> find_later_of_another(const Manifest& manifest, const std::set<std::int64_t>& known) const;
 
+  /// True if there is a manifest of that step, also a damaged one. A reader that misses a file asks this, since another
+  /// program may have removed the snapshot meanwhile.
+  bool is_there(std::int64_t step) const;
+
   /// True if the manifest of a step lists that file, or is damaged and may list it.
   bool is_in_use(std::int64_t step, std::string_view file) const;
 
@@ -95,8 +100,9 @@ class Snapshots {
   ///   - tensor files beside a kept snapshot that the manifest does not list,
   ///   - once all kept snapshots are newer: snapshots that were set aside, and, where no other program writes, the
   ///     unfinished saves of other starts.
-  /// Keeps the newest snapshot and damaged ones.
-  void prune(const Retention& retention, const Owner& owner) const;
+  /// Keeps the newest snapshot and damaged ones. After `patience` it removes no further snapshot; the next call does.
+  void prune(const Retention& retention, const Owner& owner,
+             std::chrono::milliseconds patience = std::chrono::hours{24}) const;
 
   Storage& storage() const noexcept { return *storage_; }
 

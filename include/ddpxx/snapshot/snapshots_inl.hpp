@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -167,6 +168,11 @@ DDPXX_INLINE std::optional<std::string> Snapshots::find_later_of_another(const M
   return std::nullopt;
 }
 
+DDPXX_INLINE bool Snapshots::is_there(std::int64_t step) const {
+  const auto name = folder_of(step) + kManifest;
+  return std::ranges::any_of(storage_->list(name), [&](const StoredObject& object) { return object.name == name; });
+}
+
 DDPXX_INLINE bool Snapshots::is_in_use(std::int64_t step, std::string_view file) const {
   const auto text = manifest_text(step);
   if (!text) return false;
@@ -226,8 +232,9 @@ DDPXX_INLINE void Snapshots::remove(const StoredSnapshot& stored) const {
   failpoint("snapshot.after_remove");
 }
 
-DDPXX_INLINE void Snapshots::prune(const Retention& retention, const Owner& owner) const {
-  detail::Pruning{*this, facts_, owner}.run(retention);
+DDPXX_INLINE void Snapshots::prune(const Retention& retention, const Owner& owner,
+                                   std::chrono::milliseconds patience) const {
+  detail::Pruning{*this, facts_, owner}.run(retention, patience);
 }
 
 DDPXX_INLINE std::optional<Manifest> Snapshots::manifest_of(std::int64_t step) const {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 
@@ -34,7 +35,12 @@ DDPXX_INLINE Manifest read_chosen(Storage& storage, SnapshotChoice choice, const
     for (const auto& link : Snapshots{storage}.linked_folders())
       log.warn(link + " is a symbolic link and is left out: links are not followed");
   });
-  for (;;) {
+  const auto was_removed = [&](std::int64_t step) {
+    std::string answer;
+    on_rank_zero(group, Errc::storage, [&] { answer = Snapshots{storage}.is_there(step) ? "no" : "yes"; });
+    return broadcast_text(answer, group) == "yes";
+  };
+  for (int listings = 1;;) {
     std::string text;
     on_rank_zero(group, Errc::storage, [&] {
       text = print_manifest(choose_snapshot(storage, choice, [&](const std::string& damage) {
@@ -42,7 +48,14 @@ DDPXX_INLINE Manifest read_chosen(Storage& storage, SnapshotChoice choice, const
       }));
     });
     auto manifest = parse_manifest(broadcast_text(text, group));
-    const auto damages = all_gather_text(read(manifest), group);
+    std::vector<std::string> damages;
+    try {
+      damages = all_gather_text(read(manifest), group);
+    } catch (const Error& error) {
+      constexpr int kMaxListings = 5;
+      if (error.code() != Errc::storage || listings++ == kMaxListings || !was_removed(manifest.run.step)) throw;
+      continue;  // the run that saves here has removed it, since there are newer ones
+    }
     const auto damage = std::ranges::find_if(damages, [](const std::string& each) { return !each.empty(); });
     if (damage == damages.end()) return manifest;
     if (!choice.is_newest()) throw Error{Errc::storage, *damage};

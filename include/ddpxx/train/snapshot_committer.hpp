@@ -21,9 +21,9 @@
 
 namespace ddpxx {
 
-/// Creates the manifest of a snapshot whose files all ranks have written, then removes snapshots that need not be kept.
+/// Creates the manifest of a snapshot whose files all ranks have written, and removes snapshots that need not be kept.
 /// Knows which manifests may exist although their creation failed: files that such a manifest names must stay.
-/// Ranks   Local; only rank 0 commits. `commit` may run in a thread, but no other call at the same time.
+/// Ranks   Local; only rank 0 calls `commit` and `prune`. Both may run in a thread, but not at the same time.
 class SnapshotCommitter {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ class SnapshotCommitter {
   SnapshotCommitter(std::shared_ptr<const SnapshotHistory> history, const Retention& retention, const Log& log)
       : history_{std::move(history)}, retention_{retention}, log_{log} {}
 
-  /// Completes `manifest` by the ranks' reports and creates it. Snapshots that cannot be removed are a warning.
+  /// Completes `manifest` by the ranks' reports and creates it.
   /// Errors  `storage`, also if another run saves its snapshots here: then `has_lost_place()`.
   void commit(Manifest manifest, std::span<const std::string> reports) {
     add_reports(manifest, reports);
@@ -39,9 +39,15 @@ class SnapshotCommitter {
     if (!conflict) conflict = create(manifest);
     has_lost_place_ = conflict.has_value();
     if (conflict) throw Error{Errc::storage, *conflict};
+  }
+
+  /// Removes snapshots that need not be kept. What takes too long is left to the next call, since other ranks may wait
+  /// for this one. A failure is a warning.
+  void prune() const {
     try {
-      history_->snapshots().prune(retention_, {.of_the_place = history_->is_claimed(), .starts = history_->starts()});
-    } catch (const Error& error) {
+      history_->snapshots().prune(retention_, {.of_the_place = history_->is_claimed(), .starts = history_->starts()},
+                                  kPatienceToPrune);
+    } catch (const std::exception& error) {
       log_.warn(std::string{"older snapshots were not removed: "} + error.what());
     }
   }
@@ -54,6 +60,8 @@ class SnapshotCommitter {
   Clock::time_point committed_at() const noexcept { return committed_at_; }
 
  private:
+  static constexpr std::chrono::seconds kPatienceToPrune{20};  // other ranks wait for minutes before they give up
+
   /// Returns the conflict if another run has a snapshot of this step.
   std::optional<std::string> create(const Manifest& manifest) {
     const auto step = manifest.run.step;

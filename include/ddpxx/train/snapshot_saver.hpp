@@ -36,7 +36,8 @@
 namespace ddpxx {
 
 /// Saves the snapshots of a run. A save has two parts: every rank writes its file and reports it, then rank 0 commits
-/// the snapshot by creating its manifest. A save that fails has a third part: the ranks remove their files. In the
+/// the snapshot by creating its manifest. Once all ranks know of it, rank 0 removes snapshots that need not be kept; no
+/// rank waits for this before the next save. A save that fails has a third part: the ranks remove their files. In the
 /// background the parts run in threads while training goes on. The trainer asks `is_part_done()` on each rank, lets the
 /// ranks agree, and calls `advance` once the part is done on all of them. There is one save at a time.
 /// Ranks   All functions are collective, except those that are const.
@@ -188,8 +189,10 @@ class SnapshotSaver {
     auto reports = gather_reports(save_->report, save_->step, *group_);
     save_->committing.emplace();
     if (group_->rank() == 0)
-      *save_->committing = start_task(
-          runs_, [this, manifest = std::move(save_->manifest), reports] { committer_.commit(manifest, reports); });
+      *save_->committing = start_task(runs_, [this, manifest = std::move(save_->manifest), reports] {
+        if (pruning_.valid()) pruning_.get();
+        committer_.commit(manifest, reports);
+      });
   }
 
   /// Ranks   Collective.
@@ -204,6 +207,9 @@ class SnapshotSaver {
                  .waited_seconds = seconds(save_->blocked + (Clock::now() - save_->blocked_since))});
     }
     save_.reset();
+    if (group_->rank() != 0) return;
+    pruning_ = start_task(runs_, [this] { committer_.prune(); });
+    if (runs_ == TaskRuns::when_asked) pruning_.get();
   }
 
   /// Ranks   Collective.
@@ -238,7 +244,8 @@ class SnapshotSaver {
   SnapshotCommitter committer_;
   std::int64_t failures_ = 0;
   std::optional<std::int64_t> committed_ = {};
-  std::optional<Save> save_;  ///< The save under way.
+  std::future<void> pruning_;  ///< On rank 0. The destructor waits for its thread.
+  std::optional<Save> save_;   ///< The save under way.
 };
 
 }  // namespace ddpxx
