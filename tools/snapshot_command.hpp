@@ -155,7 +155,7 @@ class SnapshotCommands {
       print(std::to_string(stored.step) + (damage.empty() ? "  whole" : "  " + damage));
       ++(damage.empty() ? whole : damaged);
     }
-    if (damaged + whole == 0) throw none_there();
+    if (damaged + whole == 0) throw none_there(arguments_.step);
     unread.check();
     if (damaged > 0)
       throw ddpxx::Error{ddpxx::Errc::storage,
@@ -254,8 +254,11 @@ class SnapshotCommands {
   static ddpxx::Error needs(const std::string& what) {
     return ddpxx::Error{ddpxx::Errc::config, "this command needs " + what + ": see ddpxx snapshot --help"};
   }
-  ddpxx::Error none_there() const {
-    return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot at " + storage_->full_name("")};
+  /// `step`: the one that was looked for; -1 for any.
+  ddpxx::Error none_there(std::int64_t step = -1) const {
+    return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot" +
+                                                  (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
+                                                  storage_->full_name("")};
   }
   static std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
   static std::string date_text(std::int64_t seconds_since_1970) {

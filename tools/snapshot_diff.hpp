@@ -1,10 +1,13 @@
 // snapshot_diff.hpp — prints the differences of two snapshots, a line for each.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,7 +15,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/equal.h>
 
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
@@ -34,10 +36,14 @@ class SnapshotDiff {
 
   void run() {
     const auto &ours = *ours_.manifest, &theirs = *theirs_.manifest;
-    if (ours.run.step != theirs.run.step)
-      tell_("step: " + std::to_string(ours.run.step) + ", " + std::to_string(theirs.run.step));
-    if (ours.run.position != theirs.run.position)
-      tell_("position: " + std::to_string(ours.run.position) + ", " + std::to_string(theirs.run.position));
+    compare("step", ours.run.step, theirs.run.step);
+    compare("epoch", ours.run.epoch, theirs.run.epoch);
+    compare("position", ours.run.position, theirs.run.position);
+    compare("tokens", ours.run.tokens, theirs.run.tokens);
+    if (ours.run.optimizer != theirs.run.optimizer)
+      tell_("optimizer: " + ours.run.optimizer + ", " + theirs.run.optimizer);
+    compare_metrics();
+    compare_parameters();
     compare_settings();
     std::uint64_t bytes = 0;
     for (const auto& [name, tensor] : ours.tensors) {
@@ -62,6 +68,30 @@ class SnapshotDiff {
  private:
   static constexpr std::uint64_t kBytesAtOnce = std::uint64_t{1} << 26;
 
+  void compare(const std::string& name, std::int64_t ours, std::int64_t theirs) {
+    if (ours != theirs) tell_(name + ": " + std::to_string(ours) + ", " + std::to_string(theirs));
+  }
+
+  void compare_metrics() {
+    std::map<std::string, std::array<std::optional<double>, 2>> values;
+    for (const auto& [name, value] : ours_.manifest->run.metrics) values[name][0] = value;
+    for (const auto& [name, value] : theirs_.manifest->run.metrics) values[name][1] = value;
+    const auto text = [](const std::optional<double>& value) { return value ? std::to_string(*value) : "none"; };
+    for (const auto& [name, both] : values)
+      if (both[0] != both[1]) tell_("val_" + name + ": " + text(both[0]) + ", " + text(both[1]));
+  }
+
+  void compare_parameters() {
+    const auto &ours = ours_.manifest->run.parameters, &theirs = theirs_.manifest->run.parameters;
+    const auto is_same = [](const auto& a, const auto& b) { return a.name == b.name && a.decays == b.decays; };
+    if (!std::ranges::equal(ours, theirs, is_same))
+      tell_("parameters: their order, or which of them decay, is not the same");
+  }
+
+  static bool has_same_bytes(const at::Tensor& a, const at::Tensor& b) {
+    return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  }
+
   void compare_settings() {
     std::map<std::string, std::array<std::string, 2>> values;
     for (const auto& setting : ours_.manifest->run.settings) values[setting.path][0] = setting.value;
@@ -79,7 +109,7 @@ class SnapshotDiff {
     };
     const auto ours = read(ours_), theirs = read(theirs_);
     for (const auto& [name, tensor] : ours)
-      if (const auto& other = theirs.at(name); !at::equal(other, tensor))
+      if (const auto& other = theirs.at(name); !has_same_bytes(other, tensor))
         tell_(name + ": largest difference " +
               std::to_string((other.to(at::kDouble) - tensor.to(at::kDouble)).abs().max().template item<double>()));
     names_.clear();

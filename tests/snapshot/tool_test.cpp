@@ -1,10 +1,12 @@
 // Runs `ddpxx snapshot` as a user would.
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -119,6 +121,7 @@ TEST_F(SnapshotTool, VerifyReadsEveryByte) {
   EXPECT_EQ(found.code, 4);
   EXPECT_THAT(found.out, AllOf(HasSubstr("200  whole"), HasSubstr(".safetensors is damaged between its bytes 0")));
   EXPECT_EQ(tool("verify", {"step=200"}).code, 0);
+  EXPECT_THAT(tool("verify", {"step=7"}).err, HasSubstr("there is no snapshot of step 7 at"));
 }
 
 TEST_F(SnapshotTool, DiffNamesWhatDiffersAndEndsWith1) {
@@ -128,6 +131,29 @@ TEST_F(SnapshotTool, DiffNamesWhatDiffersAndEndsWith1) {
   EXPECT_EQ(differs.code, 1);
   EXPECT_THAT(differs.out, AllOf(HasSubstr("step: 200, 100"), HasSubstr("model.weight: largest difference 100"),
                                  Not(HasSubstr("exp_avg"))));
+}
+
+TEST_F(SnapshotTool, DiffComparesProgressOptimizerMetricsAndTheOrderOfParameters) {
+  auto other = snapshot_of(200);
+  other.run.epoch = 3;
+  other.run.tokens = 7;
+  other.run.optimizer = "SGD";
+  other.run.metrics = {{"loss", 0.5}};
+  std::swap(other.run.parameters[1], other.run.parameters[2]);
+  save_snapshot(folder_ / "other", other);
+  const auto differs = tool("diff", {"other=" + (folder_ / "other").string()});
+  EXPECT_EQ(differs.code, 1);
+  EXPECT_EQ(differs.out,
+            "epoch: 2, 3\ntokens: 0, 7\noptimizer: , SGD\nval_loss: none, 0.500000\n"
+            "parameters: their order, or which of them decay, is not the same\n");
+}
+
+TEST_F(SnapshotTool, DiffOfASnapshotWithANumberThatIsNoneFindsItEqualToItself) {
+  auto other = snapshot_of(300);
+  other.tensors.at("model.weight")[0][0] = std::nan("");
+  save_snapshot(folder_ / "other", other);
+  const auto place = (folder_ / "other").string();
+  EXPECT_EQ(tool_at(place, "diff", {"other=" + place}).code, 0);
 }
 
 TEST_F(SnapshotTool, DiffTellsTypesThatDiffer) {
