@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include <c10/core/Device.h>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/error.hpp>
@@ -48,14 +48,16 @@ DDPXX_INLINE Manifest read_chosen(Storage& storage, SnapshotChoice choice, const
       }));
     });
     auto manifest = parse_manifest(broadcast_text(text, group));
-    std::vector<std::string> damages;
+    std::string own_damage;
     try {
-      damages = all_gather_text(read(manifest), group);
+      // An error of one rank alone would leave the others waiting for it.
+      own_damage = on_every_rank(group, Errc::storage, [&] { return read(manifest); });
     } catch (const Error& error) {
       constexpr int kMaxListings = 5;
       if (error.code() != Errc::storage || listings++ == kMaxListings || !was_removed(manifest.run.step)) throw;
       continue;  // the run that saves here has removed it, since there are newer ones
     }
+    const auto damages = all_gather_text(own_damage, group);
     const auto damage = std::ranges::find_if(damages, [](const std::string& each) { return !each.empty(); });
     if (damage == damages.end()) return manifest;
     if (!choice.is_newest()) throw Error{Errc::storage, *damage};
