@@ -1,10 +1,13 @@
 // mingpt — trains a GPT on the characters of any text, with one process or many.
 #include <array>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <variant>
 
 #include <ATen/ops/full.h>
@@ -112,8 +115,23 @@ std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   return source == WeightSource::own_snapshot ? alphabet_at(run.config.training.save_dir, group) : std::nullopt;
 }
 
+/// Errors  `config` for tokens in a folder, in several files or in a bucket. This is no part of the configuration's own
+///         check, because a snapshot is read after its data may have changed or gone.
+void check_token_files(const DataConfig& config) {
+  for (const auto& [key, path] :
+       {std::pair{"data.path", config.text.path}, std::pair{"data.val_path", config.val_path}}) {
+    std::error_code ignored;
+    const bool is_pattern = path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored);
+    if (path.find("://") != std::string::npos || is_pattern || std::filesystem::is_directory(path, ignored))
+      throw ddpxx::Error{ddpxx::Errc::config, std::string{key} + '=' + path +
+                                                  ": tokens are one file of this machine: copy it first, and name "
+                                                  "that file"};
+  }
+}
+
 /// The weights of a snapshot belong to its own alphabet, in which another text is read as well.
 Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
+  if (config.format == DataFormat::tokens) check_token_files(config);
   std::optional<Vocabulary> vocabulary;
   if (alphabet) vocabulary.emplace(*alphabet);
   return std::make_shared<const TrainingText>(config, config.text, vocabulary);

@@ -3,10 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -87,12 +85,6 @@ struct DataConfig {
     if (format == DataFormat::tokens && (text.truncate != 1.0 || text.max_bytes != 0))
       return {{text.max_bytes != 0 ? "max_bytes" : "truncate",
                "a file of tokens is used as a whole: leave it out, or set format=text"}};
-    if (format == DataFormat::tokens)
-      for (const auto& [field, path] : {std::pair{"path", text.path}, std::pair{"val_path", val_path}})
-        if (std::error_code ignored;
-            path.find("://") != std::string::npos || std::filesystem::is_directory(path, ignored) ||
-            (path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored)))
-          return {{field, "tokens are one file of this machine: copy it first, and name that file"}};
     if (!val_path.empty() && split == "random")
       return {{"split",
                "split=random takes validation samples out of data.path, but data.val_path names a text for "
