@@ -9,6 +9,7 @@
 
 #if defined(__x86_64__)
 
+#include <ddpxx/nn/cpu/products.hpp>
 #include <ddpxx/nn/cpu/small_product.hpp>
 
 namespace ddpxx {
@@ -53,6 +54,21 @@ void compare_all_sizes() {
             EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, 1e-5, 1e-4))
                 << rows << " x " << depth << " times " << depth << " x " << vectors * kLanes << " in " << kLanes
                 << " lanes" << (is_transposed ? ", A transposed" : "");
+}
+
+TEST(OwnProduct, IsTheProductInPartsOfALargeMatrix) {
+  if (!detail::cpu_has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
+  at::manual_seed(6);
+  for (const std::int64_t depth : {0, 700, 1024, 2100})
+    for (const std::int64_t width : {8, 112, 1000})
+      for (const bool is_transposed : {false, true}) {
+        const auto a = is_transposed ? at::randn({depth, 5}).t() : at::randn({5, depth});
+        const auto b = at::randn({depth, width}), out = at::full({5, width}, 7.0F);
+        detail::own_product({a.const_data_ptr<float>(), a.stride(0), a.stride(1)}, b.const_data_ptr<float>(), 5, depth,
+                            width, out.mutable_data_ptr<float>());
+        EXPECT_TRUE(at::allclose(out.to(at::kDouble), at::mm(a.to(at::kDouble), b.to(at::kDouble)), 1e-5, 1e-3))
+            << depth << " x " << width << (is_transposed ? ", A transposed" : "");
+      }
 }
 
 TEST(SmallProduct, IsTheProductInEightLanes) {
