@@ -27,23 +27,18 @@ void load_snapshot(Train& trainer, const ddpxx::Group& group) {
   std::cout << "Loading snapshot\nResuming training from snapshot at Epoch " << trainer.epoch() << std::endl;
 }
 
-/// Computes the steps of an epoch; returns whether the last one has been saved, as settings of training want it.
-bool run_epoch(Train& trainer, int gpu_id, std::int64_t epoch, std::int64_t batch_size) {
+void run_epoch(Train& trainer, int gpu_id, std::int64_t epoch, std::int64_t batch_size) {
   std::cout << "[GPU" << gpu_id << "] Epoch " << epoch << " | Batchsize: " << batch_size
             << " | Steps: " << trainer.steps_per_epoch() << std::endl;
-  bool is_saved = false;
   while (!trainer.finished() && trainer.epoch() == epoch) {
     trainer.step();
-    is_saved = trainer.save_due();
-    if (is_saved) trainer.save();
+    if (trainer.save_due()) trainer.save();
   }
-  return is_saved;
 }
 
 /// Every rank calls it: each of them writes its part of the snapshot.
-void save_snapshot(Train& trainer, const ddpxx::Group& group, std::int64_t epoch, const std::string& path,
-                   bool is_saved) {
-  if (!is_saved) trainer.save();
+void save_snapshot(Train& trainer, const ddpxx::Group& group, std::int64_t epoch, const std::string& path) {
+  if (!trainer.is_saved()) trainer.save();
   if (group.rank() == 0) std::cout << "Epoch " << epoch << " | Training snapshot saved at " << path << std::endl;
 }
 
@@ -64,8 +59,8 @@ int main(int argc, char** argv) {
     load_snapshot(trainer, group);
     while (!trainer.finished()) {
       const auto epoch = trainer.epoch();
-      const bool is_saved = run_epoch(trainer, gpu_id, epoch, config.train.batch_size);
-      if (epoch % config.save_every == 0) save_snapshot(trainer, group, epoch, training.save_dir, is_saved);
+      run_epoch(trainer, gpu_id, epoch, config.train.batch_size);
+      if (epoch % config.save_every == 0) save_snapshot(trainer, group, epoch, training.save_dir);
     }
     trainer.close();
     group.leave();

@@ -49,8 +49,6 @@ DDPXX_INLINE Snapshot read_snapshot(Storage& storage, const Manifest& manifest, 
 
 namespace detail {
 
-inline constexpr int kMaxListings = 5;  // of a reader, if another program removes what it has listed
-
 inline std::variant<Snapshot, std::string> try_read_snapshot(const Snapshots& snapshots, const StoredSnapshot& stored,
                                                              const TensorFilter& wanted) {
   auto found = snapshots.read(stored);
@@ -76,7 +74,7 @@ DDPXX_INLINE std::optional<Snapshot> load_snapshot(Storage& storage, const Tenso
       damages += "\n  " + std::get<std::string>(read);
       ++stored;
     } catch (const Error&) {
-      if (snapshots.is_there(stored->step) || listings++ == detail::kMaxListings) throw;
+      if (snapshots.is_there(stored->step) || listings++ == Snapshots::kMaxListings) throw;
       all = snapshots.list();  // there is a newer one now, for which this one was removed
       stored = all.begin();
       damages.clear();

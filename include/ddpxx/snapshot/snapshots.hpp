@@ -104,6 +104,9 @@ class Snapshots {
   void prune(const Retention& retention, const Owner& owner,
              std::chrono::milliseconds patience = std::chrono::hours{24}) const;
 
+  /// How often a reader lists the snapshots while another program removes those that it has listed.
+  static constexpr int kMaxListings = 5;
+
   Storage& storage() const noexcept { return *storage_; }
 
  private:

@@ -53,8 +53,8 @@ DDPXX_INLINE Manifest read_chosen(Storage& storage, SnapshotChoice choice, const
       // An error of one rank alone would leave the others waiting for it.
       own_damage = on_every_rank(group, Errc::storage, [&] { return read(manifest); });
     } catch (const Error& error) {
-      constexpr int kMaxListings = 5;
-      if (error.code() != Errc::storage || listings++ == kMaxListings || !was_removed(manifest.run.step)) throw;
+      if (error.code() != Errc::storage || listings++ == Snapshots::kMaxListings || !was_removed(manifest.run.step))
+        throw;
       continue;  // the run that saves here has removed it, since there are newer ones
     }
     const auto damages = all_gather_text(own_damage, group);

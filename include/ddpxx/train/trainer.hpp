@@ -203,7 +203,7 @@ class Trainer {
     votes_to_stop_ = false;
     step_.strategy().wait_pending();  // gathers that an exception has left under way read what load() overwrites
     if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) stand_at(*run);
-    if (snapshots_.is_saved(steps_done()) && finished())
+    if (is_saved() && finished())
       log_.info("already at step " + std::to_string(steps_done()) +
                 ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
                 "begins anew");
@@ -245,7 +245,7 @@ class Trainer {
   bool evaluation_due() const { return limits_.wants_evaluation(steps_done()) && !is_evaluated(); }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step.
   bool save_due() const {
-    return snapshots_.is_open() && !snapshots_.is_saved(steps_done()) &&
+    return snapshots_.is_open() && !is_saved() &&
            (save_due_ || limits_.wants_snapshot(steps_done()) ||
             (has_ended_epoch_ && limits_.wants_snapshot_of_epoch(batches_.cursor().epoch)));
   }
@@ -275,6 +275,9 @@ class Trainer {
     step_.restart_clock();
     return result;
   }
+
+  /// Whether the last step is the one that this run has saved or loaded last.
+  bool is_saved() const { return snapshots_.is_saved(steps_done()); }
 
   /// Saves a snapshot of the last step. With snapshot.writing=background it is being written when this returns. Saves
   /// none if snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
@@ -321,7 +324,7 @@ class Trainer {
     }
     if (snapshots_.is_open()) {
       snapshots_.expect_last();
-      if (!snapshots_.is_saved(steps_done())) save();
+      if (!is_saved()) save();
       snapshots_.close();
     }
     step_.make_whole();
