@@ -6,11 +6,13 @@
 
 #include <ddpxx/ddpxx.hpp>
 
-/// The arguments of the original, and all settings of the trainer: `optimizer.learning_rate=0.01`.
-template <class Train>
+/// The arguments of the original, and all settings of the trainer: `optimizer.learning_rate=0.01`. A program that
+/// resumes has snapshots in ./snapshots unless it is told another place.
+template <class Train, bool kResumes = false>
 struct Arguments {
   std::int64_t save_every = 10;
-  typename Train::Config train{.batch_size = 32, .training = {.max_epochs = 50, .grad_norm_clip = 0.0}};
+  typename Train::Config train{
+      .batch_size = 32, .training = {.max_epochs = 50, .grad_norm_clip = 0.0, .save_dir = kResumes ? "snapshots" : ""}};
 
   static constexpr auto describe() {
     using namespace ddpxx;

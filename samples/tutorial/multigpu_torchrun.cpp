@@ -46,9 +46,8 @@ void save_snapshot(Train& trainer, const ddpxx::Group& group, std::int64_t epoch
 
 int main(int argc, char** argv) {
   ddpxx::run_program("multigpu_torchrun", [&] {
-    auto [config, record] = ddpxx::parse_recorded<Arguments<Train>>(argc, argv);
-    auto& training = config.train.training;
-    if (training.save_dir.empty()) training.save_dir = "snapshots";
+    const auto [config, record] = ddpxx::parse_recorded<Arguments<Train, /*kResumes=*/true>>(argc, argv);
+    const auto& training = config.train.training;
     const auto launch = ddpxx::torchrun_environment();
     const int gpu_id = launch ? launch->rank_info.local_rank.value : 0;
     auto group = ddpxx::join(launch, training.device);

@@ -48,9 +48,8 @@ void save_snapshot(Train& trainer, const ddpxx::Group& group, std::int64_t epoch
 
 int main(int argc, char** argv) {
   ddpxx::run_program("multinode", [&] {
-    auto [config, record] = ddpxx::parse_recorded<Arguments<Train>>(argc, argv);
-    auto& training = config.train.training;
-    if (training.save_dir.empty()) training.save_dir = "snapshots";
+    const auto [config, record] = ddpxx::parse_recorded<Arguments<Train, /*kResumes=*/true>>(argc, argv);
+    const auto& training = config.train.training;
     auto group = ddpxx::join(ddpxx::torchrun_environment(), training.device);  // takes the GPU of the local rank
     auto model = ddpxx::make_model<ToyModel>(training.seed, group.device());
     auto dataset = std::make_shared<const MyTrainDataset>(2048);

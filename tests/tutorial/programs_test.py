@@ -148,6 +148,10 @@ def test_programs_save_as_the_settings_of_training_say():
         lines = run(program(name), *often, "training.save_every_epochs=1", f"training.save_dir={name}")
         assert steps(name) == [3, 6, 8, 9, 12, 15, 16], (name, steps(name))
         assert sum("Training snapshot saved" in line for line in lines) == 2, lines
+    folder = pathlib.Path("without_a_place")
+    folder.mkdir()
+    run(program("multinode"), *often, cwd=folder)
+    assert steps(folder / "snapshots") == [3, 6, 8, 9, 12, 15, 16], steps(folder / "snapshots")
 
 
 def test_sixteen_ranks_of_two_agents_print_the_line_of_the_guide():
