@@ -73,6 +73,14 @@ TEST(ADuration, IsPrintedInItsLongestUnitAndReadsBack) {
   EXPECT_EQ(print_yaml(fill<Config>(yaml).config), yaml);
 }
 
+TEST(ADuration, OfMoreThan292YearsIsPrintedAs292Years) {
+  using Seconds = std::chrono::seconds;
+  EXPECT_EQ(ConfigCodec<Seconds>::print(Seconds::max()), "\"9223372036s\"");
+  EXPECT_EQ(ConfigCodec<Seconds>::print(Seconds::min()), "\"-9223372036s\"");
+  using UnsignedHours = std::chrono::duration<std::uint64_t, std::ratio<3600>>;
+  EXPECT_EQ(ConfigCodec<UnsignedHours>::print(UnsignedHours::max()), "\"2562047h\"");
+}
+
 TEST(ADuration, HasARangeOfDurationsOrSeconds) {
   EXPECT_EQ(fill<Limited>("pause: 100ms\nlimit: 1s\ntimeout: 1h\nsteps: [1s, -5s]\n").problems, "");
   EXPECT_EQ(fill<Limited>("", {"limit=null"}).problems, "");

@@ -1,6 +1,7 @@
 // ddpxx/config/duration_codec.hpp — a std::chrono duration: `500ms`, `30s`, `1h30m`, read and printed exactly.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
@@ -33,8 +34,8 @@ std::string print_duration(std::int64_t nanoseconds);
 
 }  // namespace detail
 
-/// Durations with an integer count and a period of whole nanoseconds. For seconds as a floating-point number use
-/// Unit::seconds.
+/// Durations with an integer count and a period of whole nanoseconds. One of more than 292 years, such as
+/// `std::chrono::seconds::max()`, is printed as 292 years. For seconds as a floating-point number use Unit::seconds.
 template <std::integral Rep, class Period>
 struct ConfigCodec<std::chrono::duration<Rep, Period>> {
   using Duration = std::chrono::duration<Rep, Period>;
@@ -52,7 +53,9 @@ struct ConfigCodec<std::chrono::duration<Rep, Period>> {
     return decoded;
   }
   static std::string print(Duration field) {
-    return detail::print_duration(std::chrono::duration_cast<std::chrono::nanoseconds>(field).count());
+    constexpr auto kLowest = std::numeric_limits<std::int64_t>::lowest() / kPeriod,
+                   kHighest = std::numeric_limits<std::int64_t>::max() / kPeriod;
+    return detail::print_duration(std::clamp(within_64_bits(field.count()), kLowest, kHighest) * kPeriod);
   }
   static ValueShape shape(const FieldFacts&) { return {.kind = ValueShape::Kind::duration}; }
 

@@ -132,8 +132,9 @@ DDPXX_INLINE std::optional<double> Progress::seconds_left() const {
   std::optional<double> seconds;
   if (total_steps_ > last_->step) seconds = static_cast<double>(total_steps_ - last_->step) * step_ms_.value() / 1'000;
   if (seconds_allowed_ > 0 && (seconds || total_steps_ == 0)) {
-    const auto left = seconds_allowed_ - std::chrono::duration<double>(Clock::now() - begun_).count();
-    seconds = std::min(seconds.value_or(left), std::max(left, 0.0));
+    const auto passed = std::chrono::duration<double>(Clock::now() - begun_).count();
+    const auto left = std::max(seconds_allowed_ - passed, 0.0);
+    seconds = std::min(seconds.value_or(left), left);
   }
   return seconds;
 }
