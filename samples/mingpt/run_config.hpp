@@ -21,6 +21,7 @@
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/precision/loss_scaler_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
+#include <ddpxx/train/idle_snapshot_settings.hpp>
 #include <ddpxx/train/training_config.hpp>
 
 #include "data_format.hpp"
@@ -139,7 +140,7 @@ struct RunConfig {
   }
 
   std::vector<ddpxx::FieldError> check() const {
-    std::vector<ddpxx::FieldError> errors;
+    auto errors = ddpxx::idle_snapshot_settings(training, snapshot);
     if (training.eval_every > 0 && data.train_split == 1.0 && data.val_path.empty())
       errors.push_back(
           {"training.eval_every",
@@ -154,10 +155,6 @@ struct RunConfig {
     const auto does_nothing = [&](const char* field, const char* why) {
       errors.push_back({field, why, ddpxx::Severity::warning});
     };
-    if (training.save_dir.empty() && (snapshot.keep_best > 0 || snapshot.keep_every > 0))
-      does_nothing("snapshot", "keep_best and keep_every do nothing without training.save_dir: nothing is saved");
-    else if (snapshot.keep_best > 0 && training.eval_every == 0)
-      does_nothing("snapshot.keep_best", "does nothing without training.eval_every: no loss says which are the best");
     if (optimizer.schedule != ddpxx::Schedule::none && training.max_steps > 0 &&
         optimizer.warmup_steps > training.max_steps)
       does_nothing("optimizer.warmup_steps", "is above training.max_steps: the run ends before its peak learning rate");

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -25,6 +27,13 @@ TEST(Retention, KeepsTheBestAndOfEqualOnesTheNewer) {
   EXPECT_THAT((Retention{.last = 1, .best = 1}.keep(kSnapshots)), ElementsAre(40, 50));
   EXPECT_THAT((Retention{.last = 1, .best = 2}.keep(kSnapshots)), ElementsAre(20, 40, 50));
   EXPECT_THAT((Retention{.last = 1, .best = 9}.keep(kSnapshots)), ElementsAre(10, 20, 40, 50));
+}
+
+TEST(Retention, RanksNoSnapshotWhoseValueIsNoNumber) {
+  const auto nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<RetainedSnapshot> snapshots{
+      {10, {{"loss", nan}}}, {20, {{"loss", 1.0}}}, {30, {{"loss", -HUGE_VAL}}}, {40, {{"loss", 2.0}}}};
+  EXPECT_THAT((Retention{.last = 1, .best = 1}.keep(snapshots)), ElementsAre(20, 40));
 }
 
 TEST(Retention, KeepsTheHighestOfAnotherMetric) {

@@ -215,21 +215,40 @@ struct Rated : Classifier {
   std::size_t evaluations = 0;
 };
 
+/// Takes three steps with an evaluation after each, and saves at `place`.
+void train_rated(const std::string& place, std::int64_t save_every, const SnapshotConfig& snapshot) {
+  Group alone;
+  using Ranked = Trainer<Rated, Tokens, SGD, Float32, SingleDevice>;
+  Ranked::Config config;
+  config.batch_size = kGlobalBatch;
+  config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = place, .save_every = save_every, .eval_every = 1};
+  config.snapshot = snapshot;
+  Ranked{alone,
+         std::make_shared<Rated>(),
+         std::make_shared<Tokens>(),
+         config,
+         {},
+         {.validation = std::make_shared<Tokens>()}}
+      .fit();
+}
+
+TEST_F(OwnMetricsRun, SaveTheBestEvaluationsAtOnce) {
+  const auto steps_with = [&](std::int64_t keep_best, MetricMode mode) {
+    forget();
+    train_rated(place().string(), 0, {.keep_last = 0, .keep_best = keep_best, .best_by = "rating", .best_mode = mode});
+    return steps();
+  };
+  using testing::UnorderedElementsAre;
+  EXPECT_THAT(steps_with(0, MetricMode::max), UnorderedElementsAre(3)) << "the last step is always saved";
+  EXPECT_THAT(steps_with(1, MetricMode::max), UnorderedElementsAre(1, 2, 3));
+  EXPECT_THAT(steps_with(1, MetricMode::min), UnorderedElementsAre(1, 3));
+  EXPECT_THAT(steps_with(2, MetricMode::min), UnorderedElementsAre(1, 2, 3));
+}
+
 TEST_F(OwnMetricsRun, RankTheSnapshotsToKeep) {
   const auto train_ranked = [&](const std::string& best_by) {
-    Group alone;
-    using Ranked = Trainer<Rated, Tokens, SGD, Float32, SingleDevice>;
-    Ranked::Config config;
-    config.batch_size = kGlobalBatch;
-    config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = place().string(), .save_every = 1, .eval_every = 1};
-    config.snapshot = {.keep_last = 1, .keep_best = 1, .best_by = best_by, .best_mode = MetricMode::max};
-    Ranked{alone,
-           std::make_shared<Rated>(),
-           std::make_shared<Tokens>(),
-           config,
-           {},
-           {.validation = std::make_shared<Tokens>()}}
-        .fit();
+    train_rated(place().string(), 1,
+                {.keep_last = 1, .keep_best = 1, .best_by = best_by, .best_mode = MetricMode::max});
   };
   train_ranked("rating");
   EXPECT_THAT(steps(), testing::UnorderedElementsAre(2, 3));

@@ -150,7 +150,7 @@ def test_programs_save_as_the_settings_of_training_say():
         assert sum("Training snapshot saved" in line for line in lines) == 2, lines
     folder = pathlib.Path("without_a_place")
     folder.mkdir()
-    run(program("multinode"), *often, cwd=folder)
+    run("env", "--chdir", folder, program("multinode"), *often)
     assert steps(folder / "snapshots") == [3, 6, 8, 9, 12, 15, 16], steps(folder / "snapshots")
 
 

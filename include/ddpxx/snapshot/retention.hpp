@@ -23,7 +23,7 @@ struct RetainedSnapshot {
 struct Retention {
   std::int64_t last = 0;              ///< Keeps this many of the newest; 0 keeps all snapshots.
   std::int64_t best = 0;              ///< Keeps this many with the best value of `metric`.
-  std::string metric = "loss";        ///< Snapshots without this metric are not among the best.
+  std::string metric = "loss";        ///< Snapshots without a finite value of it are not among the best.
   MetricMode mode = MetricMode::min;  ///< Whether the lowest or the highest value of `metric` is the best.
   std::int64_t every_steps = 0;       ///< Keeps snapshots whose step is a multiple of this; 0 is off.
   std::int64_t every_epochs = 0;      ///< Keeps the first snapshot after every this many complete epochs; 0 is off.

@@ -23,7 +23,7 @@ DDPXX_INLINE std::set<std::int64_t> Retention::keep(std::span<const RetainedSnap
   std::vector<std::pair<double, std::int64_t>> ranked;  // equal values: the newer one first
   for (const auto& [step, metrics, epoch, written_at] : snapshots) {
     newest.push_back(step);
-    if (const auto value = metrics.find(metric); value != metrics.end())
+    if (const auto value = metrics.find(metric); value != metrics.end() && std::isfinite(value->second))
       ranked.emplace_back(mode == MetricMode::min ? value->second : -value->second, -step);
   }
   std::sort(newest.rbegin(), newest.rend());

@@ -72,8 +72,9 @@ struct SnapshotConfig {
                                               "other snapshots are tried first; 0 counts none",
                                               at_least(0), Resume::free),
         field<&SnapshotConfig::keep_last>("Number of newest snapshots to keep; 0 keeps all", at_least(0), Resume::free),
-        field<&SnapshotConfig::keep_best>("Number of snapshots with the best evaluation to keep as well", at_least(0),
-                                          Resume::free),
+        field<&SnapshotConfig::keep_best>("Number of snapshots with the best evaluations to keep as well; such an "
+                                          "evaluation is saved at once",
+                                          at_least(0), Resume::free),
         field<&SnapshotConfig::best_by>("What keep_best compares: loss, or a metric of the model", Resume::free),
         field<&SnapshotConfig::best_mode>("Whether the lowest or the highest value of best_by is the best",
                                           Resume::free),

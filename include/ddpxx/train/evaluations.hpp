@@ -1,12 +1,15 @@
 // ddpxx/train/evaluations.hpp — the evaluations of a run: what they measure on, and what the last one has given.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
@@ -15,6 +18,7 @@
 #include <ddpxx/observe/early_stopping.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/snapshot/ranking.hpp>
 #include <ddpxx/train/evaluate.hpp>
 
 namespace ddpxx {
@@ -26,7 +30,8 @@ class Evaluations {
     std::int64_t batch_size = 8;
     std::int64_t samples = 0;  ///< 0 takes the whole validation set.
     EarlyStoppingConfig early_stopping = {};
-    std::string best_by = {};  ///< The number that snapshots are ranked by; empty where they are not ranked.
+    std::int64_t keep_best = 0;  ///< Number of snapshots that are kept for their evaluation.
+    Ranking ranking = {};        ///< How they are ranked where some are kept.
   };
 
   /// `validation` may be null: then there is nothing to evaluate on.
@@ -35,7 +40,7 @@ class Evaluations {
 
   /// Evaluates the model after step `step`, reports the result, and keeps it. `loss_of(batch)` is the model's `Loss`.
   /// Ranks   Collective.
-  /// Errors  `config` without a validation set, and where `best_by` or the early stopping name a number that the
+  /// Errors  `config` without a validation set, and where the ranking or the early stopping name a number that the
   ///         evaluation does not have; those of `ddpxx::evaluate`.
   template <class LossOf>
   EvaluationResult evaluate(std::int64_t step, std::int64_t epoch, RunReport& report, LossOf&& loss_of) {
@@ -48,7 +53,7 @@ class Evaluations {
     done_at_ = step;
     check_early_stopping(options_.early_stopping, *last_);
     report.show(*last_);
-    check_best_by(step);
+    rank(step);
     return result;
   }
 
@@ -56,6 +61,10 @@ class Evaluations {
   bool is_done(std::int64_t step) const noexcept { return done_at_ == step; }
   /// The model after step `step` comes from a snapshot, and was evaluated before it was saved where that was due.
   void resume_at(std::int64_t step) noexcept { done_at_ = step; }
+
+  /// Whether the model after step `step` has one of the best evaluations so far, of which as many snapshots are kept. A
+  /// start does not know the evaluations before it.
+  bool wants_snapshot(std::int64_t step) const noexcept { return is_among_best_ && last_->step == step; }
 
   /// The numbers that the snapshot of step `step` is ranked by: those of the last evaluation, if it is of that step.
   std::map<std::string, double> metrics(std::int64_t step) const {
@@ -66,13 +75,23 @@ class Evaluations {
   }
 
  private:
-  void check_best_by(std::int64_t step) const {
+  void rank(std::int64_t step) {
+    if (options_.keep_best == 0) return;
+    const auto& ranking = options_.ranking;
     const auto known = metrics(step);
-    if (options_.best_by.empty() || known.contains(options_.best_by)) return;
-    std::string names;
-    for (const auto& [name, value] : known) names += (names.empty() ? "" : ", ") + harmless(name);
-    throw Error{Errc::config,
-                "snapshot.best_by: an evaluation has no " + harmless(options_.best_by) + " (it has: " + names + ")"};
+    const auto found = known.find(ranking.metric);
+    if (found == known.end()) {
+      std::string names;
+      for (const auto& [name, value] : known) names += (names.empty() ? "" : ", ") + harmless(name);
+      throw Error{Errc::config,
+                  "snapshot.best_by: an evaluation has no " + harmless(ranking.metric) + " (it has: " + names + ")"};
+    }
+    const auto value = found->second;
+    const auto place = std::ranges::find_if(best_, [&](double other) { return ranking.is_better(value, other); });
+    is_among_best_ = std::isfinite(value) && place - best_.begin() < options_.keep_best;
+    if (!is_among_best_) return;
+    best_.insert(place, value);
+    if (std::ssize(best_) > options_.keep_best) best_.pop_back();
   }
 
   std::shared_ptr<const Dataset> validation_;
@@ -80,6 +99,8 @@ class Evaluations {
   Options options_;
   std::optional<Evaluated> last_;
   std::int64_t done_at_ = -1;
+  std::vector<double> best_;  ///< The best values of this start, the best one first.
+  bool is_among_best_ = false;
 };
 
 }  // namespace ddpxx

@@ -138,7 +138,8 @@ class Trainer {
                      {.batch_size = config.batch_size,
                       .samples = config.training.eval_samples,
                       .early_stopping = config.early_stopping,
-                      .best_by = config.snapshot.keep_best > 0 ? config.snapshot.best_by : ""}} {
+                      .keep_best = config.snapshot.keep_best,
+                      .ranking = {config.snapshot.best_by, config.snapshot.best_mode}}} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
     auto& settings = record_.settings;
     for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
@@ -243,10 +244,11 @@ class Trainer {
   bool finished() const { return votes_to_stop_ || stop_.is_agreed() || reached_limit(); }
   /// Whether eval_every wants an evaluation after the last step.
   bool evaluation_due() const { return limits_.wants_evaluation(steps_done()) && !is_evaluated(); }
-  /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step.
+  /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step, or snapshot.keep_best
+  /// since its evaluation is one of the best.
   bool save_due() const {
     return snapshots_.is_open() && !is_saved() &&
-           (save_due_ || limits_.wants_snapshot(steps_done()) ||
+           (save_due_ || limits_.wants_snapshot(steps_done()) || evaluations_.wants_snapshot(steps_done()) ||
             (has_ended_epoch_ && limits_.wants_snapshot_of_epoch(batches_.cursor().epoch)));
   }
 

@@ -13,6 +13,7 @@
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/idle_snapshot_settings.hpp>
 #include <ddpxx/train/training_config.hpp>
 
 namespace ddpxx {
@@ -44,9 +45,10 @@ struct TrainerConfig {
                                            between(0, 1024), Unit::threads, Resume::free));
   }
   std::vector<FieldError> check() const {
+    auto errors = idle_snapshot_settings(training, snapshot);
     if (!early_stopping.metric.empty() && training.eval_every == 0)
-      return {{"early_stopping.metric", "nothing is evaluated, since training.eval_every is 0: set it"}};
-    return {};
+      errors.push_back({"early_stopping.metric", "nothing is evaluated, since training.eval_every is 0: set it"});
+    return errors;
   }
 };
 
