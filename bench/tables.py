@@ -54,6 +54,11 @@ def products(comparison):
     return f" {comparison['products']:.3g}, {100 * comparison['products'] / ours:.0f} % |"
 
 
+def pairs(comparison):
+    """The number of pairs, that of those which were not quiet, and whether other work slowed the programs down."""
+    return f"{len(comparison['pairs'])}, {comparison['dropped']}{', contended' if comparison['contended'] else ''}"
+
+
 def table(result):
     has_products = any("products" in found for found in result["comparisons"].values())
     lines = [heading(result), "",
@@ -64,7 +69,7 @@ def table(result):
             continue
         lines.append(f"| {name} | {median(found, 0)} | {median(found, 1)} | "
                      f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | "
-                     f"{len(found['pairs'])}, {found['dropped']}{', contended' if found['contended'] else ''} | {verdict(found)} |{products(found) * has_products}")
+                     f"{pairs(found)} | {verdict(found)} |{products(found) * has_products}")
     return "\n".join(lines) + "\n"
 
 
@@ -159,8 +164,7 @@ def summary_table():
     for what, (name, comparison) in SUMMARY.items():
         found = results[name]["comparisons"][comparison]
         lines.append(f"| {what} (`{name}`) | {median(found, 0)} | {median(found, 1)} | {found['ratio']:.2f}x "
-                     f"[{found['low']:.2f}, {found['high']:.2f}] | {len(found['pairs'])}, {found['dropped']} | "
-                     f"{verdict(found)} |")
+                     f"[{found['low']:.2f}, {found['high']:.2f}] | {pairs(found)} | {verdict(found)} |")
     return "\n".join(lines) + "\n"
 
 
