@@ -21,6 +21,7 @@
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/start_name.hpp>
 #include <ddpxx/storage/storage.hpp>
+#include <ddpxx/train/shared_place.hpp>
 
 namespace ddpxx {
 
@@ -32,7 +33,8 @@ class SnapshotHistory {
   /// Prepares `storage` for writing and claims it for this process, where it has locks. `storage` may be any Storage;
   /// `open_storage(location)` makes one for a folder or an s3:// location.
   /// Ranks   Collective.
-  /// Errors  `storage` on every rank if no snapshot can be written there.
+  /// Errors  `storage` on every rank if no snapshot can be written there, or if a rank on another machine has another
+  ///         place of that name.
   SnapshotHistory(std::shared_ptr<Storage> storage, const Group& group)
       : storage_{std::move(storage)}, snapshots_{*storage_}, rank_{group.rank()}, world_size_{group.size()} {
     on_rank_zero(group, Errc::storage, [&] {
@@ -50,6 +52,7 @@ class SnapshotHistory {
       }
     });
     starts_.push_back(broadcast_text(draw_start_name(), group));
+    check_shared_place(*storage_, starts_.back(), group);
   }
   SnapshotHistory(const SnapshotHistory&) = delete;
   SnapshotHistory& operator=(const SnapshotHistory&) = delete;

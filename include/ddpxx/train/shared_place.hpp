@@ -1,0 +1,78 @@
+// ddpxx/train/shared_place.hpp — whether the ranks of all machines save at one place.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/on_every_rank.hpp>
+#include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/core/host_name.hpp>
+#include <ddpxx/storage/storage.hpp>
+
+namespace ddpxx {
+
+namespace detail {
+
+/// A text that is equal for processes of one running system with the same mounted file systems, and different for all
+/// others.
+inline std::string mounts_name() {
+  std::string boot;
+  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+  char space[64] = {};
+  const bool known = ::readlink("/proc/self/ns/mnt", space, sizeof space - 1) > 0;
+  return boot + '/' + (known ? space : "");
+}
+
+}  // namespace detail
+
+/// Checks before the first step that ranks on other machines, or in other containers, find what rank 0 writes to
+/// `storage`, and can write there. A machine where the shared folder is not mounted, or without the keys of the bucket,
+/// would otherwise end the run when it first saves. `start` is a name that no other run has.
+/// Ranks   Collective. `storage` has been prepared on rank 0.
+/// Errors  `storage` on every rank, naming the first rank that does not reach the place.
+inline void check_shared_place(Storage& storage, const std::string& start, const Group& group) {
+  const auto mounts = all_gather_text(detail::mounts_name(), group);
+  if (std::ranges::all_of(mounts, [&](const std::string& other) { return other == mounts.front(); })) return;
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const auto name = ".probe." + start + ".tmp";  // a folder removes such files when it is next claimed
+  constexpr std::string_view kText = "all ranks find this file\n";
+  const auto remove_on_rank_zero = [&] {
+    if (group.rank() != 0) return;
+    try {
+      storage.remove(name);
+    } catch (const Error&) {  // the file that is left does no harm
+    }
+  };
+  on_rank_zero(group, Errc::storage, [&] { storage.write(name, std::array{bytes_of(kText)}); });
+  try {
+    on_every_rank(group, Errc::storage, [&] {
+      if (mounts[rank] == mounts.front()) return true;
+      const auto who = "rank " + std::to_string(rank) + " on " + host_name();
+      if (storage.read_text(name, kText.size()) != kText)
+        throw Error{Errc::storage, who + " does not find " + storage.full_name(name) +
+                                       ", which rank 0 has just written: choose a training.save_dir that all machines "
+                                       "share, and check that it is mounted there"};
+      try {
+        storage.prepare();
+      } catch (const Error& error) {
+        throw Error{error.code(), who + " cannot write to " + storage.full_name("")}.with("cause", error.what());
+      }
+      return true;
+    });
+  } catch (const Error&) {
+    remove_on_rank_zero();
+    throw;
+  }
+  remove_on_rank_zero();
+}
+
+}  // namespace ddpxx
