@@ -71,6 +71,22 @@ TEST(OwnProduct, IsTheProductInPartsOfALargeMatrix) {
       }
 }
 
+TEST(OwnProduct, HasEqualBitsInSeveralThreads) {
+  if (!detail::cpu_has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
+  at::manual_seed(7);
+  const auto a = at::randn({101, 1500}), b = at::randn({1500, 112});
+  const auto in_threads = [&](int threads) {
+    const auto before = at::get_num_threads();
+    at::set_num_threads(threads);
+    const auto out = at::full({101, 112}, 7.0F);
+    detail::own_product({a.const_data_ptr<float>(), a.stride(0), a.stride(1)}, b.const_data_ptr<float>(), 101, 1500,
+                        112, out.mutable_data_ptr<float>());
+    at::set_num_threads(before);
+    return out;
+  };
+  EXPECT_TRUE(at::equal(in_threads(1), in_threads(3)));
+}
+
 TEST(SmallProduct, IsTheProductInEightLanes) {
   if (!detail::cpu_has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
   compare_all_sizes<8>();

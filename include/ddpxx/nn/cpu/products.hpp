@@ -13,6 +13,7 @@
 #include <ATen/ops/mm.h>
 
 #include <ddpxx/nn/cpu/lanes.hpp>
+#include <ddpxx/nn/cpu/ranges.hpp>
 #include <ddpxx/nn/cpu/small_product.hpp>
 #include <ddpxx/nn/cpu/transpose_rows.hpp>
 
@@ -30,6 +31,7 @@ inline const float* floats(const at::Tensor& tensor) { return numbers<float>(ten
 inline float* writable_floats(const at::Tensor& tensor) { return writable_numbers<float>(tensor); }
 
 inline constexpr std::int64_t kSmallFloats = 150'000;  ///< 600 kB; measured with a second-level cache of 512 kB.
+inline constexpr std::int64_t kThreadRows = 32;        ///< The fewest rows that are worth a thread.
 inline constexpr std::int64_t kPanelFloats = 65'536;   ///< 256 kB, so that a panel stays in the second-level cache.
 
 /// True where small_product() takes less time than LibTorch's products of all sizes: LibTorch calls MKL, which uses
@@ -39,17 +41,20 @@ inline bool beats_mkl() {
   return beats;
 }
 
-/// True for products of floats in one thread that own_product() computes in less time than an operation of ATen. Where
-/// MKL uses all of the processor, these are the small ones: a block of gpt-nano takes 8 % less with one sample, and 12
+/// True for products of floats that own_product() computes in less time than an operation of ATen. Where MKL uses all
+/// of the processor, these are the small ones in one thread: a block of gpt-nano takes 8 % less with one sample, and 12
 /// % less with four.
 inline bool is_own(const at::Tensor& operand, std::int64_t rows, std::int64_t depth, std::int64_t width) {
-  return operand.scalar_type() == at::kFloat && at::get_num_threads() == 1 &&
-         (beats_mkl() || rows * depth + depth * width + rows * width <= kSmallFloats);
+  if (operand.scalar_type() != at::kFloat) return false;
+  const std::int64_t threads = at::get_num_threads();
+  if (threads == 1 && rows * depth + depth * width + rows * width <= kSmallFloats) return true;
+  return beats_mkl() && (threads == 1 || rows >= threads * kThreadRows);
 }
 
-/// out = A B, for A of `rows` x `depth` and B of `depth` x `width`. B and `out` are stored without gaps. A large B is
-/// multiplied in parts: of some columns, so that a part stays in the cache, and of `kMostDepth` rows, because a long
-/// sum of floats is less exact than a sum of sums.
+/// out = A B, for A of `rows` x `depth` and B of `depth` x `width`, in LibTorch's threads, each of which computes some
+/// of the rows. B and `out` are stored without gaps. A large B is multiplied in parts: of some columns, so that a part
+/// stays in the cache, and of `kMostDepth` rows, because a long sum of floats is less exact than a sum of sums. The
+/// result does not depend on the number of threads.
 inline void own_product(LeftOperand a, const float* b, std::int64_t rows, std::int64_t depth, std::int64_t width,
                         float* out) {
   constexpr std::int64_t kMostDepth = 1024;
@@ -57,16 +62,19 @@ inline void own_product(LeftOperand a, const float* b, std::int64_t rows, std::i
   const auto panel =
       std::max(kPanelFloats / std::clamp<std::int64_t>(depth, 1, kMostDepth) / kBlockColumns, std::int64_t{1}) *
       kBlockColumns;
-  in_lanes_of(
-      width, [&](auto lanes) __attribute__((always_inline)) {
+  Ranges{rows, kThreadRows}.for_each(
+      width, [&](auto lanes, std::int64_t first, std::int64_t last, std::int64_t) __attribute__((always_inline)) {
+        const auto from_depth = [&](std::int64_t k) {
+          return LeftOperand{a.data + first * a.row_stride + k * a.k_stride, a.row_stride, a.k_stride};
+        };
         for (std::int64_t column = 0; column < width; column += panel) {
           const auto columns = std::min(panel, width - column);
-          small_product<Result::written>(lanes, a, {b + column, width}, rows, std::min(depth, kMostDepth), columns,
-                                         out + column, width);
-          for (std::int64_t first = kMostDepth; first < depth; first += kMostDepth)
-            small_product<Result::added>(lanes, {a.data + first * a.k_stride, a.row_stride, a.k_stride},
-                                         {b + first * width + column, width}, rows, std::min(depth - first, kMostDepth),
-                                         columns, out + column, width);
+          float* const part = out + first * width + column;
+          small_product<Result::written>(lanes, from_depth(0), {b + column, width}, last - first,
+                                         std::min(depth, kMostDepth), columns, part, width);
+          for (std::int64_t k = kMostDepth; k < depth; k += kMostDepth)
+            small_product<Result::added>(lanes, from_depth(k), {b + k * width + column, width}, last - first,
+                                         std::min(depth - k, kMostDepth), columns, part, width);
         }
       });
 }
@@ -76,7 +84,12 @@ inline at::Tensor times_transposed(const at::Tensor& x_NK, const at::Tensor& w_M
   const auto N = x_NK.size(0), K = x_NK.size(1), M = w_MK.size(0);
   if (!is_own(x_NK, N, K, M)) return at::mm(x_NK, w_MK.to(x_NK.scalar_type()).t());
   const auto w_KM = at::empty({K, M}, x_NK.options()), out_NM = at::empty({N, M}, x_NK.options());
-  transpose_rows(floats(w_MK), K, M, K, writable_floats(w_KM), M);
+  constexpr std::int64_t kColumns = 8;  // which transpose_rows() takes at a time
+  Ranges{K / kColumns, 1}.for_each(
+      kColumns, [&](auto, std::int64_t first, std::int64_t last, std::int64_t) __attribute__((always_inline)) {
+        transpose_rows(floats(w_MK) + first * kColumns, K, M, (last - first) * kColumns,
+                       writable_floats(w_KM) + first * kColumns * M, M);
+      });
   own_product({floats(x_NK), K, 1}, floats(w_KM), N, K, M, writable_floats(out_NM));
   return out_NM;
 }
