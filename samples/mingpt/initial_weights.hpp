@@ -21,35 +21,46 @@
 
 #include "run_config.hpp"
 
-enum class WeightSource : std::int64_t { none, file, snapshot, own_snapshot };
+enum class WeightSource : std::int64_t { none, file, snapshot, own_snapshot, chosen_snapshot };
 
 /// The file that `init_from` names, itself or as a folder of GPT-2; other texts are returned unchanged.
 inline std::string weights_file(const std::string& init_from) {
   return ddpxx::find_model_file(init_from).value_or(init_from);
 }
 
-/// Whether the run has saved a snapshot, from which it resumes.
+/// Whether the run has saved a snapshot, from which it resumes. A place that cannot be read has none here: the trainer
+/// tries it again, and says what is wrong with it.
 inline bool has_own_snapshot(const std::string& save_dir) {
   if (save_dir.empty()) return false;
-  const auto storage = ddpxx::open_storage(save_dir);
-  const ddpxx::Snapshots snapshots{*storage};
-  return std::ranges::any_of(snapshots.list(),
-                             [&](const auto& stored) { return snapshots.read(stored).manifest.has_value(); });
+  try {
+    const auto storage = ddpxx::open_storage(save_dir);
+    const ddpxx::Snapshots snapshots{*storage};
+    return std::ranges::any_of(snapshots.list(),
+                               [&](const auto& stored) { return snapshots.read(stored).manifest.has_value(); });
+  } catch (const ddpxx::Error&) {
+    return false;
+  }
 }
 
-/// What `init_from` names: a file (.safetensors, .pt, .pth, .ckpt, .bin), a folder of GPT-2 as Hugging Face publishes
-/// it, or a snapshot of a run (PLACE, PLACE:STEP, PLACE:best). A run that resumes from its own snapshot needs none of
-/// them, and they may be gone by then. Rank 0 looks for all ranks.
+/// What a run begins with: its own snapshot, that of `snapshot=`, or what `init_from` names: a file (.safetensors, .pt,
+/// .pth, .ckpt, .bin), a folder of GPT-2 as Hugging Face publishes it, or a snapshot of a run (PLACE, PLACE:STEP,
+/// PLACE:best). A run that resumes from its own snapshot needs none of the others, and they may be gone by then. Rank 0
+/// looks for all ranks.
 /// Ranks   Collective.
 /// Errors  `storage` if there is nothing of that name.
 inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& group) {
   auto source = WeightSource::none;
   ddpxx::on_rank_zero(group, ddpxx::Errc::storage, [&] {
-    if (!config.has_initial_weights()) return;
-    if (has_own_snapshot(config.training.save_dir)) {
+    const bool has_alphabet = config.data.format == DataFormat::text;
+    if ((has_alphabet || config.has_initial_weights()) && has_own_snapshot(config.training.save_dir)) {
       source = WeightSource::own_snapshot;
       return;
     }
+    if (!config.snapshot.name.empty()) {
+      source = WeightSource::chosen_snapshot;
+      return;
+    }
+    if (!config.has_initial_weights()) return;
     std::error_code failure;
     if (std::filesystem::is_regular_file(weights_file(config.init_from), failure)) {
       source = WeightSource::file;

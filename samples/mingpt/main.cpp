@@ -77,6 +77,8 @@ void write_nothing(RunConfig& config) {
   config.training.save_dir.clear();
   config.training.save_every = config.training.save_every_epochs = 0;
   config.training.save_every_time = 0;
+  config.training.ema_decay = 0;  // the average, if there is one, has become the parameters
+  config.training.cuda_graph = false;
   for (auto* file : {&config.training.metrics, &config.training.csv, &config.training.tensorboard}) file->clear();
   config.early_stopping = {};
   config.run_folder.clear();
@@ -94,16 +96,15 @@ std::optional<ddpxx::Alphabet> choose_snapshot(Run& run, const std::string& name
   return ddpxx::Alphabet::find(found.run.settings);
 }
 
-/// The alphabet that the newest snapshot in `place` records.
-std::optional<ddpxx::Alphabet> alphabet_at(const std::string& place, const ddpxx::Group& group) {
-  const auto storage = ddpxx::open_storage(place);
-  const auto found =
-      ddpxx::read_chosen(*storage, {.place = place}, group, [](const ddpxx::Manifest&) { return std::string{}; });
+/// The alphabet that a snapshot records.
+std::optional<ddpxx::Alphabet> alphabet_of(const ddpxx::SnapshotChoice& choice, const ddpxx::Group& group) {
+  const auto storage = ddpxx::open_storage(choice.place);
+  const auto found = ddpxx::read_chosen(*storage, choice, group, [](const ddpxx::Manifest&) { return std::string{}; });
   return ddpxx::Alphabet::find(found.run.settings);
 }
 
-/// Chooses what the model begins with, and returns the alphabet of the snapshot, if it is one. A run that has begun
-/// with the alphabet of another one keeps it when it resumes.
+/// Chooses what the model begins with, and returns the alphabet of the snapshot, if it is one. Its text may have fewer
+/// characters: a run that has begun with the weights of another one has the alphabet of that run.
 std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   if (run.only_evaluates) {
     if (run.config.snapshot.name.empty()) throw no_snapshot("evaluate");
@@ -112,7 +113,11 @@ std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   const auto source = find_initial_weights(run.config, group);
   run.loads_file = source == WeightSource::file;
   if (source == WeightSource::snapshot) return choose_snapshot(run, run.config.init_from, group);
-  return source == WeightSource::own_snapshot ? alphabet_at(run.config.training.save_dir, group) : std::nullopt;
+  run.resumes = source == WeightSource::own_snapshot || source == WeightSource::chosen_snapshot;
+  if (source == WeightSource::own_snapshot) return alphabet_of({.place = run.config.training.save_dir}, group);
+  if (source == WeightSource::chosen_snapshot)
+    return alphabet_of(ddpxx::parse_snapshot_choice(run.config.snapshot.name), group);
+  return std::nullopt;
 }
 
 /// Errors  `config` for tokens in a folder, in several files or in a bucket. This is no part of the configuration's own
@@ -129,12 +134,19 @@ void check_token_files(const DataConfig& config) {
   }
 }
 
-/// The weights of a snapshot belong to its own alphabet, in which another text is read as well.
-Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet) {
+/// The weights of a snapshot belong to its own alphabet, in which another text is read as well. A run that `resumes`
+/// reads a text with other characters in the text's own alphabet: the trainer then says how the text differs from that
+/// of the snapshot.
+Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& alphabet, bool resumes) {
   if (config.format == DataFormat::tokens) check_token_files(config);
   std::optional<Vocabulary> vocabulary;
   if (alphabet) vocabulary.emplace(*alphabet);
-  return std::make_shared<const TrainingText>(config, config.text, vocabulary);
+  try {
+    return std::make_shared<const TrainingText>(config, config.text, vocabulary);
+  } catch (const ddpxx::Error& error) {
+    if (!resumes || !alphabet || error.code() != ddpxx::Errc::data) throw;
+    return read_text(config, std::nullopt, resumes);
+  }
 }
 
 void check_sweep(const CommandLine& line) {
@@ -175,7 +187,8 @@ int main(int argc, char** argv) {
     check_precision(config.precision, device);
     auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
     const auto alphabet = choose_weights(run, group);
-    const auto text = ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet); });
+    const auto text =
+        ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet, run.resumes); });
     choose_shard_size(config.strategy, rank_info, group);
     const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
     ddpxx::name_run_folder(config, folder);

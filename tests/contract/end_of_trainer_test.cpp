@@ -37,6 +37,7 @@
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::end_of_trainer_test {
@@ -501,6 +502,17 @@ TEST(RanksThatDiffer, AreToldByNameHoweverTheyWereSet) {
                group, {.recompute = {.policy = first ? RecomputeConfig::Policy::all : RecomputeConfig::Policy::none}}),
            "strategy.recompute.policy: \"all\" on rank 0, \"none\" on rank 1");
     expect(refusal<DDP>(group, {}, first ? 0.1 : 0.2), "optimizer.learning_rate: 0.1 on rank 0, 0.2 on rank 1");
+  });
+}
+
+TEST(RanksThatDiffer, AreToldInTheirEarlyStopping) {
+  spawn_ranks(2, [](Group& group) {
+    auto config = make_config<DDP>(group, 1);
+    config.early_stopping.patience = 3 + group.rank();
+    const auto refused = error_of([&] {
+      const Train<DDP> trainer{group, make_model(), std::make_shared<const Rows>(), config};
+    });
+    EXPECT_THAT(refused, testing::HasSubstr("early_stopping.patience: 3 on rank 0, 4 on rank 1"));
   });
 }
 

@@ -557,6 +557,14 @@ TEST_F(Mingpt, ReadsTheTextInTheAlphabetOfTheSnapshotThatItBeginsWith) {
     const auto known = alone({begins[0], begins[1], begins[2], steps});
     EXPECT_EQ(known.code, 0) << known.err;
   }
+  const auto tuned = (folder_ / "tuned").string();
+  const std::vector<Words> later{{"--from", tuned, begins[0], "training.max_steps=3"},
+                                 {begins[0], "training.save_dir=" + tuned, "training.max_steps=4"},
+                                 {begins[0], "snapshot=" + tuned, "training.max_steps=5"}};
+  for (const auto& words : later) {
+    const auto known = alone(words);
+    EXPECT_EQ(known.code, 0) << words[0] << ' ' << words[1] << ": " << known.err;
+  }
   std::ifstream original{text_};
   for (char letter; original.get(letter);) shifted += letter == 't' ? '%' : letter;  // equally many characters
   const auto other = alone({"data.path=" + folder_.file("other", shifted), "init_from=" + place});

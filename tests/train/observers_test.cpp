@@ -120,7 +120,6 @@ TEST(Observers, LeaveTheNumbersOfTheRunAsTheyAre) {
     struct Throws : Observer {
       std::string name() const override { return "the thrower"; }
       Verdict on_step(const StepDone&) override { throw std::runtime_error{"out of ink"}; }
-      void before_optimizer_step(const std::span<const Slice>&) override { throw std::runtime_error{"no gradients"}; }
     };
     const auto weights_after = [&](bool watched) {
       Train trainer{group, make_model(), make_data(), make_config(group, 5)};
@@ -130,6 +129,20 @@ TEST(Observers, LeaveTheNumbersOfTheRunAsTheyAre) {
       return weights_of(trainer.model());
     };
     EXPECT_TRUE(at::equal(weights_after(false), weights_after(true)));
+  });
+}
+
+TEST(Observers, EndTheRankThatFailsBeforeItsOptimizerStep) {
+  spawn_ranks(1, [&](Group& group) {
+    struct Throws : Observer {
+      std::string name() const override { return "the thrower"; }
+      void before_optimizer_step(const std::span<const Slice>&) override { throw std::runtime_error{"no gradients"}; }
+    };
+    Train trainer{group, make_model(), make_data(), make_config(group, 5)};
+    const auto before = weights_of(trainer.model()).clone();
+    trainer.add(std::make_shared<Throws>());
+    EXPECT_THAT([&] { trainer.fit(); }, testing::ThrowsMessage<std::runtime_error>("no gradients"));
+    EXPECT_TRUE(at::equal(weights_of(trainer.model()), before));
   });
 }
 

@@ -18,6 +18,7 @@
 #include <ddpxx/train/snapshot_loader.hpp>
 #include <ddpxx/train/snapshot_saver.hpp>
 
+#include "../error_of.hpp"
 #include "../snapshot/memory_storage.hpp"
 
 namespace ddpxx::own_storage_test {
@@ -40,7 +41,7 @@ class RankOfRun {
 
   /// Saves a state in which all values equal `step`.
   void save(std::int64_t step, SnapshotWriting writing = SnapshotWriting::foreground, std::int64_t keep_last = 0) {
-    SnapshotSaver saver{history_, {.writing = writing, .keep_last = keep_last}, *group_, at::kCPU};
+    SnapshotSaver saver{history_, {.writing = writing, .keep_last = keep_last}, *group_, at::kCPU, on_saved};
     values().fill_(static_cast<double>(step));
     saver.save({.step = step, .epoch = 1, .tokens = 100 * step}, state(), Copies::equal);
     values().fill_(-1);  // changes the values as training would while the snapshot is written
@@ -50,6 +51,8 @@ class RankOfRun {
   /// The number of objects of step 1 when the last save returned on this rank.
   std::size_t left_of_first() const { return left_of_first_; }
   bool is_rank_zero() const { return group_->rank() == 0; }
+
+  std::function<void(const SnapshotSaved&)> on_saved;
 
  private:
   RunState state() const { return {{values_part(arena_)}, {}}; }
@@ -92,6 +95,16 @@ TEST_P(OwnStorage, KeepsWhatTheSaverWritesAndGivesItToTheLoader) {
     EXPECT_EQ(loaded->info.tokens, 300);
     EXPECT_TRUE(run.values().eq(3).all().item<bool>());
   });
+}
+
+TEST_P(OwnStorage, EndsAllRanksWhereTheReportOfASnapshotFails) {
+  on_two_ranks([](RankOfRun& run) {
+    run.on_saved = [](const SnapshotSaved&) { throw Error{Errc::storage, "there is no room for a copy"}; };
+    EXPECT_THAT(error_of([&] { run.save(1, GetParam()); }), HasSubstr("there is no room for a copy"));
+    run.on_saved = {};
+    run.save(2, GetParam());
+  });
+  EXPECT_TRUE(storage_->objects.contains(Snapshots::folder_of(1) + Snapshots::kManifest)) << "it was complete before";
 }
 
 TEST_P(OwnStorage, LosesOldSnapshotsAfterAllRanksKnowOfTheNewOne) {

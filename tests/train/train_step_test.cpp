@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -284,6 +285,23 @@ TEST(TrainStep, BeginsWithTheFirstLossScaleAfterASnapshotOfAModelOnly) {
   step.resume_at(5, 0, /*has_optimizer=*/false);
   EXPECT_EQ(scale.item<float>(), 65536) << "the tensor itself is reset, because a captured step reads it";
   EXPECT_EQ(state_of(step, "scaler.growth_tracker").item<int>(), 0);
+}
+
+TEST(TrainStep, KeepsTheLossOfTheStepBeforeOneThatAHookHasEnded) {
+  Group alone;
+  TrainStep<Product, SGD> step{alone, std::make_shared<Product>(), {.optimizer = {.learning_rate = 1e-12}}};
+  bool fails = false;
+  step.before_optimizer_step([&](std::span<const Slice>) {
+    if (fails) throw std::runtime_error{"the hook fails"};
+  });
+  step.step(std::vector{rows_of(1, 2)});
+  fails = true;
+  EXPECT_THROW(step.step(std::vector{rows_of(5, 2)}), std::runtime_error);
+  fails = false;
+  step.step(std::vector{rows_of(2, 2)});
+  std::vector<double> losses;
+  step.read_all([&](const CompletedStep& done) { losses.push_back(done.row.loss); });
+  EXPECT_THAT(losses, testing::ElementsAre(testing::DoubleNear(4, 1e-5), testing::DoubleNear(8, 1e-5)));
 }
 
 TEST(TrainStep, ShowsHooksUnscaledGradients) {

@@ -14,8 +14,8 @@
 namespace ddpxx {
 
 /// Makes a `Model` from the other arguments, with initial weights drawn from `seed`, and moves it to `device`. All
-/// ranks and all runs with one seed begin with equal weights, whatever was drawn before. The state of the generators
-/// does not change.
+/// ranks and all runs with one seed begin with equal weights, whatever was drawn before. The states of the CPU's
+/// generator and of that of `device` do not change; those of other GPUs are set to `seed`.
 ///
 ///     auto model = make_model<GPT>(config.training.seed, group.device(), config.model, vocab_size, block_size);
 template <IsModule Model, class... Arguments>

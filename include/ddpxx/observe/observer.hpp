@@ -27,8 +27,9 @@ enum class Verdict { go_on, stop };
 /// Ranks   Local: the observers of a rank are those that were added there. The numbers of an event are those of all
 ///         ranks, unless the event says otherwise.
 /// Errors  An exception ends no run. The first one of an observer is a warning with its name, and further ones are
-///         counted. From `on_begin` alone an exception reaches the program, on every rank: nothing has been trained
-///         then.
+///         counted. Two events are different. From `on_begin` an exception reaches the program, on every rank: nothing
+///         has been trained then. From `before_optimizer_step` it ends the rank, and with it the run: the rank would go
+///         on with other gradients than the others.
 class Observer {
  public:
   Observer() = default;

@@ -35,6 +35,7 @@ class RunReport {
   void show(const Evaluating& event);
   void show(Evaluated event);
   void show(SnapshotSaved event);
+  /// Errors  those of the observers: a rank whose gradients an observer has left half changed must not step.
   void before_optimizer_step(const std::span<const Slice>& slices);
 
   /// Call after all other events; does nothing unless begin() was called.

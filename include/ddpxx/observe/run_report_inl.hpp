@@ -93,7 +93,8 @@ DDPXX_INLINE void RunReport::show(SnapshotSaved event) {
 }
 
 DDPXX_INLINE void RunReport::before_optimizer_step(const std::span<const Slice>& slices) {
-  call([&](Observer& observer) { observer.before_optimizer_step(slices); });
+  if (!has_begun_) return;
+  for (const auto& each : observers_) each.observer->before_optimizer_step(slices);
 }
 
 DDPXX_INLINE void RunReport::end() {

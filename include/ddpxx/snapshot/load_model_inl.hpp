@@ -25,33 +25,36 @@ namespace ddpxx {
 DDPXX_INLINE std::optional<std::string> try_load_model(torch::nn::Module& model, Storage& storage,
                                                        const Manifest& manifest) {
   constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
-  auto read = try_read_snapshot(
-      storage, manifest, [&](std::string_view name) { return name.starts_with(kModel) || name.starts_with(kAverage); });
-  if (auto* damage = std::get_if<std::string>(&read)) return std::move(*damage);
-  const auto& tensors = std::get<Snapshot>(read).tensors;
+  const auto& stored = manifest.tensors;
   std::map<std::string, at::Tensor> targets;
   for (const auto& item : model.named_parameters()) targets.emplace(item.key(), item.value());
   for (const auto& item : model.named_buffers()) targets.emplace(item.key(), item.value());
   std::string differences;
   for (const auto& [name, target] : targets) {
-    const auto found = tensors.find(std::string{kModel} + name);
-    if (found == tensors.end())
+    const auto found = stored.find(std::string{kModel} + name);
+    if (found == stored.end())
       differences += "\n  " + name + ": missing in the snapshot";
-    else if (found->second.sizes() != target.sizes())
-      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the snapshot, " +
+    else if (target.sizes() != found->second.shape)
+      differences += "\n  " + name + ": " + c10::str(at::IntArrayRef{found->second.shape}) + " in the snapshot, " +
                      c10::str(target.sizes()) + " in the model";
   }
-  for (const auto& [name, tensor] : tensors)
+  for (const auto& [name, tensor] : stored)
     if (name.starts_with(kModel) && !targets.contains(name.substr(kModel.size())))
       differences += "\n  " + name.substr(kModel.size()) + ": only in the snapshot";
   if (!differences.empty())
     throw Error{Errc::storage,
                 "the snapshot is of another model:" + differences + "\nchoose the configuration it was saved with"};
-  const c10::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor*> wanted;  // a parameter that has an average takes that, and nothing else is read
   for (auto& [name, target] : targets) {
-    const auto average = tensors.find(std::string{kAverage} + name);
-    target.copy_(average != tensors.end() ? average->second : tensors.at(std::string{kModel} + name));
+    auto average = std::string{kAverage} + name;
+    wanted.emplace(stored.contains(average) ? std::move(average) : std::string{kModel} + name, &target);
   }
+  auto read =
+      try_read_snapshot(storage, manifest, [&](std::string_view name) { return wanted.contains(std::string{name}); });
+  if (auto* damage = std::get_if<std::string>(&read)) return std::move(*damage);
+  const auto& tensors = std::get<Snapshot>(read).tensors;
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, target] : wanted) target->copy_(tensors.at(name));
   return std::nullopt;
 }
 

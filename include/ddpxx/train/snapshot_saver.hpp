@@ -45,7 +45,8 @@ namespace ddpxx {
 ///         were there before are then unchanged.
 class SnapshotSaver {
  public:
-  /// Rank 0 calls `on_saved` for each snapshot, inside `save`, `advance` or `finish`, once all ranks know of it.
+  /// Rank 0 calls `on_saved` for each snapshot that is complete, inside `save`, `advance` or `finish`. The other ranks
+  /// wait for it, and fail with it.
   SnapshotSaver(std::shared_ptr<const SnapshotHistory> history, const SnapshotConfig& config, const Group& group,
                 at::Device device, std::function<void(const SnapshotSaved&)> on_saved = {})
       : config_{config},
@@ -197,15 +198,16 @@ class SnapshotSaver {
 
   /// Ranks   Collective.
   void finish_committing() {
-    on_rank_zero(*group_, Errc::storage, [&] { save_->committing->get(); });
-    committed_ = save_->step;
-    if (on_saved_ && group_->rank() == 0) {
+    on_rank_zero(*group_, Errc::storage, [&] {
+      save_->committing->get();
+      if (!on_saved_) return;
       const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
       on_saved_({.step = save_->step,
                  .path = history_->storage().full_name(Snapshots::folder_of(save_->step)),
                  .seconds = seconds(committer_.committed_at() - save_->begun),
                  .waited_seconds = seconds(save_->blocked + (Clock::now() - save_->blocked_since))});
-    }
+    });
+    committed_ = save_->step;
     save_.reset();
     if (group_->rank() != 0) return;
     pruning_ = start_task(runs_, [this] { committer_.prune(); });

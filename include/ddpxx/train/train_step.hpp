@@ -326,18 +326,18 @@ class TrainStep {
     const auto scale = parameter_step_.loss_scale();
     has_changed_parameters_ = steps_in_backward<Strategy>;
     auto before = std::exchange(last_step_, {});
-    at::Tensor found_inf;
+    at::Tensor norm;
     try {
-      found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
+      const auto found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
+      if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
+      has_changed_parameters_ = true;
+      norm = parameter_step_.step(found_inf, captured());
+      if (average_) average_->update();
+      strategy_.finish_step();
     } catch (...) {
       last_step_ = std::move(before);  // goes with the facts of the next attempt
       throw;
     }
-    if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
-    has_changed_parameters_ = true;
-    const auto norm = parameter_step_.step(found_inf, captured());
-    if (average_) average_->update();
-    strategy_.finish_step();
     ++step_;
     check_metrics();
     // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
