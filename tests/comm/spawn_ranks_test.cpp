@@ -63,6 +63,17 @@ TEST(SpawnRanks, CarriesAFailedAssertionOutOfAProcess) {
   EXPECT_THAT(text, HasSubstr("rank 1: an assertion failed"));
 }
 
+TEST(SpawnRanks, CarriesAFailedAssertionOutBesideAnException) {
+  const auto text = error_of([] {
+    spawn_ranks(2, [](Group& group) {
+      EXPECT_EQ(group.rank(), 0) << "(meant to fail in rank 1)";
+      throw Error{Errc::numerics, "the loss is not a number"};
+    });
+  });
+  EXPECT_THAT(text, HasSubstr("rank 0: the loss is not a number"));
+  EXPECT_THAT(text, HasSubstr("rank 1: an assertion failed, see above; then: the loss is not a number"));
+}
+
 TEST(SpawnRanks, GivesEachRankTheDeviceThatIsAskedFor) {
   for (const auto ranks : {Ranks::processes, Ranks::threads}) {
     for (const int world : {1, 2})
