@@ -8,6 +8,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/adopt_launcher.hpp>
+#include <ddpxx/launch/torchrun_environment.hpp>
 
 namespace ddpxx::adopt_launcher_test {
 namespace {
@@ -138,6 +139,21 @@ TEST_F(AdoptLauncher, AnOnlyRankIsAlone) {
   EXPECT_TRUE(
       read(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})).variables.empty());
   EXPECT_TRUE(read(with(kSrun, {{"SLURM_STEP_NUM_TASKS", "1"}})).variables.empty());
+}
+
+TEST_F(AdoptLauncher, AnOnlyRankIsAloneAlthoughItsScriptSaysWhereRanksMeet) {
+  const auto by_mpirun = with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+  const auto by_srun = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "1"}});
+  for (const auto& launcher : {by_mpirun, by_srun})
+    for (const Variables& meeting : {Variables{{"MASTER_ADDR", "a"}}, Variables{{"MASTER_PORT", "1"}},
+                                     Variables{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}}) {
+      read(with(launcher, meeting));
+      adopt_launcher();
+      EXPECT_FALSE(torchrun_environment());
+    }
+  read(with(by_srun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}));
+  adopt_launcher();
+  EXPECT_EQ(torchrun_environment().value().address, "a") << "a script has started several ranks in the only task";
 }
 
 TEST_F(AdoptLauncher, NamesTwoVariablesThatContradictEachOther) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +28,11 @@ namespace ddpxx::detail {
 struct AdoptedLaunch {
   std::string launcher = {};
   std::map<std::string, std::string> variables = {};
+  bool is_alone = false;  ///< The launcher has started this rank only.
 };
+
+/// The names of the variables that say where the ranks meet.
+inline constexpr std::array kMeetingVariables = {"MASTER_ADDR", "MASTER_PORT"};
 
 /// The number of tasks on node `node` by SLURM_STEP_TASKS_PER_NODE, which is written as `2(x3),1`.
 inline std::optional<std::int64_t> tasks_on_node(std::string_view text, std::int64_t node) {
@@ -89,7 +94,7 @@ inline std::optional<std::string> address_of_mpirun(const std::string& rank) {
 inline AdoptedLaunch launch_by_mpirun() {
   const auto of = [](const char* name) { return variable_of("mpirun", name); };
   const auto size = of("OMPI_COMM_WORLD_SIZE"), local_size = of("OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (size == "1") return {};
+  if (size == "1") return {.launcher = "mpirun", .is_alone = true};
   const auto job = environment("PMIX_NAMESPACE").value_or("mpirun");
   const auto rank = of("OMPI_COMM_WORLD_RANK");
   auto address = environment("MASTER_ADDR");
@@ -115,7 +120,7 @@ inline AdoptedLaunch launch_by_mpirun() {
 inline AdoptedLaunch launch_by_srun() {
   const auto of = [](const char* name) { return variable_of("srun", name); };
   const auto size = environment("SLURM_STEP_NUM_TASKS").value_or(environment("SLURM_NTASKS").value_or("1"));
-  if (size == "1") return {};
+  if (size == "1") return {.launcher = "srun", .is_alone = true};
   const auto job = of("SLURM_JOB_ID") + "." + of("SLURM_STEP_ID");
   const auto tasks = of("SLURM_STEP_TASKS_PER_NODE");
   const auto local_size = tasks_on_node(tasks, environment_integer("SLURM_NODEID").value_or(0));
@@ -168,7 +173,7 @@ inline AdoptedLaunch launch_by_kubernetes() {
   }
   launch.variables["RANK"] = rank.value_or(index.value_or(""));
   launch.variables["WORLD_SIZE"] = *nodes;
-  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"})
+  for (const char* name : kMeetingVariables)
     if (const auto value = environment(name) ? environment(name) : environment(("PET_" + std::string{name}).c_str()))
       launch.variables[name] = *value;
   return launch;
@@ -214,11 +219,14 @@ inline AdoptedLaunch launch_to_adopt() {
 }
 
 /// Sets torchrun's variables for a process that another launcher has started as one of several ranks; rank 0 logs where
-/// its numbers come from and where the ranks meet, unless ddpxx-run has started it. Called while the process has no
-/// other threads.
+/// its numbers come from and where the ranks meet, unless ddpxx-run has started it. An only rank of mpirun or srun runs
+/// alone, and meets nobody: MASTER_ADDR and MASTER_PORT, which job scripts export for any number of ranks, are unset.
+/// Called while the process has no other threads.
 /// Errors  those of `launch_to_adopt`.
 inline void adopt_launcher() {
   const auto launch = launch_to_adopt();
+  if (launch.is_alone)
+    for (const char* name : kMeetingVariables) ::unsetenv(name);
   for (const auto& [name, value] : launch.variables) ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   const auto size = environment("WORLD_SIZE").value_or("1"), address = environment("MASTER_ADDR").value_or("");
   if (environment("RANK") != "0" || size == "1" || address.empty() || environment("DDPXX_STORE")) return;
