@@ -206,6 +206,44 @@ TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
   EXPECT_EQ(second.wait().code, 75);
 }
 
+TEST(AgentGroup, RestartsAlthoughAWarningReachesAnAgentWhoseRanksHaveEnded) {
+  for (const bool is_leader : {true, false}) {
+    const Nodes nodes{"2"};
+    const auto ended = nodes.file("ended"), fails = nodes.file("fails");
+    // The rank of the agent that gets the warning ends first; the other one fails after the warning.
+    const std::string script =
+        std::string{
+            "tell_start; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && { sleep 0.3; exit 0; }; "
+            "[ $RANK = "} +
+        (is_leader ? "0" : "1") + " ] && { echo > " + ended.string() + "; exit 0; }; until [ -e " + fails.string() +
+        " ]; do sleep 0.02; done; exit 1";
+    auto first = nodes.start(script, {"--max-restarts=1"});
+    Nodes::wait_until_serving(first);
+    auto second = nodes.start(script, {"--max-restarts=1"});
+    StartedProgram::wait_for_lines(ended, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
+    (is_leader ? first : second).signal(SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});  // in most runs the agent has read the signal by then
+    std::ofstream{fails};
+    EXPECT_EQ(first.wait().code, 0) << "the warning reached the leader: " << is_leader;
+    EXPECT_EQ(second.wait().code, 0) << "the warning reached the leader: " << is_leader;
+    EXPECT_EQ(nodes.starts().size(), 4U);
+  }
+}
+
+TEST(AgentGroup, WaitsForTheOtherNodesAlthoughAWarningComes) {
+  const Nodes nodes{"2"};
+  auto first = nodes.start("exit 0");
+  Nodes::wait_until_serving(first);
+  first.signal(SIGUSR1);
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has read the signal by then
+  auto second = nodes.start("exit 0");
+  const auto end = first.wait();
+  ASSERT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("SIGUSR1 came while no rank runs on this machine; it has no effect"));
+  EXPECT_EQ(second.wait().code, 0);
+}
+
 TEST(AgentGroup, HearsASignalWhileAllWaitToRestart) {
   const Nodes nodes{"2"};
   const std::string script = "[ $TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1";

@@ -738,6 +738,19 @@ TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
   EXPECT_THAT(StartedProgram::text_of(said), HasSubstr("ddpxx-run: ended by SIGTERM before the restart\n"));
 }
 
+TEST(DdpxxRun, RestartsAlthoughAnEarlyWarningComesBeforeTheRestart) {
+  const TemporaryFolder folder;
+  const auto said = folder / "said";
+  StartedProgram run{{"/bin/sh", "-c",
+                      "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
+                          "$TORCHELASTIC_RESTART_COUNT = 5 ] && exit 0; exit 1' 2>" + said.string()}};
+  StartedProgram::wait_for_lines(said, 5);  // then the launcher pauses for two seconds
+  run.signal(SIGUSR1);
+  EXPECT_EQ(run.wait().code, 0);
+  EXPECT_THAT(StartedProgram::text_of(said),
+              HasSubstr("ddpxx-run: SIGUSR1 came while no rank runs on this machine; it has no effect\n"));
+}
+
 // A running rank may only be slow, and the peer may have lost a different rank.
 TEST(DdpxxRun, NamesARankThatStillRunsAsAPossibleCauseOnly) {
   const TemporaryFolder folder;

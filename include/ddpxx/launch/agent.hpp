@@ -65,7 +65,7 @@ class Agent {
   std::string program_;
   detail::Guardian guardian_;  // first: it forks, and must do so before there is a thread
   detail::DescriptorLimit descriptors_;
-  detail::Console console_;
+  detail::Console console_{plan_};
   std::string run_id_;
   std::optional<detail::LogFolder> logs_;   // holds the files of all attempts; made for the first one
   std::vector<detail::CpuSet> processors_;  // the set of each rank; empty: that of the agent

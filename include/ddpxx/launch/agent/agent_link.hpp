@@ -139,9 +139,7 @@ inline void AgentLink::wait_once(int descriptor, Clock::time_point until) {
     tell_end_at_.reset();
     tell_end();
   }
-  // An early warning is not passed on: the ranks of other nodes get their own.
-  if (const auto request = console_.request(); !was_asked && request && asks_for_end(plan_, request->signal))
-    tell_signal(request->signal);
+  if (const auto request = console_.request(); !was_asked && request) tell_signal(request->signal);
   while (const auto event = next_event())
     if (event->kind == RoundEvent::Kind::signal) console_.note_request(event->signal);
 }

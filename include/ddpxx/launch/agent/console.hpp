@@ -12,8 +12,10 @@
 #include <vector>
 
 #include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 
 namespace ddpxx::detail {
@@ -36,7 +38,7 @@ class Console {
     Clock::time_point time = {};  ///< When the first such signal came.
   };
 
-  Console() : has_terminal_{draws_on(STDOUT_FILENO)} {
+  explicit Console(const LaunchPlan& plan) : plan_{plan}, has_terminal_{draws_on(STDOUT_FILENO)} {
     if (!has_terminal_) return;
     output_.clear_drawn_line_on(STDOUT_FILENO);
     if (draws_on(STDERR_FILENO)) output_.clear_drawn_line_on(STDERR_FILENO);
@@ -63,7 +65,7 @@ class Console {
   }
 
   /// Waits, while no rank runs, until one of `descriptors` is readable (-1: none), a signal asks the run to end, or
-  /// `until`. Writes output meanwhile.
+  /// `until`. Writes output meanwhile. A signal that only warns of an end is for ranks, and has no effect here.
   void wait(std::initializer_list<int> descriptors, Clock::time_point until);
 
   /// Writes the remaining output. Waits for its reader, but at most 2 s after a request to end, and not after a new
@@ -71,6 +73,7 @@ class Console {
   void deliver_output();
 
  private:
+  const LaunchPlan& plan_;
   bool has_terminal_;
   SignalInbox inbox_;
   OutputQueue output_;
@@ -86,11 +89,15 @@ inline void Console::wait(std::initializer_list<int> descriptors, Clock::time_po
     ::poll(waits.data(), waits.size(), static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000)));
     if (waits[1].revents != 0) output_.write_some();
     bool has_request = false;
-    while (const auto number = inbox_.next())
-      if (*number != SIGCHLD) {
-        note_request(*number);
-        has_request = true;
+    while (const auto number = inbox_.next()) {
+      if (*number == SIGCHLD) continue;
+      if (!asks_for_end(plan_, *number)) {
+        say(signal_name(*number) + " came while no rank runs on this machine; it has no effect");
+        continue;
       }
+      note_request(*number);
+      has_request = true;
+    }
     const bool is_readable = std::any_of(waits.begin() + 2, waits.end(), [](auto& wait) { return wait.revents != 0; });
     if (has_request || is_readable || Clock::now() >= until) return;
   }
