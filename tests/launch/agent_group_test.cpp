@@ -389,17 +389,19 @@ TEST(AgentGroup, EndsAllWhenTheAgentThatLeadsCannotStartItsRanks) {
 // The ranks of the first agent still run when the second agent has ended, so the first one learns of that end before
 // it collects the results.
 TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
-  const Nodes nodes{"2"};
-  const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
-  auto first = nodes.start(script, {"--grace=2"});
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(script, {"--grace=600"});
-  nodes.wait_for_starts(2);
-  second.signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds{1'100});
-  second.signal(SIGINT);
-  EXPECT_EQ(second.wait().code, 128 + SIGINT);
-  EXPECT_EQ(first.wait().code, 128 + SIGINT);
+  for (const bool passed_on : {false, true}) {  // whether the first SIGINT has come to the other agent
+    const Nodes nodes{"2"};
+    const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
+    auto first = nodes.start(script, {"--grace=2"});
+    Nodes::wait_until_serving(first);
+    auto second = nodes.start(script, {"--grace=600"});
+    nodes.wait_for_starts(2);
+    (passed_on ? first : second).signal(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
+    second.signal(SIGINT);
+    EXPECT_EQ(second.wait().code, 128 + SIGINT);
+    EXPECT_EQ(first.wait().code, 128 + SIGINT);
+  }
 }
 
 // The store of a leading agent that is stopped does not answer for as long as a request may take, 30 s.

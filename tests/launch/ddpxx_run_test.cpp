@@ -589,6 +589,23 @@ TEST(DdpxxRun, KillsAtOnceAtTheSecondSigint) {
   EXPECT_EQ(run.wait().code, 128 + SIGINT);
 }
 
+TEST(DdpxxRun, LetsTheRanksSaveAtTheFirstSigintAfterAnotherSignal) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready", heard = folder / "heard";
+  auto run = start_ddpxx_run({"--grace=600", "sh", "-c",
+                              "trap 'echo >> " + heard.string() + "' TERM; trap : INT; echo >> " + ready.string() +
+                                  "; while :; do sleep 0.05; done"});
+  StartedProgram::wait_for_lines(ready, 1);
+  run.signal(SIGTERM);
+  StartedProgram::wait_for_lines(heard, 1);
+  std::this_thread::sleep_for(ddpxx::kSameRequest);
+  run.signal(SIGINT);
+  std::this_thread::sleep_for(ddpxx::kSameRequest);
+  EXPECT_FALSE(run.has_ended());
+  run.signal(SIGINT);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+}
+
 TEST(DdpxxRun, TakesItsRanksWithItWhenItIsKilled) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";

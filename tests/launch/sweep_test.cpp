@@ -211,6 +211,23 @@ TEST_F(SweepRun, KillsOnASecondInterrupt) {
   EXPECT_THAT(text("0/status"), StartsWith("exit_code: 137\n"));
 }
 
+TEST_F(SweepRun, LetsTheJobsSaveAtTheFirstInterruptAfterAnotherSignal) {
+  const auto marks = folder_ / "marks";
+  const auto job = program("job", "trap 'echo heard >>" + marks.string() + "' TERM; trap : INT; echo started >>" +
+                                      marks.string() + "; while :; do sleep 0.02; done");
+  StartedProgram sweep = start_ddpxx_run(words(job, {"a=1"}));
+  StartedProgram::wait_for_lines(marks, 1);
+  sweep.signal(SIGTERM);
+  StartedProgram::wait_for_lines(marks, 2);
+  std::this_thread::sleep_for(ddpxx::kSameRequest);
+  sweep.signal(SIGINT);
+  std::this_thread::sleep_for(ddpxx::kSameRequest);
+  EXPECT_FALSE(sweep.has_ended());
+  sweep.signal(SIGINT);
+  EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
+  EXPECT_THAT(text("0/status"), StartsWith("exit_code: 137\n"));
+}
+
 TEST_F(SweepRun, StartsNoJobAfterOneThatStoppedOnAPassedSignal) {
   const auto marks = folder_ / "marks";
   const auto job =

@@ -112,7 +112,7 @@ inline int Agent::run() {
   } catch (const Error& error) {
     if (error.code() == Errc::stopped) {  // the signal is in the inbox
       console_.wait({}, detail::Console::Clock::now());
-      const int signal = console_.request() ? console_.request()->signal : SIGTERM;
+      const int signal = console_.request().value_or(SIGTERM);
       return end({.code = 128 + signal, .asked = signal}, nullptr);
     }
     console_.deliver_output();

@@ -23,6 +23,7 @@
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/child.hpp>
+#include <ddpxx/launch/interrupts.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 #include <ddpxx/launch/sweep/shell_word.hpp>
 #include <ddpxx/launch/sweep/slurm_array.hpp>
@@ -72,7 +73,7 @@ class SweepRunner {
   std::size_t next_ = 0;
   std::list<Running> running_;
   std::optional<int> request_;  // the signal that asked the sweep to end
-  Clock::time_point request_time_;
+  Interrupts interrupts_;
   std::optional<int> forwarded_;  // the last signal sent to the jobs: a job may end by it, or with 75
   bool stopping_ = false;         // no job is started any more
 };
@@ -141,10 +142,8 @@ inline void SweepRunner::start(std::size_t index) {
 
 inline void SweepRunner::on_signal(int number) {
   if (number == SIGCHLD) return;  // `notice_ends` checks all jobs anyway
-  const auto now = Clock::now();
-  const bool repeats = request_ && number == SIGINT, kills = repeats && now - request_time_ >= kSameRequest;
-  if (repeats && !kills) return;
-  if (!request_) request_time_ = now;
+  const bool kills = number == SIGINT && interrupts_.note();
+  if (request_ && number == SIGINT && !kills) return;  // the jobs are stopping
   for (const auto& job : running_) {
     job.child.send_signal(kills ? SIGKILL : number);
     job.child.send_signal(SIGCONT);  // a stopped process handles signals only after SIGCONT

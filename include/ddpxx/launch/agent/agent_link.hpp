@@ -77,9 +77,7 @@ class AgentLink {
   static Clock::time_point never() { return Clock::now() + std::chrono::hours{100'000}; }
 
   /// The end of a run that a signal has asked for.
-  RunEnd end_by_request() const {
-    return {.code = 128 + console_.request()->signal, .asked = console_.request()->signal};
-  }
+  RunEnd end_by_request() const { return {.code = 128 + *console_.request(), .asked = console_.request()}; }
   /// The error of an agent that has lost its connection to the agent that serves the store.
   Error leader_loss() const {
     return Error{Errc::peer, "the launcher of node 0, which serves the meeting at " + store_.url() +
@@ -129,7 +127,7 @@ inline void AgentLink::begin(const Round& round) {
   if (!agents_) return;
   if (!store_.serves()) agents_->leave_will(agent_, round.number, /*takes_part=*/true);
   watch_.emplace(*agents_, round.number);
-  if (console_.request()) tell_signal(console_.request()->signal);
+  if (console_.request()) tell_signal(*console_.request());
 }
 
 inline void AgentLink::wait_once(int descriptor, Clock::time_point until) {
@@ -139,9 +137,9 @@ inline void AgentLink::wait_once(int descriptor, Clock::time_point until) {
     tell_end_at_.reset();
     tell_end();
   }
-  if (const auto request = console_.request(); !was_asked && request) tell_signal(request->signal);
+  if (const auto request = console_.request(); !was_asked && request) tell_signal(*request);
   while (const auto event = next_event())
-    if (event->kind == RoundEvent::Kind::signal) console_.note_request(event->signal);
+    if (event->kind == RoundEvent::Kind::signal) console_.hear_from_others(event->signal);
 }
 
 }  // namespace ddpxx::detail

@@ -13,8 +13,8 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/signal_name.hpp>
-#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
+#include <ddpxx/launch/interrupts.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/signal_inbox.hpp>
 
@@ -32,12 +32,6 @@ class Console {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A signal that asks the run to end.
-  struct Request {
-    int signal = 0;
-    Clock::time_point time = {};  ///< When the first such signal came.
-  };
-
   explicit Console(const LaunchPlan& plan) : plan_{plan}, has_terminal_{draws_on(STDOUT_FILENO)} {
     if (!has_terminal_) return;
     output_.clear_drawn_line_on(STDOUT_FILENO);
@@ -49,19 +43,21 @@ class Console {
   OutputQueue& output() noexcept { return output_; }
   void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
 
-  const std::optional<Request>& request() const noexcept { return request_; }
-  /// True after a second SIGINT, which ends the run at once.
+  /// The last signal that asked the run to end. A SIGINT that comes after another such signal does not replace it.
+  std::optional<int> request() const noexcept { return request_; }
+  /// True after a second SIGINT to this agent, which ends the run at once.
   bool is_urgent() const noexcept { return is_urgent_; }
-  /// Notes a signal that asks the run to end; returns true for the first one.
-  bool note_request(int signal) {
-    const auto now = Clock::now();
-    if (request_ && signal == SIGINT) {
-      is_urgent_ = is_urgent_ || now - request_->time >= kSameRequest;
-      return false;
-    }
-    const bool is_first = !request_;
-    request_ = Request{.signal = signal, .time = is_first ? now : request_->time};
-    return is_first;
+  /// Notes a signal to this agent that asks the run to end; returns true for the first request.
+  bool hear(int signal) {
+    if (signal == SIGINT && interrupts_.note()) is_urgent_ = true;
+    return note_request(signal);
+  }
+  /// Notes a signal that another agent has passed on; returns true for the first request. After such a SIGINT, one to
+  /// this agent is the second. It is never the second itself: the signals to this agent come back from the store, too,
+  /// perhaps late.
+  bool hear_from_others(int signal) {
+    if (signal == SIGINT) interrupts_.note();
+    return note_request(signal);
   }
 
   /// Waits, while no rank runs, until one of `descriptors` is readable (-1: none), a signal asks the run to end, or
@@ -73,11 +69,18 @@ class Console {
   void deliver_output();
 
  private:
+  bool note_request(int signal) {
+    const bool is_first = !request_;
+    if (is_first || signal != SIGINT) request_ = signal;
+    return is_first;
+  }
+
   const LaunchPlan& plan_;
   bool has_terminal_;
   SignalInbox inbox_;
   OutputQueue output_;
-  std::optional<Request> request_;
+  std::optional<int> request_;
+  Interrupts interrupts_;
   bool is_urgent_ = false;
 };
 
@@ -95,7 +98,7 @@ inline void Console::wait(std::initializer_list<int> descriptors, Clock::time_po
         say(signal_name(*number) + " came while no rank runs on this machine; it has no effect");
         continue;
       }
-      note_request(*number);
+      hear(*number);
       has_request = true;
     }
     const bool is_readable = std::any_of(waits.begin() + 2, waits.end(), [](auto& wait) { return wait.revents != 0; });

@@ -67,13 +67,12 @@ inline Next LeadingAgent::next(const NodeResult* last) {
   }
   const auto results = collect(*last);
   if (link_.console().is_urgent()) return finish(link_.end_by_request());
-  const auto signal = link_.console().request() ? std::optional{link_.console().request()->signal} : std::nullopt;
-  auto step = rule_.after(results, signal, link_.grows());
+  auto step = rule_.after(results, link_.console().request(), link_.grows());
   if (auto* end = std::get_if<RunEnd>(&step)) return finish(std::move(*end));
   const auto& restart = std::get<Restart>(step);
   link_.console().say(restart.because);
   if (pause(restart.pause)) return start(restart.because);
-  link_.console().say("ended by " + signal_name(link_.console().request()->signal) + " before the restart");
+  link_.console().say("ended by " + signal_name(*link_.console().request()) + " before the restart");
   return finish(link_.end_by_request());
 }
 

@@ -75,7 +75,7 @@ inline NodeResult LocalRanks::run(const RankCommon& common, std::span<const Laun
   for (const Launch& launch : launches) ranks_.emplace_back(common, launch);
   if (console_.request()) {  // it came after the last round
     kill_ = Clock::now() + plan_.grace;
-    ask_to_stop(console_.request()->signal);
+    ask_to_stop(*console_.request());
   }
   while (!all_ended()) poll_once();
   NodeResult result{.host = host_name()};
@@ -99,7 +99,7 @@ inline bool LocalRanks::all_ended() const {
 /// The signal by which the run was asked to end. SIGUSR1 and SIGUSR2 count only if a rank has ended because of them,
 /// since many programs use them for something else.
 inline std::optional<int> LocalRanks::request(const std::vector<Exit>& exits) const {
-  if (console_.request()) return console_.request()->signal;
+  if (console_.request()) return console_.request();
   const bool have_followed = vote_ && std::any_of(exits.begin(), exits.end(), [&](const Exit& exit) {
                                return exit.code == static_cast<int>(Errc::stopped) || is_end_by(*vote_, exit.code);
                              });
@@ -158,15 +158,14 @@ inline void LocalRanks::on_signal(int number) {
     vote_ = number;
     return ask_to_stop(number);
   }
-  const bool is_repeated_interrupt = console_.request() && number == SIGINT;
-  const bool is_first = console_.note_request(number);
+  const bool is_first = console_.hear(number);
   // The ranks of this machine come first: other agents are told through the store, which may not answer for a while.
   if (console_.is_urgent()) {
     kill_ = Clock::now();
     keep_deadlines();
     link_.tell_end();
   }
-  if (is_repeated_interrupt) return;
+  if (!is_first && number == SIGINT) return;  // the ranks are stopping
   ask_to_stop(number);
   if (!is_first) return;
   kill_ = Clock::now() + plan_.grace;
@@ -177,7 +176,7 @@ inline void LocalRanks::on_event(const RoundEvent& event) {
   const auto now = Clock::now();
   switch (event.kind) {
     case RoundEvent::Kind::signal:
-      if (!console_.note_request(event.signal)) return;  // this agent had its own signal
+      if (!console_.hear_from_others(event.signal)) return;  // this agent had its own signal
       kill_ = now + plan_.grace;
       return ask_to_stop(event.signal);
     case RoundEvent::Kind::grows:
