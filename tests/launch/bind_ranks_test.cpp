@@ -10,6 +10,7 @@
 #include <ddpxx/launch/plan/bind_ranks.hpp>
 #include <ddpxx/launch/plan/cpu_topology.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::bind_ranks_test {
@@ -101,6 +102,18 @@ TEST(BindRanks, PutsARankNearItsGPU) {
   EXPECT_EQ(machine.bind(CpuBinding::exclusive, 1), lists({"6-11"}));
   EXPECT_EQ(machine.bind(CpuBinding::exclusive, 3), lists({"6-11", "0-3", "4-5"}));
   EXPECT_EQ(machine.topology().nodes_of_gpus("0,9,1"), std::vector<int>{1}) << "as CUDA reads it";
+}
+
+TEST(BindRanks, GivesRanksThatShareAGPUCoresOfTheirOwn) {
+  Machine machine;
+  machine.add_gpu("0000:01:00.0", 1, "GPU-aa");
+  machine.add_gpu("0000:02:00.0", 0, "GPU-bb");
+  EXPECT_EQ(machine.bind(CpuBinding::exclusive, 5), lists({"6-7", "0-3", "8-9", "4-5", "10-11"}));
+  EXPECT_EQ(machine.bind(CpuBinding::exclusive, 3, "1"), lists({"0-1", "2-3", "4-5"}));
+  EXPECT_EQ(machine.bind(CpuBinding::core_complex, 4), lists({"6-9", "0-3", "10-11", "4-5"}));
+  EXPECT_EQ(machine.bind(CpuBinding::node, 3), lists({"6-11", "0-5", "6-11"}));
+  EXPECT_EQ(error_of([&] { machine.bind(CpuBinding::exclusive, 4, "1"); }),
+            "--numa-binding exclusive: NUMA node 0 has 3 cores for 4 ranks");
 }
 
 TEST(BindRanks, UsesOnlyTheProcessorsThatAreAllowed) {

@@ -24,35 +24,37 @@ std::vector<CpuSet> grouped(const CpuSet& cpus, const Key& key) {
   return result;
 }
 
-/// The NUMA node of each user of the machine's processors. The users are the GPUs, of which rank r uses the r-th; on a
-/// machine without GPUs they are the ranks, spread over the nodes in blocks of equal size.
-inline std::vector<int> nodes_of_users(const CpuTopology& topology, std::vector<int> gpu_nodes, int ranks) {
-  if (!gpu_nodes.empty()) return gpu_nodes;
+/// The NUMA node of each user of the machine's processors. The first users are the ranks; GPUs without a rank follow.
+/// Rank r uses GPU r, or shares GPU r modulo their number; on a machine without GPUs the ranks are spread over the
+/// nodes in blocks of equal size.
+inline std::vector<int> nodes_of_users(const CpuTopology& topology, const std::vector<int>& gpu_nodes, int ranks) {
+  const auto num_ranks = static_cast<std::size_t>(ranks);
+  std::vector<int> users = gpu_nodes;
+  if (!users.empty()) {
+    while (users.size() < num_ranks) users.push_back(gpu_nodes[users.size() % gpu_nodes.size()]);
+    return users;
+  }
   std::vector<int> nodes;
   for (const auto& [node, cpus] : topology.nodes()) nodes.push_back(node);
-  std::vector<int> result;
-  for (int rank = 0; rank < ranks; ++rank)
-    result.push_back(nodes[static_cast<std::size_t>(rank) * nodes.size() / static_cast<std::size_t>(ranks)]);
-  return result;
+  for (std::size_t rank = 0; rank < num_ranks; ++rank) users.push_back(nodes[rank * nodes.size() / num_ranks]);
+  return users;
 }
 
 /// The processors for each rank of a machine.
 /// Errors  `config` if a NUMA node has no allowed processors, or fewer cores than users that are to have some alone.
-/// Source  torch.numa.binding, whose rules these are for ranks with GPUs.
+/// Source  torch.numa.binding, whose rules these are for ranks with a GPU each.
 inline std::vector<CpuSet> bind_ranks(CpuBinding binding, int ranks, const CpuTopology& topology,
                                       const std::vector<int>& gpu_nodes) {
   const auto users = nodes_of_users(topology, gpu_nodes, ranks);
   std::vector<CpuSet> result;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::size_t user = static_cast<std::size_t>(rank) % users.size();
-    const int node = users[user];
+    const int node = users[static_cast<std::size_t>(rank)];
     const auto found = topology.nodes().find(node);
     if (found == topology.nodes().end())
       throw Error{Errc::config, "--numa-binding: the GPU of local rank " + std::to_string(rank) + " is on NUMA node " +
                                     std::to_string(node) + ", of which ddpxx-run may use no processor"};
     const CpuSet& cpus = found->second;
-    const auto position =
-        static_cast<std::size_t>(std::count(users.begin(), users.begin() + static_cast<std::ptrdiff_t>(user), node));
+    const auto position = static_cast<std::size_t>(std::count(users.begin(), users.begin() + rank, node));
     const auto neighbours = static_cast<std::size_t>(std::count(users.begin(), users.end(), node));
     switch (binding) {
       case CpuBinding::node:
@@ -71,7 +73,7 @@ inline std::vector<CpuSet> bind_ranks(CpuBinding binding, int ranks, const CpuTo
         if (cores.size() < neighbours)
           throw Error{Errc::config, "--numa-binding exclusive: NUMA node " + std::to_string(node) + " has " +
                                         std::to_string(cores.size()) + " cores for " + std::to_string(neighbours) +
-                                        (gpu_nodes.empty() ? " ranks" : " GPUs")};
+                                        (users.size() > gpu_nodes.size() ? " ranks" : " GPUs")};
         const std::size_t each = cores.size() / neighbours, more = cores.size() % neighbours;
         const std::size_t first = position * each + std::min(position, more);
         CpuSet own;
