@@ -226,6 +226,11 @@ TEST(Processors, CountsTheGPUsThatAProgramMayUse) {
                                              {"0,7,1", 1},
                                              {"7", 0},
                                              {"99999999999", 0},
+                                             {"none", 0},
+                                             {"NoDevFiles", 0},
+                                             {"1,none,0", 1},
+                                             {"0, 1", 2},
+                                             {"MIG-GPU-1/0/0,1", 2},
                                              {"GPU-a,GPU-b,GPU-c,GPU-d", 3}};
   for (const auto& [visible, count] : counts)
     EXPECT_EQ(detail::count_gpus(visible.c_str(), folder / ""), count) << '"' << visible << '"';

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,22 @@ TEST(RankEnvironment, ShowsEachRankItsGPUAsTheOnlyOne) {
   const auto environment = environment_of({.ranks_per_node = 3, .virtual_local_rank = true}, {});
   EXPECT_TRUE(has(environment, "LOCAL_RANK=0"));
   EXPECT_TRUE(has(environment, "RANK=2"));
-  EXPECT_EQ(visible_gpu(std::nullopt, 2), "2");
+  EXPECT_EQ(visible_gpu(nullptr, 2), "2");
   EXPECT_EQ(visible_gpu("4,GPU-5,6", 1), "GPU-5");
   EXPECT_EQ(visible_gpu("4,GPU-5,6", 0), "4");
   EXPECT_THROW(visible_gpu("4,5", 2), Error);
+}
+
+TEST(RankEnvironment, HidesGPUsThatTheUserHasHidden) {
+  const char* const before = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string kept = before != nullptr ? before : "";
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const auto environment = environment_of({.ranks_per_node = 3, .virtual_local_rank = true}, {});
+  if (before != nullptr)
+    ::setenv("CUDA_VISIBLE_DEVICES", kept.c_str(), 1);
+  else
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_TRUE(has(environment, "CUDA_VISIBLE_DEVICES="));
 }
 
 TEST(RankEnvironment, NamesTheInterfaceOfTheChosenAddress) {

@@ -1,15 +1,14 @@
 // ddpxx/launch/agent/rank_environment.hpp — the environment of one rank, with the variables that torchrun sets.
 #pragma once
 
+#include <cstdlib>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
@@ -18,15 +17,17 @@
 
 namespace ddpxx::detail {
 
-/// The value of CUDA_VISIBLE_DEVICES by which a rank sees only its GPU, from the value for all ranks.
-/// Errors  `config` if that shows fewer GPUs.
-inline std::string visible_gpu(const std::optional<std::string>& visible, int local_rank) {
-  if (!visible) return std::to_string(local_rank);
-  std::istringstream names{*visible};
+/// The value of CUDA_VISIBLE_DEVICES by which a rank sees only its GPU, from the value for all ranks (null: it is not
+/// set). An empty value hides all GPUs from each rank, too.
+/// Errors  `config` if the value for all ranks shows some GPUs, but fewer than there are ranks.
+inline std::string visible_gpu(const char* visible, int local_rank) {
+  if (visible == nullptr) return std::to_string(local_rank);
+  if (*visible == '\0') return {};
+  std::istringstream names{visible};
   std::string name;
   for (int i = 0; i <= local_rank; ++i)
     if (!std::getline(names, name, ',') || name.empty())
-      throw Error{Errc::config, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=" + harmless(*visible) +
+      throw Error{Errc::config, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=" + harmless(visible) +
                                     " shows no GPU for local rank " + std::to_string(local_rank)};
   return name;
 }
@@ -61,7 +62,7 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
   if (!launch.token.empty()) variables["DDPXX_TOKEN"] = launch.token;
   variables["TORCHELASTIC_ERROR_FILE"] = error_file;
   if (plan.virtual_local_rank)
-    variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(environment("CUDA_VISIBLE_DEVICES"), rank_info.local_rank.value);
+    variables["CUDA_VISIBLE_DEVICES"] = visible_gpu(std::getenv("CUDA_VISIBLE_DEVICES"), rank_info.local_rank.value);
   return variables;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <sched.h>
 #include <string>
@@ -18,16 +19,17 @@ inline int count_processors() {
 }
 
 /// How many of `present` GPUs CUDA_VISIBLE_DEVICES shows. CUDA ignores what follows the first entry that is empty or
-/// names no GPU.
+/// names no GPU, and what follows a number in its entry.
 inline int count_shown_gpus(std::string_view names, int present) {
   int count = 0;
   while (!names.empty() && count < present) {
-    const auto name = names.substr(0, names.find(','));
-    const bool is_number = name.find_first_not_of("0123456789") == std::string_view::npos;
-    if (name.empty() || name.starts_with('-')) break;
-    if (is_number && (name.size() > 4 || std::stoi(std::string{name}) >= present)) break;
-    ++count;
+    auto name = names.substr(0, names.find(','));
     names.remove_prefix(std::min(names.size(), name.size() + 1));
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    int number = 0;
+    const bool is_number = std::from_chars(name.data(), name.data() + name.size(), number).ec == std::errc{};
+    if (is_number ? number < 0 || number >= present : !name.starts_with("GPU-") && !name.starts_with("MIG-")) break;
+    ++count;
   }
   return count;
 }
