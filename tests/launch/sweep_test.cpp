@@ -152,6 +152,25 @@ TEST_F(SweepRun, RunsAsManyAtOnceAsItIsTold) {
   EXPECT_EQ(run(job, {"a=1,2", "--jobs", "2"}).code, 0);
 }
 
+TEST_F(SweepRun, LetsTheRunningJobsEndAfterOneWhoseFilesCannotBeWritten) {
+  const auto job = program("job", "case $1 in a=2) rm -r $DDPXX_RUN_FOLDER;; *) sleep 0.5; echo whole;; esac");
+  const auto rows_after = [&](const std::string& where) {
+    const auto ended = run(job, {"a=1,2,3", "--jobs=2"});
+    EXPECT_EQ(ended.code, 4) << where;
+    EXPECT_THAT(ended.err, HasSubstr("sweep: job 1 has failed: ")) << where;
+    EXPECT_EQ(text("0/log"), "whole\n") << where;
+    EXPECT_THAT(text("0/status"), StartsWith("exit_code: 0\n")) << where;
+    EXPECT_FALSE(has("2")) << where;
+    return rows_of(ended.out);
+  };
+  const auto gone = rows_after("before the status is written");
+  EXPECT_THAT(gone, testing::Contains(StartsWith("1 a=2 4 ")));
+  EXPECT_THAT(gone, testing::Contains("2 a=3 - - -"));
+  std::filesystem::remove_all(sweep_);
+  folder_.file("sweep/1", "a file in the place of the folder of job 1");
+  EXPECT_THAT(rows_after("before the job is started"), testing::Contains(StartsWith("1 a=2 4 ")));
+}
+
 TEST_F(SweepRun, RefusesAFolderInWhichASweepRuns) {
   const auto marks = folder_ / "marks";
   const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");

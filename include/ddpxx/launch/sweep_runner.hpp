@@ -10,8 +10,9 @@ struct SweepCommand;
 /// program: that of the failed job with the lowest number. If no job failed: 128+n if a signal n that asked the sweep
 /// to end has ended a job, 75 if jobs were stopped on request or not started, 4 if a job that ended with 0 has no
 /// metric (jobs_without_metric), else 0. The program should end then: signals that ask for an end stay blocked.
-/// Errors  those of SweepFolder and Child; `config` for jobs on several nodes without a script for Slurm; `peer` if
-///         signals cannot be watched. All jobs have ended then.
+/// Errors  `config` or `storage` if the folder cannot be used, holds another sweep, or another sweep runs in it;
+///         `config` for jobs on several nodes without a script for Slurm; `peer` if signals cannot be watched. No job
+///         has started then.
 int run_sweep(const Sweep& sweep, const SweepCommand& command);
 
 }  // namespace ddpxx

@@ -39,6 +39,7 @@ namespace detail {
 /// Runs a sweep's jobs, each with its own process group, folder and log. A job whose last run with these arguments
 /// ended with 0 is not run again. Other jobs run after one has failed. Signals are forwarded to all running jobs, and
 /// the sweep waits for them. After a signal that asks for an end no job is started, and a second SIGINT kills the jobs.
+/// A job that cannot be started, or whose status cannot be written, has failed; no job is started after it either.
 class SweepRunner {
  public:
   SweepRunner(const Sweep& sweep, SweepCommand command)
@@ -57,6 +58,7 @@ class SweepRunner {
 
   void start_jobs();
   void start(std::size_t job);
+  void note_failure(const SweepJob& job, const Error& error);
   void on_signal(int number);
   void notice_ends();
   int exit_code() const;
@@ -114,11 +116,22 @@ inline bool SweepRunner::miss_metrics() const {
 inline void SweepRunner::start_jobs() {
   const auto most = static_cast<std::size_t>(sweep_.options.jobs_at_once.value_or(1));
   for (; !stopping_ && next_ < sweep_.jobs.size() && running_.size() < most; ++next_) {
-    if (statuses_[next_])
+    if (statuses_[next_]) {
       say(sweep_.jobs[next_], "was done before");
-    else
+      continue;
+    }
+    try {
       start(next_);
+    } catch (const Error& error) {
+      statuses_[next_] = JobStatus{.code = static_cast<int>(error.code())};
+      note_failure(sweep_.jobs[next_], error);
+    }
   }
+}
+
+inline void SweepRunner::note_failure(const SweepJob& job, const Error& error) {
+  say(job, "has failed: " + std::string{error.what()});
+  stopping_ = true;
 }
 
 inline void SweepRunner::start(std::size_t index) {
@@ -162,11 +175,17 @@ inline void SweepRunner::notice_ends() {
       continue;
     }
     const auto& job = sweep_.jobs[at->job];
-    const JobStatus status{.code = *ended < 0 ? 128 - *ended : *ended,
-                           .seconds = std::chrono::duration<double>(Clock::now() - at->started).count()};
-    statuses_[at->job] = status;
+    JobStatus status{.code = *ended < 0 ? 128 - *ended : *ended,
+                     .seconds = std::chrono::duration<double>(Clock::now() - at->started).count()};
+    const auto index = at->job;
     at = running_.erase(at);  // ends the processes that the job has left running
-    folder_.end(job, status);
+    try {
+      folder_.end(job, status);
+    } catch (const Error& error) {
+      if (status.code == 0) status.code = static_cast<int>(error.code());
+      note_failure(job, error);
+    }
+    statuses_[index] = status;
     stopping_ |= forwarded_ && (status.code == static_cast<int>(Errc::stopped) || status.code == 128 + *forwarded_);
     std::ostringstream text;
     text << "ended with " << status.code << " after " << std::fixed << std::setprecision(1) << status.seconds << " s";
