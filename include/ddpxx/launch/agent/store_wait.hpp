@@ -23,12 +23,16 @@ namespace ddpxx::detail {
 /// A wait for keys, on a thread and a connection of its own. The destructor ends the wait.
 class StoreWait {
  public:
-  using Time = JobStoreConnection::Time;
+  /// How long the server holds one request for keys that are not set; then the wait asks again.
+  static constexpr std::chrono::milliseconds kHold = std::chrono::hours{2'500};
 
   /// Waits until all `keys` are set or `unless` is set (empty: no such key).
   /// Errors  `peer` if the store is gone or the system gives no thread.
-  StoreWait(const JobStoreConnection& connection, std::vector<std::string> keys, std::string unless = {})
-      : cancel_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, over_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+  StoreWait(const JobStoreConnection& connection, std::vector<std::string> keys, std::string unless = {},
+            std::chrono::milliseconds hold = kHold)
+      : hold_{hold},
+        cancel_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
+        over_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
     constexpr std::chrono::seconds kConnect{5};
     if (!cancel_ || !over_) throw Error{Errc::peer, "cannot wait for the agents' store (limit: ulimit -n)"};
     auto own = connection.another(JobStoreConnection::Clock::now() + kConnect, cancel_.get());
@@ -64,9 +68,9 @@ class StoreWait {
 
  private:
   void wait(JobStoreConnection& connection, const std::vector<std::string>& keys, const std::string& unless) {
-    constexpr std::chrono::hours kForever{2'500};  // the agent's own time limit comes earlier
     try {
-      result_ = connection.wait(keys, unless, JobStoreConnection::Clock::now() + kForever);
+      do result_ = connection.wait(keys, unless, JobStoreConnection::Clock::now() + hold_);
+      while (!result_.missing.empty());
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -77,6 +81,7 @@ class StoreWait {
     [[maybe_unused]] const auto written = ::write(descriptor.get(), &one, sizeof one);
   }
 
+  std::chrono::milliseconds hold_;
   Descriptor cancel_, over_;
   WaitResult result_;
   std::exception_ptr error_;
