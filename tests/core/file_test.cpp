@@ -1,8 +1,10 @@
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -92,6 +94,38 @@ TEST(WriteFileAtomic, LetsTheWriterCorrectWhatItWrote) {
     file.write(bytes_of("."));
   });
   EXPECT_EQ(read_file(folder / "file", Errc::data), "head content.");
+}
+
+TEST(WriteFileAtomic, CorrectsTheRestAfterAnInterruptedCall) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "file", [](File& file) {
+    file.write(bytes_of("0000 content"));
+    ::setenv("DDPXX_FAILPOINT", ("io:errno:" + std::to_string(EINTR) + "@1").c_str(), 1);
+    file.write_at(0, bytes_of("head"));
+    ::unsetenv("DDPXX_FAILPOINT");
+  });
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "head content");
+}
+
+TEST(WriteFileAtomic, SaysWhyACorrectionWasWrittenInPart) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(in_child([&] {
+              std::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{4096, 4096};
+              ::setrlimit(RLIMIT_FSIZE, &limit);
+              try {
+                write_file_atomic(folder / "file", [](File& file) {
+                  file.write(bytes_of("content"));
+                  errno = 0;
+                  file.write_at(4000, bytes_of(std::string(200, 'x')));  // of which the limit admits 96 bytes
+                });
+              } catch (const Error& error) {
+                const std::string_view text = error.what();
+                ::_exit(text.find("File too large") != text.npos && text.find("bytes_left=104") != text.npos ? 0 : 2);
+              }
+              ::_exit(1);
+            }),
+            0);
 }
 
 TEST(WriteFileAtomic, WorksInTheWorkingFolder) {

@@ -123,9 +123,15 @@ DDPXX_INLINE void File::write(Bytes bytes) {
 }
 
 DDPXX_INLINE void File::write_at(std::size_t offset, Bytes bytes) {
-  const auto count =
-      failpoint_fails("io") ? -1 : ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  if (count < 0 || static_cast<std::size_t>(count) != bytes.size()) throw file_error(code_, "cannot write", path_);
+  while (!bytes.empty()) {
+    const auto count =
+        failpoint_fails("io") ? -1 : ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0) errno = EIO;  // the system reports no error here, and another call would return 0 again
+    if (count <= 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
+    offset += static_cast<std::size_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
 }
 
 DDPXX_INLINE std::string read_file(const std::filesystem::path& path, Errc code, std::size_t max_bytes) {
