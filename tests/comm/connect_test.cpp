@@ -22,6 +22,7 @@
 
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/testing.hpp>
 
 #include "../loopback_listener.hpp"
@@ -264,6 +265,38 @@ TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {
   joins(2);
   rank_0.join();
   rank_1.join();
+}
+
+// Rank 0 serves the store, and the reader of its log is paused.
+TEST(Connect, DoesNotWaitForTheReaderOfAWarningOfAStranger) {
+  const auto [listener, port] = loopback_listener();
+  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  std::promise<std::string> warning;
+  std::promise<void> goes_on;
+  set_log_sink([&, paused = goes_on.get_future().share()](const LogLine& line) {
+    warning.set_value(std::string{line.text});
+    paused.wait();
+  });
+  const auto options_of = [](const char* run_id) {
+    ConnectOptions options;
+    options.credentials.run_id = run_id;
+    options.join_timeout = std::chrono::seconds{10};
+    return options;
+  };
+  std::thread rank_0{[&, listener = listener] {
+    auto options = options_of("first");
+    options.listening_socket = listener;
+    EXPECT_EQ(error_of([&] { connect(at, rank_info(0, 2), options).leave(); }), "no error");
+  }};
+  EXPECT_NE(error_of([&] { connect(at, rank_info(1, 2), options_of("second")); }).find("belongs to another run"),
+            std::string::npos);
+  EXPECT_NE(warning.get_future().get().find("since it belongs to another run"), std::string::npos);
+  std::optional<Group> group;
+  EXPECT_EQ(error_of([&] { group.emplace(connect(at, rank_info(1, 2), options_of("first"))); }), "no error");
+  goes_on.set_value();  // the store ends after its warning
+  if (group) group->leave();
+  rank_0.join();
+  set_log_sink({});
 }
 
 TEST(Connect, WritesOutControlCharactersInTheTextsOfPeers) {

@@ -42,7 +42,8 @@ namespace ddpxx {
 /// server. Data of clients is never printed.
 class JobStoreServer {
  public:
-  /// Gets a sentence about the first process that was refused; called once, in the server's thread.
+  /// Gets a sentence about the first process that was refused; called once, in the server's thread. It must not wait:
+  /// meanwhile the store answers no client.
   using Warn = std::function<void(const std::string&)>;
 
   /// Serves on `listeners`, sockets that listen already.
@@ -106,7 +107,8 @@ class JobStoreServer {
 
   std::vector<Descriptor> listeners_;
   StoreLimits limits_;
-  Warn warn_;  // empty once it was called
+  Warn warn_;
+  bool warned_ = false;
   Descriptor epoll_, stop_, replace_;
   detail::StoreClients clients_;
   std::array<std::optional<Served>, 2> stores_;
@@ -373,12 +375,11 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
 }
 
 inline void JobStoreServer::note_stranger(const detail::StoreClient& client, const char* why) {
-  if (!warn_) return;
-  const auto warn = std::exchange(warn_, {});
+  if (!warn_ || std::exchange(warned_, true)) return;
   try {
-    warn("a process at " + SocketAddress::of_peer(client.socket.get()).text() +
-         " has connected to the store of this run and was refused, since " + why +
-         "; further ones are refused without a message");
+    warn_("a process at " + SocketAddress::of_peer(client.socket.get()).text() +
+          " has connected to the store of this run and was refused, since " + why +
+          "; further ones are refused without a message");
   } catch (const std::exception&) {  // it has gone, or there is no memory for the text
   }
 }

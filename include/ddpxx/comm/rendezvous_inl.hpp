@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,14 @@ namespace detail {
 inline c10::intrusive_ptr<c10d::Store> default_group_store(c10::intrusive_ptr<c10d::Store> store) {
   for (const char* prefix : {"default_pg", "0/", "cpu/"}) store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
   return store;
+}
+
+/// Logs the warning of a store in a thread, since the store's own thread must not wait for the reader of the log. The
+/// thread is joined when the store is destroyed.
+inline JobStoreServer::Warn warn_in_a_thread() {
+  return [thread = std::make_shared<std::jthread>()](const std::string& text) {
+    *thread = std::jthread{[text] { Log{0}.warn(text); }};
+  };
 }
 
 /// Meets the other ranks: makes or opens the store, and calls the roll.
@@ -135,8 +144,8 @@ inline Meeting Rendezvous::in_job_store() {
   if (serves_here) {
     auto sockets = listeners();
     for (const auto& socket : sockets) addresses.push_back(SocketAddress::of_socket(socket.get()));
-    server = std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials, StoreLimits{},
-                                              [](const std::string& text) { Log{0}.warn(text); });
+    server =
+        std::make_shared<JobStoreServer>(std::move(sockets), options_.credentials, StoreLimits{}, warn_in_a_thread());
   } else {
     addresses = resolve(host_, port_, deadline_, still_trying);
   }
