@@ -20,6 +20,7 @@
 #include <ddpxx/core/program_frame.hpp>
 
 #include "../loopback_listener.hpp"
+#include "../temporary_folder.hpp"
 
 namespace ddpxx::thread_share_test {
 namespace {
@@ -51,7 +52,23 @@ TEST(ThreadShare, ReadsAControlGroupsLimitOfTime) {
   EXPECT_EQ(detail::cores_of_quota("150000 100000\n", 128), 1);
   EXPECT_EQ(detail::cores_of_quota("5000 100000\n", 128), 1);
   EXPECT_EQ(detail::cores_of_quota("25600000 100000\n", 128), 128);
-  for (const char* none : {"max 100000\n", "", "8\n"}) EXPECT_EQ(detail::cores_of_quota(none, 128), 128) << none;
+  for (const char* none : {"max 100000\n", "", "8\n", "-1\n 100000\n"})
+    EXPECT_EQ(detail::cores_of_quota(none, 128), 128) << none;
+}
+
+TEST(ThreadShare, IsThatOfTheGroupWithTheLeastTime) {
+  const TemporaryFolder root;
+  root.file("proc/self/cgroup", "0::/slurm/job_7/step_0\n3:cpu,cpuacct:/docker/a1b2\n");
+  EXPECT_EQ(detail::cores_of_groups(128, root.path()), 128);
+  root.file("sys/fs/cgroup/slurm/job_7/step_0/cpu.max", "max 100000\n");
+  root.file("sys/fs/cgroup/slurm/job_7/cpu.max", "800000 100000\n");
+  root.file("sys/fs/cgroup/slurm/cpu.max", "1600000 100000\n");
+  EXPECT_EQ(detail::cores_of_groups(128, root.path()), 8);
+  root.file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  root.file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(detail::cores_of_groups(128, root.path()), 8);
+  root.file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
+  EXPECT_EQ(detail::cores_of_groups(128, root.path()), 4);
 }
 
 TEST(ThreadShare, TellsTheCoresOfTheRankFromThoseOfItsLauncher) {

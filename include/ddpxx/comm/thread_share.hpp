@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sched.h>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include <ATen/Parallel.h>
 
 #include <ddpxx/comm/rank_info.hpp>
+#include <ddpxx/core/control_groups.hpp>
 #include <ddpxx/core/environment.hpp>
 
 namespace ddpxx {
@@ -38,8 +40,8 @@ inline int allowed_cores(pid_t process, int otherwise) {
   return ::sched_getaffinity(process, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : otherwise;
 }
 
-/// The number of cores that a control group's cpu.max allows, such as eight for "800000 100000"; `otherwise` for "max"
-/// and for an empty text.
+/// The number of cores that a control group's quota and period of CPU time allow, such as eight for "800000 100000";
+/// `otherwise` for "max", for a negative quota and for an empty text.
 inline int cores_of_quota(const std::string& text, int otherwise) {
   std::istringstream words{text};
   double quota = 0, period = 0;
@@ -48,15 +50,30 @@ inline int cores_of_quota(const std::string& text, int otherwise) {
              : otherwise;
 }
 
+/// The least number of cores that a control group of this process allows; at most `machine`. `root` is as in
+/// control_groups().
+inline int cores_of_groups(int machine, const std::filesystem::path& root = "/") {
+  const auto text_of = [](const std::filesystem::path& file) {
+    std::ostringstream text;
+    text << std::ifstream{file}.rdbuf();
+    return text.str();
+  };
+  int cores = machine;
+  for (const auto& group : control_groups("cpu", root)) {
+    const auto version_1 = text_of(group / "cpu.cfs_quota_us") + ' ' + text_of(group / "cpu.cfs_period_us");
+    for (const auto& quota : {text_of(group / "cpu.max"), version_1})
+      cores = std::min(cores, cores_of_quota(quota, machine));
+  }
+  return cores;
+}
+
 /// A rank cannot tell from its own cores whether it shares them. The launcher has started all ranks here, so its cores
 /// are those of the job. If a container limits CPU time, the launcher still has all cores, and the limit is in the
-/// control group's file.
+/// files of the control groups.
 inline Cores count_cores() {
   const int machine = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  std::ostringstream quota;
-  quota << std::ifstream{"/sys/fs/cgroup/cpu.max"}.rdbuf();
   const int own = allowed_cores(0, machine), launcher = allowed_cores(::getppid(), machine);
-  return {.machine = machine, .job = std::min(launcher, cores_of_quota(quota.str(), machine)), .own = own};
+  return {.machine = machine, .job = std::min(launcher, cores_of_groups(machine)), .own = own};
 }
 
 /// LibTorch starts with one thread for each core or, if MKL decides, for each physical core, which may be half as many.
