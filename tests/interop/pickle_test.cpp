@@ -360,6 +360,31 @@ TEST(PtFile, RefusesWhatIsNoPtFileAndSaysSo) {
   EXPECT_THAT(refusal_of_file(read_file(folder / "script", Errc::storage)), HasSubstr("TorchScript"));
 }
 
+TEST(PtFile, ALackOfMemoryIsNoDamage) {
+  auto bytes = pack_pt(std::string(4U << 20U, 'x'));
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    auto* const for_the_error = ::malloc(256U << 10U);
+    const rlimit nothing_more{.rlim_cur = 1, .rlim_max = 1};
+    ::setrlimit(RLIMIT_AS, &nothing_more);
+    void* volatile taken = nullptr;
+    do taken = ::malloc(1U << 20U);
+    while (taken != nullptr);
+    ::free(for_the_error);
+    try {
+      unpack_pt(std::move(bytes), "model.pt");
+    } catch (const Error& error) {
+      const std::string_view text = error.what();
+      const bool names_the_file = text.find("model.pt") != text.npos;
+      std::_Exit(error.code() == Errc::memory && names_the_file && text.find("damaged") == text.npos ? 7 : 4);
+    }
+    std::_Exit(0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
 TEST(PtFile, AFullDiskIsAnErrorAndTheOldFileStays) {
   const TemporaryFolder folder;
   write_pt(folder / "file", at::ones({4}));

@@ -84,7 +84,10 @@ inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_pt
       pickle, [&](const PickledStorage& storage) { return storage_in(record("data/" + storage.key), storage, owner); });
 }
 
+/// Throws the error about a file that could not be read because of `cause`: a lack of memory says nothing about the
+/// file.
 [[noreturn]] inline void refuse_pt(const std::string& name, const std::exception& cause) {
+  if (auto error = as_error(cause, Errc::storage); error.code() == Errc::memory) throw error.with("file", name);
   throw Error{Errc::storage, name + " is damaged, or no .pt file that ddpxx reads: " + first_line(cause)};
 }
 
