@@ -25,6 +25,7 @@
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
 #include "python_optimizer.hpp"
@@ -185,13 +186,14 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
 
 /// The tensors of a safetensors file. If `convert` has written it, the names say what each tensor is; otherwise it is a
 /// model, and GPT-2's tensors get the names and shapes of a GPT in ddpxx.
-inline ddpxx::Snapshot to_snapshot(const ddpxx::NamedTensors& file) {
+inline ddpxx::Snapshot to_snapshot(const ddpxx::Safetensors& file) {
   ddpxx::Snapshot snapshot;
   if (ddpxx::is_of_snapshot(file)) {
-    snapshot.tensors = file;
+    snapshot.tensors = file.tensors;
     return snapshot;
   }
-  for (auto& [name, tensor] : ddpxx::gpt2_tensors(file)) snapshot.tensors.emplace(std::string{kModel} + name, tensor);
+  for (auto& [name, tensor] : ddpxx::gpt2_tensors(file.tensors))
+    snapshot.tensors.emplace(std::string{kModel} + name, tensor);
   return snapshot;
 }
 

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/pt_file.hpp>
+#include <ddpxx/snapshot/named_tensors.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 
@@ -60,11 +59,11 @@ struct TensorFile {
                                                 extension + " is neither; to name a place so, end it with a slash"};
   }
 
-  std::map<std::string, at::Tensor> read_safetensors() const {
+  ddpxx::Safetensors read_safetensors() const {
     if (in_bucket())
       throw ddpxx::Error{ddpxx::Errc::config,
                          "\"" + name + "\": a safetensors file is read from a disk only; copy it there"};
-    return ddpxx::read_safetensors(name).tensors;
+    return ddpxx::read_safetensors(name);
   }
   ddpxx::PickleValue read_pt() const {
     if (!in_bucket()) return ddpxx::read_pt(name);
@@ -80,8 +79,9 @@ struct TensorFile {
     const ddpxx::Bytes parts[] = {ddpxx::bytes_of(bytes)};
     ddpxx::open_storage(folder())->write(object(), parts);
   }
-  void write(const std::map<std::string, at::Tensor>& tensors) const {
-    ddpxx::write_safetensors(name, tensors, {{"format", "pt"}});
+  /// Writes the tensors of a snapshot under their names there.
+  void write(const ddpxx::NamedTensors& tensors) const {
+    ddpxx::write_safetensors(name, tensors, ddpxx::snapshot_metadata());
   }
 
  private:

@@ -185,6 +185,38 @@ TEST_F(HuggingFace, KeepsTheNamesOfAFileOfAnIndexThatAllBeginWithModel) {
   EXPECT_TRUE(at::equal(tensors.at("model.norm.weight"), at::ones({2})));
 }
 
+TEST(SnapshotFile, IsKnownByItsMetadataAndAnOlderOneByItsNames) {
+  const NamedTensors model{{"model.norm.weight", at::ones({2})}};
+  auto whole = model;
+  whole.emplace("optimizer.step", at::ones({}));
+  EXPECT_TRUE(is_of_snapshot({model, snapshot_metadata()}));
+  EXPECT_FALSE(is_of_snapshot({model, {{"format", "pt"}}}));
+  EXPECT_TRUE(is_of_snapshot({whole, {{"format", "pt"}}}));
+  EXPECT_FALSE(is_of_snapshot({{}, {{"format", "pt"}}}));
+  whole.emplace("norm.weight", at::ones({2}));
+  EXPECT_FALSE(is_of_snapshot({whole, {}}));
+
+  const TemporaryFolder work;
+  write_safetensors(work / "model.safetensors", model);
+  EXPECT_TRUE(read_model_file(work.path()).contains("model.norm.weight"));
+  write_safetensors(work / "model.safetensors", model, snapshot_metadata());
+  EXPECT_TRUE(read_model_file(work.path()).contains("norm.weight"));
+}
+
+TEST(SnapshotFile, OfAModelAloneComesBackUnderItsNames) {
+  const TemporaryFolder work;
+  const auto file = (work / "w.safetensors").string();
+  save_snapshot(work / "run", {.run = {.step = 1}, .tensors = {{"model.norm.weight", at::ones({2})}}});
+  for (const auto& [from, to] : {std::pair{(work / "run").string(), file}, std::pair{file, (work / "back").string()}}) {
+    const auto ended =
+        StartedProgram{{program_folder() + "/ddpxx", "snapshot", "convert", from, "to=" + to, "what=model"}}.wait();
+    ASSERT_EQ(ended.code, 0) << ended.err;
+  }
+  const auto back = load_snapshot(work / "back").value().tensors;
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_TRUE(back.contains("model.norm.weight")) << back.begin()->first;
+}
+
 TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   const TemporaryFolder work;
   EXPECT_THAT(error_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));

@@ -6,11 +6,16 @@
 #include <optional>
 
 #include <ddpxx/snapshot/named_tensors.hpp>
+#include <ddpxx/snapshot/safetensors.hpp>
 
 namespace ddpxx {
 
-/// True if these are the tensors of a snapshot, named `model.NAME` and so on, as `ddpxx snapshot convert` writes them.
-bool is_of_snapshot(const NamedTensors& tensors);
+/// The metadata of a safetensors file with the tensors of a snapshot, as `ddpxx snapshot convert` writes it.
+Metadata snapshot_metadata();
+
+/// True if the file has the tensors of a snapshot, named `model.NAME` and so on. A file without `snapshot_metadata` is
+/// one of an earlier version if its names have the prefixes of a snapshot, and not `model.` alone.
+bool is_of_snapshot(const Safetensors& file);
 
 /// The file with the weights in a folder as Hugging Face's transformers makes it: model.safetensors or
 /// pytorch_model.bin, or the index of several files, which has the same name with `.index.json` behind it. None if

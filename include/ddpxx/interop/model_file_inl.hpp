@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -23,14 +24,9 @@
 
 namespace ddpxx {
 
-DDPXX_INLINE bool is_of_snapshot(const NamedTensors& tensors) {
-  constexpr std::array<std::string_view, 4> kFronts{"model.", "optimizer.", "scaler.", "random."};
-  return std::ranges::all_of(tensors, [&](const auto& item) {
-    return std::ranges::any_of(kFronts, [&](auto front) { return item.first.starts_with(front); });
-  });
-}
-
 namespace detail {
+
+inline constexpr std::string_view kModelPrefix = "model.", kContentKey = "ddpxx.content", kSnapshot = "snapshot";
 
 inline constexpr std::string_view kIndexEnding = ".index.json";
 
@@ -51,7 +47,7 @@ inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
         std::filesystem::is_directory(path, ignored))
       refuse("the file of " + name + " is no name of a file beside it");
     const auto [place, is_new] = files.try_emplace(text);
-    // A file whose names all begin with "model." is a part of a larger model here, not a snapshot that was converted.
+    // The names in the index are those in its files, so nothing is removed from them, as it would be in a snapshot.
     if (is_new)
       place->second = path.extension() == ".safetensors" ? read_safetensors(path).tensors : read_model_file(path);
     const auto tensor = place->second.find(name);
@@ -62,6 +58,22 @@ inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
 }
 
 }  // namespace detail
+
+DDPXX_INLINE Metadata snapshot_metadata() {
+  return {{"format", "pt"}, {std::string{detail::kContentKey}, std::string{detail::kSnapshot}}};
+}
+
+DDPXX_INLINE bool is_of_snapshot(const Safetensors& file) {
+  const auto content = file.metadata.find(std::string{detail::kContentKey});
+  if (content != file.metadata.end()) return content->second == detail::kSnapshot;
+  constexpr std::array<std::string_view, 3> kOtherPrefixes{"optimizer.", "scaler.", "random."};
+  const auto is_of_model = [](const auto& item) { return item.first.starts_with(detail::kModelPrefix); };
+  const auto is_of_run = [&](const auto& item) {
+    return std::ranges::any_of(kOtherPrefixes, [&](auto prefix) { return item.first.starts_with(prefix); });
+  };
+  return std::ranges::any_of(file.tensors, is_of_run) &&
+         std::ranges::all_of(file.tensors, [&](const auto& item) { return is_of_model(item) || is_of_run(item); });
+}
 
 DDPXX_INLINE std::optional<std::filesystem::path> find_model_file(const std::filesystem::path& folder) {
   std::error_code ignored;
@@ -83,12 +95,11 @@ DDPXX_INLINE NamedTensors read_model_file(const std::filesystem::path& path) {
   }
   if (path.filename().string().ends_with(detail::kIndexEnding)) return detail::read_indexed_files(path);
   if (path.extension() == ".safetensors") {
-    constexpr std::string_view kModel = "model.";
-    auto tensors = read_safetensors(path).tensors;
-    if (!is_of_snapshot(tensors)) return tensors;
+    auto file = read_safetensors(path);
+    if (!is_of_snapshot(file)) return std::move(file.tensors);
     NamedTensors model;
-    for (const auto& [name, tensor] : tensors)
-      if (name.starts_with(kModel)) model.emplace(name.substr(kModel.size()), tensor);
+    for (const auto& [name, tensor] : file.tensors)
+      if (name.starts_with(detail::kModelPrefix)) model.emplace(name.substr(detail::kModelPrefix.size()), tensor);
     return model;
   }
   const auto value = read_pt(path);
