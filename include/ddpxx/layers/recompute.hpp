@@ -29,6 +29,9 @@ namespace detail {
 
 using torch::autograd::variable_list;
 
+/// The tensor without its graph; an undefined tensor, which stands for an absent argument, stays undefined.
+inline at::Tensor detached(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; }
+
 /// The parameters of `layers` that require gradients, each once.
 variable_list trainable_parameters(Layers layers);
 
@@ -57,8 +60,8 @@ struct RecomputedCall : torch::CustomClassHolder {
 /// again.
 variable_list recomputed(const c10::intrusive_ptr<RecomputedCall>& call, at::TensorList tensors);
 
-/// Replaces the call's kept work `i` in the second run. `tensors` are the inputs of the work, then the parameters of
-/// the call.
+/// Replaces the call's kept work `i` in the second run. `tensors` are the defined inputs of the work, then the
+/// parameters of the call. A kept result that depends on none of them has no gradient.
 at::Tensor kept_work(const c10::intrusive_ptr<RecomputedCall>& call, std::size_t i, at::TensorList tensors);
 
 }  // namespace detail
@@ -131,9 +134,10 @@ class RecomputeCall {
     auto call = c10::intrusive_ptr<detail::RecomputedCall>::reclaim_copy(call_);
     if (!call->again) {
       const at::AutoGradMode with_grad{true};
-      detail::Kept kept{{inputs.detach()...}, {}, {}, {}};
+      detail::Kept kept{{detail::detached(inputs)...}, {}, {}, {}};
       for (auto& input : kept.inputs)
-        if (torch::autograd::isDifferentiableType(input.scalar_type())) input.set_requires_grad(true);
+        if (input.defined() && torch::autograd::isDifferentiableType(input.scalar_type()))
+          input.set_requires_grad(true);
       std::size_t i = 0;
       const std::tuple leaves{(static_cast<void>(inputs), kept.inputs[i++])...};
       kept.result = std::apply(work, leaves);
@@ -143,11 +147,13 @@ class RecomputeCall {
         kept.edges.push_back(torch::autograd::impl::gradient_edge(parameter));
       kept.random_after = random_states(call->device);
       call->kept.push_back(kept);
-      return kept.result.detach();
+      return detail::detached(kept.result);
     }
     const auto i = call->next_kept++;
     set_random_states(call->kept.at(i).random_after);
-    std::vector<at::Tensor> tensors{inputs...};
+    std::vector<at::Tensor> tensors;
+    const auto all = std::tie(inputs...);
+    each_tensor(all, [&](const at::Tensor& input) { tensors.push_back(input); });
     tensors.insert(tensors.end(), call->parameters.begin(), call->parameters.end());
     return detail::kept_work(call, i, tensors);
   }

@@ -56,8 +56,8 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
         /*accumulate_grad=*/false, kept.edges);
     variable_list all{{}, {}};
     std::size_t k = 0;
-    for (const auto& input : kept.inputs)  // integers have no gradient
-      all.push_back(input.requires_grad() ? found[k++] : at::Tensor{});
+    for (const auto& input : kept.inputs)  // integers have no gradient, and an undefined tensor is no input of the node
+      if (input.defined()) all.push_back(input.requires_grad() ? found[k++] : at::Tensor{});
     for (std::size_t i = 0; i < call.parameters.size(); ++i) all.push_back(found[k++]);
     kept = {};
     return all;
@@ -125,6 +125,8 @@ DDPXX_INLINE variable_list recomputed(const c10::intrusive_ptr<RecomputedCall>& 
 
 DDPXX_INLINE at::Tensor kept_work(const c10::intrusive_ptr<RecomputedCall>& call, std::size_t i,
                                   at::TensorList tensors) {
+  const auto& result = call->kept.at(i).result;
+  if (!result.requires_grad()) return detached(result);  // its work has no graph in which backward could run
   return KeptWork::apply(call, static_cast<std::int64_t>(i), tensors);
 }
 

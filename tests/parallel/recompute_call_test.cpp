@@ -1,0 +1,81 @@
+// A layer that is run again, and the results that it keeps by run.keep, against the layer without recomputation.
+#include <cstdint>
+#include <utility>
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <ddpxx/layers/layer.hpp>
+#include <ddpxx/layers/recompute.hpp>
+
+namespace ddpxx::recompute_call_test {
+namespace {
+
+constexpr std::int64_t kWidth = 6;
+
+/// A linear layer that calls `forward` with itself.
+template <class Forward>
+struct Block : torch::nn::Module, Layer {
+  explicit Block(Forward of) : function{std::move(of)} {}
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    return function(run, *this, x);
+  }
+  at::Tensor weight = register_parameter("weight", at::randn({kWidth, kWidth}));
+  Forward function;
+};
+
+/// The result, and the gradients of the input and of the weight.
+struct Outcome {
+  at::Tensor result, input_gradient, weight_gradient;
+};
+
+/// Runs a block by `Wrap`; `behind` computes the result of the model from the block's.
+template <class Wrap, class Forward, class Behind>
+Outcome outcome(Forward forward, Behind behind) {
+  at::manual_seed(5);
+  Block block{std::move(forward)};
+  const auto x = at::randn({3, kWidth}).requires_grad_();
+  Wrap wrap;
+  LayerRunner run{wrap};
+  const auto result = behind(run(block, x), block);
+  result.square().sum().backward();
+  return {result.detach(), x.grad(), block.weight.grad()};
+}
+
+template <class Forward>
+void expect_equal_runs(const Forward& forward) {
+  const auto as_it_is = [](const at::Tensor& y, const auto&) { return y; };
+  const auto plain = outcome<PlainCall>(forward, as_it_is), again = outcome<RecomputeCall>(forward, as_it_is);
+  EXPECT_TRUE(at::equal(again.result, plain.result));
+  EXPECT_TRUE(at::equal(again.input_gradient, plain.input_gradient));
+  EXPECT_TRUE(at::equal(again.weight_gradient, plain.weight_gradient));
+}
+
+TEST(RecomputeCall, KeepsAResultThatDependsOnNoInputAsAConstant) {
+  expect_equal_runs([](auto& run, auto& block, const at::Tensor& x) {
+    const auto draw = [](const at::Tensor& y) { return at::bernoulli(at::full_like(y, 0.5)); };
+    const auto mask = run.keep(draw, x);
+    return at::dropout(at::linear(x, block.weight) * mask, 0.3, true);
+  });
+}
+
+TEST(RecomputeCall, TakesAnUndefinedTensorAsInputOfKeptWork) {
+  expect_equal_runs([](auto& run, auto& block, const at::Tensor& x) {
+    const auto work = [&block](const at::Tensor& y, const at::Tensor& bias, const at::Tensor& scale) {
+      return at::linear(y, block.weight, bias) * scale;
+    };
+    return run.keep(work, x, at::Tensor{}, x.sigmoid());
+  });
+}
+
+TEST(RecomputeCall, KeepsAnUndefinedResult) {
+  expect_equal_runs([](auto& run, auto& block, const at::Tensor& x) {
+    const auto bias = run.keep([](const at::Tensor&) { return at::Tensor{}; }, x);
+    return at::linear(x, block.weight, bias);
+  });
+}
+
+}  // namespace
+}  // namespace ddpxx::recompute_call_test
