@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/recompute.hpp>
 
@@ -75,6 +76,40 @@ TEST(RecomputeCall, KeepsAnUndefinedResult) {
     const auto bias = run.keep([](const at::Tensor&) { return at::Tensor{}; }, x);
     return at::linear(x, block.weight, bias);
   });
+}
+
+/// The gradients of several uses of a weight are added in 16 bits without recomputation, and in 32 bits with it.
+void expect_close(const at::Tensor& actual, const at::Tensor& expected) {
+  EXPECT_LT((actual - expected).norm().item<double>(), 0.02 * expected.norm().item<double>());
+}
+
+/// With the cache of cast weights a weight that several operations share is cast once, in the first of them.
+template <class Forward, class Behind>
+void expect_gradients_of_all_uses(const Forward& forward, const Behind& behind) {
+  const auto plain = [&] {
+    const AutocastScope scope{{.enabled = true}};
+    return outcome<PlainCall>(forward, behind);
+  }();
+  const AutocastScope scope{{.enabled = true}};
+  const auto again = outcome<RecomputeCall>(forward, behind);
+  EXPECT_TRUE(at::equal(again.result, plain.result));
+  expect_close(again.weight_gradient, plain.weight_gradient);
+  expect_close(again.input_gradient, plain.input_gradient);
+}
+
+TEST(RecomputeCall, UnderAutocastLeavesTheGradientOfAWeightThatIsUsedBehindTheLayerToo) {
+  expect_gradients_of_all_uses(
+      [](auto&, auto& block, const at::Tensor& x) { return at::linear(x, block.weight).tanh(); },
+      [](const at::Tensor& y, auto& block) { return at::linear(y, block.weight); });
+}
+
+TEST(RecomputeCall, UnderAutocastLeavesTheGradientOfAWeightThatKeptWorkUsesAgain) {
+  expect_gradients_of_all_uses(
+      [](auto& run, auto& block, const at::Tensor& x) {
+        const auto work = [&block](const at::Tensor& y) { return at::linear(y, block.weight).tanh(); };
+        return run.keep(work, at::linear(x, block.weight).tanh());
+      },
+      [](const at::Tensor& y, auto&) { return y; });
 }
 
 }  // namespace
