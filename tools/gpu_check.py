@@ -117,8 +117,9 @@ class Checks:
         return text.strip().split("\n")[-1]
 
     def starts(self):
-        """The programs load, see the GPU, and train."""
+        """The programs load, see the GPU, and train; `ddpxx doctor` finds nothing wrong."""
         losses = self.losses(("single",), steps=3)
+        self.run("ddpxx", "doctor")  # forks ranks, which fails in a process that has started CUDA
         return f"losses {losses}"
 
     def numbers(self):

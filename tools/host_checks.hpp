@@ -14,8 +14,8 @@
 #include <vector>
 
 #include <ATen/Context.h>
-#include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <caffe2/core/common.h>
 #include <torch/version.h>
 
 #include <ddpxx/comm/host_address.hpp>
@@ -33,15 +33,11 @@
 #include "net_measurement.hpp"
 
 /// The LibTorch that runs is the one that this program was compiled with: its C++ interface changes with each version.
+/// Its build options are read, because at::show_config() starts CUDA, after which no rank can be forked.
 inline Finding check_versions() {
-  constexpr const char* kName = "TORCH_VERSION=";
-  const auto config = at::show_config();
-  const auto name = config.find(kName);
-  std::string running = "unknown";
-  if (name != std::string::npos) {
-    const auto rest = config.substr(name + std::char_traits<char>::length(kName));
-    running = rest.substr(0, rest.find_first_of(", \n"));
-  }
+  const auto& options = caffe2::GetBuildOptions();
+  const auto version = options.find("TORCH_VERSION");
+  const std::string running = version == options.end() || version->second.empty() ? "unknown" : version->second;
   const std::string text = ddpxx::version_line() + ", LibTorch " + running + ", C++11 ABI " +
                            (_GLIBCXX_USE_CXX11_ABI != 0 ? "on" : "off") + ", compiler " + __VERSION__;
   const std::string built = TORCH_VERSION;
