@@ -117,9 +117,10 @@ class Checks:
         return text.strip().split("\n")[-1]
 
     def starts(self):
-        """The programs load, see the GPU, and train; `ddpxx doctor` finds nothing wrong."""
+        """The programs load, see the GPU, and train; `ddpxx doctor` finds nothing wrong, and `ddpxx net` measures."""
         losses = self.losses(("single",), steps=3)
         self.run("ddpxx", "doctor")  # forks ranks, which fails in a process that has started CUDA
+        self.run("ddpxx", "net", "max_bytes=64KiB", "repeats=3")
         return f"losses {losses}"
 
     def numbers(self):

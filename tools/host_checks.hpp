@@ -13,11 +13,11 @@
 #include <unistd.h>
 #include <vector>
 
-#include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <caffe2/core/common.h>
 #include <torch/version.h>
 
+#include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/unused_gpu.hpp>
 #include <ddpxx/core/environment.hpp>
@@ -48,7 +48,7 @@ inline Finding check_versions() {
 
 inline Finding check_gpus() {
   const bool is_built = at::detail::getCUDAHooks().isBuilt();
-  const int gpus = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const int gpus = ddpxx::detail::num_gpus();
   if (gpus > 0) return Finding::ok(std::to_string(gpus) + " that this program can use");
   const auto unused = ddpxx::detail::unused_gpu_text(is_built);
   if (!unused.empty())

@@ -43,7 +43,8 @@ enum class Ranks { processes, threads };
 struct SpawnOptions {
   Ranks ranks = Ranks::processes;
   std::chrono::milliseconds deadline = std::chrono::seconds{60};
-  /// The device of each rank, as `pick_device` reads it: cpu, cuda or auto. The ranks share the GPUs of this host.
+  /// The device of each rank, as `pick_device` reads it: cpu, cuda or auto. The ranks share the GPUs of this host. With
+  /// Backend::automatic, `auto` is the CPU where there are fewer GPUs than ranks, because NCCL needs a GPU for each.
   std::string device = "cpu";
   /// How processes meet. Threads meet over Gloo, or over shared memory if this says so.
   ConnectConfig comm = {.backend = Backend::gloo};
@@ -83,6 +84,11 @@ inline RankFailure failure_of(int rank, const std::exception& cause) {
   return {rank, error.code(), error.what(), !blames_a_peer};
 }
 
+/// What `auto` means for `world_size` ranks on a host with `gpus` GPUs.
+inline const char* auto_device(Backend backend, int world_size, int gpus) {
+  return backend == Backend::automatic && gpus > 0 && gpus < world_size ? "cpu" : "auto";
+}
+
 /// What a forked rank does; returns the byte string that goes to the parent: empty, or the code, whether the rank is
 /// the cause, and the text.
 template <class Body>
@@ -94,7 +100,9 @@ std::string run_rank(const RankInfo& rank_info, std::uint16_t port, int listener
   try {
     // A fork after an OpenMP region hangs in the next one; one thread never enters one.
     at::set_num_threads(1);
-    ConnectOptions options{spawn.comm, pick_device(spawn.device, rank_info, spawn.comm.backend)};
+    const auto wish =
+        spawn.device == "auto" ? auto_device(spawn.comm.backend, rank_info.world_size.value, num_gpus()) : spawn.device;
+    ConnectOptions options{spawn.comm, pick_device(wish, rank_info, spawn.comm.backend)};
     options.listening_socket = listener;
     options.credentials.token = token;
     quiet_backend_log();

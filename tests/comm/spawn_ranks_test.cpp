@@ -83,6 +83,13 @@ TEST(SpawnRanks, GivesEachRankTheDeviceThatIsAskedFor) {
   }
 }
 
+TEST(SpawnRanks, UsesTheCpuWhereNcclWouldNeedMoreGpus) {
+  EXPECT_STREQ(detail::auto_device(Backend::automatic, 2, 1), "cpu");
+  EXPECT_STREQ(detail::auto_device(Backend::automatic, 2, 2), "auto");
+  EXPECT_STREQ(detail::auto_device(Backend::automatic, 2, 0), "auto") << "pick_device logs why a GPU is not used";
+  EXPECT_STREQ(detail::auto_device(Backend::gloo, 2, 1), "auto") << "ranks share a GPU over Gloo";
+}
+
 TEST(SpawnRanks, KnowsThatThisProgramHasUsedAGpu) {
   const TemporaryFolder descriptors;
   EXPECT_FALSE(detail::has_opened_gpu(descriptors / "absent"));

@@ -22,6 +22,9 @@ constexpr std::optional<int> gpu_of(LocalRank local_rank, int gpus, Backend back
   return number < gpus ? std::optional{number} : std::nullopt;
 }
 
+/// The number of GPUs that this program can use. It starts CUDA, which does not survive a fork.
+int num_gpus();
+
 }  // namespace detail
 
 /// The device that `wish` names: `cpu`; `cuda`, the only visible GPU or that with this rank's local number; or `auto`,

@@ -18,11 +18,15 @@
 
 namespace ddpxx {
 
+DDPXX_INLINE int detail::num_gpus() {
+  return at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+}
+
 DDPXX_INLINE at::Device pick_device(std::string_view wish, const RankInfo& rank_info, Backend backend) {
   if (wish == "cpu") return at::kCPU;
   if (wish != "auto" && wish != "cuda")
     throw Error{Errc::config, "device \"" + std::string{wish} + "\" is none of auto, cpu, cuda"};
-  const int gpus = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const int gpus = detail::num_gpus();
   if (const auto number = detail::gpu_of(rank_info.local_rank, gpus, backend)) {
     const at::Device device{at::kCUDA, static_cast<c10::DeviceIndex>(*number)};
     c10::impl::VirtualGuardImpl{at::kCUDA}.setDevice(device);
