@@ -100,6 +100,18 @@ TEST_F(Stop, SavesAndEndsWith75OnEachSignal) {
   }
 }
 
+TEST_F(Stop, StaysAStopWhateverSignalsComeUntilTheEnd) {
+  auto run = start(mingpt("run", {save("run")}));
+  StartedProgram::wait_for_lines(metrics("run"), 5);
+  while (!run.has_ended()) {
+    run.signal(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_TRUE(has_snapshot("run", stopped_after(ended.err))) << ended.err;
+}
+
 // Ctrl-C ends all programs of `mingpt | tee log`, and tee ends first.
 TEST_F(Stop, SavesWhenTheReaderOfItsOutputHasEnded) {
   int ends[2];

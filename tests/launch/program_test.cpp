@@ -3,10 +3,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
+#include <memory>
 #include <new>
 #include <stdexcept>
+#include <streambuf>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +19,7 @@
 #include <ddpxx/core/mapped_file.hpp>
 #include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/program_frame.hpp>
+#include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/program.hpp>
 
 #include "../temporary_folder.hpp"
@@ -52,6 +57,21 @@ TEST(Program, EndsWithTheCodeOfAProgramEndAndPrintsNothing) {
 TEST(Program, HasAFrameWhileItsBodyRuns) {
   EXPECT_FALSE(ddpxx::ProgramFrame::exists());
   EXPECT_EXIT(run([] { return ddpxx::ProgramFrame::exists() ? 42 : 1; }), ExitedWithCode(42), "^$");
+}
+
+/// A stream of output that another process answers with SIGTERM, at each flush.
+struct AnsweredOutput : std::streambuf {
+  int sync() override { return std::raise(SIGTERM); }
+};
+
+TEST(Program, KeepsTheSignalsOfAStopUntilItsEnd) {
+  EXPECT_EXIT(run([] {
+                static AnsweredOutput output;
+                std::cout.rdbuf(&output);
+                auto signals = std::make_shared<ddpxx::StopSignals>();
+                throw ddpxx::Error{ddpxx::Errc::stopped, "stopped"}.keep(std::move(signals));
+              }),
+              ExitedWithCode(75), "^name: stopped\n$");
 }
 
 TEST(Program, EndsWith7WhereNoMemoryIsLeft) {

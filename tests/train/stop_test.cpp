@@ -25,6 +25,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/milestone.hpp>
 #include <ddpxx/core/program_frame.hpp>
+#include <ddpxx/launch/program.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 
 #include "training_run.hpp"
@@ -108,6 +109,52 @@ TEST_F(Stop, LeavesSignalsAsTheyAreOutsideOfTheLoop) {
     EXPECT_EQ(before.sa_handler, SIG_DFL);
     EXPECT_NE(during.sa_handler, SIG_DFL);
     EXPECT_EQ(after.sa_handler, SIG_DFL);
+  });
+}
+
+// srun sends SIGTERM to the other ranks as soon as the first one has ended.
+TEST_F(Stop, IsFinalAlsoWhereAnotherSignalComesBeforeTheEndOfTheProgram) {
+  struct SignalAtItsEnd {
+    ~SignalAtItsEnd() { ::raise(SIGTERM); }
+  };
+  EXPECT_EXIT(
+      run_program("name",
+                  [&] {
+                    at::set_num_threads(1);
+                    Group group{{}, {}, at::kCPU};
+                    const SignalAtItsEnd between;
+                    using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
+                    Train::Config config;
+                    config.training = {.max_steps = 9, .max_epochs = 0, .save_dir = place().string()};
+                    const GPTConfig model{.n_layer = 1, .n_head = 1, .n_embd = 8};
+                    Train trainer{group, std::make_shared<GPT>(model, 11, 8), std::make_shared<Tokens>(), config};
+                    trainer.request_stop();
+                    trainer.fit();
+                  }),
+      testing::ExitedWithCode(75), "name: stopped by request_stop.. after step");
+  EXPECT_EQ(steps().size(), 1U);
+}
+
+TEST_F(Stop, GivesTheSignalsBackToAProgramThatGoesOn) {
+  const auto action = [] {
+    struct sigaction present {};
+    ::sigaction(SIGTERM, nullptr, &present);
+    return present.sa_handler;
+  };
+  spawn_ranks(1, [&](Group& group) {
+    using Train = Trainer<GPT, Tokens, AdamW, Float32, DDP>;
+    Train::Config config;
+    config.training = {.max_steps = 9, .max_epochs = 0, .save_dir = place().string()};
+    Train trainer{group, std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 1, .n_embd = 8}, 11, 8),
+                  std::make_shared<Tokens>(), config};
+    trainer.request_stop();
+    try {
+      trainer.fit();
+      FAIL() << "fit() must throw when it was asked to stop";
+    } catch (const Error&) {
+      EXPECT_NE(action(), SIG_DFL);
+    }
+    EXPECT_EQ(action(), SIG_DFL);
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <new>
 #include <optional>
 #include <sstream>
@@ -34,6 +35,13 @@ class Error : public std::exception {
   /// The rank that the error was copied from; none when it is no copy.
   std::optional<int> origin() const noexcept { return origin_; }
 
+  /// Keeps `object` until the error and its copies are gone, such as a setting of the process that has to outlive the
+  /// objects that the error destroys on its way.
+  Error& keep(std::shared_ptr<const void> object) noexcept {
+    kept_ = std::move(object);
+    return *this;
+  }
+
   Errc code() const noexcept { return code_; }
   const char* what() const noexcept override { return text_.c_str(); }
 
@@ -41,6 +49,7 @@ class Error : public std::exception {
   Errc code_;
   std::string text_;
   std::optional<int> origin_;
+  std::shared_ptr<const void> kept_;
 };
 
 /// The first line of what a foreign exception says; LibTorch appends a stack of addresses.

@@ -117,6 +117,13 @@ inline Error backend_error(std::string text) {
   }
 }
 
+[[noreturn]] inline void end_program(int code) {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
 }  // namespace detail
 
 [[noreturn]] DDPXX_INLINE void detail::run_body(const std::string& name, const std::function<int()>& body) {
@@ -142,16 +149,16 @@ inline Error backend_error(std::string text) {
   TerminateFacts::error_prefix_ = &error_prefix;
   TerminateFacts::next_ = std::set_terminate(end_for_backend_error);
   tell_launcher(Milestone::began);
-  int code = 0;
   try {
     if (refusal) throw *refusal;
-    code = body();
+    const int code = body();
     tell_launcher(Milestone::began);  // a trainer that stopped inside did not end the program
+    end_program(code);
   } catch (const ProgramEnd& end) {
-    code = end.code();
+    end_program(end.code());
   } catch (const std::exception& cause) {
     const auto error = as_error(cause, kWithoutCode);
-    code = static_cast<int>(error.code());
+    const int code = static_cast<int>(error.code());
     if (error.code() == Errc::stopped) {
       std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C may also have ended the reader of a pipe
       if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
@@ -160,11 +167,8 @@ inline Error backend_error(std::string text) {
       write_error_file(error.what(), code);
       report(error.what());
     }
+    end_program(code);  // while the error lives, which holds the signals of a run that was stopped
   }
-  std::cout.flush();
-  std::cerr.flush();
-  std::fflush(nullptr);
-  std::_Exit(code);
 }
 
 }  // namespace ddpxx

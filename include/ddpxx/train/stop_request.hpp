@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -20,8 +22,10 @@ class StopRequest {
   void ask() noexcept { is_asked_ = true; }
 
   /// From now on a signal of kStopSignals to this process is a request, until release_signals().
-  void hold_signals() { signals_.emplace(); }
+  void hold_signals() { signals_ = std::make_shared<StopSignals>(); }
   void release_signals() { signals_.reset(); }
+  /// Like release_signals(), except that the signals are held as long as the returned object, if there is one, lives.
+  std::shared_ptr<const StopSignals> hand_over_signals() noexcept { return std::exchange(signals_, nullptr); }
   /// Releases the signals; one that came takes effect now.
   void raise_signals_again() {
     if (signals_) signals_->raise_again();
@@ -54,7 +58,7 @@ class StopRequest {
   std::atomic<bool> is_asked_ = false;
   bool is_agreed_ = false;
   std::string reason_;
-  std::optional<StopSignals> signals_;
+  std::shared_ptr<StopSignals> signals_;
 };
 
 }  // namespace ddpxx

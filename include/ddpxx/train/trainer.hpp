@@ -171,7 +171,8 @@ class Trainer {
   /// the same step, at most three steps later, and save a snapshot. Where max_steps or max_epochs is reached by then,
   /// the training has ended as it would have without the signal, and the signal takes effect after it. Without a
   /// save_dir, without run_program, and before the loop, signals keep their meaning.
-  /// Errors  `stopped` when a signal or request_stop() has ended the training before its end.
+  /// Errors  `stopped` when a signal or request_stop() has ended the training before its end. While this error lives,
+  ///         further signals do not end the process: srun sends SIGTERM to the other ranks once one rank has ended.
   void fit() {
     tell_launcher(Milestone::trains);  // a stop that was told before is over
     try {
@@ -188,9 +189,8 @@ class Trainer {
       throw;
     }
     if (!stop_.is_agreed()) return stop_.raise_signals_again();  // one that came after the last step
-    stop_.release_signals();
     if (!config_.training.save_dir.empty()) tell_launcher(Milestone::stopped);
-    throw stopped();
+    throw stopped().keep(stop_.hand_over_signals());
   }
 
   /// Begins a training, or goes on with one: loads the newest snapshot in save_dir; if there is none, the one that
