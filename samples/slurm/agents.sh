@@ -14,13 +14,15 @@
 #SBATCH --open-mode=append
 
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-echo "node of the meeting: $head_node"
+# Two jobs may have the same first node, so each job has a port of its own.
+port=$((20000 + SLURM_JOB_ID % 10000))
+echo "place of the meeting: $head_node:$port"
 
 # The agent of a node has all cores of its job there, and the ranks have those of their agent.
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 srun "${DDPXX_RUN:-ddpxx-run}" --nnodes "$SLURM_JOB_NUM_NODES" \
   --nproc-per-node "${RANKS_PER_NODE:-1}" --max-restarts 3 --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d \
-  --rdzv-endpoint "$head_node:29500" "$@"
+  --rdzv-endpoint "$head_node:$port" "$@"
 code=$?
 # 75: the ranks were asked to stop and have saved; the job goes on from there.
 if ((code == 75)); then scontrol requeue "$SLURM_JOB_ID"; fi

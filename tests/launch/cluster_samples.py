@@ -35,9 +35,24 @@ def check_written(folder, minimum):
             assert written == (folder / name).read_text(), f"{folder / name} is not what the page's command writes"
 
 
+def check_ports():
+    """Two jobs that have the same first node must not meet at one port."""
+    with tempfile.TemporaryDirectory() as programs:
+        for name, body in (("scontrol", "echo node1"), ("srun", 'printf "%s\\n" "$@"')):
+            program = pathlib.Path(programs) / name
+            program.write_text(f"#!/bin/sh\n{body}\n")
+            program.chmod(0o755)
+        for job, port in (("7", 20007), ("10008", 20008)):
+            done = subprocess.run(["bash", SLURM / "agents.sh", "program"], capture_output=True, text=True, check=True,
+                                  env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": job})
+            words = done.stdout.splitlines()
+            assert words[words.index("--rdzv-endpoint") + 1] == f"node1:{port}", words
+
+
 def main():
     check_written(SLURM, 4)
     check_written(K8S, 1)
+    check_ports()
     for script in SLURM.glob("*.sh"):
         subprocess.run(["bash", "-n", script], check=True)
         assert f"`{script.name}`" in (SLURM / "README.md").read_text(), script

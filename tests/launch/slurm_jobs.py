@@ -85,7 +85,7 @@ class Jobs:
         self.slurm.run(["scancel", "--signal=USR1", job])
         self.finish("agents", job)
         text = output.read_text()
-        assert text.count("node of the meeting: node1") == 2 and "resumed" in text, text
+        assert text.count("place of the meeting: node1:") == 2 and "resumed" in text, text
         assert sorted(losses(self.folder / "agents.jsonl")) == list(range(1, STEPS + 1))
 
     def wait_for_rows(self, metrics):
