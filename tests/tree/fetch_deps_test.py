@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
-"""Checks that tools/fetch_deps.py refuses a folder of another use, before it removes anything or asks a network."""
+"""Checks how tools/fetch_deps.py treats folders of another use, and how it ends. Nothing is downloaded."""
+import json
+import os
 import pathlib
+import platform
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import fetch_deps  # noqa: E402
 
 
 def refusal(folder, kind):
@@ -16,19 +23,62 @@ def refusal(folder, kind):
     return done.stderr
 
 
+def write_program(path, body):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def check_uses(folder):
+    package = folder / "done" / "torch.whl"
+    package.parent.mkdir()
+    package.write_text("")
+    for use, kinds in (("slim, cuda, s3 or full", ["docs", "torch==2.12.0"]), ("docs", ["slim", "torch==2.12.0"]),
+                       ("torch==2.12.0", ["full", "docs", "torch==2.13.0"])):
+        (folder / "used-for").write_text(use + "\n")
+        for kind in kinds:
+            assert f"was made for {use}, and {kind} would remove its packages" in refusal(folder, kind)
+            assert package.exists() and (folder / "used-for").read_text() == use + "\n"
+
+
+def write_answer(deps):
+    """Makes a folder for which the package index has named four wheels already."""
+    deps.mkdir()
+    question = {"wanted": [fetch_deps.DOCS], "python": sys.version_info[:2], "machine": platform.machine()}
+    wheels = [{"name": name, "url": f"http://127.0.0.1:1/{name}.whl", "sha256": ""} for name in "abcd"]
+    (deps / "resolved.json").write_text(json.dumps({"question": question, "wheels": wheels}))
+
+
+def check_interrupt(folder, send):
+    """A signal like that of Ctrl-C must end the running downloads, and start no other ones."""
+    deps, started = folder / "deps", folder / "started"
+    write_answer(deps)
+    write_program(folder / "bin/curl", f"echo $$ >>{started}; exec sleep 1000")
+    with subprocess.Popen([sys.executable, ROOT / "tools/fetch_deps.py", deps, "docs"], start_new_session=True,
+                          env=os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"},
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as script:
+        while not started.exists() or started.read_text().count("\n") < 2:
+            assert script.poll() is None
+            time.sleep(0.05)
+        send(script.pid, signal.SIGINT)
+        try:
+            assert script.wait(30) == 130, script.returncode
+        finally:
+            running = [pid for pid in started.read_text().split() if pathlib.Path(f"/proc/{pid}").exists()]
+            for pid in running:
+                os.kill(int(pid), signal.SIGKILL)
+            script.kill()
+    assert not running and started.read_text().count("\n") == 2, started.read_text()
+
+
 def main():
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        package = folder / "done" / "torch.whl"
-        package.parent.mkdir()
-        package.write_text("")
-        for use, kinds in (("slim, cuda, s3 or full", ["docs", "torch==2.12.0"]), ("docs", ["slim", "torch==2.12.0"]),
-                           ("torch==2.12.0", ["full", "docs", "torch==2.13.0"])):
-            (folder / "used-for").write_text(use + "\n")
-            for kind in kinds:
-                assert f"was made for {use}, and {kind} would remove its packages" in refusal(folder, kind)
-                assert package.exists() and (folder / "used-for").read_text() == use + "\n"
-    print("a folder keeps its use")
+    def in_folder(check, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            check(pathlib.Path(folder), *arguments)
+    in_folder(check_uses)
+    for send in (os.killpg, os.kill):  # to all programs of a terminal, and to the script alone
+        in_folder(check_interrupt, send)
+    print("a folder keeps its use, and an interrupt ends the script")
 
 
 main()
