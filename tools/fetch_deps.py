@@ -60,9 +60,17 @@ CRT = {"wanted": "awscrt==0.38.1", "sha256": "0dcebfaa70cf079133cd2352119e3d05e9
 
 def run(command, problem):
     """Runs a command, and shows its output only if it fails."""
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    except FileNotFoundError as absent:
+        sys.exit(f"fetch_deps: {problem}; {absent.filename} does not exist")
     if done.returncode != 0:
         sys.exit(f"{done.stderr.strip()}\n\nfetch_deps: {problem}")
+
+
+def pip(deps):
+    """The command of the script's own pip. Its program pip would name the folder in which it was made."""
+    return [deps / "pip" / "bin" / "python", "-m", "pip"]
 
 
 def known_wheels(answer, question):
@@ -85,16 +93,15 @@ def resolve(deps, *groups):
         return known
     names = [word for group in groups for word in group if not word.startswith("-")]
     print("asking the package index for the files of " + ", ".join(names), flush=True)
-    pip = deps / "pip" / "bin" / "pip"
     offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
     run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
     # Older versions download whole wheels to look inside.
-    run([pip, "install", "--quiet", "--upgrade", "pip>=25"], offline)
+    run([*pip(deps), "install", "--quiet", "--upgrade", "pip>=25"], offline)
     report = deps / "report.json"
     files = []
     for group in groups:
-        run([pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report, *group],
-            offline)
+        run([*pip(deps), "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report,
+             *group], offline)
         files += json.loads(report.read_text())["install"]
     wheels = [{"name": item["metadata"]["name"].lower().replace("_", "-").replace(".", "-"),
                "url": item["download_info"]["url"],
@@ -190,9 +197,10 @@ def download_crt(deps):
     folder = deps / "wheels"
     wanted = deps / "crt.txt"
     wanted.write_text(f"{CRT['wanted']} --hash=sha256:{CRT['sha256']}\n")
-    run([deps / "pip" / "bin" / "pip", "download", "--quiet", "--no-deps", "--no-binary", "awscrt", "--require-hashes",
-         "--dest", folder, "--requirement", wanted],
-        "the source of the client of S3 could not be fetched: see pip's words above")
+    run([*pip(deps), "download", "--quiet", "--no-deps", "--no-binary", "awscrt", "--require-hashes", "--dest", folder,
+         "--requirement", wanted],
+        f"the source of the client of S3 could not be fetched: see pip's words above; if {deps / 'pip'} is gone or does not "
+        f"work, remove {deps / ANSWER}")
     return folder / (CRT["wanted"].replace("==", "-") + ".tar.gz")
 
 

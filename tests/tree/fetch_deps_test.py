@@ -93,6 +93,23 @@ def check_failed_download(folder):
     assert not (deps / "resolved.json").exists()
 
 
+def check_moved_folder(folder):
+    """In a folder that was moved, the program pip names an interpreter that does not exist."""
+    (folder / "wheels").mkdir()
+    write_program(folder / "pip/bin/python", f'echo "$@" >{folder}/arguments')
+    pip = folder / "pip/bin/pip"
+    pip.write_text("#!/no/such/folder/bin/python\n")
+    pip.chmod(0o755)
+    fetch_deps.download_crt(folder)
+    assert (folder / "arguments").read_text().startswith("-m pip download"), (folder / "arguments").read_text()
+    (folder / "pip/bin/python").unlink()
+    try:
+        fetch_deps.download_crt(folder)
+        raise AssertionError("there is no interpreter")
+    except SystemExit as end:
+        assert "pip/bin/python does not exist" in end.code and "resolved.json" in end.code, end
+
+
 def check_interrupt(folder, send):
     """A signal like that of Ctrl-C must end the running downloads, and start no other ones."""
     deps, started = folder / "deps", folder / "started"
@@ -124,6 +141,7 @@ def main():
         in_folder(check_interrupt, send)
     in_folder(check_answer)
     in_folder(check_failed_download)
+    in_folder(check_moved_folder)
     print("folders keep their use, answers are whole, and an interrupt ends the script")
 
 
