@@ -294,3 +294,6 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit(130)
+    except PermissionError as refused:  # as after `sudo ./dev setup`
+        sys.exit(f"fetch_deps: this user has no permission for {refused.filename}; give the folder to this user, by "
+                 f"`sudo chown -R $USER {sys.argv[1]}`, or remove it")

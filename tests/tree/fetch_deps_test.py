@@ -15,10 +15,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 import fetch_deps  # noqa: E402
 
 
-def refusal(folder, kind):
+def refusal(folder, kind, prefix=()):
     """What fetch_deps writes to stderr. An ordinary call would go on to download packages."""
-    done = subprocess.run([sys.executable, ROOT / "tools/fetch_deps.py", folder, kind], capture_output=True, text=True,
-                          timeout=60, check=False)
+    done = subprocess.run([*prefix, sys.executable, ROOT / "tools/fetch_deps.py", folder, kind], capture_output=True,
+                          text=True, timeout=60, check=False)
     assert done.returncode == 1, done
     return done.stderr
 
@@ -110,6 +110,18 @@ def check_moved_folder(folder):
         assert "pip/bin/python does not exist" in end.code and "resolved.json" in end.code, end
 
 
+def check_folder_of_another_user(folder):
+    """After `sudo ./dev setup` the files belong to root."""
+    for name in ("site", "done", "wheels"):
+        (folder / name).mkdir()
+    (folder / "lock").touch(0o444)
+    # root may write to all files, unless it gives this privilege away.
+    ordinary = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"] if os.geteuid() == 0 else []
+    text = refusal(folder, "docs", ordinary)
+    assert text.startswith(f"fetch_deps: this user has no permission for {folder}/lock; "), text
+    assert text.count("\n") == 1 and f"chown -R $USER {folder}" in text, text
+
+
 def check_interrupt(folder, send):
     """A signal like that of Ctrl-C must end the running downloads, and start no other ones."""
     deps, started = folder / "deps", folder / "started"
@@ -142,6 +154,7 @@ def main():
     in_folder(check_answer)
     in_folder(check_failed_download)
     in_folder(check_moved_folder)
+    in_folder(check_folder_of_another_user)
     print("folders keep their use, answers are whole, and an interrupt ends the script")
 
 
