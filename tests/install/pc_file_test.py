@@ -3,7 +3,9 @@
 
     pc_file_test.py CMAKE GENERATOR COMPILER FOLDER_OF_LIBTORCH FOLDER_OF_BOOST
 """
+import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,23 +23,31 @@ def main():
         (folder / "system/include/boost").symlink_to(pathlib.Path(BOOST) / "boost")
         (folder / "implicit.cmake").write_text(
             f'list(APPEND CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES "{folder}/system/include")\n')
-        config = folder / "json/share/cmake/nlohmann_json"
+        json, libtorch = folder / "json library", folder / "lib torch"
+        config = json / "share/cmake/nlohmann_json"
         config.mkdir(parents=True)
-        (folder / "json/include").mkdir()
+        (json / "include").mkdir()
+        libtorch.mkdir()
+        for part in pathlib.Path(LIBTORCH).iterdir():
+            (libtorch / part.name).symlink_to(part)
         (config / "nlohmann_jsonConfigVersion.cmake").write_text("set(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
         (config / "nlohmann_jsonConfig.cmake").write_text(
             "add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)\nset_target_properties(nlohmann_json::"
-            f'nlohmann_json PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "{folder}/json/include;{folder}/json/include")\n')
+            f'nlohmann_json PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "{json}/include;{json}/include")\n')
         done = subprocess.run(
             [CMAKE, "-S", ROOT, "-B", folder / "build", "-G", GENERATOR, f"-DCMAKE_CXX_COMPILER={COMPILER}",
-             f"-DLIBTORCH_ROOT={LIBTORCH}", f"-DBoost_ROOT={folder}/system", f"-DCMAKE_PREFIX_PATH={folder}/json",
+             f"-DLIBTORCH_ROOT={libtorch}", f"-DBoost_ROOT={folder}/system", f"-DCMAKE_PREFIX_PATH={json}",
              "-DDDPXX_BUILD_PROGRAMS=OFF", f"-DCMAKE_PROJECT_ddpxx_INCLUDE={folder}/implicit.cmake"],
             capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        flags, = (line for line in (folder / "build/ddpxx.pc").read_text().splitlines() if line.startswith("Cflags:"))
-        assert f"-isystem {LIBTORCH}/include " in flags, flags
-        assert flags.count(f"-isystem {folder}/json/include") == 1, flags
-        assert "system/include" not in flags and "-isystem /usr/include" not in flags and "$<" not in flags, flags
+        done = subprocess.run(["pkg-config", "--cflags", "--libs", "ddpxx"], capture_output=True, text=True, check=False,
+                              env=os.environ | {"PKG_CONFIG_PATH": str(folder / "build")})
+        flags = shlex.split(done.stdout)
+        assert done.returncode == 0 and f"-I{libtorch}/include" in flags, done
+        assert f"-L{libtorch}/lib" in flags and f"-Wl,-rpath,{libtorch}/lib" in flags, flags
+        text = (folder / "build/ddpxx.pc").read_text()
+        assert f"-I{json}/include" in flags and text.count("json\\ library/include") == 1, text
+        assert "system/include" not in text and "-isystem /usr/include" not in text and "$<" not in text, text
     print("ddpxx.pc names the folders that the compiler does not search by itself")
 
 
