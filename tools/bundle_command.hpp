@@ -139,6 +139,9 @@ inline std::uintmax_t fill_bundle(const std::filesystem::path& folder,
   for (const auto& program : programs) {
     const auto copy = folder / "bin" / program.filename();
     copy_to(program, copy);
+    std::error_code refused;  // patchelf says so then
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_write, std::filesystem::perm_options::add,
+                                 refused);
     output_of({"patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", copy.string()});
     for (const auto& [name, path] : loaded_libraries(std::filesystem::absolute(copy)))
       if (!is_one_file(path.parent_path(), folder / "lib"))

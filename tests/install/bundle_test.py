@@ -62,6 +62,16 @@ def check_refusals(folder):
     assert done.returncode == 2 and "has files already" in done.stderr, done
 
 
+def check_read_only(folder):
+    """A program that its owner may not write to, as package managers install some, bundled without root's privilege."""
+    program = folder / "read-only"
+    shutil.copy(BIN / "ddpxx-run", program)
+    program.chmod(0o555)
+    done = run("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override", BIN / "ddpxx", "bundle", program,
+               f"to={folder}/of read-only")
+    assert done.returncode == 0 and (folder / "of read-only/bin/read-only").exists(), done
+
+
 def main():
     for program in ("patchelf", "unshare"):
         if not shutil.which(program):
@@ -75,6 +85,7 @@ def main():
         (folder / "other").mkdir()
         shutil.copy(BIN / "mingpt", folder / "other/mingpt")
         check_refusals(folder)
+        check_read_only(folder)
         done = bundle(BIN / "mingpt", BIN / "ddpxx-run", f"to={folder}/all in one")
         assert done.returncode == 0 and re.match(r"2 programs and \d+ libraries \(\d+ MB\) in ", done.stdout), done
         libraries = {path.name for path in (folder / "all in one/lib").iterdir()}
