@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
@@ -123,7 +124,7 @@ class SnapshotCommands {
     print("step " + std::to_string(manifest.run.step) + ", epoch " + std::to_string(manifest.run.epoch) +
           ", position " + std::to_string(manifest.run.position) + ", " + ranks_text(manifest.world_size));
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
-    for (const auto& [name, value] : manifest.run.metrics) print("val_" + name + ' ' + std::to_string(value));
+    for (const auto& [name, value] : manifest.run.metrics) print("val_" + name + ' ' + ddpxx::real_text(value));
     if (!manifest.run.optimizer.empty()) print("optimizer " + manifest.run.optimizer);
     if (!manifest.run.config_hash.empty()) print("configuration " + manifest.run.config_hash);
     print("files");

@@ -16,6 +16,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/config/number_text.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/storage/storage.hpp>
@@ -76,7 +77,7 @@ class SnapshotDiff {
     std::map<std::string, std::array<std::optional<double>, 2>> values;
     for (const auto& [name, value] : ours_.manifest->run.metrics) values[name][0] = value;
     for (const auto& [name, value] : theirs_.manifest->run.metrics) values[name][1] = value;
-    const auto text = [](const std::optional<double>& value) { return value ? std::to_string(*value) : "none"; };
+    const auto text = [](const std::optional<double>& value) { return value ? ddpxx::real_text(*value) : "none"; };
     for (const auto& [name, both] : values)
       if (both[0] != both[1]) tell_("val_" + name + ": " + text(both[0]) + ", " + text(both[1]));
   }
@@ -111,7 +112,7 @@ class SnapshotDiff {
     for (const auto& [name, tensor] : ours)
       if (const auto& other = theirs.at(name); !has_same_bytes(other, tensor))
         tell_(name + ": largest difference " +
-              std::to_string((other.to(at::kDouble) - tensor.to(at::kDouble)).abs().max().template item<double>()));
+              ddpxx::real_text((other.to(at::kDouble) - tensor.to(at::kDouble)).abs().max().template item<double>()));
     names_.clear();
   }
 

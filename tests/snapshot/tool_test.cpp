@@ -144,8 +144,22 @@ TEST_F(SnapshotTool, DiffComparesProgressOptimizerMetricsAndTheOrderOfParameters
   const auto differs = tool("diff", {"other=" + (folder_ / "other").string()});
   EXPECT_EQ(differs.code, 1);
   EXPECT_EQ(differs.out,
-            "epoch: 2, 3\ntokens: 0, 7\noptimizer: , SGD\nval_loss: none, 0.500000\n"
+            "epoch: 2, 3\ntokens: 0, 7\noptimizer: , SGD\nval_loss: none, 0.5\n"
             "parameters: their order, or which of them decay, is not the same\n");
+}
+
+TEST_F(SnapshotTool, ShowAndDiffPrintSmallNumbers) {
+  auto first = snapshot_of(300);
+  first.run.metrics = {{"loss", 1e-9}};
+  first.tensors.at("model.weight").zero_();
+  save_snapshot(folder_ / "first", first);
+  EXPECT_THAT(tool_at((folder_ / "first").string(), "show").out, HasSubstr("\nval_loss 1.0e-09\n"));
+  auto other = first;
+  other.run.metrics = {{"loss", 2e-9}};
+  other.tensors.at("model.weight") = at::full({3, 4}, 0x1p-26);
+  save_snapshot(folder_ / "other", other);
+  EXPECT_EQ(tool_at((folder_ / "first").string(), "diff", {"other=" + (folder_ / "other").string()}).out,
+            "val_loss: 1.0e-09, 2.0e-09\nmodel.weight: largest difference 1.4901161193847656e-08\n");
 }
 
 TEST_F(SnapshotTool, DiffOfASnapshotWithANumberThatIsNoneFindsItEqualToItself) {
