@@ -91,6 +91,13 @@ inline void check_name(const std::string& key, const std::string& name, const Na
                                                 ", no dash at the ends, at most " + std::to_string(rule.max_length)};
 }
 
+/// A word of a command as Kubernetes has to read it: Kubernetes replaces $(NAME) by a variable, and $$ by $.
+inline std::string container_word(const std::string& word) {
+  std::string text;
+  for (const char c : word) text += c == '$' ? "$$" : std::string{c};
+  return text;
+}
+
 /// Source  Kubeflow Trainer, API trainer.kubeflow.org/v1alpha1, TrainJob.
 inline std::string train_job(const K8sArguments& job, const std::vector<std::string>& program) {
   using namespace YAML;
@@ -120,9 +127,9 @@ inline std::string train_job(const K8sArguments& job, const std::vector<std::str
   text("image", job.image);
   out << Key << "numNodes" << Value << job.nodes;
   out << Key << "numProcPerNode" << Value << job.ranks_per_node;
-  out << Key << "command" << Value << BeginSeq << DoubleQuoted << job.launcher << EndSeq;
+  out << Key << "command" << Value << BeginSeq << DoubleQuoted << container_word(job.launcher) << EndSeq;
   out << Key << "args" << Value << BeginSeq;
-  for (const auto& word : program) out << DoubleQuoted << word;
+  for (const auto& word : program) out << DoubleQuoted << container_word(word);
   out << EndSeq;
   if (!job.token_secret.empty() || job.grace > 0) {
     out << Key << "env" << Value << BeginSeq;

@@ -5,6 +5,7 @@
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,11 +15,17 @@ import ruamel.yaml
 DDPXX = pathlib.Path(sys.argv[1]) / "ddpxx"
 SCHEMA = json.loads(pathlib.Path(__file__).with_name("train_job.schema.json").read_text())
 PROGRAM = ["/app/mingpt", "data.path=s3://bucket/text", "a=yes", "b=1.0",
-           'c="x" \\y: #z', "d=\N{GREEK SMALL LETTER PI}", ""]
+           'c="x" \\y: #z', "d=\N{GREEK SMALL LETTER PI}", "",
+           "e=$(HOME) ${f} $$ $$(g) $"]
 
 
 def run(*words):
     return subprocess.run([DDPXX, "k8s", *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def as_kubernetes(word):
+    """A word of a container's command after Kubernetes has put in the variables of the container."""
+    return re.sub(r"\$(\$|\(HOME\))", lambda found: "$" if found[1] == "$" else "/root", word)
 
 
 def manifest(*settings):
@@ -36,8 +43,9 @@ def check_refused(sentence, *words):
 
 def main():
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    assert manifest()["spec"]["trainer"] == {"numNodes": 1, "numProcPerNode": 1, "command": ["ddpxx-run"],
-                                             "args": PROGRAM}
+    trainer = manifest()["spec"]["trainer"]
+    assert [as_kubernetes(word) for word in trainer.pop("args")] == PROGRAM
+    assert trainer == {"numNodes": 1, "numProcPerNode": 1, "command": ["ddpxx-run"]}
     job = manifest("name=gpt-1", "k8s_namespace=team", "image=registry/gpt:1", "runtime=ours", "nodes=2",
                    "ranks_per_node=4", "gpus_per_node=4", "cpus_per_node=500m", "memory_per_node=64Gi", "launcher=/opt/ddpxx-run",
                    "token_secret=run-token", "grace=90")
