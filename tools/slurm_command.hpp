@@ -1,6 +1,7 @@
 // slurm_command.hpp — `ddpxx slurm [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]` prints a script for Slurm's sbatch.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <sstream>
@@ -73,7 +74,8 @@ inline std::string slurm_head(const SlurmArguments& job) {
   ask_if_set("account", "account", job.account);
   ask_if_set("output", "output", job.output);
   // Without `B:` the ranks get the signal, and the script does not.
-  if (job.signal_before > 0) ask("signal", "USR1@" + std::to_string(static_cast<std::int64_t>(job.signal_before)));
+  if (const double seconds = std::ceil(job.signal_before); seconds > 0)
+    ask("signal", "USR1@" + std::to_string(static_cast<std::int64_t>(seconds)));
   text << "#SBATCH --" << (job.requeue ? "requeue" : "no-requeue") << '\n';
   return text.str();
 }

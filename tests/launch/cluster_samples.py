@@ -35,6 +35,14 @@ def check_written(folder, minimum):
             assert written == (folder / name).read_text(), f"{folder / name} is not what the page's command writes"
 
 
+def check_signal_times():
+    """Slurm counts whole seconds, and a signal 0 s before the time limit would be none."""
+    for setting, line in (("500ms", "#SBATCH --signal=USR1@1\n"), ("90s", "#SBATCH --signal=USR1@90\n"), ("0", None)):
+        done = subprocess.run([f"{sys.argv[1]}/ddpxx", "slurm", f"signal_before={setting}", "--", "program"],
+                              capture_output=True, text=True, check=True, timeout=120)
+        assert line in done.stdout if line else "--signal" not in done.stdout, done.stdout
+
+
 def check_ports():
     """Two jobs that have the same first node must not meet at one port."""
     with tempfile.TemporaryDirectory() as programs:
@@ -52,6 +60,7 @@ def check_ports():
 def main():
     check_written(SLURM, 4)
     check_written(K8S, 1)
+    check_signal_times()
     check_ports()
     for script in SLURM.glob("*.sh"):
         subprocess.run(["bash", "-n", script], check=True)
