@@ -5,7 +5,8 @@
                              the decisions, which have a page of their own there
     docs_test.py snippets    each text below `<!-- from: FILE -->` stands in that file, and all C++ is cut from a file, or
                              is a program that the tests cut from the page
-    docs_test.py names       each setting, type, flag and command that docs/migration.md names exists
+    docs_test.py names       each setting, type, flag and command that docs/migration.md names exists, and each test that
+                             docs/faults.md names
     docs_test.py sees        the checks above find what is wrong
     docs_test.py site        the site is built without a warning and without a dead link; skipped if the packages of
                              `./dev docs` are not there
@@ -88,11 +89,36 @@ def unknown_names(text):
                 yield code
 
 
+def tests_of_sources():
+    """`Suite.Test` and `Suite` of all tests in C++, and the files of the tests."""
+    names = {str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").glob("*/*.*")}
+    for path in (ROOT / "tests").glob("*/*_test.cpp"):
+        text = path.read_text()
+        for suite, name in re.findall(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", text, re.MULTILINE):
+            names |= {suite, f"{suite}.{name}"}
+    return names
+
+
+def unknown_tests(text, known):
+    """The names in the columns `tests` that no test has; `.Test` belongs to the suite before it."""
+    for _, cell in rows(text, "tests"):
+        suite = ""
+        for name in re.findall("`([^`]+)`", cell):
+            full = suite + name if name.startswith(".") else name
+            suite = full.split(".")[0]
+            if full not in known:
+                yield full
+
+
 def test_names():
     text = (ROOT / "docs/migration.md").read_text()
     assert len(list(rows(text, "here"))) > 100
     wrong = list(unknown_names(text))
     assert not wrong, f"docs/migration.md names what does not exist: {wrong}"
+    faults = (ROOT / "docs/faults.md").read_text()
+    assert len(list(rows(faults, "tests"))) > 10
+    wrong = list(unknown_tests(faults, tests_of_sources()))
+    assert not wrong, f"docs/faults.md names tests that do not exist: {wrong}"
 
 
 def test_links():
@@ -119,6 +145,10 @@ def test_sees():
     assert list(unknown_names(table + "| a | `training.max_step` | `training.max_steps`, `snapshot.x` |\n"
                               "| `no.setting` | `ddpxx::DDDP`, `--nnode` | `their.name` |\n\n`not.there`\n")) == [
         "training.max_step", "ddpxx::DDDP", "--nnode", "snapshot.x"]
+    table = "| fault | tests |\n|---|---|\n"
+    table += "| a | `Stop.EndsAll`, `.SavesNone`, `Start`, `launch/no.py` |\n| b | `.EndsAll` |\n"
+    assert list(unknown_tests(table, {"Stop", "Stop.EndsAll"})) == [
+        "Stop.SavesNone", "Start", "launch/no.py", ".EndsAll"]
     assert list(wrong_snippets(page, "```cpp\nint main(int argc, char** argv) {\n```\n"))
     assert list(wrong_snippets(page, marker + "\n```cpp\nint main(int argc, char** argv) {\n```\n"))
 
