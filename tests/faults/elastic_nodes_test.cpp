@@ -1,13 +1,11 @@
 // A training on two nodes goes on while one of them is away, with the numbers of trainings that were stopped and
 // resumed at the same steps on one machine.
-#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <regex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -66,10 +64,10 @@ TEST_F(ElasticNodes, AKilledNodeThatReturnsChangesNoLossBeyondTheSizeOfTheWorld)
                                        "--rdzv-endpoint=127.0.0.1:" + std::to_string(ddpxx::detail::free_port()),
                                        "--rdzv-conf=last_call_timeout=600"};
   StartedProgram first{command(elastic, nodes, kEndless)};
-  StartedProgram::wait_for_lines(first.error_file(), 1);  // it serves the meeting
+  first.wait_for_lines(first.error_file(), 1);  // it serves the meeting
   {
     const StartedProgram second{command(elastic, nodes, kEndless)};
-    wait_for_step(elastic, 10);
+    wait_for_step(second, elastic, 10);
   }  // SIGKILL; its guardian ends its rank
   const auto resumed = [&] {
     std::vector<std::int64_t> steps;
@@ -80,8 +78,8 @@ TEST_F(ElasticNodes, AKilledNodeThatReturnsChangesNoLossBeyondTheSizeOfTheWorld)
     return steps;
   };
   const auto wait_for_resumption = [&](std::size_t times) {
-    while (resumed().size() < times) std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    wait_for_step(elastic, resumed().back() + 10);
+    first.wait_until([&] { return resumed().size() >= times; }, "resumption " + std::to_string(times));
+    wait_for_step(first, elastic, resumed().back() + 10);
   };
   wait_for_resumption(1);
   StartedProgram third{command(elastic, nodes, kEndless)};
@@ -113,7 +111,7 @@ TEST_F(ElasticNodes, AKilledRankRestartsAllNodesAndChangesNoLoss) {
                                        "--rdzv-endpoint=127.0.0.1:" + std::to_string(ddpxx::detail::free_port()),
                                        "--max-restarts=3"};
   StartedProgram first{command(killed, nodes, kSteps)}, second{command(killed, nodes, kSteps)};
-  wait_for_step(killed, 10);
+  wait_for_step(first, killed, 10);
   for (const pid_t rank : ranks_of(second.pid())) ::kill(rank, SIGKILL);
   const auto end = first.wait();
   EXPECT_EQ(end.code, 0) << end.err;

@@ -767,7 +767,7 @@ TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {
   for (const auto& word : settings({"training.max_steps=1000000", "training.metrics=" + metrics.string()}))
     line += " '" + word + "'";
   StartedProgram run{{program("ddpxx-run"), "--standalone", "--nproc-per-node", "3", "/bin/sh", "-c", line}};
-  StartedProgram::wait_for_lines(metrics, 20);
+  run.wait_for_lines(metrics, 20);
   const auto killed = std::chrono::steady_clock::now();
   ::kill(std::stoi(StartedProgram::text_of(folder_ / "pid.1")), SIGKILL);
   const auto ended = run.wait();

@@ -90,7 +90,7 @@ TEST_F(Stop, SavesAndEndsWith75OnEachSignal) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
     const auto run_name = "run" + std::to_string(number);
     auto run = start(mingpt(run_name, {save(run_name)}));
-    StartedProgram::wait_for_lines(metrics(run_name), 5);
+    run.wait_for_lines(metrics(run_name), 5);
     run.signal(number);
     const auto ended = run.wait();
     EXPECT_EQ(ended.code, 75) << number << ended.err;
@@ -102,7 +102,7 @@ TEST_F(Stop, SavesAndEndsWith75OnEachSignal) {
 
 TEST_F(Stop, StaysAStopWhateverSignalsComeUntilTheEnd) {
   auto run = start(mingpt("run", {save("run")}));
-  StartedProgram::wait_for_lines(metrics("run"), 5);
+  run.wait_for_lines(metrics("run"), 5);
   while (!run.has_ended()) {
     run.signal(SIGTERM);
     std::this_thread::sleep_for(std::chrono::microseconds{100});
@@ -124,7 +124,7 @@ TEST_F(Stop, SavesWhenTheReaderOfItsOutputHasEnded) {
   ::dup2(input, STDIN_FILENO);
   ::close(input);
   ::close(ends[1]);
-  StartedProgram::wait_for_lines(metrics("run"), 5);
+  run.wait_for_lines(metrics("run"), 5);
   ::close(ends[0]);
   run.signal(SIGINT);
   EXPECT_EQ(run.wait().code, 75);
@@ -132,14 +132,14 @@ TEST_F(Stop, SavesWhenTheReaderOfItsOutputHasEnded) {
 
 TEST_F(Stop, LeavesARunThatSavesNothingToTheSignal) {
   auto run = start(mingpt("run"));
-  StartedProgram::wait_for_lines(metrics("run"), 5);
+  run.wait_for_lines(metrics("run"), 5);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, -SIGTERM);
 }
 
 TEST_F(Stop, OfALaunchedRunLeavesWhatGoesOnWithEqualLosses) {
   auto run = start(launched({}, mingpt("run", {save("run")})));
-  StartedProgram::wait_for_lines(metrics("run"), 5);
+  run.wait_for_lines(metrics("run"), 5);
   run.signal(SIGTERM);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 75) << ended.err;
@@ -159,7 +159,7 @@ TEST_F(Stop, OfALaunchedRunLeavesWhatGoesOnWithEqualLosses) {
 // Slurm sends SIGUSR1 some time before a job's time limit, to one process or to all.
 TEST_F(Stop, ByAnEarlyWarningToTheLauncherOrToOneRankSavesOnAllRanks) {
   auto told = start(launched({}, mingpt("told", {save("told")})));
-  StartedProgram::wait_for_lines(metrics("told"), 5);
+  told.wait_for_lines(metrics("told"), 5);
   told.signal(SIGUSR1);
   const auto told_ended = told.wait();
   EXPECT_EQ(told_ended.code, 75);
@@ -172,7 +172,7 @@ TEST_F(Stop, ByAnEarlyWarningToTheLauncherOrToOneRankSavesOnAllRanks) {
     for (const auto& word : mingpt("one", {save("one")})) words.push_back(word);
     return words;
   }()));
-  StartedProgram::wait_for_lines(metrics("one"), 5);
+  one.wait_for_lines(metrics("one"), 5);
   ::kill(std::stoi(StartedProgram::text_of(number)), SIGUSR1);
   const auto one_ended = one.wait();
   EXPECT_EQ(one_ended.code, 75);
@@ -191,7 +191,7 @@ TEST_F(Stop, SavesWhenItsTerminalIsClosed) {
   };
   {
     const StartedProgram terminal{{"/usr/bin/env", "OMP_NUM_THREADS=1", "script", "-qec", line, "/dev/null"}};
-    StartedProgram::wait_for_lines(metrics("run"), 5);
+    terminal.wait_for_lines(metrics("run"), 5);
   }  // SIGKILL
   while (!is_over()) std::this_thread::sleep_for(std::chrono::milliseconds{20});
   EXPECT_TRUE(has_snapshot("run", losses("run").rbegin()->first));
@@ -204,7 +204,7 @@ TEST_F(Stop, WaitsForRanksBehindAShell) {
     Words words{"/bin/bash", "-c", "\"$@\"; echo end", "bash"};
     for (const auto& word : mingpt(run_name, {save(run_name)})) words.push_back(word);
     auto run = start(launched({}, words));
-    StartedProgram::wait_for_lines(metrics(run_name), 5);
+    run.wait_for_lines(metrics(run_name), 5);
     run.signal(number);
     const auto ended = run.wait();
     EXPECT_EQ(ended.code, 75) << ended.err;
@@ -219,7 +219,7 @@ TEST_F(Stop, OfOneRankBySigstopIsNamedAsTheCause) {
   Words words{"/bin/sh", "-c", "[ $RANK = 1 ] && echo $$ >" + number.string() + "; exec \"$@\"", "sh"};
   for (const auto& word : mingpt("run", {"comm.collective_timeout=2"})) words.push_back(word);
   auto run = start(launched({}, words));
-  StartedProgram::wait_for_lines(metrics("run"), 5);
+  run.wait_for_lines(metrics("run"), 5);
   ::kill(std::stoi(StartedProgram::text_of(number)), SIGSTOP);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 5);
@@ -230,7 +230,7 @@ TEST_F(Stop, EndsASweepWhoseJobHasSaved) {
   const auto sweep_folder = folder_ / "sweep";
   auto sweep = start(mingpt("rows", {"training.metrics=rows", "training.save_dir=saved", "-m", "training.seed=1,2",
                                      "--sweep-dir=" + sweep_folder.string()}));
-  StartedProgram::wait_for_lines(sweep_folder / "0/metrics.jsonl", 5);
+  sweep.wait_for_lines(sweep_folder / "0/metrics.jsonl", 5);
   sweep.signal(SIGTERM);
   const auto ended = sweep.wait();
   EXPECT_EQ(ended.code, 75) << ended.err;

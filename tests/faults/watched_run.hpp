@@ -1,7 +1,6 @@
 // tests/faults/watched_run.hpp — what a test sees of a training that runs: its losses and its processes.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -9,7 +8,6 @@
 #include <map>
 #include <string>
 #include <sys/types.h>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -32,9 +30,9 @@ inline std::int64_t last_step(const std::filesystem::path& folder) {
   return steps.empty() ? 0 : steps.rbegin()->first;
 }
 
-/// Waits until the training has come to `step`; if it never does, the test fails by its time limit.
-inline void wait_for_step(const std::filesystem::path& folder, std::int64_t step) {
-  while (last_step(folder) < step) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+/// Waits until the training of `run` in `folder` has come to `step`; throws as `StartedProgram::wait_until` does.
+inline void wait_for_step(const StartedProgram& run, const std::filesystem::path& folder, std::int64_t step) {
+  run.wait_until([&] { return last_step(folder) >= step; }, "step " + std::to_string(step) + " in " + folder.string());
 }
 
 /// The ranks of a launcher: its child processes except the guardian.

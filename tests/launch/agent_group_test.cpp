@@ -50,7 +50,7 @@ class Nodes {
   }
   /// Waits until the first agent serves the meeting, so that its node has number 0.
   static void wait_until_serving(const StartedProgram& agent) {
-    StartedProgram::wait_for_lines(agent.error_file(), 1);  // it says that it has no token
+    agent.wait_for_lines(agent.error_file(), 1);  // it says that it has no token
   }
   /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
   std::string works() const {
@@ -58,8 +58,8 @@ class Nodes {
   }
   void finish() const { std::ofstream{done_}; }
 
-  /// Waits until `count` ranks have started, in all rounds together.
-  void wait_for_starts(std::size_t count) const { StartedProgram::wait_for_lines(started_, count); }
+  /// Waits until `count` ranks have started, in all rounds together, while this agent runs.
+  void wait_for_starts(const StartedProgram& agent, std::size_t count) const { agent.wait_for_lines(started_, count); }
   /// The lines of the ranks without their tokens, sorted.
   std::vector<std::string> starts() const {
     std::vector<std::string> lines;
@@ -164,7 +164,7 @@ TEST(AgentGroup, StopsAllNodesWhenASignalReachesOne) {
       auto first = nodes.start(script);
       Nodes::wait_until_serving(first);
       auto second = nodes.start(script);
-      nodes.wait_for_starts(2);
+      nodes.wait_for_starts(second, 2);
       (is_leader ? first : second).signal(SIGTERM);
       for (auto* agent : {&first, &second}) {
         const auto end = agent->wait();
@@ -181,8 +181,8 @@ TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
   auto first = nodes.start(script);
   Nodes::wait_until_serving(first);
   auto second = nodes.start(script);
-  nodes.wait_for_starts(2);
-  StartedProgram::wait_for_lines(nodes.file("ended"), 1);
+  nodes.wait_for_starts(second, 2);
+  second.wait_for_lines(nodes.file("ended"), 1);
   std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
   second.signal(SIGTERM);
   EXPECT_EQ(first.wait().code, 75);
@@ -198,8 +198,8 @@ TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
   auto first = nodes.start(script, more);
   Nodes::wait_until_serving(first);
   auto second = nodes.start(script, more);
-  nodes.wait_for_starts(2);
-  StartedProgram::wait_for_lines(nodes.file("ended"), 1);
+  nodes.wait_for_starts(second, 2);
+  second.wait_for_lines(nodes.file("ended"), 1);
   std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
   second.signal(SIGUSR1);
   EXPECT_EQ(first.wait().code, 75);
@@ -220,7 +220,7 @@ TEST(AgentGroup, RestartsAlthoughAWarningReachesAnAgentWhoseRanksHaveEnded) {
     auto first = nodes.start(script, {"--max-restarts=1"});
     Nodes::wait_until_serving(first);
     auto second = nodes.start(script, {"--max-restarts=1"});
-    StartedProgram::wait_for_lines(ended, 1);
+    (is_leader ? first : second).wait_for_lines(ended, 1);
     std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
     (is_leader ? first : second).signal(SIGUSR1);
     std::this_thread::sleep_for(std::chrono::milliseconds{100});  // in most runs the agent has read the signal by then
@@ -252,7 +252,7 @@ TEST(AgentGroup, HearsASignalWhileAllWaitToRestart) {
   auto second = nodes.start(script, {"--max-restarts=1000"});
   // After the fifth failure there is a pause of two seconds; the agent that decides has said five times why it
   // restarts.
-  StartedProgram::wait_for_lines(first.error_file(), 6);
+  first.wait_for_lines(first.error_file(), 6);
   second.signal(SIGTERM);
   EXPECT_EQ(first.wait().code, 128 + SIGTERM);
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
@@ -265,11 +265,11 @@ TEST(AgentGroup, GoesOnWithoutALostNodeAndTakesItInAgain) {
   Nodes::wait_until_serving(first);
   {
     const auto second = nodes.start(nodes.works(), two);
-    nodes.wait_for_starts(4);
+    nodes.wait_for_starts(second, 4);
   }  // SIGKILL; its guardian ends its ranks
-  nodes.wait_for_starts(6);
+  nodes.wait_for_starts(first, 6);
   auto third = nodes.start(nodes.works(), two);
-  nodes.wait_for_starts(10);
+  nodes.wait_for_starts(third, 10);
   nodes.finish();
   const auto end = first.wait();
   EXPECT_EQ(end.code, 0) << end.err;
@@ -289,9 +289,9 @@ TEST(AgentGroup, NumbersTheNodesAnewWhenOneIsLost) {
   Nodes::wait_until_serving(first);
   auto second = nodes.start(nodes.works());
   auto third = nodes.start(nodes.works());
-  nodes.wait_for_starts(3);
+  nodes.wait_for_starts(third, 3);
   second.signal(SIGKILL);
-  nodes.wait_for_starts(5);
+  nodes.wait_for_starts(third, 5);
   nodes.finish();
   EXPECT_EQ(first.wait().code, 0);
   EXPECT_EQ(third.wait().code, 0);
@@ -307,7 +307,7 @@ TEST(AgentGroup, EndsWithTheReasonWhenTooFewNodesAreLeft) {
     Nodes::wait_until_serving(first);
     {
       const auto second = nodes.start(nodes.works(), more);
-      nodes.wait_for_starts(2);
+      nodes.wait_for_starts(second, 2);
     }
     const auto end = first.wait();
     EXPECT_EQ(end.code, 5);
@@ -334,12 +334,12 @@ TEST(AgentGroup, KeepsANodeThatComesToAFullRunUntilOneIsLost) {
   auto first = nodes.start(nodes.works());
   Nodes::wait_until_serving(first);
   auto second = nodes.start(nodes.works());
-  nodes.wait_for_starts(2);
+  nodes.wait_for_starts(second, 2);
   auto spare = nodes.start(nodes.works());
-  StartedProgram::wait_for_lines(spare.error_file(), 1);
+  spare.wait_for_lines(spare.error_file(), 1);
   EXPECT_EQ(nodes.starts().size(), 2U) << "the run must not be disturbed";
   second.signal(SIGKILL);
-  nodes.wait_for_starts(4);
+  nodes.wait_for_starts(spare, 4);
   nodes.finish();
   EXPECT_EQ(first.wait().code, 0);
   const auto end = spare.wait();
@@ -354,11 +354,11 @@ TEST(AgentGroup, RefusesALateNodeWithOtherFlagsAndGoesOn) {
   const std::vector<std::string> now = {"--rdzv-conf=last_call_timeout=0"};
   auto first = nodes.start(nodes.works(), now);
   Nodes::wait_until_serving(first);
-  nodes.wait_for_starts(1);
+  nodes.wait_for_starts(first, 1);
   const auto other = nodes.start(nodes.works(), {"--nproc-per-node=3"}).wait();
   EXPECT_EQ(other.code, 5);
   EXPECT_THAT(other.err, HasSubstr("give all nodes the same --nproc-per-node"));
-  nodes.wait_for_starts(2);
+  nodes.wait_for_starts(first, 2);
   nodes.finish();
   EXPECT_EQ(first.wait().code, 0);
 }
@@ -395,7 +395,7 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
     auto first = nodes.start(script, {"--grace=2"});
     Nodes::wait_until_serving(first);
     auto second = nodes.start(script, {"--grace=600"});
-    nodes.wait_for_starts(2);
+    nodes.wait_for_starts(second, 2);
     (passed_on ? first : second).signal(SIGINT);
     std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
     second.signal(SIGINT);
@@ -416,7 +416,7 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
     auto first = nodes.start(script, more);
     Nodes::wait_until_serving(first);
     auto second = nodes.start(script, more);
-    nodes.wait_for_starts(4);
+    nodes.wait_for_starts(second, 4);
     first.signal(SIGSTOP);
     if (by_signal)
       second.signal(SIGTERM);
@@ -458,8 +458,8 @@ TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
   auto first = nodes.start(script);
   Nodes::wait_until_serving(first);
   auto second = nodes.start(script);
-  nodes.wait_for_starts(2);
-  StartedProgram::wait_for_lines(number, 1);
+  nodes.wait_for_starts(second, 2);
+  second.wait_for_lines(number, 1);
   first.signal(SIGKILL);
   const auto end = second.wait();
   EXPECT_EQ(end.code, 5);

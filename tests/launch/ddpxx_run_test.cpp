@@ -93,7 +93,7 @@ TEST(DdpxxRun, ShowsTheStatesOfAProgressBarWhileItsLineHasNotEnded) {
                       program_folder() + "/ddpxx-run --nproc-per-node=2 sh -c '[ $RANK = 0 ] && exit; " +
                           "printf \"\\r 10%%\\r 20%%\"; until [ -e " + shown.string() +
                           " ]; do sleep 0.02; done; printf \"\\r100%%\\n\"' > " + out.string()}};
-  while (StartedProgram::text_of(out).empty()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  run.wait_until([&] { return !StartedProgram::text_of(out).empty(); }, "the first output");
   EXPECT_EQ(StartedProgram::text_of(out), "[rank1]: \r[rank1]:  10%\r");
   std::this_thread::sleep_for(std::chrono::milliseconds{250});  // longer than the least time between two states
   folder.file("shown", "");
@@ -180,7 +180,7 @@ TEST(DdpxxRun, RefusesANodeThatComesWhenAllNodesAreThere) {
   const auto started = folder / "started";
   const std::string script = "echo >> " + started.string() + "; exec sleep 600";
   auto first = arriving_node(2, endpoint, script), second = arriving_node(2, endpoint, script);
-  StartedProgram::wait_for_lines(started, 4);
+  first.wait_for_lines(started, 4);
   const auto third = arriving_node(2, endpoint, script).wait();
   EXPECT_EQ(third.code, 5);
   EXPECT_THAT(third.err, HasSubstr("all 2 nodes of the run have come to tcp://" + endpoint + " before this one"));
@@ -196,7 +196,7 @@ TEST(DdpxxRun, KeepsItsExitCodeWhenSignalsComeWhileItEnds) {
   const TemporaryFolder folder;
   const auto started = folder / "started";
   auto run = start_ddpxx_run({"sh", "-c", "echo >> " + started.string() + "; exec sleep 600"});
-  StartedProgram::wait_for_lines(started, 1);
+  run.wait_for_lines(started, 1);
   while (!run.has_ended()) run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
 }
@@ -208,7 +208,7 @@ TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
   const std::string script = "echo >> " + started.string() + "; exec sleep 600";
   auto first = node(0, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script),
        second = node(1, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script);
-  StartedProgram::wait_for_lines(started, 2);
+  first.wait_for_lines(started, 2);
   const auto other = node(1, port, {"--master-addr=127.0.0.1", "--rdzv-id=b"}, script).wait();
   EXPECT_EQ(other.code, 5);
   EXPECT_THAT(other.err, HasSubstr("belongs to another run: this one's id is \"b\""));
@@ -244,7 +244,7 @@ TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
 
 TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
   auto run = node(0, ddpxx::detail::free_port(), {"--master-addr=127.0.0.1"}, "true");
-  StartedProgram::wait_for_lines(run.error_file(), 1);  // the agent listens by then
+  run.wait_for_lines(run.error_file(), 1);  // the agent listens by then
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
 }
@@ -276,7 +276,7 @@ TEST(DdpxxRun, ListensOnTheLoopbackInterfaceAloneAndTellsItsSecretToItsRanksAlon
   const auto started = folder / "started";
   auto run = start_ddpxx_run({"--standalone", "--nproc-per-node=2", "sh", "-c",
                               "echo $PPID $DDPXX_STORE $DDPXX_TOKEN >> " + started.string() + "; exec sleep 600"});
-  StartedProgram::wait_for_lines(started, 2);
+  run.wait_for_lines(started, 2);
   std::istringstream words{StartedProgram::text_of(started)};
   std::string agent, store, token, other_agent, other_store, other_token;
   words >> agent >> store >> token >> other_agent >> other_store >> other_token;
@@ -448,7 +448,7 @@ TEST(DdpxxRun, PassesSigtermOnAndLetsTheRanksSave) {
   auto run = start_ddpxx_run(
       {"--nproc-per-node=2", "sh", "-c",
        "trap 'echo saved; exit 75' TERM; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGTERM);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 75);
@@ -460,7 +460,7 @@ TEST(DdpxxRun, EndsWithTheSignalWhenTheRanksDo) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
   auto run = start_ddpxx_run({"--nproc-per-node=2", "sh", "-c", "echo >> " + ready.string() + "; exec sleep 600"});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGTERM);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 128 + SIGTERM);
@@ -473,7 +473,7 @@ TEST(DdpxxRun, BlamesNoRankThatAnEarlyWarningHasEnded) {
   const auto ready = folder / "ready";
   auto run = start_ddpxx_run(
       {"--nproc-per-node=2", "--max-restarts=1", "sh", "-c", "echo >> " + ready.string() + "; exec sleep 600"});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGUSR1);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 128 + SIGUSR1);
@@ -486,7 +486,7 @@ TEST(DdpxxRun, RestartsAfterAFailureThatFollowsAnEarlyWarning) {
   auto run = start_ddpxx_run({"--max-restarts=1", "sh", "-c",
                               "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; trap 'exit 1' USR1; echo >> " +
                                   ready.string() + "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGUSR1);
   EXPECT_EQ(run.wait().code, 0);
 }
@@ -503,7 +503,7 @@ TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAShell) {
     const auto ready = folder / "ready";
     auto run = start_ddpxx_run({"--nproc-per-node=2", number == SIGUSR1 ? "--grace=0.1" : "--grace=60", "/bin/bash",
                                 "-c", behind_a_shell(ready.string(), "sleep 0.5; echo saved; exit 75")});
-    StartedProgram::wait_for_lines(ready, 2);
+    run.wait_for_lines(ready, 2);
     run.signal(number);
     const auto ended = run.wait();
     EXPECT_EQ(ended.code, 128 + number) << "expected the exit code of the shell";
@@ -517,7 +517,7 @@ TEST(DdpxxRun, GivesNoMoreThanItsTimeToWhatRunsBehindAShell) {
   const auto ready = folder / "ready";
   auto run =
       start_ddpxx_run({"--nproc-per-node=2", "--grace=0.2", "/bin/bash", "-c", behind_a_shell(ready.string(), ":")});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGTERM);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 128 + SIGTERM);
@@ -532,7 +532,7 @@ TEST(DdpxxRun, GivesItsTimeToWhatRunsBehindAProgramThatClosesDescriptors) {
   auto run = start_ddpxx_run({"/bin/bash", "-c",
                               "eval \"exec ${DDPXX_MILESTONES%%:*}>&-\"; " +
                                   behind_a_shell(ready.string(), "sleep 0.5; echo saved; exit 75")});
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().out, "saved\n");
 }
@@ -543,7 +543,7 @@ TEST(DdpxxRun, WaitsForNoProcessThatHasLeftTheGroupOfItsRank) {
   const auto ready = folder / "ready";
   auto run = start_ddpxx_run({"--grace=0.1", "/bin/bash", "-c",
                               "setsid sh -c 'echo $$ >> " + ready.string() + "; exec sleep 600' & sleep 600"});
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
   EXPECT_EQ(::kill(std::stoi(StartedProgram::text_of(ready)), SIGKILL), 0);
@@ -556,7 +556,7 @@ TEST(DdpxxRun, ReportsTheRankWhoseShellWasEndedByAnotherProcess) {
                               "if [ $RANK = 1 ]; then echo $$ > " + shell.string() + "; " +
                                   behind_a_shell(ready.string(), ":") + "; fi; trap 'exit 5' TERM; echo >> " +
                                   ready.string() + "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   ::kill(std::stoi(StartedProgram::text_of(shell)), SIGTERM);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 128 + SIGTERM);
@@ -569,7 +569,7 @@ TEST(DdpxxRun, TakesASigintThatBelongsToAnEarlierSignalForNoSecondRequest) {
   auto run = start_ddpxx_run(
       {"sh", "-c",
        "trap : INT; trap 'sleep 0.3; exit 75' HUP; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGHUP);
   run.signal(SIGINT);  // the kernel delivers SIGHUP and SIGINT in this order
   EXPECT_EQ(run.wait().code, 75);
@@ -581,9 +581,9 @@ TEST(DdpxxRun, KillsAtOnceAtTheSecondSigint) {
   auto run = start_ddpxx_run(
       {"--nproc-per-node=2", "sh", "-c",
        "trap 'echo >> " + heard.string() + "' INT; echo >> " + ready.string() + "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGINT);
-  StartedProgram::wait_for_lines(heard, 2);
+  run.wait_for_lines(heard, 2);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
   run.signal(SIGINT);
   EXPECT_EQ(run.wait().code, 128 + SIGINT);
@@ -595,9 +595,9 @@ TEST(DdpxxRun, LetsTheRanksSaveAtTheFirstSigintAfterAnotherSignal) {
   auto run = start_ddpxx_run({"--grace=600", "sh", "-c",
                               "trap 'echo >> " + heard.string() + "' TERM; trap : INT; echo >> " + ready.string() +
                                   "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGTERM);
-  StartedProgram::wait_for_lines(heard, 1);
+  run.wait_for_lines(heard, 1);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
   run.signal(SIGINT);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
@@ -610,7 +610,7 @@ TEST(DdpxxRun, TakesItsRanksWithItWhenItIsKilled) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
   auto run = start_ddpxx_run({"--nproc-per-node=2", "sh", "-c", "echo $$ >> " + ready.string() + "; exec sleep 600"});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGKILL);
   EXPECT_EQ(run.wait().code, -SIGKILL);
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
@@ -621,7 +621,7 @@ TEST(DdpxxRun, TakesWhatRunsBehindAShellWithItWhenItIsKilled) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
   auto run = start_ddpxx_run({"--nproc-per-node=2", "/bin/bash", "-c", behind_a_shell(ready.string(), ":")});
-  StartedProgram::wait_for_lines(ready, 2);
+  run.wait_for_lines(ready, 2);
   run.signal(SIGKILL);
   EXPECT_EQ(run.wait().code, -SIGKILL);
   for (const auto& pid : sorted_lines(StartedProgram::text_of(ready))) wait_for_end_of(pid);
@@ -646,7 +646,7 @@ TEST(DdpxxRun, HasAGuardianThatHoldsNoOutputAndEndsWithIt) {
     const auto ready = folder / "ready", go_on = folder / "go-on";
     auto run = start_ddpxx_run(
         {"sh", "-c", "echo $PPID >> " + ready.string() + "; until [ -e " + go_on.string() + " ]; do sleep 0.02; done"});
-    StartedProgram::wait_for_lines(ready, 1);
+    run.wait_for_lines(ready, 1);
     const auto agent = StartedProgram::text_of(ready);
     const auto agent_number = agent.substr(0, agent.size() - 1);
     const auto find_guardian = [&]() -> std::string {
@@ -749,7 +749,7 @@ TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
                       "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
                           "$TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1' 2>" + said.string()}};
   // After the fifth failure the launcher pauses for two seconds; then a rank sleeps.
-  StartedProgram::wait_for_lines(said, 5);
+  run.wait_for_lines(said, 5);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
   EXPECT_THAT(StartedProgram::text_of(said), HasSubstr("ddpxx-run: ended by SIGTERM before the restart\n"));
@@ -761,7 +761,7 @@ TEST(DdpxxRun, RestartsAlthoughAnEarlyWarningComesBeforeTheRestart) {
   StartedProgram run{{"/bin/sh", "-c",
                       "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
                           "$TORCHELASTIC_RESTART_COUNT = 5 ] && exit 0; exit 1' 2>" + said.string()}};
-  StartedProgram::wait_for_lines(said, 5);  // then the launcher pauses for two seconds
+  run.wait_for_lines(said, 5);  // then the launcher pauses for two seconds
   run.signal(SIGUSR1);
   EXPECT_EQ(run.wait().code, 0);
   EXPECT_THAT(StartedProgram::text_of(said),
@@ -970,7 +970,7 @@ TEST(DdpxxRun, SignalsToHandleGivesTheRanksTheirTimeAtSigusr1) {
   auto run = start_ddpxx_run({"--signals-to-handle=SIGTERM,SIGUSR1", "--grace=0.2", "sh", "-c",
                               "trap : USR1; echo $TORCHELASTIC_SIGNALS_TO_HANDLE; echo >> " + ready.string() +
                                   "; while :; do sleep 0.05; done"});
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGUSR1);
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 128 + SIGUSR1);
@@ -1090,8 +1090,8 @@ TEST(DdpxxRun, ContinuesWhenItsOutputIsNotRead) {
   StartedProgram run{{"/bin/sh", "-c",
                       program_folder() + "/ddpxx-run --nproc-per-node=2 sh -c 'i=0; while [ $i -lt 20000 ]; do echo " +
                           "line; i=$((i+1)); done; echo >> " + done.string() + "' | true"}};
+  run.wait_for_lines(done, 2);
   run.wait();
-  StartedProgram::wait_for_lines(done, 2);
 }
 
 TEST(DdpxxRun, ReadsSignalsWhileItsOutputIsPaused) {
@@ -1102,7 +1102,7 @@ TEST(DdpxxRun, ReadsSignalsWhileItsOutputIsPaused) {
   StartedProgram run{{"/bin/sh", "-c",
                       "exec " + program_folder() + "/ddpxx-run sh -c 'echo >> " + ready.string() + "; exec yes' >&" +
                           std::to_string(ends[1])}};
-  StartedProgram::wait_for_lines(ready, 1);
+  run.wait_for_lines(ready, 1);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
   ::close(ends[0]);

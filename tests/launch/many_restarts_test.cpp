@@ -96,7 +96,7 @@ TEST_P(ManyRestarts, NeedNothingMoreEachTime) {
   }
 
   const auto wait_for_ranks = [&](int restart) {
-    StartedProgram::wait_for_lines(folder / ("started." + std::to_string(restart)), 2 * num_nodes);
+    agents.front().wait_for_lines(folder / ("started." + std::to_string(restart)), 2 * num_nodes);
     std::this_thread::sleep_for(std::chrono::milliseconds{50});  // lets a rank's last `sleep` and new threads settle
   };
   std::vector<std::vector<Use>> before;

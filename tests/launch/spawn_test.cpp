@@ -63,7 +63,7 @@ TEST(Spawn, PassesSignalsOn) {
   StartedProgram run{
       {"/bin/sh", "-c",
        "unset RANK WORLD_SIZE LOCAL_RANK; exec " + program_folder() + "/spawning_program spawn=2 wait >" + out}};
-  StartedProgram::wait_for_lines(out, 2);
+  run.wait_for_lines(out, 2);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
 }

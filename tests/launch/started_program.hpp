@@ -73,12 +73,34 @@ class StartedProgram {
     return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
   }
 
-  /// Waits until the file has at least `count` lines; if that never happens, the test fails by its time limit.
-  static void wait_for_lines(const std::filesystem::path& path, std::size_t count) {
-    while (lines_of(path) < count) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  /// Waits until `condition()` is true. Throws, with the program's standard error, if the program ends before that, or
+  /// after two minutes.
+  template <class Condition>
+  void wait_until(const Condition& condition, const std::string& awaited) const {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+    while (!condition()) {
+      const bool is_late = std::chrono::steady_clock::now() > latest, ended = has_ended();
+      // The program may have done what is awaited just before its end.
+      if ((is_late || ended) && !condition())
+        throw std::runtime_error{"waited for " + awaited + (ended ? ": the program has ended" : " for two minutes") +
+                                 "; its standard error:\n" + text_of(error_file())};
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+  }
+  /// Waits until the file has at least `count` lines; throws as `wait_until` does.
+  void wait_for_lines(const std::filesystem::path& path, std::size_t count) const {
+    wait_until([&] { return lines_of(path) >= count; }, std::to_string(count) + " lines in " + path.string());
   }
 
-  Ended wait() {
+  /// Waits for the end of the program. Throws, with its standard error, if it still runs after `limit`.
+  Ended wait(std::chrono::seconds limit = std::chrono::minutes{10}) {
+    const auto latest = std::chrono::steady_clock::now() + limit;
+    while (!has_ended()) {
+      if (std::chrono::steady_clock::now() > latest)
+        throw std::runtime_error{"the program still runs after " + std::to_string(limit.count()) +
+                                 " s; its standard error:\n" + text_of(error_file())};
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
     int status = 0;
     ::waitpid(std::exchange(pid_, 0), &status, 0);
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text_of(folder_ / "out"),

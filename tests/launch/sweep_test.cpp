@@ -175,7 +175,7 @@ TEST_F(SweepRun, RefusesAFolderInWhichASweepRuns) {
   const auto marks = folder_ / "marks";
   const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");
   StartedProgram first = start_ddpxx_run(words(job, {"a=1"}));
-  StartedProgram::wait_for_lines(marks, 1);
+  first.wait_for_lines(marks, 1);
   const auto second = run(job, {"a=1"});
   EXPECT_EQ(second.code, 2);
   EXPECT_THAT(second.err, HasSubstr("already"));
@@ -187,7 +187,7 @@ TEST_F(SweepRun, HandsSignalsToTheJobsAndWaitsForThem) {
       program("job", "trap 'echo heard >>" + marks.string() + "; sleep 0.3; exit 75' TERM; echo started >>" +
                          marks.string() + "; while :; do sleep 0.02; done");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2,3", "--jobs=2"}));
-  StartedProgram::wait_for_lines(marks, 2);
+  sweep.wait_for_lines(marks, 2);
   sweep.signal(SIGTERM);
   const auto ended = sweep.wait();
   EXPECT_EQ(ended.code, 75) << ended.err;
@@ -201,7 +201,7 @@ TEST_F(SweepRun, EndsByTheSignalThatEndedItsJob) {
   const auto marks = folder_ / "marks";
   const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2"}));
-  StartedProgram::wait_for_lines(marks, 1);
+  sweep.wait_for_lines(marks, 1);
   sweep.signal(SIGINT);
   EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
 }
@@ -211,7 +211,7 @@ TEST_F(SweepRun, EndsByAFailureRatherThanByTheSignal) {
   const auto job = program(
       "job", "test $1 = a=1 || trap 'exit 3' INT; echo started >>" + marks.string() + "; while :; do sleep 0.02; done");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2", "--jobs=2"}));
-  StartedProgram::wait_for_lines(marks, 2);
+  sweep.wait_for_lines(marks, 2);
   sweep.signal(SIGINT);
   EXPECT_EQ(sweep.wait().code, 3);
 }
@@ -221,9 +221,9 @@ TEST_F(SweepRun, KillsOnASecondInterrupt) {
   const auto job = program("job", "trap 'echo heard >>" + marks.string() + "' INT; echo started >>" + marks.string() +
                                       "; while :; do sleep 0.02; done");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1"}));
-  StartedProgram::wait_for_lines(marks, 1);
+  sweep.wait_for_lines(marks, 1);
   sweep.signal(SIGINT);
-  StartedProgram::wait_for_lines(marks, 2);
+  sweep.wait_for_lines(marks, 2);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
   sweep.signal(SIGINT);
   EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
@@ -235,9 +235,9 @@ TEST_F(SweepRun, LetsTheJobsSaveAtTheFirstInterruptAfterAnotherSignal) {
   const auto job = program("job", "trap 'echo heard >>" + marks.string() + "' TERM; trap : INT; echo started >>" +
                                       marks.string() + "; while :; do sleep 0.02; done");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1"}));
-  StartedProgram::wait_for_lines(marks, 1);
+  sweep.wait_for_lines(marks, 1);
   sweep.signal(SIGTERM);
-  StartedProgram::wait_for_lines(marks, 2);
+  sweep.wait_for_lines(marks, 2);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
   sweep.signal(SIGINT);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
@@ -252,7 +252,7 @@ TEST_F(SweepRun, StartsNoJobAfterOneThatStoppedOnAPassedSignal) {
   const auto job =
       program("job", "trap 'exit 75' USR1; echo started >>" + marks.string() + "; while :; do sleep 0.02; done");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2"}));
-  StartedProgram::wait_for_lines(marks, 1);
+  sweep.wait_for_lines(marks, 1);
   sweep.signal(SIGUSR1);
   EXPECT_EQ(sweep.wait().code, 75);
   EXPECT_FALSE(has("1"));
@@ -262,7 +262,7 @@ TEST_F(SweepRun, StartsNoJobAfterOneThatAPassedSignalHasEnded) {
   const auto marks = folder_ / "marks";
   const auto job = program("job", "echo started >>" + marks.string() + "; exec sleep 600");
   StartedProgram sweep = start_ddpxx_run(words(job, {"a=1,2"}));
-  StartedProgram::wait_for_lines(marks, 1);
+  sweep.wait_for_lines(marks, 1);
   sweep.signal(SIGUSR1);
   EXPECT_EQ(sweep.wait().code, 128 + SIGUSR1);
   EXPECT_FALSE(has("1"));
