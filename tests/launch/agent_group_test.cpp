@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <set>
 #include <sstream>
 #include <string>
@@ -406,7 +407,8 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
 
 // The store of a leading agent that is stopped does not answer for as long as a request may take, 30 s.
 TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
-  for (const bool by_signal : {true, false}) {
+  const auto expect_end = [](bool by_signal) {
+    SCOPED_TRACE(by_signal ? "by a signal" : "by a rank that fails");
     const Nodes nodes{"2"};
     const auto ended = nodes.file("ended"), fails = nodes.file("fails");
     const std::string script = "trap 'echo >> " + ended.string() +
@@ -425,8 +427,15 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{15};
     while (!std::filesystem::exists(ended) && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    EXPECT_TRUE(std::filesystem::exists(ended)) << "the ranks did not get SIGTERM; by a signal: " << by_signal;
-  }
+    EXPECT_TRUE(std::filesystem::exists(ended)) << "the ranks did not get SIGTERM";
+    const auto end = second.wait(std::chrono::seconds{90});
+    EXPECT_EQ(end.code, 5);
+    EXPECT_THAT(end.err, HasSubstr("ddpxx-run: the launcher of node 0, which serves the meeting at tcp://" +
+                                   nodes.endpoint() + ", has ended or cannot be reached"));
+  };
+  auto other = std::async(std::launch::async, expect_end, true);  // both at once, since each takes 30 s
+  expect_end(false);
+  other.get();
 }
 
 TEST(AgentGroup, RefusesAnImpossibleBindingBeforeItMeetsTheOthers) {
