@@ -35,13 +35,19 @@ const std::string kRankOne = "rank      : 1 (local_rank: 1)";
 
 class FailingRanks : public testing::Test {
  protected:
+  /// Expects an end within 30 s for each start: limits of 60 s are not to be waited for.
   Ended run(const Fault& fault, int max_restarts = 0) const {
-    return StartedProgram{
-        command({"FAULT=" + fault.what, "FAULT_AT=" + fault.where}, max_restarts,
-                {"training.max_steps=8", "training.save_dir=" + (folder_ / (fault.what + fault.where)).string(),
-                 "comm.join_timeout=" + std::string{fault.what == "exit" ? "5" : "60"},
-                 "comm.collective_timeout=" + std::string{fault.what == "hang" ? "5" : "60"}})}
-        .wait();
+    const auto start = std::chrono::steady_clock::now();
+    auto end = StartedProgram{command({"FAULT=" + fault.what, "FAULT_AT=" + fault.where}, max_restarts,
+                                      {"training.max_steps=8",
+                                       "training.save_dir=" + (folder_ / (fault.what + fault.where)).string(),
+                                       "comm.join_timeout=" + std::string{fault.what == "exit" ? "5" : "60"},
+                                       "comm.collective_timeout=" + std::string{fault.what == "hang" ? "5" : "60"}})}
+                   .wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, (1 + max_restarts) * std::chrono::seconds{30})
+        << fault.what << " at " << fault.where << '\n'
+        << end.err;
+    return end;
   }
 
   static Words command(const Words& variables, int max_restarts, const Words& settings) {

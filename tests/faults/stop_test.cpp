@@ -221,7 +221,9 @@ TEST_F(Stop, OfOneRankBySigstopIsNamedAsTheCause) {
   auto run = start(launched({}, words));
   run.wait_for_lines(metrics("run"), 5);
   ::kill(std::stoi(StartedProgram::text_of(number)), SIGSTOP);
+  const auto stopped = std::chrono::steady_clock::now();
   const auto ended = run.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - stopped, std::chrono::seconds{30});
   EXPECT_EQ(ended.code, 5);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("rank      : 1 (local_rank: 1)"), HasSubstr("it was stopped (state T)")));
 }

@@ -97,7 +97,10 @@ def check_cut_link(folder):
             assert time.monotonic() < end and processes[0].poll() is None, finish(processes)
             time.sleep(0.02)
         hosts.cut("node2")
+        cut = time.monotonic()
         text = finish(processes, 5)
+        # The ranks give up after 5 s, and a connection of the agents counts as lost after 15 s of silence.
+        assert time.monotonic() - cut < 30, f"both must end within the limits: {text}"
         assert text.count("a rank is gone or did not answer in time") >= 2, text
         hosts.heal("node2")
         text = finish(start(hosts, training(folder, "cut", STEPS)))
