@@ -249,6 +249,17 @@ TEST_F(Mingpt, SaysAMistypedKeyOnceWithSeveralRanksAndDoesNotStartThemAgain) {
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2) << run.err;
 }
 
+// Rank 0 waits at the meeting for the other rank, which reports when rank 0 has had time to do so.
+TEST_F(Mingpt, EndsWith2ForAMistypedKeyThatOnlyAnotherRankHas) {
+  std::string line = program("mingpt");
+  for (const auto& word : settings()) line += " '" + word + "'";
+  const auto run = StartedProgram{{program("ddpxx-run"), "--standalone", "--nproc-per-node", "2", "/bin/sh", "-c",
+                                   "exec " + line + " $([ $RANK = 1 ] && echo optimzer.learning_rate=1)"}}
+                       .wait();
+  EXPECT_EQ(run.code, 2) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("[rank1]"), HasSubstr("did you mean optimizer.learning_rate?")));
+}
+
 TEST_F(Mingpt, EndsWith2ForAMistypedKeyInAFileWithItsPlace) {
   folder_.file("bad.yaml", "data:\n  batch_sise: 4\n");
   const auto run = alone({"--config-path=" + folder_.path().string(), "--config-name=bad.yaml"});
