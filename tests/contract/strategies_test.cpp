@@ -100,6 +100,7 @@ TEST(SameBits, ShardedStrategiesEqualDDPAtTwoRanks) {
   expect_same_bits(train_course<FSDP>(2, kBits), ddp);
   expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0}), ddp);
   expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0, .reshard_after_forward = "false"}), ddp);
+  expect_same_bits(train_course<FSDP>(2, kBits, {.unit_bytes = 0, .offload = Offload::cpu}), ddp);
   expect_same_bits(train_course<HSDP>(2, kBits, {.shard_size = 1, .fsdp = {}}), ddp);
 }
 
