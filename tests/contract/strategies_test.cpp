@@ -118,10 +118,19 @@ TEST(MuonOptimizer, GivesEqualResultsUnderEachStrategyOfTwoRanks) {
   resumed.stop_at = 7;
   expect_same_bits(train_course<FSDP, Muon>(2, resumed), ddp);
 }
+
+/// Matrices are orthogonalized in 16 bits, so rounding grows fast: after one step the parameters differ by 4e-10 of
+/// their norm, after twelve by 8e-4, and the losses then differ by 2e-5. The limits are higher, because on another
+/// processor more numbers may be rounded the other way.
 TEST(MuonOptimizer, GivesEqualResultsInGroupsOfRanks) {
-  const auto fsdp = train_course<FSDP, Muon>(4, kBits);
-  const auto hsdp = train_course<HSDP, Muon>(4, kBits, {.shard_size = 2, .fsdp = {}});
-  for (std::size_t i = 0; i < fsdp.losses.size(); ++i) EXPECT_NEAR(hsdp.losses[i], fsdp.losses[i], 0.02) << i;
+  const HSDPConfig groups{.shard_size = 2, .fsdp = {}};
+  auto one_step = kBits;
+  one_step.steps = 1;
+  expect_same_course(train_course<HSDP, Muon>(4, one_step, groups), train_course<FSDP, Muon>(4, one_step));
+  const auto fsdp = train_course<FSDP, Muon>(4, kBits), hsdp = train_course<HSDP, Muon>(4, kBits, groups);
+  ASSERT_EQ(fsdp.losses.size(), static_cast<std::size_t>(kBits.steps));
+  ASSERT_EQ(hsdp.losses.size(), fsdp.losses.size());
+  for (std::size_t i = 0; i < fsdp.losses.size(); ++i) EXPECT_NEAR(hsdp.losses[i], fsdp.losses[i], 5e-4) << i;
 }
 
 /// All parameters are matrices, which Muon steps: most ranks have no parameters for its AdamW.
