@@ -60,9 +60,18 @@ TEST_F(SharedPlace, IsNoFolderThatIsAnotherOneOnAnotherMachine) {
               [this](int, const std::string& error) {
                 EXPECT_THAT(error, HasSubstr("rank 1 on "));
                 EXPECT_THAT(error, HasSubstr(" does not find " + path() +
-                                             "/.probe.0123456789ab.tmp, which rank 0 has just written: choose a "
+                                             "/.probe.0123456789ab.0.tmp, which rank 0 has just written: choose a "
                                              "training.save_dir that all machines share"));
               });
+}
+
+/// The run of rank 0 may be killed before it removes the file that the other ranks look for.
+TEST_F(SharedPlace, LosesAFileThatAnEarlierStartHasLeftWhenItIsClaimed) {
+  const auto left = folder_.file(".probe.0123456789ab.0.tmp", "left");
+  Folder storage{folder_.path()};
+  storage.prepare();
+  storage.claim("this test");
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST_F(SharedPlace, IsNoFolderThatAnotherMachineCannotWriteTo) {

@@ -59,7 +59,8 @@ class Storage {
   /// name of the location.
   virtual std::string full_name(const std::string& name) const = 0;
 
-  /// Checks that objects can be written here. Makes the location if it does not exist.
+  /// Checks that objects can be written here. Makes the location if it does not exist. Ranks on several machines call
+  /// it at the same time.
   virtual void prepare() = 0;
 
   /// If the location has locks: keeps other programs from writing here as long as this object lives, removes what an
