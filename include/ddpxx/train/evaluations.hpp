@@ -62,9 +62,17 @@ class Evaluations {
   /// The model after step `step` comes from a snapshot, and was evaluated before it was saved where that was due.
   void resume_at(std::int64_t step) noexcept { done_at_ = step; }
 
-  /// Whether the model after step `step` has one of the best evaluations so far, of which as many snapshots are kept. A
-  /// start does not know the evaluations before it.
-  bool wants_snapshot(std::int64_t step) const noexcept { return is_among_best_ && last_->step == step; }
+  /// Whether the evaluation of step `step` is among the best ones of which this start has saved snapshots, as many as
+  /// are kept.
+  bool wants_snapshot(std::int64_t step) const {
+    return last_ && last_->step == step && std::isfinite(value_) && place() - best_.begin() < options_.keep_best;
+  }
+  /// A snapshot of step `step` is saved, or is being written.
+  void note_snapshot(std::int64_t step) {
+    if (!wants_snapshot(step)) return;
+    best_.insert(place(), value_);
+    if (std::ssize(best_) > options_.keep_best) best_.pop_back();
+  }
 
   /// The numbers that the snapshot of step `step` is ranked by: those of the last evaluation, if it is of that step.
   std::map<std::string, double> metrics(std::int64_t step) const {
@@ -86,12 +94,11 @@ class Evaluations {
       throw Error{Errc::config,
                   "snapshot.best_by: an evaluation has no " + harmless(ranking.metric) + " (it has: " + names + ")"};
     }
-    const auto value = found->second;
-    const auto place = std::ranges::find_if(best_, [&](double other) { return ranking.is_better(value, other); });
-    is_among_best_ = std::isfinite(value) && place - best_.begin() < options_.keep_best;
-    if (!is_among_best_) return;
-    best_.insert(place, value);
-    if (std::ssize(best_) > options_.keep_best) best_.pop_back();
+    value_ = found->second;
+  }
+  /// Where the last evaluation stands among the best ones.
+  std::vector<double>::const_iterator place() const {
+    return std::ranges::find_if(best_, [&](double other) { return options_.ranking.is_better(value_, other); });
   }
 
   std::shared_ptr<const Dataset> validation_;
@@ -99,8 +106,8 @@ class Evaluations {
   Options options_;
   std::optional<Evaluated> last_;
   std::int64_t done_at_ = -1;
-  std::vector<double> best_;  ///< The best values of this start, the best one first.
-  bool is_among_best_ = false;
+  double value_ = 0;          ///< By which the last evaluation is ranked.
+  std::vector<double> best_;  ///< The best values of which this start has saved a snapshot, the best one first.
 };
 
 }  // namespace ddpxx

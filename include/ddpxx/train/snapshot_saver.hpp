@@ -106,6 +106,7 @@ class SnapshotSaver {
       begin_committing();
     });
     if (save_) save_->part_began_at = step;
+    report_and_prune();
   }
 
   /// Waits until the save under way is complete. Returns false if it failed and `on_failure` lets the run go on.
@@ -116,6 +117,7 @@ class SnapshotSaver {
       finish_committing();
     });
     if (save_) finish_clearing();
+    report_and_prune();
     return committed;
   }
 
@@ -198,17 +200,24 @@ class SnapshotSaver {
 
   /// Ranks   Collective.
   void finish_committing() {
-    on_rank_zero(*group_, Errc::storage, [&] {
-      save_->committing->get();
-      if (!on_saved_) return;
-      const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
-      on_saved_({.step = save_->step,
-                 .path = history_->storage().full_name(Snapshots::folder_of(save_->step)),
-                 .seconds = seconds(committer_.committed_at() - save_->begun),
-                 .waited_seconds = seconds(save_->blocked + (Clock::now() - save_->blocked_since))});
-    });
+    on_rank_zero(*group_, Errc::storage, [&] { save_->committing->get(); });
     committed_ = save_->step;
+    const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+    saved_ = SnapshotSaved{.step = save_->step,
+                           .path = history_->storage().full_name(Snapshots::folder_of(save_->step)),
+                           .seconds = seconds(committer_.committed_at() - save_->begun),
+                           .waited_seconds = seconds(save_->blocked + (Clock::now() - save_->blocked_since))};
     save_.reset();
+  }
+
+  /// Reports the snapshot that has become complete, if one has, and begins to remove old ones.
+  /// Ranks   Collective.
+  void report_and_prune() {
+    const auto saved = std::exchange(saved_, {});
+    if (!saved) return;
+    on_rank_zero(*group_, Errc::storage, [&] {
+      if (on_saved_) on_saved_(*saved);
+    });
     if (group_->rank() != 0) return;
     pruning_ = start_task(runs_, [this] { committer_.prune(); });
     if (runs_ == TaskRuns::when_asked) pruning_.get();
@@ -246,8 +255,9 @@ class SnapshotSaver {
   SnapshotCommitter committer_;
   std::int64_t failures_ = 0;
   std::optional<std::int64_t> committed_ = {};
-  std::future<void> pruning_;  ///< On rank 0. The destructor waits for its thread.
-  std::optional<Save> save_;   ///< The save under way.
+  std::optional<SnapshotSaved> saved_ = {};  ///< A snapshot that is complete and not yet reported.
+  std::future<void> pruning_;                ///< On rank 0. The destructor waits for its thread.
+  std::optional<Save> save_;                 ///< The save under way.
 };
 
 }  // namespace ddpxx

@@ -302,6 +302,7 @@ class Trainer {
                       .optimizer = state.optimizer,
                       .tokens = step_.tokens()};
     snapshots_.save(run, state, copies);
+    if (is_saved()) evaluations_.note_snapshot(steps_done());
     save_due_ = false;
     step_.restart_clock();
     limits_.restart_save_clock();
