@@ -28,18 +28,13 @@ inline std::string weights_file(const std::string& init_from) {
   return ddpxx::find_model_file(init_from).value_or(init_from);
 }
 
-/// Whether the run has saved a snapshot, from which it resumes. A place that cannot be read has none here: the trainer
-/// tries it again, and says what is wrong with it.
+/// Whether the run has saved a snapshot, from which it resumes.
 inline bool has_own_snapshot(const std::string& save_dir) {
   if (save_dir.empty()) return false;
-  try {
-    const auto storage = ddpxx::open_storage(save_dir);
-    const ddpxx::Snapshots snapshots{*storage};
-    return std::ranges::any_of(snapshots.list(),
-                               [&](const auto& stored) { return snapshots.read(stored).manifest.has_value(); });
-  } catch (const ddpxx::Error&) {
-    return false;
-  }
+  const auto storage = ddpxx::open_storage(save_dir);
+  const ddpxx::Snapshots snapshots{*storage};
+  return std::ranges::any_of(snapshots.list(),
+                             [&](const auto& stored) { return snapshots.read(stored).manifest.has_value(); });
 }
 
 /// What a run begins with: its own snapshot, that of `snapshot=`, or what `init_from` names: a file (.safetensors, .pt,
@@ -52,12 +47,18 @@ inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& 
   auto source = WeightSource::none;
   ddpxx::on_rank_zero(group, ddpxx::Errc::storage, [&] {
     const bool has_alphabet = config.data.format == DataFormat::text;
-    if ((has_alphabet || config.has_initial_weights()) && has_own_snapshot(config.training.save_dir)) {
-      source = WeightSource::own_snapshot;
-      return;
+    if (!has_alphabet && !config.has_initial_weights()) return;
+    try {
+      if (has_own_snapshot(config.training.save_dir)) {
+        source = WeightSource::own_snapshot;
+        return;
+      }
+    } catch (const ddpxx::Error&) {
+      if (config.has_initial_weights()) throw;
+      return;  // the trainer tries the place again, and says what is wrong with it
     }
     if (!config.snapshot.name.empty()) {
-      source = WeightSource::chosen_snapshot;
+      if (has_alphabet) source = WeightSource::chosen_snapshot;
       return;
     }
     if (!config.has_initial_weights()) return;
