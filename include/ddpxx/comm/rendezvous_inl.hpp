@@ -26,7 +26,6 @@
 #include <ddpxx/comm/job_store.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
 #include <ddpxx/comm/limited_store.hpp>
-#include <ddpxx/comm/memory_host.hpp>
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
@@ -38,6 +37,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/namespace_name.hpp>
 
 namespace ddpxx {
 
@@ -226,7 +226,7 @@ inline RankIntroduction Rendezvous::introduction(const SocketAddress& local,
     facts.gpu = options_.gpu_uuid;
   }
   if (options_.backend == Backend::shared_memory) facts.backend = "shared-memory";
-  if (options_.backend == Backend::automatic && options_.device.is_cpu()) facts.memory = memory_host();
+  if (options_.backend == Backend::automatic && options_.device.is_cpu()) facts.memory = namespace_name("pid");
   return facts;
 }
 

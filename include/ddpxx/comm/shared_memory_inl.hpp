@@ -20,7 +20,6 @@
 #include <ddpxx/comm/collective_queue.hpp>
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/comm/memory_host.hpp>
 #include <ddpxx/comm/peer_processes.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/shared_collectives.hpp>
@@ -32,6 +31,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/namespace_name.hpp>
 
 namespace ddpxx {
 
@@ -65,7 +65,7 @@ class SharedMemoryMeeting {
     std::string trouble;
     if (meeting_->rank == 0) trouble = trouble_of([&] { segment_.emplace(SharedSegment::make(bytes())); });
     const auto hosts = exchange_texts(*meeting_, "shm/host",
-                                      memory_host() + ' ' + std::to_string(::getpid()) + ' ' +
+                                      namespace_name("pid") + ' ' + std::to_string(::getpid()) + ' ' +
                                           std::to_string(segment_ ? segment_->fd() : -1) + ' ' +
                                           std::to_string(meeting_->number.value_or(meeting_->rank)));
     if (const auto reason = read(hosts); !reason.empty()) return NoSharedMemory{reason};

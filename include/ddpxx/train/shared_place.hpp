@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <fstream>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/on_every_rank.hpp>
@@ -16,23 +14,10 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/host_name.hpp>
+#include <ddpxx/core/namespace_name.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
-
-namespace detail {
-
-/// A text that is equal for processes of one running system with the same mounted file systems, and different for all
-/// others.
-inline std::string mounts_name() {
-  std::string boot;
-  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
-  char space[64] = {};
-  const bool known = ::readlink("/proc/self/ns/mnt", space, sizeof space - 1) > 0;
-  return boot + '/' + (known ? space : "");
-}
-
-}  // namespace detail
 
 /// Checks before the first step that the first rank on each other machine, or in each other container, finds what rank
 /// 0 writes to `storage`, and can write there. A machine where the shared folder is not mounted, or without the keys of
@@ -40,7 +25,7 @@ inline std::string mounts_name() {
 /// Ranks   Collective. `storage` has been prepared on rank 0.
 /// Errors  `storage` on every rank, naming the first rank that does not reach the place.
 inline void check_shared_place(Storage& storage, const std::string& start, const Group& group) {
-  const auto mounts = all_gather_text(detail::mounts_name(), group);
+  const auto mounts = all_gather_text(detail::namespace_name("mnt"), group);
   if (std::ranges::all_of(mounts, [&](const std::string& other) { return other == mounts.front(); })) return;
   const auto& own = mounts[static_cast<std::size_t>(group.rank())];
   const bool is_first = std::ranges::find(mounts, own) - mounts.begin() == group.rank();
