@@ -742,13 +742,18 @@ TEST(DdpxxRun, EndsRestartsAfterThreeStartsWithoutAStep) {
   EXPECT_EQ(count_of(ddpxx_run(fails_after("ts")).out, "start"), 5U) << "each start has completed a step";
 }
 
+/// A launcher whose rank fails five times, and then does `last`. It writes to the file `said`, and pauses for two
+/// seconds after the fifth failure.
+StartedProgram start_failing_five_times(const std::string& last, const std::filesystem::path& said) {
+  return StartedProgram{{"/bin/sh", "-c",
+                         "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
+                             "$TORCHELASTIC_RESTART_COUNT = 5 ] && " + last + "; exit 1' 2>" + said.string()}};
+}
+
 TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
   const TemporaryFolder folder;
   const auto said = folder / "said";
-  StartedProgram run{{"/bin/sh", "-c",
-                      "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
-                          "$TORCHELASTIC_RESTART_COUNT = 5 ] && exec sleep 600; exit 1' 2>" + said.string()}};
-  // After the fifth failure the launcher pauses for two seconds; then a rank sleeps.
+  auto run = start_failing_five_times("exec sleep 600", said);
   run.wait_for_lines(said, 5);
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
@@ -758,10 +763,8 @@ TEST(DdpxxRun, HearsASignalWhileItWaitsToRestart) {
 TEST(DdpxxRun, RestartsAlthoughAnEarlyWarningComesBeforeTheRestart) {
   const TemporaryFolder folder;
   const auto said = folder / "said";
-  StartedProgram run{{"/bin/sh", "-c",
-                      "exec " + program_folder() + "/ddpxx-run --max-restarts=1000 sh -c '[ " +
-                          "$TORCHELASTIC_RESTART_COUNT = 5 ] && exit 0; exit 1' 2>" + said.string()}};
-  run.wait_for_lines(said, 5);  // then the launcher pauses for two seconds
+  auto run = start_failing_five_times("exit 0", said);
+  run.wait_for_lines(said, 5);
   run.signal(SIGUSR1);
   EXPECT_EQ(run.wait().code, 0);
   EXPECT_THAT(StartedProgram::text_of(said),
