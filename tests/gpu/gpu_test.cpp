@@ -29,6 +29,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/observe/events.hpp>
@@ -321,6 +322,8 @@ TEST_F(Fused, KernelsAreEqualToTheirTwins) {
           const auto both = add_norm(inputs[0], inputs[1], inputs[2], inputs[3]);
           return std::vector{both.sum, both.normed};
         });
+      expect_equal_devices({y, weight, bias}, tolerance,
+                           [](const auto& inputs) { return std::vector{layer_norm(inputs[0], inputs[1], inputs[2])}; });
       for (const char* approximate : {"tanh", "none"})
         expect_equal_devices({y, bias}, tolerance, [approximate](const auto& inputs) {
           return std::vector{bias_gelu(inputs[0], inputs[1], approximate)};
@@ -328,11 +331,38 @@ TEST_F(Fused, KernelsAreEqualToTheirTwins) {
     }
 }
 
+TEST_F(Fused, ChunkedCrossEntropyIsEqualToThePlainOne) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf})
+    for (const std::int64_t vocabulary : {101, 1000, 50304}) {
+      SCOPED_TRACE(std::string{toString(type)} + " " + std::to_string(vocabulary));
+      at::manual_seed(2);
+      const auto hidden = at::randn({300, 64}, kGPU).to(type), weight = at::randn({vocabulary, 64}, kGPU).to(type);
+      auto targets = at::randint(vocabulary, {300}, at::TensorOptions{kGPU}.dtype(at::kLong));
+      targets[7] = -1;
+      const auto run = [&](bool chunked) {
+        const auto own = hidden.detach().requires_grad_(), own_weight = weight.detach().requires_grad_();
+        const auto loss = chunked ? chunked_cross_entropy(own, own_weight, targets, 128)
+                                  : at::cross_entropy_loss(at::linear(own, own_weight).to(at::kFloat), targets, {},
+                                                           at::Reduction::Sum, -1);
+        loss.backward();
+        return std::vector{loss.detach(), own.grad().to(at::kFloat), own_weight.grad().to(at::kFloat)};
+      };
+      const auto got = run(true), expected = run(false);
+      const double tolerance = type == at::kFloat ? 1e-4 : 2e-2;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const auto scale = expected[i].abs().max().item<double>();
+        EXPECT_LE((got[i] - expected[i]).abs().max().item<double>(), tolerance * scale) << i;
+      }
+    }
+}
+
 TEST_F(Fused, StepsWaitForNothingAndKeepTheWeights) {
   const auto trained_weights = [](bool fused) {
     at::manual_seed(3);
     const auto model = std::make_shared<GPT>(
-        GPTConfig{.n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0, .fused = fused}, 17, 12);
+        GPTConfig{
+            .n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0, .loss_chunk = fused ? 30 : 0, .fused = fused},
+        17, 12);
     model->to(kGPU);
     Group alone{{}, {}, kGPU};
     Train<SingleDevice> trainer{alone, model, std::make_shared<const Tokens>(), config<SingleDevice>(20)};
@@ -464,6 +494,7 @@ TEST_F(Graph, OfAModelThatWaitsIsRefusedAndTheGPUGoesOn) {
     EXPECT_EQ(step.steps_done(), 3);
   }
   EXPECT_EQ(at::ones({3}, kGPU).sum().item<double>(), 3);
+  EXPECT_NO_THROW(at::rand({3}, kGPU).sum().item<double>());
 }
 
 TEST_F(Memory, OfABatchIsPinnedOnItsWay) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <regex>
@@ -19,6 +20,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/precision/autocast.hpp>
 
@@ -34,20 +36,21 @@ constexpr const char* kCudaOnThreads = R"cpp(
 #include <barrier>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 #define __global__
 #define __device__
-#define __shared__
+#define __shared__ static  // blocks run one after the other
   struct Index {
     unsigned x = 0, y = 0;
   };
   thread_local Index threadIdx;
   Index blockIdx, blockDim, gridDim;
   std::barrier<>* threads_of_block;
-  float exchanged[1024], memory[1 << 14];
+  float exchanged[1024];
   void __syncthreads() { threads_of_block->arrive_and_wait(); }
   float __shfl_xor_sync(unsigned, float value, int mask) {
     exchanged[threadIdx.x] = value;
@@ -59,6 +62,9 @@ constexpr const char* kCudaOnThreads = R"cpp(
   float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
   unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
   float rsqrtf(float value) { return 1 / std::sqrt(value); }
+  float __expf(float value) { return std::exp(value); }
+  float __fdividef(float a, float b) { return a / b; }
+  void __trap() { std::abort(); }
   template <class... A, std::size_t... I>
   void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
     kernel(*static_cast<A*>(arguments[I])...);
@@ -132,12 +138,16 @@ struct Inputs {
   at::ScalarType x, y, weight;
 };
 
-/// Odd sizes; types as in float32, in autocast, with parameters in 16 bits, and in 16 bits throughout.
+/// Odd sizes, rows that packs fill, and rows of which a thread has several parts; types as in float32, in
+/// autocast, with parameters in 16 bits, and in 16 bits throughout.
 const std::vector<Inputs> kInputs{{1, 1, kFloat, kFloat, kFloat},
                                   {7, 33, kFloat, kFloat, kFloat},
                                   {5, 768, kFloat, kBFloat16, kFloat},
                                   {9, 50, kBFloat16, kBFloat16, kFloat},
-                                  {3, 130, kBFloat16, kBFloat16, kBFloat16}};
+                                  {3, 130, kBFloat16, kBFloat16, kBFloat16},
+                                  {6, 64, kFloat, kBFloat16, kFloat},
+                                  {2, 2056, kFloat, kFloat, kFloat},
+                                  {2, 301, kBFloat16, kFloat, kFloat}};
 
 TEST(AddNorm, GivesTheResultsAndGradientsOfTheTwoOperations) {
   for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {
@@ -165,6 +175,20 @@ TEST(AddNorm, GivesTheResultsAndGradientsOfTheTwoOperations) {
     for (std::size_t i = 1; i < got.size(); ++i)
       expect_close(got[i], expected[i], tolerance * (width == 1 ? 1 : 2), std::to_string(i).c_str());
   }
+}
+
+TEST(LayerNorm, IsThatOfLibTorchInTheTypeOfItsInput) {
+  for (const auto type : {kFloat, at::kDouble, kBFloat16}) {
+    at::manual_seed(7);
+    const auto x = draw({4, 6}, type), weight = draw({6}, type), bias = draw({6}, type);
+    const auto expected = at::layer_norm(x, {6}, weight, bias);
+    if (type == kBFloat16)
+      expect_close(layer_norm(x, weight, bias), expected, 1e-2, "bfloat16");
+    else
+      EXPECT_TRUE(at::equal(layer_norm(x, weight, bias), expected));
+  }
+  const auto scope = AutocastBF16{{}}.forward_scope(at::kCPU);
+  EXPECT_EQ(layer_norm(at::ones({2, 3}), at::ones({3}), at::ones({3})).scalar_type(), kBFloat16);
 }
 
 TEST(AddNorm, PassesOneGradientOnWhereTheOtherIsNotWanted) {
@@ -226,10 +250,17 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   const auto x = at::ones({2, 3}).requires_grad_(), three = at::ones({3}), four = at::ones({4});
   expect("do not fit", [&] { add_norm(x, at::ones({2, 4}), three, three); });
   expect("do not fit", [&] { add_norm(x, x, four, four); });
+  expect("layer_norm: x [2, 3], weight [4] and bias [4] do not fit", [&] { layer_norm(x, four, four); });
+  const auto elsewhere = at::ones({3}, at::kMeta);
+  expect("pass tensors of one device", [&] { layer_norm(x, elsewhere, three); });
+  expect("do not fit each other", [&] { add_norm(x, at::ones({2, 3}, at::kMeta), three, three); });
+  expect("chunked_cross_entropy: hidden is on cpu, weight on meta", [&] {
+    chunked_cross_entropy(x, at::ones({5, 3}, at::kMeta), at::zeros({2}, at::kLong), 1);
+  });
   expect("do not fit", [&] { bias_gelu(x, four, "tanh"); });
   expect("pass tanh or none", [&] { bias_gelu(x, three, "fast"); });
   expect("not in", [&] { detail::type_in_kernel(at::kDouble); });
-  expect("a width of 5000", [&] { detail::shape_for_rows(1, 5000, 1); });
+  expect("a layer norm of width 5000", [&] { detail::threads_for_row(5000); });
   expect("no second derivative", [&] {
     torch::autograd::grad({add_norm(x, x, three, three).normed.sum()}, {x}, {}, std::nullopt, /*create_graph=*/true);
   });
@@ -255,6 +286,11 @@ TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
     expect_close(got.mean, expected.mean, 2e-5, "the mean");
     expect_close(got.rstd, expected.rstd, 2e-5, "the inverse deviation");
 
+    const auto alone = detail::add_norm_forward_by_kernel(x, {}, weight, bias, 1e-5, normed_type, launch);
+    const auto of_x = detail::add_norm_forward(x, at::zeros_like(x), weight, bias, 1e-5, normed_type);
+    EXPECT_TRUE(alone.sum.is_same(x));
+    expect_close(alone.normed, of_x.normed, rounding_of(normed_type), "the norm of x alone");
+
     const auto d_normed = draw({rows, width}, normed_type);
     for (const auto& d_sum : {draw({rows, width}, sum_type), at::Tensor{}}) {
       const auto mine = detail::add_norm_backward_by_kernel(d_sum, d_normed, expected.sum, expected.mean.flatten(),
@@ -273,7 +309,7 @@ TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
   OnThreads on_threads;
   const detail::LaunchKernel launch = std::ref(on_threads);
   for (const char* approximate : {"tanh", "none"})
-    for (const auto& [rows, width, x_type, y_type, weight_type] : {kInputs[1], kInputs[4]}) {
+    for (const auto& [rows, width, x_type, y_type, weight_type] : {kInputs[1], kInputs[4], kInputs[5]}) {
       at::manual_seed(4);
       const auto x = draw({rows, width}, x_type), bias = draw({width}, weight_type), d_y = draw({rows, width}, x_type);
       expect_close(detail::bias_gelu_forward_by_kernel(x, bias, approximate, launch),
@@ -283,6 +319,54 @@ TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
       expect_close(mine.x, twin.x, rounding_of(x_type), "the gradient of x");
       expect_close(mine.bias, twin.bias, rounding_of(weight_type), "the gradient of the bias");
     }
+}
+
+/// Tensors that do not begin where packs must begin are copied.
+TEST(FusedKernels, TakeTensorsAtAnyAddress) {
+  OnThreads on_threads;
+  const auto all = at::randn({1 + 16}), bias = at::randn({8});
+  const auto x = all.narrow(0, 1, 16).view({2, 8});
+  EXPECT_NE(detail::in_packs(x).data_ptr(), x.data_ptr());
+  EXPECT_EQ(detail::in_packs(bias).data_ptr(), bias.data_ptr());
+  expect_close(detail::bias_gelu_forward_by_kernel(x, bias, "tanh", std::ref(on_threads)),
+               detail::bias_gelu_forward(x, bias, "tanh"), 2e-5, "the value");
+}
+
+/// Rows in which a target does not count, some logits are minus infinity, one is far above the others, or NaN.
+TEST(FusedKernels, OfCrossEntropyIsEqualToItsTwin) {
+  OnThreads on_threads;
+  const detail::LaunchKernel launch = std::ref(on_threads);
+  for (const auto type : {kFloat, kBFloat16})
+    for (const std::int64_t vocabulary : {1, 13, 4104})
+      for (const bool gradients : {false, true}) {
+        at::manual_seed(6);
+        const auto logits = (at::randn({5, vocabulary}) * 4).to(type);
+        auto targets = at::randint(vocabulary, {5}, at::kLong);
+        targets[1] = -1;
+        if (vocabulary > 1) {
+          logits[2].narrow(0, 0, vocabulary / 2).fill_(-std::numeric_limits<float>::infinity());
+          targets[2] = vocabulary - 1;
+          logits[3][0] = 200;
+          logits[3][1] = 196;  // the loss is far smaller than the logits
+          targets[3] = 0;
+        }
+        const auto got = logits.clone(), expected = logits.clone();
+        const auto got_losses = at::full({5}, 7.0F), expected_losses = at::full({5}, 7.0F);
+        detail::cross_entropy_by_kernel(got, targets, got_losses, gradients, launch);
+        const detail::ScoreMemory memory{expected};
+        detail::cross_entropy_by_operations(expected, targets, expected_losses, gradients, memory);
+        expect_close(got_losses, expected_losses, 2e-5, "the losses");
+        if (gradients)
+          expect_close(got, expected, rounding_of(type), "the gradient");
+        else
+          EXPECT_TRUE(at::equal(got, logits));
+        if (vocabulary > 1) EXPECT_NEAR(got_losses[3].item<double>() / expected_losses[3].item<double>(), 1, 1e-3);
+      }
+  const auto logits = at::zeros({2, 13}), losses = at::zeros({2});
+  logits[0][5] = std::numeric_limits<float>::quiet_NaN();
+  logits[1].fill_(-std::numeric_limits<float>::infinity());
+  detail::cross_entropy_by_kernel(logits, at::zeros({2}, at::kLong), losses, false, launch);
+  EXPECT_TRUE(losses.isnan().all().item<bool>());
 }
 
 TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
@@ -297,9 +381,12 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
   };
   for (const int capability : {80, 90, 100})
     for (const auto type : {kFloat, kBFloat16, kHalf}) {
-      compile(detail::add_norm_source({kFloat, type, type, kFloat}), capability);
-      compile(detail::bias_gelu_source(type, kFloat, "tanh"), capability);
-      compile(detail::bias_gelu_source(type, type, "none"), capability);
+      for (const std::int64_t width : {33, 768}) {
+        compile(detail::add_norm_source({kFloat, type, type, kFloat}, width), capability);
+        compile(detail::bias_gelu_source(type, kFloat, "tanh", width), capability);
+        compile(detail::bias_gelu_source(type, type, "none", width), capability);
+        compile(detail::cross_entropy_source(type, width), capability);
+      }
     }
   try {
     compile("this is no source", 90);

@@ -1,4 +1,4 @@
-// ddpxx/nn/add_norm.hpp — an addition and the layer norm of its result, in one kernel forward and one backward.
+// ddpxx/nn/add_norm.hpp — layer norms in one kernel forward and one backward, alone or behind an addition.
 // Shape suffixes: N rows, C width.
 #pragma once
 
@@ -16,10 +16,16 @@ struct AddNorm {
 /// the norm has autocast's type, to which the next linear layer would cast it. On a GPU each pass is one kernel, which
 /// NVRTC compiles at its first use.
 /// Shapes  `x` and `y` [..., C], `weight` and `bias` [C].
-/// Errors  `config` for other shapes; in backward, if it is to create a graph; on a GPU for types other than float32,
+/// Errors  `config` for other shapes and for tensors of several devices; in backward, if it is to create a graph; on a GPU for types other than float32,
 ///         bfloat16 and float16, for a width above 4096, and where NVRTC is not found.
 AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
                  double epsilon = 1e-5);
+
+/// The layer norm of `x`, computed in float32 (on a CPU that of float64 in float64) and rounded once. It has the type
+/// of `x`; in autocast it has autocast's type. On a GPU each pass is one kernel, as those of add_norm().
+/// Shapes  `x` [..., C], `weight` and `bias` [C].
+/// Errors  `config` for other shapes and for tensors of several devices; on a GPU those of add_norm().
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon = 1e-5);
 
 }  // namespace ddpxx
 

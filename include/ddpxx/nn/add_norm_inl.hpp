@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/result_type.h>
@@ -55,6 +56,14 @@ inline AddNormGradients add_norm_backward(const at::Tensor& d_sum, const at::Ten
   return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), d_bias.to(weight.scalar_type())};
 }
 
+/// Errors  `config` in a backward pass that is to create a graph.
+inline void check_first_derivative(const char* name) {
+  if (c10::GradMode::is_enabled())
+    throw Error{Errc::config, std::string{name} +
+                                  " has no second derivative: call backward without create_graph, or "
+                                  "set model.fused=false"};
+}
+
 class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -71,10 +80,7 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    if (c10::GradMode::is_enabled())
-      throw Error{Errc::config,
-                  "add_norm has no second derivative: call backward without create_graph, or set "
-                  "model.fused=false"};
+    check_first_derivative("add_norm");
     const auto saved = context->get_saved_variables();
     const auto type = [&](const char* key) { return static_cast<at::ScalarType>(context->saved_data[key].toInt()); };
     if (!gradients[0].defined() && !gradients[1].defined()) return torch::autograd::variable_list(6);
@@ -89,16 +95,64 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
   }
 };
 
+/// The layer norm by kernels.
+class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
+    const auto parts = add_norm_forward_by_kernel(x, {}, weight, bias, epsilon, normed_type, launch_on_gpu);
+    context->save_for_backward({x, parts.mean, parts.rstd, weight});
+    context->saved_data["bias_type"] = static_cast<std::int64_t>(bias.scalar_type());
+    return parts.normed;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    check_first_derivative("layer_norm");
+    const auto saved = context->get_saved_variables();
+    const auto bias_type = static_cast<at::ScalarType>(context->saved_data["bias_type"].toInt());
+    const c10::OptionalDeviceGuard device{saved[0].device()};
+    const auto found = add_norm_backward_by_kernel({}, gradients[0], in_packs(saved[0]), saved[1], saved[2], saved[3],
+                                                   saved[0].scalar_type(), launch_on_gpu);
+    return {found.x, found.weight, found.bias.to(bias_type), {}, {}};
+  }
+};
+
+/// Errors  `config` if the weight and the bias of a norm do not fit a row of `x`, or are on another device.
+inline void check_norm(const char* name, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (x.dim() < 1 || weight.dim() != 1 || weight.sizes() != bias.sizes() || weight.size(0) != x.size(-1))
+    throw Error{Errc::config,
+                (std::ostringstream{} << name << ": x " << x.sizes() << ", weight " << weight.sizes() << " and bias "
+                                      << bias.sizes() << " do not fit: pass [..., C] and [C] twice")
+                    .str()};
+  if (weight.device() != x.device() || bias.device() != x.device())
+    throw Error{Errc::config, std::string{name} + ": x is on " + x.device().str() + ", weight on " +
+                                  weight.device().str() + " and bias on " + bias.device().str() +
+                                  ": pass tensors of one device"};
+}
+
 }  // namespace detail
+
+DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                   double epsilon) {
+  detail::check_norm("layer_norm", x, weight, bias);
+  auto autocast = AutocastState::of(x.device().type());
+  const auto normed_type = autocast.enabled ? autocast.type : x.scalar_type();
+  autocast.enabled = false;
+  const AutocastScope no_autocast{autocast};
+  const c10::OptionalDeviceGuard device{x.device()};
+  if (x.is_cuda()) return detail::LayerNormFunction::apply(x, weight, bias, epsilon, normed_type);
+  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::layer_norm(x.to(type), weight.sizes(), weight.to(type), bias.to(type), epsilon).to(normed_type);
+}
 
 DDPXX_INLINE AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
                               const at::Tensor& bias, double epsilon) {
-  if (x.dim() < 1 || x.sizes() != y.sizes() || weight.dim() != 1 || weight.sizes() != bias.sizes() ||
-      weight.size(0) != x.size(-1))
-    throw Error{Errc::config, (std::ostringstream{} << "add_norm: x " << x.sizes() << ", y " << y.sizes() << ", weight "
-                                                    << weight.sizes() << " and bias " << bias.sizes()
-                                                    << " do not fit: pass [..., C] twice and [C] twice")
+  if (x.sizes() != y.sizes() || x.device() != y.device())
+    throw Error{Errc::config, (std::ostringstream{} << "add_norm: x " << x.sizes() << " on " << x.device() << " and y "
+                                                    << y.sizes() << " on " << y.device() << " do not fit each other")
                                   .str()};
+  detail::check_norm("add_norm", x, weight, bias);
   auto autocast = AutocastState::of(x.device().type());
   const auto sum_type = at::result_type(x, y);
   const auto normed_type = autocast.enabled ? autocast.type : sum_type;

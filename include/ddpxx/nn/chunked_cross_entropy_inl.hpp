@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -20,6 +23,8 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
+#include <ddpxx/nn/kernels/cross_entropy_kernel.hpp>
+#include <ddpxx/nn/kernels/driver.hpp>
 
 namespace ddpxx {
 
@@ -32,6 +37,40 @@ struct HeadLoss {
   at::Tensor weight_gradient;  ///< [V, C] in float32: a sum over the chunks would lose too much in 16 bits.
 };
 
+/// What head_loss() needs to compute the losses of a chunk with the operations of ATen.
+struct ScoreMemory {
+  explicit ScoreMemory(const at::Tensor& logits_KV)
+      : scores_KV{logits_KV.scalar_type() == at::kFloat
+                      ? logits_KV
+                      : at::empty_like(logits_KV, logits_KV.options().dtype(at::kFloat))} {}
+  at::Tensor scores_KV;  ///< float32; the logits themselves if they are.
+};
+
+/// Writes the loss of each row to `losses_K`, and with `gradients` the gradient of the logits, softmax minus one-hot
+/// target, in their place.
+inline void cross_entropy_by_operations(const at::Tensor& logits_KV, const at::Tensor& targets_K,
+                                        const at::Tensor& losses_K, bool gradients, const ScoreMemory& memory) {
+  const auto counts_K1 = targets_K.ne(-1).to(at::kFloat).unsqueeze(1);
+  const auto classes_K1 = targets_K.masked_fill(targets_K.eq(-1), 0).unsqueeze(1);
+  const auto scores_KV = memory.scores_KV.narrow(0, 0, logits_KV.size(0));
+  const bool in_float = logits_KV.scalar_type() == at::kFloat;
+  if (!in_float) scores_KV.copy_(logits_KV);
+  scores_KV.sub_(scores_KV.amax(1, /*keepdim=*/true));
+  const auto score_of_target_K1 = scores_KV.gather(1, classes_K1);
+  scores_KV.exp_();
+  const auto sum_K1 = scores_KV.sum(1, /*keepdim=*/true);
+  losses_K.unsqueeze(1).copy_((sum_K1.log() - score_of_target_K1).mul_(counts_K1));
+  if (!gradients) return;
+  scores_KV.mul_(counts_K1 / sum_K1).scatter_add_(1, classes_K1, -counts_K1);
+  if (!in_float) logits_KV.copy_(scores_KV);
+}
+
+/// True where the kernel computes the losses of logits of this type.
+inline bool has_cross_entropy_kernel(const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  return tensor.is_cuda() && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
 /// Computes a head's loss in chunks. It is no operation of autograd: the caller has turned gradients off.
 inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_VC, const at::Tensor& targets_N,
                           std::int64_t chunk_rows, bool hidden_trains, bool weight_trains) {
@@ -40,46 +79,42 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
   const auto type = autocast.enabled ? autocast.type : hidden_NC.scalar_type();
   autocast.enabled = false;
   const AutocastScope no_autocast{autocast};
-  const auto x_NC = hidden_NC.to(type), w_VC = weight_VC.to(type);
+  const auto x_NC = hidden_NC.to(type), w_VC = weight_VC.to(type), all_targets_N = targets_N.to(at::kLong).contiguous();
 
   const auto N = x_NC.size(0), C = x_NC.size(1), V = w_VC.size(0), K = std::min(chunk_rows, N);
   const auto in_float = x_NC.options().dtype(at::kFloat);
-  const auto losses_N1 = at::empty({N, 1}, in_float);
-  const auto counts_N1 = targets_N.ne(-1).to(at::kFloat).unsqueeze(1);
-  const auto classes_N1 = targets_N.masked_fill(targets_N.eq(-1), 0).unsqueeze(1);
+  const auto losses_N = at::empty({N}, in_float);
   HeadLoss loss;
   if (hidden_trains) loss.hidden_gradient = at::empty({N, C}, x_NC.options());
-  if (weight_trains) loss.weight_gradient = at::zeros({V, C}, in_float);
 
-  const auto products = at::empty({K, V}, x_NC.options());
-  const auto scores = type == at::kFloat ? products : at::empty({K, V}, in_float);
+  const auto logits = at::empty({K, V}, x_NC.options());
+  std::optional<ScoreMemory> memory;
+  if (!has_cross_entropy_kernel(logits)) memory.emplace(logits);
   for (std::int64_t first = 0; first < N; first += K) {
     const auto rows = std::min(K, N - first);
     const auto of_chunk = [&](const at::Tensor& all) { return all.narrow(0, first, rows); };
-    const auto x_KC = of_chunk(x_NC), counts_K1 = of_chunk(counts_N1), classes_K1 = of_chunk(classes_N1);
-    auto products_KV = products.narrow(0, 0, rows);
-    at::mm_out(products_KV, x_KC, w_VC.t());
-
-    const auto scores_KV = scores.narrow(0, 0, rows);
-    if (type != at::kFloat) scores_KV.copy_(products_KV);
-    scores_KV.sub_(scores_KV.amax(1, /*keepdim=*/true));
-    const auto score_of_target_K1 = scores_KV.gather(1, classes_K1);
-    scores_KV.exp_();
-    const auto sum_K1 = scores_KV.sum(1, /*keepdim=*/true);
-    of_chunk(losses_N1).copy_((sum_K1.log() - score_of_target_K1).mul_(counts_K1));
-    if (!hidden_trains && !weight_trains) continue;
-
-    // The gradient of the logits, softmax minus one-hot targets, replaces the logits.
-    scores_KV.mul_(counts_K1 / sum_K1).scatter_add_(1, classes_K1, -counts_K1);
-    if (type != at::kFloat) products_KV.copy_(scores_KV);
+    const auto x_KC = of_chunk(x_NC);
+    auto logits_KV = logits.narrow(0, 0, rows);
+    at::mm_out(logits_KV, x_KC, w_VC.t());
+    const bool gradients = hidden_trains || weight_trains;
+    if (memory)
+      cross_entropy_by_operations(logits_KV, of_chunk(all_targets_N), of_chunk(losses_N), gradients, *memory);
+    else
+      cross_entropy_by_kernel(logits_KV, of_chunk(all_targets_N), of_chunk(losses_N), gradients, launch_on_gpu);
     if (hidden_trains) {
       auto gradient_KC = of_chunk(loss.hidden_gradient);
-      at::mm_out(gradient_KC, products_KV, w_VC);
+      at::mm_out(gradient_KC, logits_KV, w_VC);
     }
-    if (weight_trains && type == at::kFloat) loss.weight_gradient.addmm_(products_KV.t(), x_KC);
-    if (weight_trains && type != at::kFloat) loss.weight_gradient.add_(at::mm(products_KV.t(), x_KC));
+    if (!weight_trains) continue;
+    if (first == 0)
+      loss.weight_gradient = at::mm(logits_KV.t(), x_KC).to(at::kFloat);
+    else if (type == at::kFloat)
+      loss.weight_gradient.addmm_(logits_KV.t(), x_KC);
+    else
+      loss.weight_gradient.add_(at::mm(logits_KV.t(), x_KC));
   }
-  loss.sum = losses_N1.sum();
+  if (weight_trains && N == 0) loss.weight_gradient = at::zeros({V, C}, in_float);
+  loss.sum = losses_N.sum();
   return loss;
 }
 
@@ -125,11 +160,16 @@ DDPXX_INLINE at::Tensor chunked_cross_entropy(const at::Tensor& hidden_NC, const
                                                     << ", weight " << weight_VC.sizes() << " and targets "
                                                     << targets_N.sizes() << " do not fit: pass [N, C], [V, C] and [N]")
                                   .str()};
+  if (weight_VC.device() != hidden_NC.device() || targets_N.device() != hidden_NC.device())
+    throw Error{Errc::config, "chunked_cross_entropy: hidden is on " + hidden_NC.device().str() + ", weight on " +
+                                  weight_VC.device().str() + " and targets on " + targets_N.device().str() +
+                                  ": pass tensors of one device"};
   const bool with_gradients = c10::GradMode::is_enabled();
   const bool hidden_trains = with_gradients && hidden_NC.requires_grad();
   const bool weight_trains = with_gradients && weight_VC.requires_grad();
   const auto loss = [&] {
     const c10::NoGradGuard no_grad;
+    const c10::OptionalDeviceGuard device{hidden_NC.device()};
     return detail::head_loss(hidden_NC, weight_VC, targets_N, chunk_rows, hidden_trains, weight_trains);
   }();
   if (!hidden_trains && !weight_trains) return loss.sum;

@@ -58,7 +58,8 @@ class GPTBlock : public torch::nn::Module, public Layer {
       const auto parameters = block_parameters();
       if (fused_block_runs(x_BTC, parameters, heads_)) return fused_block(x_BTC, parameters, heads_);
     }
-    const auto attended_BTC = attention_->forward(run, norm_1_->forward(x_BTC), cache);
+    const auto first_BTC = fused_ ? layer_norm(x_BTC, norm_1_->weight(), norm_1_->bias()) : norm_1_->forward(x_BTC);
+    const auto attended_BTC = attention_->forward(run, first_BTC, cache);
     if (fused_) {
       const auto [sum_BTC, normed_BTC] = add_norm(x_BTC, attended_BTC, norm_2_->weight(), norm_2_->bias());
       return sum_BTC + feed_forward_->forward(normed_BTC);
@@ -108,7 +109,7 @@ class GPT : public torch::nn::Module {
   at::Tensor logits(Run& run, const at::Tensor& ids_BT, KeyValueCache& cache) {
     auto x_BTC = embedded(ids_BT, cache.num_tokens());
     for (std::size_t i = 0; i < blocks_.size(); ++i) x_BTC = run(*blocks_[i], x_BTC, &cache.layer(i));
-    return at::linear(norm_->forward(x_BTC), head_weight());
+    return at::linear(normed(x_BTC), head_weight());
   }
 
   /// The summed cross-entropy of `batch.targets`; a target of -1 does not count.
@@ -139,7 +140,12 @@ class GPT : public torch::nn::Module {
   /// The input of the head, for every position.
   template <class Run>
   at::Tensor hidden(Run& run, const at::Tensor& ids_BT) {
-    return norm_->forward(run(blocks_, embedded(ids_BT, 0)));
+    return normed(run(blocks_, embedded(ids_BT, 0)));
+  }
+
+  /// The norm behind the last block.
+  at::Tensor normed(const at::Tensor& x_BTC) const {
+    return config_.fused ? layer_norm(x_BTC, norm_->weight(), norm_->bias()) : norm_->forward(x_BTC);
   }
 
   /// The input of the first block, for tokens of which the first stands at the position `first`.

@@ -75,11 +75,12 @@ struct GPTConfig {
         field<&GPTConfig::tied_head>(
             "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
         field<&GPTConfig::loss_chunk>(
-            "Positions of a batch whose logits the loss computes at once, which saves memory; 0 computes all",
+            "Positions of a batch whose logits the loss computes at once, which saves memory, and time on a GPU, where "
+            "one kernel computes losses and gradients; 0 computes all",
             at_least(0), Unit::tokens, Resume::free),
         field<&GPTConfig::fused>(
-            "Compute a block of layout gpt2 in one operation on a CPU in fp32 or bf16 without dropout; elsewhere an "
-            "addition with the layer norm behind it, and a bias with GELU, in one kernel each; results differ "
+            "Compute a block of layout gpt2 in one operation on a CPU in fp32 or bf16 without dropout; elsewhere a "
+            "layer norm with the addition before it, and a bias with GELU, in one kernel each; results differ "
             "by their rounding",
             Resume::free));
   }

@@ -42,10 +42,10 @@ class Driver {
     const c10::impl::VirtualGuardImpl gpu{c10::DeviceType::CUDA};
     const auto device = gpu.getDevice();
     const auto stream = gpu.getStream(device).native_handle();
-    check(launch_(kernel(device, source, name), static_cast<unsigned>(shape.grid_x),
-                  static_cast<unsigned>(shape.grid_y), 1, static_cast<unsigned>(shape.threads), 1, 1,
-                  static_cast<unsigned>(shape.shared_bytes), stream, arguments, nullptr),
-          name);
+    check(
+        launch_(kernel(device, source, name), static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
+                1, static_cast<unsigned>(shape.threads), 1, 1, 0, stream, arguments, nullptr),
+        name);
   }
 
  private:
@@ -57,7 +57,7 @@ class Driver {
     const char* text = nullptr;
     error_string_(result, &text);
     throw Error{Errc::config, std::string{"the fused kernel "} + name + " cannot be started: " +
-                                  (text != nullptr ? text : std::to_string(result)) + "; set model.fused=false"};
+                                  (text != nullptr ? text : std::to_string(result)) + "; " + kWithoutKernels};
   }
 
   /// Backward passes run in threads of autograd, which may have used no function of CUDA yet.

@@ -7,12 +7,14 @@
 
 namespace ddpxx::detail {
 
-/// The sizes of a launch: grid and threads of a block, and bytes of shared memory.
+/// What to do where the fused kernels cannot be used, for messages.
+inline constexpr const char* kWithoutKernels = "set model.fused=false and model.loss_chunk=0";
+
+/// The sizes of a launch: grid and threads of a block.
 struct LaunchShape {
   std::int64_t grid_x = 1;
   std::int64_t grid_y = 1;
   std::int64_t threads = 32;
-  std::int64_t shared_bytes = 0;
 };
 
 /// Starts the kernel `name` of a CUDA source; `arguments` are pointers to its arguments, as for cuLaunchKernel.

@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/kernels/launch.hpp>
 #include <ddpxx/nn/kernels/shared_library.hpp>
 
 namespace ddpxx::detail {
@@ -39,7 +40,7 @@ class Nvrtc {
     const std::array options{architecture.c_str(), "--std=c++17"};
     if (compile_(program.handle, static_cast<int>(options.size()), options.data()) != 0)
       throw Error{Errc::config, "NVRTC cannot compile a fused kernel for " + architecture + ": " +
-                                    text(program, log_size_, log_) + "; set model.fused=false"};
+                                    text(program, log_size_, log_) + "; " + kWithoutKernels};
     return text(program, cubin_size_, cubin_);
   }
 
@@ -51,7 +52,7 @@ class Nvrtc {
   struct Program {
     Program(const Nvrtc& nvrtc, const std::string& source) : destroy{nvrtc.destroy_} {
       if (nvrtc.create_(&handle, source.c_str(), "ddpxx.cu", 0, nullptr, nullptr) != 0)
-        throw Error{Errc::config, "NVRTC refuses a program: set model.fused=false"};
+        throw Error{Errc::config, std::string{"NVRTC refuses a program: "} + kWithoutKernels};
     }
     Program(const Program&) = delete;
     Program& operator=(const Program&) = delete;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/kernels/launch.hpp>
 
 namespace ddpxx::detail {
 
@@ -21,7 +22,7 @@ class SharedLibrary {
     }
     const char* const reason = ::dlerror();
     throw Error{Errc::config, names.front() + " cannot be loaded, which the fused kernels need on a GPU (" +
-                                  (reason != nullptr ? reason : "") + "): set model.fused=false"};
+                                  (reason != nullptr ? reason : "") + "): " + kWithoutKernels};
   }
 
   /// Sets `function` to the function of this name.

@@ -1,13 +1,16 @@
-// ddpxx/nn/kernels/source.hpp — text that the CUDA sources of all kernels begin with: number types and a sum over a
-// block. The sources are strings, which NVRTC compiles on the machine with the GPU. They include nothing, because the
-// headers of CUDA may not be there.
+// ddpxx/nn/kernels/source.hpp — text that the CUDA sources of all kernels begin with: number types, and sums and maxima
+// over a block. The sources are strings, which NVRTC compiles on the machine with the GPU. They include nothing,
+// because the headers of CUDA may not be there.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/kernels/launch.hpp>
 
 namespace ddpxx::detail {
 
@@ -27,15 +30,33 @@ template <> __device__ inline bf16 store<bf16>(float value) {
   return {static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};  // to the nearest, ties to even
 }
 
-// The sum of `value` over all threads of the block, in each of them. `scratch` has 32 numbers.
+// The sums of `values` over all threads of the block, in each of them. `scratch` has 32 places for each value.
+template <int Count> __device__ inline void block_sums(float (&values)[Count], float* scratch) {
+  for (int i = 0; i < Count; ++i) {
+    for (int mask = 16; mask > 0; mask /= 2) values[i] += __shfl_xor_sync(0xffffffffu, values[i], mask);
+    if (threadIdx.x % 32 == 0) scratch[32 * i + threadIdx.x / 32] = values[i];
+  }
+  __syncthreads();
+  for (int i = 0; i < Count; ++i) {
+    values[i] = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) values[i] += scratch[32 * i + warp];
+  }
+  __syncthreads();  // scratch may be written again now
+}
 __device__ inline float block_sum(float value, float* scratch) {
-  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffu, value, mask);
+  float values[1] = {value};
+  block_sums(values, scratch);
+  return values[0];
+}
+
+// The largest `value` of all threads of the block, in each of them. `scratch` has 32 places.
+__device__ inline float block_max(float value, float* scratch) {
+  for (int mask = 16; mask > 0; mask /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, mask));
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   __syncthreads();
-  float total = 0;
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) total += scratch[warp];
-  __syncthreads();  // scratch may be written again now
-  return total;
+  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) value = fmaxf(value, scratch[warp]);
+  __syncthreads();
+  return value;
 }
 )cuda";
 
@@ -62,8 +83,36 @@ inline std::string type_in_kernel(at::ScalarType type) {
   if (type == at::kBFloat16) return "bf16";
   if (type == at::kHalf) return "f16";
   throw Error{Errc::config, std::string{"the fused kernels compute in float32, bfloat16 and float16, not in "} +
-                                c10::toString(type) + ": set model.fused=false"};
+                                c10::toString(type) + ": " + kWithoutKernels};
 }
+
+/// Numbers that a thread reads and writes at once, by instructions for 16 bytes where it has as many.
+inline constexpr const char* kPackType = R"cuda(
+template <class T> struct alignas(sizeof(T) * kPack < 16 ? sizeof(T) * kPack : 16) Pack {
+  T values[kPack];
+};
+)cuda";
+
+/// The numbers in a pack of rows of this width: only packs that fill a row begin at addresses that suit them.
+inline std::int64_t pack_for(std::int64_t width) {
+  constexpr std::int64_t kLargest = 8;
+  return width % kLargest == 0 ? kLargest : 1;
+}
+
+/// The tensor, or a contiguous copy of it whose first element is aligned to 16 bytes, as packs are.
+inline at::Tensor in_packs(const at::Tensor& tensor) {
+  constexpr std::uintptr_t kAlignment = 16;
+  const auto dense = tensor.contiguous();
+  return reinterpret_cast<std::uintptr_t>(dense.data_ptr()) % kAlignment == 0 ? dense : dense.clone();
+}
+
+/// A line that defines an int.
+inline std::string number_line(const char* name, std::int64_t value) {
+  return std::string{"constexpr int "} + name + " = " + std::to_string(value) + ";\n";
+}
+
+/// The lines that define packs for rows of this width.
+inline std::string pack_lines(std::int64_t width) { return number_line("kPack", pack_for(width)) + kPackType; }
 
 inline std::string type_line(const char* name, at::ScalarType type) {
   return std::string{"typedef "} + type_in_kernel(type) + ' ' + name + ";\n";
