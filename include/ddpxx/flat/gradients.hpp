@@ -1,6 +1,8 @@
 // ddpxx/flat/gradients.hpp — moves gradients from autograd into flat memory.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -129,11 +132,43 @@ class GradientSum {
     return scale == 1.0;
   }
 
+  /// Like add(), but on a GPU the first gradients of several parameters are copied by one operation, on the stream that
+  /// is current then. Their sums are valid after copy_waiting() or publish().
+  void add_later(std::size_t i, const at::Tensor& gradient) {
+    const auto& view = (*arena_)[i].gradient;
+    const bool is_copied = gradient.defined() && gradient.is_cuda() && !gradient.is_sparse() && !written_[i] &&
+                           !gradient.is_alias_of(view) && gradient.strides() == view.strides();
+    if (!is_copied) {
+      if (written_[i]) copy_waiting();
+      return add(i, gradient);
+    }
+    begin(i);
+    // An operation copies tensors of equal types at once.
+    const auto same_types = [&](const Waiting& waiting) {
+      return waiting.sums.front().scalar_type() == view.scalar_type() &&
+             waiting.gradients.front().scalar_type() == gradient.scalar_type();
+    };
+    auto waiting = std::find_if(waiting_.begin(), waiting_.end(), same_types);
+    if (waiting == waiting_.end()) waiting = waiting_.insert(waiting_.end(), Waiting{});
+    waiting->sums.push_back(view);
+    waiting->gradients.push_back(gradient);
+    waiting_bytes_ += gradient.nbytes();
+    if (waiting_bytes_ >= kMostWaitingBytes) copy_waiting();
+  }
+
+  /// Copies what add_later() has kept back.
+  void copy_waiting() {
+    for (auto& [sums, gradients] : waiting_) at::_foreach_copy_(sums, gradients);
+    waiting_.clear();
+    waiting_bytes_ = 0;
+  }
+
   /// Takes the values that the caller has written into the arena as the gradient of parameter `i`.
   void take(std::size_t i) { begin(i); }
 
   /// Ends the step: gradients that were not written become zeros, and `.grad` becomes a view of each sum.
   void publish() {
+    copy_waiting();
     for (std::size_t i = 0; i < arena_->size(); ++i) {
       const auto& entry = (*arena_)[i];
       if (begin(i)) entry.gradient.zero_();
@@ -146,6 +181,8 @@ class GradientSum {
 
   /// Drops what this step has written, because an exception has ended it.
   void drop() {
+    waiting_.clear();
+    waiting_bytes_ = 0;
     written_.assign(written_.size(), false);
     placed_.assign(placed_.size(), true);
   }
@@ -157,6 +194,12 @@ class GradientSum {
   }
 
  private:
+  /// Gradients of equal types, and the memory to which they will be copied.
+  struct Waiting {
+    std::vector<at::Tensor> sums, gradients;
+  };
+  static constexpr std::size_t kMostWaitingBytes = std::size_t{64} << 20;
+
   /// True on the first call for parameter `i` in a step, which sets the gap behind the parameter to zero: clipping may
   /// have left NaN there, which no gradient overwrites.
   bool begin(std::size_t i) {
@@ -168,7 +211,9 @@ class GradientSum {
 
   Arena* arena_;
   std::vector<bool> written_;
-  std::vector<bool> placed_;  ///< The place of the gradient is taken in this pass, or no step has begun.
+  std::vector<Waiting> waiting_;
+  std::size_t waiting_bytes_ = 0;  ///< Of the gradients that wait.
+  std::vector<bool> placed_;       ///< The place of the gradient is taken in this pass, or no step has begun.
 };
 
 }  // namespace ddpxx

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -246,9 +247,14 @@ DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>&
   std::size_t k = 0;
   for (const auto i : units_[unit].trainable_segments()) {
     const auto& segment = trainable_.segments()[i];
+    const auto count = segment.last - segment.first;
+    const std::span of_segment{gradients.data() + k, count};
     if (!unreduced_[i].defined())
-      unreduced_[i] = gradients_->borrow(i, sends() ? BufferUse::reduce : BufferUse::accumulate);
-    for (auto e = segment.first; e < segment.last; ++e) gradients_->add(unreduced_[i], trainable_[e], gradients[k++]);
+      unreduced_[i] = gradients_->borrow_with(i, of_segment, sends() ? BufferUse::reduce : BufferUse::accumulate);
+    else
+      for (std::size_t e = 0; e < count; ++e)
+        gradients_->add(unreduced_[i], trainable_[segment.first + e], of_segment[e]);
+    k += count;
   }
   if (!send) return;
   if (config_.check_calls) check_call("reduction of " + name_of(unit));
@@ -271,8 +277,8 @@ DDPXX_INLINE void FSDP::reshard_all() {
 
 DDPXX_INLINE void FSDP::abandon() {
   gradients_->abandon();
-  for (auto& memory : unreduced_)
-    if (memory.defined()) pool_.take_back(std::exchange(memory, {}));
+  for (std::size_t i = 0; i < unreduced_.size(); ++i)
+    if (unreduced_[i].defined()) gradients_->give_back(i, std::exchange(unreduced_[i], {}));
   reshard_all();
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -42,8 +43,13 @@ class GradientShards {
                  std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own,
                  SteppedSegments* stepped = nullptr, CopyStream copies = {});
 
-  /// A buffer of zeros for the whole gradients of a segment; `reduce` takes it back.
+  /// A buffer of zeros for the whole gradients of a segment; `reduce` or `give_back` takes it back. A rank without
+  /// others gets the gradients' own memory, where nothing need be reduced or cast.
   at::Tensor borrow(std::size_t segment, BufferUse use = BufferUse::reduce);
+  /// borrow() and add() of all gradients of the segment, in their order.
+  at::Tensor borrow_with(std::size_t segment, std::span<const at::Tensor> gradients, BufferUse use = BufferUse::reduce);
+  /// Takes back a buffer that is not reduced.
+  void give_back(std::size_t segment, const at::Tensor& memory);
   /// Adds a gradient, scaled, to its parameter's range of a segment's buffer; an undefined gradient counts as zeros.
   void add(const at::Tensor& memory, const ArenaEntry& entry, const at::Tensor& gradient) const;
 
@@ -70,6 +76,12 @@ class GradientShards {
   void drop();
 
  private:
+  /// A buffer with any values.
+  at::Tensor take(std::size_t segment, BufferUse use);
+  bool is_own(std::size_t segment, const at::Tensor& memory) const;
+  /// Writes a segment's gradients to `memory` by as few operations as possible, and zeros around them.
+  void fill(const at::Tensor& memory, const Segment& segment, std::span<const at::Tensor> gradients) const;
+
   struct UnderWay {
     std::size_t segment;
     at::Tensor memory;  ///< The whole gradients, until the reduce-scatter has ended.

@@ -6,10 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -22,6 +27,15 @@
 #include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
+
+namespace detail {
+
+inline bool same_types(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& tensor) { return tensor.scalar_type() == tensors.front().scalar_type(); });
+}
+
+}  // namespace detail
 
 DDPXX_INLINE GradientShards::GradientShards(Arena& arena, const Group& shards, const Group* replicas, BufferPool& pool,
                                             std::optional<at::ScalarType> reduction, BufferSize size,
@@ -43,12 +57,64 @@ DDPXX_INLINE GradientShards::GradientShards(Arena& arena, const Group& shards, c
     buffer_sizes_.push_back(size == BufferSize::common && segment.size() > largest / 2 ? largest : segment.size());
 }
 
-DDPXX_INLINE at::Tensor GradientShards::borrow(std::size_t segment, BufferUse use) {
+DDPXX_INLINE at::Tensor GradientShards::take(std::size_t segment, BufferUse use) {
   const auto type = use == BufferUse::reduce ? type_ : c10::typeMetaToScalarType(device_options_.dtype());
-  auto memory = pool_->tensor(buffer_sizes_[segment], device_options_.dtype(type))
-                    .narrow(0, 0, arena_->segments()[segment].size());
+  const auto& own = arena_->segments()[segment].gradient;
+  const bool is_alone = shards_->size() == 1 && replicas_ == nullptr && stepped_ == nullptr;
+  if (is_alone && own.defined() && !written_[segment] && use == BufferUse::reduce && own.scalar_type() == type &&
+      own.device() == device_options_.device())
+    return own;
+  return pool_->tensor(buffer_sizes_[segment], device_options_.dtype(type))
+      .narrow(0, 0, arena_->segments()[segment].size());
+}
+
+DDPXX_INLINE bool GradientShards::is_own(std::size_t segment, const at::Tensor& memory) const {
+  const auto& own = arena_->segments()[segment].gradient;
+  return own.defined() && memory.is_alias_of(own);
+}
+
+DDPXX_INLINE at::Tensor GradientShards::borrow(std::size_t segment, BufferUse use) {
+  auto memory = take(segment, use);
   memory.zero_();
   return memory;
+}
+
+DDPXX_INLINE at::Tensor GradientShards::borrow_with(std::size_t segment, std::span<const at::Tensor> gradients,
+                                                    BufferUse use) {
+  const c10::NoGradGuard no_grad;
+  auto memory = take(segment, use);
+  fill(memory, arena_->segments()[segment], gradients);
+  return memory;
+}
+
+DDPXX_INLINE void GradientShards::give_back(std::size_t segment, const at::Tensor& memory) {
+  if (!is_own(segment, memory)) pool_->take_back(memory);
+}
+
+DDPXX_INLINE void GradientShards::fill(const at::Tensor& memory, const Segment& segment,
+                                       std::span<const at::Tensor> gradients) const {
+  std::vector<at::Tensor> parts, sources;
+  std::int64_t end = segment.begin;
+  const auto zero_up_to = [&](std::int64_t begin) {
+    if (begin > end) memory.narrow(0, end - segment.begin, begin - end).zero_();
+  };
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto& entry = (*arena_)[segment.first + i];
+    if (!gradients[i].defined()) continue;
+    zero_up_to(entry.offset);
+    parts.push_back(Arena::part(memory, entry, segment.begin));
+    sources.push_back(gradients[i].is_sparse() ? gradients[i].to_dense() : gradients[i]);
+    end = entry.offset + entry.numel;
+  }
+  zero_up_to(segment.begin + segment.size());
+  if (scale_ == 1.0 && !sources.empty() && detail::same_types(sources)) return at::_foreach_copy_(parts, sources);
+  const auto scale = at::scalar_tensor(scale_, at::kDouble);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (sources[i].scalar_type() == memory.scalar_type())
+      at::mul_out(parts[i], sources[i], scale);
+    else
+      parts[i].zero_().add_(sources[i], scale_);  // rounds once, in the type of the sum
+  }
 }
 
 DDPXX_INLINE void GradientShards::add(const at::Tensor& memory, const ArenaEntry& entry,
@@ -69,6 +135,10 @@ DDPXX_INLINE void GradientShards::reduce(std::size_t i, at::Tensor memory, After
     throw Error{Errc::config, "parameter \"" + (*arena_)[arena_->segments()[i].first].name +
                                   "\" got gradients after it was stepped in backward: run one backward pass a step, "
                                   "or take the strategy without StepInBackward"};
+  if (is_own(i, memory)) {
+    written_[i] = true;
+    return;
+  }
   wait_for_free_slot();
   if (memory.scalar_type() != type_) {
     const auto sum = std::exchange(memory, pool_->tensor(memory.numel(), memory.options().dtype(type_)));

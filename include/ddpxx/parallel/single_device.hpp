@@ -67,6 +67,8 @@ class SingleDevice : public WholeModel {
       reducer_->finish();
     else if (sync_ == Sync::now)
       sum_->publish();
+    else
+      sum_->copy_waiting();  // what comes next may write to the memory of the gradients
     in_backward_ = false;
   }
 
@@ -83,7 +85,7 @@ class SingleDevice : public WholeModel {
   void receive(std::size_t i, const at::Tensor& gradient) {
     if (!in_backward_) return;
     if (!reducer_)
-      sum_->add(i, gradient);
+      sum_->add_later(i, gradient);
     else if (sync_ == Sync::now)
       reducer_->ready(i, gradient);
     else

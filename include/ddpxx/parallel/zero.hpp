@@ -235,7 +235,7 @@ class ZeRO {
     next_ = 0;
     for (std::size_t i = 0; i < arriving_.size(); ++i) {
       const auto& segment = trainable_.segments()[i];
-      if (arriving_[i].memory.defined()) pool_.take_back(arriving_[i].memory);
+      if (arriving_[i].memory.defined()) shards_->give_back(i, arriving_[i].memory);
       arriving_[i] = {{}, segment.last - segment.first};
     }
   }
