@@ -19,8 +19,9 @@ struct Batch {
   /// or a loader has not put the batch there already.
   Batch to(at::Device device) const {
     const auto move = [device](const at::Tensor& tensor) {
+      // A copy of a tensor that is not contiguous goes through memory that is not pinned.
       const bool to_gpu = tensor.is_cpu() && device.is_cuda();
-      const auto source = to_gpu && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
+      const auto source = to_gpu && !tensor.is_pinned() ? tensor.contiguous().pin_memory() : tensor;
       return source.to(device, /*non_blocking=*/to_gpu);
     };
     return {move(inputs), move(targets), num_tokens};

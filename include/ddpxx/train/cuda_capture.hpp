@@ -4,8 +4,12 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
+#include <ATen/core/Generator.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -13,6 +17,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/train/step_capture.hpp>
@@ -49,7 +54,7 @@ class CUDACapture : public StepCapture {
     try {
       // Other threads may wait for the GPU meanwhile, as those of NCCL and of a snapshot do.
       graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-      end_after(*graph, work);
+      end_after(graph, work);
     } catch (const c10::Error& error) {
       // CUDA's messages say so if an operation cannot be captured: "operation not permitted when stream is capturing".
       if (std::string_view{error.what_without_backtrace()}.find("captur") == std::string_view::npos) throw;
@@ -66,18 +71,29 @@ class CUDACapture : public StepCapture {
 
  private:
   /// A stream that is left in capture would refuse all that follows.
-  static void end_after(at::cuda::CUDAGraph& graph, const std::function<void()>& work) {
+  static void end_after(const std::shared_ptr<at::cuda::CUDAGraph>& graph, const std::function<void()>& work) {
     try {
       work();
+      graph->capture_end();
     } catch (...) {
       try {
-        graph.capture_end();
+        graph->capture_end();
       } catch (const std::exception&) {
-        // The capture is invalid, as the error that follows says.
+        forget_failed(graph);  // the error that follows says why
       }
       throw;
     }
-    graph.capture_end();
+  }
+  /// After a capture that cannot end LibTorch's allocators still have a function that refers to the graph, and the
+  /// random generator of the GPU draws for captured operations only. So the graph is never freed, and the generator
+  /// gets a state like that before.
+  static void forget_failed(const std::shared_ptr<at::cuda::CUDAGraph>& graph) {
+    static_cast<void>(new std::shared_ptr<at::cuda::CUDAGraph>{graph});
+    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator();
+    auto& own = *generator.get<at::CUDAGeneratorImpl>();
+    const std::lock_guard lock{own.mutex_};
+    auto state = c10::make_intrusive<at::CUDAGeneratorState>(own.current_seed(), own.philox_offset_per_thread());
+    own.graphsafe_set_state(c10::make_intrusive<at::CUDAGeneratorImpl>(generator.device().index(), std::move(state)));
   }
   static void order(const c10::Stream& before, const c10::Stream& after) {
     c10::Event event{c10::DeviceType::CUDA};
