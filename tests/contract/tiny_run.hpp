@@ -2,6 +2,7 @@
 // parameters.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -106,7 +107,9 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       model->to(group.device());
       Train{group, model, std::make_shared<const Tokens>(), config}.fit();
     };
-    spawn_ranks(world_size, train, {.device = test_device()});
+    // Ranks that share a GPU take long to start.
+    const std::chrono::seconds deadline{test_device() == "cpu" ? 60 : 240};
+    spawn_ranks(world_size, train, {.deadline = deadline, .device = test_device()});
   };
   if (options.stop_at > 0) run_to(options.stop_at);
   run_to(options.steps);

@@ -1,6 +1,8 @@
 // FSDP with its shards in the CPU's memory takes the course of FSDP without. On a GPU these runs copy beside the
 // computation, and a copy that is used too early changes the course. On a CPU, as in the rehearsal of the checks, both
 // runs do the same, bit for bit.
+#include <concepts>
+
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
@@ -18,7 +20,8 @@ void expect_no_difference(int world_size, const CourseOptions& options, const ty
   const auto got = train_course<S, AdamW, P>(world_size, options, offloaded);
   const auto expected = train_course<S, AdamW, P>(world_size, options, plain);
   if (test_device() == "cpu") return expect_same_bits(got, expected);
-  expect_same_course(got, expected);
+  // AdamW on a CPU rounds in other places than on a GPU, and a parameter in 16 bits may then have the number beside it.
+  expect_same_course(got, expected, std::same_as<P, Float32> ? 1e-5 : 1e-2);
 }
 
 TEST(Offloaded, AddsUpTheGradientsOfSeveralBackwardPasses) {
