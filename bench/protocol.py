@@ -52,7 +52,7 @@ class Run:
 # --- programs ---------------------------------------------------------------------------------------------------
 
 # The cache folder of torch.compile. The warm-up of a comparison fills it. The folder that all programs share by default may
-# have half a file of a program that was killed.
+# have half a file of a program that was killed. TORCHINDUCTOR_CACHE_DIR names another one.
 COMPILED = tempfile.TemporaryDirectory(prefix="ddpxx-bench-")
 FASTEST = ["model.fused=true", "training.fused_clip=true"]  # settings of ours that change no result beyond rounding
 RANKS = ["--standalone", "--nproc-per-node", "2"]
@@ -63,8 +63,8 @@ def launched(ranks):
 
 
 def pinned(program):
-    """Binds each rank to a core, on machines that have a core for each rank."""
-    if not shutil.which("taskset") or os.cpu_count() < 2:
+    """Binds each rank to a core, on machines that have a core for each rank. With a GPU, Python's threads need several."""
+    if BIN.parent.name == "cuda" or not shutil.which("taskset") or os.cpu_count() < 2:
         return program
     return ["sh", "-c", 'exec taskset -c "$LOCAL_RANK" "$0" "$@"', *program]
 
@@ -82,8 +82,8 @@ def peer(settings, wrap=list, program="train.py", ranks=None):
 
 def environment():
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return inherited | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(SITE),
-                        "PYTHONWARNINGS": "ignore", "TORCHINDUCTOR_CACHE_DIR": COMPILED.name}
+    return {"TORCHINDUCTOR_CACHE_DIR": COMPILED.name} | inherited | {
+        "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(SITE), "PYTHONWARNINGS": "ignore"}
 
 
 def start(command):
@@ -138,7 +138,7 @@ def run(command, tries=3, watch=None):
         process.returncode = os.waitstatus_to_exitcode(status)
     wall, cpu = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
     failed = process.returncode != 0 and not watch
-    if failed and tries > 1 and command[0] == sys.executable:
+    if failed and tries > 1 and sys.executable in command:
         print(f"  run again, since it failed with {process.returncode}: {' '.join(command)}")
         return run(command, tries - 1)
     if failed:
@@ -323,11 +323,12 @@ def versions():
             found = None
         return found and found[1]
 
-    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    known = shutil.which("git") and subprocess.run(describe, capture_output=True, text=True).stdout.strip()
     cpu = re.sub(r"(?m)^(cpu MHz|bogomips).*\n", "", pathlib.Path("/proc/cpuinfo").read_text())
     cache = ROOT / "build" / "CMakeCache.txt"
     return {
-        "ddpxx": commit.stdout.strip(),
+        "ddpxx": known or os.environ.get("DDPXX_COMMIT", ""),  # a machine for measurements may have no git
         "build": first(cache, r"^CMAKE_BUILD_TYPE:\w+=(.*)"),
         "compiler": first(cache, r"^CMAKE_CXX_COMPILER:\w+=(.*)"),
         "torch": first(SITE / "torch" / "version.py", r"^__version__ = '(.*)'"),

@@ -134,8 +134,26 @@ def instructions_table(result):
     return "\n".join(lines) + "\n"
 
 
+def gpt2_table(result):
+    """The programs of `bench gpt2`, and their comparisons."""
+    versions = result["versions"]
+    noise = result["comparisons"]["A/A"]["ratio"]
+    lines = [f"{versions['gpu']}, {versions['cpu']}, torch {versions['torch']}, ddpxx {versions['ddpxx']}, A/A {noise:.3f}",
+             "", "| program | step | tokens a second | MFU | peak memory | start to step 10 |", "|---|---|---|---|---|---|"]
+    for name, facts in result["programs"].items():
+        lines.append(f"| {name} | {facts['step_ms']:.4g} ms | {facts['tokens_per_s']:.3g} | {100 * facts['mfu']:.1f} % | "
+                     f"{facts['peak_gib']:.2f} GiB | {facts['start_s']:.1f} s |")
+    lines += ["", "| compared | ratio | goal |", "|---|---|---|"]
+    for name, found in result["comparisons"].items():
+        if found["goal"]:
+            lines.append(f"| {name} | {found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | {verdict(found)} |")
+    return "\n".join(lines) + "\n"
+
+
 TABLES = {  # the tables that are not like the others: their file, their function, and the rows of the file
     "collectives": ("collectives", collectives_table, "comparisons"),
+    "gpt2": ("gpt2", gpt2_table, "programs"),
+    "gpt2_mini": ("gpt2_mini", gpt2_table, "programs"),
     "instructions": ("instructions", instructions_table, "curves"),
     "launcher": ("restart", launcher_table, "launcher"),
     "scale": ("scale", scale_table, "cases"),

@@ -50,6 +50,22 @@ def batches(settings, ids, device):
             yield pair
 
 
+def copy_to_host(value):
+    """Starts to copy a number to the host, and returns the function that waits for the copy and reads it."""
+    if value.device.type == "cpu":
+        value = value.clone()
+        return value.item
+    host, copied = torch.empty((), pin_memory=True), torch.cuda.Event()
+    host.copy_(value, non_blocking=True)
+    copied.record()
+
+    def read():
+        copied.synchronize()
+        return host.item()
+
+    return read
+
+
 def wrap(own, model, device):
     if own["mode"] == "ddp":
         return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -86,21 +102,29 @@ def main():
         autocast = torch.autocast(device.type, torch.bfloat16)
 
     rows, waiting, start = [], collections.deque(), time.perf_counter()
+
+    def read_oldest():
+        nonlocal start
+        loss, now = waiting.popleft()(), time.perf_counter()
+        rows.append({"step": len(rows) + 1, "loss": loss, "step_ms": 1e3 * (now - start)})
+        start = now
+
     for step, (inputs, targets) in enumerate(batches(settings, ids, device), 1):
+        optimizer.zero_grad()
         with autocast:
             loss = wrapped(inputs, targets)
-        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings["training.grad_norm_clip"])
         optimizer.step()
-        waiting.append(loss.detach().clone())
+        waiting.append(copy_to_host(loss.detach()))
         if len(waiting) > 2:  # ddpxx too reads a step's loss two steps later
-            rows.append({"step": step - 2, "loss": waiting.popleft().item()})
-            now = time.perf_counter()
-            rows[-1]["step_ms"] = 1e3 * (now - start)
-            start = now
+            read_oldest()
         if step == settings["training.max_steps"]:
             break
+    while waiting:
+        read_oldest()
+    if device.type == "cuda":
+        rows[-1]["gpu_peak_bytes"] = torch.cuda.max_memory_allocated()
     if dist.get_rank() == 0:
         with open(settings["training.metrics"], "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
