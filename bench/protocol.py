@@ -10,6 +10,7 @@ Needs only the standard library. Results are written to build/bench/NAME.json, w
 import argparse
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import math
 import os
@@ -315,6 +316,12 @@ class Bench:
         (RESULTS / f"{self.name}.json").write_text(json.dumps(self.result, indent=1) + "\n")
 
 
+def torch_folder():
+    """The folder of Python's torch: that of the project, or that of the system."""
+    found = None if SITE.exists() else importlib.util.find_spec("torch")
+    return pathlib.Path(found.origin).parent if found else SITE / "torch"
+
+
 def versions():
     def first(path, pattern):
         try:
@@ -328,10 +335,10 @@ def versions():
     cpu = re.sub(r"(?m)^(cpu MHz|bogomips).*\n", "", pathlib.Path("/proc/cpuinfo").read_text())
     cache = ROOT / "build" / "CMakeCache.txt"
     return {
-        "ddpxx": known or os.environ.get("DDPXX_COMMIT", ""),  # a machine for measurements may have no git
+        "ddpxx": os.environ.get("DDPXX_COMMIT") or known,  # where only the programs are, not the repository
         "build": first(cache, r"^CMAKE_BUILD_TYPE:\w+=(.*)"),
         "compiler": first(cache, r"^CMAKE_CXX_COMPILER:\w+=(.*)"),
-        "torch": first(SITE / "torch" / "version.py", r"^__version__ = '(.*)'"),
+        "torch": first(torch_folder() / "version.py", r"^__version__ = '(.*)'"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cpu": first("/proc/cpuinfo", r"^model name\s*: (.*)"),

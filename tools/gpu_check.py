@@ -133,7 +133,7 @@ class Checks:
     def tests(self, program, names, processes=1):
         """Runs tests of GoogleTest; a test that is skipped for want of a GPU is a failure, since there is one."""
         def share(index):
-            return self.run(program, f"--gtest_filter={names}", "--gtest_color=no", limit=240,
+            return self.run(program, f"--gtest_filter={names}", "--gtest_color=no", limit=540,
                             GTEST_TOTAL_SHARDS=str(processes), GTEST_SHARD_INDEX=str(index))
 
         texts = self.together([lambda index=index: share(index) for index in range(processes)])
