@@ -257,6 +257,7 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   expect("chunked_cross_entropy: hidden is on cpu, weight on meta", [&] {
     chunked_cross_entropy(x, at::ones({5, 3}, at::kMeta), at::zeros({2}, at::kLong), 1);
   });
+  expect("targets are Float", [&] { chunked_cross_entropy(x, at::ones({5, 3}), at::zeros({2}), 1); });
   expect("do not fit", [&] { bias_gelu(x, four, "tanh"); });
   expect("pass tanh or none", [&] { bias_gelu(x, three, "fast"); });
   expect("not in", [&] { detail::type_in_kernel(at::kDouble); });

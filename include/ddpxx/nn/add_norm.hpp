@@ -16,8 +16,9 @@ struct AddNorm {
 /// the norm has autocast's type, to which the next linear layer would cast it. On a GPU each pass is one kernel, which
 /// NVRTC compiles at its first use.
 /// Shapes  `x` and `y` [..., C], `weight` and `bias` [C].
-/// Errors  `config` for other shapes and for tensors of several devices; in backward, if it is to create a graph; on a GPU for types other than float32,
-///         bfloat16 and float16, for a width above 4096, and where NVRTC is not found.
+/// Errors  `config` for other shapes and for tensors of several devices; in backward, if it is to create a graph; on a
+///         GPU for types other than float32, bfloat16 and float16, for a width above 4096, and where NVRTC is not
+///         found.
 AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
                  double epsilon = 1e-5);
 

@@ -160,6 +160,9 @@ DDPXX_INLINE at::Tensor chunked_cross_entropy(const at::Tensor& hidden_NC, const
                                                     << ", weight " << weight_VC.sizes() << " and targets "
                                                     << targets_N.sizes() << " do not fit: pass [N, C], [V, C] and [N]")
                                   .str()};
+  if (!at::isIntegralType(targets_N.scalar_type(), /*includeBool=*/false))
+    throw Error{Errc::config, std::string{"chunked_cross_entropy: targets are "} +
+                                  c10::toString(targets_N.scalar_type()) + ", and int64 numbers are needed"};
   if (weight_VC.device() != hidden_NC.device() || targets_N.device() != hidden_NC.device())
     throw Error{Errc::config, "chunked_cross_entropy: hidden is on " + hidden_NC.device().str() + ", weight on " +
                                   weight_VC.device().str() + " and targets on " + targets_N.device().str() +

@@ -149,7 +149,7 @@ inline std::int64_t threads_for_row(std::int64_t width) {
   if (width > kMaxWidth)
     throw Error{Errc::config, "a layer norm of width " + std::to_string(width) + " is wider than " +
                                   std::to_string(kMaxWidth) +
-                                  ", the most that its fused kernels have: " + kWithoutKernels};
+                                  ", the most that its fused kernels have: set model.fused=false"};
   return std::min((width / pack_for(width) + kWarp - 1) / kWarp * kWarp, kMaxThreads);
 }
 

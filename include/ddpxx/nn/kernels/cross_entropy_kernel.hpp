@@ -38,7 +38,7 @@ extern "C" __global__ void cross_entropy(Pack<X>* logits, const long long* targe
       sum *= __expf(top - largest);
       top = largest;
     }
-    // A logit of minus infinity has no part in the softmax, also where all so far have been such; NaN has.
+    // Logits of minus infinity are left out: while top is minus infinity too, the difference would be NaN. NaN stays in.
     for (int k = 0; k < kPack; ++k) sum += values[k] == lowest ? 0 : __expf(values[k] - top);
   }
   const float most = block_max(top, scratch);

@@ -83,7 +83,7 @@ inline std::string type_in_kernel(at::ScalarType type) {
   if (type == at::kBFloat16) return "bf16";
   if (type == at::kHalf) return "f16";
   throw Error{Errc::config, std::string{"the fused kernels compute in float32, bfloat16 and float16, not in "} +
-                                c10::toString(type) + ": " + kWithoutKernels};
+                                c10::toString(type) + ": set model.fused=false"};
 }
 
 /// Numbers that a thread reads and writes at once, by instructions for 16 bytes where it has as many.
