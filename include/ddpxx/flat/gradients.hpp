@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,6 +14,9 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -132,12 +136,13 @@ class GradientSum {
     return scale == 1.0;
   }
 
-  /// Like add(), but on a GPU the first gradients of several parameters are copied by one operation, on the stream that
-  /// is current then. Their sums are valid after copy_waiting() or publish().
+  /// Like add(), but on a GPU the first gradients of several parameters are copied by one operation. Their sums are
+  /// valid after copy_waiting() or publish().
   void add_later(std::size_t i, const at::Tensor& gradient) {
     const auto& view = (*arena_)[i].gradient;
     const bool is_copied = gradient.defined() && gradient.is_cuda() && !gradient.is_sparse() && !written_[i] &&
-                           !gradient.is_alias_of(view) && gradient.strides() == view.strides();
+                           !gradient.is_alias_of(view) && gradient.strides() == view.strides() &&
+                           stream_of(gradient.device()) == stream_;
     if (!is_copied) {
       if (written_[i]) copy_waiting();
       return add(i, gradient);
@@ -153,10 +158,10 @@ class GradientSum {
     waiting->sums.push_back(view);
     waiting->gradients.push_back(gradient);
     waiting_bytes_ += gradient.nbytes();
-    if (waiting_bytes_ >= kMostWaitingBytes) copy_waiting();
+    if (waiting_bytes_ >= kMaxWaitingBytes) copy_waiting();
   }
 
-  /// Copies what add_later() has kept back.
+  /// Copies the gradients that add_later() has not copied yet.
   void copy_waiting() {
     for (auto& [sums, gradients] : waiting_) at::_foreach_copy_(sums, gradients);
     waiting_.clear();
@@ -189,6 +194,7 @@ class GradientSum {
 
   /// Begins a backward pass: makes `.grad` undefined, or autograd would add to it in place.
   void hide() {
+    if (arena_->size() > 0 && (*arena_)[0].parameter.is_cuda()) stream_ = stream_of((*arena_)[0].parameter.device());
     for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();
     placed_.assign(placed_.size(), false);
   }
@@ -198,7 +204,7 @@ class GradientSum {
   struct Waiting {
     std::vector<at::Tensor> sums, gradients;
   };
-  static constexpr std::size_t kMostWaitingBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kMaxWaitingBytes = std::size_t{64} << 20;
 
   /// True on the first call for parameter `i` in a step, which sets the gap behind the parameter to zero: clipping may
   /// have left NaN there, which no gradient overwrites.
@@ -211,9 +217,16 @@ class GradientSum {
 
   Arena* arena_;
   std::vector<bool> written_;
+  /// Gradients that a module computes on another stream than that of the pass do not wait: their memory may be used
+  /// again before this stream has read it.
+  static c10::Stream stream_of(const at::Device& device) {
+    return c10::impl::VirtualGuardImpl{device.type()}.getStream(device);
+  }
+
+  std::optional<c10::Stream> stream_;  ///< The current one when the pass began, on a GPU.
   std::vector<Waiting> waiting_;
-  std::size_t waiting_bytes_ = 0;  ///< Of the gradients that wait.
-  std::vector<bool> placed_;       ///< The place of the gradient is taken in this pass, or no step has begun.
+  std::size_t waiting_bytes_ = 0;
+  std::vector<bool> placed_;  ///< The place of the gradient is taken in this pass, or no step has begun.
 };
 
 }  // namespace ddpxx

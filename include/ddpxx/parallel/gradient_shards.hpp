@@ -43,8 +43,9 @@ class GradientShards {
                  std::optional<at::ScalarType> reduction, BufferSize size = BufferSize::own,
                  SteppedSegments* stepped = nullptr, CopyStream copies = {});
 
-  /// A buffer of zeros for the whole gradients of a segment; `reduce` or `give_back` takes it back. A rank without
-  /// others gets the gradients' own memory, where nothing need be reduced or cast.
+  /// A buffer of zeros for the whole gradients of a segment; `reduce` or `give_back` takes it back. In a group of one
+  /// rank it is the segment's own memory of gradients, unless they are cast or copied to the host, an earlier pass of
+  /// the step has written there, or segments are stepped in backward.
   at::Tensor borrow(std::size_t segment, BufferUse use = BufferUse::reduce);
   /// borrow() and add() of all gradients of the segment, in their order.
   at::Tensor borrow_with(std::size_t segment, std::span<const at::Tensor> gradients, BufferUse use = BufferUse::reduce);

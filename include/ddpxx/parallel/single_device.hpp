@@ -68,7 +68,7 @@ class SingleDevice : public WholeModel {
     else if (sync_ == Sync::now)
       sum_->publish();
     else
-      sum_->copy_waiting();  // what comes next may write to the memory of the gradients
+      sum_->copy_waiting();  // the next forward pass may write to memory that an operation returned as a gradient
     in_backward_ = false;
   }
 
