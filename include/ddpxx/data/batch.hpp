@@ -19,10 +19,12 @@ struct Batch {
   /// or a loader has not put the batch there already.
   Batch to(at::Device device) const {
     const auto move = [device](const at::Tensor& tensor) {
-      // A copy of a tensor that is not contiguous goes through memory that is not pinned.
       const bool to_gpu = tensor.is_cpu() && device.is_cuda();
-      const auto source = to_gpu && !tensor.is_pinned() ? tensor.contiguous().pin_memory() : tensor;
-      return source.to(device, /*non_blocking=*/to_gpu);
+      if (!to_gpu) return tensor.to(device);
+      // A copy of a tensor with gaps goes through memory that is not pinned.
+      const auto dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+      const auto source = dense.is_pinned() ? dense : dense.pin_memory();
+      return source.to(device, /*non_blocking=*/true);
     };
     return {move(inputs), move(targets), num_tokens};
   }
