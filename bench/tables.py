@@ -41,8 +41,9 @@ def verdict(comparison):
 
 def reached(comparison):
     """Whether the interval reaches the goal, or why that is not known."""
-    if comparison.get("verdict", "").startswith("no verdict"):
-        return "machine not quiet"
+    found = comparison.get("verdict", "")
+    if found.startswith("no verdict"):
+        return "machine not quiet" if "not quiet" in found else found
     return "reached" if comparison["low"] >= comparison["goal"] else "not reached"
 
 
@@ -143,10 +144,11 @@ def gpt2_table(result):
     for name, facts in result["programs"].items():
         lines.append(f"| {name} | {facts['step_ms']:.4g} ms | {facts['tokens_per_s']:.3g} | {100 * facts['mfu']:.1f} % | "
                      f"{facts['peak_gib']:.2f} GiB | {facts['start_s']:.1f} s |")
-    lines += ["", "| compared | ratio | goal |", "|---|---|---|"]
+    lines += ["", "| compared | ratio of each round | goal |", "|---|---|---|"]
     for name, found in result["comparisons"].items():
         if found["goal"]:
-            lines.append(f"| {name} | {found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}] | {verdict(found)} |")
+            rounds = sorted(them["value"] / us["value"] for us, them in found["pairs"])
+            lines.append(f"| {name} | {', '.join(f'{ratio:.3f}x' for ratio in rounds)} | {verdict(found)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -196,6 +198,9 @@ def written(match):
     result = result_of(file)
     if result is None or rows not in result:
         print(f"  {name}: no result in build/bench; its table stays")
+        return match[0]
+    if make is gpt2_table and "gpu" not in result["versions"]:
+        print(f"  {name}: was measured on a CPU, where it shows nothing; its table stays")
         return match[0]
     parts = [word for word in result["arguments"] if word.startswith(("--cells", "--peers"))]
     if parts and "--add" not in result["arguments"] and make is not gpt2_table:  # which has no other way to choose

@@ -179,7 +179,7 @@ class Checks:
 
         def check_memory_accesses():
             # LibTorch itself makes calls that fail, and deals with them: only accesses count.
-            self.losses(("fsdp",), steps=3, launcher=(sanitizer, "--tool", "memcheck", "--report-api-errors", "no",
+            self.losses(("fsdp", "model.fused=true", "model.loss_chunk=100"), steps=3, launcher=(sanitizer, "--tool", "memcheck", "--report-api-errors", "no",
                                                       "--error-exitcode", "9"))
             return 0.0
 

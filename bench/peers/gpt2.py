@@ -1,4 +1,4 @@
-"""The peer of mingpt for bench/gpt2.py: GPT-2 in Python, on token files, on a CPU or on GPUs; started by torchrun.
+"""The peer of mingpt for bench/gpt2.py: GPT-2 in Python, on token files, on a CPU or on GPUs.
 
     gpt2.py mode=eager|compile|reduce-overhead|ddp|fsdp device=cpu|cuda precision=fp32|bf16 data.path=FILE ...
 
