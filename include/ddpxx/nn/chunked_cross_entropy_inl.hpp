@@ -40,10 +40,10 @@ struct HeadLoss {
 /// What head_loss() needs to compute the losses of a chunk with the operations of ATen.
 struct ScoreMemory {
   explicit ScoreMemory(const at::Tensor& logits_KV)
-      : scores_KV{logits_KV.scalar_type() == at::kFloat
-                      ? logits_KV
-                      : at::empty_like(logits_KV, logits_KV.options().dtype(at::kFloat))} {}
-  at::Tensor scores_KV;  ///< float32; the logits themselves if they are.
+      : scores{logits_KV.scalar_type() == at::kFloat
+                   ? logits_KV
+                   : at::empty_like(logits_KV, logits_KV.options().dtype(at::kFloat))} {}
+  at::Tensor scores;  ///< float32; the logits themselves if they are.
 };
 
 /// Writes the loss of each row to `losses_K`, and with `gradients` the gradient of the logits, softmax minus one-hot
@@ -52,7 +52,7 @@ inline void cross_entropy_by_operations(const at::Tensor& logits_KV, const at::T
                                         const at::Tensor& losses_K, bool gradients, const ScoreMemory& memory) {
   const auto counts_K1 = targets_K.ne(-1).to(at::kFloat).unsqueeze(1);
   const auto classes_K1 = targets_K.masked_fill(targets_K.eq(-1), 0).unsqueeze(1);
-  const auto scores_KV = memory.scores_KV.narrow(0, 0, logits_KV.size(0));
+  const auto scores_KV = memory.scores.narrow(0, 0, logits_KV.size(0));
   const bool in_float = logits_KV.scalar_type() == at::kFloat;
   if (!in_float) scores_KV.copy_(logits_KV);
   scores_KV.sub_(scores_KV.amax(1, /*keepdim=*/true));
