@@ -13,8 +13,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -82,8 +80,15 @@ DDPXX_INLINE at::Tensor GradientShards::borrow(std::size_t segment, BufferUse us
 DDPXX_INLINE at::Tensor GradientShards::borrow_with(std::size_t segment, std::span<const at::Tensor> gradients,
                                                     BufferUse use) {
   const c10::NoGradGuard no_grad;
+  const auto& borrowed = arena_->segments()[segment];
+  // On a CPU, adding to zeros takes fewer instructions than copying and scaling.
+  if (scale_ != 1.0 && device_options_.device().is_cpu()) {
+    auto memory = borrow(segment, use);
+    for (std::size_t i = 0; i < gradients.size(); ++i) add(memory, (*arena_)[borrowed.first + i], gradients[i]);
+    return memory;
+  }
   auto memory = take(segment, use);
-  fill(memory, arena_->segments()[segment], gradients);
+  fill(memory, borrowed, gradients);
   return memory;
 }
 
@@ -94,27 +99,38 @@ DDPXX_INLINE void GradientShards::give_back(std::size_t segment, const at::Tenso
 DDPXX_INLINE void GradientShards::fill(const at::Tensor& memory, const Segment& segment,
                                        std::span<const at::Tensor> gradients) const {
   std::vector<at::Tensor> parts, sources;
+  parts.reserve(gradients.size());
+  sources.reserve(gradients.size());
+  struct Range {
+    std::int64_t begin, end;
+  };
+  std::vector<Range> gaps;
   std::int64_t end = segment.begin;
-  const auto zero_up_to = [&](std::int64_t begin) {
-    if (begin > end) memory.narrow(0, end - segment.begin, begin - end).zero_();
+  const auto note_gap = [&](std::int64_t begin) {
+    if (begin > end) gaps.push_back({end, begin});
   };
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const auto& entry = (*arena_)[segment.first + i];
     if (!gradients[i].defined()) continue;
-    zero_up_to(entry.offset);
+    note_gap(entry.offset);
     parts.push_back(Arena::part(memory, entry, segment.begin));
     sources.push_back(gradients[i].is_sparse() ? gradients[i].to_dense() : gradients[i]);
     end = entry.offset + entry.numel;
   }
-  zero_up_to(segment.begin + segment.size());
-  if (scale_ == 1.0 && !sources.empty() && detail::same_types(sources)) return at::_foreach_copy_(parts, sources);
-  const auto scale = at::scalar_tensor(scale_, at::kDouble);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (sources[i].scalar_type() == memory.scalar_type())
-      at::mul_out(parts[i], sources[i], scale);
-    else
-      parts[i].zero_().add_(sources[i], scale_);  // rounds once, in the type of the sum
+  note_gap(segment.begin + segment.size());
+  // Zeros everywhere are one operation, where the gaps are small and many.
+  if (gaps.size() > 1)
+    memory.zero_();
+  else
+    for (const auto& gap : gaps) memory.narrow(0, gap.begin - segment.begin, gap.end - gap.begin).zero_();
+  if (sources.empty()) return;
+  const bool rounds_once = scale_ == 1.0 || sources.front().scalar_type() == memory.scalar_type();
+  if (rounds_once && detail::same_types(sources)) {
+    at::_foreach_copy_(parts, sources);
+    if (scale_ != 1.0) memory.mul_(scale_);
+    return;
   }
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].zero_().add_(sources[i], scale_);
 }
 
 DDPXX_INLINE void GradientShards::add(const at::Tensor& memory, const ArenaEntry& entry,
