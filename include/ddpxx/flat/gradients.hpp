@@ -206,6 +206,10 @@ class GradientSum {
   };
   static constexpr std::size_t kMaxWaitingBytes = std::size_t{64} << 20;
 
+  static c10::Stream stream_of(const at::Device& device) {
+    return c10::impl::VirtualGuardImpl{device.type()}.getStream(device);
+  }
+
   /// True on the first call for parameter `i` in a step, which sets the gap behind the parameter to zero: clipping may
   /// have left NaN there, which no gradient overwrites.
   bool begin(std::size_t i) {
@@ -217,13 +221,9 @@ class GradientSum {
 
   Arena* arena_;
   std::vector<bool> written_;
-  /// Gradients that a module computes on another stream than that of the pass do not wait: their memory may be used
-  /// again before this stream has read it.
-  static c10::Stream stream_of(const at::Device& device) {
-    return c10::impl::VirtualGuardImpl{device.type()}.getStream(device);
-  }
-
-  std::optional<c10::Stream> stream_;  ///< The current one when the pass began, on a GPU.
+  /// The current stream when the pass began, on a GPU. Gradients that a module computes on another stream do not wait:
+  /// their memory may be used again before this stream has read it.
+  std::optional<c10::Stream> stream_;
   std::vector<Waiting> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::vector<bool> placed_;  ///< The place of the gradient is taken in this pass, or no step has begun.
