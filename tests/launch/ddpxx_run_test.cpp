@@ -602,8 +602,7 @@ TEST(DdpxxRun, LetsTheRanksSaveAtTheFirstSigintAfterAnotherSignal) {
   run.signal(SIGINT);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
   EXPECT_FALSE(run.has_ended());
-  run.signal(SIGINT);
-  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  EXPECT_EQ(run.wait_while_signalling(SIGINT).code, 128 + SIGTERM);
 }
 
 TEST(DdpxxRun, TakesItsRanksWithItWhenItIsKilled) {

@@ -92,6 +92,17 @@ class StartedProgram {
     wait_until([&] { return lines_of(path) >= count; }, std::to_string(count) + " lines in " + path.string());
   }
 
+  /// Sends the signal ten times a second until the program ends; throws as `wait()` does after two minutes. A program
+  /// under load may read a signal so late that the next one seems to belong to the same request.
+  Ended wait_while_signalling(int number) {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+    while (!has_ended() && std::chrono::steady_clock::now() < latest) {
+      signal(number);
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
+    return wait(std::chrono::seconds{0});
+  }
+
   /// Waits for the end of the program. Throws, with its standard error, if it still runs after `limit`.
   Ended wait(std::chrono::seconds limit = std::chrono::minutes{10}) {
     const auto latest = std::chrono::steady_clock::now() + limit;

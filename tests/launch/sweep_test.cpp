@@ -242,8 +242,7 @@ TEST_F(SweepRun, LetsTheJobsSaveAtTheFirstInterruptAfterAnotherSignal) {
   sweep.signal(SIGINT);
   std::this_thread::sleep_for(ddpxx::kSameRequest);
   EXPECT_FALSE(sweep.has_ended());
-  sweep.signal(SIGINT);
-  EXPECT_EQ(sweep.wait().code, 128 + SIGINT);
+  EXPECT_EQ(sweep.wait_while_signalling(SIGINT).code, 128 + SIGINT);
   EXPECT_THAT(text("0/status"), StartsWith("exit_code: 137\n"));
 }
 
