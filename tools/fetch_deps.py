@@ -51,7 +51,7 @@ NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on 
          "grpcio", "markdown", "pillow", "tensorboard-data-server", "werkzeug"}
 ATTEMPTS = 5
 ANSWER = "resolved.json"  # holds what the package index has answered
-stopping = threading.Event()  # is set where the script ends early; downloads end then
+stopping = threading.Event()  # is set where the script ends early; downloads and the client's build end then
 
 # AWS's client of S3 consists of several C libraries. They are in the source package of a Python module; the module
 # itself is not built.
@@ -61,11 +61,19 @@ CRT = {"wanted": "awscrt==0.38.1", "sha256": "0dcebfaa70cf079133cd2352119e3d05e9
 def run(command, problem):
     """Runs a command, and shows its output only if it fails."""
     try:
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     except FileNotFoundError as absent:
         sys.exit(f"fetch_deps: {problem}; {absent.filename} does not exist")
-    if done.returncode != 0:
-        sys.exit(f"{done.stderr.strip()}\n\nfetch_deps: {problem}")
+    with program:
+        while True:
+            try:
+                _, errors = program.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                if stopping.is_set():
+                    program.terminate()
+    if program.returncode != 0:
+        sys.exit(f"{errors.strip()}\n\nfetch_deps: {problem}")
 
 
 def pip(deps):
@@ -226,11 +234,11 @@ def build_crt(deps):
         return
     work.mkdir(exist_ok=True)
     if not source.exists():
-        print(f"[1/2] {CRT['wanted']}, source", flush=True)
+        print(f"{CRT['wanted']}: source", flush=True)
         path = download_crt(deps)
         unpack_crt(path, source)
         path.unlink()
-    print("[2/2] building the client of S3: a minute on two cores", flush=True)
+    print("building the client of S3, which takes a minute on two cores", flush=True)
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     run(["cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DUSE_OPENSSL=ON",
          "-DBUILD_TESTING=OFF", f"-DCMAKE_INSTALL_PREFIX={target.resolve()}", "-DCMAKE_INSTALL_LIBDIR=lib", *launcher],
@@ -274,19 +282,22 @@ def main():
         wanted = [w for w in known if kind in ("full", "docs") or w["name"] in SLIM
                   or (kind == "cuda" and w["name"].startswith("nvidia-"))]
         missing = [w for w in wanted if not (done / file_name(w)).exists()]
-        # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked.
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked. The client of S3 is
+        # built meanwhile.
+        needs_client = kind in ("s3", "full")
+        with concurrent.futures.ThreadPoolExecutor(2 + needs_client) as pool:
             try:
+                client = pool.submit(build_crt, deps) if needs_client else None
                 fetched = {pool.submit(fetch, wheel, wheels, site, done): file_name(wheel) for wheel in missing}
                 for number, future in enumerate(concurrent.futures.as_completed(fetched), 1):
                     future.result()
                     print(f"[{number}/{len(missing)}] {fetched[future]}", flush=True)
+                if client:
+                    client.result()
             except BaseException:
                 stopping.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-        if kind in ("s3", "full"):
-            build_crt(deps)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -144,6 +145,21 @@ def check_interrupt(folder, send):
     assert not running and started.read_text().count("\n") == 2, started.read_text()
 
 
+def check_stopped_program():
+    """A program that runs when the script ends early is ended too."""
+    timer = threading.Timer(0.3, fetch_deps.stopping.set)
+    timer.start()
+    start = time.monotonic()
+    try:
+        fetch_deps.run(["sleep", "1000"], "sleep was ended")
+        raise AssertionError("sleep was not ended")
+    except SystemExit as end:
+        assert "sleep was ended" in end.code and time.monotonic() - start < 100, end
+    finally:
+        timer.join()
+        fetch_deps.stopping.clear()
+
+
 def main():
     def in_folder(check, *arguments):
         with tempfile.TemporaryDirectory() as folder:
@@ -155,6 +171,7 @@ def main():
     in_folder(check_failed_download)
     in_folder(check_moved_folder)
     in_folder(check_folder_of_another_user)
+    check_stopped_program()
     print("folders keep their use, answers are whole, and an interrupt ends the script")
 
 
