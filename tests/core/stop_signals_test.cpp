@@ -149,6 +149,7 @@ TEST(StopSignals, LeaveTheProgramsOwnHandlersAndIgnoredSignalsAlone) {
 TEST(StopSignals, AreNotTakenInAProcessWithoutAProgramFrame) {
   EXPECT_EQ(in_a_process(
                 [] {
+                  ::signal(SIGPIPE, SIG_DFL);  // programs of Python ignore it, and what they start inherits that
                   StopSignals signals;
                   for (const int number : {SIGTERM, SIGINT, SIGPIPE}) {
                     struct sigaction present {};
