@@ -261,5 +261,21 @@ TEST(GradientHooks, AreRemovedWithTheObject) {
   EXPECT_TRUE(w.grad().defined());
 }
 
+TEST(FlatModel, RefusesParametersThatShareMemoryWithoutBeingOne) {
+  torch::nn::Sequential model{torch::nn::Linear{2, 2}, torch::nn::Linear{2, 2}};
+  const FlatModel apart{*model};
+  EXPECT_EQ(apart.trainable().size(), 4U);
+  const auto weight_of = [&](std::size_t i) { return model[i]->as<torch::nn::Linear>()->weight; };
+  weight_of(1).set_data(weight_of(0).data());
+  try {
+    const FlatModel flat{*model};
+    FAIL() << "the weights would be separated";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "parameters \"0.weight\" and \"1.weight\" share memory, which would end here: register one tensor in "
+                 "both modules");
+  }
+}
+
 }  // namespace
 }  // namespace ddpxx::arena_test

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -12,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
@@ -170,6 +172,40 @@ TEST(DataParallel, RefusesReplicasWithoutNumberBeforeItMakesOne) {
       EXPECT_EQ(error.code(), Errc::config);
       EXPECT_EQ(error.what(), "strategy dp: replicas=" + std::to_string(replicas) + " is not between 0 and 256");
     }
+}
+
+struct First : torch::nn::Cloneable<First> {
+  First() { reset(); }
+  void reset() override { weight = register_parameter("weight", at::ones({4, 4})); }
+  at::Tensor weight;
+};
+struct Last : torch::nn::Cloneable<Last> {
+  explicit Last(std::shared_ptr<First> owner) : first{std::move(owner)} { reset(); }
+  void reset() override { weight = register_parameter("weight", first->weight); }
+  std::shared_ptr<First> first;
+  at::Tensor weight;
+};
+/// Two modules that share a parameter.
+struct Tied : torch::nn::Cloneable<Tied> {
+  Tied() { reset(); }
+  void reset() override {
+    const auto first = register_module("first", std::make_shared<First>());
+    register_module("last", std::make_shared<Last>(first));
+  }
+};
+
+TEST(DataParallel, RefusesParametersThatItsCopiesWouldNotShare) {
+  Group alone;
+  Tied net;
+  FlatModel flat{net};
+  ASSERT_EQ(flat.trainable().size(), 1U);
+  DataParallel strategy{{.replicas = 2}, alone};
+  try {
+    strategy.attach(flat);
+    FAIL() << "the parameters of the replica are not one";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("does not copy a parameter that modules share"));
+  }
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // FSDP and HSDP refuse ranks that call different layers, and shard sizes that do not divide the number of ranks.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <torch/torch.h>
@@ -11,7 +13,10 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/flat/flat_model.hpp>
+#include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/precision/float32.hpp>
@@ -149,6 +154,90 @@ TEST(ReshardAfterForward, MustDivideTheRanksThatShareAModel) {
   };
   expect_named(error_of_attach<FSDP>(3, {.reshard_after_forward = "2"}));
   expect_named(error_of_attach<HSDP>(3, {.shard_size = 3, .fsdp = {.reshard_after_forward = "2"}}));
+}
+
+/// The error of a second step, before which `change` has changed the model; `prepare` did before the trainer was made.
+template <class Strategy, class Prepare, class Change>
+std::string error_after(const Prepare& prepare, const Change& change) {
+  try {
+    spawn_ranks(2, [&](Group& group) {
+      using Train = Trainer<Net, Rows, SGD, Float32, Strategy>;
+      typename Train::Config config;
+      config.batch_size = 2;
+      config.training = {.max_steps = 8, .max_epochs = 0};
+      const auto net = std::make_shared<Net>(Path{0, 1, 2, 3}, 1);
+      prepare(*net);
+      Train trainer{group, net, std::make_shared<const Rows>(), config};
+      trainer.step();
+      change(*net);
+      trainer.step();
+    });
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ChangedModel, IsRefusedWhereTheTrainerWouldNotNotice) {
+  const auto nothing = [](Net&) {};
+  const auto freeze = [](Net& net) { net.blocks[1]->weight.set_requires_grad(false); };
+  const auto unfreeze = [](Net& net) { net.blocks[1]->weight.set_requires_grad(true); };
+  const auto hook = [](Net& net) { net.blocks[1]->weight.register_hook([](const at::Tensor& g) { return 2 * g; }); };
+  EXPECT_THAT(error_after<DDP>(nothing, freeze), HasSubstr("\"block1.weight\" was frozen after"));
+  EXPECT_THAT(error_after<DDP>(freeze, unfreeze), HasSubstr("\"block1.weight\" was unfrozen after"));
+  EXPECT_THAT(error_after<FSDP>(nothing, freeze), HasSubstr("\"block1.weight\" was frozen after"));
+  EXPECT_THAT(error_after<FSDP>(freeze, unfreeze), HasSubstr("\"block1.weight\" was unfrozen after"));
+  EXPECT_THAT(error_after<FSDP>(nothing, hook), HasSubstr("register_hook()"));
+  EXPECT_EQ(error_after<DDP>(nothing, hook), "no error");
+}
+
+/// A layer that returns its second argument as it was, as decoders do with what an encoder has read.
+struct Decoder : torch::nn::Module, Layer {
+  Decoder() { weight = register_parameter("weight", at::eye(kWidth)); }
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& memory) {
+    return {at::linear(x + memory, weight).tanh(), memory};
+  }
+  at::Tensor weight;
+};
+/// Records which decoders have their values while the encoder's backward runs.
+struct Reader : torch::nn::Module {
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    auto read = batch.inputs.clone().requires_grad_();
+    read.register_hook([this](const at::Tensor&) {
+      whole = 0;
+      for (const auto& decoder : decoders) whole += is_hollow(decoder->weight) ? 0 : 1;
+    });
+    auto memory = run(*encoder, read), x = batch.inputs;
+    for (const auto& decoder : decoders) std::tie(x, memory) = run(*decoder, x, memory);
+    return {(x - batch.targets).square().sum()};
+  }
+  std::shared_ptr<Block> encoder = register_module("encoder", std::make_shared<Block>());
+  std::vector<std::shared_ptr<Decoder>> decoders{register_module("first", std::make_shared<Decoder>()),
+                                                 register_module("second", std::make_shared<Decoder>())};
+  int whole = -1;
+};
+
+TEST(FSDPMemory, HoldsNoLayerBehindItsBackwardThatReturnsAnArgumentOrWasNotFollowedByBackward) {
+  spawn_ranks(2, [&](Group& group) {
+    const auto net = std::make_shared<Reader>();
+    FlatModel flat{*net};
+    FSDP strategy{{.unit_bytes = 0}, group};
+    strategy.attach(flat);
+    const auto loss_of = [&] {
+      return strategy.forward(*net, Rows{}.batch(std::array<std::int64_t, 2>{0, 1}),
+                              [](auto& model, auto& run, const auto& batch) { return model.forward(run, batch).sum; });
+    };
+    for (const bool has_forward_alone : {false, true}) {
+      if (has_forward_alone) loss_of();
+      strategy.begin_backward(Sync::now);
+      loss_of().backward();
+      EXPECT_EQ(net->whole, 0) << "decoders are whole in the encoder's backward"
+                               << (has_forward_alone ? ", after a forward pass alone" : "");
+      strategy.finish_backward();
+      strategy.finish_step();
+    }
+  });
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 // A layer that is run again, and the results that it keeps by run.keep, against the layer without recomputation.
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/recompute.hpp>
@@ -110,6 +113,38 @@ TEST(RecomputeCall, UnderAutocastLeavesTheGradientOfAWeightThatKeptWorkUsesAgain
         return run.keep(work, at::linear(x, block.weight).tanh());
       },
       [](const at::Tensor& y, auto&) { return y; });
+}
+
+/// The error of running `block` on `x`, and `behind` on its result.
+template <class Block, class Behind>
+std::string error_of(Block& block, const at::Tensor& x, const Behind& behind) {
+  RecomputeCall wrap;
+  LayerRunner run{wrap};
+  try {
+    behind(run(block, x));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(RecomputeCall, RefusesWhatItsSecondRunWouldComputeWrongly) {
+  const auto x = at::randn({3, kWidth}).requires_grad_();
+  const auto backward = [](const at::Tensor& y) { y.sum().backward(); };
+  Block block{[](auto&, auto& self, const at::Tensor& in) { return at::linear(in, self.weight).tanh(); }};
+  EXPECT_EQ(error_of(block, x, backward), "no error");
+  EXPECT_THAT(error_of(block, x,
+                       [&](const at::Tensor& y) {
+                         torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+                       }),
+              testing::HasSubstr("no second derivative"));
+  Block changes{[](auto&, auto& self, const at::Tensor& in) {
+    at::Tensor{in}.sub_(0.5);
+    return at::linear(in, self.weight);
+  }};
+  EXPECT_THAT(error_of(changes, x.detach(), backward), testing::HasSubstr("changed an argument in place"));
+  block.weight.register_hook([](const at::Tensor& gradient) { return 0.1 * gradient; });
+  EXPECT_THAT(error_of(block, x, backward), testing::HasSubstr("register_hook()"));
 }
 
 }  // namespace

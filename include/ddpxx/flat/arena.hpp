@@ -37,6 +37,7 @@ struct ArenaEntry {
   int group = 0;
   std::size_t segment = 0;
   std::size_t index = 0;  ///< In the arena.
+  bool trains = true;     ///< Whether the parameter required a gradient when the arena took it.
   std::vector<std::int64_t> shape = {};
   c10::Storage hollow = {};  ///< The parameter's storage while its values are hidden.
 };

@@ -13,6 +13,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -95,11 +96,18 @@ DDPXX_INLINE bool Arena::owns(std::size_t i) const {
 }
 
 DDPXX_INLINE void Arena::check_owned() const {
-  for (std::size_t i = 0; i < entries_.size(); ++i)
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const auto& entry = entries_[i];
     if (!owns(i))
-      throw Error{Errc::config, "parameter \"" + entries_[i].name +
+      throw Error{Errc::config, "parameter \"" + entry.name +
                                     "\" has left the flat memory, or changed its shape: load or convert a model "
                                     "before the trainer takes it"};
+    // Tensor::requires_grad() is true for a parameter with an edge of FSDP too.
+    const auto* const meta = torch::autograd::impl::get_autograd_meta(entry.parameter);
+    if ((meta != nullptr && meta->requires_grad_) != entry.trains)
+      throw Error{Errc::config, "parameter \"" + entry.name + "\" was " + (entry.trains ? "frozen" : "unfrozen") +
+                                    " after the trainer had taken the model: do that before, and make a new trainer"};
+  }
 }
 
 DDPXX_INLINE void Arena::lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options) {
@@ -142,6 +150,7 @@ DDPXX_INLINE void Arena::lay_out(const std::vector<NamedParameter>& parameters, 
                         .group = group,
                         .segment = segments_.size() - 1,
                         .index = entries_.size(),
+                        .trains = tensor.requires_grad(),
                         .shape = tensor.sizes().vec()});
     size_ += round_up(tensor.numel(), step);
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -46,6 +47,15 @@ DDPXX_INLINE FlatModel::FlatModel(torch::nn::Module& model, const GroupOf& group
   for (const auto* list : {&trainable_, &frozen_})
     for (const auto& parameter : *list)
       if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
+  std::map<const void*, std::string> owner_of;
+  for (const auto* list : {&trainable_, &frozen_})
+    for (const auto& parameter : *list) {
+      const auto* const memory = parameter.tensor.numel() > 0 ? parameter.tensor.const_data_ptr() : nullptr;
+      if (memory == nullptr) continue;
+      if (const auto [owner, is_new] = owner_of.emplace(memory, parameter.name); !is_new)
+        throw Error{Errc::config, "parameters \"" + owner->second + "\" and \"" + parameter.name +
+                                      "\" share memory, which would end here: register one tensor in both modules"};
+    }
   for (auto* list : {&trainable_, &frozen_}) {
     std::reverse(list->begin(), list->end());
     // The root uses what it registers after its layers, such as a head, after them: its gradients come first.

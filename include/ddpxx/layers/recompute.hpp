@@ -80,10 +80,11 @@ class RecomputeCall {
     static_assert(shows_its_tensors<Result>,
                   "a layer that is recomputed yields tensors, or tuples, pairs, arrays, vectors and optionals of them: "
                   "in a type of its own they would lose their gradients");
-    static_assert((shows_its_tensors<std::decay_t<Args>> && ...),
-                  "a layer that is recomputed takes tensors, tuples, pairs, arrays, vectors and optionals of them, "
-                  "numbers and strings: a tensor in a type of its own would lose its gradient. For a type without such "
-                  "tensors, specialise ddpxx::shows_its_tensors to true");
+    static_assert(
+        (shows_its_tensors<std::decay_t<Args>> && ...),
+        "a layer that is recomputed takes tensors, tuples, pairs, arrays, vectors and optionals of them, "
+        "numbers and strings: a tensor in a type of its own or behind a pointer would lose its gradient. For a "
+        "type without such tensors, specialise ddpxx::shows_its_tensors to true");
     if (!at::GradMode::is_enabled()) return Result{next(std::forward<Args>(args)...)};
 
     auto call = c10::make_intrusive<detail::RecomputedCall>();
@@ -94,8 +95,9 @@ class RecomputeCall {
       tensors.push_back(tensor);
       tensor = tensor.new_empty({0});  // the capsule must hold no tensor of the graph
     });
-    for (const auto& tensor : tensors)
-      if (!tensor.is_cpu()) call->device = tensor.device();
+    for (const auto* list : {&tensors, &call->parameters})  // a layer may have no tensor among its arguments
+      for (const auto& tensor : *list)
+        if (!tensor.is_cpu()) call->device = tensor.device();
     call->random = random_states(call->device);
     call->buffers = buffer_states(layers);
     call->autocast = AutocastState::of(call->device.type());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -16,6 +17,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/buffer_state.hpp>
@@ -27,6 +29,9 @@ namespace ddpxx::detail {
 
 using torch::autograd::AutogradContext;
 
+/// Whether a program has called register_hook() on the parameter.
+inline bool has_hook(const at::Tensor& parameter) { return !torch::autograd::impl::hooks(parameter).empty(); }
+
 DDPXX_INLINE variable_list trainable_parameters(Layers layers) {
   variable_list parameters;
   for (const auto* layer : layers)
@@ -34,6 +39,12 @@ DDPXX_INLINE variable_list trainable_parameters(Layers layers) {
       if (parameter.requires_grad() && std::none_of(parameters.begin(), parameters.end(),
                                                     [&](const at::Tensor& other) { return other.is_same(parameter); }))
         parameters.push_back(parameter);
+  for (const auto& parameter : parameters)
+    if (has_hook(parameter))
+      throw Error{
+          Errc::config,
+          "a parameter of a recomputed layer has a hook from register_hook(), which would run in the layer's second "
+          "run too: change gradients in TrainStep::before_optimizer_step, or register the hook on an activation"};
   return parameters;
 }
 
@@ -64,13 +75,27 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
   }
 };
 
+/// How often each of the tensors was changed in place.
+inline std::vector<std::uint32_t> versions(const variable_list& tensors) {
+  std::vector<std::uint32_t> all;
+  for (const auto& tensor : tensors)
+    all.push_back(tensor.is_inference() ? 0U : static_cast<std::uint32_t>(tensor._version()));
+  return all;
+}
+
 class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
  public:
   /// `tensors` are the call's inputs, then its parameters.
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<RecomputedCall>& call,
                                at::TensorList tensors) {
     const auto inputs = tensors.slice(0, tensors.size() - call->parameters.size()).vec();
+    const auto before = versions(inputs);
     auto results = call->run(inputs);
+    if (versions(inputs) != before)
+      throw Error{
+          Errc::config,
+          "a recomputed layer changed an argument in place, and its second run would change it again: let it work "
+          "on a copy"};
     context->saved_data["call"] = at::IValue::make_capsule(call);
     context->save_for_backward(inputs);
     context->set_materialize_grads(false);
@@ -82,6 +107,10 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    if (c10::GradMode::is_enabled())
+      throw Error{
+          Errc::config,
+          "a recomputed layer has no second derivative: call backward without create_graph, or do not recompute"};
     const auto capsule = context->saved_data["call"].toCapsule();
     auto& call = static_cast<RecomputedCall&>(*capsule);
     variable_list inputs;

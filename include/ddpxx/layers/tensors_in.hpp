@@ -38,9 +38,13 @@ inline constexpr bool holds_by_apply<std::array<T, N>> = true;
 }  // namespace detail
 
 /// True if each_tensor visits all tensors that a value of this type can hold. A program may specialise it to true for a
-/// type of its own that holds no tensor that needs a gradient. What a pointer leads to is not visited.
+/// type of its own, or for a pointer to one, that holds no tensor that needs a gradient.
 template <class T>
 inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<T, at::Tensor> || std::is_empty_v<T>;
+/// What a pointer leads to is not visited.
+template <class T>
+inline constexpr bool shows_its_tensors<T*> = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_function_v<T> ||
+                                              std::is_same_v<std::remove_cv_t<T>, std::string>;
 template <>
 inline constexpr bool shows_its_tensors<std::string> = true;
 template <>

@@ -11,6 +11,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/layers/tensors_in.hpp>
+
 namespace ddpxx {
 
 /// The keys and values of one attention layer.
@@ -46,6 +48,10 @@ class AttentionCache {
   at::Tensor values_;
   std::int64_t num_tokens_ = 0;
 };
+
+/// Texts are generated without gradients.
+template <>
+inline constexpr bool shows_its_tensors<AttentionCache*> = true;
 
 /// The caches of a model's attention layers, in their order. One is for one batch of texts.
 class KeyValueCache {

@@ -2,12 +2,14 @@
 // compiled.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,6 +130,16 @@ DDPXX_INLINE void DataParallel::copy_modes(const torch::nn::Module& from, torch:
 
 DDPXX_INLINE void DataParallel::fill(Replica& replica, const FlatModel& model) {
   const auto named = replica.model->named_parameters();
+  std::set<const void*> originals, copies;
+  for (const auto* list : {&model.trainable(), &model.frozen()})
+    for (const auto& parameter : *list) originals.insert(parameter.tensor.unsafeGetTensorImpl());
+  for (const auto& item : named) copies.insert(item.value().unsafeGetTensorImpl());
+  // clone() of a module may also keep the original of a parameter that another module owns.
+  const bool has_original = std::ranges::any_of(copies, [&](const void* copy) { return originals.contains(copy); });
+  if (has_original || copies.size() != originals.size())
+    throw Error{Errc::config,
+                "DataParallel copies the model by clone(), which does not copy a parameter that modules share: choose "
+                "another strategy"};
   const auto arena = [&](std::vector<NamedParameter> parameters) {
     for (auto& parameter : parameters) parameter.tensor = named[parameter.name];
     return Arena{parameters, {.gradients = Gradients::none}};

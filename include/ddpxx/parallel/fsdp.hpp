@@ -77,6 +77,8 @@ class FSDP {
       if (with_gradient) units_[unit].arm();
     }
     if (with_gradient) reshard_frozen_after_backward(calls, args...);
+    std::vector<Seen> given;
+    if (with_gradient) (each_tensor(args, [&](const at::Tensor& tensor) { given.emplace_back(tensor); }), ...);
     auto result = next(std::forward<Args>(args)...);
     static_assert(
         shows_its_tensors<decltype(result)>,
@@ -84,7 +86,9 @@ class FSDP {
         "find the tensors in other types, and would not gather the layer for backward");
     if (with_gradient)
       each_tensor(result, [&](at::Tensor& tensor) {
-        if (tensor.requires_grad())
+        // An argument that is returned as it was is no result of this layer: a hook on it would gather the layer when
+        // the argument's gradient is complete, which may be after the layer's own backward.
+        if (tensor.requires_grad() && std::ranges::find(given, Seen{tensor}) == given.end())
           tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {
             if (const auto fsdp = self.lock()) fsdp->before_backward(calls);
           });
@@ -154,12 +158,17 @@ class FSDP {
   class Gathered {
    public:
     explicit Gathered(FSDP& fsdp) : fsdp_{&fsdp} {
-      ++fsdp.gathered_scopes_;
-      for (std::size_t unit = 0; unit < fsdp.units_.size(); ++unit) {
-        if (fsdp.units_[unit].whole()) continue;
-        fsdp.units_[unit].gather();
-        here_.push_back(unit);
+      try {
+        for (std::size_t unit = 0; unit < fsdp.units_.size(); ++unit) {
+          if (fsdp.units_[unit].whole()) continue;
+          here_.push_back(unit);
+          fsdp.units_[unit].gather();
+        }
+      } catch (...) {  // such as for want of memory: the training may go on
+        for (const auto unit : here_) fsdp.units_[unit].reshard();
+        throw;
       }
+      ++fsdp.gathered_scopes_;
     }
     Gathered(const Gathered&) = delete;
     Gathered& operator=(const Gathered&) = delete;
@@ -185,6 +194,15 @@ class FSDP {
   std::vector<int> units_of_layers(const FlatModel& model) const;
   std::vector<NamedParameter> in_units(std::vector<NamedParameter> parameters) const;
 
+  /// A tensor with the changes in place that it had when it was seen.
+  struct Seen {
+    explicit Seen(const at::Tensor& seen)
+        : tensor{seen.unsafeGetTensorImpl()}, version{seen.is_inference() ? 0 : seen._version()} {}
+    bool operator==(const Seen&) const = default;
+    const c10::TensorImpl* tensor;
+    std::int64_t version;
+  };
+
   struct Call {
     std::size_t unit;
     std::size_t layer;
@@ -206,14 +224,14 @@ class FSDP {
   void gather_ahead(std::optional<std::size_t> unit);
 
   /// A unit with trainable parameters is freed when their gradients are complete. One without any is freed when the
-  /// gradients of its inputs are, or at the end of backward. A parameter among the inputs gets no hook, which would
-  /// stay there after the step.
+  /// gradients of its inputs are, or at the end of backward. A leaf among the inputs, such as a parameter, gets no
+  /// hook, which would stay there after the step.
   template <class... Args>
   void reshard_frozen_after_backward(const std::vector<Call>& calls, Args&... args) {
     if (std::any_of(calls.begin(), calls.end(), [this](const Call& call) { return units_[call.unit].trainable(); }))
       return;
     const auto watch = [&](const at::Tensor& tensor) {
-      if (tensor.requires_grad() && !is_parameter(tensor))
+      if (tensor.requires_grad() && !tensor.is_leaf() && !is_parameter(tensor))
         tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {
           if (const auto fsdp = self.lock())
             for (const auto& call : calls) fsdp->units_[call.unit].reshard();

@@ -104,6 +104,8 @@ DDPXX_INLINE void FSDP::begin_backward(Sync sync) {
   if (std::exchange(in_backward_, true)) {
     abandon();
     buffers_.abandon();
+  } else {
+    for (auto& unit : units_) unit.disarm();  // a forward pass with gradients may have had no backward pass
   }
   trainable_.check_owned();
   frozen_.check_owned();

@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
@@ -88,8 +89,13 @@ DDPXX_INLINE void FSDPUnit::arm() {
   ++open_calls_;
   armed_ = true;
   const auto node = detail::make_node<Node>(receive_);
-  for (const auto& parameter : trainable_)
+  for (const auto& parameter : trainable_) {
+    if (!torch::autograd::impl::hooks(parameter).empty())
+      throw Error{Errc::config,
+                  "a parameter under FSDP has a hook from register_hook(), which would never run: change gradients in "
+                  "TrainStep::before_optimizer_step, or register the hook on an activation"};
     torch::autograd::impl::set_gradient_edge(parameter, {node, node->add_input_metadata(parameter)});
+  }
 }
 
 DDPXX_INLINE void FSDPUnit::disarm() {
