@@ -38,7 +38,9 @@ class MemoryStorage final : public Storage {
   std::map<std::string, std::uint64_t> flip_once;
   std::chrono::milliseconds pause{0};  ///< The duration of each reply.
   std::chrono::milliseconds pause_to_remove{0};
+  std::chrono::milliseconds pause_to_read_text{0};
   std::function<void()> before_next_read;  ///< Called once.
+  std::function<void()> before_next_text;  ///< Called once.
 
   /// All reads, in the order in which they were made.
   std::vector<ReadRange> reads() {
@@ -66,7 +68,7 @@ class MemoryStorage final : public Storage {
     return objects.try_emplace(name, reinterpret_cast<const char*>(content.data()), content.size()).second;
   }
   void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override {
-    if (const auto call = next_call()) call();
+    if (const auto call = taken(before_next_read)) call();
     {
       const std::lock_guard lock{mutex_};
       most_at_once_ = std::max(most_at_once_, ++at_once_);
@@ -82,6 +84,8 @@ class MemoryStorage final : public Storage {
     damage(name, offset, buffer);
   }
   std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
+    if (const auto call = taken(before_next_text)) call();
+    std::this_thread::sleep_for(pause_to_read_text);
     const std::lock_guard lock{mutex_};
     const auto object = objects.find(name);
     if (object == objects.end()) return std::nullopt;
@@ -105,9 +109,9 @@ class MemoryStorage final : public Storage {
   }
 
  private:
-  std::function<void()> next_call() {
+  std::function<void()> taken(std::function<void()>& call) {
     const std::lock_guard lock{mutex_};
-    return std::exchange(before_next_read, nullptr);
+    return std::exchange(call, nullptr);
   }
   void damage(const std::string& name, std::uint64_t offset, std::span<std::byte> reply) {
     const auto flip = flip_once.find(name);

@@ -89,6 +89,34 @@ TEST_F(Prune, LeavesWhatTakesTooLongToTheNextTime) {
   EXPECT_EQ(storage_.objects.size(), 2U) << "files of removed snapshots were left";
 }
 
+TEST_F(Prune, ReadsNoMoreManifestsThanItHasTimeFor) {
+  using std::chrono::milliseconds;
+  for (std::int64_t step = 1; step <= 20; ++step) save(step, kMine);
+  const Snapshots resumed{storage_};  // has read none of them
+  storage_.pause_to_read_text = milliseconds{20};
+  storage_.forget_reads();
+  resumed.prune({.last = 1}, whole_place_, milliseconds{100});
+  EXPECT_EQ(steps().size(), 20U) << "what is kept is known only when all are read";
+  EXPECT_LT(storage_.reads().size(), 15U);
+  storage_.pause_to_read_text = milliseconds{0};
+  resumed.prune({.last = 1}, whole_place_);
+  EXPECT_THAT(steps(), ElementsAre(20));
+}
+
+TEST_F(Prune, LetsAReaderWhoseManifestIsGoneTakeTheNewerOne) {
+  const auto replace = [&](std::int64_t step) {
+    storage_.before_next_text = [&, step] {
+      save(step, kMine);
+      snapshots_.prune({.last = 1}, shared_place_);
+    };
+  };
+  save(2, kMine);
+  replace(4);
+  EXPECT_EQ(load_snapshot(storage_).value().run.step, 4);
+  replace(6);
+  EXPECT_EQ(choose_snapshot(storage_, {}).run.step, 6);
+}
+
 TEST_F(Prune, LetsAReaderThatHasListedARemovedSnapshotTakeTheNewerOne) {
   save(2, kMine);
   storage_.before_next_read = [&] {

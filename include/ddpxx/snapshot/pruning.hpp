@@ -22,10 +22,13 @@ class Pruning {
   Pruning(const Snapshots& snapshots, const SnapshotFactsCache& facts, const Snapshots::Owner& owner)
       : snapshots_{&snapshots}, facts_{&facts}, owner_{&owner} {}
 
+  /// Ends after `patience`: the manifests that it has read by then are kept, so that the next call goes on.
   void run(const Retention& retention, std::chrono::milliseconds patience) const {
+    const auto until = std::chrono::steady_clock::now() + patience;
     const auto all = snapshots_->list();
     std::vector<RetainedSnapshot> sound;
     for (const auto& stored : all) {
+      if (std::chrono::steady_clock::now() >= until) return;
       if (const auto* facts = read_own_facts(stored)) sound.push_back(facts->retained);
       if (retention.last == 0 && !sound.empty()) break;  // all are kept: only the newest step is needed
     }
@@ -36,7 +39,6 @@ class Pruning {
       return stored.committed && (retention.last == 0 || kept.contains(stored.step));
     };
     const auto oldest_kept = std::find_if(all.rbegin(), all.rend(), is_kept)->step;
-    const auto until = std::chrono::steady_clock::now() + patience;
     for (const auto& stored : all) {
       if (std::chrono::steady_clock::now() >= until) return;
       if (stored.step < newest) prune(stored, is_kept(stored), stored.step < oldest_kept);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -46,18 +48,31 @@ DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& ch
   std::optional<Manifest> best;
   std::optional<Ranking> ranking;  // of the newest snapshot: a resumed run may have changed it
   std::string others;
-  for (const auto& stored : snapshots.list()) {
+  std::set<std::string> told;
+  auto all = snapshots.list();
+  int listings = 1;
+  for (std::size_t i = 0; i < all.size();) {
+    const auto& stored = all[i++];
     if (!stored.committed || (choice.before && stored.step >= *choice.before)) continue;
     if (choice.step && stored.step != *choice.step) {
       others += ' ' + std::to_string(stored.step);
       continue;
     }
     auto read = snapshots.read(stored);
+    if (!read.manifest && listings < Snapshots::kMaxListings && !snapshots.is_there(stored.step)) {
+      ++listings;
+      all = snapshots.list();  // there is a newer one now, for which this one was removed
+      best.reset();
+      ranking.reset();
+      others.clear();
+      i = 0;
+      continue;
+    }
     if (!read.manifest) {
       if (choice.best)
         throw Error{Errc::storage, read.damage + "; it may be the best snapshot: choose one by its step"};
       others += "\n  " + read.damage;
-      if (on_skipped) on_skipped(read.damage);
+      if (on_skipped && told.insert(read.damage).second) on_skipped(read.damage);
       continue;
     }
     if (!choice.best) return std::move(*read.manifest);

@@ -71,14 +71,18 @@ DDPXX_INLINE std::optional<Snapshot> load_snapshot(Storage& storage, const Tenso
     try {
       auto read = detail::try_read_snapshot(snapshots, *stored, wanted);
       if (auto* snapshot = std::get_if<Snapshot>(&read)) return std::move(*snapshot);
-      damages += "\n  " + std::get<std::string>(read);
-      ++stored;
+      if (snapshots.is_there(stored->step) || listings == Snapshots::kMaxListings) {
+        damages += "\n  " + std::get<std::string>(read);
+        ++stored;
+        continue;
+      }
     } catch (const Error&) {
-      if (snapshots.is_there(stored->step) || listings++ == Snapshots::kMaxListings) throw;
-      all = snapshots.list();  // there is a newer one now, for which this one was removed
-      stored = all.begin();
-      damages.clear();
+      if (snapshots.is_there(stored->step) || listings == Snapshots::kMaxListings) throw;
     }
+    ++listings;
+    all = snapshots.list();  // there is a newer one now, for which this one was removed
+    stored = all.begin();
+    damages.clear();
   }
   if (!damages.empty()) throw Error{Errc::storage, "no snapshot at " + storage.full_name("") + " is usable:" + damages};
   return std::nullopt;

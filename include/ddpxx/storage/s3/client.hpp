@@ -57,7 +57,10 @@ class S3Client {
         has_renewed = true;
         reply = send_once(request);
       }
-      if (reply.ok() || attempt >= config_.attempts || !worth_another_attempt(reply)) return reply;
+      // The server may have completed an upload whose answer was lost, or have lost the upload: the object is sent
+      // again.
+      const bool has_lost_upload = request.operation == "PutObject" && reply.code == "NoSuchUpload";
+      if (reply.ok() || attempt >= config_.attempts || !(has_lost_upload || worth_another_attempt(reply))) return reply;
       rest(pause);
       pause = std::min(pause * 2, std::chrono::milliseconds{20'000});
     }
