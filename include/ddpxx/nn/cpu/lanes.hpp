@@ -82,19 +82,30 @@ template <int kLanes>
   return __builtin_bit_cast(typename F::Vector, __builtin_convertvector(bits, typename F::Bits) << 16);
 }
 
-/// Writes floats. bfloat16 gets the nearest number, and of two that are equally near the one whose last bit is 0.
+/// The 16 bits of a bfloat16 in each lane.
+template <int kLanes>
+struct BFloatBits {
+  typename Floats<kLanes>::Bits all;
+};
+
+/// Rounds floats to the nearest bfloat16, and of two that are equally near to the one whose last bit is 0.
+template <int kLanes>
+[[gnu::always_inline]] inline BFloatBits<kLanes> rounded_bits(const Floats<kLanes>& x) {
+  using F = Floats<kLanes>;
+  const auto bits = __builtin_bit_cast(typename F::Bits, x.all);
+  const typename F::Bits rounded = bits + ((bits >> 16 & 1U) + 0x7FFFU), nan = typename F::Bits{} + 0x7FC00000U;
+  // Rounding would turn some NaNs into another number.
+  return {((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded) >> 16};
+}
+
+/// Writes floats, or the bfloat16 to which rounded_bits() rounds them.
 template <int kLanes>
 [[gnu::always_inline]] inline void store(float* to, const Floats<kLanes>& x) {
   __builtin_memcpy(to, &x.all, sizeof x.all);
 }
 template <int kLanes>
 [[gnu::always_inline]] inline void store(c10::BFloat16* to, const Floats<kLanes>& x) {
-  using F = Floats<kLanes>;
-  const auto bits = __builtin_bit_cast(typename F::Bits, x.all);
-  const typename F::Bits rounded = bits + ((bits >> 16 & 1U) + 0x7FFFU), nan = typename F::Bits{} + 0x7FC00000U;
-  // Rounding would turn some NaNs into another number.
-  const typename F::Bits upper = ((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded) >> 16;
-  const auto packed = __builtin_convertvector(upper, typename F::HalfBits);
+  const auto packed = __builtin_convertvector(rounded_bits(x).all, typename Floats<kLanes>::HalfBits);
   __builtin_memcpy(to, &packed, sizeof packed);
 }
 
