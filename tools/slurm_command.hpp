@@ -91,8 +91,8 @@ inline std::string slurm_end(const SlurmArguments& job, const std::string& id) {
 
 inline void slurm_command(int argc, char** argv) {
   const auto words = read_job_words(argc, argv);
-  const auto job =
-      ddpxx::parse_config<SlurmArguments>(words.num_settings(), words.settings.data(), {.program = "ddpxx slurm"});
+  const auto job = ddpxx::parse_config<SlurmArguments>(
+      words.num_settings(), words.settings.data(), {.program = "ddpxx slurm", .more_usage = "-- PROGRAM [ARGUMENTS]"});
   words.check("ddpxx slurm");
   const auto head = slurm_head(job);
   const std::string step = "srun --kill-on-bad-exit=1 ";

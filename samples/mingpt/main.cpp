@@ -1,4 +1,4 @@
-// mingpt — trains a GPT on the characters of any text, with one process or many.
+// mingpt — trains a GPT on the characters or tokens of any text, with one process or many.
 #include <array>
 #include <filesystem>
 #include <iostream>

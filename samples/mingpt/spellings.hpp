@@ -66,6 +66,7 @@ training:
    save_every: "${training.eval_every}"}
 )",
     .notice =
-        "is read as one of nanoGPT's, over the defaults of its train.py; not as there: characters are the tokens, "
-        "layers and norms have biases, the embeddings do not decay, nor does a tied head, GELU is its tanh form, "
+        "is read as one of nanoGPT's, over the defaults of its train.py; not as there: characters are the tokens "
+        "unless data.format=tokens, layers and norms have biases, the embeddings do not decay, nor does a tied head, "
+        "GELU is its tanh form, "
         "precision=fp32 unless dtype says otherwise, and a run resumes from its newest snapshot"};

@@ -50,7 +50,9 @@ TEST(Help, NamesEveryKeyWithItsDefaultMeaningAndRange) {
   EXPECT_TRUE(text.starts_with("usage: mingpt [COMMAND] [FILE] [KEY=VALUE]... [layout]\n"));
   EXPECT_NE(text.find("default: samples/mingpt\n"), std::string::npos);
   EXPECT_NE(text.find("\n  plan                tells what it takes\n  init [FILE]         writes"), std::string::npos);
-  EXPECT_NE(text.find("\nNumbers alone are, in this order: layout.\n"), std::string::npos);
+  EXPECT_NE(text.find("\nArguments without a key set, in this order: layout.\n"), std::string::npos);
+  EXPECT_TRUE(help_text(table_of<Config>(), "job", ".", {}, "-- PROGRAM")
+                  .starts_with("usage: job [COMMAND] [FILE] [KEY=VALUE]... [layout] -- PROGRAM\n"));
   EXPECT_EQ(text.substr(text.find("\nother names:")), "\nother names:\n  lr is optimizer.learning_rate\n");
   const auto keys = text.find("\n\n  layout=");
   EXPECT_EQ(

@@ -13,7 +13,8 @@ namespace ddpxx {
 struct ParseOptions {
   /// The folder that is searched for config files after the current folder; --config-path overrides it.
   std::filesystem::path config_path = ".";
-  std::string program{};  ///< The program's name in --help; by default as it was called.
+  std::string program{};     ///< The program's name in --help; by default as it was called.
+  std::string more_usage{};  ///< What follows the settings in the usage line of --help, as `-- PROGRAM`.
   /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
   std::string environment_prefix{};
   /// Settings of an earlier run, which files, environment and arguments override; messages call them `recorded_name`.

@@ -116,8 +116,9 @@ class Parsing {
     if (line_.action == ConfigAction::init) write_starter();
     if (line_.action != ConfigAction::help) return;
     if (line_.subject.text.empty())
-      show(wrapped_help(help_text(table_, program_, options_.config_path.string(), options_.commands),
-                        terminal_columns()));
+      show(wrapped_help(
+          help_text(table_, program_, options_.config_path.string(), options_.commands, options_.more_usage),
+          terminal_columns()));
     auto text = help_text(table_, line_.subject.text);
     if (text.empty()) refuse_subject(explain_unknown_path(line_.subject.text));
     show(wrapped_help(text, terminal_columns()));

@@ -118,11 +118,13 @@ inline std::string help_text(const ConfigTable& table, std::string_view path) {
   return rows.substr(rows.empty() ? 0 : 1);
 }
 
-/// The whole text of --help. `commands` are the commands of the program.
+/// The whole text of --help. `commands` are the commands of the program, `more_usage` is what follows the settings in
+/// its command line.
 inline std::string help_text(const ConfigTable& table, std::string_view program, std::string_view config_path,
-                             std::span<const Command> commands = {}) {
+                             std::span<const Command> commands = {}, const std::string& more_usage = {}) {
   std::string text = "usage: " + std::string{program} + " [COMMAND] [FILE] [KEY=VALUE]...";
   for (const auto path : table.positionals) text += " [" + std::string{name_of(path)} + ']';
+  if (!more_usage.empty()) text += ' ' + more_usage;
   text += "\n\ncommands:\n";
   for (const auto& [name, help] : commands) text += in_columns("  " + name, help);
   text += in_columns("  init [FILE]", "writes a commented configuration to begin with");
@@ -133,7 +135,7 @@ inline std::string help_text(const ConfigTable& table, std::string_view program,
   option("FILE", "a YAML, JSON or Python file with settings, by its ending; several are read from left to right");
   option("--config-name FILE", "the same (also -cn); FILE.yaml is found by FILE too");
   option("--config-path DIR",
-         "where FILE is looked for behind the current folder (also -cp); default: " + std::string{config_path});
+         "where FILE is looked for after the current folder (also -cp); default: " + std::string{config_path});
   option("--config-dir DIR", "a further folder in which FILE is looked for");
   option("--help [KEY]", "this text (also -h), or the part of it on a key or a group");
   option("--cfg job", "prints the configuration, and ends (json: as JSON); --resolve puts the values of ${...} in");
@@ -143,12 +145,13 @@ inline std::string help_text(const ConfigTable& table, std::string_view program,
   option("--completion SHELL", "prints a completion script for bash, zsh or fish");
   option("--errors=json", "writes errors for programs to read");
   text +=
-      "\nA file may name others that it builds on: `include: base.yaml`. -m makes a sweep of KEY=1,2 or KEY=range(3).\n"
+      "\nA file may name others that it builds on: `include: base.yaml`.\n"
+      "`ddpxx-run PROGRAM -m` makes a sweep of KEY=1,2 or KEY=range(3).\n"
       "A Python file is one of nanoGPT's, as config/train_gpt2.py: its lines NAME = VALUE are read, and not run.\n"
       "What is set on the command line wins over the file, the file over the defaults.\n"
       "--KEY=VALUE and --KEY VALUE work too, and --KEY and --no-KEY where true or false is meant.\n";
   if (!table.positionals.empty()) {
-    text += "Numbers alone are, in this order: ";
+    text += "Arguments without a key set, in this order: ";
     for (const auto path : table.positionals)
       text += (path == table.positionals.front() ? "" : ", ") + std::string{path};
     text += ".\n";
