@@ -87,13 +87,13 @@ int main(int argc, char** argv) {
       print_score(*model, trainer.strategy().runner(), *data, "train", group.device());
       print_score(*model, trainer.strategy().runner(), test, "test", group.device());
     };
-    trainer.resume();
-    while (!trainer.finished()) {
-      trainer.step();
-      if (trainer.save_due()) trainer.save();
-      if (trainer.steps_done() % config.score_every == 0 && !trainer.finished()) score();
-    }
-    trainer.close();
+    trainer.fit([&] {
+      while (!trainer.finished()) {
+        trainer.step();
+        if (trainer.save_due()) trainer.save();
+        if (trainer.steps_done() % config.score_every == 0 && !trainer.finished()) score();
+      }
+    });
     score();
     group.leave();
   });

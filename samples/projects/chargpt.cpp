@@ -61,13 +61,13 @@ int main(int argc, char** argv) {
       std::puts(ddpxx::harmless_lines(written).c_str());  // a launcher passes the text on to its terminal
       std::fflush(stdout);
     };
-    trainer.resume();
-    while (!trainer.finished()) {
-      trainer.step();
-      if (trainer.save_due()) trainer.save();
-      if (trainer.steps_done() % config.sample_every == 0 && !trainer.finished()) print_sample();
-    }
-    trainer.close();
+    trainer.fit([&] {
+      while (!trainer.finished()) {
+        trainer.step();
+        if (trainer.save_due()) trainer.save();
+        if (trainer.steps_done() % config.sample_every == 0 && !trainer.finished()) print_sample();
+      }
+    });
     print_sample();
     group.leave();
   });

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Starts ddpxx-run on each node of a job, as the tutorial series starts torchrun:
 #
-#     sbatch --nodes=2 agents.sh PROGRAM [ARGUMENTS]
+#     RANKS_PER_NODE=4 sbatch --nodes=2 --gpus-per-node=4 agents.sh PROGRAM [ARGUMENTS]
 #
+# Without RANKS_PER_NODE a node has one rank. DDPXX_RUN names a ddpxx-run that is not in PATH.
 # ddpxx-run starts the ranks of its node, and all ranks again if one fails. Without restarts, a script of `ddpxx slurm` is
 # simpler: there srun starts the ranks themselves.
 #SBATCH --job-name=ddpxx

@@ -22,9 +22,8 @@ namespace {
 
 using Train = ddpxx::Trainer<ToyModel, MyTrainDataset, ddpxx::SGD, ddpxx::Float32, ddpxx::DDP>;
 
-/// Goes on from the newest snapshot, if there is one.
-void load_snapshot(Train& trainer, const ddpxx::Group& group) {
-  trainer.resume();
+/// Says where a run begins that goes on from a snapshot: fit() has loaded the newest one.
+void report_resumption(const Train& trainer, const ddpxx::Group& group) {
   if (trainer.steps_done() == 0 || group.rank() != 0) return;
   std::cout << "Loading snapshot\nResuming training from snapshot at Epoch " << trainer.epoch() << std::endl;
 }
@@ -55,13 +54,14 @@ int main(int argc, char** argv) {
     auto dataset = std::make_shared<const MyTrainDataset>(2048);
     std::ostream silent{nullptr};
     Train trainer{group, model, dataset, config.train, record, {.screen = &silent}};
-    load_snapshot(trainer, group);
-    while (!trainer.finished()) {
-      const auto epoch = trainer.epoch();
-      run_epoch(trainer, group, epoch, config.train.batch_size);
-      if (epoch % config.save_every == 0) save_snapshot(trainer, group, epoch, training.save_dir);
-    }
-    trainer.close();
+    trainer.fit([&] {
+      report_resumption(trainer, group);
+      while (!trainer.finished()) {
+        const auto epoch = trainer.epoch();
+        run_epoch(trainer, group, epoch, config.train.batch_size);
+        if (epoch % config.save_every == 0) save_snapshot(trainer, group, epoch, training.save_dir);
+      }
+    });
     group.leave();
   });
 }

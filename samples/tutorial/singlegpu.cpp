@@ -71,13 +71,13 @@ int main(int argc, char** argv) {
     auto dataset = std::make_shared<const MyTrainDataset>(2048);
     std::ostream silent{nullptr};  // instead of the trainer's own lines, those of the tutorial
     Train trainer{group, model, dataset, config.common.train, record, {.screen = &silent}};
-    trainer.resume();
-    while (!trainer.finished()) {
-      const auto epoch = trainer.epoch();
-      run_epoch(trainer, epoch, config.common.train.batch_size);
-      if (epoch % config.common.save_every == 0) save_checkpoint(trainer, epoch);
-    }
-    trainer.close();
+    trainer.fit([&] {
+      while (!trainer.finished()) {
+        const auto epoch = trainer.epoch();
+        run_epoch(trainer, epoch, config.common.train.batch_size);
+        if (epoch % config.common.save_every == 0) save_checkpoint(trainer, epoch);
+      }
+    });
     group.leave();
   });
 }

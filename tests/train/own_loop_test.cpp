@@ -96,6 +96,17 @@ void train_by_hand(Trainer& trainer) {
   trainer.close();
 }
 
+template <class Trainer>
+void train_in_fit(Trainer& trainer) {
+  trainer.fit([&] {
+    while (!trainer.finished()) {
+      trainer.step();
+      if (trainer.evaluation_due()) trainer.evaluate();
+      if (trainer.save_due()) trainer.save();
+    }
+  });
+}
+
 TEST_F(OwnLoop, EqualsFitBitForBit) {
   const TrainerParts<Tokens> parts{.validation = std::make_shared<Tokens>()};
   for (const std::int64_t steps : {7, 11}) {  // the second run resumes
@@ -106,8 +117,14 @@ TEST_F(OwnLoop, EqualsFitBitForBit) {
       Train<DDP> trainer{group, tiny_gpt(0.2), std::make_shared<Tokens>(), config("hand", steps), {}, parts};
       train_by_hand(trainer);
     });
-    expect_same_bits(snapshot("hand"), snapshot("fit"));
-    EXPECT_EQ(rows("hand"), rows("fit"));
+    spawn_ranks(2, [&](Group& group) {
+      Train<DDP> trainer{group, tiny_gpt(0.2), std::make_shared<Tokens>(), config("in_fit", steps), {}, parts};
+      train_in_fit(trainer);
+    });
+    for (const char* name : {"hand", "in_fit"}) {
+      expect_same_bits(snapshot(name), snapshot("fit"));
+      EXPECT_EQ(rows(name), rows("fit")) << name;
+    }
   }
 }
 
@@ -162,6 +179,84 @@ TEST_F(OwnLoop, LeavesACompleteSnapshotWhenItClosesEarly) {
         << "the snapshot must exist when close() returns";
     EXPECT_EQ(trainer.stop_reason(), "");
     trainer.close();  // a second call has nothing left to do
+  });
+  EXPECT_EQ(snapshot("run").run.step, 5);
+}
+
+TEST_F(OwnLoop, SavesAStepOnce) {
+  const auto save_again = [&](std::int64_t max_steps) {
+    spawn_ranks(2, [&](Group& group) {
+      Train<DDP> trainer{group,
+                         tiny_gpt(),
+                         std::make_shared<Tokens>(),
+                         config("run", max_steps),
+                         {},
+                         {.validation = std::make_shared<Tokens>()}};
+      trainer.resume();
+      trainer.save();
+      while (!trainer.finished()) trainer.step();
+      trainer.save();
+      at::rand({1});  // a snapshot of the same step would have other random numbers
+      trainer.save();
+      trainer.close();
+      EXPECT_TRUE(trainer.is_saved());
+    });
+    EXPECT_EQ(snapshot("run").run.step, max_steps);
+  };
+  save_again(3);
+  save_again(3);  // stands at a step whose snapshot it has loaded
+  save_again(5);
+}
+
+TEST_F(OwnLoop, PutsTheLastEvaluationIntoTheLastSnapshot) {
+  spawn_ranks(2, [&](Group& group) {
+    Train<DDP>{
+        group, tiny_gpt(), std::make_shared<Tokens>(), config("run", 4), {}, {.validation = std::make_shared<Tokens>()}}
+        .fit();
+  });
+  EXPECT_EQ(snapshot("run").run.step, 4);
+  EXPECT_TRUE(snapshot("run").run.metrics.contains("loss")) << "step 4 is saved, but evaluated at the end only";
+}
+
+TEST_F(OwnLoop, RefusesAnotherSeedThatNoRecordNames) {
+  const auto train = [&](std::uint64_t seed, std::int64_t max_steps) {
+    spawn_ranks(1, [&](Group& group) {
+      auto settings = config("run", max_steps);
+      settings.training.seed = seed;
+      settings.training.eval_every = 0;
+      Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+    });
+  };
+  train(5, 4);
+  try {
+    train(6, 8);
+    FAIL() << "the place in the data is one in another order";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("training.seed"));
+  }
+}
+
+TEST_F(OwnLoop, InFitThrowsStoppedAfterARequestAndHasSaved) {
+  spawn_ranks(2, [&](Group& group) {
+    Train<DDP> trainer{group,
+                       tiny_gpt(),
+                       std::make_shared<Tokens>(),
+                       config("run", 100),
+                       {},
+                       {.validation = std::make_shared<Tokens>()}};
+    try {
+      trainer.fit([&] {
+        while (!trainer.finished()) {
+          if (group.rank() == 1 && trainer.steps_done() == 2) trainer.request_stop();
+          trainer.step();
+        }
+      });
+      FAIL() << "the training was stopped";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::stopped);
+      EXPECT_THAT(error.what(), HasSubstr("request_stop() on rank 1"));
+    }
+    EXPECT_EQ(trainer.steps_done(), 5);
   });
   EXPECT_EQ(snapshot("run").run.step, 5);
 }

@@ -1,6 +1,8 @@
 // ddpxx/train/trainer.hpp — the training loop; it knows optimizers, strategies and datasets by their concepts only.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -65,17 +67,16 @@ namespace ddpxx {
 ///     Trainer<GPT, CharDataset> trainer{group, std::make_shared<GPT>(...), dataset, config};
 ///     trainer.fit();
 ///
-/// fit() runs the following loop, which a program may write itself, and change. In addition fit() turns signals into
-/// requests to stop, and throws `stopped` after one; a loop of a program's own calls request_stop() where it wants
-/// that:
+/// fit() runs the loop between resume() and close(). A program that writes its own hands it to fit(), which turns
+/// signals into requests to stop, or calls the three itself and request_stop() where it wants to stop:
 ///
-///     trainer.resume();
-///     while (!trainer.finished()) {
-///       trainer.step();
-///       if (trainer.evaluation_due()) trainer.evaluate();
-///       if (trainer.save_due()) trainer.save();
-///     }
-///     trainer.close();
+///     trainer.fit([&] {
+///       while (!trainer.finished()) {
+///         trainer.step();
+///         if (trainer.evaluation_due()) trainer.evaluate();
+///         if (trainer.save_due()) trainer.save();
+///       }
+///     });
 ///
 /// A trainer uses the random generators of the process: its constructor seeds LibTorch's default generators with
 /// `training.seed` plus the rank. With `training.deterministic` it sets how LibTorch computes in this process, and its
@@ -146,6 +147,9 @@ class Trainer {
     for (auto& setting : unrecorded_groups(config.parameter_groups, settings)) settings.push_back(std::move(setting));
     settings.push_back({"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
     settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
+    // Where the program has no record, nothing else says that the place in the data is one in another order.
+    if (std::ranges::find(settings, "training.seed", &Setting::path) == settings.end())
+      settings.push_back({"training.seed", std::to_string(config.training.seed), Resume::must_match});
     settings.push_back({"global batch", std::to_string(run_began().global_batch())});
     on_rank_zero(group, Errc::config, [&] {
       add_configured_observers(report_, config_.training, config_.early_stopping,
@@ -174,15 +178,24 @@ class Trainer {
   /// Errors  `stopped` when a signal or request_stop() has ended the training before its end. While this error lives,
   ///         further signals do not end the process: srun sends SIGTERM to the other ranks once one rank has ended.
   void fit() {
-    tell_launcher(Milestone::trains);  // a stop that was told before is over
-    try {
-      resume();
-      if (snapshots_.is_open()) stop_.hold_signals();
+    fit([this] {
       while (!finished()) {
         step();
         if (evaluation_due()) evaluate();
         if (save_due()) save();
       }
+    });
+  }
+
+  /// fit() with a loop of the program's own: calls resume(), `loop()` and close(). `loop` ends when finished() is true,
+  /// or earlier, which ends the training there. Ranks   Collective. Errors  as of fit(), and what `loop` throws.
+  template <std::invocable Loop>
+  void fit(Loop loop) {
+    tell_launcher(Milestone::trains);  // a stop that was told before is over
+    try {
+      resume();
+      if (snapshots_.is_open()) stop_.hold_signals();
+      loop();
       close();
     } catch (...) {
       stop_.release_signals();
@@ -242,8 +255,12 @@ class Trainer {
   /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
   /// its observers votes to stop, or it was asked to stop. The ranks agree at most three steps later.
   bool finished() const { return votes_to_stop_ || stop_.is_agreed() || reached_limit(); }
-  /// Whether eval_every wants an evaluation after the last step.
-  bool evaluation_due() const { return limits_.wants_evaluation(steps_done()) && !is_evaluated(); }
+  /// Whether eval_every wants an evaluation after the last step. The step that ends the training is evaluated before it
+  /// is saved, so that its snapshot has the numbers.
+  bool evaluation_due() const {
+    const bool ends = steps_done() > 0 && (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
+    return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || (ends && config_.training.eval_every > 0));
+  }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step, or snapshot.keep_best
   /// since its evaluation is one of the best.
   bool save_due() const {
@@ -281,14 +298,19 @@ class Trainer {
   /// Whether the last step is the one that this run has saved or loaded last.
   bool is_saved() const { return snapshots_.is_saved(steps_done()); }
 
-  /// Saves a snapshot of the last step. With snapshot.writing=background it is being written when this returns. Saves
-  /// none if snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
+  /// Saves a snapshot of the last step, unless this run has saved or loaded that step already: the files of a snapshot
+  /// do not change. With snapshot.writing=background it is being written when this returns. Saves none if
+  /// snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
   /// snapshot.on_failure=go_on. Reports all steps that are under way first.
   /// Ranks   Collective.
   /// Errors  `config` without a save_dir, before resume() and after close(); `storage` where it cannot be written;
   ///         `memory` on every rank where one has no memory for it.
   void save() {
     read_all_steps();
+    if (snapshots_.is_open() && is_saved()) {
+      save_due_ = false;
+      return;
+    }
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const auto state = step_.state();
     const RunInfo run{.step = steps_done(),
