@@ -143,6 +143,16 @@ void pair_product(LeftPairs a, RightPairs b, std::int64_t rows, std::int64_t pai
   });
 }
 
+/// The bits of kPairLanes numbers as bfloat16.
+[[gnu::always_inline]] inline BFloatBits<kPairLanes> bfloat_bits(const float* from) {
+  return rounded_bits(load<kPairLanes>(from));
+}
+[[gnu::always_inline]] inline BFloatBits<kPairLanes> bfloat_bits(const c10::BFloat16* from) {
+  typename Floats<kPairLanes>::HalfBits bits;
+  __builtin_memcpy(&bits, from, sizeof bits);
+  return {__builtin_convertvector(bits, typename Floats<kPairLanes>::Bits)};
+}
+
 /// The elements of rows 2p and 2p + 1 of a matrix side by side, as bfloat16. Behind an odd number of rows, one of zeros
 /// is added.
 /// Shapes  x [rows, width], in floats or bfloat16, without gaps, `width` a multiple of kPairLanes; result [(rows + 1) /
@@ -158,8 +168,7 @@ at::Tensor joined_rows(const at::Tensor& x) {
         for (auto p = first; p < last; ++p)
           for (std::int64_t column = 0; column < width; column += kPairLanes) {
             const auto bits_of = [&](std::int64_t row) __attribute__((always_inline)) {
-              return row < rows ? rounded_bits(load<kPairLanes>(from + row * width + column))
-                                : BFloatBits<kPairLanes>{};
+              return row < rows ? bfloat_bits(from + row * width + column) : BFloatBits<kPairLanes>{};
             };
             const typename Floats<kPairLanes>::Bits pairs = bits_of(2 * p).all | bits_of(2 * p + 1).all << 16;
             __builtin_memcpy(to + 2 * (p * width + column), &pairs, sizeof pairs);
