@@ -271,9 +271,10 @@ TEST(FlatModel, RefusesParametersThatShareMemoryWithoutBeingOne) {
     const FlatModel flat{*model};
     FAIL() << "the weights would be separated";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "parameters \"0.weight\" and \"1.weight\" share memory, which would end here: register one tensor in "
-                 "both modules");
+    EXPECT_STREQ(
+        error.what(),
+        "parameters \"0.weight\" and \"1.weight\" share memory, but a trainer gives each parameter its own, so "
+        "that they would be trained apart: register one tensor in both modules");
   }
 }
 

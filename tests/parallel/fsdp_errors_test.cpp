@@ -15,10 +15,12 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/flat/hollow.hpp>
+#include <ddpxx/flat/live_bytes.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
+#include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/trainer.hpp>
@@ -165,6 +167,7 @@ std::string error_after(const Prepare& prepare, const Change& change) {
       typename Train::Config config;
       config.batch_size = 2;
       config.training = {.max_steps = 8, .max_epochs = 0};
+      if constexpr (requires { config.strategy.find_unused_parameters; }) config.strategy.find_unused_parameters = true;
       const auto net = std::make_shared<Net>(Path{0, 1, 2, 3}, 1);
       prepare(*net);
       Train trainer{group, net, std::make_shared<const Rows>(), config};
@@ -183,11 +186,17 @@ TEST(ChangedModel, IsRefusedWhereTheTrainerWouldNotNotice) {
   const auto freeze = [](Net& net) { net.blocks[1]->weight.set_requires_grad(false); };
   const auto unfreeze = [](Net& net) { net.blocks[1]->weight.set_requires_grad(true); };
   const auto hook = [](Net& net) { net.blocks[1]->weight.register_hook([](const at::Tensor& g) { return 2 * g; }); };
-  EXPECT_THAT(error_after<DDP>(nothing, freeze), HasSubstr("\"block1.weight\" was frozen after"));
+  EXPECT_EQ(error_after<DDP>(nothing, freeze), "no error") << "its gradients are zeros";
   EXPECT_THAT(error_after<DDP>(freeze, unfreeze), HasSubstr("\"block1.weight\" was unfrozen after"));
   EXPECT_THAT(error_after<FSDP>(nothing, freeze), HasSubstr("\"block1.weight\" was frozen after"));
   EXPECT_THAT(error_after<FSDP>(freeze, unfreeze), HasSubstr("\"block1.weight\" was unfrozen after"));
   EXPECT_THAT(error_after<FSDP>(nothing, hook), HasSubstr("register_hook()"));
+  EXPECT_EQ(error_after<FSDP>(nothing,
+                              [](Net& net) {
+                                auto weight = net.blocks[1]->weight;
+                                weight.remove_hook(weight.register_hook([](const at::Tensor& g) { return 2 * g; }));
+                              }),
+            "no error");
   EXPECT_EQ(error_after<DDP>(nothing, hook), "no error");
 }
 
@@ -217,6 +226,51 @@ struct Reader : torch::nn::Module {
                                                  register_module("second", std::make_shared<Decoder>())};
   int whole = -1;
 };
+
+/// Eight blocks, whose cast weights together take more memory than the rest.
+struct Wide : torch::nn::Module {
+  static constexpr std::int64_t kSize = 256;
+  struct Square : torch::nn::Module, Layer {
+    at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
+    at::Tensor weight = register_parameter("weight", at::eye(kSize));
+  };
+  Wide() {
+    for (int i = 0; i < 8; ++i)
+      squares.push_back(register_module("square" + std::to_string(i), std::make_shared<Square>()));
+  }
+  template <class Run>
+  Loss forward(Run& run, const at::Tensor& rows) {
+    auto x = rows;
+    for (const auto& square : squares) x = run(*square, x);
+    held = live.current();
+    return {x.sum()};
+  }
+  std::vector<std::shared_ptr<Square>> squares;
+  LiveBytes live;
+  std::int64_t held = 0;
+};
+
+TEST(FSDPMemory, HoldsNoCastWeightsInAnEvaluation) {
+  spawn_ranks(2, [](Group& group) {
+    const auto net = std::make_shared<Wide>();
+    FlatModel flat{*net};
+    FSDP strategy{{.unit_bytes = 0}, group};
+    strategy.attach(flat);
+    const c10::NoGradGuard no_gradients;
+    const auto evaluate = [&] {
+      const auto scope = AutocastBF16{{}}.forward_scope(at::kCPU);
+      const auto loss =
+          strategy.forward(*net, at::ones({2, Wide::kSize}),
+                           [](auto& model, auto& run, const auto& rows) { return model.forward(run, rows).sum; });
+      EXPECT_EQ(loss.template item<float>(), 2.0F * Wide::kSize);
+    };
+    evaluate();  // fills the pools
+    const auto before = net->live.current();
+    evaluate();
+    constexpr std::int64_t kCast = 2 * Wide::kSize * Wide::kSize;
+    EXPECT_LT(net->held - before, 4 * kCast) << "casts of eight weights are held";
+  });
+}
 
 TEST(FSDPMemory, HoldsNoLayerBehindItsBackwardThatReturnsAnArgumentOrWasNotFollowedByBackward) {
   spawn_ranks(2, [&](Group& group) {

@@ -67,12 +67,6 @@ TYPED_TEST(Autocast, ScopesNestAndGiveBackWhatTheyFound) {
   at::autocast::decrement_nesting();
 }
 
-TYPED_TEST(Autocast, KeepsNoCastWeightWithoutGradients) {
-  const c10::NoGradGuard no_gradients;
-  const auto scope = this->precision_.forward_scope(at::kCPU);
-  expect_same(AutocastState::of(at::kCPU), {at::kCPU, true, type_of(this->precision_), false});
-}
-
 TYPED_TEST(Autocast, AnExceptionEndsTheScope) {
   try {
     const auto scope = this->precision_.forward_scope(at::kCPU);

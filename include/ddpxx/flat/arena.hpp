@@ -24,6 +24,9 @@ struct NamedParameter {
   std::optional<at::ScalarType> format = {};  ///< Type in which the model computes; none: the parameter's own type.
 };
 
+/// Whether a parameter may be frozen after an arena took it: its gradients are zeros then.
+enum class Freezing { allowed, refused };
+
 /// A parameter that lives in an arena.
 struct ArenaEntry {
   std::string name;
@@ -174,8 +177,9 @@ class Arena {
   /// False if the data of parameter `i` lies outside the arena or has another shape: loading or converting a module
   /// moves data silently.
   bool owns(std::size_t i) const;
-  /// Errors  `config` naming the first parameter that the arena does not own.
-  void check_owned() const;
+  /// Errors  `config` naming the first parameter that the arena does not own, or that was unfrozen since the arena took
+  ///         it, or frozen where `freezing` refuses that.
+  void check_owned(Freezing freezing = Freezing::allowed) const;
 
  private:
   /// Sets the offsets of entries and segments: a pure function of the options and of the parameters' order, shapes,

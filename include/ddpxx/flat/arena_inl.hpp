@@ -95,7 +95,7 @@ DDPXX_INLINE bool Arena::owns(std::size_t i) const {
          entry.parameter.sizes() == at::IntArrayRef{entry.shape} && entry.parameter.is_contiguous();
 }
 
-DDPXX_INLINE void Arena::check_owned() const {
+DDPXX_INLINE void Arena::check_owned(Freezing freezing) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const auto& entry = entries_[i];
     if (!owns(i))
@@ -104,7 +104,8 @@ DDPXX_INLINE void Arena::check_owned() const {
                                     "before the trainer takes it"};
     // Tensor::requires_grad() is true for a parameter with an edge of FSDP too.
     const auto* const meta = torch::autograd::impl::get_autograd_meta(entry.parameter);
-    if ((meta != nullptr && meta->requires_grad_) != entry.trains)
+    const bool trains = meta != nullptr && meta->requires_grad_;
+    if (trains != entry.trains && (trains || freezing == Freezing::refused))
       throw Error{Errc::config, "parameter \"" + entry.name + "\" was " + (entry.trains ? "frozen" : "unfrozen") +
                                     " after the trainer had taken the model: do that before, and make a new trainer"};
   }

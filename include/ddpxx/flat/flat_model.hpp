@@ -24,8 +24,8 @@ using GroupOf = std::function<int(const std::string&, const at::Tensor&)>;
 /// (requires_grad false) have a list of their own. A strategy decides what to hold in which memory.
 /// `formats` apply to floating-point parameters only.
 /// Errors  `config` if nothing can be trained, a layer lies inside a layer, another trainer holds the model already, a
-///         trainer has ended without making the model whole, or `formats` ask for a type and a parameter that trains
-///         has 16 bits already.
+///         trainer has ended without making the model whole, two parameters of which one trains share memory, or
+///         `formats` ask for a type and a parameter that trains has 16 bits already.
 class FlatModel {
  public:
   /// The unit of parameters that belong to no layer; layers count from 1 in order of registration.

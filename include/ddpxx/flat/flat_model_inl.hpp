@@ -47,14 +47,18 @@ DDPXX_INLINE FlatModel::FlatModel(torch::nn::Module& model, const GroupOf& group
   for (const auto* list : {&trainable_, &frozen_})
     for (const auto& parameter : *list)
       if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
-  std::map<const void*, std::string> owner_of;
+  // Frozen parameters that share memory stay equal.
+  std::map<const void*, const NamedParameter*> owner_of;
   for (const auto* list : {&trainable_, &frozen_})
     for (const auto& parameter : *list) {
       const auto* const memory = parameter.tensor.numel() > 0 ? parameter.tensor.const_data_ptr() : nullptr;
       if (memory == nullptr) continue;
-      if (const auto [owner, is_new] = owner_of.emplace(memory, parameter.name); !is_new)
-        throw Error{Errc::config, "parameters \"" + owner->second + "\" and \"" + parameter.name +
-                                      "\" share memory, which would end here: register one tensor in both modules"};
+      const auto [owner, is_first] = owner_of.emplace(memory, &parameter);
+      if (!is_first && owner->second->tensor.requires_grad())
+        throw Error{Errc::config,
+                    "parameters \"" + owner->second->name + "\" and \"" + parameter.name +
+                        "\" share memory, but a trainer gives each parameter its own, so that they would be "
+                        "trained apart: register one tensor in both modules"};
     }
   for (auto* list : {&trainable_, &frozen_}) {
     std::reverse(list->begin(), list->end());

@@ -71,6 +71,8 @@ at::Tensor kept_work(const c10::intrusive_ptr<RecomputedCall>& call, std::size_t
 /// buffers, the autocast state and the kept work of the first run, so that dropout draws an equal mask. Afterwards the
 /// buffers have their values from before, so that a running mean counts each batch once; for that, each call keeps a
 /// copy of its layers' buffers until its backward.
+/// Errors  `config` where the second run would compute something else: for an argument that the layer changes in place,
+///         for a parameter with a hook from register_hook(), and for a second derivative.
 /// Source  Chen et al. 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, except for changed buffers.
 class RecomputeCall {
  public:

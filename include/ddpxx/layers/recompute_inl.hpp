@@ -21,6 +21,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/buffer_state.hpp>
+#include <ddpxx/layers/has_hook.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/layers/recompute.hpp>
@@ -28,9 +29,6 @@
 namespace ddpxx::detail {
 
 using torch::autograd::AutogradContext;
-
-/// Whether a program has called register_hook() on the parameter.
-inline bool has_hook(const at::Tensor& parameter) { return !torch::autograd::impl::hooks(parameter).empty(); }
 
 DDPXX_INLINE variable_list trainable_parameters(Layers layers) {
   variable_list parameters;

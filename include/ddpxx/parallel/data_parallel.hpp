@@ -37,8 +37,8 @@ concept SplitsIntoParts = requires(const B& batch, std::int64_t parts) {
 /// copies run one after the other: all draw random numbers from the one generator of the CPU, and dropout repeats only
 /// in a fixed order. DDP is faster, since it does not copy all parameters every step and no thread waits for another,
 /// and it can use several machines; DataParallel is for programs that must stay one process.
-/// Errors  `config` in a group of more than one rank, for a model that cannot be cloned, and for more replicas than
-///         kMaxReplicas or than there are GPUs.
+/// Errors  `config` in a group of more than one rank, for a model that cannot be cloned or whose modules share a
+///         parameter, and for more replicas than kMaxReplicas or than there are GPUs.
 class DataParallel : public WholeModel {
  public:
   using Config = DataParallelConfig;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <c10/core/GradMode.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/text.hpp>
@@ -40,7 +41,8 @@ namespace ddpxx {
 /// forward to the end of backward; a model whose forward takes no runner is whole for that time. A parameter that gets
 /// no gradient counts as one with zeros. A parameter used outside of its layer's call is an error.
 /// Errors  `peer` naming the first parameter that differs between ranks, and, with check_calls, if the ranks call other
-///         layers; `config` for a wrong reshard_after_forward, and for a parameter used outside of its layer's call.
+///         layers; `config` for a wrong reshard_after_forward, for a parameter used outside of its layer's call, for
+///         one with a hook from register_hook(), and for one that was frozen or unfrozen after attach().
 /// Source  Zhao et al. 2023, arXiv:2304.11277; equal to DDP bit for bit at two ranks, without clipping.
 class FSDP {
  public:
@@ -77,7 +79,7 @@ class FSDP {
       if (with_gradient) units_[unit].arm();
     }
     if (with_gradient) reshard_frozen_after_backward(calls, args...);
-    std::vector<Seen> given;
+    std::vector<Argument> given;
     if (with_gradient) (each_tensor(args, [&](const at::Tensor& tensor) { given.emplace_back(tensor); }), ...);
     auto result = next(std::forward<Args>(args)...);
     static_assert(
@@ -88,7 +90,8 @@ class FSDP {
       each_tensor(result, [&](at::Tensor& tensor) {
         // An argument that is returned as it was is no result of this layer: a hook on it would gather the layer when
         // the argument's gradient is complete, which may be after the layer's own backward.
-        if (tensor.requires_grad() && std::ranges::find(given, Seen{tensor}) == given.end())
+        if (tensor.requires_grad() && !is_parameter(tensor) &&
+            std::ranges::none_of(given, [&](const Argument& argument) { return argument.is(tensor); }))
           tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {
             if (const auto fsdp = self.lock()) fsdp->before_backward(calls);
           });
@@ -194,12 +197,15 @@ class FSDP {
   std::vector<int> units_of_layers(const FlatModel& model) const;
   std::vector<NamedParameter> in_units(std::vector<NamedParameter> parameters) const;
 
-  /// A tensor with the changes in place that it had when it was seen.
-  struct Seen {
-    explicit Seen(const at::Tensor& seen)
-        : tensor{seen.unsafeGetTensorImpl()}, version{seen.is_inference() ? 0 : seen._version()} {}
-    bool operator==(const Seen&) const = default;
-    const c10::TensorImpl* tensor;
+  /// An argument with the changes in place that it had before the call. The weak pointer keeps its address from being
+  /// that of a result.
+  struct Argument {
+    explicit Argument(const at::Tensor& given) : tensor{given.getIntrusivePtr()}, version{version_of(given)} {}
+    bool is(const at::Tensor& result) const {
+      return tensor._unsafe_get_target() == result.unsafeGetTensorImpl() && version == version_of(result);
+    }
+    static std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
     std::int64_t version;
   };
 

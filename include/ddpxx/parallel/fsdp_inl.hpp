@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -107,7 +108,7 @@ DDPXX_INLINE void FSDP::begin_backward(Sync sync) {
   } else {
     for (auto& unit : units_) unit.disarm();  // a forward pass with gradients may have had no backward pass
   }
-  trainable_.check_owned();
+  trainable_.check_owned(Freezing::refused);  // an armed parameter would be trained on
   frozen_.check_owned();
   made_whole_ = false;
   sync_ = sync;
@@ -221,10 +222,12 @@ DDPXX_INLINE bool FSDP::enter(std::size_t unit, std::size_t layer, bool with_gra
 }
 
 DDPXX_INLINE void FSDP::reshard_after_call(std::size_t unit, bool with_gradient) {
-  if (!with_gradient)
+  if (!with_gradient) {
     units_[unit].reshard();
-  else if (config_.ranks_after_forward() != 1)
+    at::autocast::clear_cache();  // its casts of the parameters would be kept until the end of the forward pass
+  } else if (config_.ranks_after_forward() != 1) {
     units_[unit].reshard_after_forward();
+  }
 }
 
 DDPXX_INLINE void FSDP::before_backward(const std::vector<Call>& calls) {

@@ -17,6 +17,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
+#include <ddpxx/layers/has_hook.hpp>
 #include <ddpxx/parallel/copy_stream.hpp>
 #include <ddpxx/parallel/fsdp_unit.hpp>
 
@@ -90,7 +91,7 @@ DDPXX_INLINE void FSDPUnit::arm() {
   armed_ = true;
   const auto node = detail::make_node<Node>(receive_);
   for (const auto& parameter : trainable_) {
-    if (!torch::autograd::impl::hooks(parameter).empty())
+    if (detail::has_hook(parameter))
       throw Error{Errc::config,
                   "a parameter under FSDP has a hook from register_hook(), which would never run: change gradients in "
                   "TrainStep::before_optimizer_step, or register the hook on an activation"};

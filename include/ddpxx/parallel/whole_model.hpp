@@ -43,7 +43,7 @@ class WholeModel : public PlainCall {
   WholeModel() = default;
   ~WholeModel() = default;
 
-  /// Errors  `config` if a parameter has left the arenas.
+  /// Errors  `config` if a parameter has left the arenas, or was unfrozen since they took it.
   void check_owned() const {
     trainable_.check_owned();
     frozen_.check_owned();

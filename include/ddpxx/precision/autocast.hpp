@@ -2,7 +2,6 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/core/describe.hpp>
@@ -13,12 +12,6 @@
 #include <ddpxx/precision/loss_scaler_config.hpp>
 
 namespace ddpxx {
-
-namespace detail {
-/// Whether autocast keeps the cast of a parameter until the end of the forward pass. Backward keeps it anyway; without
-/// gradients it would stay on each rank although FSDP has freed the parameter.
-inline bool caches_casts() { return c10::GradMode::is_enabled(); }
-}  // namespace detail
 
 /// Autocast to bfloat16. Parameters, gradients and optimizer state stay float32. In a forward pass LibTorch casts the
 /// inputs of matrix products to bfloat16, and the inputs of operations that need more digits to float32; the backward
@@ -32,7 +25,7 @@ struct AutocastBF16 {
   /// A scope in which this thread autocasts. Its end clears the cache of cast weights, since the optimizer changes
   /// them.
   AutocastScope forward_scope(at::DeviceType device) const {
-    return AutocastScope{{.device = device, .enabled = true, .type = at::kBFloat16, .cache = detail::caches_casts()}};
+    return AutocastScope{{.device = device, .enabled = true, .type = at::kBFloat16, .cache = true}};
   }
   NumberFormats formats() const { return {}; }
   /// Errors  `config` for a GPU without units for bfloat16.
@@ -56,7 +49,7 @@ class AutocastFP16 {
 
   explicit AutocastFP16(const Config& config) : config_{config} {}
   AutocastScope forward_scope(at::DeviceType device) const {
-    return AutocastScope{{.device = device, .enabled = true, .type = at::kHalf, .cache = detail::caches_casts()}};
+    return AutocastScope{{.device = device, .enabled = true, .type = at::kHalf, .cache = true}};
   }
   NumberFormats formats() const { return {}; }
   LossScaler make_scaler(at::Device device) const { return {config_.scaler, device}; }
