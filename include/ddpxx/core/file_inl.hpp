@@ -240,22 +240,22 @@ DDPXX_INLINE std::string TemporaryFile::prefix(const std::filesystem::path& targ
 }
 
 DDPXX_INLINE File TemporaryFile::create_beside(const std::filesystem::path& target) {
-  constexpr std::int64_t kMaxNames = 1'000;
   // Equal process ids meet where nodes share a disk: the number behind tells them apart.
   const auto stem = prefix(target) + std::to_string(::getpid()) + '-';
-  for (std::int64_t number = 0; number < kMaxNames; ++number) {
+  constexpr int kMostRefused = 100;
+  for (std::int64_t number = 0, refused = 0; refused < kMostRefused; ++number) {
     auto name = stem + std::to_string(number);
     name += kSuffix;
     if (auto file = File::create(target.parent_path() / name, Errc::storage)) {
       // Another process that swept this folder may have found the file before it was locked, and removed it.
       const bool lost = ::flock(file->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (!lost && file->status().st_nlink > 0) return std::move(*file);
+      ++refused;
     }
   }
-  throw Error{Errc::storage,
-              "cannot make a temporary file beside " + target.string() +
-                  ": its file system says of new files that they are locked or removed; choose a folder on "
-                  "another file system"};
+  throw Error{Errc::storage, "cannot make a temporary file beside " + target.string() +
+                                 ": its file system says of new files that they are locked or removed; choose a folder "
+                                 "on another file system"};
 }
 
 DDPXX_INLINE void sync_folder(const std::filesystem::path& folder, const std::filesystem::path& target) {

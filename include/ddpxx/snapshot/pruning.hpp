@@ -22,10 +22,10 @@ class Pruning {
   Pruning(const Snapshots& snapshots, const SnapshotFactsCache& facts, const Snapshots::Owner& owner)
       : snapshots_{&snapshots}, facts_{&facts}, owner_{&owner} {}
 
-  /// Ends after `patience`: the manifests that it has read by then are kept, so that the next call goes on.
+  /// Ends after `patience`, and the next call goes on: the facts of the manifests that were read are kept.
   void run(const Retention& retention, std::chrono::milliseconds patience) const {
-    const auto until = std::chrono::steady_clock::now() + patience;
     const auto all = snapshots_->list();
+    const auto until = std::chrono::steady_clock::now() + patience;
     std::vector<RetainedSnapshot> sound;
     for (const auto& stored : all) {
       if (std::chrono::steady_clock::now() >= until) return;

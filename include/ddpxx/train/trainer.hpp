@@ -67,8 +67,8 @@ namespace ddpxx {
 ///     Trainer<GPT, CharDataset> trainer{group, std::make_shared<GPT>(...), dataset, config};
 ///     trainer.fit();
 ///
-/// fit() runs the loop between resume() and close(). A program that writes its own hands it to fit(), which turns
-/// signals into requests to stop, or calls the three itself and request_stop() where it wants to stop:
+/// fit() calls resume(), a loop and close(), and turns signals into requests to stop. A program may hand it a loop of
+/// its own, as here. One that calls resume(), step() and close() itself calls request_stop() where it wants to stop.
 ///
 ///     trainer.fit([&] {
 ///       while (!trainer.finished()) {
@@ -188,7 +188,9 @@ class Trainer {
   }
 
   /// fit() with a loop of the program's own: calls resume(), `loop()` and close(). `loop` ends when finished() is true,
-  /// or earlier, which ends the training there. Ranks   Collective. Errors  as of fit(), and what `loop` throws.
+  /// or earlier, which ends the training there.
+  /// Ranks   Collective.
+  /// Errors  as of fit(), and what `loop` throws.
   template <std::invocable Loop>
   void fit(Loop loop) {
     tell_launcher(Milestone::trains);  // a stop that was told before is over
@@ -258,7 +260,7 @@ class Trainer {
   /// Whether eval_every wants an evaluation after the last step. The step that ends the training is evaluated before it
   /// is saved, so that its snapshot has the numbers.
   bool evaluation_due() const {
-    const bool ends = steps_done() > 0 && (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
+    const bool ends = steps_done() > 0 && !had_ended_ && (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
     return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || (ends && config_.training.eval_every > 0));
   }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step, or snapshot.keep_best
@@ -307,7 +309,7 @@ class Trainer {
   ///         `memory` on every rank where one has no memory for it.
   void save() {
     read_all_steps();
-    if (snapshots_.is_open() && is_saved()) {
+    if (snapshots_.has_saved(steps_done())) {
       save_due_ = false;
       return;
     }
@@ -412,6 +414,7 @@ class Trainer {
   }
 
   void do_step(const auto& batches, std::int64_t epoch) {
+    had_ended_ = finished();
     if (!has_begun_) begin_report();  // a loop without resume()
     const StepNotes notes{.epoch = epoch,
                           .samples = samples_done(),
@@ -528,6 +531,7 @@ class Trainer {
   bool is_closed_ = false;        ///< close() has made the model whole, and no step has followed.
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
+  bool had_ended_ = false;        ///< The training had ended before the last step.
   bool votes_to_stop_ = false;    ///< All ranks know that one of them is, or has an observer that votes to stop.
   bool save_due_ = false;         ///< All ranks know that it is time to save.
 };

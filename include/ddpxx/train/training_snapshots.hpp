@@ -50,6 +50,9 @@ class TrainingSnapshots {
   bool has_loaded() const noexcept { return has_loaded_; }
   /// Whether the last snapshot that was loaded or saved is of this step.
   bool is_saved(std::int64_t step) const noexcept { return saved_at_ == step; }
+  /// Whether a snapshot of this step was loaded or is complete; waits for one that is being written.
+  /// Ranks   Collective.
+  bool has_saved(std::int64_t step);
 
   /// Whether this rank has done its present part of the save under way.
   bool is_part_done() const;

@@ -75,6 +75,11 @@ DDPXX_INLINE void TrainingSnapshots::save(const RunInfo& run, const RunState& st
   if (saver_->save(run, state, copies)) saved_at_ = run.step;
 }
 
+DDPXX_INLINE bool TrainingSnapshots::has_saved(std::int64_t step) {
+  if (saver_ && saved_at_ == step && loaded_at_ != step && !saver_->finish()) saved_at_ = -1;
+  return saver_ && saved_at_ == step;
+}
+
 DDPXX_INLINE void TrainingSnapshots::expect_last() {
   if (!saver_->finish()) saved_at_ = -1;
   saver_->stop_on_failure();
