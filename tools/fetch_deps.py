@@ -65,13 +65,17 @@ def run(command, problem):
     except FileNotFoundError as absent:
         sys.exit(f"fetch_deps: {problem}; {absent.filename} does not exist")
     with program:
-        while True:
-            try:
-                _, errors = program.communicate(timeout=0.2)
-                break
-            except subprocess.TimeoutExpired:
-                if stopping.is_set():
-                    program.terminate()
+        try:
+            while True:
+                try:
+                    _, errors = program.communicate(timeout=0.2)
+                    break
+                except subprocess.TimeoutExpired:
+                    if stopping.is_set():
+                        program.terminate()
+        except BaseException:  # such as Ctrl-C in this thread
+            program.kill()
+            raise
     if program.returncode != 0:
         sys.exit(f"{errors.strip()}\n\nfetch_deps: {problem}")
 

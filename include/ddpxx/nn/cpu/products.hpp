@@ -82,8 +82,8 @@ inline void own_product(LeftOperand a, const float* b, std::int64_t rows, std::i
 }
 
 /// True for products of bfloat16 with a weight of K x M elements, or for its gradient, that pair_product() computes in
-/// less time than an operation of ATen: two to seven times as fast at width 48, as fast at 384, and slower at 768. The
-/// number of threads does not count, since both round in different places.
+/// less time than an operation of ATen: two to seven times as fast at width 48, as fast at 384, and slower at 768, in
+/// one thread. The choice does not depend on the number of threads, so that a run with another number has equal bits.
 inline bool is_of_pairs(const at::Tensor& operand, std::int64_t K, std::int64_t M) {
   constexpr std::int64_t kMostWeight = 600'000;
   return operand.scalar_type() == at::kBFloat16 && K % kPairLanes == 0 && M % kPairLanes == 0 && K * M <= kMostWeight &&
