@@ -101,10 +101,10 @@ DDPXX_INLINE void GradientShards::fill(const at::Tensor& memory, const Segment& 
   std::vector<at::Tensor> parts, sources;
   parts.reserve(gradients.size());
   sources.reserve(gradients.size());
-  struct Range {
+  struct Gap {
     std::int64_t begin, end;
   };
-  std::vector<Range> gaps;
+  std::vector<Gap> gaps;
   std::int64_t end = segment.begin;
   const auto note_gap = [&](std::int64_t begin) {
     if (begin > end) gaps.push_back({end, begin});
