@@ -66,6 +66,15 @@ class OwnLoop : public testing::Test {
     config.optimizer.epsilon = 1e-4;
     return config;
   }
+  /// The trainer of the run `run`, with a validation set.
+  Train<DDP> trainer_of(Group& group, std::int64_t max_steps) const {
+    return {group,
+            tiny_gpt(),
+            std::make_shared<Tokens>(),
+            config("run", max_steps),
+            {},
+            {.validation = std::make_shared<Tokens>()}};
+  }
   Snapshot snapshot(const std::string& name) const { return load_snapshot(folder_ / name).value(); }
 
   /// The rows of a run without the times, which differ from run to run.
@@ -166,12 +175,7 @@ TEST_F(OwnLoop, HasReportedAllStepsAndIsWholeAfterClose) {
 
 TEST_F(OwnLoop, LeavesACompleteSnapshotWhenItClosesEarly) {
   spawn_ranks(2, [&](Group& group) {
-    Train<DDP> trainer{group,
-                       tiny_gpt(),
-                       std::make_shared<Tokens>(),
-                       config("run", 100),
-                       {},
-                       {.validation = std::make_shared<Tokens>()}};
+    auto trainer = trainer_of(group, 100);
     trainer.resume();
     for (int i = 0; i < 5; ++i) trainer.step();
     trainer.close();
@@ -186,12 +190,7 @@ TEST_F(OwnLoop, LeavesACompleteSnapshotWhenItClosesEarly) {
 TEST_F(OwnLoop, SavesAStepOnce) {
   const auto save_again = [&](std::int64_t max_steps) {
     spawn_ranks(2, [&](Group& group) {
-      Train<DDP> trainer{group,
-                         tiny_gpt(),
-                         std::make_shared<Tokens>(),
-                         config("run", max_steps),
-                         {},
-                         {.validation = std::make_shared<Tokens>()}};
+      auto trainer = trainer_of(group, max_steps);
       trainer.resume();
       trainer.save();
       while (!trainer.finished()) trainer.step();
@@ -209,11 +208,7 @@ TEST_F(OwnLoop, SavesAStepOnce) {
 }
 
 TEST_F(OwnLoop, PutsTheLastEvaluationIntoTheLastSnapshot) {
-  spawn_ranks(2, [&](Group& group) {
-    Train<DDP>{
-        group, tiny_gpt(), std::make_shared<Tokens>(), config("run", 4), {}, {.validation = std::make_shared<Tokens>()}}
-        .fit();
-  });
+  spawn_ranks(2, [&](Group& group) { trainer_of(group, 4).fit(); });
   EXPECT_EQ(snapshot("run").run.step, 4);
   EXPECT_TRUE(snapshot("run").run.metrics.contains("loss")) << "step 4 is saved, but evaluated at the end only";
 }
@@ -238,12 +233,7 @@ TEST_F(OwnLoop, RefusesAnotherSeedThatNoRecordNames) {
 
 TEST_F(OwnLoop, InFitThrowsStoppedAfterARequestAndHasSaved) {
   spawn_ranks(2, [&](Group& group) {
-    Train<DDP> trainer{group,
-                       tiny_gpt(),
-                       std::make_shared<Tokens>(),
-                       config("run", 100),
-                       {},
-                       {.validation = std::make_shared<Tokens>()}};
+    auto trainer = trainer_of(group, 100);
     try {
       trainer.fit([&] {
         while (!trainer.finished()) {
@@ -263,12 +253,7 @@ TEST_F(OwnLoop, InFitThrowsStoppedAfterARequestAndHasSaved) {
 
 TEST_F(OwnLoop, EndsOnRequestOfAnyRankAndSaysWhatItWas) {
   spawn_ranks(2, [&](Group& group) {
-    Train<DDP> trainer{group,
-                       tiny_gpt(),
-                       std::make_shared<Tokens>(),
-                       config("run", 100),
-                       {},
-                       {.validation = std::make_shared<Tokens>()}};
+    auto trainer = trainer_of(group, 100);
     trainer.resume();
     while (!trainer.finished()) {
       if (group.rank() == 1 && trainer.steps_done() == 2) trainer.request_stop();

@@ -118,7 +118,6 @@ template <Result kResult, class Number>
 /// number of threads.
 template <class Number>
 void pair_product(LeftPairs a, RightPairs b, std::int64_t rows, std::int64_t pairs, std::int64_t width, Number* out) {
-  constexpr std::int64_t kThreadRows = 32;    // the fewest rows that are worth a thread
   constexpr std::int64_t kBlockColumns = 48;  // of small_pair_product's largest blocks
   // A long sum of floats is less exact than a sum of sums. What is rounded to bfloat16 is less exact than both.
   const auto most = std::is_same_v<Number, float> ? std::int64_t{1024} : std::max(pairs, std::int64_t{1});

@@ -33,7 +33,6 @@ inline const float* floats(const at::Tensor& tensor) { return numbers<float>(ten
 inline float* writable_floats(const at::Tensor& tensor) { return writable_numbers<float>(tensor); }
 
 inline constexpr std::int64_t kSmallFloats = 150'000;  ///< 600 kB; measured with a second-level cache of 512 kB.
-inline constexpr std::int64_t kThreadRows = 32;        ///< The fewest rows that are worth a thread.
 inline constexpr std::int64_t kPanelFloats = 65'536;   ///< 256 kB, so that a panel stays in the second-level cache.
 
 /// True where small_product() takes less time than LibTorch's products of all sizes: LibTorch calls MKL, which uses

@@ -26,6 +26,8 @@ struct RowsOperand {
 
 enum class Result { written, added };
 
+inline constexpr std::int64_t kThreadRows = 32;  ///< The fewest rows of a product that are worth a thread.
+
 /// Calls `run` with each of the numbers below `kCount` as a constant, so that the elements of an array that it names
 /// may stay in registers.
 template <int kCount, class Run>
