@@ -57,7 +57,7 @@ inline std::string output_of(const std::vector<std::string>& command) {
 }
 
 /// The libraries that a program loads, by `ldd`, without those of the machine.
-/// Errors  `config` for a file that is no program with libraries, and for a library that is not found.
+/// Errors  `config` for a file that is not a program with libraries, and for a library that is not found.
 inline LoadedLibraries loaded_libraries(const std::filesystem::path& program) {
   LoadedLibraries libraries;
   std::istringstream lines{output_of({"ldd", program.string()})};  // NAME => PATH (ADDRESS), or NAME => not found

@@ -51,7 +51,7 @@ def read_table(page):
         names = [name.strip() for name in cell.split(",") if name.strip()]
         unknown = [name for name in names if name not in LIBRARIES and name not in dict(rows)]
         if unknown:
-            sys.exit(f"{page}: {room}/ names {', '.join(unknown)}, which is no room and no library of {__file__}")
+            sys.exit(f"{page}: {room}/ names {', '.join(unknown)}, which is neither a room nor a library of {__file__}")
         rooms[room] = ([name for name in names if name not in LIBRARIES],
                        [LIBRARIES[name] for name in names if name in LIBRARIES])
     if not rooms:

@@ -71,7 +71,8 @@ inline Finding check_route(const std::string& master, bool several_hosts) {
   if (const auto chosen = ddpxx::environment("GLOO_SOCKET_IFNAME")) {
     const auto addresses = ddpxx::detail::interface_addresses();
     if (std::ranges::find(addresses, *chosen, &ddpxx::detail::InterfaceAddress::name) == addresses.end())
-      return Finding::failed(ddpxx::Errc::peer, "GLOO_SOCKET_IFNAME=" + *chosen + " is no interface that is up here",
+      return Finding::failed(ddpxx::Errc::peer,
+                             "GLOO_SOCKET_IFNAME=" + *chosen + " is not an interface that is up here",
                              "unset it: the interface of the route to MASTER_ADDR is chosen then");
     return Finding::ok(*chosen + ", which GLOO_SOCKET_IFNAME names");
   }

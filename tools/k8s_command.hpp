@@ -84,11 +84,11 @@ inline void check_name(const std::string& key, const std::string& name, const Na
     rest.remove_prefix(end + 1);
   }
   if (!is_name)
-    throw ddpxx::Error{ddpxx::Errc::config, key + "=\"" + name +
-                                                "\" is no name of Kubernetes: small letters, digits and dashes" +
-                                                (rule.may_have_dots ? ", with dots between parts" : "") +
-                                                (rule.may_begin_with_digit ? "" : ", a letter first") +
-                                                ", no dash at the ends, at most " + std::to_string(rule.max_length)};
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       key + "=\"" + name + "\" is not a valid name in Kubernetes: small letters, digits and dashes" +
+                           (rule.may_have_dots ? ", with dots between parts" : "") +
+                           (rule.may_begin_with_digit ? "" : ", a letter first") + ", no dash at the ends, at most " +
+                           std::to_string(rule.max_length)};
 }
 
 /// A word of a command as Kubernetes has to read it: Kubernetes replaces $(NAME) by a variable, and $$ by $.

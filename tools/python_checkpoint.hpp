@@ -127,7 +127,7 @@ inline std::optional<std::int64_t> steps_in(const std::map<std::string, at::Tens
   const auto steps = found->second.item<double>();
   if (!(steps >= 0 && steps < kMax) || steps != std::floor(steps))
     throw ddpxx::Error{ddpxx::Errc::storage,
-                       "the optimizer's step is " + std::to_string(steps) + ", which is no count"};
+                       "the optimizer's step is " + std::to_string(steps) + ", which is not a count"};
   return static_cast<std::int64_t>(steps);
 }
 
@@ -165,7 +165,7 @@ inline void remove_tied_head(ddpxx::TrainingCheckpoint& checkpoint) {
 inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   if (checkpoint.epoch < 0)
     throw ddpxx::Error{ddpxx::Errc::storage,
-                       "its epoch is " + std::to_string(checkpoint.epoch) + ", which is no count"};
+                       "its epoch is " + std::to_string(checkpoint.epoch) + ", which is not a count"};
   ddpxx::Snapshot snapshot;
   snapshot.run.epoch = checkpoint.epoch;
   ddpxx::remove_masks(checkpoint.model);

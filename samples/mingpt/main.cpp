@@ -120,8 +120,8 @@ std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   return std::nullopt;
 }
 
-/// Errors  `config` for tokens in a folder, in several files or in a bucket. This is no part of the configuration's own
-///         check, because a snapshot is read after its data may have changed or gone.
+/// Errors  `config` for tokens in a folder, in several files or in a bucket. This is not a part of the configuration's
+///         own check, because a snapshot is read after its data may have changed or gone.
 void check_token_files(const DataConfig& config) {
   for (const auto& [key, path] :
        {std::pair{"data.path", config.text.path}, std::pair{"data.val_path", config.val_path}}) {

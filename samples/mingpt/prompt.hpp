@@ -19,6 +19,7 @@ inline std::string prompt_text(const ddpxx::GenerateConfig& config) {
   const auto path = config.prompt.substr(kFile.size());
   auto text = ddpxx::read_file(path, ddpxx::Errc::config, kMaxBytes + 1);
   if (text.size() > kMaxBytes)
-    throw ddpxx::Error{ddpxx::Errc::config, "cannot read " + path + ": more than 1 MiB is no prompt"};
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "cannot read " + path + ": it has more than 1 MiB, which is too much for a prompt"};
   return text;
 }

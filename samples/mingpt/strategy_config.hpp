@@ -27,7 +27,7 @@ static_assert(kStrategyNames.size() == std::variant_size_v<StrategyConfig>);
 
 inline const char* name_of(const StrategyConfig& strategy) { return kStrategyNames[strategy.index()]; }
 
-/// Reads none, all, every:K, segments:K or selective; none of these is no config.
+/// Reads none, all, every:K, segments:K or selective; for any other text it returns no config.
 inline std::optional<ddpxx::RecomputeConfig> read_recompute(std::string_view text) {
   using Policy = ddpxx::RecomputeConfig::Policy;
   const auto colon = text.find(':');

@@ -42,7 +42,7 @@ class Vocabulary {
   /// None for tokens.
   const std::optional<ddpxx::Alphabet>& alphabet() const noexcept { return alphabet_; }
 
-  /// Errors  `data` naming a character that is not in the alphabet, or a word that is no token.
+  /// Errors  `data` naming a character that is not in the alphabet, or a word that is not a token.
   std::vector<std::int64_t> encode(std::string_view text) const {
     if (alphabet_) return alphabet_->encode(text);
     if (tokenizer_) return tokenizer_->encode(text);
@@ -55,7 +55,7 @@ class Vocabulary {
       const auto [stop, problem] = std::from_chars(word.data(), word.data() + word.size(), id);
       if (problem != std::errc{} || stop != word.data() + word.size() || id < 0 || id >= size_)
         throw ddpxx::Error{ddpxx::Errc::data, "\"" + std::string{word} +
-                                                  "\" is no token: the model has the tokens 0 to " +
+                                                  "\" is not a token: the model has the tokens 0 to " +
                                                   std::to_string(size_ - 1) +
                                                   ", and a prompt is written as their numbers, such as \"15496 995\""};
       ids.push_back(id);

@@ -37,7 +37,7 @@ class Additions {
 
   std::int64_t size() const { return numbers_.size(0); }
   std::int64_t ndigit() const { return ndigit_; }
-  /// The last digit is no input.
+  /// The last digit is not an input.
   std::int64_t block_size() const { return 3 * ndigit_; }
   static constexpr std::int64_t kVocabulary = 10;
 

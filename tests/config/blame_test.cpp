@@ -110,7 +110,7 @@ std::string python_problems(std::string_view text) {
 TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(python_problems("token = abc\n"),
             "t.py:1:9: token: the value of this secret is not taken\n    ***\n       ^");
-  EXPECT_EQ(python_problems("count = abc\n").find("t.py:1:9: count: \"abc\" is no number"), 0U);
+  EXPECT_EQ(python_problems("count = abc\n").find("t.py:1:9: count: \"abc\" is not a number"), 0U);
   const auto problem = [](const char* argument) { return fill<Doors>("", {argument}).problems; };
   EXPECT_EQ(problem("tokens=[abc"), "argument 1: \"tokens=***\": this [ is never closed");
   EXPECT_EQ(problem("+token=abc"),

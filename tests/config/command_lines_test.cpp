@@ -60,7 +60,7 @@ TEST_P(ACommandLine, LandsInTheRightFields) {
     EXPECT_EQ(value, wanted == fields.end() ? usual(path) : wanted->second) << path;
     left.erase(path);
   }
-  EXPECT_TRUE(left.empty()) << left.begin()->first << " is no field";
+  EXPECT_TRUE(left.empty()) << left.begin()->first << " is not a field";
 }
 
 using Fields = std::map<std::string, std::string>;
@@ -251,9 +251,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"50x", "-1"},
                 "argument 1: \"50x\": training.max_epochs: \"50x\" is not a whole number (allowed: at least "
                 "0)\n"
-                "argument 2: \"-1\": is no option; settings are written key=value, --help lists them"},
+                "argument 2: \"-1\": is not an option; settings are written key=value, --help lists them"},
         Refused{{"5", "10", "15"},
-                "argument 3: \"15\": is no setting; settings are written key=value, --help lists them"}));
+                "argument 3: \"15\": is not a setting; settings are written key=value, --help lists them"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Suggestions, ARefusedCommandLine,
@@ -485,13 +485,14 @@ TEST_F(AFileOfNanoGPT, ThatEvaluatesIsRefusedWithTheCommandThatDoes) {
 
 TEST_F(AFileOfNanoGPT, IsNotRun) {
   folder_.file("tune.py", "import time\nmax_iters = 20\nwandb_run_name = 'ft-' + str(time.time())\nn_layers = 4\n");
-  EXPECT_EQ(refusal({"tune.py", "data.path=x"}),
-            "tune.py:1:1: is no line NAME = VALUE; a configuration in Python is read and not run: write what comes "
-            "out\n    import time\n    ^\n"
-            "tune.py:3:18: wandb_run_name: \"'ft-' + str(time.time())\" is no number, text, True, False, None, tuple "
-            "or list; a configuration in Python is read and not run: write what comes out\n"
-            "    wandb_run_name = 'ft-' + str(time.time())\n                     ^\n"
-            "tune.py:4:1: n_layers: unknown key; did you mean model.n_layer?\n    n_layers = 4\n    ^");
+  EXPECT_EQ(
+      refusal({"tune.py", "data.path=x"}),
+      "tune.py:1:1: is not a line NAME = VALUE; a configuration in Python is read and not run: write what comes "
+      "out\n    import time\n    ^\n"
+      "tune.py:3:18: wandb_run_name: \"'ft-' + str(time.time())\" is not a number, text, True, False, None, tuple "
+      "or list; a configuration in Python is read and not run: write what comes out\n"
+      "    wandb_run_name = 'ft-' + str(time.time())\n                     ^\n"
+      "tune.py:4:1: n_layers: unknown key; did you mean model.n_layer?\n    n_layers = 4\n    ^");
   EXPECT_EQ(refusal({"none.py", "data.path=x"}),
             "argument 1: \"none.py\": there is no file \"none.py\" in the current folder or in /nowhere");
 }
@@ -514,8 +515,9 @@ TEST_F(AFileOfNanoGPT, HoldsNoPromptThatWouldBeCutOrWaitedFor) {
   const auto with = [](const char* start) { return refusal({start, "--max_new_tokens=5", "data.path=x"}); };
   EXPECT_EQ(with("--start=FILE:most.txt"), "no error");
   EXPECT_EQ(with("--start=FILE:more.txt"),
-            "argument 1: \"--start=FILE:more.txt\": cannot read more.txt: more than 1 MiB is no prompt");
-  EXPECT_EQ(with("--start=FILE:pipe"), "argument 1: \"--start=FILE:pipe\": cannot read pipe: it is no regular file");
+            "argument 1: \"--start=FILE:more.txt\": cannot read more.txt: it has more than 1 MiB, which is too much "
+            "for a prompt");
+  EXPECT_EQ(with("--start=FILE:pipe"), "argument 1: \"--start=FILE:pipe\": cannot read pipe: it is not a regular file");
 }
 
 TEST_F(AFileOfNanoGPT, IsLookedForWhereTheUserStandsFirst) {

@@ -104,7 +104,7 @@ TEST_F(Completion, OfBashOffersConfigFiles) {
   EXPECT_EQ(in_bash("--config-path g"), "grids/\n");
   EXPECT_EQ(in_bash("seed = 3 gp"), "gpt.yaml\ngpt.json\n") << "a config file is an argument of its own";
   EXPECT_EQ(in_bash("gr"), "grids/\n");
-  EXPECT_EQ(in_bash("'~/gp'"), "~/gpt.yaml\n~/gpt.json\n") << "a quoted ~ is no home folder";
+  EXPECT_EQ(in_bash("'~/gp'"), "~/gpt.yaml\n~/gpt.json\n") << "a quoted ~ is not a home folder";
 }
 
 TEST_F(Completion, OfBashOffersCommandsAndFiles) {

@@ -97,10 +97,11 @@ TEST_F(ConfigFiles, OfPythonAreRefusedWherePythonIsNeeded) {
   };
   for (const char* line :
        {"exec(open('x').read())", " a = 1", "a", "a.b = 1", "1a = 2", "a += 1", "for x in y:", "\"\"\"doc\"\"\""})
-    EXPECT_NE(problem(line).find(": is no line NAME = VALUE"), std::string::npos) << line;
+    EXPECT_NE(problem(line).find(": is not a line NAME = VALUE"), std::string::npos) << line;
   for (const char* line : {"a = 5 *", "a = 2 ** 3", "a = b", "a = 5 + 3", "a = 0.5 * 2", "a =", "a = 'x' 'y'", "a == 1",
                            "a = 1k", "a = 18446744073709551615 * 2", "a = [b]"})
-    EXPECT_NE(problem(line).find(" is no number, text, True, False, None, tuple or list"), std::string::npos) << line;
+    EXPECT_NE(problem(line).find(" is not a number, text, True, False, None, tuple or list"), std::string::npos)
+        << line;
   EXPECT_EQ(problem("a = [1"), "a.py:1:5: a: this [ is never closed\n    a = [1\n        ^");
   EXPECT_EQ(problem("a = \xFF"), "a.py:1:5: byte 4 is not UTF-8\n    a = \\xff\n        ^");
 }
@@ -115,7 +116,7 @@ TEST_F(ConfigFiles, AreReadByTheirEnding) {
   EXPECT_EQ(read_config_file("a.conf", 3).source->order, 3U);
   write("b.json", "a: 1\n");
   EXPECT_EQ(problem_report(read_config_file("b.json", 0).problems),
-            "b.json:1:1: \"a\" is no JSON value; a text needs double quotes\n    a: 1\n    ^");
+            "b.json:1:1: \"a\" is not a JSON value; a text needs double quotes\n    a: 1\n    ^");
 }
 
 TEST_F(ConfigFiles, ThatAreEmptyGetANotice) {

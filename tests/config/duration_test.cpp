@@ -112,8 +112,8 @@ TEST(ADuration, NeedsAUnitThatItIsAMultipleOf) {
   const std::string allowed = " is not a duration (allowed: as 500ms, 30s, 10m, 1h30m, 2d)";
   for (const std::string text : {"5", "5 minuets", "", "m", "5x", "1h30", "1e400s", "3000000d", "0.5ns"})
     EXPECT_EQ(problem(("exact=" + text).c_str()), '"' + text + '"' + allowed);
-  EXPECT_EQ(problem("limit=90m"), "\"90m\" is no multiple of 1h");
-  EXPECT_EQ(problem("timeout=1500ms"), "\"1500ms\" is no multiple of 1s");
+  EXPECT_EQ(problem("limit=90m"), "\"90m\" is not a multiple of 1h");
+  EXPECT_EQ(problem("timeout=1500ms"), "\"1500ms\" is not a multiple of 1s");
 }
 
 }  // namespace

@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"F6_nul",
               std::string{"a: \0\n", 5},
               {},
-              "t.yaml:1:4: a NUL byte; this is no text file\n"
+              "t.yaml:1:4: a NUL byte; this is not a text file\n"
               "    a: \\x00\n"
               "       ^"},
         Fault{"F6_not_utf8",
@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"F11_key_of_another_alternative",
               "",
               {"optimizer=sgd", "optimizer.warmup_steps=1"},
-              "argument 2: \"optimizer.warmup_steps=1\": is no key of optimizer=\"sgd\"; it belongs to adamw"},
+              "argument 2: \"optimizer.warmup_steps=1\": is not a key of optimizer=\"sgd\"; it belongs to adamw"},
         Fault{"F11_sweep_without_m",
               "",
               {"training.seed=1,2"},
@@ -382,9 +382,10 @@ TEST(Fault7, AFileThatCannotBeReadIsNamedWithTheReason) {
   std::filesystem::resize_file(at("huge.yaml"), std::uintmax_t{100} << 20U);
   std::filesystem::create_directory(at("folder.yaml"));
   ASSERT_EQ(::mkfifo(at("pipe.yaml").c_str(), 0600), 0);
-  EXPECT_EQ(refusal(at("huge.yaml")), "cannot read " + at("huge.yaml") + ": more than 16 MiB is no configuration");
+  EXPECT_EQ(refusal(at("huge.yaml")),
+            "cannot read " + at("huge.yaml") + ": it has more than 16 MiB, which is too much for a configuration");
   EXPECT_EQ(refusal(at("folder.yaml")), "cannot read " + at("folder.yaml") + ": Is a directory");
-  EXPECT_EQ(refusal(at("pipe.yaml")), "cannot read " + at("pipe.yaml") + ": it is no regular file");
+  EXPECT_EQ(refusal(at("pipe.yaml")), "cannot read " + at("pipe.yaml") + ": it is not a regular file");
   EXPECT_EQ(refusal(at("none.yaml")), "cannot open " + at("none.yaml") + ": No such file or directory (errno 2)");
   EXPECT_EQ(refusal("/proc/self/mem"), "cannot read /proc/self/mem: Input/output error (errno 5)");
 }

@@ -128,7 +128,7 @@ TEST(AReference, IsRefusedWithTheChainThatLedToIt) {
   EXPECT_EQ(problem("first: {steps: '${second.steps}'}\nsecond: {steps: '${oc.env:DDPXX_TEST_NONE}'}\n"),
             "second.steps: first.steps -> second.steps -> ${oc.env:DDPXX_TEST_NONE}: this variable is not set; set it, "
             "or write ${oc.env:DDPXX_TEST_NONE,DEFAULT}");
-  EXPECT_EQ(problem("folder: ${first}\n"), "folder: folder -> ${first}: this is no single value");
+  EXPECT_EQ(problem("folder: ${first}\n"), "folder: folder -> ${first}: this is not a single value");
   EXPECT_EQ(problem("folder: ${token}\n"), "folder: folder -> ${token}: a secret cannot be named");
   EXPECT_EQ(problem("folder: ${hydra:run.dir}\n"),
             "folder: ${hydra:run.dir} is not known (allowed: ${a.b} for a setting, ${oc.env:NAME,DEFAULT})");
@@ -138,7 +138,7 @@ TEST(AReference, IsRefusedWithTheChainThatLedToIt) {
   EXPECT_EQ(problem("folder: '${a${b}}'\n"), "folder: a ${...} inside of another is not supported");
   EXPECT_EQ(problem("folder: '${..a}'\n"), "folder: ${..a} has more dots than there are groups around");
   EXPECT_EQ(problem("first: {steps: '${folder}'}\n"), "first.steps: \"runs\" is not a whole number");
-  EXPECT_EQ(problem("folder: 'a${betas}'\n"), "folder: `betas` is no text that could stand within another");
+  EXPECT_EQ(problem("folder: 'a${betas}'\n"), "folder: `betas` is not a text that can stand within another");
 }
 
 TEST(AReference, ThatIsOverriddenIsNotLookedAt) {

@@ -72,7 +72,7 @@ TEST(AMap, NamesWhatIsWrong) {
   EXPECT_EQ(
       fill<Config>("labels: [a]\n").problems,
       "t.yaml:1:9: labels: is a map; give its entries as `key: value`, or {} for none\n    labels: [a]\n            ^");
-  EXPECT_EQ(fill<Config>("", {"~labels.none"}).problems, "argument 1: \"~labels.none\": is no entry of the map");
+  EXPECT_EQ(fill<Config>("", {"~labels.none"}).problems, "argument 1: \"~labels.none\": is not an entry of the map");
   EXPECT_EQ(fill<Config>("", {"~labels"}).problems,
             "argument 1: \"~labels\": settings cannot be removed; leave it out, or write key=null");
   EXPECT_EQ(fill<Config>("", {"labels={a b}"}).problems,

@@ -104,10 +104,9 @@ TEST_F(ParseConfig, LooksForTheFileWhereTheUserStandsFirst) {
 
 TEST_F(ParseConfig, TellsAWordThatIsNoCommandWhichThereAre) {
   const ParseOptions options{.commands = {{"plan", "tells what it takes"}}};
-  EXPECT_EQ(
-      refusal({"sample"}, options),
-      "argument 1: \"sample\": is no command (init or plan) and no setting; settings are written key=value, --help "
-      "lists them");
+  EXPECT_EQ(refusal({"sample"}, options),
+            "argument 1: \"sample\": is neither a command (init or plan) nor a setting; settings are written "
+            "key=value, --help lists them");
   EXPECT_EQ(refusal({"seed=1", "plan"}, options),
             "argument 2: \"plan\": is a command, which comes before all other arguments");
   EXPECT_EQ(parse({"plan", "seed=4"}, options).seed, 4) << "a command must be left to the program";
@@ -147,7 +146,7 @@ TEST_F(ParseConfig, NamesAFileThatCannotBeRead) {
   EXPECT_EQ(refusal({"--config-name=folder"}),
             "argument 1: \"--config-name=folder\": cannot read folder.yaml: Is a directory");
   ASSERT_EQ(::mkfifo("pipe.yaml", 0600), 0);
-  EXPECT_EQ(refusal({"-cn", "pipe"}), "argument 1: \"-cn pipe\": cannot read pipe.yaml: it is no regular file");
+  EXPECT_EQ(refusal({"-cn", "pipe"}), "argument 1: \"-cn pipe\": cannot read pipe.yaml: it is not a regular file");
   std::filesystem::create_symlink("loop.yaml", "loop.yaml");
   EXPECT_EQ(refusal({"-cn", "loop.yaml"}),
             "argument 1: \"-cn loop.yaml\": cannot open loop.yaml: Too many levels of symbolic links (errno 40)");
@@ -169,7 +168,8 @@ TEST_F(ParseConfig, RefusesAHugeFile) {
   write("huge.yaml", "");
   std::filesystem::resize_file("huge.yaml", std::uintmax_t{100} << 20);
   EXPECT_EQ(refusal({"-cn", "huge"}),
-            "argument 1: \"-cn huge\": cannot read huge.yaml: more than 16 MiB is no configuration");
+            "argument 1: \"-cn huge\": cannot read huge.yaml: it has more than 16 MiB, which is too much for a "
+            "configuration");
 }
 
 TEST_F(ParseConfig, PrintsNoticesOnRankZeroOnly) {

@@ -88,7 +88,7 @@ TEST(AVariant, KeepsWhatItsAlternativesShareAndSaysSo) {
 
 TEST(AVariant, RefusesKeysOfAnotherAlternative) {
   EXPECT_EQ(fill<Config>("", {"optimizer=sgd", "optimizer.beta1=0.5"}).problems,
-            "argument 2: \"optimizer.beta1=0.5\": is no key of optimizer=\"sgd\"; it belongs to adamw");
+            "argument 2: \"optimizer.beta1=0.5\": is not a key of optimizer=\"sgd\"; it belongs to adamw");
   EXPECT_EQ(fill<Config>("optimizer: sdg\n").problems,
             "t.yaml:1:12: optimizer: \"sdg\" is not known (allowed: adamw or sgd); did you mean sgd?\n"
             "    optimizer: sdg\n               ^");
@@ -96,12 +96,12 @@ TEST(AVariant, RefusesKeysOfAnotherAlternative) {
 
 TEST(AVariant, RefusesKeysThatLieDeeperInAnotherAlternative) {
   EXPECT_EQ(fill<Config>("", {"optimizer.momentum.share=0.25"}).problems,
-            "argument 1: \"optimizer.momentum.share=0.25\": is no key of optimizer=\"adamw\"; it belongs to sgd");
+            "argument 1: \"optimizer.momentum.share=0.25\": is not a key of optimizer=\"adamw\"; it belongs to sgd");
   EXPECT_EQ(fill<Config>("", {"optimizer=adamw", "optimizer.momentum=nesterov"}).problems,
-            "argument 2: \"optimizer.momentum=nesterov\": is no key of optimizer=\"adamw\"; it belongs to sgd");
-  EXPECT_EQ(
-      fill<Config>("", {"optimizer=sgd", "optimizer.momentum.share=1"}).problems,
-      "argument 2: \"optimizer.momentum.share=1\": is no key of optimizer.momentum=\"plain\"; it belongs to nesterov");
+            "argument 2: \"optimizer.momentum=nesterov\": is not a key of optimizer=\"adamw\"; it belongs to sgd");
+  EXPECT_EQ(fill<Config>("", {"optimizer=sgd", "optimizer.momentum.share=1"}).problems,
+            "argument 2: \"optimizer.momentum.share=1\": is not a key of optimizer.momentum=\"plain\"; it belongs to "
+            "nesterov");
   const auto filled =
       fill<Config>("optimizer: {name: sgd, momentum: {name: nesterov, share: 0.1}}\n", {"optimizer=adamw"});
   EXPECT_EQ(filled.problems, "");
@@ -154,7 +154,8 @@ TEST(AVariant, HasTheDefaultsOfTheConfigAfterAnotherOneWasChosenInBetween) {
       << "a wrong choice must be refused although a later one replaces it";
   const auto refused = fill<Tuned>("optimizer: {name: adamw, beta1: 0.9}\n", {"optimizer=sdg", "optimizer.beta1=0.8"});
   EXPECT_THAT(refused.problems, testing::HasSubstr("\"sdg\" is not known"));
-  EXPECT_THAT(refused.problems, testing::Not(testing::HasSubstr("is no key"))) << "the choice before it has these keys";
+  EXPECT_THAT(refused.problems, testing::Not(testing::HasSubstr("is not a key")))
+      << "the choice before it has these keys";
 }
 
 TEST(AVariant, DoesNotReadAReferenceThatALaterChoiceReplaces) {

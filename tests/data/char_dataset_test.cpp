@@ -152,16 +152,16 @@ TEST_F(CharDatasetTest, NamesTheFileInWhichACharacterBeginsThatDoesNotEnd) {
   const auto first = folder.file("part.aa", "abc\xF0");
   folder.file("part.ab", "");
   const auto third = folder.file("part.ac", "\x9F");
-  const auto torn = first + " is no text: the byte at offset 3 begins no UTF-8 character";
+  const auto torn = first + " is not text: the byte at offset 3 begins no UTF-8 character";
   EXPECT_NE(error_of(Errc::data, {.path = path}).find(torn), std::string::npos);
   const auto last = folder.file("part.ad", "\x98z");
   EXPECT_NE(error_of(Errc::data, {.path = path}).find(torn), std::string::npos);
   folder.file("part.ad", "\x98\x80z\xFF");
   const auto wrong = error_of(Errc::data, {.path = path});
-  EXPECT_NE(wrong.find(last + " is no text: the byte at offset 3 begins"), std::string::npos) << wrong;
+  EXPECT_NE(wrong.find(last + " is not text: the byte at offset 3 begins"), std::string::npos) << wrong;
   folder.file("part.ac", std::string{"\x9F\x98\x80x\0", 5});
   const auto nul = error_of(Errc::data, {.path = path});
-  EXPECT_NE(nul.find(third + " is no text: the byte at offset 4 is NUL"), std::string::npos) << nul;
+  EXPECT_NE(nul.find(third + " is not text: the byte at offset 4 is NUL"), std::string::npos) << nul;
 }
 
 TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
@@ -250,10 +250,10 @@ TEST_F(CharDatasetTest, RefusesIndicesIdsAndCharactersThatItDoesNotHave) {
 TEST_F(CharDatasetTest, RefusesBytesThatAreNoText) {
   using namespace std::string_literals;
   const auto nul = folder.file("a/nul.txt", "ab\0c"s), latin = folder.file("a/latin.txt", "caf\xE9 au lait");
-  EXPECT_NE(error_of(Errc::data, {.path = nul}).find(nul + " is no text: the byte at offset 2 is NUL"),
+  EXPECT_NE(error_of(Errc::data, {.path = nul}).find(nul + " is not text: the byte at offset 2 is NUL"),
             std::string::npos);
   const auto text = error_of(Errc::data, {.path = (folder / "a").string()});  // latin.txt is the first file
-  EXPECT_NE(text.find(latin + " is no text: the byte at offset 3 begins no UTF-8 character"), std::string::npos)
+  EXPECT_NE(text.find(latin + " is not text: the byte at offset 3 begins no UTF-8 character"), std::string::npos)
       << text;
   for (const auto& [name, word] : {std::pair{"train.bin", "token ids"},
                                    {"w.pt", "tensors"},
@@ -320,7 +320,7 @@ TEST(CharIds, TakeTheMemoryOfTheText) {
 TEST_F(CharDatasetTest, SaysWhatIsWrongWithASecondFileOfAFolder) {
   folder.file("b/1.txt", "text");
   const auto second = folder.file("b/2.txt", "te\xFFxt");
-  EXPECT_NE(error_of(Errc::data, {.path = (folder / "b").string()}).find(second + " is no text: the byte at offset 2"),
+  EXPECT_NE(error_of(Errc::data, {.path = (folder / "b").string()}).find(second + " is not text: the byte at offset 2"),
             std::string::npos);
 }
 

@@ -26,7 +26,7 @@ TEST(Embed, TheProgramOfTheDocsTrainsAloneAndSaysWhyItCannot) {
   EXPECT_EQ(alone.out, "trained for 20 steps\n");
   const auto nowhere = StartedProgram{{program, "nowhere", "0", "2"}}.wait();
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_THAT(nowhere.err, HasSubstr("the training has failed: \"nowhere\" is no address"));
+  EXPECT_THAT(nowhere.err, HasSubstr("the training has failed: \"nowhere\" is not an address"));
 }
 
 TEST(Embed, ProcessesOfMPITrainTogetherAndEndByTheirOwnReturn) {

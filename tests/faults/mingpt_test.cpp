@@ -123,7 +123,7 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
   EXPECT_THAT(generated.out, testing::ContainsRegex("256 3 [0-9]+ [0-9]+\n"));
   const auto no_token = mingpt({"generate", "--from", place, "generate.prompt=320"});
   EXPECT_EQ(no_token.code, 3);
-  EXPECT_THAT(no_token.err, HasSubstr("\"320\" is no token: the model has the tokens 0 to 319"));
+  EXPECT_THAT(no_token.err, HasSubstr("\"320\" is not a token: the model has the tokens 0 to 319"));
   const auto evaluated = mingpt({"evaluate", "--from", place});
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
   EXPECT_THAT(evaluated.out, HasSubstr("val_loss"));
@@ -297,7 +297,7 @@ TEST_F(Mingpt, EndsWith2ForAMetricsFileThatCannotBe) {
 TEST_F(Mingpt, EndsWith2ForAPlaceThatIsNoDirectoryAndAnEvaluationOfNothing) {
   const auto bucket = alone({"training.save_dir=gs://bucket/prefix"});
   EXPECT_EQ(bucket.code, 2);
-  EXPECT_THAT(bucket.err, HasSubstr("\"gs://bucket/prefix\": gs:// is no kind of place"));
+  EXPECT_THAT(bucket.err, HasSubstr("\"gs://bucket/prefix\": gs:// is not a supported kind of place"));
   const auto nothing = alone({"training.eval_every=1", "data.train_split=1"});
   EXPECT_EQ(nothing.code, 2);
   EXPECT_THAT(nothing.err, HasSubstr("leaves nothing to evaluate on"));
@@ -380,7 +380,7 @@ TEST_F(Mingpt, EndsWith3ForFewerSamplesThanRanks) {
 TEST_F(Mingpt, EndsWith3ForBytesThatAreNoText) {
   const auto run = alone({"data.path=" + folder_.file("train.bin", std::string{"\x12\0\x13\0", 4})});
   EXPECT_EQ(run.code, 3);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("train.bin is no text: the byte at offset 1 is NUL"), HasSubstr("token ids")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("train.bin is not text: the byte at offset 1 is NUL"), HasSubstr("token ids")));
 }
 
 TEST_F(Mingpt, EndsWith4ForAnotherTextOfTheSameSizeAndGoesOnWithTheSameTextElsewhere) {
@@ -620,7 +620,7 @@ TEST_F(Mingpt, EndsWith2ForAMetricsFileThatHoldsTheText) {
   const auto before = std::filesystem::file_size(text_);
   const auto run = alone({"training.metrics=" + text_});
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, HasSubstr("is no metrics file"));
+  EXPECT_THAT(run.err, HasSubstr("is not a metrics file"));
   EXPECT_EQ(std::filesystem::file_size(text_), before);
 }
 

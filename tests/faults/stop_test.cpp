@@ -213,7 +213,7 @@ TEST_F(Stop, WaitsForRanksBehindAShell) {
   }
 }
 
-// SIGSTOP is no request to stop: the other ranks wait for the stopped rank until the time limit of a collective.
+// SIGSTOP is not a request to stop: the other ranks wait for the stopped rank until the time limit of a collective.
 TEST_F(Stop, OfOneRankBySigstopIsNamedAsTheCause) {
   const auto number = folder_ / "number";
   Words words{"/bin/sh", "-c", "[ $RANK = 1 ] && echo $$ >" + number.string() + "; exec \"$@\"", "sh"};

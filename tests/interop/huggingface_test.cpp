@@ -171,7 +171,7 @@ TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
   EXPECT_THAT(refused("n_head", 5), HasSubstr("not divisible by n_head"));
   EXPECT_THAT(refused("n_layer", -1), HasSubstr("n_layer=-1: a count is needed"));
   EXPECT_THAT(refused("vocab_size", 1e18), HasSubstr("a count is needed"));
-  EXPECT_THAT(error_of([] { read_gpt2_config("[]"); }), HasSubstr("no JSON object"));
+  EXPECT_THAT(error_of([] { read_gpt2_config("[]"); }), HasSubstr("not a JSON object"));
 }
 
 TEST_F(HuggingFace, KeepsTheNamesOfAFileOfAnIndexThatAllBeginWithModel) {
@@ -237,7 +237,7 @@ TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   for (const nlohmann::json& file :
        {nlohmann::json{"../tied/model.safetensors"}, nlohmann::json{3}, nlohmann::json{"model.safetensors.index.json"},
         nlohmann::json{"."}, nlohmann::json{".."}, nlohmann::json{"folder"}})
-    EXPECT_THAT(with_file(file), HasSubstr("no name of a file beside it"));
+    EXPECT_THAT(with_file(file), HasSubstr("not the name of a file beside it"));
   EXPECT_THAT(with_file("absent.safetensors"), HasSubstr("absent.safetensors"));
   std::ofstream{index} << "{}";
   EXPECT_THAT(error_of([&] { read_model_file(work / "shards"); }), HasSubstr("it has no weight_map"));

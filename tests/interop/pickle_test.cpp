@@ -217,8 +217,8 @@ TEST(Pickle, RefusesWhatIsOutOfPlaceAndSaysWhat) {
       {"]}b", "where an OrderedDict belongs"},
       {kNoHooks + "Nb", "a dict of attributes"},
       {"NQ", "the name of a storage"},
-      {"(" + text("module") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\1tQ", "no storage"},
-      {text("storage") + "\x85Q", "no storage"},
+      {"(" + text("module") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\1tQ", "not a storage"},
+      {text("storage") + "\x85Q", "not a storage"},
       {storage(4), "a storage, in the place of a value"},
       {storage(-1), "negative length"},
       {storage(big), "too much is asked for"},
@@ -245,7 +245,7 @@ TEST(Pickle, RefusesWhatIsOutOfPlaceAndSaysWhat) {
   };
   for (const auto& [codes, says] : cases) EXPECT_THAT(refusal(codes), HasSubstr(says)) << codes;
   EXPECT_THAT(refusal_of_whole(""), HasSubstr("ends too early"));
-  EXPECT_THAT(refusal_of_whole("rubbish"), HasSubstr("is no pickle"));
+  EXPECT_THAT(refusal_of_whole("rubbish"), HasSubstr("is not a pickle"));
   EXPECT_THAT(refusal_of_whole("\x80\x04N."), HasSubstr("protocol 4"));
 }
 
@@ -343,8 +343,8 @@ TEST(PtFile, AFlippedBitIsRefusedOrChangesNothing) {
 }
 
 TEST(PtFile, RefusesWhatIsNoPtFileAndSaysSo) {
-  EXPECT_THAT(refusal_of_file(""), HasSubstr("no zip archive"));
-  EXPECT_THAT(refusal_of_file(std::string(100'000, 'x')), HasSubstr("no zip archive"));
+  EXPECT_THAT(refusal_of_file(""), HasSubstr("not a zip archive"));
+  EXPECT_THAT(refusal_of_file(std::string(100'000, 'x')), HasSubstr("not a zip archive"));
   EXPECT_THAT(refusal_of_file("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M"),
               HasSubstr("from before PyTorch 1.6"));
   EXPECT_THAT(refusal_of_file(std::string{"PK\5\6", 4} + std::string(18, '\0')), HasSubstr("lacks the record"));

@@ -214,7 +214,8 @@ TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
   EXPECT_THAT(other.err, HasSubstr("belongs to another run: this one's id is \"b\""));
   const auto equal = node(1, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script).wait();
   EXPECT_EQ(equal.code, 5);
-  EXPECT_THAT(equal.err, HasSubstr("two processes came to tcp://127.0.0.1:" + std::to_string(port) + " as node 1"));
+  EXPECT_THAT(equal.err,
+              HasSubstr("two launchers connected to tcp://127.0.0.1:" + std::to_string(port) + " as node 1"));
   EXPECT_THAT(node(0, port, {"--master-addr=127.0.0.1", "--rdzv-id=a"}, script).wait().err, HasSubstr("port in use"));
   first.signal(SIGTERM);
   second.signal(SIGTERM);
@@ -228,7 +229,8 @@ TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
   auto second = start_ddpxx_run(
       {"--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port), "true"});
   const auto text = first.wait().err;
-  EXPECT_THAT(text, testing::HasSubstr("node 1 believes in 3 nodes, node 0 in 2: give all nodes the same --nnodes"));
+  EXPECT_THAT(text, testing::HasSubstr("node 1 was started for 3 nodes, but node 0 for 2: give all nodes the same "
+                                       "--nnodes"));
   EXPECT_THAT(text, testing::HasSubstr("DDPXX_TOKEN is not set: a program that can reach tcp://127.0.0.1:"));
   EXPECT_THAT(second.wait().err, testing::HasSubstr("give all nodes the same --nnodes"))
       << "node 1 must not wait for node 2";
@@ -296,8 +298,8 @@ TEST(DdpxxRun, WarnsOnceOfStrangersAtItsPort) {
   const auto end = ddpxx_run({"/bin/bash", "-c", "exec 2>/dev/null; " + ask + ask + ask + "exit 0"});
   EXPECT_EQ(end.code, 0);
   EXPECT_EQ(end.err,
-            "ddpxx-run: a process at 127.0.0.1 has connected to the store of this run and was refused, since it is no "
-            "program of ddpxx; further ones are refused without a message\n");
+            "ddpxx-run: a process at 127.0.0.1 has connected to the store of this run and was refused, since it is not "
+            "a program of ddpxx; further ones are refused without a message\n");
 }
 
 TEST(DdpxxRun, KeepsATokenThatTheUserHasSet) {

@@ -151,7 +151,7 @@ TEST(Round, RefusesATextOfAnotherVersion) {
       ADD_FAILURE() << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::peer);
-      EXPECT_THAT(error.what(), HasSubstr("all nodes need one version"));
+      EXPECT_THAT(error.what(), HasSubstr("start the same version of ddpxx on all nodes"));
     }
   }
 }

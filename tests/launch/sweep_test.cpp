@@ -289,7 +289,7 @@ TEST_F(SweepRun, TakesAnEmptyRowForAFailure) {
   const auto ended = run(job, {"a=1,2"});
   EXPECT_EQ(ended.code, 4) << ended.out;
   EXPECT_THAT(ended.err, HasSubstr("job 1 ended with 0, but there is no val_loss and no loss in " +
-                                   (sweep_ / "1/metrics.jsonl").string() + ", or the last one is no number"));
+                                   (sweep_ / "1/metrics.jsonl").string() + ", or the last one is not a number"));
   EXPECT_THAT(ended.err, Not(HasSubstr("job 0 ended with 0, but")));
   EXPECT_EQ(run(job, {"a=1,2"}).code, 4) << "running the sweep again must give the same verdict";
   EXPECT_EQ(run(program("other", "true"), {"b=1,2", "--sweep-dir=" + (folder_ / "b").string(), "--metric=loss"}).code,

@@ -62,8 +62,8 @@ def main():
     for wrong in ("name=" + "a" * 46, "name=1a", "name=a.b", "name=a-", "k8s_namespace=a.b", "k8s_namespace=-a",
                   "k8s_namespace=" + "a" * 64, "token_secret=a..b", "token_secret=.a", "token_secret=a.", "token_secret=a.-b",
                   "token_secret=a_b", "token_secret=" + "a" * 254):
-        check_refused("is no name of Kubernetes", wrong, "--", "x")
-    check_refused('name="Big" is no name of Kubernetes', "name=Big", "--", "x")
+        check_refused("is not a valid name in Kubernetes", wrong, "--", "x")
+    check_refused('name="Big" is not a valid name in Kubernetes', "name=Big", "--", "x")
     check_refused("needs the program", "nodes=2")
     check_refused("nodes", "nodes=0", "--", "x")
     check_refused("did you mean", "node=2", "--", "x")

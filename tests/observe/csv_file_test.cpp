@@ -138,7 +138,8 @@ TEST(CsvFile, RefusesAndKeepsAFileOfAnotherKind) {
     ADD_FAILURE() << "was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_NE(std::string{error.what()}.find("text.txt is no CSV file of metrics"), std::string::npos) << error.what();
+    EXPECT_NE(std::string{error.what()}.find("text.txt is not a CSV file of metrics"), std::string::npos)
+        << error.what();
   }
   EXPECT_EQ(lines_of(folder / "text.txt"), std::vector<std::string>{"first line"});
 }

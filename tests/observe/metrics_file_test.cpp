@@ -146,7 +146,7 @@ TEST(MetricsFile, RefusesAndKeepsAFileOfAnotherKind) {
       ADD_FAILURE() << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::config);
-      EXPECT_NE(std::string{error.what()}.find("text.txt is no metrics file"), std::string::npos) << error.what();
+      EXPECT_NE(std::string{error.what()}.find("text.txt is not a metrics file"), std::string::npos) << error.what();
     }
     EXPECT_EQ((std::ostringstream{} << std::ifstream{folder / "text.txt"}.rdbuf()).str(), text);
   }
@@ -330,7 +330,7 @@ TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
   std::filesystem::rename(folder.file("notes", "notes\n"), path);
   write_steps(metrics, 2, 3);
   EXPECT_EQ(lines_of(path), std::vector<std::string>{"notes"});
-  EXPECT_NE(warnings.str().find("is no metrics file and is left as it is"), std::string::npos) << warnings.str();
+  EXPECT_NE(warnings.str().find("is not a metrics file and is left as it is"), std::string::npos) << warnings.str();
 }
 
 TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
@@ -345,7 +345,7 @@ TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
   write_steps(metrics, 2, 3);
   char first = 0;
   EXPECT_LT(::read(reader.get(), &first, 1), 1) << "a row was written to the FIFO";
-  EXPECT_NE(warnings.str().find("is no regular file"), std::string::npos) << warnings.str();
+  EXPECT_NE(warnings.str().find("is not a regular file"), std::string::npos) << warnings.str();
 }
 
 }  // namespace

@@ -166,8 +166,10 @@ TEST(EMA, RefusesValuesInSixteenBitsWhichWouldNotChange) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_STREQ(error.what(),
-                 "a moving average of BFloat16 parameters would stand still: keep them in float32, or go without");
+    EXPECT_STREQ(
+        error.what(),
+        "a moving average of BFloat16 parameters would not change, because small updates round to nothing: keep "
+        "the parameters in float32, or set training.ema_decay=0");
   }
 }
 

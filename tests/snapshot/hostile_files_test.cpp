@@ -160,9 +160,9 @@ TEST_F(HostileSnapshot, WithPlacesInTheDataThatNoRunReachesIsRefused) {
            {R"("step":3)", R"("step":4)", "it is of step 4"},
            {R"("step":3)", R"("step":3e0)", "where a count belongs"},
            {R"("step":3)", R"("step":3,"step":4)", "it is of step 4"},
-           {R"("loss":0.5)", R"("loss":NaN)", "it is no manifest"},
-           {R"("loss":0.5)", R"("loss":1e999)", "it is no manifest"},
-           {R"("loss":0.5)", R"("loss":null)", "it is no manifest"}})
+           {R"("loss":0.5)", R"("loss":NaN)", "it is not the manifest"},
+           {R"("loss":0.5)", R"("loss":1e999)", "it is not the manifest"},
+           {R"("loss":0.5)", R"("loss":null)", "it is not the manifest"}})
     EXPECT_THAT(loading(replaced(what, by)), HasSubstr(says)) << by;
   EXPECT_EQ(loading(body_), "taken");
 }

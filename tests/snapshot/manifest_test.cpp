@@ -78,7 +78,7 @@ TEST(Manifest, RefusesAHostileOneAndSaysWhy) {
   struct Case {
     std::string place, value, says;
   };
-  const std::string no_name = " is no name of a file", no_fit = "the checksums of \"rank-0\" do not fit its size",
+  const std::string no_name = " is not the name of a file", no_fit = "the checksums of \"rank-0\" do not fit its size",
                     gap = "the parts of \"a\" overlap, or leave a hole", outside = "lies outside of its file",
                     huge = "9223372036854775807";
   std::string ones;
@@ -93,12 +93,12 @@ TEST(Manifest, RefusesAHostileOneAndSaysWhy) {
       {"/epoch", "{}", "it has an object where a count belongs"},
       {"/position", R"("5\u001b[2J")", R"(it has "5\u001b[2J" where a count belongs)"},
       {"/world_size", "true", "it has a boolean where a count belongs"},
-      {"/starts", R"(["0123456789AB"])", "\"0123456789AB\" is no name of a start"},
-      {"/starts", R"([""])", "is no name of a start"},
-      {"/metrics", R"({"loss":"low"})", "it is no manifest"},
-      {"/settings", "[5]", "it is no manifest"},
-      {"/config_hash", R"("../x")", "is no hash of a configuration"},
-      {"/files", "5", "it is no manifest"},
+      {"/starts", R"(["0123456789AB"])", "\"0123456789AB\" is not the name of a start"},
+      {"/starts", R"([""])", "is not the name of a start"},
+      {"/metrics", R"({"loss":"low"})", "it is not the manifest"},
+      {"/settings", "[5]", "it is not the manifest"},
+      {"/config_hash", R"("../x")", "is not the hash of a configuration"},
+      {"/files", "5", "it is not the manifest"},
       {"/files/0/name", R"("a/b")", "\"a/b\"" + no_name},
       {"/files/0/name", R"("/etc/passwd")", no_name},
       {"/files/0/name", R"("../rank-0")", no_name},
@@ -108,7 +108,7 @@ TEST(Manifest, RefusesAHostileOneAndSaysWhy) {
       {"/files/0/name", R"("rank 0")", no_name},
       {"/files/0/name", R"("\u001b[2J")", R"("\u001b[2J")" + no_name},
       {"/files/0/name", "\"r\u00e4nk\"", no_name},
-      {"/files/0/name", "5", "it is no manifest"},
+      {"/files/0/name", "5", "it is not the manifest"},
       {"/files/1/name", R"("rank-0")", "the file \"rank-0\" stands there twice"},
       {"/files/0/bytes", "-1", "it has -1 where a count belongs"},
       {"/files/0/bytes", R"("100")", "it has \"100\" where a count belongs"},
@@ -130,8 +130,8 @@ TEST(Manifest, RefusesAHostileOneAndSaysWhy) {
       {"/tensors/a/shape", "[4294967296,4294967296]", "the shape of \"a\" is too large"},
       {"/tensors/a/shape", "[0,4294967296,4294967296]", "the shape of \"a\" is too large"},
       {"/tensors/a/shape", "[" + huge + "]", "the shape of \"a\" is too large"},
-      {"/tensors/a/shape", "6", "is too long, or no shape"},
-      {"/tensors/a/shape", "[6" + ones + "]", "is too long, or no shape"},
+      {"/tensors/a/shape", "6", "is too long, or is not a shape"},
+      {"/tensors/a/shape", "[6" + ones + "]", "is too long, or is not a shape"},
       {"/tensors/a/shape", "[7]", "the parts of \"a\" are not all of it"},
       {"/tensors/a/shape", "[5]", gap},
       {"/tensors/a/parts", "[]", "are not all of it"},
@@ -153,13 +153,13 @@ TEST(Manifest, RefusesAHostileOneAndSaysWhy) {
       {"/tensors/a/parts", "[[0,0,6," + huge + "]]", outside},
       {"/tensors/b/parts", "[[1,0,1,8]]", "two parts lie on the same bytes of \"rank-1\""},
       {"/tensors/b/parts", "[[0,0,1,95]]", "two parts lie on the same bytes of \"rank-0\""},
-      {"/parameters", "[5]", "it is no manifest"},
+      {"/parameters", "[5]", "it is not the manifest"},
   };
   for (const auto& [place, value, says] : cases)
     EXPECT_THAT(refusal_of(with_value(place, value)), HasSubstr(says)) << place << ' ' << value;
   EXPECT_THAT(refusal_of(body_of(sound()) + ",\"crc32c\":\"00000000\"}\n"), HasSubstr("its checksum is wrong"));
   EXPECT_THAT(refusal_of(""), HasSubstr("it is cut off"));
-  EXPECT_THAT(refusal_of(with_sum("[")), HasSubstr("it is no manifest"));
+  EXPECT_THAT(refusal_of(with_sum("[")), HasSubstr("it is not the manifest"));
 }
 
 TEST(Manifest, RefusesDeepOnesWithoutGoingDeep) {

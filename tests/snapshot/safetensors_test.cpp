@@ -196,7 +196,7 @@ TEST_F(SafetensorsTest, RefusesHostileHeadersAndSaysWhy) {
       {header(R"({"x":{"dtype":"F32","shape":[1]}})"), "lacks"},
       {header(R"({"x":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", four),
        "\"dtype\" comes twice"},
-      {header(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1}})", four), "no property"},
+      {header(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1}})", four), "not a property"},
       {header(R"({"x":)" + tensor("F31", "1", "0,4") + "}", four), "\"F31\" of \"x\" is unknown"},
       {header(R"({"x":)" + tensor("F32", "-1", "0,4") + "}", four), "negative"},
       {header(R"({"x":)" + tensor("F32", "1.0", "0,4") + "}", four), "fraction"},

@@ -410,11 +410,11 @@ TEST_F(SnapshotTool, RefusesStepsAndEpochsOfAFileThatAreNoCounts) {
   odd.tensors.insert_or_assign("optimizer.step", at::full({}, 0.5));
   save_snapshot(folder_ / "run", odd);
   ASSERT_EQ(tool("convert", {"to=" + file, "layout=guide"}).code, 0);
-  EXPECT_THAT(tool_at(file, "convert", {"to=" + place}).err, HasSubstr("step is 0.500000, which is no count"));
+  EXPECT_THAT(tool_at(file, "convert", {"to=" + place}).err, HasSubstr("step is 0.500000, which is not a count"));
   auto checkpoint = from_python(read_pt(file));
   checkpoint.epoch = -1;
   write_pt(file, to_python(checkpoint));
-  EXPECT_THAT(tool_at(file, "convert", {"to=" + place}).err, HasSubstr("epoch is -1, which is no count"));
+  EXPECT_THAT(tool_at(file, "convert", {"to=" + place}).err, HasSubstr("epoch is -1, which is not a count"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "odd"));
 }
 

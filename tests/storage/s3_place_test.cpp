@@ -83,7 +83,7 @@ TEST(S3Place, IsABucketAndAPrefix) {
 TEST(S3Place, SaysWhatIsWrongWithOne) {
   EXPECT_THAT(config_error([] { parse_s3_place("s3:///runs"); }), HasSubstr("names no bucket"));
   EXPECT_THAT(config_error([] { parse_s3_place("s3://buc?ket/runs"); }),
-              HasSubstr("\"buc?ket\" is no name of a bucket"));
+              HasSubstr("\"buc?ket\" cannot be the name of a bucket"));
   EXPECT_THAT(config_error([] { parse_s3_place("http://bucket"); }), HasSubstr("does not begin with s3://"));
   EXPECT_THAT(config_error([] { parse_s3_place("s3://bucket/a//b"); }), HasSubstr("s3://bucket/prefix"));
   EXPECT_THAT(config_error([] { parse_s3_place("s3://bucket/../b"); }), HasSubstr("s3://bucket/prefix"));

@@ -119,8 +119,8 @@ TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
   expect({text, "tokenizer="}, 2, "name the tokenizer");
   expect({text, "val_fraction=1"}, 2, "val_fraction");
   expect({text, "end_of_text=</s>"}, 2, "no added token \"</s>\": name its own");
-  expect({text, "tokenizer=" + text}, 3, "the tokenizer " + text + " cannot be used: this is no JSON object");
-  expect({latin}, 3, "latin.txt is no text: the byte at offset 3 begins no UTF-8 character");
+  expect({text, "tokenizer=" + text}, 3, "the tokenizer " + text + " cannot be used: this is not a JSON object");
+  expect({latin}, 3, "latin.txt is not text: the byte at offset 3 begins no UTF-8 character");
   expect({"s3://bucket/text"}, 2, "path: ddpxx tokenize reads and writes files of this machine");
   expect({text, "tokenizer=s3://bucket/gpt2"}, 2,
          "tokenizer=s3://bucket/gpt2\": ddpxx tokenize reads and writes files");

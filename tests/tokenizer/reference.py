@@ -7,7 +7,7 @@ The text is the same in each run on one machine: languages with and without spac
 space of all kinds, every character that Unicode 14 assigns, and the texts of added tokens.
 
     gpt2       GPT-2's pattern; tokenizer.json, vocab.json and merges.txt; ids.bin, and the tokens of tiktoken with the same
-               ranks in ordinary.bin, where <|endoftext|> is no token
+               ranks in ordinary.bin, where <|endoftext|> is not a token
     prefix     the same tokens, with a space before each text and added tokens of both kinds
     llama      a pattern of its own as in Llama 3, and pieces that are tokens are not merged
 """

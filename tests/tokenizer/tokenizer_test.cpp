@@ -178,9 +178,9 @@ TEST_F(SmallTokenizer, RefusesFilesWhoseTokensWouldDiffer) {
       {"/model/vocab/a", 98, "have the id 98"},
       {"/model/vocab", {{"a", 0}}, "needs the token"},
       {"/model/vocab", 3, "it has no vocabulary"},
-      {"/model/merges/0", "a  b", "\"a  b\" is no merge"},
+      {"/model/merges/0", "a  b", "\"a  b\" is not a merge"},
       {"/model/merges/0", "a c", "needs the token \"ac\""},
-      {"/model/merges", "a b", "no list"},
+      {"/model/merges", "a b", "not a list"},
       {"/added_tokens/0/lstrip", true, "lstrip of the token <|endoftext|>"},
       {"/added_tokens/0/content", "ab", "\"ab\" has another id"},
   };
@@ -219,7 +219,7 @@ TEST_F(SmallTokenizer, AnErrorInMergesTxtNamesItsLine) {
   };
   const auto begin = "line 3 of " + (folder_.path() / "merges.txt").string() + ": ";
   EXPECT_EQ(reason("#version: 0.2\r\na b\r\n\r\nab ab\r\n"), "no error: 258");
-  EXPECT_NE(reason("#version: 0.2\na b\na  b\n").find(begin + "\"a  b\" is no merge"), std::string::npos);
+  EXPECT_NE(reason("#version: 0.2\na b\na  b\n").find(begin + "\"a  b\" is not a merge"), std::string::npos);
   EXPECT_NE(reason("#version: 0.2\na b\na c\n").find(begin + "the merge \"a c\" needs the token"), std::string::npos);
 }
 
@@ -230,7 +230,7 @@ TEST(SplitPattern, RefusesWhatOnigurumaAndPcre2ReadDifferently) {
     return pieces;
   };
   using Pieces = std::vector<std::string>;
-  EXPECT_EQ(split(R"(\s)", "a\xE1\xA0\x8E b"), (Pieces{"a\xE1\xA0\x8E", " ", "b"}));  // U+180E is no white space
+  EXPECT_EQ(split(R"(\s)", "a\xE1\xA0\x8E b"), (Pieces{"a\xE1\xA0\x8E", " ", "b"}));  // U+180E is not white space
   EXPECT_EQ(split(R"([^\s\p{L}]+)", "a\xE1\xA0\x8E b"), (Pieces{"a", "\xE1\xA0\x8E", " b"}));
   EXPECT_EQ(split(R"(\p{Lu}{2,3}|(?i:'S))", "xABCD's"), (Pieces{"x", "ABC", "D", "'s"}));
   for (const auto* pattern : {R"(\w+)", R"(\bx)", R"(\h)", R"(\p{Greek})", R"(\p{^L})", R"(\pL)", R"(x\1)",  R"(\)",

@@ -124,7 +124,7 @@ TEST_F(Checkpoint, ThatHasLostItsManifestIsNamedAtTheStart) {
   testing::internal::CaptureStderr();
   train<DDP>(1, options);
   const auto told = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, testing::HasSubstr("step-00000006/ has no manifest.json and is no snapshot"));
+  EXPECT_THAT(told, testing::HasSubstr("step-00000006/ has no manifest.json and is not a snapshot"));
   EXPECT_THAT(told, testing::HasSubstr("resumed at step 4"));
 }
 

@@ -300,8 +300,8 @@ TEST(OwnMetrics, ThatDifferBetweenTheRanksEndAllOfThemAfterTheFirstStep) {
       return metrics;
     };
     EXPECT_EQ(error_of(group, 1, metrics, Errc::peer),
-              "the model returned other metrics on other ranks: [accuracy] on ranks 0, 2, [accuracy, top5] on rank 1; "
-              "return equal names in one order on every rank");
+              "the model returned different metrics on different ranks: [accuracy] on ranks 0, 2, [accuracy, top5] on "
+              "rank 1; return the same names in the same order on every rank");
   });
   spawn_ranks(2, [&](Group& group) {
     const auto metrics = [&](int) {
@@ -319,10 +319,10 @@ TEST(OwnMetrics, ThatDifferBetweenStepsOrMicroBatchesAreRefused) {
     };
   };
   EXPECT_EQ(error_of(alone, 3, from_call(5), Errc::config),
-            "the model returned the metrics [b, a] in step 3, and [a, b] in step 1: return equal names in one order in "
-            "each step");
+            "the model returned the metrics [b, a] in step 3, but [a, b] in step 1: return the same names in the same "
+            "order in each step");
   EXPECT_THAT(error_of(alone, 3, from_call(4), Errc::config),
-              HasSubstr("[b, a] for a batch, and for an earlier one [a, b]: return equal names"));
+              HasSubstr("[b, a] for a batch, but [a, b] for an earlier one: return the same names"));
 }
 
 TEST(OwnMetrics, ThatHaveNoUsableNameOrSumAreRefused) {

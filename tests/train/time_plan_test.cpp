@@ -42,7 +42,7 @@ RecordedSteps two_steps() {
 
 TEST(Replay, ComputesWhileACollectiveRuns) {
   const auto time = replay(two_steps(), {.link = kMillisecond});
-  EXPECT_NEAR(time.computing, 9e-3, 1e-9) << "the time inside of the recording group's call is no computing";
+  EXPECT_NEAR(time.computing, 9e-3, 1e-9) << "the time inside of the recording group's call is not computing";
   EXPECT_NEAR(time.step, 9e-3, 1e-9) << "a collective of 2 ms ends before the rank waits for it";
 }
 

@@ -26,7 +26,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("test
 
 
 def without_code(text):
-    """The text of a page without its code, in which brackets are no links."""
+    """The text of a page without its code, in which brackets are not links."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"^ {4}.*$|``.*?``|`[^`\n]*`", "", text, flags=re.MULTILINE)
 

@@ -33,8 +33,7 @@ void all_gather(at::Tensor output, at::Tensor input, const Group& group);
 /// Sends each rank a part of `input`, in rank order, and writes the parts received from the ranks to `output`, in rank
 /// order.
 /// Shapes  Both 1-D, contiguous and of one type. `input_sizes` and `output_sizes` have the number of elements to and
-/// from
-///         each rank; what one rank sends to another is what that one expects.
+///         from each rank; what one rank sends to another is what that one expects.
 void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_sizes,
                 std::vector<std::int64_t> input_sizes, const Group& group);
 

@@ -70,6 +70,7 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
                             group.is_part()};
   try {
     if (backend->getBackendName() != "gloo") return {backend->_reduce_scatter_base(output, input), call};
+    // Gloo's own reduce-scatter sends the whole tensor; see collectives.hpp.
     auto pieces = at::empty_like(input);
     std::vector<std::int64_t> even;
     auto work = backend->alltoall_base(pieces, input, even, even);

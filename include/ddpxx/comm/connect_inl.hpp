@@ -26,7 +26,7 @@ namespace ddpxx {
 
 DDPXX_INLINE Address parse_address(std::string_view text) {
   const auto wrong = [&] {
-    return Error{Errc::peer, "\"" + harmless(text) + "\" is no address; expected tcp://HOST:PORT, port 1 to 65535"};
+    return Error{Errc::peer, "\"" + harmless(text) + "\" is not an address; expected tcp://HOST:PORT, port 1 to 65535"};
   };
   constexpr std::string_view kScheme = "tcp://";
   if (!text.starts_with(kScheme)) throw wrong();

@@ -88,7 +88,7 @@ class Group {
   c10::intrusive_ptr<c10d::Store> store_;
   at::Device device_ = at::kCPU;
   ConnectPart connect_part_;
-  std::optional<int> number_;  ///< None in a group that is no part.
+  std::optional<int> number_;  ///< None in a group that is not a part.
   int parts_made_ = 0;
   std::shared_ptr<Parts> parts_;
 };

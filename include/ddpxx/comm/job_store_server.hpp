@@ -335,7 +335,7 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
   const std::string_view input{client.input};
   const auto name = detail::kHelloMagic.substr(0, magic - 1);  // the version follows
   if (input.substr(0, name.size()) != name.substr(0, input.size())) {
-    note_stranger(client, "it is no program of ddpxx");
+    note_stranger(client, "it is not a program of ddpxx");
     return false;
   }
   if (input.size() < header) return true;

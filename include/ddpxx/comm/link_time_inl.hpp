@@ -14,7 +14,8 @@ namespace ddpxx {
 
 namespace detail {
 
-/// The messages of a collective that follow one another, and how many times its bytes pass the link of a rank.
+/// Cost of a collective: the number of messages sent one after another, and how many times its bytes cross one rank's
+/// link.
 struct LinkUse {
   double messages = 0;
   double passes = 0;
@@ -24,8 +25,9 @@ inline LinkUse link_use(const RecordedCall& call) {
   if (call.ranks == 1) return {};
   if (call.op == "broadcast") return {std::ceil(std::log2(call.ranks)), 1};
   const double others = call.ranks - 1;
-  const double ways = call.op == "all_gather" || call.op == "reduce_scatter" ? 1 : 2;
-  return {ways * others, ways * others / call.ranks};
+  // An all-reduce goes around the ring twice, a gather or a reduce-scatter once.
+  const double rounds = call.op == "all_gather" || call.op == "reduce_scatter" ? 1 : 2;
+  return {rounds * others, rounds * others / call.ranks};
 }
 
 }  // namespace detail
@@ -37,7 +39,8 @@ DDPXX_INLINE double seconds_of(const RecordedCall& call, const LinkConfig& link)
 }
 
 DDPXX_INLINE std::optional<LinkConfig> fit_link(std::span<const MeasuredAllReduce> times, int ranks) {
-  // With t as the measured time, each size wants (messages / t) latency + (passes bytes / t) / bandwidth = 1.
+  // Least squares of the relative error: for each measured time t, a · latency + b / bandwidth should be 1, where
+  // a = messages / t and b = passes · bytes / t. aa, ab, bb, a1 and b1 are the sums of the normal equations.
   double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
   for (const auto& [bytes, seconds] : times) {
     const auto use = detail::link_use({"all_reduce", bytes, ranks});

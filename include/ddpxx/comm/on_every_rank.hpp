@@ -18,10 +18,12 @@ void run_on_every_rank(const Group& group, Errc otherwise, const std::function<v
 
 }  // namespace detail
 
-/// Runs `body` on every rank and returns its result. If it fails on any rank, all ranks throw: a rank on which it
-/// failed throws its own error, every other rank a copy of the error of the first rank that failed.
+/// Runs `body`, which must return a value, on every rank and returns its result. If it fails on any rank, all ranks
+/// throw: a rank on which it failed throws its own error, every other rank a copy of the error of the first rank that
+/// failed.
 /// Ranks   Collective, but `body` is not.
-/// Errors  those of `body`; `memory` if none was left; any other foreign exception becomes `otherwise`.
+/// Errors  those of `body`; `memory` if memory ran out; `peer` if the system has no more threads; any other
+///         std::exception becomes an Error with the code `otherwise`.
 template <class Body>
 std::invoke_result_t<Body> on_every_rank(const Group& group, Errc otherwise, Body&& body) {
   std::optional<std::invoke_result_t<Body>> result;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <fstream>
 #include <map>
 #include <netinet/in.h>
 #include <optional>
@@ -20,6 +19,7 @@
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/namespace_name.hpp>
 
 namespace ddpxx {
 
@@ -54,9 +54,9 @@ RankIntroduction parse_introduction(const std::string& text);
 ///         text is equal on all ranks.
 void check_devices(std::span<const RankIntroduction> ranks);
 
-/// The address family for the connections between the ranks, equal on all of them: that by which the first rank that is
-/// not on rank 0's host reaches the master, if all ranks have an address of it. AF_UNSPEC if they have no family in
-/// common.
+/// Returns the address family for connections between the ranks; equal on all ranks. Preferred is the family by which
+/// the first rank outside rank 0's host reaches the master. If some rank has no address of that family, it is the other
+/// family; AF_UNSPEC if the ranks have no family in common.
 int common_family(std::span<const RankIntroduction> ranks);
 
 /// The address by which the others reach this rank, number `rank`; empty if the ranks have no family in common.
@@ -66,12 +66,9 @@ namespace detail {
 
 /// Names this host and the network namespace of this process, since a container may have its own.
 inline std::string network_host() {
-  char name[256] = {}, space[64] = {};
-  const bool named = ::gethostname(name, sizeof name - 1) == 0;
-  const bool known = ::readlink("/proc/self/ns/net", space, sizeof space - 1) > 0;
-  std::string boot;
-  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
-  return (named ? std::string{name} : std::string{}) + '/' + boot + '/' + (known ? space : "");
+  char name[256] = {};
+  const bool is_known = ::gethostname(name, sizeof name - 1) == 0;
+  return (is_known ? std::string{name} : std::string{}) + '/' + namespace_name("net");
 }
 
 }  // namespace detail
@@ -90,8 +87,8 @@ inline bool may_share_memory(std::span<const RankIntroduction> ranks) {
   return true;
 }
 
-/// The number of ranks of each host, if there are several hosts, each has equally many, two or more, which follow one
-/// another and may share memory; else 0.
+/// Returns the number of ranks per host if there are at least two hosts, every host has the same number of ranks (at
+/// least two), and the ranks of a host have consecutive numbers and may share memory. Otherwise returns 0.
 inline int ranks_of_each_host(std::span<const RankIntroduction> ranks) {
   std::size_t count = 0;
   while (count < ranks.size() && ranks[count].memory == ranks.front().memory) ++count;
@@ -146,8 +143,8 @@ inline RankIntroduction parse_introduction(const std::string& text) {
   words >> facts.world_size >> facts.host >> facts.ipv4 >> facts.ipv6 >> route >> facts.device >> facts.backend >>
       facts.gpu >> facts.memory >> facts.mark;
   if (words.fail())
-    throw Error{Errc::peer, "a rank tells \"" + harmless(text.substr(0, 200)) +
-                                "\" about itself, which this version does not understand: all ranks need one version"};
+    throw Error{Errc::peer, "cannot read what a rank sent about itself, \"" + harmless(text.substr(0, 200)) +
+                                "\": start the same version of ddpxx on all ranks"};
   for (auto* word : {&facts.host, &facts.ipv4, &facts.ipv6, &facts.gpu, &facts.memory})
     if (*word == "-") word->clear();
   facts.route = route == 6 ? AF_INET6 : route == 4 ? AF_INET : AF_UNSPEC;

@@ -59,9 +59,9 @@ template <Reduce kReduce, class In, class Out>
   reduce_block<kReduce, In>(sources, begin, output, count - begin);
 }
 
-/// Hosts may have processors with other vectors than this one. That changes no bit: nothing is added in another order,
-/// and of the operations only a conversion to float16 multiplies, by a power of two, so that a fused multiplication and
-/// addition rounds as two operations do.
+/// The width of vector instructions may differ between hosts. Results have equal bits all the same: the order of
+/// additions does not change. A fused multiply-add could round differently, but the only multiplication here is that of
+/// the conversion to float16, by a power of two, which is exact.
 template <Reduce kReduce, class In, class Out>
 void reduce_as(std::span<const void* const> sources, void* output, std::ptrdiff_t count) {
   in_widest_vectors([&]() __attribute__((always_inline)) {
@@ -87,8 +87,7 @@ struct ReduceTypes {
   c10::ScalarType output;
 };
 
-/// The function that reduces values of these types; null if there is none. Types may differ only among the
-/// floating-point types of up to 32 bits.
+/// Reduces `count` elements of each source into `output`; see reduce_function().
 using ReduceFunction = void (*)(Reduce reduce, std::span<const void* const> sources, void* output,
                                 std::ptrdiff_t count);
 
@@ -109,7 +108,8 @@ ReduceFunction reduce_function_of(c10::ScalarType output) {
 /// Returns a function that reduces all `sources` element by element into `output`, in the order of the sources:
 /// ((s0 + s1) + s2) + ... The bits of the result depend on nothing else, except that the sum of several NaNs is any of
 /// them. Values of 16 bits are added up as float and rounded once. `output` may be one of the sources. Boolean values
-/// are added by "or".
+/// are added by "or". Returns null if there is no such function: the types may differ only among float, bfloat16 and
+/// float16.
 inline ReduceFunction reduce_function(const ReduceTypes& types) {
   using c10::ScalarType;
   if (types.input == ScalarType::Float) return reduce_function_of<float>(types.output);

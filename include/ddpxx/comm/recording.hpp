@@ -50,11 +50,13 @@ struct Recording {
   }
 };
 
-/// A group in which this process is rank `rank` of `size` without other processes. It sends nothing; every collective
-/// on the group and on its parts ends at once and is recorded. All ranks are assumed to hold the values of this rank,
-/// so that a step runs, and its memory and its collectives are those of a real run of thousands of ranks. Without
-/// sharded parameters the computed numbers are those of a run whose ranks use equal batches; with them they are wrong,
-/// because all shards are assumed to be copies of this rank's.
+/// Returns a group in which this process is rank `rank` of `size` without other processes. It sends nothing:
+/// all-reduce, all-gather, reduce-scatter, broadcast and barrier, on the group and on its parts, end at once and are
+/// recorded. All ranks are assumed to hold the values of this rank, so that a step runs, and its memory and its
+/// collectives are those of a real run of thousands of ranks. Without sharded parameters the computed numbers are those
+/// of a run whose ranks use equal batches; with them they are wrong, because all shards are assumed to be copies of
+/// this rank's.
+/// Errors  all_to_all() on the group throws `config`, because the group does not support it.
 Group recording_group(int rank, int size, const std::shared_ptr<Recording>& recording, at::Device device = at::kCPU);
 
 }  // namespace ddpxx

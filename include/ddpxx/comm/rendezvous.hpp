@@ -25,8 +25,9 @@ struct Meeting {
   int world_size = 1;
   std::chrono::milliseconds join_timeout{};
   std::chrono::milliseconds collective_timeout{};
-  bool one_host = true;     ///< All ranks are on this host.
-  bool one_memory = false;  ///< All ranks see each other's processes, and no rank is to use another backend.
+  bool one_host = true;  ///< All ranks are on this host.
+  /// All ranks may share memory: they are CPU ranks in one PID namespace, all with comm.backend=auto.
+  bool one_memory = false;
   /// The number of ranks of each host, if the ranks are on several hosts and those of a host may share memory; 0 if
   /// not, or if the hosts have different numbers of ranks.
   int ranks_of_host = 0;
@@ -38,24 +39,26 @@ struct Meeting {
   /// The time by which the first group must be connected; a part of the group gets a `join_timeout` of its own.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
-  /// This rank's number among all ranks of the run, in the meeting of a part.
+  /// This rank's number among all ranks of the run; empty if these are all ranks of the run.
   std::optional<int> number = {};
-  std::optional<int> run_size = {};  ///< The number of ranks of the run, in the meeting of a part.
+  std::optional<int> run_size = {};  ///< The number of ranks of the run; empty if these are all ranks of the run.
 
   /// The time for which a backend may connect the ranks. `join_timeout` limits it too, because a rank may die after the
   /// meeting; ranks that have met late still get some time.
   std::chrono::milliseconds time_to_connect() const;
-  /// The meeting of some of the ranks, which have met before.
+  /// Returns the meeting of a part of the ranks. `part_store` is a store of its own; this rank is `part_rank` of
+  /// `part_size` there.
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const;
 };
 
 /// Meets all ranks of `rank_info.world_size` at host:port; rank 0 hosts the store unless an agent does.
 /// Ranks   Collective.
-/// Errors  `peer` within `join_timeout`: port in use, a name that does not resolve, nobody or a silent program at the
-///         address, another run's store, ranks that never came or ended early (named), a rank that came twice, ranks
-///         that disagree about the world's size or the kind of device. `config` if two ranks use one GPU. With ranks
-///         that are Python programs, only errors about the address and the store are found, not those about other
-///         ranks.
+/// Errors  `peer` within `join_timeout`: port in use, a name that does not resolve, no program or a silent program at
+///         the address, another run's store, ranks that never came or ended early (named), a rank that came twice,
+///         ranks that disagree about the world's size, the kind of device or the backend; `peer` also for a RankInfo
+///         that check() refuses. `config` if two ranks use one GPU, or if `python_ranks` is set with another backend
+///         than Gloo. With ranks that are Python programs, only errors about the address and the store are found, not
+///         those about other ranks.
 Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info, const ConnectOptions& options);
 
 }  // namespace ddpxx

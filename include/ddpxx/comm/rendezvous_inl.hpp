@@ -107,8 +107,8 @@ class Rendezvous {
   void wait_for_readers(c10d::Store& store) const noexcept;
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
-  /// The prefix of the keys of one start of the ranks: ddpxx-run keeps its store over restarts, and counts them alike
-  /// on all machines.
+  /// Prefix of this start's keys in the store. The store of ddpxx-run outlives restarts, so the prefix has the
+  /// restart's number, which is equal on all machines.
   std::string prefix() const {
     return options_.store_host == StoreHost::ddpxx_run ? "ddpxx/restart" + std::to_string(rank_info_.restart) + '/'
                                                        : "ddpxx/";
@@ -210,7 +210,8 @@ inline Meeting Rendezvous::in_tcp_store() {
     throw;
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks did not all come to " + where_ +
-                                ": the launcher, which serves the meeting, has ended or is silent"}
+                                ": the launcher, which serves the store, has ended or does not answer; see its output "
+                                "on the host of MASTER_ADDR"}
         .with("cause", harmless(first_line(cause)));
   }
   store->setTimeout(options_.join_timeout);
@@ -269,10 +270,9 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
   for (const auto& text : roll.facts) ranks.push_back(parse_introduction(text));
   for (std::size_t other = 0; other < ranks.size(); ++other)
     if (ranks[other].world_size != world_size())
-      throw Error{Errc::peer, "rank " + std::to_string(other) + " believes in a world of " +
-                                  std::to_string(ranks[other].world_size) + ", rank " + std::to_string(rank()) +
-                                  " in one of " + std::to_string(world_size()) +
-                                  ": give all ranks the same WORLD_SIZE"};
+      throw Error{Errc::peer, "rank " + std::to_string(other) + " was started with a world size of " +
+                                  std::to_string(ranks[other].world_size) + ", but rank " + std::to_string(rank()) +
+                                  " with " + std::to_string(world_size()) + ": give all ranks the same WORLD_SIZE"};
   auto result = meeting(c10::make_intrusive<c10d::PrefixStore>(roll.prefix, std::move(store)));
   try {
     check_devices(ranks);

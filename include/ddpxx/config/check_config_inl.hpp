@@ -1,4 +1,4 @@
-// ddpxx/config/check_config_inl.hpp — the functions of check_config.hpp that are no templates.
+// ddpxx/config/check_config_inl.hpp — the functions of check_config.hpp that are not templates.
 #pragma once
 
 #include <algorithm>

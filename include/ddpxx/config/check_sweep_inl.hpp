@@ -1,4 +1,4 @@
-// ddpxx/config/check_sweep_inl.hpp — the functions of check_sweep.hpp that are no templates.
+// ddpxx/config/check_sweep_inl.hpp — the functions of check_sweep.hpp that are not templates.
 #pragma once
 
 #include <cstddef>

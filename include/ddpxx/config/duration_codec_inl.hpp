@@ -30,7 +30,7 @@ DDPXX_INLINE Decoded decode_duration(std::int64_t& count, const RawValue& value,
             .place = value.place};
   const auto whole = *nanoseconds / limits.period;
   if (*nanoseconds % limits.period != 0 || whole < limits.lowest || whole > limits.highest)
-    return {.problem = shown(value.text) + " is no multiple of " + nanoseconds_text(limits.period),
+    return {.problem = shown(value.text) + " is not a multiple of " + nanoseconds_text(limits.period),
             .place = value.place};
   // The bounds of the range were rounded to double, too.
   if (!is_within(facts.range, static_cast<double>(*nanoseconds) / std::nano::den))

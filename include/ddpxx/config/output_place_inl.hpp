@@ -1,4 +1,4 @@
-// ddpxx/config/output_place_inl.hpp — the functions of output_place.hpp that are no templates.
+// ddpxx/config/output_place_inl.hpp — the functions of output_place.hpp that are not templates.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// ddpxx/config/parse_config_inl.hpp — the functions of parse_config.hpp that are no templates.
+// ddpxx/config/parse_config_inl.hpp — the functions of parse_config.hpp that are not templates.
 #pragma once
 
 #include <cstddef>

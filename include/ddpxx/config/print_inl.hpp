@@ -1,4 +1,4 @@
-// ddpxx/config/print_inl.hpp — the functions of print.hpp that are no templates.
+// ddpxx/config/print_inl.hpp — the functions of print.hpp that are not templates.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // ddpxx/config/table.hpp — a config struct as a table with a row for each value.
 //
-// The code that reads, prints, explains and compares configs works on this table and is no template; only the walk that
-// fills the table is one (walk.hpp).
+// The code that reads, prints, explains and compares configs works on this table and is not a template; only the walk
+// that fills the table is one (walk.hpp).
 #pragma once
 
 #include <cstddef>

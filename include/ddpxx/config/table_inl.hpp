@@ -172,7 +172,7 @@ DDPXX_INLINE void check_aliases(const ConfigTable& table) {
   refuse_if(is_field("include"), "a config", "include",
             "is the key by which a file names others; name the field otherwise");
   for (const auto path : table.positionals)
-    refuse_if(table.find(path) == nullptr, "positionals()", path, "is no field");
+    refuse_if(table.find(path) == nullptr, "positionals()", path, "is not a field");
   for (const auto& each : table.ignored) refuse_if(is_field(each.key), "ignored()", each.key, "is the name of a field");
 }
 

@@ -1,4 +1,4 @@
-// ddpxx/config/walk_inl.hpp — the functions of walk.hpp that are no templates.
+// ddpxx/config/walk_inl.hpp — the functions of walk.hpp that are not templates.
 #pragma once
 
 #include <cstddef>

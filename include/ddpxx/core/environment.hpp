@@ -19,7 +19,7 @@ inline std::optional<std::string> environment(const char* name) {
 }
 
 /// The variable as a whole number; none when it is unset.
-/// Errors  `peer` when the text is no whole number (the variables read so are the launcher's).
+/// Errors  `peer` when the text is not a whole number (the variables read so are the launcher's).
 inline std::optional<std::int64_t> environment_integer(const char* name) {
   const auto text = environment(name);
   if (!text) return std::nullopt;

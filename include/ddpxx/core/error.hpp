@@ -32,7 +32,7 @@ class Error : public std::exception {
     origin_ = rank;
     return *this;
   }
-  /// The rank that the error was copied from; none when it is no copy.
+  /// The rank that the error was copied from; none if it is not a copy.
   std::optional<int> origin() const noexcept { return origin_; }
 
   /// Keeps `object` until the error and its copies are gone, such as a setting of the process that has to outlive the

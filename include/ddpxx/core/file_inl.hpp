@@ -43,7 +43,7 @@ DDPXX_INLINE void File::sync() {
 DDPXX_INLINE File File::open(const std::filesystem::path& path, Errc code) {
   File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, code};
   if (failpoint_fails("io") || !file.descriptor_) throw file_error(code, "cannot open", path);
-  if (!S_ISREG(file.status().st_mode)) throw Error{code, "cannot read " + path.string() + ": it is no regular file"};
+  if (!S_ISREG(file.status().st_mode)) throw Error{code, "cannot read " + path.string() + ": it is not a regular file"};
   return file;
 }
 
@@ -65,7 +65,7 @@ DDPXX_INLINE File File::open_to_append(const std::filesystem::path& path, Errc c
   if (!file.descriptor_ && errno == ELOOP) throw refuse("a symbolic link");
   if (!file.descriptor_) throw file_error(code, "cannot write to", path);
   const auto status = file.status();
-  if (!S_ISREG(status.st_mode)) throw Error{code, "cannot write to " + path.string() + ": it is no regular file"};
+  if (!S_ISREG(status.st_mode)) throw Error{code, "cannot write to " + path.string() + ": it is not a regular file"};
   if (status.st_nlink > 1) throw refuse("a hard link to a file that has other names");
   return file;
 }

@@ -1,6 +1,6 @@
 // ddpxx/core/inline.hpp — marks the functions that the library ddpxx::core compiles once for a program.
 //
-// ddpxx is header-only. A program that links the target ddpxx::core does not compile the functions that are no
+// ddpxx is header-only. A program that links the target ddpxx::core does not compile the functions that are not
 // templates: DDPXX_CORE is defined for it, and their definitions are in that library. A header with such functions only
 // declares them, and ends with
 //

@@ -1,4 +1,4 @@
-// ddpxx/core/namespace_name.hpp — tells processes apart that do not see the same system.
+// ddpxx/core/namespace_name.hpp — a text by which processes find out whether they share a Linux namespace.
 #pragma once
 
 #include <fstream>
@@ -7,10 +7,11 @@
 
 namespace ddpxx::detail {
 
-/// A text that is equal for processes of one running system in the same namespace of Linux, and different for all
-/// others. `kind` is a name in /proc/self/ns: processes with one text for "pid" see each other by their numbers, and
-/// those with one text for "mnt" have the same file systems mounted. Containers on one host may have namespaces of
-/// their own.
+/// Returns a text that is equal for processes in the same Linux namespace of the same boot, and different for all
+/// others. `kind` is a file name in /proc/self/ns: with equal texts for "pid" processes can address each other by
+/// process ID; with equal texts for "mnt" they see the same mounts. Containers on one host may have namespaces of their
+/// own. If the namespace cannot be read, the text names only the boot, and processes of different namespaces may get
+/// equal texts.
 inline std::string namespace_name(const std::string& kind) {
   std::string boot;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;

@@ -22,7 +22,7 @@ struct CharDatasetConfig {
                                                         Unit::characters, Resume::must_match),
                   field<&CharDatasetConfig::truncate>("Fraction of the text that is used, from its start", above(0.0),
                                                       at_most(1.0), Resume::must_match),
-                  field<&CharDatasetConfig::max_bytes>("Maximum number of bytes of text to read; 0 is no maximum",
+                  field<&CharDatasetConfig::max_bytes>("Maximum number of bytes of text to read; 0 means no maximum",
                                                        at_least(0), Unit::bytes, Resume::must_match));
   }
 };

@@ -1,4 +1,4 @@
-// ddpxx/data/loader_inl.hpp — the function of loader.hpp that is no template.
+// ddpxx/data/loader_inl.hpp — the function of loader.hpp that is not a template.
 #pragma once
 
 #include <string>

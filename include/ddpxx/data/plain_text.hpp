@@ -56,7 +56,7 @@ inline constexpr std::array kBinaryKinds{
 }  // namespace detail
 
 inline Error non_text_error(const std::string& name, std::size_t offset, char byte) {
-  const auto what = name + " is no text: the byte at offset " + std::to_string(offset) +
+  const auto what = name + " is not text: the byte at offset " + std::to_string(offset) +
                     (byte == '\0' ? " is NUL" : " begins no UTF-8 character");
   std::string lower = name;
   std::transform(lower.begin(), lower.end(), lower.begin(),

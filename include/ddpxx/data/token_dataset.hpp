@@ -93,9 +93,10 @@ class TokenDataset {
   std::uint32_t check_ends() const {
     const auto bytes = std::as_bytes(file_.bytes());
     if (std::ssize(bytes) % kTokenBytes != 0)
-      throw Error{Errc::data, config_.path + " has " + std::to_string(bytes.size()) +
-                                  " bytes, an odd number, and a token takes two: this is no file of 16-bit tokens, or "
-                                  "it was cut off"};
+      throw Error{Errc::data,
+                  config_.path + " has " + std::to_string(bytes.size()) +
+                      " bytes, an odd number, and a token takes two: this is not a file of 16-bit tokens, or "
+                      "it was cut off"};
     if (num_tokens() <= config_.block_size)
       throw Error{Errc::data, "block_size=" + std::to_string(config_.block_size) +
                                   " needs more tokens: " + config_.path + " has " + std::to_string(num_tokens()) +
@@ -103,7 +104,7 @@ class TokenDataset {
     const auto count = std::min(num_tokens(), kCheckedTokens);
     const auto part = static_cast<std::size_t>(count * kTokenBytes);
     if (const auto why = detail::not_tokens(bytes.first(part), config_.vocab_size); !why.empty())
-      throw Error{Errc::data, config_.path + " is no file of 16-bit tokens: it " + why};
+      throw Error{Errc::data, config_.path + " is not a file of 16-bit tokens: it " + why};
     const auto ids = at::empty({count}, at::kLong);
     copy(0, count, ids.mutable_data_ptr<std::int64_t>());
     copy(num_tokens() - count, count, ids.mutable_data_ptr<std::int64_t>());

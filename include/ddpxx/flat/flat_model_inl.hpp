@@ -43,7 +43,8 @@ DDPXX_INLINE FlatModel::FlatModel(torch::nn::Module& model, const GroupOf& group
     throw Error{Errc::config, "the model has no parameter that requires a gradient: there is nothing to train"};
   for (const auto& parameter : trainable_)
     if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) != nullptr)
-      throw Error{Errc::config, "a trainer holds this model already: end that one first, or train a copy"};
+      throw Error{Errc::config,
+                  "a trainer holds this model already: destroy that trainer first, or train a copy of the model"};
   for (const auto* list : {&trainable_, &frozen_})
     for (const auto& parameter : *list)
       if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
@@ -83,9 +84,10 @@ DDPXX_INLINE std::map<const void*, int> FlatModel::find_units(const torch::nn::M
     if (dynamic_cast<const Layer*>(child.value().get()) == nullptr) continue;
     ++layers;
     layers_.push_back(dynamic_cast<const Layer*>(child.value().get()));
-    for (const auto& inner : child.value()->modules(/*include_self=*/false))
-      if (dynamic_cast<const Layer*>(inner.get()) != nullptr)
-        throw Error{Errc::config, "layer \"" + child.key() + "\" contains another layer: tag only one of them"};
+    for (const auto& inner : child.value()->named_modules("", /*include_self=*/false))
+      if (dynamic_cast<const Layer*>(inner.value().get()) != nullptr)
+        throw Error{Errc::config, "layer \"" + child.key() + "\" contains the layer \"" + child.key() + '.' +
+                                      inner.key() + "\": derive only one of the two from ddpxx::Layer"};
     for (const auto& parameter : child.value()->parameters()) {
       const auto [place, fresh] = unit_of.emplace(parameter.unsafeGetTensorImpl(), layers);
       if (!fresh && place->second != layers) place->second = kRoot;  // two layers share it

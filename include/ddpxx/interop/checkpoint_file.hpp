@@ -61,7 +61,7 @@ class CheckpointFiles {
     try {
       return from_python(value);
     } catch (const Error& error) {
-      throw Error{Errc::storage, name + " is no checkpoint: " + error.what()};
+      throw Error{Errc::storage, name + " is not a checkpoint: " + error.what()};
     }
   }
 

@@ -45,7 +45,7 @@ inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
     // A folder, such as ".", would have an index of its own, which could be this one.
     if (text.empty() || text.find('/') != std::string::npos || text.ends_with(kIndexEnding) ||
         std::filesystem::is_directory(path, ignored))
-      refuse("the file of " + name + " is no name of a file beside it");
+      refuse("the file of " + name + " is not the name of a file beside it");
     const auto [place, is_new] = files.try_emplace(text);
     // The names in the index are those in its files, so nothing is removed from them, as it would be in a snapshot.
     if (is_new)

@@ -82,7 +82,7 @@ class Unpickler {
  private:
   PickleValue parse() {
     if (pickle_.size() > kMaxPickleBytes) refuse_pickle("has more than 64 MiB");
-    if (number<std::uint8_t>() != 0x80) refuse_pickle("is no pickle");
+    if (number<std::uint8_t>() != 0x80) refuse_pickle("is not a pickle");
     if (const int protocol = number<std::uint8_t>(); protocol != 2)
       refuse_pickle("is of pickle protocol " + std::to_string(protocol) +
                     "; save it with torch.save's own, which is 2");
@@ -296,7 +296,7 @@ class Unpickler {
     const auto parts = objects_.get<Tuple>(pop(), "the name of a storage").items;
     const auto text = [&](std::size_t i) { return objects_.get<std::string_view>(parts[i], "a text"); };
     if (parts.size() != 5 || text(0) != "storage" || text(2).size() > 100)
-      refuse_pickle("refers to something outside that is no storage");
+      refuse_pickle("refers to something outside that is not a storage");
     const auto dtype = objects_.get<PickleObjects::StorageType>(parts[1], "the type of a storage").dtype;
     const auto num_elements = objects_.get<std::int64_t>(parts[4], "a number");
     const std::string key{text(2)};

@@ -73,7 +73,10 @@ inline PickleValue only_optimizer(const PickleValue& value) {
 inline double step_count(const PickleValue& value) {
   if (const auto* number = value.get_if<std::int64_t>()) return static_cast<double>(*number);
   const auto& tensor = value.get<at::Tensor>("step");
-  if (tensor.numel() != 1) throw Error{Errc::storage, "step is a tensor of more than one number"};
+  if (tensor.numel() != 1)
+    throw Error{Errc::storage,
+                "the optimizer's step is a tensor of " + std::to_string(tensor.numel()) +
+                    " elements, and should have one: the file is damaged, or PyTorch's optimizers did not write it"};
   return tensor.item<double>();
 }
 

@@ -27,9 +27,9 @@ namespace ddpxx {
 using ZipRecords = std::map<std::string, std::span<std::byte>>;
 
 /// Reads an archive. The records are views of `bytes`. Takes memory in proportion to the list of names.
-/// Errors  `storage` for bytes that are no archive, a record that lies outside of them or overlaps another, a name that
-///         comes twice, compression, encryption, and a wrong checksum. A checksum of 0 is not compared: torch.save has
-///         an option that leaves checksums out.
+/// Errors  `storage` for bytes that are not an archive, a record that lies outside of them or overlaps another, a name
+///         that comes twice, compression, encryption, and a wrong checksum. A checksum of 0 is not compared: torch.save
+///         has an option that leaves checksums out.
 ZipRecords read_zip(std::span<std::byte> bytes);
 
 /// Returns the checksum of zip archives, which is CRC-32 of IEEE 802.3.
@@ -82,7 +82,7 @@ inline ZipDirectory find_zip_directory(Bytes bytes) {
     }
     return {number_at<std::uint32_t>(bytes, end + 16), number_at<std::uint32_t>(bytes, end + 12)};
   }
-  refuse_header("it is no zip archive, or its end is missing");
+  refuse_header("it is not a zip archive, or its end is missing");
 }
 
 struct ZipEntry {

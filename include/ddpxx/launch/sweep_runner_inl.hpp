@@ -107,7 +107,7 @@ inline bool SweepRunner::miss_metrics() const {
   for (const auto index : missing) {
     const auto& job = sweep_.jobs[index];
     say(job, "ended with 0, but there is " + names + " in " + (folder_.path(job) / "metrics.jsonl").string() +
-                 ", or the last one is no number: the job did nothing, wrote no metrics, or diverged; see " +
+                 ", or the last one is not a number: the job did nothing, wrote no metrics, or diverged; see " +
                  (folder_.path(job) / "log").string());
   }
   return !missing.empty();

@@ -108,9 +108,10 @@ class LayerRunner {
   template <class L, class... Args>
     requires(!CallableLayer<L, LayerRunner, Args...> && !detail::kIsRow<std::remove_const_t<L>>)
   at::Tensor operator()(L&, Args&&...) {
-    static_assert(std::derived_from<L, Layer>,
-                  "run(layer, x): this is no layer: derive it from ddpxx::Layer beside torch::nn::Module; for layers "
-                  "in a row pass a std::vector of std::shared_ptr to such layers, not a torch::nn::Sequential");
+    static_assert(
+        std::derived_from<L, Layer>,
+        "run(layer, x): this is not a layer: derive it from ddpxx::Layer beside torch::nn::Module; for layers "
+        "in a row pass a std::vector of std::shared_ptr to such layers, not a torch::nn::Sequential");
     static_assert(!std::derived_from<L, Layer>, "run(layer, x): this layer has no forward for these arguments");
     return {};
   }

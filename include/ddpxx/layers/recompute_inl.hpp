@@ -1,5 +1,5 @@
-// ddpxx/layers/recompute_inl.hpp — the functions of recompute.hpp that are no templates. Only they need the header of
-// autograd's custom functions, which takes a second to compile.
+// ddpxx/layers/recompute_inl.hpp — the functions of recompute.hpp that are not templates. Only they need the header
+// of autograd's custom functions, which takes a second to compile.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +65,8 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
         /*accumulate_grad=*/false, kept.edges);
     variable_list all{{}, {}};
     std::size_t k = 0;
-    for (const auto& input : kept.inputs)  // integers have no gradient, and an undefined tensor is no input of the node
+    // Integers have no gradient, and an undefined tensor is not an input of the node.
+    for (const auto& input : kept.inputs)
       if (input.defined()) all.push_back(input.requires_grad() ? found[k++] : at::Tensor{});
     for (std::size_t i = 0; i < call.parameters.size(); ++i) all.push_back(found[k++]);
     kept = {};

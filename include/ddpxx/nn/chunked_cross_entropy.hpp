@@ -15,7 +15,7 @@ namespace ddpxx {
 /// memory for one chunk of logits, and for the gradients of `hidden` and `weight`, which exist from the forward pass
 /// on.
 /// Shapes  `hidden_NC` [N, C], `weight_VC` [V, C], `targets_N` int64 [N]; result float32, 0-dim.
-/// Errors  `config` for other shapes, for targets that are no whole numbers, for tensors of several devices and for
+/// Errors  `config` for other shapes, for targets that are not whole numbers, for tensors of several devices and for
 ///         chunk_rows below 1; in backward, if it is to create a graph; on a GPU, where a kernel computes the losses of
 ///         float32, bfloat16 and float16, if NVRTC is not found. A target out of range is an error of ATen on a CPU,
 ///         and one of the device on a GPU.

@@ -71,7 +71,7 @@ inline bool has_cross_entropy_kernel(const at::Tensor& tensor) {
   return tensor.is_cuda() && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
 
-/// Computes a head's loss in chunks. It is no operation of autograd: the caller has turned gradients off.
+/// Computes a head's loss in chunks. It is not an operation of autograd: the caller has turned gradients off.
 inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_VC, const at::Tensor& targets_N,
                           std::int64_t chunk_rows, bool hidden_trains, bool weight_trains) {
   // Cast as autocast would cast for a linear layer; the softmax below must not be cast.

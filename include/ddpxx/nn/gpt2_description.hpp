@@ -18,7 +18,7 @@ struct GPT2Description {
 
 /// Reads the text of a config.json. Keys that are missing have the values of transformers' GPT2Config.
 /// Errors  `storage` for another model than GPT-2, for one that GPT does not compute, such as with another activation,
-///         and for sizes that are no counts.
+///         and for sizes that are not counts.
 /// Source  Hugging Face transformers, configuration_gpt2.py.
 GPT2Description read_gpt2_config(std::string_view json);
 

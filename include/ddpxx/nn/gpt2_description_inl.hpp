@@ -20,7 +20,7 @@ namespace detail {
 class GPT2ConfigReader {
  public:
   explicit GPT2ConfigReader(std::string_view text) : json_{nlohmann::json::parse(text, nullptr, false)} {
-    if (!json_.is_object()) throw Error{Errc::storage, "config.json is no JSON object"};
+    if (!json_.is_object()) throw Error{Errc::storage, "config.json is not a JSON object"};
   }
 
   /// The value under a key; `otherwise` where the key is missing.

@@ -57,7 +57,9 @@ struct GPTConfig {
       if (preset.name == model_type)
         return {n_layer.value_or(preset.sizes.n_layer), n_head.value_or(preset.sizes.n_head),
                 n_embd.value_or(preset.sizes.n_embd)};
-    throw Error{Errc::config, "model_type \"" + model_type + "\" is no preset"};
+    std::string names;
+    for (const auto& preset : kGPTPresets) (names += names.empty() ? "" : ", ") += preset.name;
+    throw Error{Errc::config, "model_type \"" + model_type + "\" is not a preset: choose one of " + names};
   }
 
   static constexpr auto describe() {

@@ -98,7 +98,7 @@ DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
 DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
   columns_.clear();
   has_gpu_ = !run.gpu.empty();
-  if (!run.goes_on) return file_.start_anew();
+  if (!run.goes_on) return file_.set_old_rows_aside();
   file_.resume_at(run.step);
   columns_ = detail::cells_of(file_.first_line());
 }

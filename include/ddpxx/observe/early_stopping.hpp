@@ -22,7 +22,7 @@ double watched_value(const EarlyStoppingConfig& config, const Evaluated& event);
 void check_early_stopping(const EarlyStoppingConfig& config, const Evaluated& event);
 
 /// Votes to stop once `patience` evaluations in a row have not improved the best value of a metric by more than
-/// `min_delta`. A value that is not finite is no improvement. A resumed run begins to count anew.
+/// `min_delta`. A value that is not finite is not an improvement. A resumed run begins to count anew.
 class EarlyStopping : public Observer {
  public:
   /// Errors  `config` for a config without a metric.

@@ -40,7 +40,7 @@ struct RunBegan {
   std::int64_t step = 0;       ///< Steps that are done already.
   bool goes_on = false;        ///< With a run that was saved in save_dir.
   std::int64_t last_step = 0;  ///< Where the run ends; 0 when that is not known.
-  double seconds_allowed = 0;  ///< The run ends after that time in any case; 0 is no limit.
+  double seconds_allowed = 0;  ///< The run ends after that time in any case; 0 means no limit.
   Settings settings = {};      ///< The configuration, as snapshots record it.
 
   std::int64_t global_batch() const { return batch_size * accumulation_steps * ranks; }

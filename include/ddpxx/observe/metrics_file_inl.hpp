@@ -55,7 +55,7 @@ DDPXX_INLINE void MetricsFile::on_begin(const RunBegan& run) {
   if (run.goes_on)
     file_.resume_at(run.step);
   else
-    file_.start_anew();
+    file_.set_old_rows_aside();
 }
 
 DDPXX_INLINE Verdict MetricsFile::on_step(const StepDone& event) {

@@ -1,5 +1,5 @@
-// ddpxx/observe/progress.hpp — how a run looks while it runs: one line that renews itself on a terminal, few plain
-// lines everywhere else.
+// ddpxx/observe/progress.hpp — shows the progress of a run: one line that is rewritten in place on a terminal, and a
+// line every few seconds elsewhere.
 #pragma once
 
 #include <chrono>
@@ -17,9 +17,10 @@
 namespace ddpxx {
 
 struct ProgressOptions {
-  /// Asked whether it is a terminal, and how wide; none: the stream's own where it is a standard stream.
+  /// File descriptor that is asked whether it is a terminal and how wide it is. None: that of std::cout, std::cerr or
+  /// std::clog if the stream is one of them; any other stream does not count as a terminal.
   std::optional<int> descriptor = {};
-  std::chrono::milliseconds plain_interval{5'000};  ///< Between two lines where there is no terminal.
+  std::chrono::milliseconds plain_interval{5'000};  ///< Least time between two lines if the output is not a terminal.
 };
 
 /// Shows a run on a screen: three lines about it, then its steps, evaluations and snapshots, then what it has reached.
@@ -38,28 +39,28 @@ class Progress : public Observer {
   DDPXX_INLINE void on_evaluating(const Evaluating& event) override;
   DDPXX_INLINE Verdict on_evaluated(const Evaluated& event) override;
   DDPXX_INLINE void on_snapshot(const SnapshotSaved& event) override;
-  /// A run that had nothing left to do says nothing.
+  /// Prints nothing if the run had no step left to do.
   DDPXX_INLINE void on_end(const RunEnded& run) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void draw_step();
-  /// Until the last step, or until the time is up if that comes first; none where neither is known.
+  /// Estimated seconds to the last step or to the time limit, whichever comes first; none if neither is known.
   std::optional<double> seconds_left() const;
-  /// Whether the open line may be written again.
+  /// Whether enough time has passed to draw the line again.
   bool due() const;
-  /// A line that the next one replaces; without a terminal it stays.
+  /// Draws a line that the next one replaces; without a terminal it prints the line.
   void draw(const std::string& line, std::size_t width);
-  /// A line that stays; it takes the place of the open one.
+  /// Prints a line that stays; on a terminal it replaces the line drawn last.
   void print(std::string line);
 
   std::ostream* stream_;
-  std::int64_t total_steps_ = 0;  // where the run ends; 0 when that is not known
-  double seconds_allowed_ = 0;    // the run ends then in any case; 0 is no limit
+  std::int64_t total_steps_ = 0;  // the last step of the run; 0 if it is not known
+  double seconds_allowed_ = 0;    // the time limit of the run; 0 means no limit
   ProgressOptions options_;
   bool terminal_ = false;
-  std::size_t line_width_ = 0;  // of the line that stands open on the terminal
+  std::size_t line_width_ = 0;  // width of the line on the terminal that the next one replaces; 0 if there is none
   std::optional<StepDone> last_;
   bool last_shown_ = false;
   std::optional<Clock::time_point> drawn_;

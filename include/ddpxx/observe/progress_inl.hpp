@@ -51,7 +51,7 @@ DDPXX_INLINE std::string progress_line(const StepDone& event, std::int64_t total
     fields.push_back("scale " + formatted("%g", event.loss_scale.value_or(0)) + ", " +
                      std::to_string(event.skipped_steps) + " skipped");
   if (seconds_left) fields.push_back("eta " + short_duration(*seconds_left));
-  // Last, since what stands last is cut where the line is too long.
+  // Memory comes last, because a line that is too long loses its last fields.
   fields.push_back("mem " + short_count(static_cast<double>(event.peak_memory_bytes), 1'024, " KMGT"));
   std::string line;
   for (const std::string& field : fields) {
@@ -95,7 +95,7 @@ DDPXX_INLINE Verdict Progress::on_step(const StepDone& event) {
 }
 
 DDPXX_INLINE void Progress::on_evaluating(const Evaluating& event) {
-  // The first time is the begin of the evaluation: it may be over before a line about it is worth its place.
+  // If no line was drawn yet, count the interval from here: a short evaluation then prints no line.
   if (!drawn_) drawn_ = Clock::now();
   if (!due()) return;
   drawn_ = Clock::now();
@@ -145,7 +145,7 @@ DDPXX_INLINE void Progress::draw_step() {
   auto shown = *last_;
   shown.loss = loss_.value();
   if (step_ms_.value() > 0) shown.tokens_per_second = tokens_.value() / step_ms_.value() * 1'000;
-  // A line that fills the last column makes some terminals go on to the next.
+  // A line that fills the last column makes some terminals wrap to the next line.
   const auto width = terminal_ ? detail::terminal_width(*options_.descriptor) - 1 : std::string::npos;
   draw(progress_line(shown, total_steps_, seconds_left(), width), width);
 }

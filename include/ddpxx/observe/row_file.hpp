@@ -18,7 +18,7 @@ namespace ddpxx {
 struct RowFormat {
   std::string_view kind;   ///< As errors call such a file.
   std::string_view start;  ///< A file that does not begin so is of another kind.
-  /// The step of a row; none for a line that is no whole row.
+  /// The step of a row; none for a line that is not a whole row.
   std::optional<std::int64_t> (*step_of)(std::string_view line);
   bool shows_its_end = false;  ///< step_of knows a whole row without its line end.
 };
@@ -26,7 +26,7 @@ struct RowFormat {
 /// Appends rows; each row is one write of one whole line, so that a kill leaves at most a cut last line. A row that
 /// cannot be written later on, because the disk is full for example, is lost with one warning: training goes on.
 /// A file holds the rows of one run: those of an earlier one are moved to another file and never removed. A file that
-/// was removed or replaced while the run goes on is made anew for the next row, with one warning.
+/// was removed or replaced while the run goes on is opened again for the next row, with one warning.
 class RowFile {
  public:
   /// Opens the file, and makes it and its folders where they are missing. What it holds stays until the run begins.
@@ -41,7 +41,7 @@ class RowFile {
   /// Begins a new run: the rows of an earlier run are moved from `metrics.jsonl` to `metrics.1.jsonl`, or the next
   /// number that is free.
   /// Errors  `storage`; the file is then as it was.
-  void start_anew();
+  void set_old_rows_aside();
 
   /// Adds a line, which ends with a line end. A file that holds nothing gets the header first.
   void append(std::string_view line);
@@ -63,8 +63,8 @@ class RowFile {
   bool is_in_place() const;
   bool is_of_this_kind() const;
   bool lacks_header() const;
-  /// The file was removed, or another one was put in its place.
-  void make_anew();
+  /// Opens the file again, or makes a new one, after it was removed or replaced. Warns once.
+  void reopen_replaced_file();
 
   std::filesystem::path path_;
   RowFormat format_;

@@ -51,7 +51,7 @@ DDPXX_INLINE bool RowFile::is_in_place() const {
 
 DDPXX_INLINE bool RowFile::is_of_this_kind() const {
   std::string front(format_.start.size(), '\0');
-  // What lies there may have been replaced by a FIFO since it was opened; its writer is not waited for.
+  // Another process may have replaced the file by a FIFO: O_NONBLOCK keeps this open() from waiting for a writer.
   const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   front.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(file.get(), front.data(), front.size()), 0)));
   return format_.start.starts_with(front);  // a kill may have cut the first row
@@ -85,12 +85,12 @@ DDPXX_INLINE RowFile::RowFile(std::filesystem::path path, const RowFormat& forma
   if (!is_regular()) return;
   path_ = std::filesystem::absolute(path_);  // the working folder may change
   if (!is_of_this_kind())
-    throw Error{Errc::config, path_.string() + " is no " + std::string{format_.kind} + ": it does not begin with " +
+    throw Error{Errc::config, path_.string() + " is not a " + std::string{format_.kind} + ": it does not begin with " +
                                   std::string{format_.start} +
                                   ", and is left as it is; name another file, or remove this one"};
 }
 
-DDPXX_INLINE void RowFile::start_anew() {
+DDPXX_INLINE void RowFile::set_old_rows_aside() {
   has_begun_ = true;
   if (!is_regular() || std::filesystem::file_size(path_) == 0) return;
   auto other = path_;
@@ -127,7 +127,7 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
   if (!file_) throw file_error(Errc::storage, "cannot open the " + std::string{format_.kind}, path_);
 }
 
-DDPXX_INLINE void RowFile::make_anew() {
+DDPXX_INLINE void RowFile::reopen_replaced_file() {
   std::error_code failure;
   std::filesystem::create_directories(path_.parent_path(), failure);
   auto file = open(path_);
@@ -135,9 +135,9 @@ DDPXX_INLINE void RowFile::make_anew() {
   if (!file)
     failure_text = file_error(Errc::storage, "cannot open", path_).what();
   else if (!is_regular(file))
-    failure_text = "what lies there now is no regular file";
+    failure_text = "what lies there now is not a regular file";
   else if (!is_of_this_kind())
-    failure_text = "what lies there now is no " + std::string{format_.kind} + " and is left as it is";
+    failure_text = "what lies there now is not a " + std::string{format_.kind} + " and is left as it is";
   else
     file_ = std::move(file);
   if (!std::exchange(has_warned_of_loss_, true))
@@ -146,8 +146,8 @@ DDPXX_INLINE void RowFile::make_anew() {
 }
 
 DDPXX_INLINE void RowFile::append(std::string_view row) {
-  if (!has_begun_) start_anew();
-  if (is_regular() && !is_in_place()) make_anew();
+  if (!has_begun_) set_old_rows_aside();
+  if (is_regular() && !is_in_place()) reopen_replaced_file();
   const std::string line = (lacks_header() ? header_ : "") + std::string{row};
   ssize_t size = 0;
   do size = ::write(file_.get(), line.data(), line.size());

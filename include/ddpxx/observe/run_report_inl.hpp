@@ -33,7 +33,7 @@ void RunReport::call(Call&& call_one) {
     } catch (const std::exception& error) {
       count_failure(each, error.what());
     } catch (...) {
-      count_failure(each, "an exception that is no std::exception");
+      count_failure(each, "an exception that is not a std::exception");
     }
   }
 }
@@ -65,7 +65,7 @@ DDPXX_INLINE void RunReport::begin(const RunBegan& run) {
     } catch (const std::exception&) {
       throw;
     } catch (...) {
-      throw Error{Errc::config, each.name + " failed as the run began, with an exception that is no std::exception"};
+      throw Error{Errc::config, each.name + " failed as the run began, with an exception that is not a std::exception"};
     }
   has_begun_ = true;
 }

@@ -98,7 +98,7 @@ DDPXX_INLINE TensorBoard::TensorBoard(std::filesystem::path folder) : folder_{st
   std::filesystem::create_directories(folder_, failure);
   if (!std::filesystem::is_directory(folder_))
     throw Error{Errc::config, "training.tensorboard: cannot make the folder " + folder_.string() +
-                                  (failure ? ": " + failure.message() : ": it is no folder")};
+                                  (failure ? ": " + failure.message() : ": it is not a folder")};
 }
 
 DDPXX_INLINE std::string TensorBoard::name() const { return "TensorBoard"; }

@@ -32,7 +32,8 @@ class EMA {
     for (const auto& slice : slices) {
       if (slice.values.element_size() < 4)
         throw Error{Errc::config, std::string{"a moving average of "} + c10::toString(slice.values.scalar_type()) +
-                                      " parameters would stand still: keep them in float32, or go without"};
+                                      " parameters would not change, because small updates round to nothing: keep "
+                                      "the parameters in float32, or set training.ema_decay=0"};
       values_.push_back(slice.values);
     }
     copy_values();

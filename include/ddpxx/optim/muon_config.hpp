@@ -21,7 +21,7 @@ constexpr auto enum_names(MuonScale) {
   return std::array{Named{MuonScale::original, "original"}, Named{MuonScale::match_rms_adamw, "match_rms_adamw"}};
 }
 
-/// Defaults are those of torch.optim.Muon; what is no matrix of a layer is stepped as `adamw` says.
+/// Defaults are those of torch.optim.Muon; parameters that are not a matrix of a layer are stepped as `adamw` says.
 struct MuonConfig {
   double learning_rate = 1e-3;
   double weight_decay = 0.1;
@@ -47,7 +47,7 @@ struct MuonConfig {
                field<&MuonConfig::epsilon>("Lower bound of the norm by which a matrix is divided", at_least(0.0)),
                field<&MuonConfig::scale>("How the learning rate depends on the shape of a matrix"),
                field<&MuonConfig::adamw>(
-                   "AdamW for what is no matrix of a layer; its learning rate follows this schedule")) +
+                   "AdamW for parameters that are not a matrix of a layer; its learning rate follows this schedule")) +
            schedule_fields<MuonConfig>();
   }
   double learning_rate_at(std::int64_t step) const { return scheduled_rate(*this, step); }

@@ -88,8 +88,8 @@ class FSDP {
         "find the tensors in other types, and would not gather the layer for backward");
     if (with_gradient)
       each_tensor(result, [&](at::Tensor& tensor) {
-        // An argument that is returned as it was is no result of this layer: a hook on it would gather the layer when
-        // the argument's gradient is complete, which may be after the layer's own backward.
+        // An argument that is returned as it was is not a result of this layer: a hook on it would gather the layer
+        // when the argument's gradient is complete, which may be after the layer's own backward.
         if (tensor.requires_grad() && !is_parameter(tensor) &&
             std::ranges::none_of(given, [&](const Argument& argument) { return argument.is(tensor); }))
           tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {

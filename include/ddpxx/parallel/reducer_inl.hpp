@@ -170,7 +170,7 @@ DDPXX_INLINE void Reducer::mark(std::size_t i) {
   check_used(i);
   if (arrived_.at(i))
     throw Error{Errc::config, "parameter \"" + (*arena_)[i].name +
-                                  "\" was ready twice in one step: run one backward pass a step, or accumulate"};
+                                  "\" got a gradient twice in one step: call backward() once for each micro-batch"};
   arrived_[i] = true;
   --buckets_[bucket_of_[i]].missing;
 }

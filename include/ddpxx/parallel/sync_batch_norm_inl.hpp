@@ -87,7 +87,8 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
                                              /*training=*/false, /*momentum=*/0, call->eps));
   }
 
-  /// Gradients of weight and bias are those of this rank's samples, as all gradients are that a strategy averages.
+  /// The gradients of weight and bias cover this rank's samples only: the strategy averages them over the ranks later,
+  /// like those of all parameters.
   static Tensors backward(Context* context, const Tensors& gradients) {
     if (c10::GradMode::is_enabled())  // a second derivative would need a collective of its own
       throw Error{Errc::config, "SyncBatchNorm has no second derivative: call backward without create_graph"};
@@ -98,7 +99,8 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     // 16-bit values are differentiated in float32: the terms below may cancel each other.
     const auto type = mean.scalar_type();
     const auto x = saved[0].to(type), weight = saved[1].to(type);
-    // The gradients where mean and variance are constants; those through them follow from sums over all ranks.
+    // First the gradients with mean and variance held constant. The terms that flow through mean and variance are added
+    // below, from sums over all ranks.
     std::tuple all{at::zeros_like(x), at::zeros_like(mean), at::zeros_like(mean)};
     if (x.numel() > 0)
       all = at::native_batch_norm_backward(gradients[0].to(type), x, weight, mean, variance, {}, {}, /*train=*/false,

@@ -28,14 +28,15 @@
 
 namespace ddpxx {
 
-/// What is cut into one piece for each rank: the optimizer's state (ZeRO-1), or the gradients as well (ZeRO-2).
+/// What is sharded over the ranks: the optimizer's state (ZeRO-1), or the gradients as well (ZeRO-2).
 enum class ZeROStage { optimizer = 1, gradients = 2 };
 
 /// Every rank holds the whole model and steps one piece of each bucket; the stepped pieces are gathered while the next
 /// forward pass begins. Gradients are reduce-scattered while backward runs: with ZeRO-2 in each backward pass of a
-/// step, since no rank holds the whole sum, with ZeRO-1 only in the last.
-/// Errors  `peer`, naming the first parameter that differs between ranks; those of `Reducer`.
-/// Source  Rajbhandari et al. 2020, arXiv:1910.02054; equal to DDP bit for bit at two ranks, without clipping.
+/// step, since no rank holds the whole sum, with ZeRO-1 only in the last. With two ranks and without clipping, results
+/// equal DDP's bit for bit. The calls are those of ParallelStrategy in concept.hpp.
+/// Errors  `peer` from attach(), naming the first parameter that differs between ranks; those of `Reducer`.
+/// Source  Rajbhandari et al. 2020, arXiv:1910.02054.
 template <ZeROStage kStage>
 class ZeRO {
  public:
@@ -64,7 +65,8 @@ class ZeRO {
 
   /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
-  /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.
+  /// Number of layers, each with `bytes` bytes of parameters, that one segment holds if the optimizer steps in
+  /// backward.
   static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
     return std::max<std::int64_t>(1, config.bucket_bytes / std::max<std::int64_t>(1, bytes));
   }
@@ -242,7 +244,10 @@ class ZeRO {
   void arrive(std::size_t i, const at::Tensor& gradient) {
     const auto& entry = trainable_[i];
     auto& bucket = arriving_[entry.segment];
-    if (arrived_[i]) throw Error{Errc::config, "parameter \"" + entry.name + "\" was ready twice in one backward pass"};
+    if (arrived_[i])
+      throw Error{Errc::config, "parameter \"" + entry.name +
+                                    "\" got a gradient twice in one backward pass: call backward() once for each "
+                                    "micro-batch"};
     arrived_[i] = true;
     if (!bucket.memory.defined()) bucket.memory = shards_->borrow(entry.segment);
     shards_->add(bucket.memory, entry, gradient);

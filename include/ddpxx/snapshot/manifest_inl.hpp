@@ -100,7 +100,7 @@ inline int depth_of_json(std::string_view text) {
 }
 
 /// Parses JSON that nests at most `kMaxDepth` deep: a deeper text could take a hundred times its own size in memory.
-/// nlohmann::json's own callback is no way to find the depth: with one, its parser goes through all members of an
+/// nlohmann::json's own callback is not used to find the depth: with one, its parser goes through all members of an
 /// object at the end of each of them.
 inline nlohmann::json parse_shallow(const std::string& text) {
   constexpr int kMaxDepth = 16;  // this format has 5
@@ -113,7 +113,7 @@ inline ShardFile file_in(const nlohmann::json& json) {
                  static_cast<std::uint64_t>(count_in(json.at("bytes"))),
                  static_cast<std::uint64_t>(count_in(json.at("chunk"))),
                  {}};
-  if (!is_file_name(file.name)) refuse_manifest(in_quotes(file.name) + " is no name of a file");
+  if (!is_file_name(file.name)) refuse_manifest(in_quotes(file.name) + " is not the name of a file");
   const auto sums = parse_sums(json.at("crc32c").get<std::string>());
   if (!sums || file.chunk_bytes == 0 || file.chunk_bytes != chunk_bytes_for(file.bytes) ||
       sums->size() != (file.bytes + file.chunk_bytes - 1) / file.chunk_bytes)
@@ -127,7 +127,7 @@ inline StoredTensor tensor_in(const std::string& name, const nlohmann::json& jso
   check_tensor_name(name);
   SafetensorsEntry entry{dtype_named(json.at("dtype").get<std::string>()), {}};
   if (!json.at("shape").is_array() || json.at("shape").size() > 64)
-    refuse_manifest("the shape of " + in_quotes(name) + " is too long, or no shape");
+    refuse_manifest("the shape of " + in_quotes(name) + " is too long, or is not a shape");
   for (const auto& length : json.at("shape")) entry.shape.push_back(count_in(length));
   const auto element = at::elementSize(entry.dtype);
   const auto numel = static_cast<std::int64_t>(bytes_of_shape(name, entry) / element);
@@ -239,13 +239,13 @@ DDPXX_INLINE Manifest parse_manifest(std::string_view text) {
       for (const auto& parameter : json.at("parameters"))
         manifest.run.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<bool>()});
     for (const auto& start : manifest.starts)
-      if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is no name of a start");
+      if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is not the name of a start");
     if (!detail::is_hexadecimal(manifest.run.config_hash))
-      detail::refuse_manifest(detail::in_quotes(manifest.run.config_hash) + " is no hash of a configuration");
+      detail::refuse_manifest(detail::in_quotes(manifest.run.config_hash) + " is not the hash of a configuration");
     detail::check_apart(manifest);
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    detail::refuse_manifest(std::string{"it is no manifest of a snapshot: "} + error.what());
+    detail::refuse_manifest(std::string{"it is not the manifest of a snapshot: "} + error.what());
   }
 }
 

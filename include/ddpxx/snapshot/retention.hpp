@@ -34,8 +34,9 @@ struct Retention {
   std::set<std::int64_t> keep(std::span<const RetainedSnapshot> snapshots) const;
 
  private:
-  /// Goes from the oldest to the newest: a snapshot that these rules keep stays kept when newer ones are added.
-  void keep_first_ones(std::span<const RetainedSnapshot> snapshots, std::set<std::int64_t>& kept) const;
+  /// Adds the steps that `every_epochs` and `every_seconds` keep. Goes from the oldest to the newest snapshot: one that
+  /// these rules keep stays kept when newer ones are added.
+  void keep_by_epoch_and_time(std::span<const RetainedSnapshot> snapshots, std::set<std::int64_t>& kept) const;
 };
 
 }  // namespace ddpxx

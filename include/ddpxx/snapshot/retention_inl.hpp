@@ -38,13 +38,13 @@ DDPXX_INLINE std::set<std::int64_t> Retention::keep(std::span<const RetainedSnap
   if (every_steps > 0)
     for (const auto step : newest)
       if (step % every_steps == 0) kept.insert(step);
-  keep_first_ones(snapshots, kept);
+  keep_by_epoch_and_time(snapshots, kept);
   if (!newest.empty()) kept.insert(newest.front());
   return kept;
 }
 
-DDPXX_INLINE void Retention::keep_first_ones(std::span<const RetainedSnapshot> snapshots,
-                                             std::set<std::int64_t>& kept) const {
+DDPXX_INLINE void Retention::keep_by_epoch_and_time(std::span<const RetainedSnapshot> snapshots,
+                                                    std::set<std::int64_t>& kept) const {
   std::map<std::int64_t, const RetainedSnapshot*> by_step;
   for (const auto& snapshot : snapshots) by_step.emplace(snapshot.step, &snapshot);
   std::int64_t rounds = 0;

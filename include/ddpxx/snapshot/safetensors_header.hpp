@@ -34,8 +34,8 @@ inline constexpr std::size_t kMaxHeaderBytes = 100'000'000;
 
 /// Reads the JSON header of a file in which `data_bytes` bytes follow the header. Takes memory in proportion to the
 /// text, whatever sizes the text claims.
-/// Errors  `storage` for text that is no such header, a name that comes twice, an unknown dtype, a shape that overflows
-///         or does not fit its bytes, and tensors that overlap, leave a gap or do not end with the file.
+/// Errors  `storage` for text that is not such a header, a name that comes twice, an unknown dtype, a shape that
+///         overflows or does not fit its bytes, and tensors that overlap, leave a gap or do not end with the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t data_bytes);
 
 /// Returns the header as JSON: the metadata first, then the tensors in the order of the file.

@@ -86,7 +86,7 @@ class SafetensorsHeaderReader {
     } else {
       const bool known = key == "dtype" || key == "shape" || key == "data_offsets";
       auto& seen = key == "dtype" ? has_dtype_ : key == "shape" ? has_shape_ : has_offsets_;
-      if (!known) refuse_header(in_quotes(key) + " is no property of a tensor");
+      if (!known) refuse_header(in_quotes(key) + " is not a property of a tensor");
       if (std::exchange(seen, true)) refuse_header(in_quotes(key) + " comes twice in " + in_quotes(name_));
       place_ = key == "dtype" ? Place::dtype : key == "shape" ? Place::shape_value : Place::offsets_value;
     }

@@ -23,12 +23,12 @@ inline std::unique_ptr<Storage> open_storage(const std::string& place) {
     return std::make_unique<S3Storage>(parse_s3_place(place));
 #else
     throw Error{Errc::config,
-                "s3:// is no place for this program, which was built without S3; link it to ddpxx::s3, which is there "
+                "this program cannot use s3://, because it was built without S3; link it to ddpxx::s3, which is there "
                 "where aws-c-s3 is found (docs/storage.md), or give a folder"};
 #endif
   }
   throw Error{Errc::config, "\"" + place + "\": " + place.substr(0, scheme) +
-                                ":// is no kind of place; give a folder, or s3://bucket/prefix"};
+                                ":// is not a supported kind of place; give a folder, or s3://bucket/prefix"};
 }
 
 }  // namespace ddpxx

@@ -85,10 +85,10 @@ inline S3Place parse_s3_place(std::string_view text) {
   };
   if (place.bucket.empty()) throw refuse("it names no bucket");
   if (!std::all_of(place.bucket.begin(), place.bucket.end(), fits))
-    throw refuse('"' + place.bucket + "\" is no name of a bucket");
+    throw refuse('"' + place.bucket + "\" cannot be the name of a bucket");
   while (place.prefix.ends_with('/')) place.prefix.pop_back();
   if (place.prefix.empty()) return place;
-  if (!detail::is_plain_path(place.prefix)) throw refuse('"' + place.prefix + "\" is no prefix of names");
+  if (!detail::is_plain_path(place.prefix)) throw refuse('"' + place.prefix + "\" cannot be a prefix of names");
   place.prefix += '/';
   return place;
 }

@@ -90,7 +90,7 @@ class Storage {
   /// Returns the names of the symbolic links in the location itself. `list` does not follow links to folders.
   virtual std::vector<std::string> links() { return {}; }
 
-  /// Removes the object. It is no error if the object does not exist.
+  /// Removes the object. It is not an error if the object does not exist.
   virtual void remove(const std::string& name) = 0;
 };
 

@@ -30,7 +30,8 @@ void check_metric_names(const std::vector<std::string>& names);
 }  // namespace detail
 
 /// The metrics of a batch out of those of its parts, which the model has computed one by one.
-/// Errors  `config` where the parts differ in the names or in what has a count, or a sum or count is no 0-dim tensor.
+/// Errors  `config` where the parts differ in the names or in what has a count, or a sum or count is not a 0-dim
+///         tensor.
 std::vector<NamedSum> join_metrics(std::span<std::vector<NamedSum>> parts);
 
 /// Adds up the metrics that a model returns beside its loss.
@@ -59,9 +60,9 @@ class MetricSums {
       names_ = std::move(names);
       sums_.resize(names_.size());
     } else if (names != names_) {
-      throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) +
-                                    " for a batch, and for an earlier one " + detail::names_text(names_) +
-                                    ": return equal names in one order for each batch"};
+      throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) + " for a batch, but " +
+                                    detail::names_text(names_) +
+                                    " for an earlier one: return the same names in the same order for each batch"};
     }
   }
 
@@ -102,7 +103,7 @@ class MetricSums {
 void check_same_metrics(const std::vector<std::string>& names, const Group& group);
 
 /// The metrics whose sums and counts lie one after the other in `numbers`, from `first` on. A metric that has counted
-/// nothing is no number.
+/// nothing is not a number.
 template <class Numbers>
 Metrics read_metrics(const std::vector<std::string>& names, Numbers& numbers, std::int64_t first) {
   Metrics metrics;

@@ -79,15 +79,21 @@ DDPXX_INLINE std::vector<NamedSum> join_metrics(std::span<std::vector<NamedSum>>
                                     " of the model needs a sum over the batch as a 0-dim tensor, and a count, if it "
                                     "has one, as another: write for example x.sum()"};
   };
+  const auto names_of = [](const std::vector<NamedSum>& metrics) {
+    std::vector<std::string> names;
+    for (const auto& metric : metrics) names.push_back(metric.name);
+    return detail::names_text(names);
+  };
   std::ranges::for_each(whole, check);
   for (const auto& part : parts.subspan(1)) {
     std::ranges::for_each(part, check);
     if (!std::ranges::equal(part, whole, [](const auto& a, const auto& b) {
           return a.name == b.name && a.count.defined() == b.count.defined();
         }))
-      throw Error{Errc::config,
-                  "the model returned other metrics for one part of a batch than for another: return equal names, each "
-                  "with a count or without, for each batch"};
+      throw Error{Errc::config, "the model returned the metrics " + names_of(whole) + " for one part of a batch, but " +
+                                    names_of(part) +
+                                    " for another: return the same names in the same order, each always with or always "
+                                    "without a count"};
     for (std::size_t i = 0; i < whole.size(); ++i) {
       whole[i].sum = whole[i].sum.detach() + part[i].sum.detach().to(whole[i].sum.device());
       if (whole[i].count.defined()) whole[i].count = whole[i].count + part[i].count.to(whole[i].count.device());
@@ -108,8 +114,8 @@ DDPXX_INLINE void check_same_metrics(const std::vector<std::string>& names, cons
     for (std::string name; std::getline(lines, name);) own.push_back(name);
     shown.push_back(detail::names_text(own));
   }
-  throw Error{Errc::peer, "the model returned other metrics on other ranks: " + detail::by_value(shown) +
-                              "; return equal names in one order on every rank"};
+  throw Error{Errc::peer, "the model returned different metrics on different ranks: " + detail::by_value(shown) +
+                              "; return the same names in the same order on every rank"};
 }
 
 }  // namespace ddpxx

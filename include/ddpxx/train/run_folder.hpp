@@ -15,7 +15,7 @@ namespace ddpxx {
 /// TORCHELASTIC_RUN_ID) goes on in the newest folder of that name that the pattern may have made, whatever the time is.
 /// A sweep gives each of its jobs a folder by DDPXX_RUN_FOLDER. Writes config.yaml, overrides.yaml and config.sha1 (see
 /// config_hash). Returns its path; empty when there is neither a pattern nor a sweep, or when the pattern is the
-/// working directory, which is no run's own.
+/// working directory, which does not belong to one run.
 /// Ranks   Collective: rank 0 makes it, all are told.
 /// Errors  On every rank: `config` when it cannot be made, or is an address such as s3://; `storage` when a file in it
 ///         cannot be written.

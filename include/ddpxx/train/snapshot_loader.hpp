@@ -125,7 +125,7 @@ class SnapshotLoader {
           found.push_back(std::move(stored));
         } else if (!stored.set_aside) {
           log_.warn(history_->storage().full_name(stored.folder) + " has no " + Snapshots::kManifest +
-                    " and is no snapshot: its save did not come to its end, or the manifest got lost");
+                    " and is not a snapshot: its save did not come to its end, or the manifest got lost");
         }
       }
       history_->set_steps_at_start(std::move(steps));

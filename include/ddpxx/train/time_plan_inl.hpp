@@ -30,7 +30,7 @@ class PlannedClock {
     computed_ += seconds;
     recorded_ = time;
   }
-  /// The rank calls a collective; what it did meanwhile in the recording is no part of the plan.
+  /// The rank calls a collective; what it did meanwhile in the recording is not a part of the plan.
   void call(const RecordedCall& call) {
     compute_until(call.begin);
     recorded_ = call.end;

@@ -365,8 +365,9 @@ class TrainStep {
       first_step_ = step_;
     } else if (names != metric_names_) {
       throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) + " in step " +
-                                    std::to_string(step_) + ", and " + detail::names_text(metric_names_) + " in step " +
-                                    std::to_string(first_step_) + ": return equal names in one order in each step"};
+                                    std::to_string(step_) + ", but " + detail::names_text(metric_names_) + " in step " +
+                                    std::to_string(first_step_) +
+                                    ": return the same names in the same order in each step"};
     }
   }
 

@@ -83,7 +83,7 @@ namespace ddpxx {
 /// destructor restores that.
 /// Ranks   Collective: every rank makes one, of the same configuration, and calls the same functions in the same order.
 /// Errors  those of its parts; `peer` naming the settings in which the ranks differ; `data` for a dataset smaller than
-///         the world; `numerics` when loss or gradient norm is no number any more.
+///         the world; `numerics` when loss or gradient norm is not a number any more.
 template <class Model, class Dataset, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
 class Trainer {
   static_assert(explain_dataset<Dataset>());  // before Batch is asked for

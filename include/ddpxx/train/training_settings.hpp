@@ -37,11 +37,11 @@ struct TrainingConfig {
 
   static constexpr auto describe() {
     return fields(
-        field<&TrainingConfig::max_steps>("Stop after this optimizer step; 0 is no limit", at_least(0), Unit::steps,
+        field<&TrainingConfig::max_steps>("Stop after this optimizer step; 0 means no limit", at_least(0), Unit::steps,
                                           Resume::free),
-        field<&TrainingConfig::max_epochs>("Stop after this many passes over the data; 0 is no limit", at_least(0),
+        field<&TrainingConfig::max_epochs>("Stop after this many passes over the data; 0 means no limit", at_least(0),
                                            Unit::epochs, Resume::free),
-        field<&TrainingConfig::max_time>("Stop after this time; 0 is no limit", at_least(0.0), Unit::seconds,
+        field<&TrainingConfig::max_time>("Stop after this time; 0 means no limit", at_least(0.0), Unit::seconds,
                                          Resume::free),
         field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
                                      Resume::must_match),

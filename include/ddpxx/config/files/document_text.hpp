@@ -30,7 +30,8 @@ inline std::string read_config_bytes(const std::filesystem::path& path) {
     throw Error{Errc::config, "cannot read " + path.string() + ": Is a directory"};
   auto text = read_file(path, Errc::config, kMaxConfigBytes + 1);
   if (text.size() > kMaxConfigBytes)
-    throw Error{Errc::config, "cannot read " + path.string() + ": more than 16 MiB is no configuration"};
+    throw Error{Errc::config,
+                "cannot read " + path.string() + ": it has more than 16 MiB, which is too much for a configuration"};
   return text;
 }
 
@@ -70,7 +71,7 @@ class DocumentText {
     if (const auto bad = find_malformed_utf8(text_); bad != std::string::npos)
       return ConfigProblem{place_of_byte(bad), "", "byte " + std::to_string(bad) + " is not UTF-8"};
     if (const auto zero = text_.find('\0'); zero != std::string::npos)
-      return ConfigProblem{place_of_byte(zero), "", "a NUL byte; this is no text file"};
+      return ConfigProblem{place_of_byte(zero), "", "a NUL byte; this is not a text file"};
     return std::nullopt;
   }
 

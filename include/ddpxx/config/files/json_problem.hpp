@@ -57,8 +57,8 @@ class JsonRefusal {
     const bool is_number =
         letters == "nan" || letters == "inf" || letters == "infinity" || word.size() > letters.size();
     if (is_number || (word[0] >= '0' && word[0] <= '9') || word[0] == '.')
-      refuse_at(mark, shown(word) + " is no number in JSON; what others read as one needs double quotes");
-    refuse_at(mark, shown(word) + " is no JSON value; a text needs double quotes");
+      refuse_at(mark, shown(word) + " is not a number in JSON; what others read as one needs double quotes");
+    refuse_at(mark, shown(word) + " is not a JSON value; a text needs double quotes");
   }
 
   bool in_list() const { return state_.innermost != nullptr && state_.innermost->kind == RawValue::Kind::list; }

@@ -110,15 +110,16 @@ class PythonReader {
     const auto equals = code.find('=');
     const auto name = without_end(code.substr(0, equals));
     if (equals == std::string_view::npos || !is_name(name))
-      return complain(code.find_first_not_of(" \t"), "", std::string{"is no line NAME = VALUE; "} + kNotRun);
+      return complain(code.find_first_not_of(" \t"), "", std::string{"is not a line NAME = VALUE; "} + kNotRun);
     const auto start = std::min(code.find_first_not_of(" \t", equals + 1), code.size());
     auto read = read_argument_value(code.substr(start), Brackets::are_python, place(start));
     count_ += count_of(read.value) - 1;
     if (count_ > DocumentTree::kMaxNodes) return;
     if (!read.problem.empty()) return complain(start, name, read.problem);
     if (!read_python_literal(read.value))
-      return complain(start, name,
-                      shown(code.substr(start)) + " is no number, text, True, False, None, tuple or list; " + kNotRun);
+      return complain(
+          start, name,
+          shown(code.substr(start)) + " is not a number, text, True, False, None, tuple or list; " + kNotRun);
     entries_.list.push_back({.path = std::string{name}, .keys = {place(0)}, .value = std::move(read.value)});
   }
 

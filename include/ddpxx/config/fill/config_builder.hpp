@@ -252,7 +252,7 @@ inline const ConfigRow* ConfigBuilder::active_row(const ConfigRow& row, const So
     if (other.path == row.path)
       if (const auto owner = table_.alternative_in(other.place, at)) owners.push_back(variant.names[*owner]);
   diagnostics_.complain(
-      {source_entry.keys.back(), source_entry.path, "is no key of " + choice + "; it belongs to " + one_of(owners)},
+      {source_entry.keys.back(), source_entry.path, "is not a key of " + choice + "; it belongs to " + one_of(owners)},
       row.path);
   return nullptr;
 }
@@ -265,7 +265,7 @@ inline void ConfigBuilder::set(const ConfigRow& row, const MapKey& entry, const 
   if (source_entry.removes) {
     const bool had = row.type->remove_entry(table_.field(row, config_), entry.value_or(""));
     if (!had && forgotten == 0)
-      diagnostics_.complain({source_entry.keys.back(), source_entry.path, "is no entry of the map"}, row.path);
+      diagnostics_.complain({source_entry.keys.back(), source_entry.path, "is not an entry of the map"}, row.path);
   } else if (is_interpolated(source_entry.value)) {
     waiting.push_back({&source_entry, entry});
   } else {

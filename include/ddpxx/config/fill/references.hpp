@@ -92,7 +92,7 @@ inline std::optional<RawValue> References::resolved(RawValue value, const Config
     found->place = value.place;
     if (pieces.size() == 1) return found;  // a reference alone may be a list
     if (found->kind != RawValue::Kind::text)
-      return complain(row, entry, value.place, "`" + piece.text + "` is no text that could stand within another");
+      return complain(row, entry, value.place, "`" + piece.text + "` is not a text that can stand within another");
     text += found->text;
   }
   value.text = text;
@@ -125,7 +125,7 @@ inline std::optional<RawValue> References::setting(const TextPiece& piece, const
   if (other == nullptr || meaning.entry) {
     const bool known = meaning.kind == KeyMeaning::Kind::group || meaning.row != nullptr;
     const auto first = known ? 0 : first_unknown_segment(table_, meaning.path);
-    return fail(named + (known ? "this is no single value"
+    return fail(named + (known ? "this is not a single value"
                                : explain_unknown_key(table_, meaning.path, first, path_segments(meaning.path).size())));
   }
   if (other->facts.is_secret) return fail(named + "a secret cannot be named");
@@ -136,7 +136,8 @@ inline std::optional<RawValue> References::setting(const TextPiece& piece, const
   resolve_(index);
   if (other->facts.output == Output::run_folder) return run_folder(*other, row, entry);
   const auto entries = read_yaml_text("value: " + table_.print(*other, config_), "", 0);
-  if (entries.list.size() != 1 || entries.list.front().path != "value") return fail(named + "this is no single value");
+  if (entries.list.size() != 1 || entries.list.front().path != "value")
+    return fail(named + "this is not a single value");
   auto found = entries.list.front().value;
   unescape_references(found);
   // The other setting may be a place of output whose value still names the run folder.
@@ -163,7 +164,7 @@ inline std::optional<RawValue> References::run_folder(const ConfigRow& folder, c
   return refuse_run_folder(reference, row, entry);
 }
 
-/// Refuses the run folder in the value of a setting that is no place of output.
+/// Refuses the run folder in the value of a setting that is not a place of output.
 inline std::nullopt_t References::refuse_run_folder(const std::string& reference, const ConfigRow& row,
                                                     const SourceEntry& entry) {
   std::vector<std::string> places;

@@ -205,9 +205,9 @@ class ArgumentsReader {
                       "is for sweeps, which this program does not run by itself, or not without key=a,b: write "
                       "ddpxx-run PROGRAM -m key=a,b");
     if (argument.starts_with('-'))
-      return complain(at_, "is no option; settings are written key=value, --help lists them");
+      return complain(at_, "is not an option; settings are written key=value, --help lists them");
     if (equals == std::string::npos) return read_word(argument);
-    if (equals == 0) return complain(at_, "is no setting; write key=value, without spaces around the =");
+    if (equals == 0) return complain(at_, "is not a setting; write key=value, without spaces around the =");
     if (argument[equals - 1] == ' ' && table_.meaning_of(argument.substr(0, argument.find(' '))).row != nullptr)
       return complain(at_, "write key=value, without spaces around the =");
     say(at_, argument.substr(0, equals), argument.substr(equals + 1));
@@ -223,18 +223,18 @@ class ArgumentsReader {
       return line_.config_names.push_back({.text = word, .place = place(at_)});
     if (is_apart() && (meaning.kind != KeyMeaning::Kind::unknown || positional == nullptr)) return refuse_spaces();
     if (meaning.kind != KeyMeaning::Kind::unknown)
-      return complain(at_, "is no setting; settings are written key=value, --help lists them");
+      return complain(at_, "is not a setting; settings are written key=value, --help lists them");
     const bool is_numeric = word.find_first_of("0123456789") < 2;  // behind a sign or a point
     if (positional != nullptr && (!takes_number || is_numeric)) {
       ++positional_;
       return say(at_, positional->path, word);
     }
-    std::string why = "is no setting; settings are written key=value, --help lists them";
+    std::string why = "is not a setting; settings are written key=value, --help lists them";
     if (std::ranges::find(commands_, word) != commands_.end())
       why = "is a command, which comes before all other arguments";
     else if (!is_numeric)
-      why =
-          "is no command (" + one_of(commands_) + ") and no setting; settings are written key=value, --help lists them";
+      why = "is neither a command (" + one_of(commands_) +
+            ") nor a setting; settings are written key=value, --help lists them";
     complain(at_, why);
   }
 

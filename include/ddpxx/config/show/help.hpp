@@ -101,7 +101,7 @@ inline std::size_t terminal_columns() {
   return ::isatty(STDOUT_FILENO) != 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/// The text with lines of at most `columns` columns; 0 is no limit.
+/// The text with lines of at most `columns` columns; 0 means no limit.
 inline std::string wrapped_help(std::string_view text, std::size_t columns) {
   std::string result;
   while (!text.empty()) {

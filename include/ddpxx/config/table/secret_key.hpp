@@ -67,7 +67,7 @@ inline bool may_mean_secret(const ConfigTable& table, const std::string& segment
          (dotted && leads_to_secret(table, *dotted));
 }
 
-/// True if the value of the key must not be shown: the key leads to a secret, or it is no key of the config and
+/// True if the value of the key must not be shown: the key leads to a secret, or it is not a key of the config and
 /// probably means one, as a misspelt or misplaced key does.
 inline bool may_be_secret(const ConfigTable& table, const std::string& key) {
   if (leads_to_secret(table, key)) return true;

@@ -49,7 +49,7 @@ inline std::optional<std::string> pattern_for_pcre2(std::string_view pattern) {
         if (!is_category) return std::nullopt;
         taken = close + 1;
       } else if (next == 's' || next == 'S') {
-        // PCRE2's own \s has U+180E too, which is no white space since Unicode 6.3.
+        // PCRE2's own \s has U+180E too, which is not white space since Unicode 6.3.
         text += next == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
         pattern.remove_prefix(2);
         continue;

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 
 inline Json read_json(const std::filesystem::path& path) {
   auto json = Json::parse(read_file(path, Errc::data), nullptr, false);
-  if (!json.is_object()) throw Error{Errc::data, "this is no JSON object"};
+  if (!json.is_object()) throw Error{Errc::data, "this is not a JSON object"};
   return json;
 }
 
@@ -72,7 +72,7 @@ inline WrittenVocabulary read_vocabulary(const Json& tokens) {
 }
 
 inline std::vector<Merge> read_merges(const Json& list, const WrittenVocabulary& vocabulary) {
-  if (!list.is_array()) throw Error{Errc::data, "model.merges is no list"};
+  if (!list.is_array()) throw Error{Errc::data, "model.merges is not a list"};
   std::vector<Merge> merges;
   merges.reserve(list.size());
   for (const auto& item : list) {
@@ -82,7 +82,7 @@ inline std::vector<Merge> read_merges(const Json& list, const WrittenVocabulary&
     } else if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
       merges.push_back(vocabulary.merge(item[0].get<std::string>(), item[1].get<std::string>()));
     } else {
-      throw Error{Errc::data, "model.merges has an element that is no pair of tokens"};
+      throw Error{Errc::data, "model.merges has an element that is not a pair of tokens"};
     }
   }
   return merges;
@@ -120,7 +120,7 @@ inline void read_pre_tokenizer(const Json& step, TokenizerRules& rules) {
 inline std::vector<AddedToken> read_added_tokens(const Json& list, WrittenVocabulary& vocabulary) {
   std::vector<AddedToken> added;
   if (list.is_null()) return added;
-  if (!list.is_array()) throw Error{Errc::data, "added_tokens is no list"};
+  if (!list.is_array()) throw Error{Errc::data, "added_tokens is not a list"};
   for (const auto& item : list) {
     const auto text = text_of(item, "content");
     const auto& id = member(item, "id");

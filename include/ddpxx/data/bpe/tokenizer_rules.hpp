@@ -78,7 +78,7 @@ class WrittenVocabulary {
       const auto id = find(written);
       if (!id)
         throw Error{Errc::data, "the vocabulary has no token for the byte " + std::to_string(byte) + ", written as \"" +
-                                    written + "\": this is no byte-level tokenizer"};
+                                    written + "\": this is not a byte-level tokenizer"};
       rules.byte_tokens[byte] = *id;
     }
     rules.tokens = std::move(tokens_);
@@ -97,7 +97,7 @@ inline std::pair<std::string, std::string> parts_of_merge(std::string_view writt
   if (space == std::string_view::npos || space == 0 || space + 1 == written.size() ||
       written.find(' ', space + 1) != std::string_view::npos)
     throw Error{Errc::data,
-                "\"" + std::string{written} + "\" is no merge, which is two tokens with a space between them"};
+                "\"" + std::string{written} + "\" is not a merge, which is two tokens with a space between them"};
   return {std::string{written.substr(0, space)}, std::string{written.substr(space + 1)}};
 }
 

@@ -114,8 +114,8 @@ inline void AgentLink::come() {
   agent_ = by_arrival ? (store_.serves() ? 0 : 1) : plan_.node_rank;
   while (agents_->claim(AgentsStore::key("agent", agent_), facts) != facts) {
     if (!by_arrival)
-      throw Error{Errc::peer, "two processes came to " + store_.url() + " as node " + std::to_string(agent_) +
-                                  ": each needs a number of its own"};
+      throw Error{Errc::peer, "two launchers connected to " + store_.url() + " as node " + std::to_string(agent_) +
+                                  ": give each launcher its own --node-rank"};
     ++agent_;
   }
 }

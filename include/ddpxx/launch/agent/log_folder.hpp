@@ -86,7 +86,7 @@ class LogFolder {
       throw Error{Errc::storage, "cannot make " + path_.string() + " again, which is gone: " + std::strerror(errno)};
     struct ::stat status {};
     if (::lstat(path_.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
-      throw Error{Errc::storage, path_.string() + " is no folder of this user any more: something else has its name"};
+      throw Error{Errc::storage, path_.string() + " is no longer a folder of this user: something else has its name"};
   }
 
   std::filesystem::path path_;

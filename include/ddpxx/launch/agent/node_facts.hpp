@@ -47,7 +47,7 @@ struct NodeFacts {
     };
     const auto name = "node " + std::to_string(node), other_name = "node " + std::to_string(other_node);
     if (nodes(*this) != nodes(other))
-      return name + " believes in " + nodes(*this) + " nodes, " + other_name + " in " + nodes(other) +
+      return name + " was started for " + nodes(*this) + " nodes, but " + other_name + " for " + nodes(other) +
              ": give all nodes the same --nnodes";
     if (ranks_per_node != other.ranks_per_node)
       return name + " starts " + std::to_string(ranks_per_node) + " ranks, " + other_name + " starts " +

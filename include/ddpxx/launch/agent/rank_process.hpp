@@ -198,7 +198,8 @@ class RankProcess {
   }
 
   /// The descriptor that becomes an output of the rank: of a pipe, of a log file, which `file` keeps open, `terminal`
-  /// if it is no -1, or `nothing` if the output is not shown. If `nothing` is -1, its last lines are kept for a report.
+  /// if it is not -1, or `nothing` if the output is not shown. If `nothing` is -1, its last lines are kept for a
+  /// report.
   int open_output(const RankCommon& common, Streams stream, std::optional<File>& file, int terminal, int nothing) {
     const OutputPlan& outputs = common.plan.outputs;
     const int local_rank = rank_info_.local_rank.value;

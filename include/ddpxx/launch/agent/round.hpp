@@ -54,8 +54,8 @@ auto read_agent_text(const std::string& text, Read&& read) {
   try {
     return read(nlohmann::json::parse(text));
   } catch (const nlohmann::json::exception&) {
-    throw Error{Errc::peer, "the agent of another node tells \"" + harmless(text.substr(0, 200)) +
-                                "\", which this version does not understand: all nodes need one version"};
+    throw Error{Errc::peer, "cannot read what the agent of another node sent, \"" + harmless(text.substr(0, 200)) +
+                                "\": start the same version of ddpxx on all nodes"};
   }
 }
 
