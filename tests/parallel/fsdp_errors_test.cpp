@@ -120,6 +120,43 @@ TEST(DifferentLayers, EndTheRunOnEveryRankWithTheirStep) {
   expect_ended_by_its_step(error_of_run<HSDP>(4, kSwapped, 2, {.shard_size = 2, .fsdp = {.unit_bytes = 0}}), 4, 2);
 }
 
+/// Calls three blocks; the loss depends on the last one and on block `used`.
+struct Branches : torch::nn::Module {
+  explicit Branches(std::size_t used_block) : used{used_block} {
+    for (int i = 0; i < 3; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>()));
+  }
+  template <class Run>
+  Loss forward(Run& run, const Batch& batch) {
+    std::vector<at::Tensor> outputs;
+    for (const auto& block : blocks) outputs.push_back(run(*block, batch.inputs));
+    return {outputs.at(used).sum() + outputs.back().sum()};
+  }
+  std::size_t used;
+  std::vector<std::shared_ptr<Block>> blocks;
+};
+
+TEST(DifferentLayers, EndTheRunIfTheLossesUseThem) {
+  const auto error_of_losses = [](std::size_t used_by_last_rank) {
+    try {
+      spawn_ranks(2, [&](Group& group) {
+        using Train = Trainer<Branches, Rows, SGD, Float32, FSDP>;
+        Train::Config config;
+        config.batch_size = 2;
+        config.training = {.max_steps = 4, .max_epochs = 0};
+        config.strategy.unit_bytes = 0;
+        const auto used = group.rank() == 1 ? used_by_last_rank : 0;
+        Train{group, std::make_shared<Branches>(used), std::make_shared<const Rows>(), config}.fit();
+      });
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error{Errc::config, "the run ended well"};
+  };
+  expect_ended_by_its_step(error_of_losses(1), 2, 1);
+  EXPECT_STREQ(error_of_losses(0).what(), "the run ended well");
+}
+
 /// The error of attaching a small model to a strategy.
 template <class Strategy>
 Error error_of_attach(int world_size, const typename Strategy::Config& config) {
@@ -190,7 +227,7 @@ TEST(ChangedModel, IsRefusedWhereTheTrainerWouldNotNotice) {
   EXPECT_THAT(error_after<DDP>(freeze, unfreeze), HasSubstr("\"block1.weight\" was unfrozen after"));
   EXPECT_THAT(error_after<FSDP>(nothing, freeze), HasSubstr("\"block1.weight\" was frozen after"));
   EXPECT_THAT(error_after<FSDP>(freeze, unfreeze), HasSubstr("\"block1.weight\" was unfrozen after"));
-  EXPECT_THAT(error_after<FSDP>(nothing, hook), HasSubstr("register_hook()"));
+  EXPECT_THAT(error_after<FSDP>(nothing, hook), HasSubstr("\"block1.weight\" has a hook from register_hook()"));
   EXPECT_EQ(error_after<FSDP>(nothing,
                               [](Net& net) {
                                 auto weight = net.blocks[1]->weight;

@@ -33,16 +33,18 @@ using torch::autograd::AutogradContext;
 DDPXX_INLINE variable_list trainable_parameters(Layers layers) {
   variable_list parameters;
   for (const auto* layer : layers)
-    for (const auto& parameter : dynamic_cast<const torch::nn::Module&>(*layer).parameters())
-      if (parameter.requires_grad() && std::none_of(parameters.begin(), parameters.end(),
+    for (const auto& item : dynamic_cast<const torch::nn::Module&>(*layer).named_parameters()) {
+      const auto& parameter = item.value();
+      if (!parameter.requires_grad() || std::any_of(parameters.begin(), parameters.end(),
                                                     [&](const at::Tensor& other) { return other.is_same(parameter); }))
-        parameters.push_back(parameter);
-  for (const auto& parameter : parameters)
-    if (has_hook(parameter))
-      throw Error{
-          Errc::config,
-          "a parameter of a recomputed layer has a hook from register_hook(), which would run in the layer's second "
-          "run too: change gradients in TrainStep::before_optimizer_step, or register the hook on an activation"};
+        continue;
+      if (has_hook(parameter))
+        throw Error{Errc::config, "parameter \"" + item.key() +
+                                      "\" of a recomputed layer has a hook from register_hook(), which would run in "
+                                      "the layer's second run too: change gradients in before_optimizer_step (of "
+                                      "TrainStep or of an Observer), or register the hook on an activation"};
+      parameters.push_back(parameter);
+    }
   return parameters;
 }
 

@@ -29,7 +29,7 @@ class CallOrder {
 
   /// Records a call of a layer of `unit`; predicts nothing if the last forward pass called another unit at this place.
   Outlook enter(std::size_t unit, std::size_t layer) {
-    hash_ = hash_ * 31U + static_cast<std::uint32_t>(layer);
+    add_to_hash(layer);
     const auto at = calls_.size();
     calls_.push_back(unit);
     backward_at_ = calls_.size();
@@ -51,10 +51,15 @@ class CallOrder {
     return at > 0 ? std::optional{calls_[at - 1]} : std::nullopt;
   }
 
-  /// A hash of the calls and their order since the last take_hash().
+  /// Records that the gradients of a segment are sent.
+  void note_reduction(std::size_t segment) { add_to_hash(~segment); }
+
+  /// A hash of the calls, of the reductions and of their order since the last take_hash().
   std::uint32_t take_hash() { return std::exchange(hash_, 0U); }
 
  private:
+  void add_to_hash(std::size_t value) { hash_ = hash_ * 31U + static_cast<std::uint32_t>(value); }
+
   std::vector<std::size_t> calls_;
   std::vector<std::size_t> last_;
   std::size_t backward_at_ = 0;

@@ -111,9 +111,10 @@ template <class S>
 concept ChecksConfig = ParallelStrategy<S> && requires(const typename S::Config& config) { S::check(config); };
 
 /// Optional: `std::uint32_t take_call_hash()`, for a strategy under which a rank that calls other layers than the
-/// others would wait for them forever. It returns a number that depends on the layers called since the last call of
-/// take_call_hash(), and on their order. A trainer calls it once a step and compares the numbers of all ranks in the
-/// step after; ranks whose numbers differ end with an error.
+/// others, or whose loss uses other layers, would mix their weights or wait forever. It returns a number that depends
+/// on the layers called and on those whose gradients were sent since the last call of take_call_hash(), and on their
+/// order. A trainer calls it once a step and compares the numbers of all ranks in the step after; ranks whose numbers
+/// differ end with an error.
 template <class S>
 concept VerifiesCalls = ParallelStrategy<S> && requires(S s) {
   { s.take_call_hash() } -> std::convertible_to<std::uint32_t>;

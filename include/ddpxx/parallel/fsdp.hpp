@@ -41,8 +41,9 @@ namespace ddpxx {
 /// forward to the end of backward; a model whose forward takes no runner is whole for that time. A parameter that gets
 /// no gradient counts as one with zeros. A parameter used outside of its layer's call is an error.
 /// Errors  `peer` naming the first parameter that differs between ranks, and, with check_calls, if the ranks call other
-///         layers; `config` for a wrong reshard_after_forward, for a parameter used outside of its layer's call, for
-///         one with a hook from register_hook(), and for one that was frozen or unfrozen after attach().
+///         layers or use others in their loss; `config` for a wrong reshard_after_forward, for a parameter used outside
+///         of its layer's call, for one with a hook from register_hook(), and for one that was frozen or unfrozen after
+///         attach().
 /// Source  Zhao et al. 2023, arXiv:2304.11277; equal to DDP bit for bit at two ranks, without clipping.
 class FSDP {
  public:
@@ -152,7 +153,8 @@ class FSDP {
   /// How many layers of `bytes` bytes each one unit has.
   static std::int64_t layers_of_unit(const Config& config, std::int64_t bytes);
 
-  /// A number that is equal on two ranks if they have called the same layers in the same order since the last call.
+  /// A number that is equal on two ranks if since the last call they have called the same layers in the same order, and
+  /// sent the gradients of the same ones.
   std::uint32_t take_call_hash() { return order_.take_hash(); }
 
  private:
@@ -258,6 +260,7 @@ class FSDP {
   bool sends() const { return sync_ == Sync::now || config_.reduce_each_backward; }
 
   void receive(std::size_t unit, const std::vector<at::Tensor>& gradients);
+  void reduce(std::size_t segment);
   /// Reduces the gradients of earlier backward passes in units that the last one did not use.
   void reduce_rest();
 

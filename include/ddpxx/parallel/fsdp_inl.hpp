@@ -117,6 +117,7 @@ DDPXX_INLINE void FSDP::begin_backward(Sync sync) {
 
 DDPXX_INLINE void FSDP::finish_backward() {
   reduce_rest();
+  if (config_.check_calls && sends()) check_call("end of backward");
   gradients_->finish();
   if (sync_ == Sync::now) {
     to_device_.wait();  // the optimizer writes the pieces that these copies read
@@ -262,15 +263,20 @@ DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>&
     k += count;
   }
   if (!send) return;
-  if (config_.check_calls) check_call("reduction of " + name_of(unit));
-  for (const auto i : units_[unit].trainable_segments())
-    gradients_->reduce(i, std::exchange(unreduced_[i], {}), after_reduce());
+  for (const auto i : units_[unit].trainable_segments()) reduce(i);
+}
+
+DDPXX_INLINE void FSDP::reduce(std::size_t segment) {
+  if (config_.check_calls)
+    check_call("reduction of " + name_of(static_cast<std::size_t>(trainable_.segments()[segment].unit)));
+  order_.note_reduction(segment);
+  gradients_->reduce(segment, std::exchange(unreduced_[segment], {}), after_reduce());
 }
 
 DDPXX_INLINE void FSDP::reduce_rest() {
   if (!sends()) return;
   for (std::size_t i = 0; i < unreduced_.size(); ++i)
-    if (unreduced_[i].defined()) gradients_->reduce(i, std::exchange(unreduced_[i], {}), after_reduce());
+    if (unreduced_[i].defined()) reduce(i);
 }
 
 DDPXX_INLINE void FSDP::reshard_all() {

@@ -119,7 +119,7 @@ class FSDPUnit {
   CopyStream::Mark started_;  ///< Of the last segment's gather that is under way.
   std::vector<ArenaSegment> segments_;
   std::vector<std::size_t> trainable_segments_;
-  std::vector<at::Tensor> trainable_;
+  std::vector<const ArenaEntry*> trainable_;
   std::shared_ptr<OnGradients> receive_;
   std::vector<Pending> pending_;
   const Group* small_group_ = nullptr;

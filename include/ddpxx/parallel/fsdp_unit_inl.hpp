@@ -30,7 +30,7 @@ DDPXX_INLINE void FSDPUnit::add(Arena& arena, std::size_t segment, Gradients gra
   segments_.push_back({&arena, &added});
   if (gradients == Gradients::none) return;
   trainable_segments_.push_back(segment);
-  for (auto i = added.first; i < added.last; ++i) trainable_.push_back(arena[i].parameter);
+  for (auto i = added.first; i < added.last; ++i) trainable_.push_back(&arena[i]);
 }
 
 DDPXX_INLINE void FSDPUnit::start_gather() {
@@ -90,18 +90,20 @@ DDPXX_INLINE void FSDPUnit::arm() {
   ++open_calls_;
   armed_ = true;
   const auto node = detail::make_node<Node>(receive_);
-  for (const auto& parameter : trainable_) {
+  for (const auto* entry : trainable_) {
+    const auto& parameter = entry->parameter;
     if (detail::has_hook(parameter))
-      throw Error{Errc::config,
-                  "a parameter under FSDP has a hook from register_hook(), which would never run: change gradients in "
-                  "TrainStep::before_optimizer_step, or register the hook on an activation"};
+      throw Error{Errc::config, "parameter \"" + entry->name +
+                                    "\" has a hook from register_hook(), which would never run under FSDP: change "
+                                    "gradients in before_optimizer_step (of TrainStep or of an Observer), or register "
+                                    "the hook on an activation"};
     torch::autograd::impl::set_gradient_edge(parameter, {node, node->add_input_metadata(parameter)});
   }
 }
 
 DDPXX_INLINE void FSDPUnit::disarm() {
   if (std::exchange(armed_, false))
-    for (const auto& parameter : trainable_) torch::autograd::impl::set_gradient_edge(parameter, {nullptr, 0});
+    for (const auto* entry : trainable_) torch::autograd::impl::set_gradient_edge(entry->parameter, {nullptr, 0});
   drop_small_pieces();
   open_calls_ = 0;
 }

@@ -53,7 +53,7 @@ struct RankFacts {
   bool asked_to_stop = false;     ///< By a signal, or by the program that it is part of.
   bool save_due = false;          ///< It is time to save; only rank 0 sets this.
   bool snapshot_written = false;  ///< Its part of the snapshot that is being written in the background.
-  std::uint16_t last_calls = 0;   ///< A number for the layers that were called in the last step.
+  std::uint16_t last_calls = 0;   ///< A number for the layers called, and the gradients sent, in the last step.
 };
 
 /// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to send.

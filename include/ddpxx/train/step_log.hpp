@@ -50,9 +50,9 @@ class StepLog {
 
   /// Removes and returns the oldest step if more than `kept` are under way, else returns none. `kept` is at least 1.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
-  /// Errors  `peer` when the ranks ran different layers; `numerics` when loss or gradient norm is infinite or no
-  /// number in a step that was not left out, when a step had no targets, and when the last kMaxSkipped steps were left
-  /// out.
+  /// Errors  `peer` when the ranks ran different layers, or used different ones in their losses; `numerics` when loss or
+  /// gradient norm is infinite or no number in a step that no rank left out, when a step had no targets, and when the
+  /// last kMaxSkipped steps were left out.
   std::optional<CompletedStep> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
@@ -61,7 +61,8 @@ class StepLog {
     if (step.scale) step.row.loss_scale = (*step.scale)[0];
     auto& next = steps_[1].facts;
     step.row.metrics = read_metrics(step.metrics, next, StepFacts::kNumbers);
-    const bool skipped = next[StepFacts::kLastSkipped] == world_size_;
+    // Where the parameters of the ranks drift, some ranks may leave out a step that others do.
+    const bool skipped = next[StepFacts::kLastSkipped] > 0;
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
     step.row.skipped_steps = skipped_ += skipped ? 1 : 0;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
@@ -75,8 +76,9 @@ class StepLog {
     const auto& row = complete.row;
     if (!same_calls)
       throw Error{Errc::peer,
-                  "the ranks did not call the same layers in the same order, so that weights of different layers were "
-                  "mixed: make the model's forward the same on every rank, and resume from the last snapshot"}
+                  "the ranks did not call the same layers in the same order, or their losses use different layers, so "
+                  "that weights of different layers were mixed: make the model's forward the same on every "
+                  "rank, add what a loss does not use with weight 0, and resume from the last snapshot"}
           .with("step", row.step);
     if (complete.targets == 0) throw StepFacts::no_targets(Errc::numerics).with("step", row.step);
     // A step whose gradients were not finite is left out, whatever its loss: the scale may be too large for this batch.
