@@ -57,7 +57,10 @@ class NetMeasurement {
     tensor.fill_(static_cast<float>(group_.rank() + 1));
     ddpxx::all_reduce(tensor, group_);
     const auto sum = static_cast<float>(group_.size() * (group_.size() + 1) / 2);
-    if (!tensor.eq(sum).all().item<bool>())
+    // All ranks learn of one rank's wrong sum: each of them would wait in the next operation for one that has ended.
+    auto is_right = tensor.eq(sum).all().to(at::kFloat).reshape({1});
+    ddpxx::all_reduce(is_right, group_, ddpxx::Reduce::min);
+    if (is_right.item<float>() != 1)
       throw ddpxx::Error{ddpxx::Errc::peer, "an all-reduce of " + ddpxx::bytes_text(bytes) + " has a wrong sum"};
     return result;
   }

@@ -359,9 +359,24 @@ TEST(AgentGroup, RefusesALateNodeWithOtherFlagsAndGoesOn) {
   const auto other = nodes.start(nodes.works(), {"--nproc-per-node=3"}).wait();
   EXPECT_EQ(other.code, 5);
   EXPECT_THAT(other.err, HasSubstr("give all nodes the same --nproc-per-node"));
-  nodes.wait_for_starts(first, 2);
   nodes.finish();
-  EXPECT_EQ(first.wait().code, 0);
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 0);
+  EXPECT_EQ(nodes.starts().size(), 1U) << "the ranks must not be stopped for it: " << end.err;
+}
+
+TEST(AgentGroup, RefusesALateNodeThatCountsOtherNodesAndGoesOn) {
+  const Nodes nodes{"2"};
+  auto first = nodes.start(nodes.works());
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(nodes.works());
+  nodes.wait_for_starts(second, 2);
+  const auto other = nodes.start(nodes.works(), {"--nnodes=3"}).wait();
+  EXPECT_EQ(other.code, 5);
+  EXPECT_THAT(other.err, HasSubstr("was started for 3 nodes, but node 0 for 2: give all nodes the same --nnodes"));
+  nodes.finish();
+  for (auto* agent : {&first, &second}) EXPECT_EQ(agent->wait().code, 0);
+  EXPECT_EQ(nodes.starts().size(), 2U) << "the ranks must not be stopped for it";
 }
 
 TEST(AgentGroup, ForgetsAnAgentThatEndsBeforeTheRunBegins) {
@@ -387,8 +402,7 @@ TEST(AgentGroup, EndsAllWhenTheAgentThatLeadsCannotStartItsRanks) {
   EXPECT_THAT(second.err, HasSubstr("cannot make /proc/logs"));
 }
 
-// The ranks of the first agent still run when the second agent has ended, so the first one learns of that end before
-// it collects the results.
+// The first agent leads the run, and hears of the second SIGINT by the store.
 TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
   for (const bool passed_on : {false, true}) {  // whether the first SIGINT has come to the other agent
     const Nodes nodes{"2"};
@@ -403,6 +417,21 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
     EXPECT_EQ(second.wait().code, 128 + SIGINT);
     EXPECT_EQ(first.wait().code, 128 + SIGINT);
   }
+}
+
+TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfTheLeadingAgent) {
+  const Nodes nodes{"2"};
+  const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
+  auto first = nodes.start(script, {"--grace=600"});
+  Nodes::wait_until_serving(first);
+  auto second = nodes.start(script, {"--grace=600"});
+  nodes.wait_for_starts(second, 2);
+  first.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
+  first.signal(SIGINT);
+  EXPECT_EQ(first.wait().code, 128 + SIGINT);
+  const auto end = second.wait();
+  EXPECT_EQ(end.code, 128 + SIGINT) << end.err;
 }
 
 // The store of a leading agent that is stopped does not answer for as long as a request may take, 30 s.

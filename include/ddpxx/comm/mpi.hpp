@@ -96,6 +96,7 @@ inline std::string broadcast_by_mpi(std::string text, MPI_Comm comm) {
 /// Errors  those of `connect`; errors of MPI itself are handled as `comm` says, which by default ends the program.
 inline Group connect_mpi(MPI_Comm comm, ConnectOptions options = {}) {
   const auto rank_info = mpi_rank_info(comm);
+  if (rank_info.world_size.value == 1) return connect("", rank_info, options);  // opens no port
   detail::MPIMeetingPlace meeting;
   if (rank_info.rank.value == 0)
     meeting = detail::choose_meeting_place(rank_info.local_world_size.value == rank_info.world_size.value);

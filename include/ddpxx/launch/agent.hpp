@@ -136,7 +136,8 @@ inline detail::NodeResult Agent::attempt(detail::AgentGroup& group, const detail
                             .folder = logs_->make_attempt(num_rounds_++, plan.ranks_per_node),
                             .processors = processors_,
                             .descriptor_limit = descriptors_.before(),
-                            .first_rank_has_terminal = console_.has_terminal()};
+                            .first_rank_has_terminal = console_.has_terminal(),
+                            .started = group.link().begun()};
   std::optional<detail::FilteredLog> filtered_output, filtered_error;
   const auto filter = [&](auto& log, const char* name, const std::vector<std::string>& texts) {
     return texts.empty() || common.folder.empty() ? nullptr : &log.emplace(common.folder / name, texts);

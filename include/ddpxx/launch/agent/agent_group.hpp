@@ -66,6 +66,8 @@ inline Next AgentGroup::next(const NodeResult* last) {
     try {
       link_.agents().get(AgentsStore::key("round"));
     } catch (const Error&) {
+      // After a second SIGINT there, the leading agent does not wait for the others.
+      if (link_.was_killed()) return link_.end_by_request();
       throw link_.leader_loss();
     }
     throw;

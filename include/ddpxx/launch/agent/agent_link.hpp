@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,8 @@ class AgentLink {
   int agent() const noexcept { return agent_; }
   /// The round that has begun last; before the first one its number is -1.
   const Round& round() const noexcept { return round_; }
+  /// When the round has begun here: soon after the leading agent has told all agents of it.
+  Clock::time_point begun() const noexcept { return begun_; }
 
   /// Writes the address and the credentials of the ranks' store into `launch`.
   void describe_to(Launch& launch) const {
@@ -64,6 +67,12 @@ class AgentLink {
   void tell_end() {
     if (watch_) watch_->tell_end();
   }
+  /// Whether an agent has heard a second SIGINT, after which the ranks of all nodes are killed.
+  bool was_killed() const noexcept { return watch_ && watch_->was_killed(); }
+  /// Kills the ranks of all nodes.
+  void tell_kill() {
+    if (watch_) watch_->tell_kill();
+  }
   /// Ends the ranks of the other nodes when the time is over in which the cause of a failure here may show there.
   void tell_end_later() { tell_end_at_ = Clock::now() + kPeerGrace; }
   /// Passes on a signal that asks the run to end.
@@ -76,8 +85,11 @@ class AgentLink {
   void wait_once(int descriptor, Clock::time_point until);
   static Clock::time_point never() { return Clock::now() + std::chrono::hours{100'000}; }
 
-  /// The end of a run that a signal has asked for.
-  RunEnd end_by_request() const { return {.code = 128 + *console_.request(), .asked = console_.request()}; }
+  /// The end of a run that a signal has asked for: one to this agent, or a SIGINT to another one.
+  RunEnd end_by_request() const {
+    const int signal = console_.request().value_or(SIGINT);
+    return {.code = 128 + signal, .asked = signal};
+  }
   /// The error of an agent that has lost its connection to the agent that serves the store.
   Error leader_loss() const {
     return Error{Errc::peer, "the launcher of node 0, which serves the meeting at " + store_.url() +
@@ -93,6 +105,7 @@ class AgentLink {
   std::optional<AgentsStore> agents_;  // none on one machine
   int agent_ = 0;
   Round round_{.number = -1, .agents = {}};
+  Clock::time_point begun_;
   std::optional<RoundWatch> watch_;
   std::optional<Clock::time_point> tell_end_at_;  // when to tell the other nodes of a failure here
 };
@@ -100,7 +113,7 @@ class AgentLink {
 inline AgentLink::AgentLink(const LaunchPlan& plan, const std::string& run_id, Console& console)
     : plan_{plan}, console_{console}, store_{plan, run_id, [&console](const std::string& line) {
                                                console.say(line);
-                                               console.output().write_some();
+                                               console.write_if_ready();
                                              }} {
   if (!store_.connection()) return;
   agents_.emplace(*store_.connection());
@@ -121,6 +134,7 @@ inline void AgentLink::come() {
 }
 
 inline void AgentLink::begin(const Round& round) {
+  begun_ = Clock::now();
   round_ = round;
   tell_end_at_.reset();
   watch_.reset();

@@ -20,7 +20,8 @@ namespace ddpxx::detail {
 ///     round      the number of the last round that has begun
 ///     planR      round R, or the end of the run in its place
 ///     stopR/N    the Nth reason for which the ranks of round R are to stop and save
-///     endR       is set when the ranks of round R are to end at once
+///     endR       is set when the ranks of round R are to end at once; its value says why
+///     killR      is set when they are to be killed
 ///     resultR/A  how round R has ended on the node of agent A
 ///     readA      is set when agent A has read the end of the run
 ///

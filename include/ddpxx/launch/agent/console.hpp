@@ -43,6 +43,12 @@ class Console {
   OutputQueue& output() noexcept { return output_; }
   void say(std::string_view text) { output_.push(STDERR_FILENO, "ddpxx-run: ", text); }
 
+  /// Writes some output only if its reader is ready, since a write would block otherwise.
+  void write_if_ready() {
+    pollfd reader{output_.waiting_for(), POLLOUT, 0};
+    if (::poll(&reader, 1, 0) > 0) output_.write_some();
+  }
+
   /// The last signal that asked the run to end. A SIGINT that comes after another such signal does not replace it.
   std::optional<int> request() const noexcept { return request_; }
   /// True after a second SIGINT to this agent, which ends the run at once.

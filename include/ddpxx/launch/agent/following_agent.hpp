@@ -11,6 +11,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/agent/agent_link.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
+#include <ddpxx/launch/agent/node_facts.hpp>
 #include <ddpxx/launch/agent/node_result.hpp>
 #include <ddpxx/launch/agent/round.hpp>
 #include <ddpxx/launch/agent/round_watch.hpp>
@@ -31,6 +32,7 @@ class FollowingAgent {
   using Clock = AgentLink::Clock;
 
   Next wait_for_plan(int number, Clock::time_point until, const std::string& reason);
+  void check_facts();
 
   AgentLink& link_;
 };
@@ -50,7 +52,8 @@ inline Next FollowingAgent::next(const NodeResult* last) {
     return next;
   }
   // The leader's time for the meeting may have begun later than that of this agent.
-  const auto until = Clock::now() + link_.plan().join_timeout + link_.plan().last_call + AgentLink::kBeyondGrace;
+  const auto came = Clock::now();
+  auto until = came + link_.plan().join_timeout + link_.plan().last_call + AgentLink::kBeyondGrace;
   const bool is_fixed = link_.plan().min_nodes == link_.plan().num_nodes;
   int number = std::atoi(link_.agents().get(AgentsStore::key("round")).value_or("0").c_str());
   for (std::string reason;; ++number) {
@@ -61,6 +64,8 @@ inline Next FollowingAgent::next(const NodeResult* last) {
       link_.begin(*round);
       return next;
     }
+    if (link_.console().request()) return link_.end_by_request();
+    check_facts();
     const bool is_full = static_cast<int>(round->agents.size()) == link_.plan().num_nodes;
     if (is_full && is_fixed)
       throw Error{Errc::peer, "all " + std::to_string(link_.plan().num_nodes) + " nodes of the run have come to " +
@@ -71,8 +76,21 @@ inline Next FollowingAgent::next(const NodeResult* last) {
                            " nodes; waiting until one is lost"
                      : "waiting until the ranks of the run have stopped";
     link_.console().say(reason);
-    if (!is_full) RoundWatch::tell_arrival(link_.agents(), number);
+    if (is_full)
+      until = came + link_.plan().join_timeout;
+    else
+      RoundWatch::tell_arrival(link_.agents(), number);
   }
+}
+
+/// Compares this node with that of the leading agent, before anything is asked of its run: an agent with other flags
+/// must not stop the ranks.
+inline void FollowingAgent::check_facts() {
+  const auto leader = link_.agents().get(AgentsStore::key("agent", 0));
+  if (!leader) return;
+  const auto mine = NodeFacts::of_this_node(link_.plan());
+  if (const auto why = mine.contradiction(link_.agent(), NodeFacts::parse(*leader), 0); !why.empty())
+    throw Error{Errc::peer, why};
 }
 
 inline Next FollowingAgent::wait_for_plan(int number, Clock::time_point until, const std::string& reason) {
@@ -82,8 +100,10 @@ inline Next FollowingAgent::wait_for_plan(int number, Clock::time_point until, c
   StoreWait wait{
       link_.agents().connection(), {AgentsStore::key("plan", number)}, AgentsStore::key("refused", link_.agent())};
   for (WaitingLine line; !wait.is_over();) {
+    // Where the plan comes together with a signal, the other agents count on this one: it begins, and tells them.
+    if (link_.console().request() && !is_member) return link_.end_by_request();
     link_.wait_once(wait.descriptor(), std::min(until, line.due()));
-    if (link_.console().is_urgent() || (link_.console().request() && !is_member)) return link_.end_by_request();
+    if (link_.console().is_urgent()) return link_.end_by_request();
     if (Clock::now() >= until)
       throw Error{Errc::peer, reason.empty()
                                   ? "the agent of node 0 at " + link_.store().url() + " does not start the run"

@@ -2,6 +2,7 @@
 // with which nodes the next round starts.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +67,10 @@ inline Next LeadingAgent::next(const NodeResult* last) {
     return start({});
   }
   const auto results = collect(*last);
-  if (link_.console().is_urgent()) return finish(link_.end_by_request());
+  if (link_.console().is_urgent()) {
+    link_.tell_kill();
+    return finish(link_.end_by_request());
+  }
   auto step = rule_.after(results, link_.console().request(), link_.grows());
   if (auto* end = std::get_if<RunEnd>(&step)) return finish(std::move(*end));
   const auto& restart = std::get<Restart>(step);
@@ -156,6 +160,12 @@ inline Next LeadingAgent::start(std::string because) {
     link_.agents().set({AgentsStore::key("plan", round.number), AgentsStore::key("round")},
                        {to_text(round), std::to_string(round.number)});
   link_.begin(round);
+  if (roster_) {  // an agent that has ended since the update above had not begun this round, and does not end it
+    roster_->update(/*has_begun=*/true);
+    const auto living = roster_->living();
+    if (!std::ranges::all_of(round.agents, [&](int agent) { return std::ranges::binary_search(living, agent); }))
+      link_.agents().claim(AgentsStore::key("end", round.number), "a node is lost");  // this agent hears of it, too
+  }
   return round;
 }
 

@@ -163,7 +163,7 @@ inline void LocalRanks::on_signal(int number) {
   if (console_.is_urgent()) {
     kill_ = Clock::now();
     keep_deadlines();
-    link_.tell_end();
+    link_.tell_kill();
   }
   if (!is_first && number == SIGINT) return;  // the ranks are stopping
   ask_to_stop(number);
@@ -182,6 +182,9 @@ inline void LocalRanks::on_event(const RoundEvent& event) {
     case RoundEvent::Kind::grows:
       if (!kill_) kill_ = now + plan_.grace;
       return ask_to_stop(SIGTERM);
+    case RoundEvent::Kind::killed:
+      kill_ = now;
+      return;
     case RoundEvent::Kind::lost_leader:
       has_lost_leader_ = true;
       [[fallthrough]];
@@ -224,7 +227,9 @@ inline void LocalRanks::keep_deadlines() {
   } else if (passed(terminate_)) {
     if (ask_for_call_stacks()) {
       terminate_ = Clock::now() + kStackTime;
-      return link_.tell_end();
+      // The store of another agent may not answer for a while: the ranks of this machine are ended first.
+      if (link_.store().serves()) link_.tell_end();
+      return;
     }
     for (auto& rank : ranks_) rank.end(SIGTERM);
     kill_ = Clock::now() + plan_.grace;

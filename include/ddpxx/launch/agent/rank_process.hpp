@@ -50,7 +50,8 @@ struct RankCommon {
   std::vector<CpuSet> processors = {};          ///< The set of each local rank; empty: that of the agent.
   std::optional<rlimit> descriptor_limit = {};  ///< Of open descriptors in each rank; none: that of the agent.
   bool first_rank_has_terminal;                 ///< Rank 0 writes to the launcher's standard output, a terminal.
-  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  /// From when the times of ends count. Agents compare these times, so they must not depend on this machine's folders.
+  std::chrono::steady_clock::time_point started;
 };
 
 /// A rank from its start to its end. The destructor kills it.

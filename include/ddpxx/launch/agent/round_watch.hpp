@@ -19,6 +19,7 @@ struct RoundEvent {
     signal,      ///< A signal asked an agent to end the run.
     grows,       ///< Another node has come: the ranks are to stop and save.
     ends,        ///< Ranks have failed or an agent is lost: all ranks are to end at once.
+    killed,      ///< An agent has heard a second SIGINT: all ranks are to be killed.
     lost_leader  ///< The agent that serves the store has ended or cannot be reached.
   };
   Kind kind;
@@ -26,7 +27,8 @@ struct RoundEvent {
 };
 
 /// Watches one round, and tells the other agents. Reasons to stop come one after the other; the end of the round
-/// overtakes them. If the store is gone, nothing is told; the next request that needs an answer says so.
+/// overtakes them, and after it only a kill may come. If the store is gone, nothing is told; the next request that
+/// needs an answer says so.
 class RoundWatch {
  public:
   RoundWatch(AgentsStore& store, int round) : store_{store}, round_{round} { wait_for_stop(); }
@@ -39,13 +41,14 @@ class RoundWatch {
   bool grows() const noexcept { return grows_; }
   /// Whether all ranks were told to end at once.
   bool ends() const noexcept { return ends_; }
+  /// Whether all ranks were told to be killed.
+  bool was_killed() const noexcept { return was_killed_; }
 
-  void tell_end() {
-    if (std::exchange(ends_, true)) return;
-    try {
-      store_.claim(AgentsStore::key("end", round_), "a rank has failed");
-    } catch (const Error&) {  // see above
-    }
+  void tell_end() { tell_end("a rank has failed"); }
+  void tell_kill() {
+    if (std::exchange(was_killed_, true)) return;
+    tell_end(kKill);
+    claim("kill", kKill);  // for agents that know of the end already
   }
   void tell_signal(int number) { ask_to_stop(store_, round_, kSignal + std::to_string(number)); }
   /// Asks the ranks of a round to stop, because another node has come.
@@ -53,7 +56,17 @@ class RoundWatch {
 
  private:
   static constexpr const char* kSignal = "signal ";
+  static constexpr const char* kKill = "all ranks are killed";
 
+  void tell_end(const std::string& why) {
+    if (!std::exchange(ends_, true)) claim("end", why);
+  }
+  void claim(const std::string& name, const std::string& why) {
+    try {
+      store_.claim(AgentsStore::key(name, round_), why);
+    } catch (const Error&) {  // see above
+    }
+  }
   static void ask_to_stop(AgentsStore& store, int round, const std::string& why) {
     try {
       for (int n = 0; store.claim(AgentsStore::key("stop", round, n), why) != why;) ++n;
@@ -64,20 +77,29 @@ class RoundWatch {
     wait_.emplace(store_.connection(), std::vector{AgentsStore::key("stop", round_, num_stops_)},
                   AgentsStore::key("end", round_));
   }
+  void wait_for_kill() { wait_.emplace(store_.connection(), std::vector{AgentsStore::key("kill", round_)}); }
+
+  std::optional<RoundEvent> after_end();
+  std::optional<RoundEvent> killed();
 
   AgentsStore& store_;
   int round_;
   int num_stops_ = 0;  // reasons to stop that were read
   bool grows_ = false;
   bool ends_ = false;
+  bool was_killed_ = false;
+  bool waits_for_kill_ = false;  // the end of the round has come
   std::optional<StoreWait> wait_;
 };
 
 inline std::optional<RoundEvent> RoundWatch::next_event() {
   if (!wait_ || !wait_->is_over()) return std::nullopt;
+  if (waits_for_kill_) return after_end();
   try {
-    if (wait_->interruption()) {
-      wait_.reset();
+    if (const auto why = wait_->interruption()) {
+      if (*why == kKill) return killed();
+      waits_for_kill_ = true;
+      wait_for_kill();
       if (std::exchange(ends_, true)) return std::nullopt;  // this agent has told it
       return RoundEvent{RoundEvent::Kind::ends};
     }
@@ -93,6 +115,24 @@ inline std::optional<RoundEvent> RoundWatch::next_event() {
     ends_ = true;
     return RoundEvent{RoundEvent::Kind::lost_leader};
   }
+}
+
+/// The ranks are ending: the store may be gone, which is no event any more.
+inline std::optional<RoundEvent> RoundWatch::after_end() {
+  try {
+    wait_->interruption();
+  } catch (const Error&) {
+    wait_.reset();
+    return std::nullopt;
+  }
+  return killed();
+}
+
+inline std::optional<RoundEvent> RoundWatch::killed() {
+  wait_.reset();
+  ends_ = true;
+  if (std::exchange(was_killed_, true)) return std::nullopt;  // this agent has told it
+  return RoundEvent{RoundEvent::Kind::killed};
 }
 
 }  // namespace ddpxx::detail
