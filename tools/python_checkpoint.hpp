@@ -235,10 +235,14 @@ void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
 /// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the order
 /// of the model. If the file has no optimizer state, neither has the snapshot, and any optimizer can start from it.
 /// `steps` is the number of steps if the file does not record it; below 1 it is not known.
-/// Errors  `storage` if parameters and moments do not match, `config` if the number of steps of SGD is missing.
+/// Errors  `storage` if parameters and moments do not match, and for several optimizers; `config` if the number of
+///         steps of SGD is missing.
 template <class Tell>
 void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
                    std::int64_t steps, Tell&& tell) {
+  if (const auto* all = checkpoint.optimizer.get_if<ddpxx::PickleList>())
+    throw ddpxx::Error{ddpxx::Errc::storage, "the checkpoint has " + std::to_string(all->size()) +
+                                                 " optimizers, and a run has one: what=model converts the model alone"};
   const auto saved = groups_in(checkpoint.optimizer);
   if (!saved.empty()) {
     const auto& first = saved[0].get<ddpxx::PickleDict>("a group");

@@ -64,14 +64,16 @@ def nanogpt(path):
                 "best_val_loss": torch.tensor(2.5), "config": dict(arguments, device="cpu", compile=True)}, path)
 
 
-def lightning(path, optimizer_of, steps):
+def lightning(path, optimizer_of, steps, processed=2, optimizers=1):
+    """Writes a checkpoint as Lightning does, which counts an epoch as processed before it counts it as completed."""
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     optimizer = optimizer_of(model.parameters())
     train(model, optimizer, steps)
+    current = {"completed": 2, "processed": processed}
     torch.save({"epoch": 2, "global_step": steps, "pytorch-lightning_version": "2.5.0",
                 "state_dict": {"model." + name: tensor for name, tensor in model.state_dict().items()},
-                "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"completed": 2}}}},
-                "callbacks": {}, "optimizer_states": [optimizer.state_dict()], "lr_schedulers": []}, path)
+                "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": current}}},
+                "callbacks": {}, "optimizer_states": [optimizer.state_dict()] * optimizers, "lr_schedulers": []}, path)
 
 
 def safetensors(path, tensors):
@@ -99,7 +101,8 @@ def gpt2(path):
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
 nanogpt(folder / "ckpt.pt")
-lightning(folder / "last.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5)
+lightning(folder / "last.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5, processed=3)
+lightning(folder / "two.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5, optimizers=2)
 lightning(folder / "sgd.ckpt", lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), 4)
 for name in ("RAdam", "NAdam", "RMSprop"):
     lightning(folder / f"{name}.ckpt", lambda parameters: getattr(torch.optim, name)(parameters, lr=1e-3), 2)

@@ -73,16 +73,24 @@ TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
 }
 
 TEST_F(ForeignFiles, LightningsCheckpointGoesOnAtItsStepAndEpoch) {
-  for (const auto& [file, steps, moment] :
-       {std::tuple{"last", 5, "exp_avg"}, std::tuple{"sgd", 4, "momentum_buffer"}}) {
+  for (const auto& [file, steps, epoch, moment] :
+       {std::tuple{"last", 5, 3, "exp_avg"}, std::tuple{"sgd", 4, 2, "momentum_buffer"}}) {
     const auto ended = convert(path(file + std::string{".ckpt"}), path(file));
     ASSERT_EQ(ended.code, 0) << ended.err;
     const auto snapshot = load_snapshot(path(file)).value();
     EXPECT_EQ(snapshot.run.step, steps);
-    EXPECT_EQ(snapshot.run.epoch, 2);
+    EXPECT_EQ(snapshot.run.epoch, epoch) << file;
     EXPECT_EQ(snapshot.tensors.at("model.0.weight").sizes(), (std::vector<std::int64_t>{4, 3}));
     EXPECT_TRUE(snapshot.tensors.contains(std::string{"optimizer."} + moment + ".1.bias"));
   }
+}
+
+TEST_F(ForeignFiles, ACheckpointOfTwoOptimizersIsConvertedAsAModelOnly) {
+  const auto whole = convert(path("two.ckpt"), path("two"));
+  EXPECT_EQ(whole.code, 4);
+  EXPECT_THAT(whole.err, HasSubstr("two.ckpt: the checkpoint has 2 optimizers, and a run has one: what=model"));
+  EXPECT_EQ(convert(path("two.ckpt"), path("two"), "what=model").code, 0);
+  EXPECT_EQ(read_model_file(path("two.ckpt")).size(), 4U);
 }
 
 TEST_F(ForeignFiles, GPT2sWeightsAreTurnedAndNamedAndHaveNoOptimizer) {

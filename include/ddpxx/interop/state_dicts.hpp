@@ -28,7 +28,7 @@ enum class CheckpointLayout {
 struct TrainingCheckpoint {
   CheckpointLayout layout = CheckpointLayout::mingpt_ddp;
   NamedTensors model = {};     ///< Parameters and buffers, under the model's own names.
-  PickleValue optimizer = {};  ///< The state_dict() of a torch.optim optimizer, or None.
+  PickleValue optimizer = {};  ///< The state_dict() of a torch.optim optimizer, None, or a list of several of them.
   std::int64_t epoch = 0;      ///< Counted as the layout counts.
   /// The names of the model's tensors in the order of the file, which is the order of Python's module. When a
   /// checkpoint is written, tensors that are not in this list come last.

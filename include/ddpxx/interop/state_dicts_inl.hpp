@@ -59,14 +59,25 @@ inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const Pickl
   return checkpoint;
 }
 
-/// Returns the only entry of Lightning's list of optimizers.
+/// Returns the only entry of Lightning's list of optimizers, or the list where it has several.
 inline PickleValue only_optimizer(const PickleValue& value) {
   const auto* list = value.get_if<PickleList>();
-  if (list == nullptr) return value;
-  if (list->size() > 1)
-    throw Error{Errc::storage, "the checkpoint has " + std::to_string(list->size()) +
-                                   " optimizers, and a run has one: what=model converts the model alone"};
+  if (list == nullptr || list->size() > 1) return value;
   return list->empty() ? PickleValue{} : list->front();
+}
+
+/// The number of epochs that Lightning has processed; none if the checkpoint does not say it. At the end of an epoch
+/// its callbacks save the checkpoint after this number is raised, and before the number under the key `epoch` is.
+inline std::optional<std::int64_t> epochs_processed(const PickleDict& checkpoint) {
+  const auto* dict = &checkpoint;
+  for (const char* key : {"loops", "fit_loop", "epoch_progress", "current"}) {
+    const auto* value = dict->find(key);
+    dict = value != nullptr ? value->get_if<PickleDict>() : nullptr;
+    if (dict == nullptr) return std::nullopt;
+  }
+  const auto* number = dict->find("processed");
+  const auto* count = number != nullptr ? number->get_if<std::int64_t>() : nullptr;
+  return count != nullptr ? std::optional{*count} : std::nullopt;
 }
 
 /// Reads a step: a tensor of one number, or an integer before PyTorch 1.12.
@@ -143,6 +154,8 @@ DDPXX_INLINE TrainingCheckpoint from_python(const PickleValue& value) {
         return number != nullptr ? std::optional{number->get<std::int64_t>(key)} : std::nullopt;
       };
       checkpoint.epoch = count(keys.epoch).value_or(0);
+      if (keys.layout == CheckpointLayout::lightning)
+        checkpoint.epoch = std::max(checkpoint.epoch, detail::epochs_processed(dict).value_or(0));
       checkpoint.step = count(keys.step);
       return checkpoint;
     }
