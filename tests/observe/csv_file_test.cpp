@@ -65,6 +65,19 @@ TEST(CsvFile, HasColumnsForTheModelsOwnMetrics) {
   EXPECT_TRUE(lines.at(2).ends_with(",,0.75")) << lines.at(2);
 }
 
+TEST(CsvFile, WarnsOnceOfAMetricThatTheFirstRowDidNotHave) {
+  const TemporaryFolder folder;
+  std::ostringstream said;
+  CsvFile csv{folder / "m.csv", Log{0, said}};
+  csv.on_begin({});
+  csv.on_step(step(1));
+  for (int i = 0; i < 2; ++i) csv.on_evaluated({.step = 1, .val_loss = 2.25, .metrics = {{"accuracy", 0.75}}});
+  EXPECT_EQ(lines_of(folder / "m.csv").at(0), kHeader);
+  const std::string warning = "the CSV file has no column for the metric val_accuracy";
+  EXPECT_NE(said.str().find(warning), std::string::npos) << said.str();
+  EXPECT_EQ(said.str().find(warning), said.str().rfind(warning));
+}
+
 TEST(CsvFile, HasColumnsForTheMemoryOfAGpu) {
   const TemporaryFolder folder;
   CsvFile csv{folder / "m.csv"};

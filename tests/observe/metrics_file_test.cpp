@@ -321,6 +321,39 @@ TEST(MetricsFile, IsMadeAgainWithOneWarningWhereItWasRemovedOrMovedInMidRun) {
   EXPECT_EQ(warnings.str().find('\n'), warnings.str().size() - 1) << "expected one line";
 }
 
+TEST(MetricsFile, IsMadeAgainWhereItWasRemovedBeforeTheRunBegan) {
+  const TemporaryFolder folder;
+  for (const bool goes_on : {false, true}) {
+    std::ostringstream said;
+    MetricsFile metrics{folder / "m.jsonl", Log{0, said}};
+    std::filesystem::remove(folder / "m.jsonl");
+    metrics.on_begin({.step = 3, .goes_on = goes_on});
+    write_steps(metrics, 4, 5);
+    EXPECT_EQ(steps_of(folder / "m.jsonl"), (Steps{4, 5})) << goes_on;
+    EXPECT_NE(said.str().find("was removed or replaced"), std::string::npos) << said.str();
+    std::filesystem::remove(folder / "m.jsonl");
+  }
+}
+
+TEST(MetricsFile, TreatsAFileThatTookItsPlaceBeforeTheRunBeganAsThatOfAnEarlierRun) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  for (const bool goes_on : {false, true}) {
+    std::ostringstream said;
+    MetricsFile metrics{path, Log{0, said}};
+    std::filesystem::remove(path);
+    {
+      MetricsFile other{path};
+      write_steps(other, 1, 5);
+    }
+    metrics.on_begin({.step = 3, .goes_on = goes_on});
+    write_steps(metrics, 4, 4);
+    EXPECT_EQ(steps_of(path), goes_on ? (Steps{1, 2, 3, 4}) : Steps{4}) << goes_on;
+    std::filesystem::remove(path);
+  }
+  EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
+}
+
 TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <sstream>
 #include <stdlib.h>
 #include <string>
@@ -112,6 +113,20 @@ TEST(Progress, SmoothsTheLossAndTheTokensASecond) {
   progress.on_step(event);
   EXPECT_NE(text.str().find("loss 3.0256"), std::string::npos) << text.str();
   EXPECT_NE(text.str().find("  328 tok/s"), std::string::npos) << text.str();
+}
+
+TEST(Progress, LeavesALossThatIsNotFiniteOutOfTheMovingAverage) {
+  std::ostringstream text;
+  Begun progress{text, 0, {.plain_interval = std::chrono::milliseconds{0}}};
+  auto event = step(1);
+  event.loss = 2;
+  progress.on_step(event);
+  event.loss = std::numeric_limits<double>::infinity();  // a step that was left out
+  progress.on_step(event);
+  event.loss = 2;
+  text.str("");
+  progress.on_step(event);
+  EXPECT_NE(text.str().find("loss 2.0000"), std::string::npos) << text.str();
 }
 
 TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ddpxx/core/inline.hpp>
@@ -15,7 +17,7 @@ namespace ddpxx {
 
 /// Writes a row for each step and each evaluation, as `RowFile` does, under the names of the metrics file; what an
 /// event does not have is an empty cell, and so is a number that is not finite. Columns for the model's own metrics are
-/// those of the first row; a resumed run keeps the columns of its file.
+/// those of the first row, and a warning names a metric without one; a resumed run keeps the columns of its file.
 class CsvFile : public Observer {
  public:
   /// Errors  those of RowFile.
@@ -30,10 +32,12 @@ class CsvFile : public Observer {
  private:
   class Cells;
 
-  void write(Cells& cells, const EventTime& at, const Metrics& metrics);
+  /// Writes a row. The columns of `metrics` begin with `prefix`.
+  void write(Cells& cells, const EventTime& at, const Metrics& metrics, std::string_view prefix);
 
   RowFile file_;
   std::vector<std::string> columns_;
+  std::set<std::string> left_out_;  ///< Metrics without a column.
   bool has_gpu_ = false;
 };
 

@@ -1,6 +1,7 @@
 // ddpxx/observe/csv_file_inl.hpp — definitions of csv_file.hpp; ddpxx/core/inline.hpp says how they are compiled.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -127,7 +128,7 @@ DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
     cells.add("gpu_retries", event.gpu->retries);
   }
   for (const auto& metric : event.metrics) cells.add(metric.name, metric.value);
-  write(cells, event.at, event.metrics);
+  write(cells, event.at, event.metrics, "");
   return Verdict::go_on;
 }
 
@@ -137,19 +138,26 @@ DDPXX_INLINE Verdict CsvFile::on_evaluated(const Evaluated& event) {
   cells.add("epoch", event.epoch);
   cells.add("val_loss", event.val_loss);
   for (const auto& metric : event.metrics) cells.add("val_" + metric.name, metric.value);
-  write(cells, event.at, event.metrics);
+  write(cells, event.at, event.metrics, "val_");
   return Verdict::go_on;
 }
 
-DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metrics& metrics) {
+DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metrics& metrics, std::string_view prefix) {
   cells.add("time", at.time);
   cells.add("elapsed", at.elapsed);
   if (columns_.empty()) {
     columns_.assign(detail::kCsvColumns.begin(), detail::kCsvColumns.end());
     if (has_gpu_ || cells.has("gpu_peak_bytes"))
       columns_.insert(columns_.end(), detail::kCsvColumnsOfGpu.begin(), detail::kCsvColumnsOfGpu.end());
-    for (const char* prefix : {"", "val_"})
-      for (const auto& metric : metrics) columns_.push_back(prefix + metric.name);
+    for (const char* of_event : {"", "val_"})
+      for (const auto& metric : metrics) columns_.push_back(of_event + metric.name);
+  }
+  for (const auto& metric : metrics) {
+    const auto column = std::string{prefix} + metric.name;
+    if (std::ranges::find(columns_, column) == columns_.end() && left_out_.insert(column).second)
+      file_.log().warn("the CSV file has no column for the metric " + column +
+                       ", because its first row was written without it: training.metrics and training.tensorboard "
+                       "have all metrics");
   }
   std::string header, row;
   for (const auto& column : columns_) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -87,7 +88,7 @@ DDPXX_INLINE void Progress::on_begin(const RunBegan& run) {
 DDPXX_INLINE Verdict Progress::on_step(const StepDone& event) {
   last_ = event;
   last_shown_ = false;
-  loss_.add(event.loss);
+  if (std::isfinite(event.loss)) loss_.add(event.loss);  // a step that was left out may have no finite one
   tokens_.add(event.tokens_per_second * event.step_ms / 1'000);
   step_ms_.add(event.step_ms);
   if (due() || event.step == total_steps_) draw_step();

@@ -92,7 +92,9 @@ DDPXX_INLINE RowFile::RowFile(std::filesystem::path path, const RowFormat& forma
 
 DDPXX_INLINE void RowFile::set_old_rows_aside() {
   has_begun_ = true;
-  if (!is_regular() || std::filesystem::file_size(path_) == 0) return;
+  if (!is_regular()) return;
+  if (!is_in_place()) reopen_replaced_file();
+  if (!is_regular() || !is_in_place() || std::filesystem::file_size(path_) == 0) return;
   auto other = path_;
   std::error_code failure;
   for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
@@ -106,6 +108,8 @@ DDPXX_INLINE void RowFile::set_old_rows_aside() {
 DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
   has_begun_ = true;
   if (!is_regular()) return;
+  if (!is_in_place()) reopen_replaced_file();
+  if (!is_regular() || !is_in_place()) return;
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
     if (!rows) throw file_error(Errc::storage, "cannot read", path_);
