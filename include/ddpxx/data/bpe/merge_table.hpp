@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <queue>
 #include <span>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <ddpxx/core/error.hpp>
 
 namespace ddpxx::detail {
 
@@ -32,8 +36,13 @@ class MergeTable {
 
   /// Merges neighbours in `word`, the earliest learnt pair first and of equal pairs the leftmost, until there is no
   /// pair left. Takes n log n steps for n tokens.
+  /// Errors  `data` for a word of 2^31 tokens or more.
   void apply(std::vector<std::int32_t>& word) const {
     if (word.size() < 2) return;
+    if (word.size() > std::size_t{std::numeric_limits<std::int32_t>::max()})
+      throw Error{Errc::data, "the text has " + std::to_string(word.size()) +
+                                  " bytes in a row that the tokenizer cannot divide into words: put line ends or "
+                                  "blanks into it"};
     constexpr std::int32_t kNone = -1;
     struct Part {
       std::int32_t token, before, behind;  // `before` and `behind` are indices; a part that was merged has no token
