@@ -94,6 +94,9 @@ inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snaps
   };
   if ((layout != CheckpointLayout::mingpt_ddp && layout != CheckpointLayout::guide) || snapshot.run.parameters.empty())
     return std::nullopt;
+  const auto& name = snapshot.run.optimizer;  // older versions recorded none of Muon, Lion and LAMB
+  const bool has_both = has("exp_avg") && has("momentum_buffer");  // as Muon has
+  if ((!name.empty() && name != "AdamW" && name != "Adam" && name != "SGD") || has_both) return std::nullopt;
   if (has_own_groups(snapshot) && (has("exp_avg") || has("momentum_buffer")))
     throw ddpxx::Error{ddpxx::Errc::config,
                        "parameter_groups gave some parameters of this run their own learning rate or weight decay, and "

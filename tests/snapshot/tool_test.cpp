@@ -330,6 +330,20 @@ TEST_F(SnapshotTool, RefusesToConvertAnOptimizerWhoseParameterGroupsTheLayoutCan
   EXPECT_EQ(tool("convert", {"to=" + file.string(), "layout=state_dict"}).code, 0);
 }
 
+TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerThatTorchOptimDoesNotHave) {
+  auto lamb = snapshot_of(300), muon = lamb;
+  lamb.run.optimizer = "LAMB";                                                  // it has the moments of AdamW
+  muon.tensors.emplace("optimizer.momentum_buffer.weight", at::zeros({3, 4}));  // older versions recorded no name
+  for (const auto& snapshot : {lamb, muon}) {
+    std::filesystem::remove_all(folder_ / "run");
+    save_snapshot(folder_ / "run", snapshot);
+    const auto ended = tool("convert", {"to=" + (folder_ / "own.pt").string()});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_THAT(ended.out, HasSubstr("without an optimizer's state: the snapshot has none of AdamW, Adam or SGD"));
+    EXPECT_TRUE(from_python(read_pt(folder_ / "own.pt")).optimizer.is_none());
+  }
+}
+
 TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {
   auto old = snapshot_of(300);
   old.run.parameters.clear();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -20,6 +21,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/folder.hpp>
@@ -103,6 +106,23 @@ TEST_P(SharedPlace, EndsTheRunOnAllRanksWhateverElseMayFail) {
       EXPECT_EQ(entry.path().parent_path().filename(), "step-00000002")
           << "no file of this run may lie beside the other run's";
     }
+}
+
+TEST_F(FailedSave, ThatHasNotEndedIsNamedByARankThatAnErrorEnds) {
+  auto options = going_on(SnapshotWriting::background);
+  options.save_every = 1;
+  options.failpoint = "file.before_write:sleep:1000";
+  options.failing_rank = 1;
+  int batches = 0;
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(train_watched<DDP>(2, options,
+                                  [&] {
+                                    const bool fails = std::getenv("DDPXX_FAILPOINT") != nullptr && ++batches == 2;
+                                    if (fails) throw Error{Errc::data, "the second batch is lost"};
+                                  }),
+               Error);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("[rank1] warning: an error ends this rank once its work on the snapshot of step 1 is done"));
 }
 
 class LostAnswer : public FailedSave, public testing::WithParamInterface<SnapshotWriting> {};

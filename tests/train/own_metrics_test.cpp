@@ -1,6 +1,7 @@
 // Metrics that a model defines: summed like the loss, in steps, evaluations and snapshots.
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -243,6 +244,40 @@ TEST_F(OwnMetricsRun, SaveTheBestEvaluationsAtOnce) {
   EXPECT_THAT(steps_with(1, MetricMode::max), UnorderedElementsAre(1, 2, 3));
   EXPECT_THAT(steps_with(1, MetricMode::min), UnorderedElementsAre(1, 3));
   EXPECT_THAT(steps_with(2, MetricMode::min), UnorderedElementsAre(1, 2, 3));
+}
+
+TEST_F(OwnMetricsRun, SaveTheNextBestWhereASaveHasFailed) {
+  spawn_ranks(1, [&](Group& group) {
+    ::setenv("DDPXX_FAILPOINT", "snapshot.before_commit:throw@1", 1);
+    using Ranked = Trainer<Rated, Tokens, SGD, Float32, SingleDevice>;
+    Ranked::Config config;
+    config.batch_size = kGlobalBatch;
+    config.training.save_dir = place().string();
+    config.training.eval_every = 1;
+    config.snapshot = {.writing = SnapshotWriting::background,
+                       .on_failure = SnapshotFailure::go_on,
+                       .keep_last = 0,
+                       .keep_best = 1,
+                       .best_by = "rating",
+                       .best_mode = MetricMode::min};
+    Ranked trainer{group,
+                   std::make_shared<Rated>(),
+                   std::make_shared<Tokens>(),
+                   config,
+                   {},
+                   {.validation = std::make_shared<Tokens>()}};
+    trainer.resume();
+    for (int i = 0; i < 2; ++i) {
+      trainer.step();
+      trainer.evaluate();
+      trainer.save();  // the second one waits for the first one, which fails
+    }
+    trainer.step();
+    trainer.evaluate();
+    EXPECT_TRUE(trainer.save_due()) << "7 is better than 9, the only rating of which there is a snapshot";
+    trainer.close();
+  });
+  EXPECT_THAT(steps(), testing::UnorderedElementsAre(2, 3));
 }
 
 TEST_F(OwnMetricsRun, RankTheSnapshotsToKeep) {

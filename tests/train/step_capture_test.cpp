@@ -176,7 +176,7 @@ TEST(StepCapture, GoesOnFromAStateThatWasReadIntoIt) {
       const c10::NoGradGuard no_grad;
       slice.values.mul_(0.5);
     }
-    step.resume_at(2, 64, /*has_optimizer=*/true);
+    step.resume_at(2, 64, {});
     std::vector<double> losses;
     for (int i = 0; i < 4; ++i) step.step(std::vector{make_batch(i, 4, 0)});
     step.read_all([&](const CompletedStep& done) { losses.push_back(done.row.loss); });

@@ -25,6 +25,7 @@
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hooks/no_hook.hpp>
+#include <ddpxx/parallel/hooks/post_local_sgd.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
@@ -221,6 +222,20 @@ TEST(TrainStep, LeavesOutABatchWhoseLossOverflowsInHalfPrecision) {
   EXPECT_TRUE(std::isfinite(done[2].row.loss));
 }
 
+TEST(TrainStep, GoesOnWhereALossOverflowsOnOneOfTheRanksThatDrift) {
+  spawn_ranks(2, [](Group& group) {
+    TrainStep<Product, SGD, AutocastFP16, DDPWith<PostLocalSGD>> step{
+        group, std::make_shared<Product>(), {.strategy = {.hook = {.start_step = 0, .period = 100}}}};
+    std::vector<CompletedStep> done;
+    for (const double value : {2.0, group.rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0, 2.0})
+      if (auto one = step.step(std::vector{rows_of(value, 3)})) done.push_back(*one);
+    step.read_all([&](const CompletedStep& one) { done.push_back(one); });
+    ASSERT_EQ(done.size(), 3U);
+    EXPECT_FALSE(std::isfinite(done[1].row.loss));
+    EXPECT_TRUE(std::isfinite(done[2].row.loss));
+  });
+}
+
 TEST(TrainStep, BeginsWithoutMomentsAfterASnapshotThatHasNone) {
   Group alone;
   TrainStep<Product, SGD, Float32, SingleDevice> step{
@@ -233,7 +248,7 @@ TEST(TrainStep, BeginsWithoutMomentsAfterASnapshotThatHasNone) {
   };
   ASSERT_TRUE(momentum().defined());
   EXPECT_TRUE(momentum().ne(0).any().item<bool>());
-  step.resume_at(5, 0, /*has_optimizer=*/false);
+  step.resume_at(5, 0, {.optimizer = false, .average = false, .scale = false});
   EXPECT_TRUE(momentum().eq(0).all().item<bool>()) << momentum();
 }
 
@@ -260,7 +275,7 @@ TYPED_TEST(AfterASnapshotOfAModelOnly, TheOptimizerStepsLikeANewOne) {
       const c10::NoGradGuard no_grad;
       step.model().named_parameters()[parameter.key()].copy_(parameter.value());
     }
-    step.resume_at(0, 0, /*has_optimizer=*/false);
+    step.resume_at(0, 0, {.optimizer = false, .average = false, .scale = false});
     EXPECT_EQ(state_of(step, "optimizer.step").template item<float>(), 0);
     for (auto* each : {&step, &fresh})
       for (int i = 0; i < 2; ++i) each->step(std::vector{batch});
@@ -280,9 +295,9 @@ TEST(TrainStep, BeginsWithTheFirstLossScaleAfterASnapshotOfAModelOnly) {
   EXPECT_EQ(state_of(step, "scaler.scale").item<float>(), 32768);
   step.step(std::vector{rows_of(2, 3)});
   const auto scale = state_of(step, "scaler.scale");
-  step.resume_at(5, 0, /*has_optimizer=*/true);
+  step.resume_at(5, 0, {});
   EXPECT_EQ(scale.item<float>(), 32768);
-  step.resume_at(5, 0, /*has_optimizer=*/false);
+  step.resume_at(5, 0, {.optimizer = false, .average = false, .scale = false});
   EXPECT_EQ(scale.item<float>(), 65536) << "the tensor itself is reset, because a captured step reads it";
   EXPECT_EQ(state_of(step, "scaler.growth_tracker").item<int>(), 0);
 }

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 #include <vector>
 
@@ -22,9 +23,11 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
@@ -391,6 +394,49 @@ TEST_F(Run, RefusesASnapshotOfAnotherOptimizerWhoseStateHasTheSameNames) {
   EXPECT_EQ(text,
             "the snapshot is of another model or optimizer:\n  the optimizer: AdamW in the snapshot, Adam now\n"
             "choose the configuration it was saved with, or another snapshot or save_dir");
+}
+
+TEST_F(Run, RefusesASnapshotOfAnOptimizerThatTorchOptimDoesNotHave) {
+  auto settings = config<SingleDevice>(1);
+  settings.training.save_dir = folder.string();
+  Group alone;
+  using Own = Trainer<GPT, Tokens, LAMB, Float32, SingleDevice>;
+  Own{alone, tiny_gpt(), std::make_shared<Tokens>(), Own::Config{.training = settings.training}}.fit();
+  settings.training.max_steps = 2;
+  EXPECT_THAT(error_of(Errc::storage,
+                       [&] {
+                         Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+                       }),
+              testing::HasSubstr("the optimizer: LAMB in the snapshot, AdamW now"));
+}
+
+TEST_F(Run, GoesOnWithAnotherPrecisionAndAnAverageThatTheSnapshotDoesNotHave) {
+  const auto run = [&]<class Precision>(const Precision*, std::int64_t max_steps, double ema_decay) {
+    using Own = Trainer<GPT, Tokens, AdamW, Precision, SingleDevice>;
+    typename Own::Config settings;
+    settings.training = config<SingleDevice>(max_steps).training;
+    settings.training.ema_decay = ema_decay;
+    if constexpr (std::is_same_v<Precision, AutocastFP16>)
+      settings.precision.scaler.initial_scale = 8;  // no step overflows
+    settings.training.save_dir = folder.string();
+    Group alone;
+    Own{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
+    return load_snapshot(folder).value();
+  };
+  const AutocastFP16* const half = nullptr;
+  const Float32* const single = nullptr;
+  const auto scaled = run(half, 2, 0.0);
+  EXPECT_TRUE(scaled.tensors.contains("scaler.scale"));
+  const auto averaged = run(single, 3, 0.9);
+  EXPECT_EQ(averaged.run.step, 3);
+  EXPECT_FALSE(averaged.tensors.contains("scaler.scale"));
+  const std::string name = "transformer.wte.weight";
+  EXPECT_TRUE(at::equal(averaged.tensors.at("optimizer.ema." + name), averaged.tensors.at("model." + name)))
+      << "the average begins with the values of its first step";
+  const auto scaled_again = run(half, 4, 0.0);
+  EXPECT_EQ(scaled_again.run.step, 4);
+  EXPECT_FALSE(scaled_again.tensors.contains("optimizer.ema." + name));
+  EXPECT_EQ(scaled_again.tensors.at("scaler.growth_tracker").item<int>(), 1) << "the scale began anew";
 }
 
 TEST_F(Run, ComparesSettingsWithTheSnapshotByTheirPolicy) {

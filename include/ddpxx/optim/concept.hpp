@@ -127,6 +127,10 @@ concept KeepsStepCount = requires(const O& optimizer) {
 /// Files for PyTorch that are converted from snapshots then include the optimizer's state.
 template <class O>
 concept HasPythonName = requires { std::string{O::kPythonName}; };
+/// Optional: `static constexpr const char* kSnapshotName`, for an optimizer that torch.optim does not have. Snapshots
+/// record it, and an optimizer of another name does not go on from them, even if its state has the same tensors.
+template <class O>
+concept HasSnapshotName = requires { std::string{O::kSnapshotName}; };
 
 template <class O>
 consteval bool explain_optimizer() {

@@ -27,6 +27,7 @@ namespace ddpxx {
 class LAMB {
  public:
   using Config = LAMBConfig;
+  static constexpr const char* kSnapshotName = "LAMB";
 
   LAMB(const Config& config, const Arena& arena, SumOverShards sum_over_shards,
        std::span<const ParameterGroup> groups = kDecayGroups);

@@ -30,6 +30,7 @@ namespace ddpxx {
 class Lion {
  public:
   using Config = LionConfig;
+  static constexpr const char* kSnapshotName = "Lion";
 
   Lion(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
       : config_{config},

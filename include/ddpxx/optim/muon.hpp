@@ -31,6 +31,7 @@ at::Tensor orthogonalized(const at::Tensor& matrix, std::int64_t iterations, dou
 class Muon {
  public:
   using Config = MuonConfig;
+  static constexpr const char* kSnapshotName = "Muon";
 
   Muon(const Config& config, const Arena& arena, const MakeMatrixTransform& make_transform,
        std::span<const ParameterGroup> groups = kDecayGroups);

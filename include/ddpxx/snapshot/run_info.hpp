@@ -26,7 +26,7 @@ struct RunInfo {
   std::vector<OptimizedParameter> parameters = {};  ///< In the order in which the model registers them, if known.
   std::string overrides = {};                       ///< The arguments that set something, as a YAML list.
   std::string config_hash = {};  ///< A name for the settings, in hexadecimal digits; empty if unknown.
-  std::string optimizer = {};    ///< The optimizer's name in torch.optim, such as "Adam", if known.
+  std::string optimizer = {};    ///< The optimizer's name, such as "Adam"; empty if it is not known.
   std::int64_t tokens = 0;       ///< Targets that all ranks together have trained on; 0 if unknown.
 };
 

@@ -65,13 +65,18 @@ class Evaluations {
   /// Whether the evaluation of step `step` is among the best ones of which this start has saved snapshots, as many as
   /// are kept.
   bool wants_snapshot(std::int64_t step) const {
-    return last_ && last_->step == step && std::isfinite(value_) && place() - best_.begin() < options_.keep_best;
+    return last_ && last_->step == step && std::isfinite(value_) &&
+           std::ranges::count_if(best_, [&](const Best& best) {
+             return !options_.ranking.is_better(value_, best.value);
+           }) < options_.keep_best;
   }
   /// A snapshot of step `step` is saved, or is being written.
   void note_snapshot(std::int64_t step) {
-    if (!wants_snapshot(step)) return;
-    best_.insert(place(), value_);
-    if (std::ssize(best_) > options_.keep_best) best_.pop_back();
+    if (wants_snapshot(step)) best_.push_back({step, value_});
+  }
+  /// The snapshot of step `step` could not be saved.
+  void forget_snapshot(std::int64_t step) {
+    std::erase_if(best_, [&](const Best& best) { return best.step == step; });
   }
 
   /// The numbers that the snapshot of step `step` is ranked by: those of the last evaluation, if it is of that step.
@@ -83,6 +88,11 @@ class Evaluations {
   }
 
  private:
+  struct Best {
+    std::int64_t step;
+    double value;
+  };
+
   void rank(std::int64_t step) {
     if (options_.keep_best == 0) return;
     const auto& ranking = options_.ranking;
@@ -96,18 +106,14 @@ class Evaluations {
     }
     value_ = found->second;
   }
-  /// Where the last evaluation stands among the best ones.
-  std::vector<double>::const_iterator place() const {
-    return std::ranges::find_if(best_, [&](double other) { return options_.ranking.is_better(value_, other); });
-  }
 
   std::shared_ptr<const Dataset> validation_;
   const Group* group_;
   Options options_;
   std::optional<Evaluated> last_;
   std::int64_t done_at_ = -1;
-  double value_ = 0;          ///< By which the last evaluation is ranked.
-  std::vector<double> best_;  ///< The best values of which this start has saved a snapshot, the best one first.
+  double value_ = 0;        ///< By which the last evaluation is ranked.
+  std::vector<Best> best_;  ///< Those of which this start has saved a snapshot, among the best ones at that time.
 };
 
 }  // namespace ddpxx

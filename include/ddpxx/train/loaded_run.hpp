@@ -5,10 +5,17 @@
 
 namespace ddpxx {
 
+/// The parts of a run's state that a snapshot holds. Parts that it does not hold begin anew.
+struct HeldState {
+  bool optimizer = true;  ///< False if the snapshot holds a model alone.
+  bool average = true;    ///< The moving average of the parameters.
+  bool scale = true;      ///< The loss scale.
+};
+
 /// The facts of a loaded run; its tensors are in the run's state already.
 struct LoadedRun {
   RunInfo info;
-  bool has_optimizer = true;  ///< False if the snapshot holds a model alone, without the state of an optimizer.
+  HeldState held = {};
 };
 
 }  // namespace ddpxx

@@ -144,14 +144,18 @@ class ParameterStep {
     return {};
   }
 
-  /// Sets the state of the optimizer and of the loss scale to that before the first step, in place, since a captured
-  /// step reads these tensors. Steps, or a damaged snapshot, may have changed it.
-  void reset(const Precision& precision) {
+  /// Sets the optimizer's state to that before the first step, in place, since a captured step reads these tensors.
+  /// Steps, or a damaged snapshot, may have changed it.
+  void reset_optimizer() {
     const c10::NoGradGuard no_grad;
     for (const auto& moment : optimizer_.moments())
       for (const at::Tensor& values : moment.slices) values.zero_();
     if constexpr (KeepsStepCount<Stepper>)
       if (const at::Tensor count = optimizer_.step_count(); count.defined()) count.zero_();
+  }
+  /// Sets the loss scale to that before the first step, in place as well.
+  void reset_scale([[maybe_unused]] const Precision& precision) {
+    const c10::NoGradGuard no_grad;
     if constexpr (scales_loss<Precision>) {
       const auto first = make_scaler(precision).state();
       for (std::size_t i = 0; auto& [name, tensor] : scaler_.state()) tensor.copy_(first[i++].second);

@@ -18,6 +18,7 @@
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
+#include <ddpxx/train/loaded_run.hpp>
 
 namespace ddpxx {
 
@@ -45,7 +46,7 @@ struct RunState {
   std::vector<StatePart> parts;
   /// Tensors that every rank holds whole, by their names in a snapshot: the model's buffers, the loss scale.
   std::vector<std::pair<std::string, at::Tensor>> whole;
-  std::string optimizer = {};  ///< The optimizer's name in torch.optim; empty if torch.optim has no such optimizer.
+  std::string optimizer = {};  ///< The optimizer's name in snapshots; empty if it has none.
 };
 
 /// Returns the values of an arena's parameters, as the optimizer steps them.
@@ -82,11 +83,16 @@ std::vector<StateSlice> slices_to_read(const RunState& run);
 /// it starts with a new optimizer, loss scale and moving average.
 bool lacks_optimizer(const Manifest& snapshot);
 
-/// True if a run reads this tensor from the snapshot.
+/// What the snapshot holds of a run's state.
+HeldState held_state(const Manifest& snapshot);
+
+/// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, or to average its parameters,
+/// where the run that saved the snapshot did not.
 bool is_read(const std::string& name, const Manifest& snapshot);
 
-/// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since Adam
-/// and AdamW have equal tensors.
+/// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since AdamW,
+/// Adam and LAMB have equal tensors. The loss scale and the moving average are compared only where both the run and the
+/// snapshot have them.
 /// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
 void check_state(const RunState& run, const Manifest& snapshot);
 

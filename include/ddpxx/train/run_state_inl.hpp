@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -161,8 +162,28 @@ DDPXX_INLINE bool lacks_optimizer(const Manifest& snapshot) {
                      [](const auto& tensor) { return tensor.first.starts_with("model."); });
 }
 
+namespace detail {
+
+inline constexpr std::string_view kScaler = "scaler.", kAverage = "optimizer.ema.";
+
+/// Whether the snapshot has a tensor whose name begins with `prefix`.
+inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
+  const auto found = snapshot.tensors.lower_bound(std::string{prefix});
+  return found != snapshot.tensors.end() && found->first.starts_with(prefix);
+}
+
+}  // namespace detail
+
+DDPXX_INLINE HeldState held_state(const Manifest& snapshot) {
+  return {.optimizer = !lacks_optimizer(snapshot),
+          .average = detail::has_any(snapshot, detail::kAverage),
+          .scale = detail::has_any(snapshot, detail::kScaler)};
+}
+
 DDPXX_INLINE bool is_read(const std::string& name, const Manifest& snapshot) {
-  return !lacks_optimizer(snapshot) || !(name.starts_with("optimizer.") || name.starts_with("scaler."));
+  for (const auto prefix : {detail::kScaler, detail::kAverage})
+    if (name.starts_with(prefix)) return detail::has_any(snapshot, prefix);
+  return !lacks_optimizer(snapshot) || !name.starts_with("optimizer.");
 }
 
 DDPXX_INLINE std::vector<std::pair<std::string, at::Device>> random_generators(int rank, at::Device device) {
@@ -190,7 +211,7 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
   std::string differences;
   if (!snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
     differences += "\n  the optimizer: " + snapshot.run.optimizer + " in the snapshot, " +
-                   (run.optimizer.empty() ? "one that torch.optim does not have" : run.optimizer) + " now";
+                   (run.optimizer.empty() ? "one without a name" : run.optimizer) + " now";
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     names.insert(name);
@@ -209,8 +230,11 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
     for (const auto& entry : part.arena->entries())
       if (part.has(entry)) check(part.prefix + entry.name, entry.shape, part.type);
   for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
-  for (const auto& [name, tensor] : snapshot.tensors)
-    if (!name.starts_with("random.") && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
+  for (const auto& [name, tensor] : snapshot.tensors) {
+    const bool is_optional =
+        name.starts_with("random.") || name.starts_with(detail::kScaler) || name.starts_with(detail::kAverage);
+    if (!is_optional && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
+  }
   if (!differences.empty())
     throw Error{Errc::storage, "the snapshot is of another model or optimizer:" + differences +
                                    "\nchoose the configuration it was saved with, or another snapshot or save_dir"};

@@ -46,12 +46,15 @@ namespace ddpxx {
 class SnapshotSaver {
  public:
   /// Rank 0 calls `on_saved` for each snapshot that is complete, inside `save`, `advance` or `finish`. The other ranks
-  /// wait for it, and fail with it.
+  /// wait for it, and fail with it. Every rank calls `on_failed` with the step of a save that failed while the run goes
+  /// on.
   SnapshotSaver(std::shared_ptr<const SnapshotHistory> history, const SnapshotConfig& config, const Group& group,
-                at::Device device, std::function<void(const SnapshotSaved&)> on_saved = {})
+                at::Device device, std::function<void(const SnapshotSaved&)> on_saved = {},
+                std::function<void(std::int64_t step)> on_failed = {})
       : config_{config},
         group_{&group},
         on_saved_{std::move(on_saved)},
+        on_failed_{std::move(on_failed)},
         log_{group.rank()},
         history_{std::move(history)},
         runs_{config.writing == SnapshotWriting::background ? TaskRuns::in_background : TaskRuns::when_asked},
@@ -85,6 +88,10 @@ class SnapshotSaver {
     return runs_ == TaskRuns::in_background || finish();
   }
 
+  /// The step of the save under way, while a thread of this rank still works on it.
+  std::optional<std::int64_t> step_in_work() const {
+    return save_ && !is_part_done() ? std::optional{save_->step} : std::nullopt;
+  }
   /// True if a save is under way and the present part is done on this rank.
   bool is_part_done() const {
     if (!save_) return false;
@@ -169,6 +176,7 @@ class SnapshotSaver {
         throw;
       }
       warn_of(error);
+      if (on_failed_) on_failed_(save_->step);
       save_->clearing = start_task(runs_, [this, step = save_->step, is_removable] {
         if (is_removable) file_.remove(step);
       });
@@ -248,6 +256,7 @@ class SnapshotSaver {
   SnapshotConfig config_;
   const Group* group_;
   std::function<void(const SnapshotSaved&)> on_saved_;
+  std::function<void(std::int64_t step)> on_failed_;
   Log log_;
   std::shared_ptr<const SnapshotHistory> history_;
   TaskRuns runs_;

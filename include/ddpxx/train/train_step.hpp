@@ -32,6 +32,7 @@
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/gradient_pass.hpp>
+#include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
 #include <ddpxx/train/parameter_step.hpp>
@@ -259,7 +260,7 @@ class TrainStep {
   RunState state() const {
     RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), parameter_step_.optimizer().moments()),
                    {},
-                   name_in_python()};
+                   optimizer_name()};
     if (average_) state.parts.push_back(moment_part(strategy_.trainable(), average_->average()));
     for (const auto& buffer : model_->named_buffers())
       state.whole.emplace_back("model." + buffer.key(), buffer.value());
@@ -267,19 +268,19 @@ class TrainStep {
     return state;
   }
 
-  /// Continues after step `step`, whose values have been read into state(). Without `has_optimizer` they hold no state
-  /// of the optimizer, and the optimizer and the moving average begin anew.
+  /// Continues after step `step`, whose values have been read into state() as far as `held` says; the rest begins anew.
   /// Ranks   Collective.
-  void resume_at(std::int64_t step, std::int64_t tokens, bool has_optimizer) {
+  void resume_at(std::int64_t step, std::int64_t tokens, const HeldState& held) {
     log_ = StepLog{group_->size()};  // drops the steps that were under way: they are not those before the snapshot
     last_step_ = {};
     strategy_.finish_step();  // the model computes with what was read
     step_ = step;
     tokens_ = tokens;
-    if (!has_optimizer) parameter_step_.reset(precision_);
-    if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(has_optimizer ? step : 0);
-    if (average_ && has_optimizer) average_->resume_at(step);
-    if (average_ && !has_optimizer) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
+    if (!held.optimizer) parameter_step_.reset_optimizer();
+    if (!held.scale) parameter_step_.reset_scale(precision_);
+    if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(held.optimizer ? step : 0);
+    if (average_ && held.average) average_->resume_at(step);
+    if (average_ && !held.average) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
   }
 
@@ -371,7 +372,7 @@ class TrainStep {
     }
   }
 
-  /// A hash of the layers that this rank has called since the last step; 0 unless the strategy verifies calls.
+  /// A hash of what this rank has called and sent since the last step; 0 unless the strategy verifies calls.
   std::uint16_t calls() {
     if constexpr (VerifiesCalls<Strategy>) {
       const auto hash = strategy_.take_call_hash();
@@ -391,10 +392,12 @@ class TrainStep {
     return done;
   }
 
-  /// The name of the optimizer in torch.optim; empty if it is not there.
-  static std::string name_in_python() {
+  /// The name of the optimizer in snapshots; empty if it has none.
+  static std::string optimizer_name() {
     if constexpr (HasPythonName<Optimizer>)
       return std::string{Optimizer::kPythonName};
+    else if constexpr (HasSnapshotName<Optimizer>)
+      return std::string{Optimizer::kSnapshotName};
     else
       return {};
   }

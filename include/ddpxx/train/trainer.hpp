@@ -35,6 +35,7 @@
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/precision/concept.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/check_trainer.hpp>
@@ -132,7 +133,8 @@ class Trainer {
                    config.snapshot,
                    parts_.storage,
                    open_storage,
-                   [this](const SnapshotSaved& saved) { report_.show(saved); }},
+                   [this](const SnapshotSaved& saved) { report_.show(saved); },
+                   [this](std::int64_t step) { evaluations_.forget_snapshot(step); }},
         limits_{config.training},
         evaluations_{parts_.validation,
                      group,
@@ -201,6 +203,7 @@ class Trainer {
       close();
     } catch (...) {
       stop_.release_signals();
+      snapshots_.warn_of_wait();
       throw;
     }
     if (!stop_.is_agreed()) return stop_.raise_signals_again();  // one that came after the last step
@@ -461,13 +464,17 @@ class Trainer {
 
   /// Sets step, number of tokens and place in the data to those of the snapshot whose state was loaded.
   void stand_at(const LoadedRun& run) {
-    step_.resume_at(run.info.step, run.info.tokens, run.has_optimizer);
+    step_.resume_at(run.info.step, run.info.tokens, run.held);
     stood_at_ = run.info.step;
     evaluations_.resume_at(run.info.step);
     batches_.seek({run.info.epoch, run.info.position});
-    if (!run.has_optimizer)
-      log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew at step " +
-                std::to_string(run.info.step));
+    const auto at_step = " at step " + std::to_string(run.info.step);
+    if (!run.held.optimizer)
+      log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew" + at_step);
+    else if (!run.held.average && config_.training.ema_decay > 0)
+      log_.info("the snapshot holds no moving average of the parameters: it begins anew" + at_step);
+    if (run.held.optimizer && !run.held.scale && scales_loss<Precision>)
+      log_.info("the snapshot holds no loss scale: it begins with initial_scale" + at_step);
   }
 
   bool is_evaluated() const { return evaluations_.is_done(steps_done()); }

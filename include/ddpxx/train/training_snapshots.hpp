@@ -31,10 +31,12 @@ class SnapshotSaver;
 /// Errors  those of SnapshotHistory, SnapshotLoader, SnapshotSaver and load_chosen.
 class TrainingSnapshots {
  public:
-  /// Snapshots go to `storage`, or where it is null, to training.save_dir, which `open` opens.
+  /// Snapshots go to `storage`, or where it is null, to training.save_dir, which `open` opens. `on_saved` and
+  /// `on_failed` are called as SnapshotSaver says.
   TrainingSnapshots(const Group& group, at::Device device, const TrainingConfig& training, const SnapshotConfig& config,
                     std::shared_ptr<Storage> storage, StorageOpener open,
-                    std::function<void(const SnapshotSaved&)> on_saved);
+                    std::function<void(const SnapshotSaved&)> on_saved,
+                    std::function<void(std::int64_t step)> on_failed);
   TrainingSnapshots(const TrainingSnapshots&) = delete;
   TrainingSnapshots& operator=(const TrainingSnapshots&) = delete;
   ~TrainingSnapshots();
@@ -68,6 +70,10 @@ class TrainingSnapshots {
   void expect_last();
   /// Waits for the save under way, and leaves the place.
   void close();
+  /// If an error ends this rank while it still works on a snapshot, warns that it ends only after that: until then the
+  /// other ranks do not notice its failure.
+  /// Ranks   Local.
+  void warn_of_wait() const;
   /// Waits for the save under way while an error ends the training, which no other error must hide.
   void finish_quietly();
 
@@ -86,6 +92,7 @@ class TrainingSnapshots {
   std::shared_ptr<Storage> storage_;
   StorageOpener open_;
   std::function<void(const SnapshotSaved&)> on_saved_;
+  std::function<void(std::int64_t step)> on_failed_;
   Log log_;
   std::unique_ptr<SnapshotSaver> saver_;
   std::int64_t saved_at_ = -1;                  ///< Step of the last snapshot that was loaded or whose save was begun.

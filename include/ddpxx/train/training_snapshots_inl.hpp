@@ -37,7 +37,8 @@ namespace ddpxx {
 DDPXX_INLINE TrainingSnapshots::TrainingSnapshots(const Group& group, at::Device device, const TrainingConfig& training,
                                                   const SnapshotConfig& config, std::shared_ptr<Storage> storage,
                                                   StorageOpener open,
-                                                  std::function<void(const SnapshotSaved&)> on_saved)
+                                                  std::function<void(const SnapshotSaved&)> on_saved,
+                                                  std::function<void(std::int64_t step)> on_failed)
     : group_{&group},
       device_{device},
       save_dir_{training.save_dir},
@@ -46,6 +47,7 @@ DDPXX_INLINE TrainingSnapshots::TrainingSnapshots(const Group& group, at::Device
       storage_{std::move(storage)},
       open_{open},
       on_saved_{std::move(on_saved)},
+      on_failed_{std::move(on_failed)},
       log_{group.rank()} {}
 
 DDPXX_INLINE TrainingSnapshots::~TrainingSnapshots() = default;
@@ -57,7 +59,7 @@ DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load(const Settings& se
     if (auto own = load_own(settings, state)) return own;
   if (has_loaded_ || has_stepped || config_.name.empty()) return std::nullopt;
   const auto chosen = load_chosen(config_.name, settings, state, *group_, device_, seed_, open_);
-  return LoadedRun{chosen.run, !lacks_optimizer(chosen)};
+  return LoadedRun{chosen.run, held_state(chosen)};
 }
 
 DDPXX_INLINE bool TrainingSnapshots::is_part_done() const { return saver_ && saver_->is_part_done(); }
@@ -90,6 +92,13 @@ DDPXX_INLINE void TrainingSnapshots::close() {
   saver_.reset();
 }
 
+DDPXX_INLINE void TrainingSnapshots::warn_of_wait() const {
+  const auto step = saver_ ? saver_->step_in_work() : std::nullopt;
+  if (step)
+    log_.warn("an error ends this rank once its work on the snapshot of step " + std::to_string(*step) +
+              " is done; the other ranks may wait for it until then");
+}
+
 DDPXX_INLINE void TrainingSnapshots::finish_quietly() {
   if (saver_) try {
       saver_->finish();
@@ -113,7 +122,7 @@ DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load_own(const Settings
     return true;
   });
   const auto history = std::make_shared<SnapshotHistory>(storage_ ? storage_ : open_(save_dir_), *group_);
-  saver_ = std::make_unique<SnapshotSaver>(history, config_, *group_, device_, on_saved_);
+  saver_ = std::make_unique<SnapshotSaver>(history, config_, *group_, device_, on_saved_, on_failed_);
   auto found = SnapshotLoader{history, config_.load_attempts, *group_, device_}.load(settings, state, seed_);
   if (!found) return found;
   if (!chosen.empty()) log_own_instead_of_chosen(chosen, save_dir_, found->info.step, log_, open_);
