@@ -1,9 +1,10 @@
 """Compares two programs in a way that other work on the machine does not change the result.
 
 The programs run in pairs, one after the other, in the order AB BA AB ... The result is the median over the pairs of
-log(theirs / ours), with a bootstrap interval of 95 %. A goal is reached if the lower end of the interval reaches it.
-Before, ours is compared with itself: if that ratio differs from 1.00 by more than 2 %, the result is void. Pairs during
-which other processes used more than a tenth of a core are dropped; if more than half are dropped, there is no verdict.
+log(theirs / ours), with a bootstrap interval of 95 %. Pairs are added until that interval is narrow, or for four
+minutes; a goal is reached if the lower end of the interval reaches it. Before, ours is compared with itself: if that
+ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other processes used more than a tenth
+of a core are dropped; if more than half are dropped, there is no verdict.
 
 Needs only the standard library. Results are written to build/bench/NAME.json, with every sample.
 """
@@ -34,6 +35,7 @@ FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
 HALF_WIDTH = 0.03
 MOST_PAIRS = 60
+MOST_SECONDS = 240  # of one comparison that has the fewest pairs
 SAME_WORK = {"loss_10": 1e-5, "loss_last": 1e-3}  # how far the losses of both sides may differ, in float32
 
 
@@ -191,9 +193,9 @@ class Comparison:
         self.used = kept if len(kept) > 1 else pairs
         self.ratio, self.low, self.high = interval([math.log(b.value / a.value) for a, b in self.used])
 
-    def enough(self, fewest):
-        narrow = math.log(self.high / self.low) / 2 <= HALF_WIDTH
-        return len(self.pairs) - self.dropped >= fewest and narrow
+    def enough(self, fewest, seconds):
+        is_narrow = math.log(self.high / self.low) / 2 <= HALF_WIDTH
+        return len(self.pairs) - self.dropped >= fewest and (is_narrow or seconds > MOST_SECONDS)
 
     def side(self, i):
         return [pair[i] for pair in self.used]
@@ -209,8 +211,8 @@ class Comparison:
 
 
 def compare(a, b, fewest, most=MOST_PAIRS, quiet=True):
-    """Runs a() and b(), which return a Run with its value, until the interval is narrow enough."""
-    pairs = []
+    """Runs a() and b(), which return a Run with its value, until there are enough pairs."""
+    pairs, begin = [], time.perf_counter()
     while True:
         if len(pairs) % 2 == 0:
             first = a()
@@ -219,7 +221,7 @@ def compare(a, b, fewest, most=MOST_PAIRS, quiet=True):
             second = b()
             pairs.append((a(), second))
         result = Comparison(pairs, quiet)
-        if result.enough(fewest) or len(pairs) >= most:
+        if result.enough(fewest, time.perf_counter() - begin) or len(pairs) >= most:
             return result
 
 
