@@ -61,12 +61,16 @@ TEST(SizesOnly, OperationsTakeTheMemoryThatTheyTakeWithArithmetic) {
 TEST(SizesOnly, NothingIsComputedButWholeNumbers) {
   auto sum = at::zeros({3});
   auto count = at::zeros({3}, at::kLong);
+  auto out = at::zeros({2, 4}), empty_out = at::empty({0});
   {
     const SizesOnly no_arithmetic;
     sum.add_(1);
     count.add_(2);
     const auto product = at::mm(at::ones({2, 3}), at::ones({3, 4}));
     EXPECT_EQ(product.sizes(), (at::IntArrayRef{2, 4}));
+    at::mm_out(out, at::ones({2, 3}), at::ones({3, 4}));
+    at::mm_out(empty_out, at::ones({2, 3}), at::ones({3, 4}));
+    EXPECT_EQ(empty_out.sizes(), product.sizes());
     // Indices that would follow from values which are not there are valid ones.
     const auto largest = at::argmax(product, 1);
     EXPECT_EQ(largest.sizes(), (at::IntArrayRef{2}));
@@ -78,6 +82,7 @@ TEST(SizesOnly, NothingIsComputedButWholeNumbers) {
     EXPECT_EQ(sum.dim(), 2);
   }
   EXPECT_EQ(sum.sum().item<float>(), 0);
+  EXPECT_EQ(out.sum().item<float>(), 0);
   EXPECT_EQ(at::mm(at::ones({2, 3}), at::ones({3, 4})).sum().item<float>(), 24) << "later operations must compute";
 }
 

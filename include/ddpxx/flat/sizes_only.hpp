@@ -93,15 +93,23 @@ class SizesOnlyCall {
            std::ranges::any_of(op_->schema().arguments(),
                                [](const c10::Argument& argument) { return argument.alias_info() != nullptr; });
   }
-  /// Whether all that the operation does is to write into arguments that have their sizes already.
+  /// Whether all that the operation does is to write into arguments that have their sizes already. An empty `out` gets
+  /// its size from the operation.
   bool is_written_only() const {
     const auto& schema = op_->schema();
     const auto writes = [](const c10::Argument& argument) {
       return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
     };
     return !op_->hasTag(at::Tag::inplace_view) && takes_numbers() && std::ranges::any_of(schema.arguments(), writes) &&
-           std::ranges::all_of(schema.returns(), writes) &&
-           std::ranges::none_of(schema.arguments(), [&](const c10::Argument& argument) { return argument.is_out(); });
+           std::ranges::all_of(schema.returns(), writes) && !has_empty_out();
+  }
+  bool has_empty_out() const {
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      if (!op_->schema().arguments()[i].is_out()) continue;
+      const auto& out = arguments_[i];
+      if (!out.isTensor() || !out.toTensor().defined() || out.toTensor().numel() == 0) return true;
+    }
+    return false;
   }
   bool is_attention(const char* name) const {
     return op_->schema().name() == name && op_->schema().overload_name().empty() && takes_numbers();
