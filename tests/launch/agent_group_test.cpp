@@ -85,6 +85,23 @@ class Nodes {
   std::filesystem::path started_ = folder_ / "started", done_ = folder_ / "done";
 };
 
+/// Two agents, the first of which leads, after `num_ranks` ranks have started.
+struct RunningAgents {
+  RunningAgents(const Nodes& nodes, const std::string& script, const std::vector<std::string>& more = {},
+                std::size_t num_ranks = 2)
+      : first{nodes.start(script, more)}, second{second_of(nodes, first, script, more)} {
+    nodes.wait_for_starts(second, num_ranks);
+  }
+  StartedProgram first, second;
+
+ private:
+  static StartedProgram second_of(const Nodes& nodes, const StartedProgram& first, const std::string& script,
+                                  const std::vector<std::string>& more) {
+    Nodes::wait_until_serving(first);
+    return nodes.start(script, more);
+  }
+};
+
 using Lines = std::vector<std::string>;
 
 TEST(AgentGroup, RestartsTheRanksOfAllNodesTogether) {
@@ -162,10 +179,8 @@ TEST(AgentGroup, StopsAllNodesWhenASignalReachesOne) {
     for (const bool saves : {true, false}) {
       const Nodes nodes{"2"};
       const auto script = saves ? nodes.works() : "exec sleep 600";
-      auto first = nodes.start(script);
-      Nodes::wait_until_serving(first);
-      auto second = nodes.start(script);
-      nodes.wait_for_starts(second, 2);
+      RunningAgents agents{nodes, script};
+      auto& [first, second] = agents;
       (is_leader ? first : second).signal(SIGTERM);
       for (auto* agent : {&first, &second}) {
         const auto end = agent->wait();
@@ -179,10 +194,8 @@ TEST(AgentGroup, PassesOnASignalToAnAgentWhoseRanksHaveEnded) {
   const Nodes nodes{"2"};
   const auto script =
       "[ $RANK = 1 ] && { tell_start; echo > " + nodes.file("ended").string() + "; exit 0; }; " + nodes.works();
-  auto first = nodes.start(script);
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(script);
-  nodes.wait_for_starts(second, 2);
+  RunningAgents agents{nodes, script};
+  auto& [first, second] = agents;
   second.wait_for_lines(nodes.file("ended"), 1);
   std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
   second.signal(SIGTERM);
@@ -196,10 +209,8 @@ TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
                       "; exit 0; }; trap 'exit 75' USR1; tell_start; " + "until [ -e " + nodes.file("never").string() +
                       " ]; do sleep 0.02; done";
   const std::vector<std::string> more = {"--signals-to-handle=SIGTERM,SIGUSR1"};
-  auto first = nodes.start(script, more);
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(script, more);
-  nodes.wait_for_starts(second, 2);
+  RunningAgents agents{nodes, script, more};
+  auto& [first, second] = agents;
   second.wait_for_lines(nodes.file("ended"), 1);
   std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent has noticed the end by then
   second.signal(SIGUSR1);
@@ -332,10 +343,8 @@ TEST(AgentGroup, BeginsWithoutTheMissingNodesAfterTheLastCall) {
 
 TEST(AgentGroup, KeepsANodeThatComesToAFullRunUntilOneIsLost) {
   const Nodes nodes{"1:2"};
-  auto first = nodes.start(nodes.works());
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(nodes.works());
-  nodes.wait_for_starts(second, 2);
+  RunningAgents agents{nodes, nodes.works()};
+  auto& [first, second] = agents;
   auto spare = nodes.start(nodes.works());
   spare.wait_for_lines(spare.error_file(), 1);
   EXPECT_EQ(nodes.starts().size(), 2U) << "the run must not be disturbed";
@@ -367,10 +376,8 @@ TEST(AgentGroup, RefusesALateNodeWithOtherFlagsAndGoesOn) {
 
 TEST(AgentGroup, RefusesALateNodeThatCountsOtherNodesAndGoesOn) {
   const Nodes nodes{"2"};
-  auto first = nodes.start(nodes.works());
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(nodes.works());
-  nodes.wait_for_starts(second, 2);
+  RunningAgents agents{nodes, nodes.works()};
+  auto& [first, second] = agents;
   const auto other = nodes.start(nodes.works(), {"--nnodes=3"}).wait();
   EXPECT_EQ(other.code, 5);
   EXPECT_THAT(other.err, HasSubstr("was started for 3 nodes, but node 0 for 2: give all nodes the same --nnodes"));
@@ -422,10 +429,8 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
 TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfTheLeadingAgent) {
   const Nodes nodes{"2"};
   const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
-  auto first = nodes.start(script, {"--grace=600"});
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(script, {"--grace=600"});
-  nodes.wait_for_starts(second, 2);
+  RunningAgents agents{nodes, script, {"--grace=600"}};
+  auto& [first, second] = agents;
   first.signal(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
   first.signal(SIGINT);
@@ -444,10 +449,8 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
                                "' TERM; tell_start; while :; do sleep 0.05; [ $RANK = 3 ] && [ -e " + fails.string() +
                                " ] && kill -9 $$; done";
     const std::vector<std::string> more = {"--nproc-per-node=2"};
-    auto first = nodes.start(script, more);
-    Nodes::wait_until_serving(first);
-    auto second = nodes.start(script, more);
-    nodes.wait_for_starts(second, 4);
+    RunningAgents agents{nodes, script, more, 4};
+    auto& [first, second] = agents;
     first.signal(SIGSTOP);
     if (by_signal)
       second.signal(SIGTERM);
@@ -493,10 +496,8 @@ TEST(AgentGroup, EndsWithASentenceWhenTheAgentThatServesTheMeetingIsLost) {
   const Nodes nodes{"1:2"};
   const auto number = nodes.file("number");
   const auto script = "[ $RANK = 1 ] && echo $$ > " + number.string() + "; exec sleep 600";
-  auto first = nodes.start(script);
-  Nodes::wait_until_serving(first);
-  auto second = nodes.start(script);
-  nodes.wait_for_starts(second, 2);
+  RunningAgents agents{nodes, script};
+  auto& [first, second] = agents;
   second.wait_for_lines(number, 1);
   first.signal(SIGKILL);
   const auto end = second.wait();
