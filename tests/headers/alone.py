@@ -19,12 +19,35 @@ import re
 import shlex
 import subprocess
 import sys
+import typing
 
-LARGE = ["torch/nn/module.h", "torch/csrc/distributed/c10d/Backend.hpp"]  # both include all headers of the lists below
-TENSOR = "ATen/core/Tensor.h"
-OPERATION = "ATen/ops/"  # the header of each operation includes these large headers:
-OF_OPERATIONS = ["ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h", "ATen/TracerMode.h",
-                 "ATen/core/Generator.h", TENSOR]
+MODULE, BACKEND = "torch/nn/module.h", "torch/csrc/distributed/c10d/Backend.hpp"
+
+
+class Prefix(typing.NamedTuple):
+    """Large headers that are precompiled, on top of those of another prefix, for the headers that include them all."""
+
+    name: str
+    headers: tuple
+    below: str = ""
+
+    def is_in(self, included):
+        """Whether a header that includes `included` includes all that this prefix and those below it precompile."""
+        if self.name == "operation":  # the header of each operation includes the headers of this prefix
+            return any(each.startswith("ATen/ops/") for each in included)
+        return included.issuperset(self.headers)
+
+
+PREFIXES = [  # the larger ones last: a header takes the last one that it includes
+    Prefix("tensor", ("ATen/core/Tensor.h",)),
+    Prefix("operation", ("ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h", "ATen/TracerMode.h",
+                         "ATen/core/Generator.h"), below="tensor"),
+    Prefix("operators", ("ATen/TensorOperators.h",), below="operation"),
+    Prefix("aten", ("ATen/ATen.h",), below="operators"),
+    Prefix("backend", (BACKEND,), below="aten"),
+    Prefix("module", (MODULE,), below="aten"),
+    Prefix("strategy", (MODULE, BACKEND), below="aten"),
+]
 INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 
 
@@ -72,41 +95,43 @@ def main():
             facts.update(each.read_bytes())
         stamp = work / name.replace("/", "-")
         if not stamp.is_file() or stamp.read_text() != facts.hexdigest():
-            large = [each for each in LARGE if each in inside]
-            if not large and any(each.startswith(OPERATION) for each in inside):
-                large = OF_OPERATIONS
-            if not large and TENSOR in inside:
-                large = [TENSOR]
-            jobs.append((name, tuple(large), stamp, facts.hexdigest()))
+            prefix = next((each.name for each in reversed(PREFIXES) if each.is_in(inside)), "")
+            jobs.append((name, prefix, stamp, facts.hexdigest()))
 
-    # Clang instantiates the templates of the precompiled headers once, while it precompiles them.
+    # Clang instantiates the templates of the precompiled headers once, while it precompiles them. Its precompiled headers
+    # build on each other. g++ reads those below as text.
     instantiated = ["-fpch-instantiate-templates"] if "clang" in command[0] else []
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        prefixes = {}
-        for large in {job[1] for job in jobs} - {()}:
-            prefix = work / ("-".join(pathlib.Path(each).stem for each in large) + ".h")
-            prefix.write_text("".join(f"#include <{each}>\n" for each in large))
-            prefixes[large] = prefix
-        for result in pool.map(lambda p: compiled([*command, "-x", "c++-header", *instantiated, p, "-o", f"{p}.gch"]),
-                               prefixes.values()):
+
+    def after(prefix):
+        return ["-include", str(work / f"{prefix}.h")] if prefix else []
+
+    wanted = {job[1] for job in jobs}
+    for prefix in reversed(PREFIXES):
+        if prefix.name in wanted:
+            wanted.add(prefix.below)
+    for prefix in PREFIXES:
+        if prefix.name in wanted:
+            file = work / f"{prefix.name}.h"
+            file.write_text("".join(f"#include <{each}>\n" for each in prefix.headers))
+            result = compiled([*command, *after(prefix.below), "-x", "c++-header", *instantiated, file, "-o", f"{file}.gch"])
             if result.returncode != 0:
                 sys.exit(result.stdout)
 
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         def compile_alone(job):
-            name, large, stamp, facts = job
+            name, prefix, stamp, facts = job
             source = stamp.with_suffix(".cpp")
             source.write_text(f"#include <{name}>\n")
-            prefix = ["-include", str(prefixes[large])] if large else []
             core = [] if name.endswith("_inl.hpp") else ["-DDDPXX_CORE"]
-            result = compiled([*command, *core, *prefix, "-fsyntax-only", str(source)])
+            result = compiled([*command, *core, *after(prefix), "-fsyntax-only", str(source)])
             source.unlink()
             if result.returncode == 0:
                 stamp.write_text(facts)
             return name, result
 
         failed = [(name, result) for name, result in pool.map(compile_alone, jobs) if result.returncode != 0]
-    for prefix in prefixes.values():
-        pathlib.Path(f"{prefix}.gch").unlink()
+    for file in work.glob("*.gch"):
+        file.unlink()
     for name, result in failed:
         print(f"{name} does not compile alone:\n{result.stdout}")
     print(f"{len(headers)} headers, {len(jobs)} compiled, {len(failed)} failed")
