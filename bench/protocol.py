@@ -1,8 +1,8 @@
 """Compares two programs in a way that other work on the machine does not change the result.
 
 The programs run in pairs, one after the other, in the order AB BA AB ... The result is the median over the pairs of
-log(theirs / ours), with a bootstrap interval of 95 %. Pairs are added until that interval is narrow, or for three
-minutes; a goal is reached if the lower end of the interval reaches it. Before, ours is compared with itself: if that
+log(theirs / ours), with a bootstrap interval of 95 %. Pairs are added until that interval is narrow, or for one
+minute; a goal is reached if the lower end of the interval reaches it. Before, ours is compared with itself: if that
 ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other processes used more than a tenth
 of a core are dropped; if more than half are dropped, there is no verdict.
 
@@ -35,7 +35,7 @@ FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
 HALF_WIDTH = 0.03
 MOST_PAIRS = 60
-MOST_SECONDS = 180  # of one comparison that has the fewest pairs
+MOST_SECONDS = 60  # of one comparison that has the fewest pairs
 SAME_WORK = {"loss_10": 1e-5, "loss_last": 1e-3}  # how far the losses of both sides may differ, in float32
 
 
