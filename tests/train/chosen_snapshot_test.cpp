@@ -231,6 +231,32 @@ TEST_F(ChosenSnapshot, OfOnlyAModelLetsAnyOptimizerStartAtItsStep) {
   EXPECT_TRUE(at(path("sgd")).tensors.contains("optimizer.momentum_buffer." + weight));
 }
 
+TEST_F(ChosenSnapshot, LetsSGDBeginOrEndItsMomentum) {
+  using TrainSGD = Trainer<GPT, Tokens, SGD, Float32, DDP>;
+  const auto train_sgd = [&](const char* place, std::int64_t steps, double momentum) {
+    TrainSGD::Config settings;
+    settings.batch_size = 4;
+    settings.training = {.max_steps = steps, .max_epochs = 0, .seed = 5, .save_dir = path(place)};
+    settings.optimizer.learning_rate = 0.1;
+    settings.optimizer.momentum = momentum;
+    if (momentum > 0) settings.optimizer.dampening = 0.5;
+    spawn_ranks(2, [&](Group& group) { TrainSGD{group, model(), std::make_shared<Tokens>(), settings}.fit(); });
+    return at(path(place));
+  };
+  const auto weight = std::string{"transformer.wte.weight"};
+  train_sgd("begins", 2, 0.0);
+  const auto begun = train_sgd("begins", 3, 0.9);
+  const auto plain = train_sgd("plain", 3, 0.0);
+  EXPECT_TRUE(at::equal(begun.tensors.at("model." + weight), plain.tensors.at("model." + weight)))
+      << "the first step with momentum must be that without, as torch.optim.SGD does not dampen it";
+  EXPECT_TRUE(begun.tensors.contains("optimizer.momentum_buffer." + weight));
+
+  train_sgd("ends", 2, 0.9);
+  const auto ended = train_sgd("ends", 3, 0.0);
+  EXPECT_EQ(ended.run.step, 3);
+  EXPECT_FALSE(ended.tensors.contains("optimizer.momentum_buffer." + weight));
+}
+
 TEST_F(ChosenSnapshot, EvaluatesWithoutTraining) {
   spawn_ranks(2, [&](Group& group) {
     auto settings = config(3);

@@ -7,7 +7,7 @@ namespace ddpxx {
 
 /// The parts of a run's state that a snapshot holds. Parts that it does not hold begin anew.
 struct HeldState {
-  bool optimizer = true;  ///< False if the snapshot holds a model alone.
+  bool optimizer = true;  ///< False if the run has moments and the snapshot has none.
   bool average = true;    ///< The moving average of the parameters.
   bool scale = true;      ///< The loss scale.
 };

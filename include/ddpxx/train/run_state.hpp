@@ -83,16 +83,16 @@ std::vector<StateSlice> slices_to_read(const RunState& run);
 /// it starts with a new optimizer, loss scale and moving average.
 bool lacks_optimizer(const Manifest& snapshot);
 
-/// What the snapshot holds of a run's state.
-HeldState held_state(const Manifest& snapshot);
+/// What the snapshot holds of this run's state.
+HeldState held_state(const RunState& run, const Manifest& snapshot);
 
-/// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, or to average its parameters,
-/// where the run that saved the snapshot did not.
+/// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, to average its parameters, or
+/// to use the momentum of SGD, where the run that saved the snapshot did not.
 bool is_read(const std::string& name, const Manifest& snapshot);
 
 /// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since AdamW,
-/// Adam and LAMB have equal tensors. The loss scale and the moving average are compared only where both the run and the
-/// snapshot have them.
+/// Adam and LAMB have equal tensors. The loss scale, the moving average and the moments are compared only where both
+/// the run and the snapshot have them.
 /// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
 void check_state(const RunState& run, const Manifest& snapshot);
 

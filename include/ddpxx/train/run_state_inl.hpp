@@ -164,7 +164,7 @@ DDPXX_INLINE bool lacks_optimizer(const Manifest& snapshot) {
 
 namespace detail {
 
-inline constexpr std::string_view kScaler = "scaler.", kAverage = "optimizer.ema.";
+inline constexpr std::string_view kScaler = "scaler.", kOptimizer = "optimizer.", kAverage = "optimizer.ema.";
 
 /// Whether the snapshot has a tensor whose name begins with `prefix`.
 inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
@@ -172,10 +172,23 @@ inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
   return found != snapshot.tensors.end() && found->first.starts_with(prefix);
 }
 
+inline bool is_of_optimizer(std::string_view name) {
+  return name.starts_with(kOptimizer) && !name.starts_with(kAverage);
+}
+
+/// Whether the snapshot has moments of the optimizer. SGD without momentum has none.
+inline bool has_moments(const Manifest& snapshot) {
+  return std::ranges::any_of(snapshot.tensors, [](const auto& tensor) { return is_of_optimizer(tensor.first); });
+}
+
+inline bool has_moments(const RunState& run) {
+  return std::ranges::any_of(run.parts, [](const StatePart& part) { return is_of_optimizer(part.prefix); });
+}
+
 }  // namespace detail
 
-DDPXX_INLINE HeldState held_state(const Manifest& snapshot) {
-  return {.optimizer = !lacks_optimizer(snapshot),
+DDPXX_INLINE HeldState held_state(const RunState& run, const Manifest& snapshot) {
+  return {.optimizer = !lacks_optimizer(snapshot) && (detail::has_moments(snapshot) || !detail::has_moments(run)),
           .average = detail::has_any(snapshot, detail::kAverage),
           .scale = detail::has_any(snapshot, detail::kScaler)};
 }
@@ -183,7 +196,7 @@ DDPXX_INLINE HeldState held_state(const Manifest& snapshot) {
 DDPXX_INLINE bool is_read(const std::string& name, const Manifest& snapshot) {
   for (const auto prefix : {detail::kScaler, detail::kAverage})
     if (name.starts_with(prefix)) return detail::has_any(snapshot, prefix);
-  return !lacks_optimizer(snapshot) || !name.starts_with("optimizer.");
+  return !name.starts_with(detail::kOptimizer) || detail::has_moments(snapshot);
 }
 
 DDPXX_INLINE std::vector<std::pair<std::string, at::Device>> random_generators(int rank, at::Device device) {
@@ -230,9 +243,10 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
     for (const auto& entry : part.arena->entries())
       if (part.has(entry)) check(part.prefix + entry.name, entry.shape, part.type);
   for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
+  const bool drops_moments = !snapshot.run.optimizer.empty() && !detail::has_moments(run);
   for (const auto& [name, tensor] : snapshot.tensors) {
-    const bool is_optional =
-        name.starts_with("random.") || name.starts_with(detail::kScaler) || name.starts_with(detail::kAverage);
+    const bool is_optional = name.starts_with("random.") || name.starts_with(detail::kScaler) ||
+                             name.starts_with(detail::kAverage) || (drops_moments && detail::is_of_optimizer(name));
     if (!is_optional && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
   }
   if (!differences.empty())

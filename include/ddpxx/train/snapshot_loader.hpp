@@ -97,7 +97,7 @@ class SnapshotLoader {
         check_state(state, manifest);
         const auto result = read_state(history_->storage(), manifest, state, *group_, device_, seed);
         if (result.unreadable) unreadable.push_back(*result.unreadable);
-        if (result.text.empty()) return accept(manifest, found, unreadable);
+        if (result.text.empty()) return accept(state, manifest, found, unreadable);
         damage = result.text;
       }
       attempt_.end();
@@ -157,7 +157,7 @@ class SnapshotLoader {
 
   /// The state was read from this snapshot on all ranks: the run goes on from it.
   /// Ranks   Collective.
-  LoadedRun accept(const Manifest& manifest, const std::vector<StoredSnapshot>& found,
+  LoadedRun accept(const RunState& state, const Manifest& manifest, const std::vector<StoredSnapshot>& found,
                    const std::vector<StoredRange>& unreadable) {
     check_still_unreadable(unreadable);
     on_rank_zero(*group_, Errc::storage, [&] {
@@ -169,7 +169,7 @@ class SnapshotLoader {
               history_->storage().full_name(Snapshots::folder_of(manifest.run.step)));
     history_->continue_from(manifest);
     failpoint("checkpoint.after_load");
-    return {manifest.run, held_state(manifest)};
+    return {manifest.run, held_state(state, manifest)};
   }
 
   /// Before snapshots are set aside, each rank tries once more to read what it could not read. A file server that did

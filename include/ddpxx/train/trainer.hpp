@@ -470,7 +470,7 @@ class Trainer {
     batches_.seek({run.info.epoch, run.info.position});
     const auto at_step = " at step " + std::to_string(run.info.step);
     if (!run.held.optimizer)
-      log_.info("the snapshot holds a model and no optimizer's state: the optimizer begins anew" + at_step);
+      log_.info("the snapshot holds no state of the optimizer, which begins anew" + at_step);
     else if (!run.held.average && config_.training.ema_decay > 0)
       log_.info("the snapshot holds no moving average of the parameters: it begins anew" + at_step);
     if (run.held.optimizer && !run.held.scale && scales_loss<Precision>)

@@ -59,7 +59,7 @@ DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load(const Settings& se
     if (auto own = load_own(settings, state)) return own;
   if (has_loaded_ || has_stepped || config_.name.empty()) return std::nullopt;
   const auto chosen = load_chosen(config_.name, settings, state, *group_, device_, seed_, open_);
-  return LoadedRun{chosen.run, held_state(chosen)};
+  return LoadedRun{chosen.run, held_state(state, chosen)};
 }
 
 DDPXX_INLINE bool TrainingSnapshots::is_part_done() const { return saver_ && saver_->is_part_done(); }
