@@ -137,6 +137,15 @@ TEST_F(Stop, LeavesARunThatSavesNothingToTheSignal) {
   EXPECT_EQ(run.wait().code, -SIGTERM);
 }
 
+TEST_F(Stop, OfRanksThatAllHaveTheLocalRank0IsToldOnce) {
+  auto run = start(launched({"--virtual-local-rank"}, mingpt("run", {save("run")})));
+  run.wait_for_lines(metrics("run"), 5);
+  run.signal(SIGTERM);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_EQ(count_of(ended.err, "stopped by SIGTERM"), 1U) << ended.err;
+}
+
 TEST_F(Stop, OfALaunchedRunLeavesWhatGoesOnWithEqualLosses) {
   auto run = start(launched({}, mingpt("run", {save("run")})));
   run.wait_for_lines(metrics("run"), 5);

@@ -63,6 +63,7 @@ TEST(RankEnvironment, OverridesAnOuterLauncherAndKeepsTheRest) {
 TEST(RankEnvironment, ShowsEachRankItsGPUAsTheOnlyOne) {
   const auto environment = environment_of({.ranks_per_node = 3, .virtual_local_rank = true}, {});
   EXPECT_TRUE(has(environment, "LOCAL_RANK=0"));
+  EXPECT_TRUE(has(environment, "DDPXX_LOCAL_RANK=2"));
   EXPECT_TRUE(has(environment, "RANK=2"));
   EXPECT_EQ(visible_gpu(nullptr, 2), "2");
   EXPECT_EQ(visible_gpu("4,GPU-5,6", 1), "GPU-5");

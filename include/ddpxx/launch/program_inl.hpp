@@ -35,6 +35,13 @@ namespace ddpxx {
 
 namespace detail {
 
+/// The number of this rank among those of its machine. With --virtual-local-rank, LOCAL_RANK is 0 in all of them. Other
+/// launchers set LOCAL_RANK alone.
+inline int number_on_machine() {
+  const auto number = environment("LOCAL_RANK").value_or("0");
+  return std::atoi((number == "0" ? environment("DDPXX_LOCAL_RANK").value_or(number) : number).c_str());
+}
+
 /// Called before a rank reports a copy of another rank's error. Waits, so that the other rank can report it and end,
 /// after which the launcher ends this rank. If the other rank is on another machine, the first rank of this machine
 /// does not wait.
@@ -42,7 +49,7 @@ inline void let_origin_report(int origin) {
   const auto number = [](const char* name, const char* otherwise) {
     return std::atoi(environment(name).value_or(otherwise).c_str());
   };
-  const int local_rank = number("LOCAL_RANK", "0"), first = number("RANK", "0") - local_rank;
+  const int local_rank = number_on_machine(), first = number("RANK", "0") - local_rank;
   const bool is_here = origin >= first && origin < first + number("LOCAL_WORLD_SIZE", "1");
   if (is_here || local_rank != 0) std::this_thread::sleep_for(std::chrono::seconds{1});
 }
@@ -161,7 +168,7 @@ inline Error backend_error(std::string text) {
     const int code = static_cast<int>(error.code());
     if (error.code() == Errc::stopped) {
       std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C may also have ended the reader of a pipe
-      if (environment("LOCAL_RANK").value_or("0") == "0") say(": " + std::string{error.what()});
+      if (detail::number_on_machine() == 0) say(": " + std::string{error.what()});
     } else {
       if (error.origin()) let_origin_report(*error.origin());
       write_error_file(error.what(), code);

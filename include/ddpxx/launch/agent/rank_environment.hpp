@@ -43,6 +43,7 @@ inline std::map<std::string, std::string> launch_variables(const LaunchPlan& pla
       {"RANK", rank},
       {"WORLD_SIZE", world_size},
       {"LOCAL_RANK", plan.virtual_local_rank ? "0" : std::to_string(rank_info.local_rank.value)},
+      {"DDPXX_LOCAL_RANK", std::to_string(rank_info.local_rank.value)},
       {"LOCAL_WORLD_SIZE", std::to_string(rank_info.local_world_size.value)},
       {"GROUP_RANK", std::to_string(plan.node_rank)},
       {"GROUP_WORLD_SIZE", std::to_string(plan.num_nodes)},
