@@ -76,7 +76,7 @@ TEST_F(Stop, EndsAllRanksAfterTheSameStepAndGoesOnWithEqualBits) {
   ASSERT_TRUE(stopped);
   EXPECT_EQ(stopped->code(), Errc::stopped);
   const std::string said = "stopped by SIGTERM on rank [01] after step 5; the snapshot of step 5 is in " +
-                           place().string() + ": the same command goes on there";
+                           place().string() + ": run the same command again to resume from it";
   EXPECT_THAT(stopped->what(), MatchesRegex("rank [01]: " + said + "\nrank [01]: " + said));
   EXPECT_EQ(steps(), std::vector<std::int64_t>{5});
 

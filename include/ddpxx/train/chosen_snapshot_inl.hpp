@@ -107,8 +107,8 @@ DDPXX_INLINE void check_chosen_place(const std::string& choice, const std::strin
 DDPXX_INLINE void log_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
                                             const Log& log, StorageOpener open) {
   if (!detail::is_same_location(parse_snapshot_choice(choice).place, save_dir, open))
-    log.info("training.save_dir=" + save_dir + " has a snapshot already: the run goes on with its step " +
-             std::to_string(step) + " and not with snapshot=" + choice);
+    log.info("training.save_dir=" + save_dir + " has a snapshot already: the run resumes from its step " +
+             std::to_string(step) + " and does not use snapshot=" + choice);
 }
 
 }  // namespace ddpxx

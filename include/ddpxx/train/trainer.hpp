@@ -224,8 +224,8 @@ class Trainer {
     if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) stand_at(*run);
     if (is_saved() && finished())
       log_.info("already at step " + std::to_string(steps_done()) +
-                ": nothing left to do; a larger training.max_steps or max_epochs goes on, another training.save_dir "
-                "begins anew");
+                ": nothing left to do; set a larger training.max_steps or max_epochs to train on, or another "
+                "training.save_dir to begin anew");
     begin_report();
     step_.model().train();
     step_.restart_clock();
@@ -483,11 +483,12 @@ class Trainer {
 
   Error stopped() const {
     const auto step = std::to_string(steps_done());
-    return {Errc::stopped, "stopped by " + stop_.reason() + " after step " + step +
-                               (config_.training.save_dir.empty()
-                                    ? "; nothing was saved, since training.save_dir is empty"
-                                    : "; the snapshot of step " + step + " is in " +
-                                          harmless(config_.training.save_dir) + ": the same command goes on there")};
+    return {Errc::stopped,
+            "stopped by " + stop_.reason() + " after step " + step +
+                (config_.training.save_dir.empty()
+                     ? "; nothing was saved, since training.save_dir is empty"
+                     : "; the snapshot of step " + step + " is in " + harmless(config_.training.save_dir) +
+                           ": run the same command again to resume from it")};
   }
   bool reached_limit() const { return limits_.reached(steps_done(), batches_.cursor().epoch); }
   /// Samples that all ranks together have trained on.
