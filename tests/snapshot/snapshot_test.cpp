@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/host_name.hpp>
+#include <ddpxx/snapshot/load_model.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
@@ -425,6 +426,30 @@ TEST_P(KilledPrune, LeavesWhatIsKeptWholeAndTheRestToTheNextPrune) {
   prune();
   EXPECT_THAT(files_in(folder.path()), testing::SizeIs(2))
       << "expected the manifest and the tensor file of the newest snapshot only";
+}
+
+/// A model that registers one tensor under two names.
+struct Tied : torch::nn::Module {
+  Tied() {
+    table = register_parameter("table", at::zeros({2, 3}));
+    register_parameter("head", table);
+    bias = register_parameter("bias", at::zeros({2}));
+  }
+  at::Tensor table, bias;
+};
+
+TEST(LoadModel, TakesATensorOfTwoNamesByItsFirstName) {
+  for (const bool has_both : {false, true}) {  // a converted file has both names
+    MemoryStorage storage;
+    Snapshot snapshot{.run = {.step = 1}};
+    snapshot.tensors = {{"model.table", at::full({2, 3}, 5.0)}, {"model.bias", at::ones({2})}};
+    if (has_both) snapshot.tensors.emplace("model.head", at::full({2, 3}, 5.0));
+    save_snapshot(storage, snapshot);
+    Tied model;
+    load_model(model, storage, choose_snapshot(storage, {}));
+    EXPECT_TRUE(at::equal(model.table, at::full({2, 3}, 5.0)));
+    EXPECT_TRUE(at::equal(model.bias, at::ones({2})));
+  }
 }
 
 class FailingDisk : public testing::TestWithParam<int> {};

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,13 @@ DDPXX_INLINE std::optional<std::string> try_load_model(torch::nn::Module& model,
   constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
   const auto& stored = manifest.tensors;
   std::map<std::string, at::Tensor> targets;
-  for (const auto& item : model.named_parameters()) targets.emplace(item.key(), item.value());
+  std::set<const void*> tensors_seen;
+  std::set<std::string> other_names;  // of tensors with several names: a trainer saves each under its first name
+  for (const auto& item : model.named_parameters())
+    if (tensors_seen.insert(item.value().unsafeGetTensorImpl()).second)
+      targets.emplace(item.key(), item.value());
+    else
+      other_names.insert(item.key());
   for (const auto& item : model.named_buffers()) targets.emplace(item.key(), item.value());
   std::string differences;
   for (const auto& [name, target] : targets) {
@@ -38,9 +45,11 @@ DDPXX_INLINE std::optional<std::string> try_load_model(torch::nn::Module& model,
       differences += "\n  " + name + ": " + c10::str(at::IntArrayRef{found->second.shape}) + " in the snapshot, " +
                      c10::str(target.sizes()) + " in the model";
   }
-  for (const auto& [name, tensor] : stored)
-    if (name.starts_with(kModel) && !targets.contains(name.substr(kModel.size())))
-      differences += "\n  " + name.substr(kModel.size()) + ": only in the snapshot";
+  for (const auto& [full_name, tensor] : stored) {
+    if (!full_name.starts_with(kModel)) continue;
+    const auto name = full_name.substr(kModel.size());
+    if (!targets.contains(name) && !other_names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
+  }
   if (!differences.empty())
     throw Error{Errc::storage,
                 "the snapshot is of another model:" + differences + "\nchoose the configuration it was saved with"};
