@@ -1,5 +1,6 @@
 // folder_test.cpp — properties that only folders have, and the errors of a program without S3; no server is needed.
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -40,6 +41,15 @@ class WorkingDirectory {
 
  private:
   std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+/// Sets DDPXX_FAILPOINT until the end of its scope.
+class Failpoint {
+ public:
+  explicit Failpoint(const std::string& order) { ::setenv("DDPXX_FAILPOINT", order.c_str(), 1); }
+  Failpoint(const Failpoint&) = delete;
+  Failpoint& operator=(const Failpoint&) = delete;
+  ~Failpoint() { ::unsetenv("DDPXX_FAILPOINT"); }
 };
 
 class FolderNamed : public testing::TestWithParam<const char*> {};
@@ -250,6 +260,39 @@ TEST(Folder, WritesThroughNoLinkThatLiesInIt) {
   for (const auto& entry : std::filesystem::directory_iterator{elsewhere.path()})
     names.push_back(entry.path().filename());
   EXPECT_THAT(names, ElementsAre("victim"));
+}
+
+TEST(Folder, LeavesASharedOwnerWhoseLockCannotBeTaken) {
+  const TemporaryFolder place;
+  std::filesystem::create_hard_link(place.file("copy", "process 7 on another-machine\n"), place / ".owner");
+  for (const int reason : {EBADF, ENOLCK, EIO}) {
+    const Failpoint failing{"folder.lock:errno:" + std::to_string(reason)};
+    EXPECT_THROW(Folder{place.path()}.claim("process 8 on another-machine"), Error) << reason;
+    EXPECT_TRUE(std::filesystem::exists(place / ".owner")) << "its owner may be alive";
+  }
+  const Failpoint failing{"folder.lock:errno:" + std::to_string(EOPNOTSUPP)};
+  EXPECT_FALSE(Folder{place.path()}.claim("process 8 on another-machine")) << "this file system has no locks";
+  EXPECT_EQ(std::filesystem::hard_link_count(place / ".owner"), 1U);
+}
+
+TEST(Folder, IsFreeAfterAProgramThatWasKilledWhenItTookALock) {
+  const TemporaryFolder place;
+  std::filesystem::create_hard_link(place.file("copy", "process 7 on another-machine\n"), place / ".owner");
+  const auto work = [&] {
+    ::setenv("DDPXX_FAILPOINT", "folder.lock:kill", 1);
+    Folder{place.path()}.claim("process 8 on another-machine");
+  };
+  EXPECT_EXIT(work(), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_TRUE(Folder{place.path()}.claim("this test"));
+}
+
+TEST(Folder, LeavesASharedOwnerThatALivingProcessHolds) {
+  const TemporaryFolder place;
+  Folder holder{place.path()};
+  holder.claim("process 7 on another-machine");
+  std::filesystem::create_hard_link(place / ".owner", place / "copy");
+  EXPECT_THROW(Folder(place.path(), std::chrono::milliseconds{0}).claim("process 8 on another-machine"), Error);
+  EXPECT_TRUE(std::filesystem::exists(place / ".owner"));
 }
 
 TEST(Folder, MayBeALinkItself) {

@@ -41,9 +41,10 @@ class Folder final : public Storage {
   DDPXX_INLINE void remove(const std::string& name) override;
 
  private:
-  /// Takes the lock on `.owner`. Returns false if the file system has no locks.
+  /// Takes the lock on `.owner`, which is open as `descriptor`. Returns 0, or the errno of a lock that cannot be taken,
+  /// for example since the file system has no locks.
   /// Errors  `storage` if another process holds the lock.
-  bool lock_owner(const File& owner) const;
+  int lock_owner(int descriptor) const;
   /// Removes the name `.owner` if the file has other names too, as `cp -al` makes them: writing to `.owner` must not
   /// change another folder's file. Only the process that holds the file's lock removes the name.
   void remove_shared_owner(const std::filesystem::path& path) const;

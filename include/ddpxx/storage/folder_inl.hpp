@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fcntl.h>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
@@ -156,7 +158,7 @@ DDPXX_INLINE bool Folder::claim(const std::string& owner) {
   do {
     remove_shared_owner(path);
     owner_ = File::open_to_append(path, Errc::storage);
-    has_locks = lock_owner(*owner_);
+    has_locks = lock_owner(owner_->descriptor()) == 0;
   } while (!owner_->is_at(path));  // another process has replaced the file meanwhile
   if (!has_locks) return false;
   if (::ftruncate(owner_->descriptor(), 0) != 0) throw file_error(Errc::storage, "cannot write", path);
@@ -230,18 +232,20 @@ DDPXX_INLINE void Folder::remove(const std::string& name) {
     folder = folder.parent_path();
 }
 
-DDPXX_INLINE bool Folder::lock_owner(const File& owner) const {
+DDPXX_INLINE int Folder::lock_owner(int descriptor) const {
+  const auto owner = path_ / ".owner";
   // The holder may be a killed process that has not ended yet: try for a while.
   std::chrono::milliseconds patience = detail::kPatienceOnThisHost;
-  for (const auto begun = std::chrono::steady_clock::now(); ::flock(owner.descriptor(), LOCK_EX | LOCK_NB) != 0;) {
-    if (errno != EWOULDBLOCK) return false;
+  for (const auto begun = std::chrono::steady_clock::now();
+       failpoint_fails("folder.lock") || ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;) {
+    if (errno != EWOULDBLOCK) return errno;
     if (std::chrono::steady_clock::now() - begun >= patience) {
-      const auto holder = detail::holder_of(owner.path());
+      const auto holder = detail::holder_of(owner);
       const bool is_elsewhere = !holder.ends_with(" on " + host_name());
       if (!is_elsewhere || patience >= patience_elsewhere_)
         throw Error{Errc::storage,
                     path_.string() + " is in use by " + holder + ": wait for it to end, or choose another place" +
-                        (is_elsewhere ? "; if its machine is down, remove " + owner.path().string() : std::string{})};
+                        (is_elsewhere ? "; if its machine is down, remove " + owner.string() : std::string{})};
       patience = patience_elsewhere_;
       Log{0}.info(path_.string() + " is in use by " + holder + ": waiting up to " +
                   std::to_string(std::chrono::ceil<std::chrono::seconds>(patience).count()) +
@@ -249,15 +253,24 @@ DDPXX_INLINE bool Folder::lock_owner(const File& owner) const {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
   }
-  return true;
+  return 0;
 }
 
 DDPXX_INLINE void Folder::remove_shared_owner(const std::filesystem::path& path) const {
   struct ::stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink < 2) return;
-  const auto shared = File::open(path, Errc::storage);
-  lock_owner(shared);
-  if (shared.is_at(path) && ::unlink(path.c_str()) != 0) throw file_error(Errc::storage, "cannot remove", path);
+  // A network file system may lock only what is open for writing.
+  Descriptor shared{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  if (!shared) shared = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  if (!shared && errno == ENOENT) return;  // another process has removed it meanwhile
+  if (!shared) throw file_error(Errc::storage, "cannot open", path);
+  const int reason = lock_owner(shared.get());
+  // Where the file system has no locks, no process holds this one. After any other error a process may hold it.
+  if (reason != 0 && reason != EOPNOTSUPP && reason != ENOSYS) return;
+  struct ::stat locked {};
+  const bool is_at_path = ::fstat(shared.get(), &locked) == 0 && ::lstat(path.c_str(), &status) == 0 &&
+                          status.st_dev == locked.st_dev && status.st_ino == locked.st_ino;
+  if (is_at_path && ::unlink(path.c_str()) != 0) throw file_error(Errc::storage, "cannot remove", path);
 }
 
 DDPXX_INLINE void Folder::sweep() const {
