@@ -3,10 +3,12 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -293,6 +295,21 @@ TEST(Folder, LeavesASharedOwnerThatALivingProcessHolds) {
   std::filesystem::create_hard_link(place / ".owner", place / "copy");
   EXPECT_THROW(Folder(place.path(), std::chrono::milliseconds{0}).claim("process 8 on another-machine"), Error);
   EXPECT_TRUE(std::filesystem::exists(place / ".owner"));
+}
+
+TEST(Folder, HasNoTextThatIsRemovedBeforeItIsOpened) {
+  const TemporaryFolder place;
+  Folder folder{place.path()};
+  folder.write("object", std::array{bytes_of("one")});
+  const Failpoint failing{"io:errno:" + std::to_string(ENOENT)};
+  EXPECT_EQ(folder.read_text("object", 10), std::nullopt);
+}
+
+TEST(Folder, ReadsATextWithoutALimit) {
+  const TemporaryFolder place;
+  Folder folder{place.path()};
+  folder.write("object", std::array{bytes_of("one")});
+  EXPECT_EQ(folder.read_text("object", std::numeric_limits<std::uint64_t>::max()), "one");
 }
 
 TEST(Folder, MayBeALinkItself) {

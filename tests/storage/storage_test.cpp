@@ -106,7 +106,8 @@ TEST_P(StorageContract, SaysWhichObjectIsNotThere) {
 TEST_P(StorageContract, ReadsNoTextThatIsTooLong) {
   write("object", "0123456789");
   EXPECT_EQ(storage().read_text("object", 10), "0123456789");
-  EXPECT_EQ(storage().read_text("object", std::numeric_limits<std::uint64_t>::max() - 1), "0123456789");
+  for (const std::uint64_t below_max : {0U, 1U})
+    EXPECT_EQ(storage().read_text("object", std::numeric_limits<std::uint64_t>::max() - below_max), "0123456789");
   EXPECT_THAT(storage_error([&] { storage().read_text("object", 9); }), HasSubstr("more than 9 bytes"));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -195,7 +196,14 @@ DDPXX_INLINE std::optional<std::string> Folder::read_text(const std::string& nam
   const auto path = path_of(name);
   if (std::error_code error; !std::filesystem::exists(path, error) && !error) return std::nullopt;
   const StoredRange whole{.name = name, .max_bytes = max_bytes};
-  auto text = detail::try_to_read(whole, [&] { return read_file(path, Errc::storage, max_bytes + 1); });
+  const auto wanted = max_bytes + (max_bytes < std::numeric_limits<std::uint64_t>::max() ? 1U : 0U);
+  std::string text;
+  try {
+    text = detail::try_to_read(whole, [&] { return read_file(path, Errc::storage, wanted); });
+  } catch (const FileError& error) {
+    if (error.reason() == ENOENT) return std::nullopt;  // another process has just removed it
+    throw;
+  }
   if (text.size() > max_bytes)
     throw UnreadableObject{
         "cannot read " + path.string() + ": it has more than " + std::to_string(max_bytes) + " bytes", whole};
