@@ -12,6 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/crc32c.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
+#include <ddpxx/snapshot/chunk_sums.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/shard.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
@@ -44,6 +48,12 @@ class Prune : public testing::Test {
   void set_aside(std::int64_t step) {
     for (const auto& stored : snapshots_.list())
       if (stored.step == step) snapshots_.set_aside(stored);
+  }
+  void make_of_another_version(std::int64_t step) {
+    auto& text = storage_.objects.at(Snapshots::folder_of(step) + Snapshots::kManifest);
+    text.replace(text.find("ddpxx snapshot 1"), 16, "ddpxx snapshot 9");
+    text.resize(text.rfind(",\"crc32c\""));
+    text += ",\"crc32c\":\"" + sums_text({crc32c(bytes_of(text))}) + "\"}\n";
   }
   bool has(std::int64_t step, const std::string& file) const {
     return storage_.objects.contains(Snapshots::folder_of(step) + file);
@@ -201,6 +211,20 @@ TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
   snapshots_.prune({.last = 1}, shared_place_);
   EXPECT_THAT(steps(), ElementsAre(8, 4));
   EXPECT_TRUE(has(4, shard(kYours)));
+}
+
+TEST_F(Prune, KeepsAManifestThatItCannotReadAndRemovesOthers) {
+  for (const auto step : {2, 4, 6, 8}) save(step, kMine);
+  make_of_another_version(4);
+  const Snapshots of_the_next_start{storage_};
+  of_the_next_start.prune({.last = 2}, whole_place_);
+  EXPECT_THAT(steps(), ElementsAre(8, 6, 4));
+  EXPECT_TRUE(has(4, shard(kMine)));
+  make_of_another_version(8);
+  const Snapshots of_a_third_start{storage_};
+  EXPECT_THROW(of_a_third_start.prune({.last = 1}, whole_place_), Error)
+      << "without the newest step it is unknown whether the storage answers at all";
+  EXPECT_THAT(steps(), ElementsAre(8, 6, 4));
 }
 
 TEST_F(Prune, ReadsNoManifestTwice) {

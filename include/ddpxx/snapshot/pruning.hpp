@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/snapshot/retention.hpp>
 #include <ddpxx/snapshot/snapshot_facts.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
@@ -29,7 +30,8 @@ class Pruning {
     std::vector<RetainedSnapshot> sound;
     for (const auto& stored : all) {
       if (std::chrono::steady_clock::now() >= until) return;
-      if (const auto* facts = read_own_facts(stored)) sound.push_back(facts->retained);
+      const auto* facts = sound.empty() ? read_own_facts(stored) : try_read_own_facts(stored);
+      if (facts != nullptr) sound.push_back(facts->retained);
       if (retention.last == 0 && !sound.empty()) break;  // all are kept: only the newest step is needed
     }
     if (sound.empty()) return;
@@ -79,6 +81,16 @@ class Pruning {
   const SnapshotFacts* read_own_facts(const StoredSnapshot& stored) const {
     if (stored.committed && facts_->find(stored) == nullptr) snapshots_->read(stored);
     return own_facts(stored);
+  }
+
+  /// Keeps a snapshot whose manifest cannot be read, for example one of another version. Called once a newer snapshot
+  /// is known, so that a storage that does not answer is still an error.
+  const SnapshotFacts* try_read_own_facts(const StoredSnapshot& stored) const {
+    try {
+      return read_own_facts(stored);
+    } catch (const Error&) {
+      return nullptr;
+    }
   }
 
   /// True for the name of a file with tensors, written by a rank or by `save_snapshot`.
