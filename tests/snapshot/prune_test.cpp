@@ -213,6 +213,34 @@ TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
   EXPECT_TRUE(has(4, shard(kYours)));
 }
 
+TEST_F(Prune, LeavesFilesOfOtherStartsAndOfTheUser) {
+  for (const auto& owner : {whole_place_, shared_place_}) {
+    storage_.objects.clear();
+    for (const auto step : {2, 4, 6}) save(step, kMine);
+    set_aside(4);
+    for (const auto step : {2, 4}) {
+      leave(step, "eval.json");
+      leave(step, shard(kBefore));
+    }
+    leave(2, Snapshots::kAttempts);
+    leave(2, shard(kYours));
+    leave(3, "eval.json");
+    leave(3, Snapshots::kAttempts);
+    save(8, kMine);
+    for (int again = 0; again < 2; ++again) {  // the second time there is no manifest
+      snapshots_.prune({.last = 1}, owner);
+      EXPECT_THAT(steps(), ElementsAre(8));
+      for (const auto step : {2, 3, 4}) EXPECT_TRUE(has(step, "eval.json")) << step;
+    }
+    EXPECT_EQ(has(2, shard(kYours)), !owner.of_the_place) << "another run may still be writing it";
+    EXPECT_EQ(has(3, Snapshots::kAttempts), !owner.of_the_place);
+    for (const auto& file : {shard(kMine), shard(kBefore), std::string{Snapshots::kRejected}})
+      EXPECT_FALSE(has(4, file)) << file;
+    for (const auto& file : {shard(kMine), shard(kBefore), std::string{Snapshots::kAttempts}})
+      EXPECT_FALSE(has(2, file)) << file;
+  }
+}
+
 TEST_F(Prune, KeepsAManifestThatItCannotReadAndRemovesOthers) {
   for (const auto step : {2, 4, 6, 8}) save(step, kMine);
   make_of_another_version(4);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,19 +52,24 @@ class Pruning {
   /// `is_past`: all snapshots that are kept are newer.
   void prune(const StoredSnapshot& stored, bool is_kept, bool is_past) const {
     const auto* facts = own_facts(stored);
-    const auto is_own_or_note = [&](const auto& file) {
-      return is_own(file.first) || file.first == Snapshots::kRejected || file.first == Snapshots::kAttempts;
+    const auto is_own_shard = [&](const std::string& file) { return is_shard(file) && is_own(file); };
+    const auto is_own_file = [&](const std::string& file) { return is_own_shard(file) || is_note(file); };
+    const auto has_only_own_shards = [&] {
+      return std::ranges::all_of(stored.sizes,
+                                 [&](const auto& file) { return !is_shard(file.first) || is_own(file.first); });
     };
     if (facts != nullptr && !is_kept) {
-      if (snapshots_->is_written_by(facts->start, stored.step)) snapshots_->remove(stored);
+      if (snapshots_->is_written_by(facts->start, stored.step))
+        remove_snapshot(stored,
+                        [&](const std::string& file) { return facts->files.contains(file) || is_own_file(file); });
     } else if (facts != nullptr && !stored.set_aside)
-      remove_files(stored, [&](const std::string& file) {
-        return is_shard(file) && is_own(file) && !facts->files.contains(file);
-      });
+      remove_files(stored, [&](const std::string& file) { return is_own_shard(file) && !facts->files.contains(file); });
     else if (!stored.committed && !stored.set_aside)
-      remove_files(stored, [&](const std::string& file) { return is_of_starts(file) || (is_past && is_own(file)); });
-    else if (!stored.committed && is_past && std::ranges::all_of(stored.sizes, is_own_or_note))
-      snapshots_->remove(stored);
+      remove_files(stored, [&](const std::string& file) {
+        return is_of_starts(file) || (is_past && (is_own_shard(file) || (is_note(file) && owner_->of_the_place)));
+      });
+    else if (!stored.committed && is_past && has_only_own_shards())
+      remove_snapshot(stored, is_own_file);
   }
 
   bool is_of_starts(std::string_view text) const {
@@ -95,6 +101,16 @@ class Pruning {
 
   /// True for the name of a file with tensors, written by a rank or by `save_snapshot`.
   static bool is_shard(std::string_view file) { return file.starts_with("rank-") || file.starts_with("all."); }
+
+  /// True for the name of a file that a loader leaves beside the tensors.
+  static bool is_note(std::string_view file) { return file == Snapshots::kRejected || file == Snapshots::kAttempts; }
+
+  /// Removes the manifest and the files that ddpxx wrote. Others, such as a user's own, stay in the folder.
+  template <class IsPart>
+  void remove_snapshot(StoredSnapshot stored, const IsPart& is_part) const {
+    std::erase_if(stored.sizes, [&](const auto& file) { return !is_part(file.first); });
+    snapshots_->remove(stored);
+  }
 
   template <class IsLeft>
   void remove_files(const StoredSnapshot& stored, const IsLeft& is_left) const {

@@ -100,8 +100,8 @@ class Snapshots {
   ///   - tensor files beside a kept snapshot that the manifest does not list,
   ///   - once all kept snapshots are newer: snapshots that were set aside, and, where no other program writes, the
   ///     unfinished saves of other starts.
-  /// Keeps the newest snapshot, damaged ones, and those whose manifest cannot be read. After `patience` it reads no
-  /// further manifest and removes no further snapshot; the next call goes on.
+  /// Keeps the newest snapshot, damaged ones, those whose manifest cannot be read, and all files that ddpxx has not
+  /// written. After `patience` it reads no further manifest and removes no further snapshot; the next call goes on.
   /// Errors  `storage`, also if none of the owner's manifests could be read before one that cannot be read.
   void prune(const Retention& retention, const Owner& owner,
              std::chrono::milliseconds patience = std::chrono::hours{24}) const;
