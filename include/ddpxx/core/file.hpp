@@ -31,6 +31,12 @@ class FileError final : public Error {
   /// Its errno.
   int reason() const noexcept { return reason_; }
 
+  /// As `Error::with`. The result is still a FileError, so that `throw error.with(...)` throws one.
+  FileError& with(std::string_view fact, const auto& value) {
+    Error::with(fact, value);
+    return *this;
+  }
+
  private:
   int reason_;
 };
