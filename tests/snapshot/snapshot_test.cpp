@@ -428,6 +428,49 @@ TEST_P(KilledPrune, LeavesWhatIsKeptWholeAndTheRestToTheNextPrune) {
       << "expected the manifest and the tensor file of the newest snapshot only";
 }
 
+TEST(Snapshot, ThatIsRefusedTakesItsFileAway) {
+  const TemporaryFolder folder;
+  auto snapshot = snapshot_of(7);
+  snapshot.run.config_hash = "not hexadecimal";
+  EXPECT_THROW(save_snapshot(folder.path(), snapshot), Error);
+  EXPECT_THAT(files_in(folder.path()), testing::IsEmpty());
+}
+
+/// A server that loses its answer to the request that creates the manifest, and carries the request out later.
+class LateServer : public Storage {
+ public:
+  explicit LateServer(MemoryStorage& server) : server_{&server} {}
+  void carry_out() { server_->create(name_, bytes_of(content_)); }
+  std::string full_name(const std::string& name) const override { return server_->full_name(name); }
+  void prepare() override {}
+  void write(const std::string& name, std::span<const Bytes> parts) override { server_->write(name, parts); }
+  bool create(const std::string& name, Bytes content) override {
+    name_ = name;
+    content_.assign(reinterpret_cast<const char*>(content.data()), content.size());
+    throw Error{Errc::storage, "no answer"};
+  }
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> room) override {
+    server_->read(name, offset, room);
+  }
+  std::optional<std::string> read_text(const std::string& name, std::uint64_t max_bytes) override {
+    return server_->read_text(name, max_bytes);
+  }
+  std::vector<StoredObject> list(const std::string& front) override { return server_->list(front); }
+  void remove(const std::string& name) override { server_->remove(name); }
+
+ private:
+  MemoryStorage* server_;
+  std::string name_, content_;
+};
+
+TEST(Snapshot, KeepsItsFileWhereAServerMayStillCreateItsManifest) {
+  MemoryStorage objects;
+  LateServer server{objects};
+  EXPECT_THROW(save_snapshot(server, snapshot_of(7)), Error);
+  server.carry_out();
+  EXPECT_TRUE(same(load_snapshot(objects).value(), snapshot_of(7)));
+}
+
 /// A model that registers one tensor under two names.
 struct Tied : torch::nn::Module {
   Tied() {
@@ -466,6 +509,8 @@ TEST_P(FailingDisk, AtAnyOperationOfASaveIsAnErrorAndLosesNothing) {
     ASSERT_EQ(exit_code(status), static_cast<int>(Errc::storage)) << "operation " << operation;
     const auto loaded = load_snapshot(folder.path()).value();
     ASSERT_TRUE(same(loaded, snapshot_of(loaded.run.step))) << "operation " << operation;
+    EXPECT_EQ(fs::exists(folder / "step-00000002"), loaded.run.step == 2)
+        << "operation " << operation << ": a folder without a manifest was left behind";
     for (const auto& path : files_in(folder.path()))
       EXPECT_FALSE(path.filename().string().starts_with('.')) << path << " was left behind";
     fs::remove_all(folder / "step-00000002");

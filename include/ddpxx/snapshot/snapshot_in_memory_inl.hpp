@@ -11,6 +11,7 @@
 #include <ATen/ops/empty.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/unix_time.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
@@ -89,6 +90,7 @@ DDPXX_INLINE std::optional<Snapshot> load_snapshot(Storage& storage, const Tenso
 }
 
 DDPXX_INLINE void save_snapshot(Storage& storage, const Snapshot& snapshot) {
+  const Snapshots snapshots{storage};
   const auto folder = Snapshots::folder_of(snapshot.run.step);
   if (!storage.list(folder + Snapshots::kManifest).empty())
     throw Error{Errc::storage, storage.full_name(folder + Snapshots::kManifest) +
@@ -98,16 +100,34 @@ DDPXX_INLINE void save_snapshot(Storage& storage, const Snapshot& snapshot) {
   const auto start = draw_start_name();
   const auto file = "all." + start + ".safetensors";
   Shard shard{file, std::move(slices)};
-  shard.write(storage, folder);
   Manifest manifest{.run = snapshot.run,
                     .world_size = snapshot.world_size,
                     .written_at = snapshot.written_at > 0 ? snapshot.written_at : unix_time(),
                     .starts = {start},
                     .files = {},
                     .tensors = {}};
-  const std::string reports[] = {shard.report()};
-  add_reports(manifest, reports);
-  const auto conflict = Snapshots{storage}.try_commit(manifest);
+  const auto remove_unused_file = [&] {
+    try {
+      if (!snapshots.is_in_use(snapshot.run.step, file)) storage.remove(folder + file);
+    } catch (const Error&) {  // the caller throws the error that came first
+    }
+  };
+  bool is_sent = false;  // from then on a server may create the manifest although its answer got lost
+  std::optional<std::string> conflict;
+  try {
+    shard.write(storage, folder);
+    const std::string reports[] = {shard.report()};
+    add_reports(manifest, reports);
+    Snapshots::check(manifest);
+    is_sent = true;
+    conflict = snapshots.try_commit(manifest);
+  } catch (const FileError&) {  // the file system has answered: a manifest that is absent now stays absent
+    remove_unused_file();
+    throw;
+  } catch (...) {
+    if (!is_sent) remove_unused_file();
+    throw;
+  }
   if (!conflict) return;
   storage.remove(folder + file);  // another program committed this step first, and its manifest does not list this file
   throw Error{Errc::storage, *conflict};

@@ -50,6 +50,10 @@ class Snapshots {
   /// Reads a manifest and compares the files' sizes with it. The files' checksums are checked when they are read.
   ReadSnapshot read(const StoredSnapshot& stored) const;
 
+  /// Checks what `try_commit` checks before it creates the manifest, but for the files.
+  /// Errors  `storage` if no reader would take the manifest.
+  static void check(const Manifest& manifest);
+
   /// Commits the files of a step by creating its manifest. Replaces a manifest that this start of the program created
   /// earlier without seeing the reply. Returns a text that names the conflict if another run owns the step.
   /// Errors  `storage`, also if the manifest that is there is damaged: then its owner is unknown.

@@ -45,6 +45,18 @@ inline std::optional<std::int64_t> step_in(std::string_view name) {
   return step;
 }
 
+/// Returns the text of a manifest.
+/// Errors  `storage` if no reader would take it; `name` is its full name.
+inline std::string checked_text(const Manifest& manifest, const std::string& name) {
+  auto text = print_manifest(manifest);
+  if (text.size() > kMaxManifestBytes)
+    throw Error{Errc::storage, name + " would have " + std::to_string(text.size()) +
+                                   " bytes, and no reader takes more than " + std::to_string(kMaxManifestBytes) +
+                                   ": save from fewer ranks, or a model of fewer tensors"};
+  parse_manifest(text);
+  return text;
+}
+
 /// Returns none if the manifest is damaged.
 inline std::optional<Manifest> parse_or_none(const std::string& text) {
   try {
@@ -121,14 +133,13 @@ DDPXX_INLINE ReadSnapshot Snapshots::read(const StoredSnapshot& stored) const {
   return snapshot;
 }
 
+DDPXX_INLINE void Snapshots::check(const Manifest& manifest) {
+  detail::checked_text(manifest, folder_of(manifest.run.step) + kManifest);
+}
+
 DDPXX_INLINE std::optional<std::string> Snapshots::try_commit(const Manifest& manifest) const {
   const auto name = folder_of(manifest.run.step) + kManifest;
-  const auto text = print_manifest(manifest);
-  if (text.size() > kMaxManifestBytes)
-    throw Error{Errc::storage, storage_->full_name(name) + " would have " + std::to_string(text.size()) +
-                                   " bytes, and no reader takes more than " + std::to_string(kMaxManifestBytes) +
-                                   ": save from fewer ranks, or a model of fewer tensors"};
-  parse_manifest(text);
+  const auto text = detail::checked_text(manifest, storage_->full_name(name));
   check_files(manifest);
   failpoint("snapshot.before_commit");
   for (int tries = 1; !storage_->create(name, bytes_of(text)); ++tries) {
