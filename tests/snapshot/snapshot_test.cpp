@@ -471,6 +471,13 @@ TEST(Snapshot, KeepsItsFileWhereAServerMayStillCreateItsManifest) {
   EXPECT_TRUE(same(load_snapshot(objects).value(), snapshot_of(7)));
 }
 
+TEST(Snapshot, MayLieBesideAFileWhoseNameBeginsLikeItsManifests) {
+  const TemporaryFolder folder;
+  folder.file("step-00000007/manifest.json.bak", "{}");
+  save_snapshot(folder.path(), snapshot_of(7));
+  EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(7)));
+}
+
 /// A model that registers one tensor under two names.
 struct Tied : torch::nn::Module {
   Tied() {

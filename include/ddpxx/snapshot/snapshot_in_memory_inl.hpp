@@ -92,7 +92,7 @@ DDPXX_INLINE std::optional<Snapshot> load_snapshot(Storage& storage, const Tenso
 DDPXX_INLINE void save_snapshot(Storage& storage, const Snapshot& snapshot) {
   const Snapshots snapshots{storage};
   const auto folder = Snapshots::folder_of(snapshot.run.step);
-  if (!storage.list(folder + Snapshots::kManifest).empty())
+  if (snapshots.is_there(snapshot.run.step))
     throw Error{Errc::storage, storage.full_name(folder + Snapshots::kManifest) +
                                    " is there already: remove that snapshot, or choose another place"};
   std::vector<StateSlice> slices;
