@@ -478,6 +478,24 @@ TEST(Snapshot, MayLieBesideAFileWhoseNameBeginsLikeItsManifests) {
   EXPECT_TRUE(same(load_snapshot(folder.path()).value(), snapshot_of(7)));
 }
 
+TEST(Shard, ReportThatIsNoneIsAnErrorOfTheStorage) {
+  Shard shard{"rank-0", {whole_slice("x", at::ones({2}))}};
+  MemoryStorage storage;
+  shard.write(storage, "");
+  auto of_other_sums = shard.report();
+  of_other_sums.replace(of_other_sums.find("\"crc32c\":\"") + 10, 1, "z");
+  for (const std::string& report : {std::string{}, std::string{"[]"}, std::string{"{\"bytes\": -1}"}, of_other_sums}) {
+    Manifest manifest;
+    try {
+      add_reports(manifest, std::array{report});
+      ADD_FAILURE() << report << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::storage);
+      EXPECT_THAT(error.what(), testing::HasSubstr("report"));
+    }
+  }
+}
+
 /// A model that registers one tensor under two names.
 struct Tied : torch::nn::Module {
   Tied() {

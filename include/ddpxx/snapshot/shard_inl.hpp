@@ -100,19 +100,32 @@ DDPXX_INLINE std::string Shard::report() const {
   return json.dump();
 }
 
+namespace detail {
+
+inline void add_report(Manifest& manifest, const std::string& text) {
+  const auto report = nlohmann::json::parse(text);
+  const auto file = manifest.files.size();
+  const auto bytes = report.at("bytes").get<std::uint64_t>();
+  auto sums = parse_sums(report.at("crc32c").get<std::string>());
+  if (!sums) throw Error{Errc::storage, "the report of a rank has checksums that cannot be read, so save again"};
+  manifest.files.push_back({report.at("name").get<std::string>(), bytes, chunk_bytes_for(bytes), std::move(*sums)});
+  for (const auto& [name, dtype, shape, begin, end, offset] :
+       report.at("tensors")
+           .get<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>, std::int64_t, std::int64_t,
+                                       std::uint64_t>>>()) {
+    auto& tensor = manifest.tensors.try_emplace(name, dtype_named(dtype), shape).first->second;
+    if (begin < end) tensor.parts.push_back({file, begin, end, offset});
+  }
+}
+
+}  // namespace detail
+
 DDPXX_INLINE void add_reports(Manifest& manifest, std::span<const std::string> reports) {
   for (const auto& text : reports) {
-    const auto report = nlohmann::json::parse(text);
-    const auto file = manifest.files.size();
-    const auto bytes = report.at("bytes").get<std::uint64_t>();
-    manifest.files.push_back(
-        {report.at("name"), bytes, chunk_bytes_for(bytes), *parse_sums(report.at("crc32c").get<std::string>())});
-    for (const auto& [name, dtype, shape, begin, end, offset] :
-         report.at("tensors")
-             .get<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>, std::int64_t,
-                                         std::int64_t, std::uint64_t>>>()) {
-      auto& tensor = manifest.tensors.try_emplace(name, detail::dtype_named(dtype), shape).first->second;
-      if (begin < end) tensor.parts.push_back({file, begin, end, offset});
+    try {
+      detail::add_report(manifest, text);
+    } catch (const nlohmann::json::exception& error) {
+      throw Error{Errc::storage, std::string{"the report of a rank cannot be read, so save again: "} + error.what()};
     }
   }
   for (auto& [name, tensor] : manifest.tensors)
