@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,13 @@ TEST(Manifest, ComesBackAsItWasPrinted) {
   EXPECT_EQ(print_manifest(parse_manifest(text)), text);
   EXPECT_EQ(parse_manifest(with_value("/step", "6")).run.step, 6);
   EXPECT_TRUE(is_whole_manifest(text));
+}
+
+TEST(Manifest, LeavesOutMetricsThatAreNotFinite) {
+  auto manifest = sound();
+  manifest.run.metrics["diverged"] = std::numeric_limits<double>::quiet_NaN();
+  manifest.run.metrics["overflown"] = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(print_manifest(manifest), print_manifest(sound())) << "JSON has neither NaN nor infinity";
 }
 
 TEST(Manifest, RefusesAHostileOneAndSaysWhy) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -178,10 +179,12 @@ inline bool is_start(std::string_view name) { return name.size() == 12 && is_hex
 }  // namespace detail
 
 DDPXX_INLINE std::string print_manifest(const Manifest& manifest) {
+  auto metrics = manifest.run.metrics;
+  std::erase_if(metrics, [](const auto& metric) { return !std::isfinite(metric.second); });  // JSON has no such numbers
   nlohmann::ordered_json json{{"format", detail::kManifestFormat}, {"step", manifest.run.step},
                               {"epoch", manifest.run.epoch},       {"position", manifest.run.position},
                               {"world_size", manifest.world_size}, {"written_at", manifest.written_at},
-                              {"starts", manifest.starts},         {"metrics", manifest.run.metrics}};
+                              {"starts", manifest.starts},         {"metrics", metrics}};
   json["settings"] = nlohmann::ordered_json::array();
   for (const auto& setting : manifest.run.settings)
     json["settings"].push_back({setting.path, setting.value, setting.origin});
