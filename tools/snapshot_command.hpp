@@ -88,7 +88,13 @@ struct SnapshotArguments {
 class SnapshotCommands {
  public:
   SnapshotCommands(const std::string& place, SnapshotArguments arguments)
-      : place_{place}, storage_{ddpxx::open_storage(place)}, snapshots_{*storage_}, arguments_{std::move(arguments)} {}
+      : SnapshotCommands{place, ddpxx::open_storage(place), std::move(arguments)} {}
+  /// `storage` is what `place` names.
+  SnapshotCommands(std::string place, std::unique_ptr<ddpxx::Storage> storage, SnapshotArguments arguments)
+      : place_{std::move(place)},
+        storage_{std::move(storage)},
+        snapshots_{*storage_},
+        arguments_{std::move(arguments)} {}
 
   void list() const {
     const auto all = snapshots_.list();
@@ -98,21 +104,25 @@ class SnapshotCommands {
     for (const auto& stored : all) {
       std::uint64_t bytes = 0;
       for (const auto& [file, size] : stored.sizes) bytes += size;
+      const auto snapshot = stored.committed
+                                ? unread.watch(snapshots_, stored.step, [&] { return snapshots_.read(stored); })
+                                : std::nullopt;
+      if (stored.committed && !snapshot) continue;  // removed since the snapshots were listed
       std::ostringstream line;
       line << std::setw(10) << stored.step << "  " << std::setw(10) << ddpxx::bytes_text(bytes) << "  ";
-      if (!stored.committed) {
+      if (!snapshot) {
         line << (stored.set_aside ? "damaged, set aside (manifest.rejected.json)" : "begun and not finished");
-      } else if (const auto snapshot = unread.watch([&] { return snapshots_.read(stored); }); snapshot.manifest) {
-        const auto& metrics = snapshot.manifest->run.metrics;
+      } else if (snapshot->manifest) {
+        const auto& metrics = snapshot->manifest->run.metrics;
         const auto loss = metrics.find("loss");
-        line << std::setw(23) << date_text(snapshot.manifest->written_at) << "  " << std::setw(8);
+        line << std::setw(23) << date_text(snapshot->manifest->written_at) << "  " << std::setw(8);
         if (loss != metrics.end())
           line << std::fixed << std::setprecision(4) << loss->second;
         else
           line << '-';
-        line << "  epoch " << snapshot.manifest->run.epoch << ", " << ranks_text(snapshot.manifest->world_size);
+        line << "  epoch " << snapshot->manifest->run.epoch << ", " << ranks_text(snapshot->manifest->world_size);
       } else {
-        line << snapshot.damage;
+        line << snapshot->damage;
       }
       print(line.str());
     }
@@ -144,17 +154,25 @@ class SnapshotCommands {
   void verify() const {
     int damaged = 0, whole = 0;
     Unread unread;
-    for (const auto& stored : snapshots_.list()) {
-      if (!stored.committed || (arguments_.step >= 0 && stored.step != arguments_.step)) continue;
-      const auto damage = unread
-                              .watch([&] {
-                                auto snapshot = snapshots_.read(stored);
-                                if (snapshot.manifest) snapshot.damage = damage_of(*storage_, *snapshot.manifest);
-                                return snapshot;
-                              })
-                              .damage;
-      print(std::to_string(stored.step) + (damage.empty() ? "  whole" : "  " + damage));
-      ++(damage.empty() ? whole : damaged);
+    bool is_complete = false;
+    for (int listings = 0; !is_complete && damaged + whole == 0 && listings < ddpxx::Snapshots::kMaxListings;
+         ++listings) {
+      is_complete = true;
+      for (const auto& stored : snapshots_.list()) {
+        if (!stored.committed || (arguments_.step >= 0 && stored.step != arguments_.step)) continue;
+        const auto snapshot = unread.watch(snapshots_, stored.step, [&] {
+          auto read = snapshots_.read(stored);
+          if (read.manifest) read.damage = damage_of(*storage_, *read.manifest);
+          return read;
+        });
+        if (!snapshot) {  // a run has removed it meanwhile, and may have saved a newer one
+          is_complete = false;
+          continue;
+        }
+        const auto& damage = snapshot->damage;
+        print(std::to_string(stored.step) + (damage.empty() ? "  whole" : "  " + damage));
+        ++(damage.empty() ? whole : damaged);
+      }
     }
     if (damaged + whole == 0) throw none_there(arguments_.step);
     unread.check();
@@ -230,15 +248,20 @@ class SnapshotCommands {
   /// snapshots are still listed.
   class Unread {
    public:
+    /// Returns none if another program has removed the snapshot meanwhile.
     template <class Read>
-    ddpxx::ReadSnapshot watch(Read&& read) {
+    std::optional<ddpxx::ReadSnapshot> watch(const ddpxx::Snapshots& snapshots, std::int64_t step, Read&& read) {
       try {
-        return read();
+        auto snapshot = read();
+        if (snapshot.damage.empty() || snapshots.is_there(step)) return snapshot;
       } catch (const ddpxx::Error& error) {
-        code_ = error.code();
-        ++count_;
-        return {{}, std::nullopt, error.what()};
+        if (snapshots.is_there(step)) {
+          code_ = error.code();
+          ++count_;
+          return ddpxx::ReadSnapshot{{}, std::nullopt, error.what()};
+        }
       }
+      return std::nullopt;
     }
     /// Throws if a snapshot could not be read.
     /// Errors  the code of the last failure.
@@ -285,13 +308,33 @@ class SnapshotCommands {
   static ddpxx::Manifest chosen(ddpxx::Storage& storage, std::int64_t step, FindDamage&& find_damage) {
     const ddpxx::Snapshots snapshots{storage};
     std::string damages;
-    for (const auto& stored : snapshots.list()) {
-      if (!stored.committed || (step >= 0 && stored.step != step)) continue;
-      auto snapshot = snapshots.read(stored);
-      if (snapshot.manifest) snapshot.damage = find_damage(*snapshot.manifest);
-      if (snapshot.damage.empty()) return std::move(*snapshot.manifest);
-      if (step < 0) ddpxx::Log{0}.info("ddpxx: " + snapshot.damage + "; trying the snapshot before it");
-      damages += "\n  " + snapshot.damage;
+    auto all = snapshots.list();
+    int listings = 1;
+    for (auto stored = all.begin(); stored != all.end();) {
+      if (!stored->committed || (step >= 0 && stored->step != step)) {
+        ++stored;
+        continue;
+      }
+      const auto is_removed = [&] {
+        return listings < ddpxx::Snapshots::kMaxListings && !snapshots.is_there(stored->step);
+      };
+      try {
+        auto snapshot = snapshots.read(*stored);
+        if (snapshot.manifest) snapshot.damage = find_damage(*snapshot.manifest);
+        if (snapshot.damage.empty()) return std::move(*snapshot.manifest);
+        if (!is_removed()) {
+          if (step < 0) ddpxx::Log{0}.info("ddpxx: " + snapshot.damage + "; trying the snapshot before it");
+          damages += "\n  " + snapshot.damage;
+          ++stored;
+          continue;
+        }
+      } catch (const ddpxx::Error&) {
+        if (!is_removed()) throw;
+      }
+      ++listings;
+      all = snapshots.list();  // there is a newer one now, for which this one was removed
+      stored = all.begin();
+      damages.clear();
     }
     throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
                                                  (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +

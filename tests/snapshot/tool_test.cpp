@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,8 +23,10 @@
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
+#include "../../tools/snapshot_command.hpp"
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
+#include "memory_storage.hpp"
 
 namespace ddpxx::tool_test {
 namespace {
@@ -498,6 +501,44 @@ TEST_F(SnapshotTool, ContinuesAfterASnapshotOfAnotherVersion) {
                                 testing::ContainsRegex("100 .*(whole|3 ranks)")));
     EXPECT_THAT(told.err, HasSubstr("1 of the snapshots could not be read"));
   }
+}
+
+/// Runs commands on snapshots of the steps 100 to 300. When the command reads the first of them, another program saves
+/// step 400 and removes the others but step 100.
+class SnapshotToolBesideARun : public testing::Test {
+ protected:
+  template <class Command>
+  static std::string output_of(Command&& command, SnapshotArguments arguments = {}) {
+    auto memory = std::make_unique<MemoryStorage>();
+    auto& storage = *memory;
+    const auto save = [&storage](std::int64_t step) {
+      save_snapshot(storage, {.run = {.step = step}, .tensors = {{"model.x", at::ones({2})}}});
+    };
+    for (const auto step : {100, 200, 300}) save(step);
+    storage.before_next_text = [&storage, save] {
+      save(400);
+      const Snapshots snapshots{storage};
+      for (const auto& stored : snapshots.list())
+        if (stored.step == 200 || stored.step == 300) snapshots.remove(stored);
+    };
+    testing::internal::CaptureStdout();
+    try {
+      command(SnapshotCommands{"memory", std::move(memory), std::move(arguments)});
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+    return testing::internal::GetCapturedStdout();
+  }
+};
+
+TEST_F(SnapshotToolBesideARun, ListAndVerifyPassOverWhatIsRemovedMeanwhile) {
+  const auto listed = output_of([](const SnapshotCommands& commands) { commands.list(); });
+  EXPECT_THAT(listed, AllOf(HasSubstr(" 100 "), Not(HasSubstr(" 200 ")), Not(HasSubstr(" 300 "))));
+  EXPECT_EQ(output_of([](const SnapshotCommands& commands) { commands.verify(); }), "100  whole\n");
+}
+
+TEST_F(SnapshotToolBesideARun, ShowTakesTheNewerOne) {
+  EXPECT_THAT(output_of([](const SnapshotCommands& commands) { commands.show(); }), HasSubstr("step 400,"));
 }
 
 TEST_F(SnapshotTool, SaysThatThereIsNoSnapshotAndThatItsOutputFailed) {
