@@ -1,5 +1,8 @@
 // s3_place_test.cpp — places in S3, the texts that S3 uses, and the sources of a configuration; no server is needed.
 #include <array>
+#include <aws/cal/hash.h>
+#include <aws/common/error.h>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <tuple>
@@ -138,6 +141,23 @@ TEST(S3PartsStream, ReadsFromAnyPlaceAcrossItsParts) {
   }
   EXPECT_NE(aws_input_stream_seek(stream.get(), 6, AWS_SSB_BEGIN), AWS_OP_SUCCESS);
   EXPECT_EQ(content_md5(parts), "q1a02StAcTrMWviZhdS3hg==") << "expected the MD5 sum of abcde";
+}
+
+TEST(S3PartsStream, SaysWhereTheSystemHasNoMd5) {
+  const auto upload = [] {
+    aws_set_md5_new_fn([](aws_allocator*) -> aws_hash* {
+      aws_raise_error(AWS_ERROR_UNSUPPORTED_OPERATION);
+      return nullptr;
+    });
+    try {
+      content_md5(std::array{bytes_of("abcde")});
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(static_cast<int>(error.code()));
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(upload(), testing::ExitedWithCode(static_cast<int>(Errc::storage)), "cannot compute the MD5 sum.*FIPS");
 }
 
 TEST(S3Config, UsesAmazonByDefault) {

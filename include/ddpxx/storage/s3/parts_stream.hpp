@@ -5,6 +5,7 @@
 #include <array>
 #include <aws/cal/hash.h>
 #include <aws/common/encoding.h>
+#include <aws/common/error.h>
 #include <aws/io/stream.h>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/storage/s3/library.hpp>
 
@@ -95,15 +97,20 @@ class S3PartsStream {
 };
 
 /// Returns the MD5 of all parts, as the header Content-MD5 wants it.
+/// Errors  `storage` if the system computes no MD5, as one in FIPS mode.
 inline std::string content_md5(std::span<const Bytes> parts) {
   const S3Owned<aws_hash, aws_hash_destroy> hash{aws_md5_new(s3_library())};
+  bool is_computed = hash != nullptr;
   for (const auto part : parts) {
     const auto bytes = aws_byte_cursor_from_array(part.data(), part.size());
-    aws_hash_update(hash.get(), &bytes);
+    is_computed = is_computed && aws_hash_update(hash.get(), &bytes) == AWS_OP_SUCCESS;
   }
   std::array<std::uint8_t, AWS_MD5_LEN> digest{};
   auto buffer = aws_byte_buf_from_empty_array(digest.data(), digest.size());
-  aws_hash_finalize(hash.get(), &buffer, 0);
+  if (!is_computed || aws_hash_finalize(hash.get(), &buffer, 0) != AWS_OP_SUCCESS)
+    throw Error{Errc::storage, "cannot compute the MD5 sum of an object for S3 (" +
+                                   std::string{aws_error_str(aws_last_error())} +
+                                   "): allow MD5 where the system is in FIPS mode, or save to a folder"};
   std::array<std::uint8_t, 32> letters{};
   auto text = aws_byte_buf_from_empty_array(letters.data(), letters.size());
   const auto raw = aws_byte_cursor_from_buf(&buffer);
