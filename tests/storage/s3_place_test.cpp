@@ -2,6 +2,7 @@
 #include <array>
 #include <aws/cal/hash.h>
 #include <aws/common/error.h>
+#include <aws/io/io.h>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include <ddpxx/storage/s3/client.hpp>
 #include <ddpxx/storage/s3/parts_stream.hpp>
+#include <ddpxx/storage/s3/reply.hpp>
 #include <ddpxx/storage/s3/text.hpp>
 #include <ddpxx/storage/s3_config.hpp>
 #include <ddpxx/storage/s3_place.hpp>
@@ -31,8 +33,10 @@ using detail::percent_decode;
 using detail::percent_encode;
 using detail::percent_encode_path;
 using detail::s3_credentials_at_hand;
+using detail::s3_reason;
 using detail::S3Client;
 using detail::S3PartsStream;
+using detail::S3Reply;
 using detail::S3Runtime;
 using detail::xml_elements;
 using detail::xml_text;
@@ -211,6 +215,28 @@ TEST(S3Config, RefusesWhatIsNoEndpoint) {
     config.endpoint = endpoint;
     EXPECT_THAT(config_error([&] { S3Client("bucket", config); }), HasSubstr(endpoint));
   }
+}
+
+TEST(S3Config, NamesWhatGaveAnEndpoint) {
+  const TemporaryFolder folder;
+  const auto file = folder.file("config", "[profile lab]\nendpoint_url = store.lab\n");
+  const Environment environment{{{"AWS_CONFIG_FILE", file}, {"AWS_PROFILE", "lab"}}};
+  const auto told = [] { return config_error([] { S3Client("bucket", s3_config_from_environment()); }); };
+  EXPECT_THAT(told(), HasSubstr("endpoint_url of profile \"lab\": store.lab: expected http[s]://host[:port]"));
+  ::setenv("AWS_ENDPOINT_URL", "all.lab", 1);
+  EXPECT_THAT(told(), HasSubstr("AWS_ENDPOINT_URL: all.lab: expected"));
+  ::setenv("AWS_ENDPOINT_URL_S3", "s3.lab", 1);
+  EXPECT_THAT(told(), HasSubstr("AWS_ENDPOINT_URL_S3: s3.lab: expected"));
+  S3Config config;
+  config.endpoint = "program.lab";
+  EXPECT_THAT(config_error([&] { S3Client("bucket", config); }),
+              HasSubstr("S3Config::endpoint: program.lab: expected"));
+
+  const S3Reply refused{.error = AWS_IO_SOCKET_CONNECTION_REFUSED};
+  const auto advice = [&](const S3Config& tried) { return s3_reason(refused, tried, "http://server"); };
+  EXPECT_THAT(advice(config), HasSubstr("check S3Config::endpoint"));
+  EXPECT_THAT(advice(s3_config_from_environment()), HasSubstr("check AWS_ENDPOINT_URL_S3"));
+  EXPECT_THAT(advice({}), AllOf(HasSubstr("check AWS_REGION"), HasSubstr("set AWS_ENDPOINT_URL")));
 }
 
 TEST(S3Config, NeverShowsASecretInAnAddress) {

@@ -78,6 +78,15 @@ class S3Profile {
   const aws_profile* profile_ = nullptr;
 };
 
+/// Returns the name of what has given `config.endpoint`, for messages.
+inline std::string s3_endpoint_source(const S3Config& config) {
+  for (const auto* variable : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
+    if (environment(variable) == config.endpoint) return variable;
+  if (S3Profile{config.profile}.value("endpoint_url") == config.endpoint)
+    return "endpoint_url of profile \"" + config.profile + '"';
+  return "S3Config::endpoint";  // the program has set it
+}
+
 /// Returns the credentials that need no search: the configuration's, else the environment's.
 inline std::optional<S3Credentials> s3_credentials_at_hand(const S3Config& config) {
   if (config.credentials) return config.credentials;

@@ -198,8 +198,8 @@ inline void S3Client::parse_endpoint() {
   const auto scheme = given.starts_with("https://") ? std::string{"https://"} : std::string{"http://"};
   const auto server = given.starts_with(scheme) ? given.substr(scheme.size()) : std::string{};
   if (server.empty() || server.find_first_of("/?#@ ") != std::string::npos)
-    throw Error{Errc::config,
-                "AWS_ENDPOINT_URL=" + without_secrets(config_.endpoint) + ": expected http[s]://host[:port]"};
+    throw Error{Errc::config, s3_endpoint_source(config_) + ": " + without_secrets(config_.endpoint) +
+                                  ": expected http[s]://host[:port]"};
   const bool in_path = config_.addressing == S3Addressing::path || !fits_in_host_name(bucket_, scheme == "https://");
   endpoint_ = scheme + server;
   host_ = in_path ? server : bucket_ + '.' + server;

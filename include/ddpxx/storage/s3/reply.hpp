@@ -166,7 +166,9 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
   if (reply.error == AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE)
     return endpoint + " stopped sending and taking bytes for " + std::to_string(config.stall_timeout.count()) + " s";
   if (is_aws_error_of(AWS_C_IO_PACKAGE_ID, reply.error))
-    return "cannot reach " + endpoint + " (" + words + "); check AWS_ENDPOINT_URL, or AWS_REGION where it is not set";
+    return "cannot reach " + endpoint + " (" + words + "); check " +
+           (config.endpoint.empty() ? "AWS_REGION, or set AWS_ENDPOINT_URL to reach a server other than Amazon's"
+                                    : s3_endpoint_source(config));
   return endpoint + ": " + words;
 }
 
