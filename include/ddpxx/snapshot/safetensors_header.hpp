@@ -38,7 +38,7 @@ inline constexpr std::size_t kMaxHeaderBytes = 100'000'000;
 ///         overflows or does not fit its bytes, and tensors that overlap, leave a gap or do not end with the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t data_bytes);
 
-/// Returns the header as JSON: the metadata first, then the tensors in the order of the file.
+/// Returns the header as JSON: the metadata first, then the tensors by name.
 /// Errors  `storage` for text that is not UTF-8 and for names that a reader would refuse.
 std::string print_safetensors_header(const SafetensorsHeader& header);
 
