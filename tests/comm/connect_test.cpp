@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -97,6 +98,20 @@ TEST(Connect, NamesTheRankThatNeverCame) {
       error_of([&, at = "tcp://127.0.0.1:" + std::to_string(port)] { connect(at, rank_info(0, 3), options); });
   EXPECT_NE(text.find("rank 1, 2 never came to tcp://127.0.0.1:"), std::string::npos) << text;
   EXPECT_NE(text.find("within 1 s"), std::string::npos) << text;
+}
+
+TEST(Connect, ClosesTheListeningSocketItWasGivenAlsoWhereItFails) {
+  for (const char* address : {"no address", "tcp://a name that does not resolve:1"}) {
+    ConnectOptions options;
+    options.join_timeout = milliseconds{100};
+    options.listening_socket = loopback_listener().first;
+    EXPECT_NE(error_of([&] { connect(address, rank_info(0, 2), options); }), "no error");
+    EXPECT_EQ(::fcntl(options.listening_socket, F_GETFD), -1) << address;
+  }
+  ConnectOptions options;
+  options.listening_socket = loopback_listener().first;
+  EXPECT_NE(error_of([&] { connect("tcp://127.0.0.1:1", rank_info(0, kMaxRanks + 1), options); }), "no error");
+  EXPECT_EQ(::fcntl(options.listening_socket, F_GETFD), -1);
 }
 
 // A launcher reports the first rank that exits as the cause, and only rank 0 knows which ranks are missing. So the

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/backend_log.hpp>
@@ -16,6 +17,7 @@
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/thread_share.hpp>
+#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/heap.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -44,6 +46,7 @@ DDPXX_INLINE Address parse_address(std::string_view text) {
 
 DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInfo& rank_info,
                                          const ConnectOptions& options, ConnectGPUs connect_gpus) {
+  Descriptor listener{options.listening_socket};  // closes it also where this function fails before the ranks meet
   check(rank_info);
   const auto backend = backend_for(options.backend, options.device);
   if (ProgramFrame::exists()) {
@@ -56,7 +59,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
     quiet_backend_log(backend);
     ignore_broken_pipes();
   }
-  const auto meeting = meet(host, port, rank_info, options);
+  const auto meeting = meet_with(std::move(listener), host, port, rank_info, options);
   if (ProgramFrame::exists() && !options.local_world_known)
     share_cores(meeting.ranks_here > 0 ? LocalWorldSize{meeting.ranks_here} : rank_info.local_world_size);
   if (meeting.one_memory) return connect_on_one_host(meeting);

@@ -32,7 +32,8 @@ struct ConnectOptions {
   bool python_ranks = false;
   at::Device device = at::kCPU;  ///< The device of this rank's tensors.
   Backend backend = Backend::automatic;
-  /// On rank 0, a socket that already listens at the port, which the group takes over; -1: rank 0 opens its own.
+  /// On rank 0, a socket that already listens at the port, which the group takes over; -1: rank 0 opens its own. It is
+  /// closed also if the ranks do not meet.
   int listening_socket = -1;
   /// UUID of the GPU that `device` is, by which two ranks notice that they use one GPU. `connect` finds it out; empty:
   /// unknown.

@@ -10,6 +10,7 @@
 
 #include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/rank_info.hpp>
+#include <ddpxx/core/descriptor.hpp>
 
 namespace c10d {
 class Store;
@@ -60,6 +61,14 @@ struct Meeting {
 ///         than Gloo. With ranks that are Python programs, only errors about the address and the store are found, not
 ///         those about other ranks.
 Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info, const ConnectOptions& options);
+
+namespace detail {
+
+/// Does what `meet` does. `listener` is the listening socket of `options`, or none.
+Meeting meet_with(Descriptor listener, const std::string& host, std::uint16_t port, const RankInfo& rank_info,
+                  const ConnectOptions& options);
+
+}  // namespace detail
 
 }  // namespace ddpxx
 

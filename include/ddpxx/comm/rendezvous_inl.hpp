@@ -79,8 +79,10 @@ inline JobStoreServer::Warn warn_in_a_thread() {
 /// Meets the other ranks: makes or opens the store, and calls the roll.
 class Rendezvous {
  public:
-  Rendezvous(std::string host, std::uint16_t port, const RankInfo& rank_info, const ConnectOptions& options)
-      : host_{std::move(host)},
+  Rendezvous(Descriptor listener, std::string host, std::uint16_t port, const RankInfo& rank_info,
+             const ConnectOptions& options)
+      : listener_{std::move(listener)},
+        host_{std::move(host)},
         port_{port},
         rank_info_{rank_info},
         options_{options},
@@ -96,8 +98,9 @@ class Rendezvous {
   int rank() const { return rank_info_.rank.value; }
   int world_size() const { return rank_info_.world_size.value; }
   void say(const std::string& text) const { Log{rank()}.warn(text); }
-  std::vector<Descriptor> listeners() const;
-  c10::intrusive_ptr<c10d::Store> open_tcp_store() const;
+  /// The listening sockets of rank 0.
+  std::vector<Descriptor> listeners();
+  c10::intrusive_ptr<c10d::Store> open_tcp_store();
   RankIntroduction introduction(const SocketAddress& local, std::span<const SocketAddress> master) const;
   RollCall roll_call(const RankIntroduction& facts) const;
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
@@ -114,6 +117,7 @@ class Rendezvous {
                                                        : "ddpxx/";
   }
 
+  Descriptor listener_;  ///< The one that the program has given, if any.
   std::string host_;
   std::uint16_t port_;
   RankInfo rank_info_;
@@ -123,10 +127,10 @@ class Rendezvous {
   Clock::time_point deadline_ = Clock::now() + options_.join_timeout;
 };
 
-inline std::vector<Descriptor> Rendezvous::listeners() const {
-  if (options_.listening_socket < 0) return listen_for(host_, port_, !one_host_, deadline_);
+inline std::vector<Descriptor> Rendezvous::listeners() {
+  if (!listener_) return listen_for(host_, port_, !one_host_, deadline_);
   std::vector<Descriptor> given;
-  given.emplace_back(options_.listening_socket);
+  given.push_back(std::move(listener_));
   return given;
 }
 
@@ -164,7 +168,7 @@ inline Meeting Rendezvous::in_job_store() {
   return meeting(c10::make_intrusive<JobStore>(std::move(connection), options_.join_timeout, std::move(server)), roll);
 }
 
-inline c10::intrusive_ptr<c10d::Store> Rendezvous::open_tcp_store() const {
+inline c10::intrusive_ptr<c10d::Store> Rendezvous::open_tcp_store() {
   c10d::TCPStoreOptions tcp;
   tcp.port = port_;
   tcp.isServer = rank() == 0 && options_.store_host != StoreHost::torchrun;
@@ -295,14 +299,14 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
 
 }  // namespace detail
 
-DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info,
-                          const ConnectOptions& options) {
+DDPXX_INLINE Meeting detail::meet_with(Descriptor listener, const std::string& host, std::uint16_t port,
+                                       const RankInfo& rank_info, const ConnectOptions& options) {
   check(rank_info);
   if (options.python_ranks && backend_for(options.backend, options.device) != Backend::gloo)
     throw Error{Errc::config,
                 "comm.python_ranks works over Gloo only: set comm.backend=gloo" +
                     (options.device.is_cpu() ? std::string{} : ", or device=cpu instead of " + options.device.str())};
-  detail::Rendezvous rendezvous{host, port, rank_info, options};
+  Rendezvous rendezvous{std::move(listener), host, port, rank_info, options};
   try {
     // Python programs and torchrun support only c10d's store.
     const bool tcp_store = options.python_ranks || options.store_host == StoreHost::torchrun;
@@ -310,6 +314,11 @@ DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const Ran
   } catch (Error& error) {
     throw error.with("rank", rank_info.rank);
   }
+}
+
+DDPXX_INLINE Meeting meet(const std::string& host, std::uint16_t port, const RankInfo& rank_info,
+                          const ConnectOptions& options) {
+  return detail::meet_with(Descriptor{options.listening_socket}, host, port, rank_info, options);
 }
 
 }  // namespace ddpxx
