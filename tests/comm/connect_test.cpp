@@ -114,6 +114,30 @@ TEST(Connect, ClosesTheListeningSocketItWasGivenAlsoWhereItFails) {
   EXPECT_EQ(::fcntl(options.listening_socket, F_GETFD), -1);
 }
 
+TEST(Connect, WaitsForTheLongestTimesThatExist) {
+  detail::disable_flight_recorder();
+  for (const auto backend : {Backend::gloo, Backend::shared_memory}) {
+    const auto [listener, port] = loopback_listener();
+    const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+    const auto run_rank = [&](int rank, int socket) {
+      ConnectOptions options;
+      options.backend = backend;
+      options.join_timeout = options.collective_timeout = milliseconds::max();
+      options.listening_socket = socket;
+      const auto text = error_of([&] {
+        auto group = connect(at, rank_info(rank, 2), options);
+        if (rank == 1) std::this_thread::sleep_for(milliseconds{100});
+        all_reduce(at::ones({4}), group);
+        group.leave();
+      });
+      EXPECT_EQ(text, "no error");
+    };
+    std::thread other{[&] { run_rank(1, -1); }};
+    run_rank(0, listener);
+    other.join();
+  }
+}
+
 // A launcher reports the first rank that exits as the cause, and only rank 0 knows which ranks are missing. So the
 // other ranks report a copy of rank 0's error, and later than rank 0.
 TEST(Connect, LetsRankZeroTellWhyItGaveUp) {

@@ -367,6 +367,24 @@ TEST(SharedMemory, NamesARankOfAPartByItsNumberInTheWholeGroup) {
   EXPECT_THAT(error_in_part(/*while_connecting=*/false), HasSubstr("cause=the process of rank 3 has ended"));
 }
 
+TEST(SharedMemory, WaitsForTheLongestTimesThatExist) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        group.backend()->setTimeout(milliseconds::max());
+        const auto sleep = [&] {
+          if (group.rank() == 1) std::this_thread::sleep_for(milliseconds{100});
+        };
+        sleep();
+        all_reduce(at::ones({4}), group);
+        sleep();
+        EXPECT_TRUE(group.backend()->barrier()->wait(milliseconds::max()));
+        sleep();
+        group.leave(milliseconds::max());
+      },
+      threads());
+}
+
 // A busy machine gets several tries. Without a busy machine it takes SharedRounds::kSlice.
 TEST(SharedMemory, AKilledRankIsNoticedWithin100Milliseconds) {
   // A loaded machine may delay both ranks: the shortest of many times tells how often a rank looks.

@@ -21,6 +21,7 @@
 
 #include <ddpxx/comm/shared_collectives.hpp>
 #include <ddpxx/comm/shared_segment.hpp>
+#include <ddpxx/comm/time_limit.hpp>
 
 namespace ddpxx::detail {
 
@@ -80,7 +81,7 @@ class CollectiveQueue {
   /// The limit of each collective, from the time at which this rank begins to carry it out.
   void set_timeout(std::chrono::milliseconds timeout) {
     const std::lock_guard lock{mutex_};
-    timeout_ = timeout;
+    timeout_ = at_most_months(timeout);
   }
 
   /// Starts a collective.

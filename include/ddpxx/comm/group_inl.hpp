@@ -18,6 +18,7 @@
 
 #include <ddpxx/comm/gloo_disconnect.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/time_limit.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 
@@ -82,7 +83,8 @@ DDPXX_INLINE int Group::size() const { return backend_ ? backend_->getSize() : 1
 DDPXX_INLINE void Group::leave(std::optional<std::chrono::milliseconds> limit) {
   if (!backend_) return;
   try {
-    backend_->barrier()->wait(limit ? std::max(*limit, std::chrono::milliseconds{1}) : kNoTimeout);
+    backend_->barrier()->wait(limit ? std::clamp(*limit, std::chrono::milliseconds{1}, detail::kMaxTimeLimit)
+                                    : kNoTimeout);
     parts_->shut_down();
     backend_->shutdown();
   } catch (const std::exception& e) {

@@ -15,6 +15,7 @@
 
 #include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/time_limit.hpp>
 #include <ddpxx/core/error.hpp>
 
 namespace ddpxx {
@@ -116,9 +117,8 @@ class JobStore final : public c10d::Store {
   }
   template <class Request>
   std::invoke_result_t<Request, JobStoreConnection&, Time> ask(Request&& request, std::chrono::milliseconds timeout) {
-    // In c10d zero means no timeout; a wait of months is long enough, and can be added to the clock without overflow.
-    constexpr std::chrono::hours kMaxTimeout{2'500};
-    if (timeout <= kNoTimeout || timeout > kMaxTimeout) timeout = kMaxTimeout;
+    // In c10d zero means no timeout.
+    timeout = timeout <= kNoTimeout ? detail::kMaxTimeLimit : detail::at_most_months(timeout);
     const std::lock_guard lock{mutex_};
     try {
       return request(connection_, JobStoreConnection::Clock::now() + timeout);

@@ -31,6 +31,7 @@
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/store_limits.hpp>
+#include <ddpxx/comm/time_limit.hpp>
 #include <ddpxx/comm/torchrun_roll_call.hpp>
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/descriptor.hpp>
@@ -85,7 +86,7 @@ class Rendezvous {
         host_{std::move(host)},
         port_{port},
         rank_info_{rank_info},
-        options_{options},
+        options_{with_short_timeouts(options)},
         where_{store_url(host_, port)},
         one_host_{options.local_world_known && rank_info.local_world_size.value == rank_info.world_size.value} {}
 
@@ -94,6 +95,13 @@ class Rendezvous {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  /// The options with timeouts that can be added to the clock.
+  static ConnectOptions with_short_timeouts(ConnectOptions options) {
+    options.join_timeout = at_most_months(options.join_timeout);
+    options.collective_timeout = at_most_months(options.collective_timeout);
+    return options;
+  }
 
   int rank() const { return rank_info_.rank.value; }
   int world_size() const { return rank_info_.world_size.value; }

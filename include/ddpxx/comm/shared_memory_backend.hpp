@@ -20,6 +20,7 @@
 #include <ddpxx/comm/reduce.hpp>
 #include <ddpxx/comm/shared_collectives.hpp>
 #include <ddpxx/comm/shared_tensors.hpp>
+#include <ddpxx/comm/time_limit.hpp>
 
 namespace ddpxx::detail {
 
@@ -35,7 +36,8 @@ class SharedMemoryWork final : public c10d::Work {
   bool isSuccess() const override { return queue_->has_ended(*task_) && !queue_->failure(*task_); }
   std::exception_ptr exception() const override { return queue_->failure(*task_); }
   bool wait(std::chrono::milliseconds timeout) override {
-    queue_->wait(*task_, timeout == kNoTimeout ? std::nullopt : std::optional{CollectiveQueue::Clock::now() + timeout});
+    using Clock = CollectiveQueue::Clock;
+    queue_->wait(*task_, timeout == kNoTimeout ? std::nullopt : std::optional{Clock::now() + at_most_months(timeout)});
     return true;
   }
 
