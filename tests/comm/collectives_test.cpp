@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -99,6 +100,16 @@ TEST_P(Collectives, TextsOfDifferentLengthsTravel) {
       options());
 }
 
+/// The code of the error that `body` throws; `stopped` if it throws none.
+Errc code_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Errc::stopped;
+}
+
 TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {
   Group alone;
   EXPECT_EQ(alone.rank(), 0);
@@ -176,6 +187,54 @@ TEST(Group, AnErrorAtTheStartOfACollectiveKeepsItsKind) {
   EXPECT_NE(text.find("all_reduce failed: the backend refuses its tensors; op=all_reduce; bytes=16"), std::string::npos)
       << text;
   EXPECT_NE(text.find("cause=Tensors must be contiguous"), std::string::npos) << text;
+}
+
+/// A backend whose all-reduce starts, and throws `error` when it is waited for.
+template <class Cause>
+class FailingLater : public detail::RecordingBackend {
+ public:
+  explicit FailingLater(Cause cause)
+      : RecordingBackend{0, 2, std::make_shared<Recording>()}, cause_{std::move(cause)} {}
+  WorkRef allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override {
+    return c10::make_intrusive<FailingWork>(cause_);
+  }
+
+ private:
+  class FailingWork : public c10d::Work {
+   public:
+    explicit FailingWork(const Cause& cause) : cause_{cause} {}
+    bool wait(std::chrono::milliseconds) override { throw cause_; }
+
+   private:
+    Cause cause_;
+  };
+  Cause cause_;
+};
+
+TEST(Group, AnErrorAtTheEndOfACollectiveKeepsItsKindOnEveryWait) {
+  const c10::SourceLocation here{"", "", 0};
+  const auto expect_code = [](auto cause, Errc code) {
+    const Group group{c10::make_intrusive<FailingLater<decltype(cause)>>(cause)};
+    auto pending = start_all_reduce(at::zeros({4}), group);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(code_of([&] { pending.wait(); }), code) << cause.what();
+    EXPECT_TRUE(pending.under_way());
+  };
+  expect_code(c10::OutOfMemoryError{here, "CUDA out of memory. Tried to allocate 2.00 GiB"}, Errc::memory);
+  expect_code(std::bad_alloc{}, Errc::memory);
+  expect_code(c10::Error{here, "Operation timed out!"}, Errc::peer);
+  expect_code(std::runtime_error{"Connection closed by peer"}, Errc::peer);
+  const c10::AcceleratorError cause{here, 700, "CUDA error: an illegal memory access"};
+  const Group group{c10::make_intrusive<FailingLater<c10::AcceleratorError>>(cause)};
+  auto pending = start_all_reduce(at::zeros({4}), group);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(pending.wait(), c10::AcceleratorError);
+}
+
+// Gloo sends the values, and each rank adds them up when it waits.
+TEST(Group, AReduceScatterOverGlooThatCannotAddUpFailsOnEveryWait) {
+  spawn_ranks(2, [](Group& group) {
+    auto pending = start_reduce_scatter(at::zeros({2}, at::kLong), at::ones({4}), group);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(code_of([&] { pending.wait(); }), Errc::config);
+  });
 }
 
 TEST(Group, GlooRefusesAnOutputOfAnotherType) {

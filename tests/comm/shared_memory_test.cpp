@@ -232,7 +232,7 @@ TEST(SharedMemory, NamesTheCollectivesOfRanksThatDisagree) {
         },
         processes());
   });
-  EXPECT_THAT(text, HasSubstr("rank 0: barrier failed"));
+  EXPECT_THAT(text, HasSubstr("rank 0: barrier failed: the ranks call different collectives"));
   EXPECT_THAT(text, HasSubstr("rank 1 calls all_reduce (4 elements"));
 }
 
@@ -365,6 +365,22 @@ std::string error_in_part(bool while_connecting) {
 TEST(SharedMemory, NamesARankOfAPartByItsNumberInTheWholeGroup) {
   EXPECT_THAT(error_in_part(/*while_connecting=*/true), HasSubstr("; rank=2; cause=the process of rank 3 has ended"));
   EXPECT_THAT(error_in_part(/*while_connecting=*/false), HasSubstr("cause=the process of rank 3 has ended"));
+}
+
+TEST(SharedMemory, NamesTheRanksOfAPartThatDisagreeAboutSizesByTheirNumbersInTheWholeGroup) {
+  spawn_ranks(
+      4,
+      [](Group& group) {
+        auto part = group.split({.color = group.rank() / 2, .rank = group.rank() % 2, .size = 2});
+        auto received = at::zeros({4});
+        const auto text = error_of([&] { all_to_all(received, at::zeros({2}), {2, 2}, {1, 1}, part); });
+        EXPECT_THAT(text, HasSubstr("cause=rank " + std::to_string(group.rank() / 2 * 2) + " sends 4 bytes to rank " +
+                                    std::to_string(group.rank()) + ", which expects 8"));
+        EXPECT_THAT(text, HasSubstr("all_to_all failed: the ranks call different collectives"));
+        part.abandon();
+        barrier(group);
+      },
+      threads());
 }
 
 TEST(SharedMemory, WaitsForTheLongestTimesThatExist) {

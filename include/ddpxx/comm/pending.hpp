@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,15 +25,19 @@ struct CollectiveCall {
   int num_ranks = 1;
   bool in_part = false;  ///< Whether the ranks are a part of those of the run.
 
-  /// The error of a collective that had started and has failed.
-  Error error(const std::exception& cause) const;
-
   /// Called where `cause`, the exception of the collective's start, is being handled: throws it as an Error.
   /// Errors  `config` if the backend refuses the tensors, `memory` if no memory was left, otherwise `peer`. An error of
   ///         the GPU itself is thrown on as it is.
   [[noreturn]] void throw_start_error(const std::exception& cause) const;
 
+  /// Called where `cause`, the exception of a wait for the started collective, is being handled: throws it as an Error.
+  /// Errors  those of throw_start_error() without `config`: Gloo reports a late rank as it reports wrong tensors.
+  [[noreturn]] void throw_wait_error(const std::exception& cause) const;
+
  private:
+  /// Throws `cause`, which is being handled, as an Error if this rank has no memory left, and as it is if it is an
+  /// error of the GPU.
+  void throw_if_of_this_rank(const std::exception& cause) const;
   Error with_facts(Error error, const std::string& cause) const;
 };
 
@@ -54,14 +57,17 @@ class [[nodiscard]] Pending {
 
   /// Waits until the result may be used (on a GPU: orders the current stream after it). A second call does nothing,
   /// but after a failure every further call throws the same error: the tensors may be half filled.
-  /// Errors  `peer`, naming op, bytes and rank.
+  /// Errors  `peer` or `memory`, naming op, bytes and rank; `config` if this rank cannot add up what it has received.
+  ///         An error of the GPU itself is thrown on as it is.
   void wait();
 
  private:
+  [[noreturn]] void throw_failure() const;
+
   c10::intrusive_ptr<c10d::Work> work_;
   CollectiveCall call_;
   std::function<void()> finish_;
-  std::optional<Error> failure_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace ddpxx

@@ -12,17 +12,13 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <ddpxx/comm/different_calls.hpp>
 #include <ddpxx/comm/pending.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/rank_progress.hpp>
 
 namespace ddpxx {
-
-DDPXX_INLINE Error CollectiveCall::error(const std::exception& cause) const {
-  return with_facts({Errc::peer, std::string{op} + " failed: a rank is gone or did not answer in time"},
-                    first_line(cause));
-}
 
 DDPXX_INLINE Error CollectiveCall::with_facts(Error error, const std::string& cause) const {
   return error.with("op", op)
@@ -32,7 +28,7 @@ DDPXX_INLINE Error CollectiveCall::with_facts(Error error, const std::string& ca
       .with("cause", cause);
 }
 
-[[noreturn]] DDPXX_INLINE void CollectiveCall::throw_start_error(const std::exception& cause) const {
+DDPXX_INLINE void CollectiveCall::throw_if_of_this_rank(const std::exception& cause) const {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&cause);
   // An error of NCCL has several lines, and the last one says that no memory was left.
   std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : cause.what();
@@ -40,9 +36,22 @@ DDPXX_INLINE Error CollectiveCall::with_facts(Error error, const std::string& ca
   if (dynamic_cast<const std::bad_alloc*>(&cause) != nullptr || detail::tells_of_memory(text))
     throw with_facts({Errc::memory, std::string{op} + " failed: out of memory: use a smaller batch or model"}, text);
   if (dynamic_cast<const c10::AcceleratorError*>(&cause) != nullptr) throw;
-  const bool of_connection = torch_error == nullptr || dynamic_cast<const c10::DistError*>(&cause) != nullptr;
-  if (of_connection) throw error(cause);
+}
+
+[[noreturn]] DDPXX_INLINE void CollectiveCall::throw_start_error(const std::exception& cause) const {
+  throw_if_of_this_rank(cause);
+  const bool of_connection =
+      dynamic_cast<const c10::Error*>(&cause) == nullptr || dynamic_cast<const c10::DistError*>(&cause) != nullptr;
+  if (of_connection) throw_wait_error(cause);
   throw with_facts({Errc::config, std::string{op} + " failed: the backend refuses its tensors"}, first_line(cause));
+}
+
+[[noreturn]] DDPXX_INLINE void CollectiveCall::throw_wait_error(const std::exception& cause) const {
+  throw_if_of_this_rank(cause);
+  const char* reason = dynamic_cast<const detail::DifferentCalls*>(&cause) != nullptr
+                           ? "the ranks call different collectives; call them in one order and with sizes that fit"
+                           : "a rank is gone or did not answer in time";
+  throw with_facts({Errc::peer, std::string{op} + " failed: " + reason}, first_line(cause));
 }
 
 DDPXX_INLINE Pending::Pending() = default;
@@ -55,18 +64,35 @@ DDPXX_INLINE Pending& Pending::operator=(Pending&&) noexcept = default;
 DDPXX_INLINE Pending::~Pending() = default;
 
 DDPXX_INLINE void Pending::wait() {
-  if (failure_) throw Error{*failure_};
+  if (failure_) throw_failure();
   const auto work = std::exchange(work_, {});
   if (!work) return;
   auto& progress = own_progress();
   progress.note_wait(call_.op, call_.bytes);
   try {
-    work->wait();
-    progress.note_end();
-  } catch (const std::exception& cause) {
-    throw Error{failure_.emplace(call_.error(cause))};
+    try {
+      work->wait();
+      progress.note_end();
+    } catch (const std::exception& cause) {
+      call_.throw_wait_error(cause);
+    }
+    try {
+      if (finish_) std::exchange(finish_, {})();
+    } catch (const std::exception& cause) {
+      call_.throw_start_error(cause);
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
   }
-  if (finish_) std::exchange(finish_, {})();
+  if (failure_) throw_failure();
+}
+
+DDPXX_INLINE void Pending::throw_failure() const {
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const Error& error) {
+    throw Error{error};  // the caller may add facts to its copy
+  }
 }
 
 }  // namespace ddpxx

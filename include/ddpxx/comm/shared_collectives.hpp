@@ -14,6 +14,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <ddpxx/comm/different_calls.hpp>
 #include <ddpxx/comm/peer_processes.hpp>
 #include <ddpxx/comm/rank_order_reduce.hpp>
 #include <ddpxx/comm/reduce.hpp>
@@ -29,7 +30,8 @@ namespace ddpxx::detail {
 /// the others need into its own buffer, passes a round, and reads theirs. It writes to that buffer again two pieces
 /// later: between them lies at least one round, which the others pass after they have read.
 ///
-/// Errors  std::runtime_error if a rank has ended, has given up, is late, or calls another collective.
+/// Errors  std::runtime_error if a rank has ended, has given up or is late; DifferentCalls if it calls another
+///         collective.
 class SharedCollectives {
  public:
   /// Size of a buffer. A piece of this size stays in a core's own cache; with smaller ones the ranks wait for each
@@ -212,8 +214,8 @@ class SharedCollectives {
       Call theirs;
       std::memcpy(&theirs, call_of(other), sizeof theirs);
       if (theirs != call_)
-        throw std::runtime_error{rounds_.name_of(other) + " calls " + text_of(theirs) + ", and " +
-                                 rounds_.name_of(rank()) + " calls " + text_of(call_)};
+        throw DifferentCalls{rounds_.name_of(other) + " calls " + text_of(theirs) + ", and " + rounds_.name_of(rank()) +
+                             " calls " + text_of(call_)};
     });
   }
   static std::string text_of(const Call& call) {
@@ -258,9 +260,8 @@ class SharedCollectives {
       const auto sent = sizes[static_cast<std::size_t>(rank())];
       const auto expected = output_bytes[static_cast<std::size_t>(other)];
       if (sent != expected)
-        throw std::runtime_error{"rank " + std::to_string(other) + " sends " + std::to_string(sent) +
-                                 " bytes to rank " + std::to_string(rank()) + ", which expects " +
-                                 std::to_string(expected)};
+        throw DifferentCalls{rounds_.name_of(other) + " sends " + std::to_string(sent) + " bytes to " +
+                             rounds_.name_of(rank()) + ", which expects " + std::to_string(expected)};
     }
     return most;
   }
