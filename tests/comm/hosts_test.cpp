@@ -10,10 +10,13 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <latch>
+#include <memory>
 #include <sched.h>
 #include <string>
 #include <sys/mount.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -26,7 +29,9 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/hosts.hpp>
+#include <ddpxx/comm/hosts_backend.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
+#include <ddpxx/comm/recording.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/testing.hpp>
@@ -168,6 +173,76 @@ TEST_P(OnHosts, SumsHaveEqualBitsOnAllRanks) {
       EXPECT_TRUE(at::equal(sum, of_rank_zero));
     }
   });
+}
+
+TEST(Hosts, LeavingWaitsForCollectivesThatHaveStarted) {
+  on_hosts({2, 2}, [](Group& group) {
+    std::vector<at::Tensor> sums;
+    std::vector<Pending> pending;
+    for (int i = 0; i < 4; ++i) {
+      sums.push_back(at::ones({300'000}));
+      pending.push_back(start_all_reduce(sums.back(), group));
+    }
+    group.leave();
+    for (auto& one : pending) one.wait();
+    for (const auto& sum : sums) EXPECT_TRUE(sum.eq(4).all().item<bool>());
+  });
+}
+
+TEST(Hosts, LeavingEndsAtItsLimitWhereARankHangs) {
+  std::latch have_left{3};
+  on_hosts({2, 2}, [&](Group& group) {
+    if (group.rank() == 3) {
+      have_left.wait();
+      return group.abandon();
+    }
+    const auto begin = Clock::now();
+    EXPECT_THROW(group.leave(std::chrono::milliseconds{300}), Error);
+    EXPECT_LT(Clock::now() - begin, kAtOnce);
+    EXPECT_EQ(group.size(), 1);
+    have_left.count_down();
+  });
+}
+
+/// The connection of a rank with the one of another host, over which an all-reduce takes a `time`.
+class SlowBetweenHosts : public detail::RecordingBackend {
+ public:
+  explicit SlowBetweenHosts(std::chrono::milliseconds time)
+      : RecordingBackend{0, 2, std::make_shared<Recording>()}, time_{time} {}
+  WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    std::this_thread::sleep_for(time_);
+    return RecordingBackend::allreduce(tensors, options);
+  }
+
+ private:
+  std::chrono::milliseconds time_;
+};
+
+// The ranks of a host have a second for each other, and each comes within it after its own exchange with the other
+// host.
+TEST(Hosts, TheTimeBetweenHostsIsNotCountedAsADelayOfARankOfTheHost) {
+  const auto bytes = detail::SharedCollectives::memory_bytes(2);
+  const auto segment = detail::SharedSegment::make(bytes);
+  std::latch have_ended{2};
+  const auto run_rank = [&](int rank) {
+    auto queue = detail::CollectiveQueue::make(detail::SharedSegment::open(::getpid(), segment.fd(), bytes), rank, 2,
+                                               detail::PeerProcesses{}, std::chrono::nanoseconds{0});
+    queue->set_timeout(std::chrono::seconds{1});
+    const auto backend = c10::make_intrusive<detail::HostsBackend>(
+        rank, 4, queue, c10::make_intrusive<SlowBetweenHosts>(std::chrono::milliseconds{rank == 0 ? 1200 : 1600}),
+        c10::make_intrusive<SlowBetweenHosts>(std::chrono::milliseconds{0}));
+    std::vector<at::Tensor> sum{at::ones({100'000})};
+    try {
+      backend->allreduce(sum, c10d::AllreduceOptions{})->wait();
+      EXPECT_TRUE(sum[0].eq(4).all().item<bool>());
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "rank " << rank << ": " << error.what();
+    }
+    have_ended.arrive_and_wait();
+  };
+  std::thread other{[&] { run_rank(1); }};
+  run_rank(0);
+  other.join();
 }
 
 TEST(Hosts, PartsOfTheRanksAreGroupsOfTheirOwn) {

@@ -57,7 +57,7 @@ std::vector<std::string> run_ranks(int size, const Body& body,
       SharedCollectives shared{memory, rank, size};
       ready.fetch_add(1);
       while (ready.load() < size) std::this_thread::yield();
-      shared.rounds().set_patience({spin, Clock::now() + limit});
+      shared.rounds().set_patience({spin, limit});
       try {
         body(shared, rank);
       } catch (const std::runtime_error& error) {

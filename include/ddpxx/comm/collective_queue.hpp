@@ -146,8 +146,7 @@ class CollectiveQueue {
                       std::optional<Clock::time_point> deadline) {
     carrying_out_ = true;
     const auto task = queue_.front();
-    const auto limit = Clock::now() + timeout_;
-    collectives_.rounds().set_patience({spin, deadline ? std::min(*deadline, limit) : limit});
+    collectives_.rounds().set_patience({spin, timeout_, deadline.value_or(Clock::time_point::max())});
     lock.unlock();
     std::exception_ptr failure;
     try {

@@ -26,6 +26,7 @@
 #include <ddpxx/comm/reduce.hpp>
 #include <ddpxx/comm/shared_collectives.hpp>
 #include <ddpxx/comm/shared_memory_backend.hpp>
+#include <ddpxx/comm/shared_rounds.hpp>
 #include <ddpxx/comm/shared_tensors.hpp>
 
 namespace ddpxx::detail {
@@ -35,11 +36,11 @@ inline constexpr const char* kHostsName = "shm+gloo";
 /// Carries collectives of H hosts with L ranks each, where rank h L + l has local rank l on host h. The ranks of a host
 /// share memory. The ranks with local rank l of all hosts are connected over Gloo, and each sends only its own part of
 /// the bytes of its host: an all-reduce of n bytes is a reduce-scatter within each host, L all-reduces of n / L bytes
-/// between the hosts, and an all-gather within each host. All-to-all, send, recv, the barrier, and sums of types that
+/// between the hosts, and an all-gather within each host. All-to-all, send, recv, and sums of types that
 /// Gloo or the shared memory does not add, go over Gloo between all ranks. Other calls of c10d are not supported.
 ///
-/// The barrier does not wait for collectives that have only been started, and a time limit of a wait does not shorten
-/// the part of a collective between hosts, which has the time limit of the backend.
+/// The time limit of the backend is that of each part of a collective, within the host or between hosts. A time limit
+/// of a wait is that of the whole collective.
 /// Errors  as SharedMemoryBackend and Gloo. A rank that gets an error gives up, and the other ranks of its host notice it.
 class HostsBackend final : public c10d::Backend {
  public:
@@ -83,7 +84,7 @@ class HostsBackend final : public c10d::Backend {
       const auto type = all.scalar_type();
       const auto all_reduce_across = [&](const at::Tensor& part) {
         std::vector<at::Tensor> parts{part};
-        across.run([&](c10d::Backend& backend) { return backend.allreduce(parts, options); });
+        across.run(shared, [&](c10d::Backend& backend) { return backend.allreduce(parts, options); });
       };
       const auto all_reduce_small = [&](const at::Tensor& part) {
         if (part.numel() == 0) return;
@@ -114,7 +115,7 @@ class HostsBackend final : public c10d::Backend {
       auto sums = at::empty({across.hosts, output.numel()}, output.options()), received = at::empty_like(sums);
       shared.reduce_scatter(memory_of(sums), memory_of(by_local_rank), sums.numel(), types);
       std::vector<std::int64_t> even;
-      across.run([&](c10d::Backend& backend) {
+      across.run(shared, [&](c10d::Backend& backend) {
         return backend.alltoall_base(received, sums, even, even, c10d::AllToAllOptions{});
       });
       const auto result = output.view({-1});
@@ -127,8 +128,9 @@ class HostsBackend final : public c10d::Backend {
     return start([across = across_, output, input](SharedCollectives& shared) {
       if (input.numel() == 0) return;
       auto own = input.view({-1}), of_hosts = at::empty({across.hosts * input.numel()}, input.options());
-      across.run(
-          [&](c10d::Backend& backend) { return backend._allgather_base(of_hosts, own, c10d::AllgatherOptions{}); });
+      across.run(shared, [&](c10d::Backend& backend) {
+        return backend._allgather_base(of_hosts, own, c10d::AllgatherOptions{});
+      });
       const auto by_local_rank = at::empty({across.ranks_of_host, across.hosts, input.numel()}, input.options());
       shared.all_gather(memory_of(by_local_rank), memory_of(of_hosts), memory_size(of_hosts));
       output.view({across.hosts, across.ranks_of_host, input.numel()}).copy_(by_local_rank.transpose(0, 1));
@@ -146,7 +148,7 @@ class HostsBackend final : public c10d::Backend {
         std::vector<at::Tensor> sent{all};
         c10d::BroadcastOptions between_hosts;
         between_hosts.rootRank = host;
-        across.run([&](c10d::Backend& backend) { return backend.broadcast(sent, between_hosts); });
+        across.run(shared, [&](c10d::Backend& backend) { return backend.broadcast(sent, between_hosts); });
       }
       shared.broadcast(memory_of(all), memory_size(all), local_rank);
     });
@@ -164,7 +166,11 @@ class HostsBackend final : public c10d::Backend {
     return over_all([&](c10d::Backend& all) { return all.recv(tensors, from, tag); });
   }
   WorkRef barrier(const c10d::BarrierOptions& options) override {
-    return over_all([&](c10d::Backend& all) { return all.barrier(options); });
+    return start([across = across_, options](SharedCollectives& shared) {
+      shared.barrier();
+      across.run(shared, [&](c10d::Backend& backend) { return backend.barrier(options); });
+      shared.barrier();
+    });
   }
 
  private:
@@ -180,10 +186,18 @@ class HostsBackend final : public c10d::Backend {
       const std::lock_guard lock{*one_start};
       return call(on);
     }
-    /// Does one call from its start to its end.
+    /// Does one call of the collective that `shared` carries out, from the start of the call to its end. The ranks of
+    /// this host then have the whole time limit again: none of them was late while others exchanged with other hosts.
     template <class Call>
-    void run(const Call& call) const {
-      start(call, *backend)->wait();
+    void run(SharedCollectives& shared, const Call& call) const {
+      const auto end = shared.rounds().patience().end;
+      const auto work = start(call, *backend);
+      if (end == RoundPatience::Time::max())
+        work->wait();
+      else
+        work->wait(std::max(std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()),
+                            std::chrono::milliseconds{1}));
+      shared.rounds().begin_limit();
     }
   };
 

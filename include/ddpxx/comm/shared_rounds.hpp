@@ -35,10 +35,13 @@ struct RoundWords {
 };
 static_assert(std::atomic_ref<std::uint32_t>::is_always_lock_free);
 
-/// How long a rank waits for the others in a round.
+/// How long a rank waits for the others in the rounds of a collective.
 struct RoundPatience {
-  std::chrono::nanoseconds spin{};                   ///< Time for which it looks again and again before it sleeps.
-  std::chrono::steady_clock::time_point deadline{};  ///< The time at which it gives up.
+  using Time = std::chrono::steady_clock::time_point;
+
+  std::chrono::nanoseconds spin{};    ///< Time for which it looks again and again before it sleeps.
+  std::chrono::milliseconds limit{};  ///< It gives up so long after SharedRounds::begin_limit().
+  Time end = Time::max();             ///< The time at which it gives up in any case.
 };
 
 /// A barrier of ranks that share memory. In each round every rank arrives once; what a rank has written to the shared
@@ -69,7 +72,14 @@ class SharedRounds {
     return "rank " + std::to_string(names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]);
   }
 
-  void set_patience(const RoundPatience& patience) noexcept { patience_ = patience; }
+  const RoundPatience& patience() const noexcept { return patience_; }
+  void set_patience(const RoundPatience& patience) noexcept {
+    patience_ = patience;
+    begin_limit();
+  }
+  /// Gives the ranks the whole limit again for the rounds that follow. For use after something in which ranks did not
+  /// wait for each other by rounds.
+  void begin_limit() noexcept { deadline_ = std::min(patience_.end, Clock::now() + patience_.limit); }
 
   /// Ends one round: arrives and waits for the other ranks.
   /// Errors  std::runtime_error that names a rank which has ended, has given up or is late.
@@ -117,10 +127,10 @@ class SharedRounds {
         throw_if_a_process_has_ended();
         look = now + kSlice;
       }
-      if (now >= patience_.deadline) throw_if_late();
+      if (now >= deadline_) throw_if_late();
       // The round cannot pass beyond this one without this rank, so the word has the number before until it ends.
       at(words_->sleepers).fetch_add(1, std::memory_order_seq_cst);
-      futex_wait(words_->round, round_ - 1, std::min<std::chrono::nanoseconds>(look - now, patience_.deadline - now));
+      futex_wait(words_->round, round_ - 1, std::min<std::chrono::nanoseconds>(look - now, deadline_ - now));
       at(words_->sleepers).fetch_sub(1, std::memory_order_relaxed);
     }
   }
@@ -171,6 +181,7 @@ class SharedRounds {
   RoundWords::Rank* ranks_;
   PeerProcesses processes_;
   RoundPatience patience_;
+  Clock::time_point deadline_{};
   std::uint32_t core_ = 0;
   std::uint32_t round_;  ///< The last round in which this rank has arrived.
   int rank_;
