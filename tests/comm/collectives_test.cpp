@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -108,6 +109,98 @@ Errc code_of(const std::function<void()>& body) {
     return error.code();
   }
   return Errc::stopped;
+}
+
+TEST_P(Collectives, RefuseTensorsWithGaps) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        const auto memory = at::arange(8, at::kFloat);
+        const auto column = memory.view({4, 2}).select(1, 0);
+        auto two = at::zeros({2}), four = at::zeros({4}), eight = at::zeros({8});
+        EXPECT_EQ(code_of([&] { all_reduce(column, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { broadcast(column, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { reduce_scatter(two, column, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { reduce_scatter(column, eight, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_gather(eight, column, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_gather(column, two, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(four, column, {}, {}, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(column, four, {}, {}, group); }), Errc::config);
+        EXPECT_TRUE(at::equal(memory, at::arange(8, at::kFloat)));
+        auto transposed = at::full({3, 2}, group.rank() + 1.0).t();  // in another order, without gaps
+        all_reduce(transposed, group);
+        EXPECT_TRUE(at::equal(transposed, at::full({2, 3}, 3.0)));
+        broadcast(transposed.add_(group.rank()), group, 1);
+        EXPECT_TRUE(at::equal(transposed, at::full({2, 3}, 4.0)));
+      },
+      options());
+}
+
+TEST_P(Collectives, RefuseShapesThatDoNotFit) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto five = at::zeros({5}), two = at::zeros({2});
+        EXPECT_EQ(code_of([&] { reduce_scatter(five, two, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { reduce_scatter(two, five, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_gather(five, two, group); }), Errc::config);
+        auto bytes = at::zeros({4}, at::kByte);
+        EXPECT_EQ(code_of([&] { all_gather(bytes, at::zeros({1}, at::kShort), group); }), Errc::config)
+            << "types differ, and the numbers of bytes fit";
+        barrier(group);
+      },
+      options());
+}
+
+TEST_P(Collectives, BooleanValuesAreSummedByOr) {
+  spawn_ranks(
+      3,
+      [](Group& group) {
+        auto flags = at::tensor({1, 1, 0}).to(at::kBool);
+        if (group.rank() != 1) flags[1].fill_(false);
+        all_reduce(flags, group);
+        EXPECT_TRUE(at::equal(flags.view(at::kByte), at::tensor({1, 1, 0}).to(at::kByte))) << flags.view(at::kByte);
+      },
+      options());
+}
+
+TEST_P(Collectives, AllGatherTakesTensorsOfAnyDimensions) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto rows = at::zeros({2, 3});
+        all_gather(rows, at::full({3}, static_cast<double>(group.rank()), at::kFloat), group);
+        EXPECT_TRUE(at::equal(rows, at::tensor({0.0F, 0.0F, 0.0F, 1.0F, 1.0F, 1.0F}).view({2, 3})));
+        auto scalars = at::zeros({2});
+        all_gather(scalars, at::scalar_tensor(group.rank() + 1.0), group);
+        EXPECT_TRUE(at::equal(scalars, at::tensor({1.0F, 2.0F})));
+        auto none = at::zeros({0});
+        all_gather(none, at::zeros({0}), group);
+      },
+      options());
+}
+
+TEST_P(Collectives, BroadcastAndAllGatherSendEveryType) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        for (const auto type : {at::kShort, at::kBool, at::kComplexFloat, at::kFloat8_e4m3fn, at::kDouble}) {
+          auto sent = at::full({3}, group.rank(), at::kFloat).to(type);
+          auto whole = at::zeros({6}, at::kFloat).to(type);
+          all_gather(whole, sent, group);
+          EXPECT_TRUE(at::equal(whole.to(at::kComplexDouble), at::tensor({0, 0, 0, 1, 1, 1}).to(at::kComplexDouble)))
+              << type;
+          broadcast(sent, group, 1);
+          EXPECT_TRUE(at::equal(sent.to(at::kComplexDouble), at::ones({3}, at::kComplexDouble))) << type;
+        }
+        auto shorts = at::zeros({2}, at::kShort);
+        reduce_scatter(shorts, at::arange(4).to(at::kShort), group);
+        EXPECT_TRUE(at::equal(shorts, at::tensor({4 * group.rank(), 4 * group.rank() + 2}).to(at::kShort))) << shorts;
+        auto needs_gradient = at::full({2}, static_cast<double>(group.rank())).requires_grad_();
+        broadcast(needs_gradient, group, 1);
+        EXPECT_EQ(needs_gradient[0].item<int>(), 1);
+      },
+      options());
 }
 
 TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {
@@ -234,6 +327,15 @@ TEST(Group, AReduceScatterOverGlooThatCannotAddUpFailsOnEveryWait) {
   spawn_ranks(2, [](Group& group) {
     auto pending = start_reduce_scatter(at::zeros({2}, at::kLong), at::ones({4}), group);
     for (int i = 0; i < 2; ++i) EXPECT_EQ(code_of([&] { pending.wait(); }), Errc::config);
+  });
+}
+
+TEST(Group, GlooRefusesTypesThatItDoesNotAdd) {
+  spawn_ranks(2, [](Group& group) {
+    auto shorts = at::zeros({2}, at::kShort);
+    EXPECT_EQ(code_of([&] { all_reduce(shorts, group); }), Errc::config);
+    EXPECT_EQ(code_of([&] { all_to_all(shorts, at::zeros({2}, at::kShort), {}, {}, group); }), Errc::config);
+    all_reduce(shorts.to(at::kInt), group);
   });
 }
 

@@ -175,6 +175,44 @@ TEST_P(OnHosts, SumsHaveEqualBitsOnAllRanks) {
   });
 }
 
+TEST_P(OnHosts, TensorsThatCannotBeSentAreRefusedAndTheOthersArrive) {
+  on_hosts(GetParam(), [](Group& group) {
+    const auto W = group.size(), r = group.rank();
+    const auto code_of = [](const std::function<void()>& body) {
+      try {
+        body();
+      } catch (const Error& error) {
+        return error.code();
+      }
+      return Errc::stopped;
+    };
+    const auto memory = at::arange(2 * W, at::kLong);
+    const auto column = memory.view({W, 2}).select(1, 0);
+    auto received = at::zeros({W}, at::kLong);
+    EXPECT_EQ(code_of([&] { all_to_all(received, column, {}, {}, group); }), Errc::config);
+    EXPECT_EQ(code_of([&] { all_to_all(column, received, {}, {}, group); }), Errc::config);
+    EXPECT_TRUE(at::equal(memory, at::arange(2 * W, at::kLong)));
+    auto complex = at::zeros({1}, at::kComplexFloat);
+    EXPECT_EQ(code_of([&] { reduce_scatter(complex, at::zeros({W}, at::kComplexFloat), group); }), Errc::config);
+
+    auto shorts = at::full({1000}, r, at::kShort);
+    EXPECT_EQ(code_of([&] { all_reduce(shorts, group); }), Errc::config);
+    auto received_shorts = at::zeros({W}, at::kShort);
+    EXPECT_EQ(code_of([&] { all_to_all(received_shorts, at::zeros({W}, at::kShort), {}, {}, group); }), Errc::config);
+    broadcast(shorts, group, W - 1);
+    EXPECT_TRUE(at::equal(shorts, at::full({1000}, W - 1, at::kShort)));
+    auto whole = at::zeros({W, 2}, at::kShort);
+    all_gather(whole, at::full({2}, r, at::kShort), group);
+    EXPECT_TRUE(at::equal(whole, at::arange(W).to(at::kShort).unsqueeze(1).expand({W, 2})));
+    auto sum = at::zeros({2}, at::kShort);
+    reduce_scatter(sum, at::arange(2 * W).to(at::kShort), group);
+    EXPECT_TRUE(at::equal(sum, (at::tensor({2 * r, 2 * r + 1}) * W).to(at::kShort)));
+    auto flags = at::full({3}, true, at::kBool);
+    all_reduce(flags, group);
+    EXPECT_TRUE(at::equal(flags.view(at::kByte), at::ones({3}, at::kByte))) << flags.view(at::kByte);
+  });
+}
+
 TEST(Hosts, LeavingWaitsForCollectivesThatHaveStarted) {
   on_hosts({2, 2}, [](Group& group) {
     std::vector<at::Tensor> sums;

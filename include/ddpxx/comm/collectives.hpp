@@ -13,7 +13,10 @@
 
 namespace ddpxx {
 
-/// Reduces `tensor` over all ranks, in place. All ranks get a result with equal bits.
+// Errors  `config` for tensors that do not have the shapes below; otherwise those of Pending.
+
+/// Reduces `tensor` over all ranks, in place. All ranks get a result with equal bits. The sum of boolean values is
+/// their "or". Shapes  `tensor` has no gaps between its elements in memory, and equal strides on all ranks.
 Pending start_all_reduce(at::Tensor tensor, const Group& group, Reduce reduce = Reduce::sum);
 void all_reduce(at::Tensor tensor, const Group& group, Reduce reduce = Reduce::sum);
 
@@ -38,6 +41,7 @@ void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> o
                 std::vector<std::int64_t> input_sizes, const Group& group);
 
 /// Sends the bytes of `tensor` on rank `root` to every rank.
+/// Shapes  `tensor` has no gaps between its elements in memory, and equal strides on all ranks.
 Pending start_broadcast(at::Tensor tensor, const Group& group, int root = 0);
 void broadcast(at::Tensor tensor, const Group& group, int root = 0);
 

@@ -15,6 +15,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/pending.hpp>
+#include <ddpxx/comm/shared_tensors.hpp>
 #include <ddpxx/core/inline.hpp>
 
 namespace ddpxx {
@@ -33,6 +34,8 @@ inline c10d::ReduceOp reduce_op(Reduce reduce) {
   return c10d::ReduceOp::SUM;
 }
 
+inline bool is_gloo(const c10d::Backend& backend) { return backend.getBackendName() == "gloo"; }
+
 /// Starts `collective(backend)`. An error is that of `CollectiveCall::throw_start_error`.
 template <class Start>
 Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&& collective) {
@@ -49,9 +52,13 @@ Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&
 
 DDPXX_INLINE Pending start_all_reduce(at::Tensor tensor, const Group& group, Reduce reduce) {
   return detail::start("all_reduce", tensor.nbytes(), group, [&](c10d::Backend& backend) {
+    detail::check_dense(tensor);  // Gloo ignores the strides, and would write outside the tensor
+    if (detail::is_gloo(backend)) detail::check_type_of_gloo(tensor.scalar_type());
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
-    options.reduceOp = detail::reduce_op(reduce);
+    // Gloo would add the bytes of boolean values.
+    const bool sums_booleans = reduce == Reduce::sum && tensor.scalar_type() == at::kBool;
+    options.reduceOp = detail::reduce_op(sums_booleans ? Reduce::max : reduce);
     return backend.allreduce(tensors, options);
   });
 }
@@ -69,12 +76,14 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
   const CollectiveCall call{"reduce_scatter", static_cast<std::int64_t>(input.nbytes()), group.number(), group.size(),
                             group.is_part()};
   try {
-    if (backend->getBackendName() != "gloo") return {backend->_reduce_scatter_base(output, input), call};
+    detail::check_reduce_scatter(output, input, group.size());
+    if (!detail::is_gloo(*backend)) return {backend->_reduce_scatter_base(output, input), call};
     // Gloo's own reduce-scatter sends the whole tensor; see collectives.hpp.
-    auto pieces = at::empty_like(input);
+    const auto pieces = at::empty_like(input);
+    auto received = detail::byte_view(pieces), sent = detail::byte_view(input);
     std::vector<std::int64_t> even;
-    auto work = backend->alltoall_base(pieces, input, even, even);
-    return {std::move(work), call, [output, pieces = pieces.view({group.size(), -1})]() mutable {
+    auto work = backend->alltoall_base(received, sent, even, even);
+    return {std::move(work), call, [output, pieces = pieces.view({group.size(), output.numel()})]() mutable {
               output.copy_(pieces[0]);
               for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
             }};
@@ -89,8 +98,12 @@ DDPXX_INLINE void reduce_scatter(at::Tensor output, at::Tensor input, const Grou
 
 DDPXX_INLINE Pending start_all_gather(at::Tensor output, at::Tensor input, const Group& group) {
   if (group.backend() == nullptr) output.copy_(input.view(output.sizes()));
-  return detail::start("all_gather", output.nbytes(), group,
-                       [&](c10d::Backend& backend) { return backend._allgather_base(output, input); });
+  return detail::start("all_gather", output.nbytes(), group, [&](c10d::Backend& backend) {
+    detail::check_all_gather(output, input, group.size());
+    if (!detail::is_gloo(backend)) return backend._allgather_base(output, input);
+    auto received = detail::byte_view(output), sent = detail::byte_view(input);
+    return backend._allgather_base(received, sent);
+  });
 }
 
 DDPXX_INLINE void all_gather(at::Tensor output, at::Tensor input, const Group& group) {
@@ -101,13 +114,17 @@ DDPXX_INLINE void all_to_all(at::Tensor output, at::Tensor input, std::vector<st
                              std::vector<std::int64_t> input_sizes, const Group& group) {
   if (group.backend() == nullptr) output.copy_(input);
   detail::start("all_to_all", input.nbytes(), group, [&](c10d::Backend& backend) {
+    detail::check_contiguous(output);
+    detail::check_contiguous(input);
+    if (detail::is_gloo(backend)) detail::check_type_of_gloo(input.scalar_type());
     return backend.alltoall_base(output, input, output_sizes, input_sizes);
   }).wait();
 }
 
 DDPXX_INLINE Pending start_broadcast(at::Tensor tensor, const Group& group, int root) {
   return detail::start("broadcast", tensor.nbytes(), group, [&](c10d::Backend& backend) {
-    std::vector<at::Tensor> tensors{tensor};
+    detail::check_dense(tensor);
+    std::vector<at::Tensor> tensors{detail::is_gloo(backend) ? detail::byte_view(tensor) : tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
     return backend.broadcast(tensors, options);

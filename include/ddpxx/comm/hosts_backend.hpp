@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -36,8 +35,8 @@ inline constexpr const char* kHostsName = "shm+gloo";
 /// Carries collectives of H hosts with L ranks each, where rank h L + l has local rank l on host h. The ranks of a host
 /// share memory. The ranks with local rank l of all hosts are connected over Gloo, and each sends only its own part of
 /// the bytes of its host: an all-reduce of n bytes is a reduce-scatter within each host, L all-reduces of n / L bytes
-/// between the hosts, and an all-gather within each host. All-to-all, send, recv, and sums of types that
-/// Gloo or the shared memory does not add, go over Gloo between all ranks. Other calls of c10d are not supported.
+/// between the hosts, and an all-gather within each host. All-to-all, send, recv, and reductions of boolean values
+/// go over Gloo between all ranks. Other calls of c10d are not supported.
 ///
 /// The time limit of the backend is that of each part of a collective, within the host or between hosts. A time limit
 /// of a wait is that of the whole collective.
@@ -76,9 +75,11 @@ class HostsBackend final : public c10d::Backend {
 
   WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     const auto tensor = only_tensor(tensors);
+    check_on_cpu(tensor);
     check_dense(tensor);
     const auto reduce = reduce_of(options.reduceOp);
-    if (!is_added_by_both(tensor.scalar_type()))
+    check_type_of_gloo(tensor.scalar_type());
+    if (tensor.scalar_type() == at::kBool)
       return over_all([&](c10d::Backend& all) { return all.allreduce(tensors, options); });
     return start([across = across_, all = elements_of(tensor), reduce, options](SharedCollectives& shared) {
       const auto type = all.scalar_type();
@@ -114,9 +115,10 @@ class HostsBackend final : public c10d::Backend {
           input.view({across.hosts, across.ranks_of_host, output.numel()}).transpose(0, 1).contiguous();
       auto sums = at::empty({across.hosts, output.numel()}, output.options()), received = at::empty_like(sums);
       shared.reduce_scatter(memory_of(sums), memory_of(by_local_rank), sums.numel(), types);
+      auto received_bytes = byte_view(received), sent_bytes = byte_view(sums);
       std::vector<std::int64_t> even;
       across.run(shared, [&](c10d::Backend& backend) {
-        return backend.alltoall_base(received, sums, even, even, c10d::AllToAllOptions{});
+        return backend.alltoall_base(received_bytes, sent_bytes, even, even, c10d::AllToAllOptions{});
       });
       const auto result = output.view({-1});
       result.copy_(received[0]);
@@ -124,12 +126,15 @@ class HostsBackend final : public c10d::Backend {
     });
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
+    check_on_cpu(output);
+    check_on_cpu(input);
     check_all_gather(output, input, getSize());
     return start([across = across_, output, input](SharedCollectives& shared) {
       if (input.numel() == 0) return;
-      auto own = input.view({-1}), of_hosts = at::empty({across.hosts * input.numel()}, input.options());
+      const auto of_hosts = at::empty({across.hosts * input.numel()}, input.options());
+      auto own_bytes = byte_view(input), bytes_of_hosts = byte_view(of_hosts);
       across.run(shared, [&](c10d::Backend& backend) {
-        return backend._allgather_base(of_hosts, own, c10d::AllgatherOptions{});
+        return backend._allgather_base(bytes_of_hosts, own_bytes, c10d::AllgatherOptions{});
       });
       const auto by_local_rank = at::empty({across.ranks_of_host, across.hosts, input.numel()}, input.options());
       shared.all_gather(memory_of(by_local_rank), memory_of(of_hosts), memory_size(of_hosts));
@@ -138,10 +143,11 @@ class HostsBackend final : public c10d::Backend {
   }
   WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     const auto tensor = only_tensor(tensors);
+    check_on_cpu(tensor);
     check_dense(tensor);
     const auto root = static_cast<int>(options.rootRank);
     TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "broadcast: there is no rank ", root);
-    return start([across = across_, all = elements_of(tensor), root](SharedCollectives& shared) {
+    return start([across = across_, all = byte_view(tensor), root](SharedCollectives& shared) {
       if (all.numel() == 0) return;
       const auto host = root / across.ranks_of_host, local_rank = root % across.ranks_of_host;
       if (local_rank == across.local_rank) {
@@ -156,6 +162,9 @@ class HostsBackend final : public c10d::Backend {
 
   WorkRef alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
                         std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions& options) override {
+    check_contiguous(output);
+    check_contiguous(input);
+    check_type_of_gloo(input.scalar_type());
     return over_all(
         [&](c10d::Backend& all) { return all.alltoall_base(output, input, output_sizes, input_sizes, options); });
   }
@@ -214,11 +223,6 @@ class HostsBackend final : public c10d::Backend {
     return c10::make_intrusive<SharedMemoryWork>(host_, host_->start(std::move(without_autograd)));
   }
 
-  static bool is_added_by_both(at::ScalarType type) {
-    constexpr std::array kTypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
-                                at::kLong,  at::kInt,    at::kChar, at::kByte};
-    return std::ranges::find(kTypes, type) != kTypes.end();
-  }
   /// The elements of a dense tensor, in the order of memory.
   static at::Tensor elements_of(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 

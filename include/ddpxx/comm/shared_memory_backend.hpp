@@ -65,6 +65,7 @@ class SharedMemoryBackend final : public c10d::Backend {
 
   WorkRef allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     auto tensor = only_tensor(tensors);
+    check_on_cpu(tensor);
     check_dense(tensor);
     const auto reduce = reduce_of(options.reduceOp);
     check_reducible({tensor.scalar_type(), tensor.scalar_type()});
@@ -81,6 +82,8 @@ class SharedMemoryBackend final : public c10d::Backend {
     });
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
+    check_on_cpu(output);
+    check_on_cpu(input);
     check_all_gather(output, input, getSize());
     return start([output, input](SharedCollectives& shared) {
       shared.all_gather(memory_of(output), memory_of(input), memory_size(input));
@@ -88,6 +91,8 @@ class SharedMemoryBackend final : public c10d::Backend {
   }
   WorkRef alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
                         std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions&) override {
+    check_on_cpu(output);
+    check_on_cpu(input);
     check_contiguous(output);
     check_contiguous(input);
     check_equal_types(output, input);
@@ -98,6 +103,7 @@ class SharedMemoryBackend final : public c10d::Backend {
   }
   WorkRef broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     auto tensor = only_tensor(tensors);
+    check_on_cpu(tensor);
     check_dense(tensor);
     const auto root = static_cast<int>(options.rootRank);
     TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "broadcast: there is no rank ", root);

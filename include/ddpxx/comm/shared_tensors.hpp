@@ -1,9 +1,12 @@
-// ddpxx/comm/shared_tensors.hpp — the tensors that collectives through shared memory take, and how those read them.
+// ddpxx/comm/shared_tensors.hpp — the tensors that collectives take, and how those through shared memory read them.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <vector>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
@@ -21,15 +24,24 @@ inline at::Tensor only_tensor(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "a collective takes one tensor, not ", tensors.size());
   return tensors.front();
 }
-/// Throws unless the tensor is on the CPU, dense and contiguous.
-inline void check_contiguous(const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
-                    "Tensors must be on the CPU, dense and contiguous");
+inline void check_on_cpu(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "Tensors must be on the CPU");
 }
+inline void check_contiguous(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_contiguous(),
+                    "Tensors must be dense and contiguous: send a copy, made by contiguous()");
+}
+/// Throws unless the elements lie in memory without gaps. They may lie there in any order of the dimensions.
 inline void check_dense(const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(
-      tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
-      "Tensors must be on the CPU and dense");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
+                    "Tensors must be dense, without gaps between their elements: send a copy, made by contiguous()");
+}
+/// Throws unless Gloo can add elements of the type, and exchange them between all ranks.
+/// Source  torch/csrc/distributed/c10d/ProcessGroupGlooDetail.hpp, GENERATE_ALL_TYPES.
+inline void check_type_of_gloo(at::ScalarType type) {
+  constexpr std::array kTypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
+                              at::kInt,   at::kChar,   at::kByte, at::kBool};
+  TORCH_CHECK_VALUE(std::ranges::find(kTypes, type) != kTypes.end(), "Gloo takes no elements of type ", type);
 }
 inline void check_equal_types(const at::Tensor& output, const at::Tensor& input) {
   TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "the output has type ", output.scalar_type(),
@@ -45,14 +57,20 @@ inline Reduce reduce_of(const c10d::ReduceOp& operation) {
   TORCH_CHECK_VALUE(operation == c10d::ReduceOp::SUM, "only sum, min and max are supported");
   return Reduce::sum;
 }
-/// Throws unless the arguments fit a reduce-scatter of `size` ranks, which sums `size` equal parts, one for each rank.
-inline void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& operation,
-                                 int size) {
+/// Throws unless the shapes fit a reduce-scatter of `size` ranks, which sums `size` equal parts, one for each rank.
+inline void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, int size) {
   check_contiguous(output);
   check_contiguous(input);
-  TORCH_CHECK_VALUE(reduce_of(operation) == Reduce::sum, "reduce_scatter: only sums are supported");
   TORCH_CHECK_VALUE(input.numel() == output.numel() * size, "reduce_scatter: the input has ", input.numel(),
                     " elements, which is not ", size, " times the output's ", output.numel());
+}
+/// Throws also unless the ranks can carry out the reduce-scatter through memory that they share.
+inline void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& operation,
+                                 int size) {
+  check_on_cpu(output);
+  check_on_cpu(input);
+  check_reduce_scatter(output, input, size);
+  TORCH_CHECK_VALUE(reduce_of(operation) == Reduce::sum, "reduce_scatter: only sums are supported");
   check_reducible({input.scalar_type(), output.scalar_type()});
 }
 /// Throws unless the arguments fit an all-gather of `size` ranks, whose output has the inputs of all of them.
@@ -62,6 +80,11 @@ inline void check_all_gather(const at::Tensor& output, const at::Tensor& input, 
   check_equal_types(output, input);
   TORCH_CHECK_VALUE(output.numel() == input.numel() * size, "all_gather: the output has ", output.numel(),
                     " elements, which is not ", size, " times the input's ", input.numel());
+}
+/// The memory of a dense tensor as a tensor of bytes, for backends which do not send elements of every type.
+inline at::Tensor byte_view(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowADInplaceOrView no_graph;
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
 }
 inline std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 inline std::ptrdiff_t memory_size(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }
