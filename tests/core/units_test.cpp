@@ -123,6 +123,10 @@ TEST(Seconds, AddUpTheirParts) {
   EXPECT_EQ(parse_seconds("2d"), 172800.0);
   EXPECT_EQ(parse_seconds("1h20m40s"), 4840.0);
   EXPECT_EQ(parse_seconds("1.5h"), 5400.0);
+  EXPECT_EQ(parse_seconds("4.1m"), 246.0);
+  EXPECT_EQ(parse_seconds("-1.1h1.1m"), -4026.0);
+  EXPECT_EQ(parse_seconds("1e-12s"), 1e-12) << "less than a nanosecond";
+  EXPECT_EQ(parse_seconds("1000000d"), 8.64e10) << "more nanoseconds than 64 bits hold";
   EXPECT_EQ(parse_seconds("-1h30m"), -5400.0);
   EXPECT_EQ(parse_seconds("-1m2m"), -180.0);
 }

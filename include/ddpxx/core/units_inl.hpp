@@ -157,6 +157,9 @@ DDPXX_INLINE std::optional<double> parse_seconds(std::string_view written) {
   const auto with_units = detail::with_time_units(written);
   std::string_view text = with_units;
   double total = 0, sign = 1;  // a sign in front holds for all parts
+  constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t nanoseconds = 0;  // the exact sum, while it is a whole number that fits
+  bool is_exact = true;
   for (bool first = true; first || !text.empty(); first = false) {
     const auto end = std::min(text.find_first_of("dhms"), text.size());
     const auto number = parse_decimal(text.substr(0, end));
@@ -168,11 +171,20 @@ DDPXX_INLINE std::optional<double> parse_seconds(std::string_view written) {
     if (text.empty()) return first ? value : std::nullopt;  // a number without its unit stands alone
     const auto unit = text.substr(0, text.starts_with("ms") ? 2 : 1);
     text.remove_prefix(unit.size());
-    total += std::abs(*value) * (unit == "d"   ? 86400.0
-                                 : unit == "h" ? 3600.0
-                                 : unit == "m" ? 60.0
-                                 : unit == "s" ? 1.0
-                                               : 1e-3);
+    const std::uint64_t milliseconds = unit == "d"   ? 86'400'000
+                                       : unit == "h" ? 3'600'000
+                                       : unit == "m" ? 60'000
+                                       : unit == "s" ? 1'000
+                                                     : 1;
+    total += std::abs(*value) * (static_cast<double>(milliseconds) / 1e3);
+    const auto part = to_whole(*number, milliseconds * 1'000'000);
+    is_exact = is_exact && part.fit == WholeNumber::Fit::exact && part.magnitude <= kMax - nanoseconds;
+    if (is_exact) nanoseconds += part.magnitude;
+  }
+  auto exact = is_exact ? parse_decimal(std::to_string(nanoseconds)) : std::nullopt;
+  if (exact) {  // 4.1 * 60 is not 246 in floating point
+    exact->exponent -= 9;
+    total = to_real<double>(*exact).value_or(total);
   }
   return sign * total;
 }

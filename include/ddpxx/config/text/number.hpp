@@ -103,6 +103,8 @@ inline WholeNumber whole_seconds(double seconds) {
 inline std::optional<WholeNumber> whole_of(const std::string& text, Unit unit) {
   if (unit == Unit::seconds) {
     const auto seconds = parse_seconds(text);
+    const auto plain = parse_decimal(text);
+    if (seconds && plain && plain->suffix.empty()) return to_whole(*plain);  // exact above 2^53, too
     return seconds ? std::optional{whole_seconds(*seconds)} : std::nullopt;
   }
   auto number = parse_decimal(text);
