@@ -83,7 +83,10 @@ TEST(ASecret, IsTakenAndNowhereTold) {
             "t.yaml:1:8: token: the value of this secret is not taken\n    ***\n       ^");
   EXPECT_EQ(fill<Config>("", {"--token", "leaked="}).problems,
             "argument 1: \"--token ***\": the value of this secret is not taken");
-  EXPECT_EQ(fill<Config>("", {"token='pw${x'"}).problems, "argument 1: \"token=***\": ${ is never closed");
+  EXPECT_EQ(
+      fill<Config>("", {"token='pw${x'"}).problems,
+      "argument 1: \"token=***\": a reference in this secret cannot be replaced; write \\${ where ${ is a part of "
+      "the text");
 }
 
 struct Doors {
@@ -116,6 +119,10 @@ TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(problem("+token=abc"),
             "argument 1: \"+token=***\": settings cannot be added; write key=value without the +");
   EXPECT_EQ(problem("token=ab\xFF"), "argument 1: \"token=***\": is not UTF-8");
+  const auto unclear = "a reference in this secret cannot be replaced; write \\${ where ${ is a part of the text";
+  for (const char* value : {"pw${hunter2}x", "${hunter2", "${a${b}}", "${}", "${hunter:2}", "${..hunter}", "x${creds}"})
+    EXPECT_EQ(problem(("token=" + std::string{value}).c_str()), "argument 1: \"token=***\": " + std::string{unclear});
+  EXPECT_NE(problem("token=${oc.env:DDPXX_TEST_NONE}").find("this variable is not set"), std::string::npos);
   EXPECT_EQ(problem("creds=abc"), "argument 1: \"creds=***\": the value of this secret is not taken");
   EXPECT_EQ(problem("creds=[abc]"), "argument 1: \"creds=***\": needs 2 items, and has 1");
   EXPECT_EQ(problem("creds=[abc,[d]]"), "argument 1: \"creds=***\": is a list where a text is expected");

@@ -63,6 +63,25 @@ TEST(AReference, StandsInItemsOfListsAndInArguments) {
   EXPECT_EQ(filled.problems, "argument 1: \"betas=[${others}]\": is a list where a number is expected");
 }
 
+TEST(AReference, InAnEntryOfAMapBeginsAtTheMap) {
+  EXPECT_EQ(fill<Config>("names: {run: '${..folder}', a.b: '${..folder}'}\n").config.names,
+            (std::map<std::string, std::string>{{"run", "runs"}, {"a.b", "runs"}}));
+  for (const char* reference : {"${.folder}", "${names.folder}"})
+    EXPECT_EQ(problem(("names: {folder: a, run: '" + std::string{reference} + "'}\n").c_str()),
+              "names.run: names -> ${names.folder}: an entry of a map cannot be named");
+}
+
+TEST(AReference, IsRefusedAtTheItemOfAListThatHoldsIt) {
+  const auto report = [](const char* yaml) {
+    const auto problems = fill<Config>(yaml).problems;
+    return problems.substr(0, problems.find('\n'));
+  };
+  EXPECT_EQ(report("others:\n  - 1\n  - ${first.step}\n"),
+            "t.yaml:3:5: others[1]: others -> ${first.step}: unknown key; did you mean first.steps?");
+  EXPECT_EQ(report("others: [1, 2, '${oc.env:DDPXX_TEST_NONE}']\n").find("t.yaml:1:16: others[2]: others -> "), 0U);
+  EXPECT_EQ(report("others: [1, '${']\n"), "t.yaml:1:13: others[1]: ${ is never closed");
+}
+
 TEST(AVariable, IsReadOrHasADefault) {
   ASSERT_EQ(::setenv("DDPXX_TEST_NAME", "abc", 1), 0);
   ASSERT_EQ(::unsetenv("DDPXX_TEST_NONE"), 0);

@@ -188,7 +188,8 @@ inline void ConfigBuilder::choose_alternative(const ConfigRow& row) {
   const auto& last = *sources_[sources.back()].chosen().at(key);
   written_.note(index, std::nullopt, last.value);
   const auto problems = diagnostics_.problems.size();
-  if (auto value = references_.resolved(last.value, row, last)) decode(row, std::nullopt, last, std::move(*value));
+  if (auto value = references_.resolved(last.value, row, row.path, last))
+    decode(row, std::nullopt, last, std::move(*value));
   if (diagnostics_.problems.size() > problems && is_known)  // refused: the keys belong to the choice before it
     row.type->decode(table_.field(row, config_),
                      {.kind = RawValue::Kind::text, .text = std::string{row.facts.choices.names[alternative]}},
@@ -310,7 +311,9 @@ inline void ConfigBuilder::resolve(std::size_t index) {
   waiting_.erase(index);
   references_.begin(index);
   for (const auto& [source_entry, entry] : waiting) {
-    auto value = references_.resolved(source_entry->value, row, *source_entry);
+    // A map is the group that holds its entries. The entry's own key may have dots, and does not matter.
+    const auto path = entry ? path_in(row.path, "entry") : row.path;
+    auto value = references_.resolved(source_entry->value, row, path, *source_entry);
     if (!value) continue;
     // The setting itself would not translate the value that was written for its alias.
     written_.note(index, entry, source_entry->translate == nullptr ? source_entry->value : *value);

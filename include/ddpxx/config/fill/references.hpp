@@ -44,14 +44,19 @@ class References {
   void begin(std::size_t index) { resolving_.push_back(index); }
   void end() { resolving_.pop_back(); }
 
-  /// The value with its references replaced; none after a problem.
-  std::optional<RawValue> resolved(RawValue value, const ConfigRow& row, const SourceEntry& entry);
+  /// The value with its references replaced; none after a problem. Relative references begin at the group that holds
+  /// `path`, the path of the value.
+  std::optional<RawValue> resolved(RawValue value, const ConfigRow& row, std::string_view path,
+                                   const SourceEntry& entry);
 
  private:
   using Problem = std::string;
 
+  /// Reports a problem, and hides its text if that quotes a secret.
   std::nullopt_t complain(const ConfigRow& row, const SourceEntry& entry, const Position& place, const Problem& why) {
-    diagnostics_.complain({place, entry.path, why}, row.path);
+    const Problem of_secret =
+        "a reference in this secret cannot be replaced; write \\${ where ${ is a part of the text";
+    diagnostics_.complain({place, entry.path, row.facts.is_secret ? of_secret : why}, row.path);
     return std::nullopt;
   }
   std::optional<RawValue> value_of(const TextPiece& piece, const ConfigRow& row, const SourceEntry& entry);
@@ -75,15 +80,21 @@ class References {
   std::vector<std::size_t> resolving_;  // from the first setting to the current one
 };
 
-inline std::optional<RawValue> References::resolved(RawValue value, const ConfigRow& row, const SourceEntry& entry) {
+inline std::optional<RawValue> References::resolved(RawValue value, const ConfigRow& row, std::string_view path,
+                                                    const SourceEntry& entry) {
   if (!is_interpolated(value)) return value;
-  for (auto& item : value.items) {
-    auto inner = resolved(std::move(item), row, entry);
+  for (std::size_t i = 0; i < value.items.size(); ++i) {
+    auto& item = value.items[i];
+    if (!is_interpolated(item)) continue;
+    // By this entry problems name the item, not its list.
+    const SourceEntry of_item{
+        .path = entry.path + '[' + std::to_string(i) + ']', .keys = entry.keys, .value = {.place = item.place}};
+    auto inner = resolved(std::move(item), row, path, of_item);
     if (!inner) return std::nullopt;
     item = std::move(*inner);
   }
   if (value.kind != RawValue::Kind::text) return value;
-  const auto [pieces, problem] = split_interpolation(value.text, row.path);
+  const auto [pieces, problem] = split_interpolation(value.text, path);
   if (!problem.empty()) return complain(row, entry, value.place, problem);
   std::string text;
   for (const auto& piece : pieces) {
@@ -108,10 +119,13 @@ inline std::optional<RawValue> References::value_of(const TextPiece& piece, cons
 inline std::optional<RawValue> References::variable(const TextPiece& piece, const ConfigRow& row,
                                                     const SourceEntry& entry) {
   const char* const set = std::getenv(piece.text.c_str());  // an empty text is a value here
-  if (set == nullptr && !piece.otherwise)
-    return complain(row, entry, entry.value.place,
-                    chain_to("${oc.env:" + piece.text + "}") +
-                        ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}");
+  if (set == nullptr && !piece.otherwise) {
+    auto why = chain_to("${oc.env:" + piece.text + "}") +
+               ": this variable is not set; set it, or write ${oc.env:" + piece.text + ",DEFAULT}";
+    // Not by complain(): the name of the variable is not secret, and the user needs it.
+    diagnostics_.complain({entry.value.place, entry.path, std::move(why)}, row.path);
+    return std::nullopt;
+  }
   if (set != nullptr) return RawValue{.kind = RawValue::Kind::text, .text = set};
   return RawValue{.kind = RawValue::Kind::text, .text = *piece.otherwise, .quoted = piece.is_quoted};
 }
@@ -125,8 +139,10 @@ inline std::optional<RawValue> References::setting(const TextPiece& piece, const
   if (other == nullptr || meaning.entry) {
     const bool known = meaning.kind == KeyMeaning::Kind::group || meaning.row != nullptr;
     const auto first = known ? 0 : first_unknown_segment(table_, meaning.path);
-    return fail(named + (known ? "this is not a single value"
-                               : explain_unknown_key(table_, meaning.path, first, path_segments(meaning.path).size())));
+    return fail(named + (meaning.entry ? "an entry of a map cannot be named"
+                         : known
+                             ? "this is not a single value"
+                             : explain_unknown_key(table_, meaning.path, first, path_segments(meaning.path).size())));
   }
   if (other->facts.is_secret) return fail(named + "a secret cannot be named");
   if (row.chooses) return fail("the choice of an alternative can name variables only, as ${oc.env:NAME}");
