@@ -1,3 +1,4 @@
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <ddpxx/config/files/argument_value.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/describe.hpp>
 
 #include "filled.hpp"
 
@@ -27,6 +29,7 @@ struct Root {
   std::string path = "p";
   std::vector<std::string> files;
   std::vector<std::vector<int>> table;
+  static constexpr auto ignored() { return std::array{Ignored{"jit", "nothing is compiled at run time"}}; }
 };
 
 struct Line {
@@ -105,6 +108,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"+x=1"}, "argument 1: \"+x=1\": settings cannot be added; write key=value without the +"},
         Mistake{{"~path"}, "argument 1: \"~path\": settings cannot be removed; leave it out, or write key=null"},
         Mistake{{"path=\xFF"}, "argument 1: \"path=\\xff\": is not UTF-8"},
+        Mistake{{"--path", "\xFF"}, "argument 1: \"--path \\xff\": is not UTF-8"},
+        Mistake{{"--cfg="}, "argument 1: \"--cfg=\": needs a value"},
+        Mistake{{"--cfg", ""}, "argument 1: \"--cfg \": needs a value"},
+        Mistake{{"--errors="}, "argument 1: \"--errors=\": needs a value"},
+        Mistake{{"--completion="}, "argument 1: \"--completion=\": needs a value"},
         Mistake{{"files=a"}, "argument 1: \"files=a\": \"a\" is not a list; write [a, b, c]"},
         Mistake{{"files=[a"}, "argument 1: \"files=[a\": this [ is never closed"},
         Mistake{{"files=[a]b"}, "argument 1: \"files=[a]b\": nothing may follow the closing ]"},
@@ -137,6 +145,15 @@ TEST(Options, AreFoundInEverySpelling) {
   EXPECT_TRUE(line.action == ConfigAction::help);
   ASSERT_EQ(line.entries.list.size(), 1U);
   EXPECT_EQ(line.entries.list[0].path, "shuffle");
+}
+
+TEST(AnIgnoredKey, TakesNoConfigFileForItsValue) {
+  const auto names = [](const std::vector<const char*>& arguments) {
+    return read_arguments(arguments, table_of<Root>()).config_names.size();
+  };
+  EXPECT_EQ(names({"--jit", "run.yaml"}), 1U);
+  EXPECT_EQ(names({"--jit", "max", "run.yaml"}), 1U);
+  EXPECT_EQ(names({"--path", "run.yaml"}), 0U);
 }
 
 }  // namespace

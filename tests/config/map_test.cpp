@@ -75,6 +75,8 @@ TEST(AMap, NamesWhatIsWrong) {
   EXPECT_EQ(fill<Config>("", {"~labels.none"}).problems, "argument 1: \"~labels.none\": is not an entry of the map");
   EXPECT_EQ(fill<Config>("", {"~labels"}).problems,
             "argument 1: \"~labels\": settings cannot be removed; leave it out, or write key=null");
+  EXPECT_EQ(fill<Config>("", {"~labels.team=core"}).problems,
+            "argument 1: \"~labels.team=core\": write ~key, without a value");
   EXPECT_EQ(fill<Config>("", {"labels={a b}"}).problems,
             "argument 1: \"labels={a b}\": an entry of the map is written key: value");
   EXPECT_EQ(fill<Config>("", {"labels={a: b"}).problems, "argument 1: \"labels={a: b\": this { is never closed");

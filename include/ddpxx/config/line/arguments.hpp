@@ -124,7 +124,7 @@ class ArgumentsReader {
   template <class Action>
   void read_choice(const OptionValue& option, const std::vector<std::string>& words, Action action) {
     const auto found = std::ranges::find(words, option.text);
-    if (option.text.empty()) return;  // the problem is reported already
+    if (option.text.empty()) return;  // option() has reported it
     if (found == words.end())
       return complain(option.place.line - 1, names_config_file(option.text)
                                                  ? "a config file is named alone, or by --config-name (-cn)"
@@ -138,10 +138,9 @@ class ArgumentsReader {
     const auto equals = argument.find('=');
     const auto written = std::string_view{argument}.substr(0, equals);
     if (written != name && written != short_name) return std::nullopt;
-    if (equals != std::string::npos) return OptionValue{.text = argument.substr(equals + 1), .place = here};
-    auto value = take_next();
-    if (!value) complain(at_, "needs a value");
-    return OptionValue{.text = value.value_or(""), .place = here};
+    auto value = equals != std::string::npos ? argument.substr(equals + 1) : take_next().value_or("");
+    if (value.empty()) complain(here.line - 1, "needs a value");
+    return OptionValue{.text = std::move(value), .place = here};
   }
 
   /// Takes the next argument as the value of this one; none if there is no suitable argument.
@@ -151,6 +150,7 @@ class ArgumentsReader {
     const bool negative_number = next.size() > 1 && (next[1] == '.' || (next[1] >= '0' && next[1] <= '9'));
     if (next.starts_with('-') && !negative_number) return std::nullopt;
     source_->lines[at_] += ' ' + next;  // messages show both arguments
+    if (find_malformed_utf8(next) != std::string::npos) complain(at_, "is not UTF-8");
     ++at_;
     return next;
   }
@@ -172,7 +172,11 @@ class ArgumentsReader {
     if (meaning.kind == KeyMeaning::Kind::unknown && key.starts_with("no_") && is_switch(key.substr(3)))
       return say(start, key.substr(3), "false");
     if (meaning.kind == KeyMeaning::Kind::unknown && is_apart()) return refuse_spaces();
-    const auto value = meaning.row != nullptr || !next_has_equals() ? take_next() : std::nullopt;
+    // The value of a key that is ignored may be left out: a setting or a config file that follows is not its value.
+    const bool has_no_value =
+        meaning.row == nullptr &&
+        (next_has_equals() || (meaning.kind == KeyMeaning::Kind::ignored && next_is_config_file()));
+    const auto value = has_no_value ? std::nullopt : take_next();
     if (meaning.row != nullptr && !value) return complain(start, "needs a value");
     if (is_config(key)) return complain(start, "a config file is named alone, or by --config-name (-cn)");
     say(start, key, value.value_or(""));
@@ -187,12 +191,17 @@ class ArgumentsReader {
     return at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].find('=') != std::string::npos;
   }
 
+  bool next_is_config_file() const {
+    return at_ + 1 < source_->lines.size() && names_config_file(source_->lines[at_ + 1]);
+  }
+
   void read_plain(const std::string& argument) {
     const auto equals = argument.find('=');
     const auto bare = std::min(argument.find_first_not_of("+~"), argument.size());
     const bool is_entry = table_.meaning_of(argument.substr(bare, equals - bare)).entry.has_value();
     if (argument.starts_with('~')) {
       if (!is_entry) return complain(at_, "settings cannot be removed; leave it out, or write key=null");
+      if (equals != std::string::npos) return complain(at_, "write ~key, without a value");
       return remove(argument.substr(bare, equals - bare));
     }
     if (argument.starts_with('+')) {
