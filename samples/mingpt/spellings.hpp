@@ -2,13 +2,14 @@
 // nanoGPT's train.py.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/raw_value.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
@@ -31,8 +32,8 @@ inline ddpxx::Translation precision_of_use_amp(std::string_view value) {
 inline ddpxx::Translation accumulation_of_a_rank(std::string_view value) {
   const auto world = ddpxx::environment_integer("WORLD_SIZE").value_or(1);
   std::int64_t count = 0;
-  const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), count);
-  const bool is_count = status == std::errc{} && end == value.data() + value.size();
+  const ddpxx::RawValue written{.kind = ddpxx::RawValue::Kind::text, .text = std::string{value}};
+  const bool is_count = ddpxx::ConfigCodec<std::int64_t>::decode(count, written, {}).problem.empty();
   if (!is_count || world <= 1) return {.value = std::string{value}};
   const auto ranks = std::to_string(world) + " ranks";
   if (count % world != 0)

@@ -199,6 +199,32 @@ TEST(ACommandLineOfHydra, ThatAddsOrRemovesASettingIsRefused) {
             "argument 2: \"~model.n_layer\": settings cannot be removed; leave it out, or write key=null");
 }
 
+TEST(ANameOfADataset, GivesWayToThePathOfAText) {
+  for (const auto& arguments : {std::vector{"dataset=a_name_only", "data.path=text.txt"},
+                                std::vector{"data.path=text.txt", "dataset=a_name_only"}}) {
+    const auto filled = fill<RunConfig>("", arguments);
+    EXPECT_EQ(filled.problems, "");
+    EXPECT_EQ(filled.config.data.text.path, "text.txt");
+  }
+  EXPECT_NE(fill<RunConfig>("", {"dataset=./a.txt", "data.path=b.txt"}).problems.find("keep one of the two"),
+            std::string::npos);
+}
+
+TEST(TheMicroBatchesOfNanoGPT, AreDividedHoweverTheirNumberIsWritten) {
+  ASSERT_EQ(::setenv("WORLD_SIZE", "4", 1), 0);
+  for (const char* number : {"40", "4e1", "+40", "0x28", "4_0", "40.0", ".04k"}) {
+    const auto argument = "--gradient_accumulation_steps=" + std::string{number};
+    const auto filled = fill<RunConfig>(kText, {argument.c_str()});
+    EXPECT_EQ(filled.problems, "") << number;
+    EXPECT_EQ(filled.config.training.accumulation_steps, 10) << number;
+  }
+  EXPECT_NE(fill<RunConfig>(kText, {"--gradient_accumulation_steps=4.5e1"}).problems.find("do not divide"),
+            std::string::npos);
+  EXPECT_NE(fill<RunConfig>(kText, {"--gradient_accumulation_steps=x"}).problems.find("not a whole number"),
+            std::string::npos);
+  ASSERT_EQ(::unsetenv("WORLD_SIZE"), 0);
+}
+
 struct Refused {
   std::vector<const char*> arguments;
   std::string report;

@@ -21,6 +21,7 @@
 #include <ddpxx/config/table/several.hpp>
 #include <ddpxx/config/table/unknown_key.hpp>
 #include <ddpxx/config/text.hpp>
+#include <ddpxx/config/text/interpolation.hpp>
 #include <ddpxx/config/text/source.hpp>
 
 namespace ddpxx::detail {
@@ -178,6 +179,14 @@ inline void SourceOverrides::choose(const SourceEntry& entry) {
   diagnostics_.complain({entry.value.place, entry.path, "is a group, with the keys " + names}, meaning.path);
 }
 
+/// True for a value that its alias translates to nothing: another key of the source may then give the setting.
+inline bool is_translated_to_nothing(const SourceEntry& entry) {
+  if (entry.translate == nullptr || entry.value.kind != RawValue::Kind::text || is_interpolated(entry.value))
+    return false;
+  const auto translation = entry.translate(entry.value.text);
+  return translation.problem.empty() && translation.value.empty();
+}
+
 inline void SourceOverrides::choose_row(const SourceEntry& entry, const KeyMeaning& meaning) {
   if (entry.removes && !meaning.entry)
     return diagnostics_.complain({entry.keys.back(), entry.path, "only an entry of a map can be taken out"},
@@ -200,7 +209,9 @@ inline void SourceOverrides::choose_row(const SourceEntry& entry, const KeyMeani
       diagnostics_.notices.push_back({entry.keys.back(), entry.path,
                                       "is given before, by " + to_text(first.keys.back()) + "; the last one counts"});
     place->second = &entry;
-  } else {
+  } else if (is_translated_to_nothing(first)) {
+    place->second = &entry;
+  } else if (!is_translated_to_nothing(entry)) {
     auto text = "is also given as " + first.path + " at " + to_text(first.keys.back()) + "; keep one of the two";
     diagnostics_.complain({entry.keys.back(), entry.path, std::move(text)}, meaning.path);
   }
