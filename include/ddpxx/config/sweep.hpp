@@ -1,5 +1,6 @@
 // ddpxx/config/sweep.hpp — `-m` on the command line: arguments have several values, and the program runs once for each
-// combination. Grammar and order are those of Hydra; text/sweep_value.hpp reads the values.
+// combination. Grammar and order are those of Hydra, without its escapes by a backslash; text/sweep_value.hpp reads the
+// values.
 #pragma once
 
 #include <optional>
