@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/command.hpp>
 #include <ddpxx/config/parse_options.hpp>
 #include <ddpxx/config/text.hpp>
@@ -17,6 +18,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/core/sweep.hpp>
+#include <ddpxx/core/utf8.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/open_storage.hpp>
@@ -46,19 +48,33 @@ inline const std::vector<ddpxx::Command>& verbs() {
   return all;
 }
 
-/// Errors  `config` if --from names no place.
+inline bool is_verb(std::string_view word) {
+  return std::ranges::find(verbs(), word, &ddpxx::Command::name) != verbs().end();
+}
+
+[[noreturn]] inline void refuse_late_verb(const std::string& argument) {
+  throw ddpxx::Error{ddpxx::Errc::config, argument + ": is a command, which comes before all other arguments"};
+}
+
+/// The first word may be a verb; --from may come before it.
+/// Errors  `config` if --from names no place, and for a second verb.
 inline CommandLine read_command_line(int argc, const char* const* argv) {
   constexpr std::string_view kFrom = "--from";
   CommandLine command{.arguments = {argv[0]}};
   const auto read_place = [&](std::string_view place) {
     if (place.empty())  // `--from=$PLACE` gives an empty place if the variable is not set
       throw ddpxx::Error{ddpxx::Errc::config, "--from needs a place: --from runs/a, runs/a:300 or runs/a:best"};
+    if (ddpxx::find_malformed_utf8(place) != std::string_view::npos)  // settings are UTF-8: it would be another place
+      throw ddpxx::Error{ddpxx::Errc::config, "--from " + ddpxx::shown(place) + ": is not UTF-8; rename that folder"};
     command.from = place;
   };
+  bool has_verb = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word{argv[i]};
-    if (i == 1 && std::ranges::find(verbs(), word, &ddpxx::Command::name) != verbs().end()) {
+    if (command.arguments.size() == 1 && is_verb(word)) {
+      if (has_verb) refuse_late_verb("argument " + std::to_string(i) + ": " + ddpxx::shown(word));
       command.verb = word;
+      has_verb = true;
     } else if (word.starts_with(std::string{kFrom} + '=')) {
       read_place(word.substr(kFrom.size() + 1));
     } else if (word == kFrom) {
@@ -105,7 +121,7 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
   };
   const auto put = [&](const char* path, const std::string& value) {
     drop(path);
-    options.recorded.push_back({.path = path, .value = ddpxx::yaml_quoted(value)});
+    options.recorded.push_back({.path = path, .value = ddpxx::ConfigCodec<std::string>::print(value)});
   };
   drop("init_from");
   drop("snapshot.name");

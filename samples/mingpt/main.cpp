@@ -19,7 +19,9 @@
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/sweep.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/sweep.hpp>
 #include <ddpxx/data/alphabet.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
@@ -149,7 +151,10 @@ Text read_text(const DataConfig& config, const std::optional<ddpxx::Alphabet>& a
   }
 }
 
-void check_sweep(const CommandLine& line) {
+void check_sweep(const CommandLine& line, const ddpxx::Sweep& sweep) {
+  // A verb behind -m would be the first word of each job.
+  if (const auto& words = sweep.jobs.front().arguments; !words.empty() && is_verb(words.front()))
+    refuse_late_verb(ddpxx::shown(words.front()));
   if (line.verb != "train" || !line.from.empty())
     throw ddpxx::Error{ddpxx::Errc::config,
                        "a sweep (-m) trains, and takes no --from: snapshot=PLACE begins each job "
@@ -170,7 +175,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (const auto sweep = ddpxx::read_sweep(line.argc(), line.argv(), ddpxx::table_of<RunConfig>())) {
-      check_sweep(line);
+      check_sweep(line, *sweep);
       ddpxx::check_sweep<RunConfig>(*sweep, parse_options(line));
       return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
     }

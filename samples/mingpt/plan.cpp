@@ -33,7 +33,8 @@
 
 namespace {
 
-/// The arguments that set values of PlanConfig or ask for help on them, and all others; both behind the program's name.
+/// The arguments that set values of PlanConfig or ask for help on them, and all others. Both are behind the
+/// program's name, and have --errors.
 struct PlanArguments {
   std::vector<const char*> of_plan, of_run;
   bool asks_for_help = false;  ///< `--help` without a key: help on everything.
@@ -59,6 +60,9 @@ PlanArguments divide(const CommandLine& line) {
     const bool is_switch = meaning.row != nullptr && meaning.row->type->is_switch;
     const bool takes_next = !has_value && !next.starts_with('-') && (is_help || !is_switch || ddpxx::read_bool(next));
     divided.asks_for_help |= is_help && !is_of_plan && (next.starts_with('-') || next.find('=') != next.npos);
+    const bool is_style = word == "--errors";
+    if (is_style || word.starts_with("--errors=")) divided.of_plan.push_back(line.argv()[i]);
+    if (is_style && takes_next) divided.of_plan.push_back(line.argv()[i + 1]);
     auto& arguments = is_of_plan ? divided.of_plan : divided.of_run;
     arguments.push_back(line.argv()[i]);
     if (is_of_plan && takes_next) arguments.push_back(line.argv()[++i]);

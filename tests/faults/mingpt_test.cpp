@@ -203,6 +203,9 @@ TEST_F(Mingpt, PlansWithSettingsInAllSpellings) {
     EXPECT_THAT(planned.out, HasSubstr("ddp in fp32 on 8 ranks"));
   }
   EXPECT_THAT(plan({"--world_sze=8"}).err, HasSubstr("unknown key"));
+  for (const Words& as_json : {Words{"world_size=0", "--errors=json"}, Words{"--errors", "json", "world_size=0"}})
+    EXPECT_THAT(plan(as_json).err, testing::StartsWith("[{\"source\":\"argument "));
+  EXPECT_EQ(plan({"--errors", "json", "world_size=8"}).code, 0);
   EXPECT_THAT(plan({"--world_size", "-1"}).err, HasSubstr("--world_size"));
   EXPECT_THAT(plan({"world_size=4", "gradient_accumulation_steps=40", "--blame"}).out,
               testing::ContainsRegex("accumulation_steps: 10 +#"))
@@ -513,6 +516,25 @@ TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
     EXPECT_EQ(refused.code, 2) << refused.out;
     EXPECT_THAT(refused.err, HasSubstr("--from needs a place: --from runs/a, runs/a:300 or runs/a:best"));
   }
+  for (const Words& late : {Words{"train", "evaluate", "--from", place}, Words{"--from", place, "train", "evaluate"},
+                            Words{"-m", "evaluate", "training.seed=1,2"}, Words{"train", "-m", "plan", "a=1"}}) {
+    const auto refused = mingpt(late);
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("is a command, which comes before all other arguments"));
+  }
+  const auto before = files_in(place);
+  const auto evaluated = mingpt({"--from", place, "evaluate"});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.out, HasSubstr("val_loss"));
+  EXPECT_EQ(files_in(place), before) << "a command behind --from must not train";
+  const auto strange = mingpt({"--from", place + "\xFF"});
+  EXPECT_EQ(strange.code, 2);
+  EXPECT_THAT(strange.err, HasSubstr("\\xff\": is not UTF-8; rename that folder"));
+  const auto dollar = (folder_ / "${run}").string();
+  std::filesystem::copy(place, dollar, std::filesystem::copy_options::recursive);
+  const auto beside = mingpt({"--from", dollar, "training.max_steps=6"});
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "${run}/step-00000006")) << beside.out;
   const auto shown = mingpt({"--from", place, "--blame"});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:")));
   const auto none = mingpt({"generate", "--from", (folder_ / "none").string()});
