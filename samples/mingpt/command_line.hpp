@@ -32,6 +32,8 @@ struct CommandLine {
   bool time = false;                   ///< A plan tells the time of a step instead of its memory.
   std::vector<const char*> arguments;  ///< All other arguments, behind the program's name.
 
+  std::vector<std::size_t> numbers;  ///< The numbers of these arguments on the command line.
+
   int argc() const { return static_cast<int>(arguments.size()); }
   const char* const* argv() const { return arguments.data(); }
 };
@@ -83,6 +85,7 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
       command.time = true;
     } else {
       command.arguments.push_back(argv[i]);
+      command.numbers.push_back(static_cast<std::size_t>(i));
     }
   }
   return command;
@@ -95,7 +98,10 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
 ///
 /// Errors  `storage` if there is no such snapshot.
 inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
-  ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH, .environment_prefix = "MINGPT_", .commands = verbs()};
+  ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH,
+                              .environment_prefix = "MINGPT_",
+                              .commands = verbs(),
+                              .argument_numbers = command.numbers};
   if (command.verb != "train") options.program = "mingpt " + command.verb;
   if (command.from.empty()) {
     // This error comes before the settings are read, because reading them would ask for a text first. If a config file

@@ -2,6 +2,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -33,10 +34,15 @@
 
 namespace {
 
-/// The arguments that set values of PlanConfig or ask for help on them, and all others. Both are behind the
-/// program's name, and have --errors.
+/// Arguments behind the program's name, and their numbers on the command line.
+struct Arguments {
+  std::vector<const char*> words;
+  std::vector<std::size_t> numbers{};
+};
+
+/// The arguments that set values of PlanConfig or ask for help on them, and all others. Both have --errors.
 struct PlanArguments {
-  std::vector<const char*> of_plan, of_run;
+  Arguments of_plan, of_run;
   bool asks_for_help = false;  ///< `--help` without a key: help on everything.
 };
 
@@ -44,7 +50,11 @@ struct PlanArguments {
 PlanArguments divide(const CommandLine& line) {
   using Kind = ddpxx::KeyMeaning::Kind;
   const auto& table = ddpxx::table_of<PlanConfig>();
-  PlanArguments divided{.of_plan = {line.argv()[0]}, .of_run = {line.argv()[0]}};
+  PlanArguments divided{.of_plan = {{line.argv()[0]}}, .of_run = {{line.argv()[0]}}};
+  const auto put = [&](Arguments& arguments, int i) {
+    arguments.words.push_back(line.argv()[i]);
+    arguments.numbers.push_back(line.numbers[static_cast<std::size_t>(i) - 1]);
+  };
   for (int i = 1; i < line.argc(); ++i) {
     const std::string_view word{line.argv()[i]};
     const std::string_view next{i + 1 < line.argc() ? line.argv()[i + 1] : "-"};
@@ -61,11 +71,11 @@ PlanArguments divide(const CommandLine& line) {
     const bool takes_next = !has_value && !next.starts_with('-') && (is_help || !is_switch || ddpxx::read_bool(next));
     divided.asks_for_help |= is_help && !is_of_plan && (next.starts_with('-') || next.find('=') != next.npos);
     const bool is_style = word == "--errors";
-    if (is_style || word.starts_with("--errors=")) divided.of_plan.push_back(line.argv()[i]);
-    if (is_style && takes_next) divided.of_plan.push_back(line.argv()[i + 1]);
+    if (is_style || word.starts_with("--errors=")) put(divided.of_plan, i);
+    if (is_style && takes_next) put(divided.of_plan, i + 1);
     auto& arguments = is_of_plan ? divided.of_plan : divided.of_run;
-    arguments.push_back(line.argv()[i]);
-    if (is_of_plan && takes_next) arguments.push_back(line.argv()[++i]);
+    put(arguments, i);
+    if (is_of_plan && takes_next) put(arguments, ++i);
   }
   return divided;
 }
@@ -119,17 +129,18 @@ void print_run(const RunConfig& config, std::int64_t world_size, const TextSizes
 
 void plan(const CommandLine& line) {
   const auto divided = divide(line);
-  const auto parse = [&]<class Config>(Config*, const std::vector<const char*>& arguments) {
+  const auto parse = [&]<class Config>(Config*, const Arguments& arguments) {
     ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH};
     if constexpr (std::is_same_v<Config, RunConfig>) options = parse_options(line);
+    options.argument_numbers = arguments.numbers;
     options.only_looks = true;
     options.program = "mingpt plan world_size=N";
-    return ddpxx::parse_config<Config>(static_cast<int>(arguments.size()), arguments.data(), options);
+    return ddpxx::parse_config<Config>(static_cast<int>(arguments.words.size()), arguments.words.data(), options);
   };
   if (divided.asks_for_help) {
     for (const char* key : {"world_size", "link", "ranks_per_core", "overlaps"}) {
       try {
-        parse(static_cast<PlanConfig*>(nullptr), {line.argv()[0], "--help", key});
+        parse(static_cast<PlanConfig*>(nullptr), {{line.argv()[0], "--help", key}});
       } catch (const ddpxx::ProgramEnd&) {  // the help on the run follows
       }
     }

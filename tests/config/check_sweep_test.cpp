@@ -29,7 +29,7 @@ std::string refusal(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), {"program", "-m"});
   const auto sweep = read_sweep(static_cast<int>(arguments.size()), arguments.data(), table_of<Config>());
   try {
-    check_sweep<Config>(sweep.value(), {});
+    check_sweep<Config>(sweep.value(), {.argument_numbers = {7, 8, 9}});
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::config);
     return error.what();

@@ -112,6 +112,12 @@ TEST_F(ParseConfig, TellsAWordThatIsNoCommandWhichThereAre) {
   EXPECT_EQ(parse({"plan", "seed=4"}, options).seed, 4) << "a command must be left to the program";
 }
 
+TEST_F(ParseConfig, CountsArgumentsAsTheProgramDoes) {
+  EXPECT_EQ(refusal({"seed=1", "--seed", "x", "sed=3"}, {.argument_numbers = {2, 5, 6, 9}}),
+            "argument 5: \"--seed x\": \"x\" is not a whole number\n"
+            "argument 9: \"sed=3\": unknown key; did you mean seed?");
+}
+
 TEST_F(ParseConfig, ReadsSeveralFilesFromLeftToRight) {
   write("a.yaml", "seed: 5\noptimizer: {learning_rate: 1}\n");
   write("b.yaml", "seed: 6\n");

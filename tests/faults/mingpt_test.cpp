@@ -206,6 +206,8 @@ TEST_F(Mingpt, PlansWithSettingsInAllSpellings) {
   for (const Words& as_json : {Words{"world_size=0", "--errors=json"}, Words{"--errors", "json", "world_size=0"}})
     EXPECT_THAT(plan(as_json).err, testing::StartsWith("[{\"source\":\"argument "));
   EXPECT_EQ(plan({"--errors", "json", "world_size=8"}).code, 0);
+  EXPECT_THAT(plan({"--time", "world_size=x"}).err, HasSubstr("argument 5: \"world_size=x\""));
+  EXPECT_THAT(plan({"world_size=2", "--time", "sed=1"}).err, HasSubstr("argument 6: \"sed=1\""));
   EXPECT_THAT(plan({"--world_size", "-1"}).err, HasSubstr("--world_size"));
   EXPECT_THAT(plan({"world_size=4", "gradient_accumulation_steps=40", "--blame"}).out,
               testing::ContainsRegex("accumulation_steps: 10 +#"))
@@ -535,8 +537,8 @@ TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
   const auto beside = mingpt({"--from", dollar, "training.max_steps=6"});
   EXPECT_EQ(beside.code, 0) << beside.err;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "${run}/step-00000006")) << beside.out;
-  const auto shown = mingpt({"--from", place, "--blame"});
-  EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:")));
+  const auto shown = mingpt({"--from", place, "--blame", "training.seed=5"});
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("n_embd: 24"), HasSubstr("manifest.json:"), HasSubstr("# argument 4;")));
   const auto none = mingpt({"generate", "--from", (folder_ / "none").string()});
   EXPECT_EQ(none.code, 4);
   EXPECT_THAT(none.err, HasSubstr("there is no snapshot at"));

@@ -26,7 +26,9 @@ DDPXX_INLINE std::vector<std::string> problems_of_job(const ConfigTable& table, 
   const auto sweep_folder = sweep.options.folder.empty() ? std::filesystem::path{"multirun"} : sweep.options.folder;
   const auto folder = std::filesystem::absolute(sweep_folder) / std::to_string(job.number);
   std::vector<std::string> texts;
-  for (const auto& problem : Parsing{table, config, arguments, options, folder}.problems())
+  auto of_job = options;
+  of_job.argument_numbers.clear();  // a job has arguments of its own
+  for (const auto& problem : Parsing{table, config, arguments, of_job, folder}.problems())
     texts.push_back(problem_report({problem}));
   return texts;
 }

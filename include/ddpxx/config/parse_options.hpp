@@ -1,6 +1,7 @@
 // ddpxx/config/parse_options.hpp — what a program tells parse_config.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ struct ParseOptions {
   Settings recorded{};
   std::string recorded_name{};
   std::vector<Command> commands{};  ///< The program's commands, for messages and --help, without `init`.
+  /// The numbers of the arguments behind the program's name in messages, for a program that reads some arguments itself
+  /// and leaves them out; empty if they count from 1.
+  std::vector<std::size_t> argument_numbers{};
   /// For a program that shows a configuration and does not run it: a broken rule between settings, such as a missing
   /// text to train on, is a warning then.
   bool only_looks = false;

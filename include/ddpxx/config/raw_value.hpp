@@ -17,6 +17,7 @@ struct ConfigSource {
   std::string name{};  ///< The file's path, as messages show it.
   std::vector<std::string> lines{};
   Kind kind = Kind::file;
+  std::vector<std::size_t> numbers{};  ///< The numbers of the arguments in messages; empty if they count from 1.
 
   bool is_command_line() const noexcept { return kind == Kind::arguments; }
   bool is_file() const noexcept { return kind == Kind::file; }

@@ -75,7 +75,8 @@ class Parsing {
       : table_{table},
         config_{config},
         options_{options},
-        line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands)},
+        line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands,
+                             options.argument_numbers)},
         builder_{table, config, job_folder} {
     if (!options.program.empty())
       program_ = options.program;

@@ -48,16 +48,18 @@ struct ConfigArguments {
 };
 
 /// Reads the arguments that follow the program's name. Switches and lists are recognised by the table. `commands` are
-/// the program's commands, without `init`.
+/// the program's commands, without `init`; `numbers` those of the arguments in messages, from 1 if it is empty.
 inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
-                                      std::span<const Command> commands = {});
+                                      std::span<const Command> commands = {}, std::vector<std::size_t> numbers = {});
 
 class ArgumentsReader {
  public:
-  ArgumentsReader(std::span<const char* const> arguments, const ConfigTable& table, std::span<const Command> commands)
+  ArgumentsReader(std::span<const char* const> arguments, const ConfigTable& table, std::span<const Command> commands,
+                  std::vector<std::size_t> numbers)
       : table_{table}, commands_{"init"} {
     for (const auto& command : commands) commands_.push_back(command.name);
     source_->kind = ConfigSource::Kind::arguments;
+    source_->numbers = std::move(numbers);
     for (const char* argument : arguments) source_->lines.emplace_back(argument);
     line_.entries.source = source_;
   }
@@ -288,8 +290,8 @@ class ArgumentsReader {
 };
 
 inline ConfigArguments read_arguments(std::span<const char* const> arguments, const ConfigTable& table,
-                                      std::span<const Command> commands) {
-  return ArgumentsReader{arguments, table, commands}.read();
+                                      std::span<const Command> commands, std::vector<std::size_t> numbers) {
+  return ArgumentsReader{arguments, table, commands, std::move(numbers)}.read();
 }
 
 }  // namespace ddpxx::detail

@@ -23,12 +23,14 @@ namespace ddpxx::detail {
 inline std::string to_text(const Position& place) {
   constexpr std::size_t kMaxLine = 300;
   if (!place.source) return "default";
-  const auto& [order, name, lines, kind] = *place.source;
-  const auto number = std::to_string(place.line);
-  if (place.source->is_file()) return name + ':' + number + ':' + std::to_string(place.column);
+  const auto& [order, name, lines, kind, numbers] = *place.source;
+  if (place.source->is_file()) return name + ':' + std::to_string(place.line) + ':' + std::to_string(place.column);
   const std::string_view line{place.line >= 1 && place.line <= lines.size() ? std::string_view{lines[place.line - 1]}
                                                                             : ""};
-  if (kind != ConfigSource::Kind::environment) return "argument " + number + ": " + shown(line, kMaxLine);
+  if (kind != ConfigSource::Kind::environment) {
+    const auto number = place.line >= 1 && place.line <= numbers.size() ? numbers[place.line - 1] : place.line;
+    return "argument " + std::to_string(number) + ": " + shown(line, kMaxLine);
+  }
   const auto equals = std::min(line.find('='), line.size());
   return "environment variable " + harmless(line.substr(0, equals)) + ": " +
          shown(line.substr(std::min(equals + 1, line.size())), kMaxLine);
