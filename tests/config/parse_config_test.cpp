@@ -145,6 +145,7 @@ TEST_F(ParseConfig, ReportsAllProblemsOfAllSourcesSortedByPlace) {
 }
 
 TEST_F(ParseConfig, NamesAFileThatCannotBeRead) {
+  EXPECT_EQ(refusal({"-cn="}), "argument 1: \"-cn=\": needs a value");
   EXPECT_EQ(refusal({"seed=x", "-cn", "none"}),
             "argument 1: \"seed=x\": \"x\" is not a whole number\n"
             "argument 2: \"-cn none\": there is no file \"none\" in the current folder");

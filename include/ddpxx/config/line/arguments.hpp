@@ -104,7 +104,7 @@ class ArgumentsReader {
     } else if (auto folder = option(argument, "--config-dir", "-cd")) {
       line_.config_dirs.push_back(std::move(*folder));
     } else if (auto name = option(argument, "--config-name", "-cn")) {
-      line_.config_names.push_back(std::move(*name));
+      if (!name->text.empty()) line_.config_names.push_back(std::move(*name));
     } else if (auto path = option(argument, "--config-path", "-cp")) {
       line_.config_path = std::move(*path);
     } else if (argument.starts_with("--") && argument.size() > 2) {
