@@ -28,10 +28,11 @@ facts["arguments"] = sys.argv[1:]
 if "GIVEN_PORT" in os.environ:
     facts["has the given port"] = os.environ["MASTER_PORT"] == os.environ["GIVEN_PORT"]
 assert 0 < int(os.environ["MASTER_PORT"]) < 65536 and os.environ["MASTER_ADDR"] and os.environ["TORCHELASTIC_RUN_ID"]
-place = os.path.join(os.environ["FACTS"], facts["RANK"] + "-" + facts["TORCHELASTIC_RESTART_COUNT"])
-with open(place + ".new", "w") as file:
+name = facts["RANK"] + "-" + facts["TORCHELASTIC_RESTART_COUNT"]
+unfinished = os.environ["FACTS"] + "-" + name  # beside the folder, whose files rank 1 counts
+with open(unfinished, "w") as file:
     json.dump(facts, file)
-os.rename(place + ".new", place)
+os.rename(unfinished, os.path.join(os.environ["FACTS"], name))
 print("out of rank", facts["RANK"], flush=True)
 print("error of rank", facts["RANK"], file=sys.stderr, flush=True)
 if "RAISE" in os.environ:
