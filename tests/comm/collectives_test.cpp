@@ -24,6 +24,8 @@
 #include <ddpxx/core/program_frame.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../error_of.hpp"
+
 namespace ddpxx::collectives_test {
 namespace {
 
@@ -99,16 +101,6 @@ TEST_P(Collectives, TextsOfDifferentLengthsTravel) {
         EXPECT_EQ(broadcast_text("", group), "");
       },
       options());
-}
-
-/// The code of the error that `body` throws; `stopped` if it throws none.
-Errc code_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::stopped;
 }
 
 TEST_P(Collectives, RefuseTensorsWithGaps) {

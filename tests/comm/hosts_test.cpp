@@ -178,14 +178,6 @@ TEST_P(OnHosts, SumsHaveEqualBitsOnAllRanks) {
 TEST_P(OnHosts, TensorsThatCannotBeSentAreRefusedAndTheOthersArrive) {
   on_hosts(GetParam(), [](Group& group) {
     const auto W = group.size(), r = group.rank();
-    const auto code_of = [](const std::function<void()>& body) {
-      try {
-        body();
-      } catch (const Error& error) {
-        return error.code();
-      }
-      return Errc::stopped;
-    };
     const auto memory = at::arange(2 * W, at::kLong);
     const auto column = memory.view({W, 2}).select(1, 0);
     auto received = at::zeros({W}, at::kLong);

@@ -200,14 +200,6 @@ TEST(SharedMemory, RefusesTensorsThatItCannotSend) {
   spawn_ranks(
       2,
       [](Group& group) {
-        const auto code_of = [](const std::function<void()>& body) {
-          try {
-            body();
-          } catch (const Error& error) {
-            return error.code();
-          }
-          return Errc::stopped;
-        };
         auto whole = at::zeros({4});
         EXPECT_EQ(code_of([&] { all_gather(whole, at::zeros({2}, at::kLong), group); }), Errc::config);
         EXPECT_EQ(code_of([&] { all_gather(whole, at::zeros({3}), group); }), Errc::config);
