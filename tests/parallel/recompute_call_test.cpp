@@ -81,6 +81,20 @@ TEST(RecomputeCall, KeepsAnUndefinedResult) {
   });
 }
 
+TEST(RecomputeCall, MayGoBackTwiceThroughOneGraph) {
+  Block block{[](auto& run, auto& self, const at::Tensor& x) {
+    const auto work = [&self](const at::Tensor& y) { return at::linear(y, self.weight).tanh(); };
+    return run.keep(work, at::dropout(x, 0.3, true)).square();
+  }};
+  const auto x = at::randn({3, kWidth}).requires_grad_();
+  RecomputeCall wrap;
+  LayerRunner run{wrap};
+  const auto loss = run(block, x).sum();
+  const auto first = torch::autograd::grad({loss}, {x, block.weight}, {}, /*retain_graph=*/true);
+  const auto second = torch::autograd::grad({loss}, {x, block.weight});
+  for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(at::equal(first[i], second[i]));
+}
+
 /// The gradients of several uses of a weight are added in 16 bits without recomputation, and in 32 bits with it.
 void expect_close(const at::Tensor& actual, const at::Tensor& expected) {
   EXPECT_LT((actual - expected).norm().item<double>(), 0.02 * expected.norm().item<double>());

@@ -49,7 +49,8 @@ struct RecomputedCall : torch::CustomClassHolder {
   variable_list parameters;
   std::vector<Kept> kept;
   std::size_t next_kept = 0;
-  bool again = false;  ///< This is the second run.
+  bool again = false;        ///< This is the second run, or a later one.
+  bool keeps_graph = false;  ///< The backward pass that runs keeps its graph: another one may follow.
   at::Device device = at::kCPU;
   RandomStates random;
   BufferStates buffers;

@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
@@ -63,7 +64,7 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
     auto& kept = call.kept[static_cast<std::size_t>(context->saved_data["i"].toInt())];
     // Gradients are captured at edges, not tensors: if a layer runs twice, FSDP has replaced its parameters' nodes.
     const auto found = torch::autograd::Engine::get_default_engine().execute(
-        {torch::autograd::impl::gradient_edge(kept.result)}, gradients, /*keep_graph=*/false, /*create_graph=*/false,
+        {torch::autograd::impl::gradient_edge(kept.result)}, gradients, call.keeps_graph, /*create_graph=*/false,
         /*accumulate_grad=*/false, kept.edges);
     variable_list all{{}, {}};
     std::size_t k = 0;
@@ -71,7 +72,7 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
     for (const auto& input : kept.inputs)
       if (input.defined()) all.push_back(input.requires_grad() ? found[k++] : at::Tensor{});
     for (std::size_t i = 0; i < call.parameters.size(); ++i) all.push_back(found[k++]);
-    kept = {};
+    if (!call.keeps_graph) kept = {};
     return all;
   }
 };
@@ -125,6 +126,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
       const RandomScope random{call.random};
       const AutocastScope autocast{call.autocast};
       call.again = true;
+      call.keeps_graph = torch::autograd::get_current_graph_task_keep_graph();
       call.next_kept = 0;
       results = call.run(inputs);
     }
