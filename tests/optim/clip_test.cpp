@@ -68,5 +68,16 @@ TEST(ClipByValue, RefusesAnInvalidBound) {
   EXPECT_TRUE(at::equal(arena.gradients(), before));
 }
 
+TEST(GradientNorm, Of16BitsIsThatOfTorch) {
+  at::manual_seed(6);
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    const std::vector<at::Tensor> gradients{at::randn({300}).mul_(20).to(type), at::randn({7, 11}).to(type)};
+    const auto norm = gradient_norm(gradients, gradients[0].options(), [](const at::Tensor& square) { return square; });
+    ASSERT_GT(norm.item<double>(), 256);  // float16 does not hold its square
+    EXPECT_EQ(norm.scalar_type(), type);
+    EXPECT_TRUE(at::equal(norm, at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients)))));
+  }
+}
+
 }  // namespace
 }  // namespace ddpxx::clip_test

@@ -82,7 +82,9 @@ at::Tensor gradient_norm(at::TensorList gradients, const at::TensorOptions& opti
   const c10::NoGradGuard no_grad;
   const auto norm =
       gradients.empty() ? at::zeros({}, options) : at::linalg_vector_norm(detail::joined(at::_foreach_norm(gradients)));
-  return sum_over_shards(norm.square()).sqrt();  // the root of a number's square is the number, bit for bit
+  // The root of a number's square is the number, bit for bit. float16 could not hold the square of a norm above 255.
+  const auto type = norm.scalar_type(), type_of_square = at::isReducedFloatingType(type) ? at::kFloat : type;
+  return sum_over_shards(norm.to(type_of_square).square()).sqrt().to(type);
 }
 
 /// Scales all gradients by one factor so that their norm, given as `norm`, becomes at most `max_norm`.
