@@ -24,8 +24,8 @@ namespace ddpxx {
 at::Tensor orthogonalized(const at::Tensor& matrix, std::int64_t iterations, double epsilon);
 
 /// Steps the matrices of layers by their orthogonalized momentum, and everything else, such as embeddings, biases and
-/// norms, by AdamW. In a model without layers Muon steps all matrices. Each matrix is orthogonalized once, by the
-/// rank that owns it. A group's own learning rate is the peak of what it has: of a matrix, or of AdamW.
+/// norms, by AdamW. In a model without layers that train Muon steps all matrices. Each matrix is orthogonalized once,
+/// by the rank that owns it. A group's own learning rate is the peak of what it has: of a matrix, or of AdamW.
 /// Ranks   Collective: each step exchanges the matrices with their owners.
 /// Source  torch.optim.Muon; on one rank the steps are equal.
 class Muon {
