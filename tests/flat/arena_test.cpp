@@ -2,8 +2,10 @@
 
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/flat/gradients.hpp>
@@ -276,6 +278,33 @@ TEST(FlatModel, RefusesParametersThatShareMemoryWithoutBeingOne) {
         "parameters \"0.weight\" and \"1.weight\" share memory, but a trainer gives each parameter its own, so "
         "that they would be trained apart: register one tensor in both modules");
   }
+}
+
+TEST(FlatModel, RefusesParametersThatOverlap) {
+  struct Parts : torch::nn::Module {
+    Parts(const at::Tensor& first, const at::Tensor& second) {
+      register_parameter("first", first);
+      register_parameter("second", second);
+    }
+  };
+  const auto memory = at::zeros({4, 6});
+  const auto overlapping = [&](std::int64_t begin, std::int64_t rows, bool second_trains) {
+    Parts parts{memory.narrow(0, 0, 2).set_requires_grad(true),
+                memory.narrow(0, begin, rows).set_requires_grad(second_trains)};
+    try {
+      const FlatModel flat{parts};
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("parameters \"first\" and \"second\" share memory"));
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(overlapping(1, 2, true));
+  EXPECT_TRUE(overlapping(1, 1, false));
+  EXPECT_TRUE(overlapping(0, 4, false));
+  EXPECT_FALSE(overlapping(2, 2, true));
+  Parts columns{memory.narrow(1, 0, 3).set_requires_grad(true), memory.narrow(1, 3, 3).set_requires_grad(true)};
+  EXPECT_EQ(FlatModel{columns}.trainable().size(), 2U);
 }
 
 }  // namespace

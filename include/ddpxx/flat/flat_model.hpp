@@ -47,6 +47,9 @@ class FlatModel {
   /// Unit number of every parameter.
   std::map<const void*, int> find_units(const torch::nn::Module& model);
 
+  /// Errors  `config` if two parameters share memory and one of them trains. Frozen ones that do stay equal.
+  void check_memory() const;
+
   /// Gives the root the parameters that a module outside of every layer registers, also if a layer shares them.
   static std::map<const void*, int> own_by_root(const torch::nn::Module& model, std::map<const void*, int> unit_of);
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,19 +50,7 @@ DDPXX_INLINE FlatModel::FlatModel(torch::nn::Module& model, const GroupOf& group
   for (const auto* list : {&trainable_, &frozen_})
     for (const auto& parameter : *list)
       if (is_hollow(parameter.tensor)) throw Error{Errc::config, hollow_sentence(parameter.name)};
-  // Frozen parameters that share memory stay equal.
-  std::map<const void*, const NamedParameter*> owner_of;
-  for (const auto* list : {&trainable_, &frozen_})
-    for (const auto& parameter : *list) {
-      const auto* const memory = parameter.tensor.numel() > 0 ? parameter.tensor.const_data_ptr() : nullptr;
-      if (memory == nullptr) continue;
-      const auto [owner, is_first] = owner_of.emplace(memory, &parameter);
-      if (!is_first && owner->second->tensor.requires_grad())
-        throw Error{Errc::config,
-                    "parameters \"" + owner->second->name + "\" and \"" + parameter.name +
-                        "\" share memory, but a trainer gives each parameter its own, so that they would be "
-                        "trained apart: register one tensor in both modules"};
-    }
+  check_memory();
   for (auto* list : {&trainable_, &frozen_}) {
     std::reverse(list->begin(), list->end());
     // The root uses what it registers after its layers, such as a head, after them: its gradients come first.
@@ -75,6 +65,30 @@ DDPXX_INLINE FlatModel::FlatModel(torch::nn::Module& model, const GroupOf& group
     std::stable_sort(list->begin(), list->end(),
                      [&](const NamedParameter& a, const NamedParameter& b) { return key(a) < key(b); });
   }
+}
+
+DDPXX_INLINE void FlatModel::check_memory() const {
+  // Parameters with gaps, such as the columns of a matrix, may lie between each other's elements.
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.is_non_overlapping_and_dense() ? tensor.nbytes() : tensor.itemsize();
+  };
+  std::map<const std::byte*, const NamedParameter*> trains;  // by the begin of their memory
+  for (const auto* list : {&trainable_, &frozen_})
+    for (const auto& parameter : *list) {
+      const auto* const memory = parameter.tensor.numel() > 0 ? parameter.tensor.const_data_ptr() : nullptr;
+      if (memory == nullptr) continue;
+      const auto* const begin = static_cast<const std::byte*>(memory);
+      const auto after = trains.lower_bound(begin + bytes(parameter.tensor));
+      if (after != trains.begin()) {
+        const auto& [other_begin, other] = *std::prev(after);
+        if (other_begin + bytes(other->tensor) > begin)
+          throw Error{Errc::config,
+                      "parameters \"" + other->name + "\" and \"" + parameter.name +
+                          "\" share memory, but a trainer gives each parameter its own, so that they would be "
+                          "trained apart: register one tensor in both modules"};
+      }
+      if (parameter.tensor.requires_grad()) trains.emplace(begin, &parameter);
+    }
 }
 
 DDPXX_INLINE std::map<const void*, int> FlatModel::find_units(const torch::nn::Module& model) {
