@@ -141,14 +141,7 @@ inline Finding check_shared_memory() {
 /// The memory that is free, for runs that end with code 7.
 inline Finding check_memory(int ranks_here) {
   constexpr std::uint64_t kEnough = std::uint64_t{1} << 30U;
-  std::ifstream file{"/proc/meminfo"};
-  std::uint64_t available = 0;
-  for (std::string name, unit; file >> name;) {
-    if (name == "MemAvailable:" && file >> available >> unit) available *= 1024;
-    file.ignore(256, '\n');
-  }
-  const auto total = ddpxx::machine_memory_bytes();
-  available = std::min(available, total);
+  const auto available = ddpxx::free_memory_bytes(), total = ddpxx::machine_memory_bytes();
   const auto share = available / static_cast<std::uint64_t>(ranks_here);
   auto text = ddpxx::bytes_text(available) + " free of " + ddpxx::bytes_text(total);
   if (ranks_here > 1) text += ", " + ddpxx::bytes_text(share) + " for each of " + std::to_string(ranks_here) + " ranks";

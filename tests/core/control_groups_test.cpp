@@ -60,5 +60,33 @@ TEST(MachineMemory, IsLimitedByVersion1OfControlGroups) {
   EXPECT_EQ(machine_memory_bytes(root.path()), 2 * kMiB);
 }
 
+TEST(FreeMemory, IsTheLeastThatIsLeftInAGroup) {
+  const TemporaryFolder root;
+  root.file("proc/meminfo", "MemTotal:  99999 kB\nMemFree:  7 kB\nMemAvailable:  8192 kB\nBuffers:  1 kB\n");
+  EXPECT_EQ(free_memory_bytes(root.path()), 8 * kMiB);
+  root.file("proc/self/cgroup", "0::/slurm/job_7\n");
+  root.file("sys/fs/cgroup/slurm/job_7/memory.max", "max\n");
+  root.file("sys/fs/cgroup/slurm/job_7/memory.current", "99999999\n");
+  EXPECT_EQ(free_memory_bytes(root.path()), 8 * kMiB);
+  // The group may have 6 MiB, and has 5, of which 2 hold files that can be read again.
+  root.file("sys/fs/cgroup/slurm/memory.max", "6291456\n");
+  root.file("sys/fs/cgroup/slurm/memory.current", "5242880\n");
+  EXPECT_EQ(free_memory_bytes(root.path()), 1 * kMiB);
+  root.file("sys/fs/cgroup/slurm/memory.stat", "anon 3\ninactive_file 2097152\nactive_file 5\n");
+  EXPECT_EQ(free_memory_bytes(root.path()), 3 * kMiB);
+  root.file("sys/fs/cgroup/slurm/memory.current", "9999999999\n");  // above the limit, which was lowered meanwhile
+  EXPECT_EQ(free_memory_bytes(root.path()), 0U);
+}
+
+TEST(FreeMemory, IsLimitedByVersion1OfControlGroups) {
+  const TemporaryFolder root;
+  root.file("proc/meminfo", "MemAvailable:  8192 kB\n");
+  root.file("proc/self/cgroup", "4:memory:/job\n");
+  root.file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4194304\n");
+  root.file("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "3145728\n");
+  root.file("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 9\ntotal_inactive_file 1048576\n");
+  EXPECT_EQ(free_memory_bytes(root.path()), 2 * kMiB);
+}
+
 }  // namespace
 }  // namespace ddpxx::control_groups_test
