@@ -17,6 +17,7 @@
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/utf8.hpp>
 
 #include "job_words.hpp"
 
@@ -98,12 +99,19 @@ inline std::string container_word(const std::string& word) {
   return text;
 }
 
+/// Errors  `config` for values that a manifest cannot hold, and for an empty launcher.
 /// Source  Kubeflow Trainer, API trainer.kubeflow.org/v1alpha1, TrainJob.
 inline std::string train_job(const K8sArguments& job, const std::vector<std::string>& program) {
   using namespace YAML;
   check_name("name", job.name, kJobName);
   if (!job.k8s_namespace.empty()) check_name("k8s_namespace", job.k8s_namespace, kNamespace);
   if (!job.token_secret.empty()) check_name("token_secret", job.token_secret, kSecret);
+  if (job.launcher.empty())
+    throw ddpxx::Error{ddpxx::Errc::config, "launcher is empty: give the path of ddpxx-run in the image"};
+  for (std::size_t i = 0; i < program.size(); ++i)
+    if (ddpxx::find_malformed_utf8(program[i]) != std::string_view::npos)
+      throw ddpxx::Error{ddpxx::Errc::config, "word " + std::to_string(i + 1) +
+                                                  " behind -- is not UTF-8, and a manifest holds no other text"};
   Emitter out;
   const auto text = [&](const char* key, const std::string& value) {
     if (!value.empty()) out << Key << key << Value << DoubleQuoted << value;

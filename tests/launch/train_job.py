@@ -66,6 +66,8 @@ def main():
     check_refused('name="Big" is not a valid name in Kubernetes', "name=Big", "--", "x")
     check_refused("needs the program", "nodes=2")
     check_refused("nodes", "nodes=0", "--", "x")
+    check_refused("launcher is empty", "launcher=", "--", "x")
+    check_refused("word 2 behind -- is not UTF-8", "--", "x", b"data.path=\xe9")
     check_refused("did you mean", "node=2", "--", "x")
     print("the manifests are TrainJobs")
 
