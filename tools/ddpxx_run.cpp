@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <iostream>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -28,13 +26,6 @@ constexpr const char* kSweepHelp =
     "With -m among ARGUMENTS, PROGRAM runs once for each combination of values, as in lr=1e-3,3e-4 'seed=range(3)';\n"
     "--jobs N, --sweep-dir DIR, --metric NAME, --dry-run and --slurm-array go with it.\n"
     "`ddpxx-run --version` prints the version.\n";
-
-/// Python's own -m names a module, so a Python program asks for a sweep by `--multirun`.
-std::optional<ddpxx::Sweep> sweep_of(const ddpxx::LaunchPlan& plan) {
-  const bool is_python = std::filesystem::path{plan.program}.filename().string().starts_with("python");
-  const bool says_so = std::ranges::find(plan.arguments, "--multirun") != plan.arguments.end();
-  return is_python && !says_so ? std::nullopt : ddpxx::read_sweep(plan.arguments);
-}
 
 /// Removes the variables that give flags: a sweep's jobs get the whole plan on their command lines, and would read
 /// PET_MODULE a second time.
@@ -66,7 +57,7 @@ int main(int argc, char** argv) {
       std::cout << ddpxx::launch_help() << kSweepHelp;
       return 0;
     }
-    if (const auto sweep = sweep_of(*plan)) {
+    if (const auto sweep = ddpxx::read_sweep(plan->program, plan->arguments)) {
       forget_flags_of_environment();
       return ddpxx::run_sweep(*sweep, ddpxx::launch_command(*plan, argv[0]));
     }

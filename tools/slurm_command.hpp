@@ -97,7 +97,12 @@ inline void slurm_command(int argc, char** argv) {
   const auto head = slurm_head(job);
   const std::string step = "srun --kill-on-bad-exit=1 ";
   const auto& program = words.program;
-  if (const auto sweep = ddpxx::read_sweep({program.begin() + 1, program.end()})) {
+  if (const auto sweep = ddpxx::read_sweep(program.front(), {program.begin() + 1, program.end()})) {
+    if (sweep->options.action == ddpxx::SweepAction::print)
+      throw ddpxx::Error{ddpxx::Errc::config,
+                         "--dry-run: ddpxx slurm starts nothing, and its script would run the jobs; leave it out, or "
+                         "list the jobs by " +
+                             ddpxx::detail::shell_line(program)};
     // The SLURM_JOB_ID of one element is that of the array, and would requeue all elements.
     const auto end = slurm_end(job, "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}");
     std::cout << ddpxx::detail::slurm_array_script(*sweep, head, step + ddpxx::detail::shell_word(program.front()),

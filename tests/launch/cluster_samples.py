@@ -43,6 +43,19 @@ def check_signal_times():
         assert line in done.stdout if line else "--signal" not in done.stdout, done.stdout
 
 
+def check_sweeps():
+    """A script is an array where the program's arguments ask for a sweep; Python's -m does not."""
+    def script(*program):
+        return subprocess.run([f"{sys.argv[1]}/ddpxx", "slurm", "--", *program], capture_output=True, text=True,
+                              check=False, timeout=120)
+    for program, is_array in ((("mingpt", "-m", "a=1,2"), True), (("python3", "-m", "train", "a=1,2"), False),
+                              (("/usr/bin/python3.11", "train.py", "--multirun", "a=1,2"), True)):
+        done = script(*program)
+        assert done.returncode == 0 and ("#SBATCH --array" in done.stdout) == is_array, (program, done)
+    done = script("mingpt", "-m", "a=1,2", "--dry-run")
+    assert done.returncode == 2 and not done.stdout and "--dry-run" in done.stderr, done
+
+
 def check_ports():
     """Two jobs that have the same first node must not meet at one port."""
     with tempfile.TemporaryDirectory() as programs:
@@ -61,6 +74,7 @@ def main():
     check_written(SLURM, 4)
     check_written(K8S, 1)
     check_signal_times()
+    check_sweeps()
     check_ports()
     for script in SLURM.glob("*.sh"):
         subprocess.run(["bash", "-n", script], check=True)

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ddpxx/config/table.hpp>
@@ -21,6 +22,10 @@ bool asks_for_sweep(std::span<const std::string> arguments);
 /// `***`: those that `table` declares or, without a table, values of keys that sound like secrets and have one value.
 /// Errors  `config`, with every problem and its argument.
 std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table = nullptr);
+
+/// The sweep that the arguments of `program` ask for. Python's own -m names a module, so a Python program asks for a
+/// sweep by `--multirun`.
+std::optional<Sweep> read_sweep(std::string_view program, std::span<const std::string> arguments);
 
 /// The sweep for a main() that parses with ddpxx, where `-m` alone asks for one:
 /// `read_sweep(argc, argv, table_of<MyConfig>())`.

@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -188,6 +189,12 @@ DDPXX_INLINE std::optional<Sweep> read_sweep(std::span<const std::string> argume
   reader.take_options();
   auto jobs = reader.jobs();
   return Sweep{std::move(reader).options(), std::move(jobs)};
+}
+
+DDPXX_INLINE std::optional<Sweep> read_sweep(std::string_view program, std::span<const std::string> arguments) {
+  const bool is_python = std::filesystem::path{program}.filename().string().starts_with("python");
+  const bool says_so = std::ranges::find(arguments, "--multirun") != arguments.end();
+  return is_python && !says_so ? std::nullopt : read_sweep(arguments);
 }
 
 DDPXX_INLINE std::optional<Sweep> read_sweep(int argc, const char* const* argv, const ConfigTable& table) {
