@@ -97,8 +97,9 @@ int run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   const std::vector<std::string_view> words(argv + 1, argv + argc);
   ddpxx::run_program("ddpxx", [&] {
-    int code = words.empty() ? static_cast<int>(ddpxx::Errc::config) : 0;
-    if (words.empty() || words == std::vector<std::string_view>{"snapshot"} || asks_for_help(words)) {
+    const bool lacks_command = words.empty() || words == std::vector<std::string_view>{"snapshot"};
+    int code = lacks_command ? static_cast<int>(ddpxx::Errc::config) : 0;
+    if (lacks_command || asks_for_help(words)) {
       std::cout << kHelp;
     } else if (words[0] == "--version") {
       std::cout << ddpxx::version_line() << '\n';

@@ -44,14 +44,56 @@
 #include "tensor_file.hpp"
 #include "tensor_text.hpp"
 
-/// The settings behind the place.
-struct SnapshotArguments {
+/// The settings of `list`, which has none.
+struct ListArguments {};
+
+/// The settings of `show` and `verify`.
+struct StepArguments {
   std::int64_t step = -1;
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(field<&StepArguments::step>("Which snapshot; -1: show the newest that is whole, verify all of them",
+                                              at_least(-1)));
+  }
+};
+
+struct DiffArguments {
   std::string other = {};
+  std::int64_t step = -1;
   std::int64_t other_step = -1;
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(field<&DiffArguments::other>("Place of the snapshot to compare with"),
+                  field<&DiffArguments::step>("Which snapshot; -1 is the newest that is whole", at_least(-1)),
+                  field<&DiffArguments::other_step>("Which one there; -1 is the newest that is whole", at_least(-1)));
+  }
+};
+
+struct ConvertArguments {
   std::string to = {};
+  std::int64_t step = -1;
   std::string what = "all";
   std::string layout = "mingpt_ddp";
+
+  bool wants_all() const { return what == "all"; }
+
+  static constexpr auto describe() {
+    using namespace ddpxx;
+    return fields(field<&ConvertArguments::to>("Where the conversion goes: FILE.safetensors, FILE.pt or a place"),
+                  field<&ConvertArguments::step>(
+                      "Which snapshot, or after how many steps a file was saved that does not say so; -1 "
+                      "is the newest that is whole",
+                      at_least(-1)),
+                  field<&ConvertArguments::what>("What is converted", choices("model", "all")),
+                  field<&ConvertArguments::layout>(
+                      "Keys of a .pt file; huggingface writes a folder with config.json and model.safetensors",
+                      choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict", "huggingface")));
+  }
+};
+
+struct PruneArguments {
   std::int64_t keep_last = 0;
   std::int64_t keep_best = 0;
   std::int64_t keep_every = 0;
@@ -61,24 +103,13 @@ struct SnapshotArguments {
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&SnapshotArguments::step>(
-            "Which snapshot, or after how many steps a file was saved that does not say so; -1 "
-            "is the newest that is whole",
-            at_least(-1)),
-        field<&SnapshotArguments::other>("Place of the snapshot to compare with"),
-        field<&SnapshotArguments::other_step>("Which one there; -1 is the newest that is whole", at_least(-1)),
-        field<&SnapshotArguments::to>("Where a conversion goes: FILE.safetensors, FILE.pt or a place"),
-        field<&SnapshotArguments::what>("What is converted", choices("model", "all")),
-        field<&SnapshotArguments::layout>(
-            "Keys of a .pt file; huggingface writes a folder with config.json and model.safetensors",
-            choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict", "huggingface")),
-        field<&SnapshotArguments::keep_last>("Number of newest snapshots to keep", at_least(0)),
-        field<&SnapshotArguments::keep_best>(
+        field<&PruneArguments::keep_last>("Number of newest snapshots to keep", at_least(0)),
+        field<&PruneArguments::keep_best>(
             "Number of best snapshots to keep as well, by the metric that the run has recorded", at_least(0)),
-        field<&SnapshotArguments::keep_every>("Also keep snapshots whose step is a multiple of this", at_least(0)),
-        field<&SnapshotArguments::keep_every_epochs>(
-            "Also keep the first snapshot after every this many complete epochs", at_least(0)),
-        field<&SnapshotArguments::keep_every_time>(
+        field<&PruneArguments::keep_every>("Also keep snapshots whose step is a multiple of this", at_least(0)),
+        field<&PruneArguments::keep_every_epochs>("Also keep the first snapshot after every this many complete epochs",
+                                                  at_least(0)),
+        field<&PruneArguments::keep_every_time>(
             "Also keep the oldest snapshot, and one each time this much time has passed", at_least(0.0),
             Unit::seconds));
   }
@@ -87,16 +118,12 @@ struct SnapshotArguments {
 /// The commands on the snapshots of one place.
 class SnapshotCommands {
  public:
-  SnapshotCommands(const std::string& place, SnapshotArguments arguments)
-      : SnapshotCommands{place, ddpxx::open_storage(place), std::move(arguments)} {}
+  explicit SnapshotCommands(const std::string& place) : SnapshotCommands{place, ddpxx::open_storage(place)} {}
   /// `storage` is what `place` names.
-  SnapshotCommands(std::string place, std::unique_ptr<ddpxx::Storage> storage, SnapshotArguments arguments)
-      : place_{std::move(place)},
-        storage_{std::move(storage)},
-        snapshots_{*storage_},
-        arguments_{std::move(arguments)} {}
+  SnapshotCommands(std::string place, std::unique_ptr<ddpxx::Storage> storage)
+      : place_{std::move(place)}, storage_{std::move(storage)}, snapshots_{*storage_} {}
 
-  void list() const {
+  void list(const ListArguments&) const {
     const auto all = snapshots_.list();
     if (all.empty()) throw none_there();
     Unread unread;
@@ -129,8 +156,8 @@ class SnapshotCommands {
     unread.check();
   }
 
-  void show() const {
-    const auto manifest = chosen(*storage_, arguments_.step, [](const ddpxx::Manifest&) { return std::string{}; });
+  void show(const StepArguments& arguments) const {
+    const auto manifest = chosen(*storage_, arguments.step, [](const ddpxx::Manifest&) { return std::string{}; });
     print("step " + std::to_string(manifest.run.step) + ", epoch " + std::to_string(manifest.run.epoch) +
           ", position " + std::to_string(manifest.run.position) + ", " + ranks_text(manifest.world_size));
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
@@ -151,7 +178,7 @@ class SnapshotCommands {
       print("  " + setting.path + "=" + setting.value + (setting.origin.empty() ? "" : "  # " + setting.origin));
   }
 
-  void verify() const {
+  void verify(const StepArguments& arguments) const {
     int damaged = 0, whole = 0;
     Unread unread;
     bool is_complete = false;
@@ -159,7 +186,7 @@ class SnapshotCommands {
          ++listings) {
       is_complete = true;
       for (const auto& stored : snapshots_.list()) {
-        if (!stored.committed || (arguments_.step >= 0 && stored.step != arguments_.step)) continue;
+        if (!stored.committed || (arguments.step >= 0 && stored.step != arguments.step)) continue;
         const auto snapshot = unread.watch(snapshots_, stored.step, [&] {
           auto read = snapshots_.read(stored);
           if (read.manifest) read.damage = damage_of(*storage_, *read.manifest);
@@ -174,21 +201,21 @@ class SnapshotCommands {
         ++(damage.empty() ? whole : damaged);
       }
     }
-    if (damaged + whole == 0) throw none_there(arguments_.step);
+    if (damaged + whole == 0) throw none_there(arguments.step);
     unread.check();
     if (damaged > 0)
       throw ddpxx::Error{ddpxx::Errc::storage,
                          std::to_string(damaged) + " of " + std::to_string(damaged + whole) + " snapshots are damaged"};
   }
 
-  /// True if nothing differs.
-  bool diff() const {
-    if (arguments_.other.empty()) throw needs("other=PLACE");
-    const auto other = ddpxx::open_storage(arguments_.other);
+  /// Errors  std::runtime_error, after the differences, if there are any.
+  void diff(const DiffArguments& arguments) const {
+    if (arguments.other.empty()) throw needs("other=PLACE");
+    const auto other = ddpxx::open_storage(arguments.other);
     const auto pick = [](ddpxx::Storage& storage, std::int64_t step) {
       return chosen(storage, step, [&](const ddpxx::Manifest& manifest) { return damage_of(storage, manifest); });
     };
-    const auto ours = pick(*storage_, arguments_.step), theirs = pick(*other, arguments_.other_step);
+    const auto ours = pick(*storage_, arguments.step), theirs = pick(*other, arguments.other_step);
     bool same = true;
     SnapshotDiff{{storage_.get(), &ours},
                  {other.get(), &theirs},
@@ -197,48 +224,48 @@ class SnapshotCommands {
                    same = false;
                  }}
         .run();
-    return same;
+    if (!same) throw std::runtime_error{"the snapshots differ"};
   }
 
-  void convert() const {
-    if (arguments_.to.empty()) throw needs("to=FILE or to=PLACE");
-    const bool to_huggingface = arguments_.layout == "huggingface";
-    const auto target = TensorFile::writable(arguments_.to);
-    if (to_huggingface && (target || arguments_.to.find("://") != std::string::npos))
-      throw ddpxx::Error{ddpxx::Errc::config, "layout=huggingface writes a folder, and to=" + arguments_.to +
+  void convert(const ConvertArguments& arguments) const {
+    if (arguments.to.empty()) throw needs("to=FILE or to=PLACE");
+    const bool to_huggingface = arguments.layout == "huggingface";
+    const auto target = TensorFile::writable(arguments.to);
+    if (to_huggingface && (target || arguments.to.find("://") != std::string::npos))
+      throw ddpxx::Error{ddpxx::Errc::config, "layout=huggingface writes a folder, and to=" + arguments.to +
                                                   " is none: name a folder on a disk"};
     const auto source = TensorFile::readable(place_);
-    const auto snapshot = source                               ? read_checkpoint(*source)
-                          : huggingface_folder::is_one(place_) ? read_huggingface()
-                                                               : read_snapshot();
+    const auto snapshot = source                               ? read_checkpoint(*source, arguments)
+                          : huggingface_folder::is_one(place_) ? read_huggingface(arguments)
+                                                               : read_snapshot(arguments);
     if (to_huggingface && python_checkpoint::has_average(snapshot))
       print(std::string{python_checkpoint::kWithoutAverage});
     if (to_huggingface)
-      huggingface_folder::write(arguments_.to, snapshot);
+      huggingface_folder::write(arguments.to, snapshot);
     else if (!target)
-      ddpxx::save_snapshot(*ddpxx::open_storage(arguments_.to), snapshot);
+      ddpxx::save_snapshot(*ddpxx::open_storage(arguments.to), snapshot);
     else if (target->kind == TensorFile::Kind::pt)
-      target->write(to_python(snapshot));
+      target->write(to_python(snapshot, arguments));
     else
       target->write(snapshot.tensors);
     print("step " + std::to_string(snapshot.run.step) + ": " + std::to_string(snapshot.tensors.size()) +
-          " tensors to " + arguments_.to);
+          " tensors to " + arguments.to);
   }
 
-  void prune() const {
-    if (arguments_.keep_last == 0) throw needs("keep_last=N, at least 1");
+  void prune(const PruneArguments& arguments) const {
+    if (arguments.keep_last == 0) throw needs("keep_last=N, at least 1");
     storage_->claim("ddpxx snapshot prune on " + ddpxx::host_name());
     const auto before = published();
     const auto newest =
-        arguments_.keep_best > 0 ? ddpxx::choose_snapshot(*storage_, {}).run.settings : ddpxx::Settings{};
+        arguments.keep_best > 0 ? ddpxx::choose_snapshot(*storage_, {}).run.settings : ddpxx::Settings{};
     const auto ranking = ddpxx::recorded_ranking(newest);
-    snapshots_.prune({.last = arguments_.keep_last,
-                      .best = arguments_.keep_best,
+    snapshots_.prune({.last = arguments.keep_last,
+                      .best = arguments.keep_best,
                       .metric = ranking.metric,
                       .mode = ranking.mode,
-                      .every_steps = arguments_.keep_every,
-                      .every_epochs = arguments_.keep_every_epochs,
-                      .every_seconds = arguments_.keep_every_time},
+                      .every_steps = arguments.keep_every,
+                      .every_epochs = arguments.keep_every_epochs,
+                      .every_seconds = arguments.keep_every_time},
                      {.of_the_place = true, .starts = {}});
     print(std::to_string(before - published()) + " of " + std::to_string(before) + " snapshots removed");
   }
@@ -341,35 +368,34 @@ class SnapshotCommands {
                                                  storage.full_name("") + damages};
   }
 
-  bool wants_all() const { return arguments_.what == "all"; }
-
-  ddpxx::Snapshot read_snapshot() const {
-    const ddpxx::TensorFilter wanted = [all = wants_all()](std::string_view name) {
+  ddpxx::Snapshot read_snapshot(const ConvertArguments& arguments) const {
+    const ddpxx::TensorFilter wanted = [all = arguments.wants_all()](std::string_view name) {
       return all || name.starts_with(python_checkpoint::kModel);
     };
     ddpxx::Snapshot snapshot;
-    chosen(*storage_, arguments_.step, [&](const ddpxx::Manifest& manifest) {
+    chosen(*storage_, arguments.step, [&](const ddpxx::Manifest& manifest) {
       auto read = ddpxx::try_read_snapshot(*storage_, manifest, wanted);
       if (auto* damage = std::get_if<std::string>(&read)) return *damage;
       snapshot = std::get<ddpxx::Snapshot>(std::move(read));
       return std::string{};
     });
-    if (!wants_all()) snapshot.run.optimizer.clear();  // a run that begins with it does not look for its state
+    if (!arguments.wants_all())
+      snapshot.run.optimizer.clear();  // a run that begins with it does not look for its state
     return snapshot;
   }
 
-  ddpxx::Snapshot read_huggingface() const {
+  ddpxx::Snapshot read_huggingface(const ConvertArguments& arguments) const {
     auto snapshot = huggingface_folder::read(place_);
-    snapshot.run.step = std::max<std::int64_t>(arguments_.step, 0);
+    snapshot.run.step = std::max<std::int64_t>(arguments.step, 0);
     return snapshot;
   }
 
   /// A safetensors file of any program as a snapshot.
-  ddpxx::Snapshot read_safetensors(const TensorFile& file) const {
+  static ddpxx::Snapshot read_safetensors(const TensorFile& file, const ConvertArguments& arguments) {
     auto snapshot = python_checkpoint::to_snapshot(file.read_safetensors());
     const auto steps = python_checkpoint::steps_in(snapshot.tensors);
-    snapshot.run.step = steps.value_or(std::max<std::int64_t>(arguments_.step, 0));
-    if (!wants_all())
+    snapshot.run.step = steps.value_or(std::max<std::int64_t>(arguments.step, 0));
+    if (!arguments.wants_all())
       std::erase_if(snapshot.tensors,
                     [](const auto& item) { return !item.first.starts_with(python_checkpoint::kModel); });
     else if (!steps)
@@ -378,35 +404,35 @@ class SnapshotCommands {
   }
 
   /// A file of a Python program as a snapshot.
-  ddpxx::Snapshot read_checkpoint(const TensorFile& file) const {
-    if (file.kind == TensorFile::Kind::safetensors) return read_safetensors(file);
+  ddpxx::Snapshot read_checkpoint(const TensorFile& file, const ConvertArguments& arguments) const {
+    if (file.kind == TensorFile::Kind::safetensors) return read_safetensors(file, arguments);
     const auto value = file.read_pt();
     try {
       const auto checkpoint = ddpxx::from_python(value);
       auto snapshot = python_checkpoint::to_snapshot(checkpoint);
-      if (wants_all())
-        python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments_.step, print);
+      if (arguments.wants_all())
+        python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments.step, print);
       else if (!checkpoint.step)
-        snapshot.run.step = std::max<std::int64_t>(arguments_.step, 0);
+        snapshot.run.step = std::max<std::int64_t>(arguments.step, 0);
       return snapshot;
     } catch (const ddpxx::Error& error) {
       throw ddpxx::Error{error.code(), place_ + ": " + error.what()};
     }
   }
 
-  ddpxx::PickleValue to_python(const ddpxx::Snapshot& snapshot) const {
+  static ddpxx::PickleValue to_python(const ddpxx::Snapshot& snapshot, const ConvertArguments& arguments) {
     static const std::map<std::string, ddpxx::CheckpointLayout> kLayouts{
         {"mingpt_ddp", ddpxx::CheckpointLayout::mingpt_ddp},
         {"torchrun_tutorial", ddpxx::CheckpointLayout::torchrun_tutorial},
         {"guide", ddpxx::CheckpointLayout::guide},
         {"state_dict", ddpxx::CheckpointLayout::state_dict}};
-    const auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments_.layout), print);
-    if (checkpoint.optimizer.is_none() && wants_all())
+    const auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments.layout), print);
+    if (checkpoint.optimizer.is_none() && arguments.wants_all())
       print(
-          arguments_.layout == "mingpt_ddp" || arguments_.layout == "guide"
+          arguments.layout == "mingpt_ddp" || arguments.layout == "guide"
               ? "written without an optimizer's state: the snapshot has none of AdamW, Adam or SGD, or does not say in "
                 "which order the parameters come"
-              : "written without an optimizer's state: layout=" + arguments_.layout +
+              : "written without an optimizer's state: layout=" + arguments.layout +
                     " has no place for it, mingpt_ddp and guide have");
     return ddpxx::to_python(checkpoint);
   }
@@ -414,22 +440,21 @@ class SnapshotCommands {
   std::string place_;
   std::unique_ptr<ddpxx::Storage> storage_;
   ddpxx::Snapshots snapshots_;
-  SnapshotArguments arguments_;
 };
 
 /// Runs a command; `argv` holds the command, the place, and then settings.
 inline void snapshot_command(const std::string& command, const std::string& place, int argc, char** argv) {
-  const SnapshotCommands commands{place, ddpxx::parse_config<SnapshotArguments>(
-                                             argc - 1, argv + 1, {.program = "ddpxx snapshot " + command + " PLACE"})};
-  if (command == "list") return commands.list();
-  if (command == "show") return commands.show();
-  if (command == "verify") return commands.verify();
-  if (command == "diff") {
-    if (!commands.diff()) throw std::runtime_error{"the snapshots differ"};
-    return;
-  }
-  if (command == "convert") return commands.convert();
-  if (command == "prune") return commands.prune();
+  const auto run = [&]<class Arguments>(void (SnapshotCommands::*work)(const Arguments&) const) {
+    const auto arguments =
+        ddpxx::parse_config<Arguments>(argc - 1, argv + 1, {.program = "ddpxx snapshot " + command + " PLACE"});
+    (SnapshotCommands{place}.*work)(arguments);
+  };
+  if (command == "list") return run(&SnapshotCommands::list);
+  if (command == "show") return run(&SnapshotCommands::show);
+  if (command == "verify") return run(&SnapshotCommands::verify);
+  if (command == "diff") return run(&SnapshotCommands::diff);
+  if (command == "convert") return run(&SnapshotCommands::convert);
+  if (command == "prune") return run(&SnapshotCommands::prune);
   const std::vector<std::string> known{"list", "show", "verify", "diff", "convert", "prune"};
   const auto meant = ddpxx::nearest(command, known);
   throw ddpxx::Error{ddpxx::Errc::config, "ddpxx snapshot has no command \"" + command + "\"" +

@@ -508,7 +508,7 @@ TEST_F(SnapshotTool, ContinuesAfterASnapshotOfAnotherVersion) {
 class SnapshotToolBesideARun : public testing::Test {
  protected:
   template <class Command>
-  static std::string output_of(Command&& command, SnapshotArguments arguments = {}) {
+  static std::string output_of(Command&& command) {
     auto memory = std::make_unique<MemoryStorage>();
     auto& storage = *memory;
     const auto save = [&storage](std::int64_t step) {
@@ -523,7 +523,7 @@ class SnapshotToolBesideARun : public testing::Test {
     };
     testing::internal::CaptureStdout();
     try {
-      command(SnapshotCommands{"memory", std::move(memory), std::move(arguments)});
+      command(SnapshotCommands{"memory", std::move(memory)});
     } catch (const Error& error) {
       ADD_FAILURE() << error.what();
     }
@@ -532,13 +532,13 @@ class SnapshotToolBesideARun : public testing::Test {
 };
 
 TEST_F(SnapshotToolBesideARun, ListAndVerifyPassOverWhatIsRemovedMeanwhile) {
-  const auto listed = output_of([](const SnapshotCommands& commands) { commands.list(); });
+  const auto listed = output_of([](const SnapshotCommands& commands) { commands.list({}); });
   EXPECT_THAT(listed, AllOf(HasSubstr(" 100 "), Not(HasSubstr(" 200 ")), Not(HasSubstr(" 300 "))));
-  EXPECT_EQ(output_of([](const SnapshotCommands& commands) { commands.verify(); }), "100  whole\n");
+  EXPECT_EQ(output_of([](const SnapshotCommands& commands) { commands.verify({}); }), "100  whole\n");
 }
 
 TEST_F(SnapshotToolBesideARun, ShowTakesTheNewerOne) {
-  EXPECT_THAT(output_of([](const SnapshotCommands& commands) { commands.show(); }), HasSubstr("step 400,"));
+  EXPECT_THAT(output_of([](const SnapshotCommands& commands) { commands.show({}); }), HasSubstr("step 400,"));
 }
 
 TEST_F(SnapshotTool, SaysThatThereIsNoSnapshotAndThatItsOutputFailed) {
@@ -559,7 +559,15 @@ TEST_F(SnapshotTool, SaysWhatItDoesNotUnderstand) {
   const auto command = tool("verfy");
   EXPECT_EQ(command.code, 2);
   EXPECT_THAT(command.err, HasSubstr("did you mean verify?"));
-  EXPECT_EQ(tool("list", {"stpe=1"}).code, 2);
+  EXPECT_EQ(tool("verify", {"stpe=1"}).code, 2);
+  EXPECT_EQ(tool("list", {"step=100"}).code, 2);
+  const auto pruned = tool("prune", {"keep_last=1", "step=200"});  // a setting of other commands
+  EXPECT_EQ(pruned.code, 2);
+  EXPECT_THAT(pruned.err, HasSubstr("step"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
+  const auto bare = StartedProgram{{program_folder() + "/ddpxx", "snapshot"}}.wait();
+  EXPECT_EQ(bare.code, 2);
+  EXPECT_THAT(bare.out, HasSubstr("snapshot COMMAND PLACE"));
   const auto help = StartedProgram{{program_folder() + "/ddpxx", "--help"}}.wait();
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("snapshot COMMAND PLACE"));
