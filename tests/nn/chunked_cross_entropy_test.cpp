@@ -142,6 +142,36 @@ TEST(ChunkedCrossEntropy, OfTargetsThatDoNotCountIsZero) {
   }
 }
 
+TEST(ChunkedCrossEntropy, OfFloat64IsComputedInFloat64) {
+  const Head head{at::kDouble};
+  const std::vector<at::Tensor> inputs{head.hidden, head.weight};
+  const auto plain = at::cross_entropy_loss(at::linear(head.hidden, head.weight), head.targets, {}, at::Reduction::Sum,
+                                            /*ignore_index=*/-1);
+  const auto expected = torch::autograd::grad({plain}, inputs);
+  for (const auto rows : kSomeChunks) {
+    const auto loss = head.chunked_loss(rows);
+    EXPECT_EQ(loss.scalar_type(), at::kDouble);
+    EXPECT_LE(relative_error(loss, plain), 1e-14);
+    const auto got = torch::autograd::grad({loss}, inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) EXPECT_LE(relative_error(got[i], expected[i]), 1e-14);
+  }
+}
+
+TEST(ChunkedCrossEntropy, LeavesOutRowsThatAreNotFinite) {
+  const Head finite, head;
+  {
+    const c10::NoGradGuard no_grad;
+    for (const std::int64_t row : {1, 4}) head.hidden[row].fill_(3e38);  // targets that do not count
+    ASSERT_FALSE(at::mm(head.hidden, head.weight.t()).isfinite().all().item<bool>());
+  }
+  const auto expected = finite.plain_loss(), loss = head.chunked_loss(7);
+  EXPECT_LE(relative_error(loss, expected), 1e-6);
+  const auto expected_gradients = torch::autograd::grad({expected}, {finite.hidden, finite.weight});
+  const auto gradients = torch::autograd::grad({loss}, {head.hidden, head.weight});
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    EXPECT_LE(relative_error(gradients[i], expected_gradients[i]), 1e-5) << (i == 0 ? "hidden" : "weight");
+}
+
 TEST(ChunkedCrossEntropy, MayGoBackTwiceThroughOneGraph) {
   const Head head;
   const auto loss = head.chunked_loss(7);

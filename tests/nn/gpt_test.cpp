@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -165,6 +166,21 @@ TEST(GPT, AWidthThatTheHeadsDoNotDivideIsAConfigError) {
   }
 }
 
+TEST(GPT, ASizeBelowOneIsAConfigError) {
+  for (const auto& [config, message] : {std::pair{GPTConfig{.n_layer = 0}, "model.n_layer: 0 is below 1"},
+                                        std::pair{GPTConfig{.n_head = 0}, "model.n_head: 0 is below 1"},
+                                        std::pair{GPTConfig{.n_head = -4, .n_embd = 48}, "model.n_head: -4 is below 1"},
+                                        std::pair{GPTConfig{.n_embd = 0}, "model.n_embd: 0 is below 1"}}) {
+    try {
+      GPT{config, kVocabulary, kBlock};
+      FAIL() << "no error, where " << message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_STREQ(error.what(), message);
+    }
+  }
+}
+
 TEST(GPT, ASizeBeyondThisMachineIsAConfigErrorWithTheBytes) {
   constexpr auto kHuge = std::numeric_limits<std::int64_t>::max();
   for (const auto& config : {GPTConfig{.n_layer = 1'000'000'000}, GPTConfig{.n_layer = kHuge},
@@ -278,6 +294,44 @@ TEST(GPT, ATargetOfMinusOneIsLeftOutOfTheLoss) {
   first.narrow(1, 0, 4).fill_(-1);
   second.narrow(1, 4, 4).fill_(-1);
   EXPECT_NEAR(loss_of(first) + loss_of(second), loss_of(targets), 1e-4);
+}
+
+TEST(GPT, OfFloat64ComputesInFloat64) {
+  const auto ids = some_ids(9);
+  const Batch batch{ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), 8};
+  const auto loss_of = [&](GPTConfig config) {
+    at::manual_seed(3);
+    config.dropout = 0;
+    GPT gpt{config, kVocabulary, kBlock};
+    gpt.to(at::kDouble);
+    return gpt.forward(run, batch).sum;
+  };
+  auto in_chunks = small(), fused = small();
+  in_chunks.loss_chunk = 3;
+  fused.fused = true;
+  const auto expected = loss_of(small());
+  EXPECT_EQ(expected.scalar_type(), at::kDouble);
+  for (const auto& config : {in_chunks, fused}) {
+    const auto loss = loss_of(config);
+    EXPECT_EQ(loss.scalar_type(), at::kDouble);
+    EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);
+  }
+}
+
+TEST(GPT, ACloneHasTheTypesAndTheFrozenParametersOfItsModel) {
+  GPT gpt{small(), kVocabulary, kBlock};
+  gpt.to(at::kBFloat16);
+  auto parameters = gpt.parameters();
+  parameters.front().set_requires_grad(false);
+  parameters.back().set_data(parameters.back().to(at::kFloat));
+  const auto copies = gpt.clone()->parameters();
+  ASSERT_EQ(copies.size(), parameters.size());
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    EXPECT_EQ(copies[i].scalar_type(), parameters[i].scalar_type());
+    EXPECT_EQ(copies[i].requires_grad(), parameters[i].requires_grad());
+    EXPECT_TRUE(at::equal(copies[i], parameters[i]));
+    EXPECT_FALSE(copies[i].is_alias_of(parameters[i]));
+  }
 }
 
 TEST(Generate, AppendsTokensAfterThePrompt) {
@@ -424,6 +478,31 @@ TEST(Generate, RefusesSettingsByWhichNoTokenCanBeDrawn) {
   for (const double top_p : {0.0, -1.0, 1.1, nan}) EXPECT_TRUE(refused({.tokens = 1, .top_p = top_p}));
   const GenerateConfig most_likely{.tokens = 12, .temperature = 0.0, .top_p = 0.0, .sample = false};
   EXPECT_TRUE(at::equal(generate(gpt, run, some_ids(3), most_likely), greedy(gpt, some_ids(3), 12)));
+}
+
+/// A model of 16 bits whose logits are those given, at each position.
+class ScoredModel : public torch::nn::Module {
+ public:
+  explicit ScoredModel(at::Tensor scores_V) : scores_V_{std::move(scores_V)} {}
+  std::int64_t block_size() const { return 4; }
+  template <class Run>
+  at::Tensor logits(Run&, const at::Tensor& ids_BT) {
+    return scores_V_.expand({ids_BT.size(0), ids_BT.size(1), -1});
+  }
+
+ private:
+  at::Tensor scores_V_;
+};
+
+TEST(Generate, DrawsFromScoresOf16BitsAsFromThoseOfFloat32) {
+  const auto prompt = at::zeros({1, 1}, at::kLong);
+  // float16 has no number as large as 4 / 1e-5.
+  ScoredModel large{at::tensor({1.0, 4.0, 2.0}).to(at::kHalf)};
+  EXPECT_EQ(generate(large, run, prompt, {.tokens = 1, .temperature = 1e-5})[0][1].item<std::int64_t>(), 1);
+  // Of 2,000 equal tokens top_p leaves half. A sum in bfloat16 stays at 1/4, to which it cannot add 1/2,000.
+  ScoredModel even{at::zeros({2000}, at::kBFloat16)};
+  const auto drawn = generate(even, run, prompt.expand({4000, 1}), {.tokens = 1, .top_p = 0.5}).select(1, 1);
+  EXPECT_NEAR(static_cast<double>(std::get<0>(at::_unique(drawn)).numel()), 1000, 60);
 }
 
 TEST(Generate, TheSameRandomNumbersMakeTheSameText) {

@@ -12,9 +12,9 @@ struct AddNorm {
 };
 
 /// The sum of `x` and `y`, and its layer norm, as `sum = x + y` and `layer_norm(sum)` give them but for rounding: the
-/// norm is computed in float32 and rounded once. The sum has the type that `x + y` has, and the norm too; in autocast
-/// the norm has autocast's type, to which the next linear layer would cast it. On a GPU each pass is one kernel, which
-/// NVRTC compiles at its first use.
+/// norm is computed in float32 (on a CPU that of float64 in float64) and rounded once. The sum has the type that `x +
+/// y` has, and the norm too; in autocast the norm has autocast's type, to which the next linear layer would cast it. On
+/// a GPU each pass is one kernel, which NVRTC compiles at its first use.
 /// Shapes  `x` and `y` [..., C], `weight` and `bias` [C].
 /// Errors  `config` for other shapes and for tensors of several devices; in backward, if it is to create a graph; on a
 ///         GPU for types other than float32, bfloat16 and float16, for a width above 4096, and where NVRTC is not

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -33,13 +34,14 @@ namespace ddpxx {
 
 namespace detail {
 
-/// The version for a CPU, made of operations of ATen. It computes in float32, as the kernels do.
+/// The version for a CPU, made of operations of ATen. It computes 16 bits in float32, as the kernels do.
 inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
                                      const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
   AddNormParts parts;
   parts.sum = x + y;
-  std::tie(parts.normed, parts.mean, parts.rstd) = at::native_layer_norm(
-      parts.sum.to(at::kFloat), {weight.numel()}, weight.to(at::kFloat), bias.to(at::kFloat), epsilon);
+  const auto type = at::toOpMathType(parts.sum.scalar_type());
+  std::tie(parts.normed, parts.mean, parts.rstd) =
+      at::native_layer_norm(parts.sum.to(type), {weight.numel()}, weight.to(type), bias.to(type), epsilon);
   parts.normed = parts.normed.to(normed_type);
   return parts;
 }
@@ -48,10 +50,11 @@ inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, c
 inline AddNormGradients add_norm_backward(const at::Tensor& d_sum, const at::Tensor& d_normed, const at::Tensor& sum,
                                           const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& weight,
                                           at::ScalarType y_type) {
-  const auto weight_in_float = weight.to(at::kFloat);
+  const auto type = at::toOpMathType(sum.scalar_type());
+  const auto typed_weight = weight.to(type);
   auto [d, d_weight, d_bias] =
-      at::native_layer_norm_backward(d_normed.to(at::kFloat), sum.to(at::kFloat), {weight.numel()}, mean, rstd,
-                                     weight_in_float, at::zeros_like(weight_in_float), {true, true, true});
+      at::native_layer_norm_backward(d_normed.to(type), sum.to(type), {weight.numel()}, mean, rstd, typed_weight,
+                                     at::zeros_like(typed_weight), {true, true, true});
   if (d_sum.defined()) d = d + d_sum;
   return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), d_bias.to(weight.scalar_type())};
 }
@@ -142,7 +145,7 @@ DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight
   const AutocastScope no_autocast{autocast};
   const c10::OptionalDeviceGuard device{x.device()};
   if (x.is_cuda()) return detail::LayerNormFunction::apply(x, weight, bias, epsilon, normed_type);
-  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = at::toOpMathType(x.scalar_type());
   return at::layer_norm(x.to(type), weight.sizes(), weight.to(type), bias.to(type), epsilon).to(normed_type);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/gelu.h>
@@ -24,14 +25,16 @@ namespace ddpxx {
 
 namespace detail {
 
-/// The version for a CPU, made of operations of ATen. It computes in float32, as the kernels do.
+/// The version for a CPU, made of operations of ATen. It computes 16 bits in float32, as the kernels do.
 inline at::Tensor bias_gelu_forward(const at::Tensor& x, const at::Tensor& bias, std::string_view approximate) {
-  return at::gelu(x.to(at::kFloat) + bias.to(at::kFloat), approximate).to(x.scalar_type());
+  const auto type = at::toOpMathType(x.scalar_type());
+  return at::gelu(x.to(type) + bias.to(type), approximate).to(x.scalar_type());
 }
 
 inline BiasGeluGradients bias_gelu_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& bias,
                                             std::string_view approximate) {
-  const auto gradient = at::gelu_backward(d_y.to(at::kFloat), x.to(at::kFloat) + bias.to(at::kFloat), approximate);
+  const auto type = at::toOpMathType(x.scalar_type());
+  const auto gradient = at::gelu_backward(d_y.to(type), x.to(type) + bias.to(type), approximate);
   return {gradient.to(x.scalar_type()), gradient.reshape({-1, bias.size(0)}).sum(0).to(bias.scalar_type())};
 }
 

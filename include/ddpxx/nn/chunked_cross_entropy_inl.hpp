@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -32,29 +33,31 @@ namespace detail {
 
 /// The loss of a head, and the gradients of its inputs for an incoming gradient of 1; undefined where not wanted.
 struct HeadLoss {
-  at::Tensor sum;              ///< float32, 0-dim.
+  at::Tensor sum;              ///< In float32, for float64 in float64; 0-dim.
   at::Tensor hidden_gradient;  ///< [N, C]
-  at::Tensor weight_gradient;  ///< [V, C] in float32: a sum over the chunks would lose too much in 16 bits.
+  at::Tensor weight_gradient;  ///< [V, C], of the type of `sum`: a sum over the chunks would lose too much in 16 bits.
 };
 
 /// What head_loss() needs to compute the losses of a chunk with the operations of ATen.
 struct ScoreMemory {
   explicit ScoreMemory(const at::Tensor& logits_KV)
-      : scores{logits_KV.scalar_type() == at::kFloat
-                   ? logits_KV
-                   : at::empty_like(logits_KV, logits_KV.options().dtype(at::kFloat))} {}
-  at::Tensor scores;  ///< float32; the logits themselves if they are.
+      : scores{at::isReducedFloatingType(logits_KV.scalar_type())
+                   ? at::empty_like(logits_KV, logits_KV.options().dtype(at::kFloat))
+                   : logits_KV} {}
+  at::Tensor scores;  ///< The logits themselves, unless they have 16 bits: then float32.
 };
 
 /// Writes the loss of each row to `losses_K`, and with `gradients` the gradient of the logits, softmax minus one-hot
 /// target, in their place.
 inline void cross_entropy_by_operations(const at::Tensor& logits_KV, const at::Tensor& targets_K,
                                         const at::Tensor& losses_K, bool gradients, const ScoreMemory& memory) {
-  const auto counts_K1 = targets_K.ne(-1).to(at::kFloat).unsqueeze(1);
+  const auto counts_K1 = targets_K.ne(-1).to(memory.scores.scalar_type()).unsqueeze(1);
   const auto classes_K1 = targets_K.masked_fill(targets_K.eq(-1), 0).unsqueeze(1);
   const auto scores_KV = memory.scores.narrow(0, 0, logits_KV.size(0));
-  const bool in_float = logits_KV.scalar_type() == at::kFloat;
-  if (!in_float) scores_KV.copy_(logits_KV);
+  const bool has_copy = scores_KV.scalar_type() != logits_KV.scalar_type();
+  if (has_copy) scores_KV.copy_(logits_KV);
+  // A row that does not count may hold infinity or NaN, which times 0 is NaN.
+  scores_KV.index_fill_(0, targets_K.eq(-1).nonzero().squeeze(1), 0);
   scores_KV.sub_(scores_KV.amax(1, /*keepdim=*/true));
   const auto score_of_target_K1 = scores_KV.gather(1, classes_K1);
   scores_KV.exp_();
@@ -62,7 +65,7 @@ inline void cross_entropy_by_operations(const at::Tensor& logits_KV, const at::T
   losses_K.unsqueeze(1).copy_((sum_K1.log() - score_of_target_K1).mul_(counts_K1));
   if (!gradients) return;
   scores_KV.mul_(counts_K1 / sum_K1).scatter_add_(1, classes_K1, -counts_K1);
-  if (!in_float) logits_KV.copy_(scores_KV);
+  if (has_copy) logits_KV.copy_(scores_KV);
 }
 
 /// True where the kernel computes the losses of logits of this type.
@@ -82,8 +85,8 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
   const auto x_NC = hidden_NC.to(type), w_VC = weight_VC.to(type), all_targets_N = targets_N.to(at::kLong).contiguous();
 
   const auto N = x_NC.size(0), C = x_NC.size(1), V = w_VC.size(0), K = std::min(chunk_rows, N);
-  const auto in_float = x_NC.options().dtype(at::kFloat);
-  const auto losses_N = at::empty({N}, in_float);
+  const auto of_sums = x_NC.options().dtype(at::toOpMathType(type));
+  const auto losses_N = at::empty({N}, of_sums);
   HeadLoss loss;
   if (hidden_trains) loss.hidden_gradient = at::empty({N, C}, x_NC.options());
 
@@ -107,13 +110,13 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
     }
     if (!weight_trains) continue;
     if (first == 0)
-      loss.weight_gradient = at::mm(logits_KV.t(), x_KC).to(at::kFloat);
-    else if (type == at::kFloat)
+      loss.weight_gradient = at::mm(logits_KV.t(), x_KC).to(of_sums);
+    else if (!at::isReducedFloatingType(type))
       loss.weight_gradient.addmm_(logits_KV.t(), x_KC);
     else
       loss.weight_gradient.add_(at::mm(logits_KV.t(), x_KC));
   }
-  if (weight_trains && N == 0) loss.weight_gradient = at::zeros({V, C}, in_float);
+  if (weight_trains && N == 0) loss.weight_gradient = at::zeros({V, C}, of_sums);
   loss.sum = losses_N.sum();
   return loss;
 }
@@ -134,13 +137,13 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
                   "chunked_cross_entropy has no second derivative: call backward without create_graph, or use "
                   "at::cross_entropy_loss"};
     const bool saved_is_needed_again = torch::autograd::get_current_graph_task_keep_graph();
-    // The product is float32, because 16 bits would round the factor and so change all elements alike. Autograd casts
-    // it to the type of its input.
+    // The product is not in 16 bits, which would round the factor and so change all elements alike. Autograd casts it
+    // to the type of its input.
     const auto scaled = [&](const at::Tensor& saved) -> at::Tensor {
       if (!saved.defined()) return {};
-      const auto in_float = saved.to(at::kFloat);
-      if (in_float.is_same(saved) && saved_is_needed_again) return in_float * gradients[0];
-      return in_float.mul_(gradients[0]);
+      const auto factors = saved.to(at::toOpMathType(saved.scalar_type()));
+      if (factors.is_same(saved) && saved_is_needed_again) return factors * gradients[0];
+      return factors.mul_(gradients[0]);
     };
     const auto saved = context->get_saved_variables();
     return {scaled(saved[0]), scaled(saved[1]), {}};

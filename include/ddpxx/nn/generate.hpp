@@ -9,6 +9,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -90,7 +91,8 @@ at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateCo
     const auto next_B1 = [&] {
       auto scores_BV = logits_of_last();
       if (!config.sample) return at::argmax(scores_BV, -1, /*keepdim=*/true);
-      scores_BV = scores_BV / config.temperature;
+      // In 16 bits a low temperature overflows, and cumulative probabilities are too coarse for top_p.
+      scores_BV = scores_BV.to(at::toOpMathType(scores_BV.scalar_type())) / config.temperature;
       detail::leave_likely(scores_BV, config);
       return at::multinomial(at::softmax(scores_BV, -1), 1, /*replacement=*/false, random);
     }();

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -89,7 +90,8 @@ class GPT : public torch::nn::Module {
  public:
   GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size);
 
-  /// A copy on `device`, by default on the device of this model. The state of random numbers does not change.
+  /// A copy on `device`, by default on the device of this model, with parameters of the same types. Parameters that
+  /// are frozen stay so. The state of random numbers does not change.
   DDPXX_INLINE std::shared_ptr<torch::nn::Module> clone(
       const std::optional<at::Device>& device = std::nullopt) const override;
 
@@ -120,7 +122,8 @@ class GPT : public torch::nn::Module {
       return {
           chunked_cross_entropy(hidden(run, batch.inputs).flatten(0, 1), head_weight(), targets_N, config_.loss_chunk)};
     const auto logits_BTV = logits(run, batch.inputs);
-    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}).to(at::kFloat), targets_N, {},
+    const auto type = at::toOpMathType(logits_BTV.scalar_type());  // 16-bit logits get their loss in float32
+    return {at::cross_entropy_loss(logits_BTV.view({-1, logits_BTV.size(-1)}).to(type), targets_N, {},
                                    at::Reduction::Sum, /*ignore_index=*/-1)};
   }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/core/describe.hpp>
@@ -88,7 +89,11 @@ struct GPTConfig {
   }
   std::vector<FieldError> check() const {
     const auto [layers, heads, width] = sizes();
-    if (width % heads == 0) return {};
+    std::vector<FieldError> errors;
+    for (const auto& [name, size] :
+         {std::pair{"n_layer", layers}, std::pair{"n_head", heads}, std::pair{"n_embd", width}})
+      if (size < 1) errors.push_back({name, std::to_string(size) + " is below 1"});
+    if (!errors.empty() || width % heads == 0) return errors;
     const auto below = width / heads * heads;
     return {{"n_embd", std::to_string(width) + " is not divisible by n_head (" + std::to_string(heads) +
                            "); nearest: " + (below > 0 ? std::to_string(below) + " or " : "") +

@@ -94,10 +94,13 @@ DDPXX_INLINE std::shared_ptr<torch::nn::Module> GPT::clone(const std::optional<a
   const c10::NoGradGuard no_grad;
   const RandomScope random{random_states(at::kCPU)};
   auto copy = std::make_shared<GPT>(config_, vocab_size_, block_size_);
-  copy->to(device.value_or(tokens_->weight().device()));
+  const auto target = device.value_or(tokens_->weight().device());
   const auto from = parameters();
   auto into = copy->parameters();
-  for (std::size_t i = 0; i < from.size(); ++i) into[i].copy_(from[i]);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    into[i].set_data(from[i].to(target, from[i].scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+    into[i].set_requires_grad(from[i].requires_grad());
+  }
   copy->train(is_training());
   return copy;
 }
