@@ -32,7 +32,7 @@ struct CommandLine {
   bool time = false;                   ///< A plan tells the time of a step instead of its memory.
   std::vector<const char*> arguments;  ///< All other arguments, behind the program's name.
 
-  std::vector<std::size_t> numbers;  ///< The numbers of these arguments on the command line.
+  std::vector<std::size_t> numbers = {};  ///< The numbers of these arguments on the command line.
 
   int argc() const { return static_cast<int>(arguments.size()); }
   const char* const* argv() const { return arguments.data(); }
