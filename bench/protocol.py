@@ -2,13 +2,14 @@
 
 The programs run in pairs, one after the other, in the order AB BA AB ... The result is the median over the pairs of
 log(theirs / ours), with a bootstrap interval of 95 %. Pairs are added until that interval is narrow, or for one
-minute; a goal is reached if the lower end of the interval reaches it. Before, ours is compared with itself: if that
-ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other processes used more than a tenth
+minute; a goal is reached if the lower end of the interval reaches it. Before, ours is compared with itself in the same
+way: if that ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other processes used more than a tenth
 of a core are dropped; if more than half are dropped, there is no verdict.
 
 Needs only the standard library. Results are written to build/bench/NAME.json, with every sample.
 """
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -33,7 +34,7 @@ RESULTS = ROOT / "build" / "bench"
 SITE = ROOT / ".deps" / "site"
 FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
-HALF_WIDTH = 0.03
+HALF_WIDTH = 0.03  # of the interval of a comparison that has enough pairs
 MOST_PAIRS = 60
 MOST_SECONDS = 60  # of one comparison that has the fewest pairs
 SAME_WORK = {"loss_10": 1e-5, "loss_last": 1e-3}  # how far the losses of both sides may differ, in float32
@@ -193,8 +194,8 @@ class Comparison:
         self.used = kept if len(kept) > 1 else pairs
         self.ratio, self.low, self.high = interval([math.log(b.value / a.value) for a, b in self.used])
 
-    def enough(self, fewest, seconds):
-        is_narrow = math.log(self.high / self.low) / 2 <= HALF_WIDTH
+    def enough(self, fewest, seconds, half_width):
+        is_narrow = math.log(self.high / self.low) / 2 <= half_width
         return len(self.pairs) - self.dropped >= fewest and (is_narrow or seconds > MOST_SECONDS)
 
     def side(self, i):
@@ -210,7 +211,7 @@ class Comparison:
         return len(self.used) > 1 and max(spread(self.side(i)) for i in (0, 1)) > 0.1
 
 
-def compare(a, b, fewest, most=MOST_PAIRS, quiet=True):
+def compare(a, b, fewest, most=MOST_PAIRS, quiet=True, half_width=HALF_WIDTH):
     """Runs a() and b(), which return a Run with its value, until there are enough pairs."""
     pairs, begin = [], time.perf_counter()
     while True:
@@ -221,7 +222,7 @@ def compare(a, b, fewest, most=MOST_PAIRS, quiet=True):
             second = b()
             pairs.append((a(), second))
         result = Comparison(pairs, quiet)
-        if result.enough(fewest, time.perf_counter() - begin) or len(pairs) >= most:
+        if result.enough(fewest, time.perf_counter() - begin, half_width) or len(pairs) >= most:
             return result
 
 
@@ -258,6 +259,7 @@ class Bench:
         self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:],
                        "comparisons": self.earlier() if arguments.add else {}}
         self.void = False
+        self.failed = []
         print(title)
 
     def earlier(self):
@@ -270,10 +272,26 @@ class Bench:
                      f"{', '.join(differ) or 'the tree has changes without a commit'}; measure all of them anew")
         return last["comparisons"]
 
+    @contextlib.contextmanager
+    def case(self, name):
+        """Within it, a failure of a program or of a check ends only the comparison of this name, which is left out."""
+        try:
+            yield
+        except SystemExit as failure:
+            print(f"  {name} is left out:\n{failure}", flush=True)
+            self.result["comparisons"].pop(name, None)
+            self.failed.append(name)
+            self.write()
+
+    def end(self):
+        """Ends the program with an error if a case has failed."""
+        if self.failed:
+            sys.exit(f"these comparisons failed: {', '.join(self.failed)}")
+
     def check_noise(self, ours):
         """Compares ours with itself, before any verdict."""
         ours()  # the first run reads files that later runs find in memory
-        result = compare(ours, ours, self.fewest, self.fewest)
+        result = compare(ours, ours, self.fewest, self.most, half_width=AA_TOLERANCE)
         print(f"  A/A      {result.ratio:.3f}x  [{result.low:.3f}, {result.high:.3f}]")
         self.void = not abs(result.ratio - 1) <= AA_TOLERANCE
         self.keep("A/A", result)

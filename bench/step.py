@@ -107,9 +107,11 @@ for cell in chosen:
         if bench.options.peers and name not in bench.options.peers.split(","):
             continue
         print(f"  {cell.name}, {name}")
-        before = products(cell)
-        result = bench.compare(f"{cell.name} {name}", lambda: ours(cell, bench.options.fused), lambda: peer(cell, name),
-                               "ms", goal)
-        protocol.check_same_work(result, TOLERANCES[cell.precision])
-        bench.note(f"{cell.name} {name}", "products", min(before, products(cell)), "ms")
+        row = f"{cell.name} {name}"
+        with bench.case(row):
+            before = products(cell)
+            result = bench.compare(row, lambda: ours(cell, bench.options.fused), lambda: peer(cell, name), "ms", goal)
+            protocol.check_same_work(result, TOLERANCES[cell.precision])
+            bench.note(row, "products", min(before, products(cell)), "ms")
 bench.put_in_order(["A/A", *(f"{cell.name} {name}" for cell in CELLS for name in cell.goals)])
+bench.end()

@@ -2,14 +2,16 @@
 
 A table between the lines `<!-- bench: NAME -->` and `<!-- bench: end -->` is made of build/bench/NAME.json, if that file
 is there; the one of the README, `<!-- bench: summary -->`, has a row of each of several results. `./dev bench all` runs
-all benchmarks before.
+all benchmarks before. The picture of `bench scale` is copied into the docs.
 """
 import json
 import pathlib
 import re
+import shutil
 import statistics
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "build" / "bench" / "scale.svg"
 PAGES = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
 SUMMARY = {  # what the README compares: a benchmark, and one of its comparisons
     "launcher to first optimizer step": ("start", "python"),
@@ -172,7 +174,7 @@ def result_of(name):
 def summary_table():
     """The README's rows; None unless all of their results are there and of the same machine."""
     results = {name: result_of(name) for name, _ in SUMMARY.values()}
-    if None in results.values():
+    if None in results.values() or any(row not in results[name]["comparisons"] for name, row in SUMMARY.values()):
         return None
     if len({(result["versions"]["cpuinfo_sha256"], result["versions"]["torch"]) for result in results.values()}) > 1:
         return None
@@ -214,3 +216,5 @@ if __name__ == "__main__":
     for page in PAGES:
         print(f"Tables of {page.relative_to(ROOT)}:")
         page.write_text(TABLE.sub(written, page.read_text()))
+    if PICTURE.exists():
+        shutil.copy(PICTURE, ROOT / "docs" / "pictures")
