@@ -246,7 +246,7 @@ class Checks:
         return f"{text}; a batch of 100000 ends with code 7; GPT-2's peak is {peak / int(plan[1]):.2f} of its plan"
 
     def snapshots(self):
-        """A run that is killed goes on from its last snapshot, on the GPU and then on the CPU."""
+        """A run that is killed resumes from its last snapshot, on the GPU and then on the CPU."""
         if self.device == "cuda":
             self.tests("gpu_test", "Snapshots.*")
         place = self.out / "snapshots"

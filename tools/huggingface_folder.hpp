@@ -38,7 +38,7 @@ inline bool is_one(const std::filesystem::path& place) {
   return std::filesystem::is_regular_file(place / kConfigFile, ignored);
 }
 
-/// The weights, and the settings with which mingpt goes on from the snapshot and generates text with it.
+/// The weights, and the settings with which mingpt resumes from the snapshot and generates text with it.
 /// Errors  `storage` for a folder whose model GPT does not compute, and for weights that do not fit it.
 inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
   const auto config_json = ddpxx::read_file(folder / kConfigFile, ddpxx::Errc::storage);
@@ -47,7 +47,7 @@ inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
   ddpxx::Snapshot snapshot;
   for (const auto& [name, tensor] : ddpxx::parameters_by_name(*gpt))
     snapshot.tensors.emplace(std::string{kModel} + name, tensor);
-  // The values are written as a configuration prints them: a run that goes on compares the texts.
+  // The values are written as a configuration prints them: a run that resumes compares the texts.
   const auto add = [&](const char* path, const std::string& value) {
     snapshot.run.settings.push_back({.path = path, .value = value, .origin = (folder / kConfigFile).string()});
   };

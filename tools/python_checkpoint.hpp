@@ -226,7 +226,7 @@ inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
 /// Makes a snapshot without an optimizer's state, from which any optimizer can start.
 template <class Tell>
 void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
-  tell("the file has no optimizer's state: the optimizer of the run that goes on begins anew, at step " +
+  tell("the file has no optimizer's state: the optimizer of the run that resumes begins anew, at step " +
        std::to_string(snapshot.run.step));
   std::erase_if(snapshot.tensors, [](const auto& item) { return item.first.starts_with("optimizer."); });
   snapshot.run.optimizer.clear();
@@ -259,7 +259,7 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
     if (is_nanogpt) {
       part_head_from_tokens(snapshot);
       tell(
-          "nanoGPT trains lm_head.weight and wte.weight as one and decays embeddings; a run that goes on here does "
+          "nanoGPT trains lm_head.weight and wte.weight as one and decays embeddings; a run that resumes here does "
           "neither: beside a nanoGPT config file, set model.tied_head=false");
     }
   }

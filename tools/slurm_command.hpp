@@ -83,7 +83,7 @@ inline std::string slurm_head(const SlurmArguments& job) {
 /// The lines behind the step, whose exit code is in `code`. `id` is the job's number as the shell writes it.
 inline std::string slurm_end(const SlurmArguments& job, const std::string& id) {
   const std::string requeue =
-      "# 75: the ranks were asked to stop and have saved; the job goes on from there.\n"
+      "# 75: the ranks were asked to stop and have saved; the job resumes from there.\n"
       "if ((code == 75)); then scontrol requeue \"" +
       id + "\"; fi\n";
   return (job.requeue ? requeue : std::string{}) + "exit \"$code\"\n";

@@ -148,7 +148,7 @@ struct RunConfig {
     if (init_from == "scratch")
       errors.push_back(
           {"init_from",
-           "a run begins anew where training.save_dir has no snapshot, and goes on where it has one: leave "
+           "a run begins anew where training.save_dir has no snapshot, and resumes where it has one: leave "
            "init_from out, and choose another training.save_dir to begin anew"});
     if (!read_recompute(recompute))
       errors.push_back({"recompute", "\"" + recompute + "\" is none of none, all, every:K, segments:K, selective"});

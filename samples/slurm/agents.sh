@@ -25,6 +25,6 @@ srun "${DDPXX_RUN:-ddpxx-run}" --nnodes "$SLURM_JOB_NUM_NODES" \
   --nproc-per-node "${RANKS_PER_NODE:-1}" --max-restarts 3 --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d \
   --rdzv-endpoint "$head_node:$port" "$@"
 code=$?
-# 75: the ranks were asked to stop and have saved; the job goes on from there.
+# 75: the ranks were asked to stop and have saved; the job resumes from there.
 if ((code == 75)); then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"

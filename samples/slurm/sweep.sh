@@ -46,6 +46,6 @@ srun --kill-on-bad-exit=1 ./mingpt "${arguments[@]}" >>"$folder/log" 2>&1 </dev/
 code=$?
 printf 'exit_code: %d\nseconds: %d\n' "$code" "$SECONDS" >"$folder/.status.$SLURM_JOB_ID" &&
   mv "$folder/.status.$SLURM_JOB_ID" "$folder/status"
-# 75: the ranks were asked to stop and have saved; the job goes on from there.
+# 75: the ranks were asked to stop and have saved; the job resumes from there.
 if ((code == 75)); then scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"; fi
 exit "$code"

@@ -22,7 +22,7 @@ namespace {
 
 using Train = ddpxx::Trainer<ToyModel, MyTrainDataset, ddpxx::SGD, ddpxx::Float32, ddpxx::DDP>;
 
-/// Says where a run begins that goes on from a snapshot: fit() has loaded the newest one.
+/// Says where a run begins that resumes from a snapshot: fit() has loaded the newest one.
 void report_resumption(const Train& trainer, const ddpxx::Group& group) {
   if (trainer.steps_done() == 0 || group.rank() != 0) return;
   std::cout << "Loading snapshot\nResuming training from snapshot at Epoch " << trainer.epoch() << std::endl;

@@ -390,7 +390,7 @@ TEST_F(SnapshotTool, TakesAFileWithoutAnOptimizerForAnyAtTheStepThatIsTold) {
   const auto ended = tool_at(file, "convert", {"to=" + place, "step=70"});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out,
-              HasSubstr("no optimizer's state: the optimizer of the run that goes on begins anew, at step 70"));
+              HasSubstr("no optimizer's state: the optimizer of the run that resumes begins anew, at step 70"));
   const auto snapshot = load_snapshot(place).value();
   EXPECT_EQ(snapshot.run.epoch, 2);
   EXPECT_EQ(snapshot.run.step, 70);

@@ -38,7 +38,7 @@ Manifest load_chosen(const std::string& choice, const Settings& settings, const 
 /// Errors  `config`.
 void check_chosen_place(const std::string& choice, const std::string& save_dir, StorageOpener open);
 
-/// Logs that the run goes on with a snapshot in its own save_dir instead of the chosen one, as a restart of the same
+/// Logs that the run resumes from a snapshot in its own save_dir instead of the chosen one, as a restart of the same
 /// command must.
 void log_own_instead_of_chosen(const std::string& choice, const std::string& save_dir, std::int64_t step,
                                const Log& log, StorageOpener open);

@@ -155,7 +155,7 @@ class SnapshotLoader {
     return Candidate{std::move(text), broadcast_text(damage, *group_)};
   }
 
-  /// The state was read from this snapshot on all ranks: the run goes on from it.
+  /// The state was read from this snapshot on all ranks: the run resumes from it.
   /// Ranks   Collective.
   LoadedRun accept(const RunState& state, const Manifest& manifest, const std::vector<StoredSnapshot>& found,
                    const std::vector<StoredRange>& unreadable) {

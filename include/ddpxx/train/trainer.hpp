@@ -211,7 +211,7 @@ class Trainer {
     throw stopped().keep(stop_.hand_over_signals());
   }
 
-  /// Begins a training, or goes on with one: loads the newest snapshot in save_dir; if there is none, the one that
+  /// Begins a training, or resumes one: loads the newest snapshot in save_dir; if there is none, the one that
   /// `snapshot` names; else keeps the trainer's present state. Without a save_dir nothing is saved.
   /// Ranks   Collective.
   /// Errors  `storage` where no snapshot can be written to save_dir, where none of those in it can be loaded, and for a

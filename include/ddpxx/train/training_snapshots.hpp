@@ -48,7 +48,7 @@ class TrainingSnapshots {
 
   /// Whether there is a place to save to: between load() with a save_dir, and close().
   bool is_open() const noexcept { return saver_ != nullptr; }
-  /// Whether the training goes on with a snapshot of its own.
+  /// Whether the training resumes from a snapshot of its own.
   bool has_loaded() const noexcept { return has_loaded_; }
   /// Whether the last snapshot that was loaded or saved is of this step.
   bool is_saved(std::int64_t step) const noexcept { return saved_at_ == step; }

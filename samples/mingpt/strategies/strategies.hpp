@@ -17,7 +17,7 @@ struct Run : ddpxx::ParsedConfig<RunConfig> {
   /// None if it has no place.
   ddpxx::SnapshotChoice chosen = {};
   bool loads_file = false;  ///< The model begins with the weights of a file, which init_from names.
-  bool resumes = false;     ///< The run goes on from a snapshot of its own, or from the one that snapshot= names.
+  bool resumes = false;     ///< The run resumes from a snapshot of its own, or from the one that snapshot= names.
 };
 
 using Text = std::shared_ptr<const TrainingText>;
