@@ -8,15 +8,12 @@
 #include <ctime>
 #include <iomanip>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ddpxx/config/number_text.hpp>
@@ -24,25 +21,19 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
-#include <ddpxx/core/log.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/units.hpp>
-#include <ddpxx/interop/pickle_value.hpp>
-#include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/ranking.hpp>
-#include <ddpxx/snapshot/shard_reader.hpp>
-#include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
 
-#include "huggingface_folder.hpp"
-#include "python_checkpoint.hpp"
+#include "snapshot_conversion.hpp"
 #include "snapshot_diff.hpp"
-#include "tensor_file.hpp"
 #include "tensor_text.hpp"
+#include "usable_snapshot.hpp"
 
 /// The settings of `list`, which has none.
 struct ListArguments {};
@@ -68,28 +59,6 @@ struct DiffArguments {
     return fields(field<&DiffArguments::other>("Place of the snapshot to compare with"),
                   field<&DiffArguments::step>("Which snapshot; -1 is the newest that is whole", at_least(-1)),
                   field<&DiffArguments::other_step>("Which one there; -1 is the newest that is whole", at_least(-1)));
-  }
-};
-
-struct ConvertArguments {
-  std::string to = {};
-  std::int64_t step = -1;
-  std::string what = "all";
-  std::string layout = "mingpt_ddp";
-
-  bool wants_all() const { return what == "all"; }
-
-  static constexpr auto describe() {
-    using namespace ddpxx;
-    return fields(field<&ConvertArguments::to>("Where the conversion goes: FILE.safetensors, FILE.pt or a place"),
-                  field<&ConvertArguments::step>(
-                      "Which snapshot, or after how many steps a file was saved that does not say so; -1 "
-                      "is the newest that is whole",
-                      at_least(-1)),
-                  field<&ConvertArguments::what>("What is converted", choices("model", "all")),
-                  field<&ConvertArguments::layout>(
-                      "Keys of a .pt file; huggingface writes a folder with config.json and model.safetensors",
-                      choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict", "huggingface")));
   }
 };
 
@@ -157,7 +126,8 @@ class SnapshotCommands {
   }
 
   void show(const StepArguments& arguments) const {
-    const auto manifest = chosen(*storage_, arguments.step, [](const ddpxx::Manifest&) { return std::string{}; });
+    const auto manifest =
+        usable_snapshot(*storage_, arguments.step, [](const ddpxx::Manifest&) { return std::string{}; });
     print("step " + std::to_string(manifest.run.step) + ", epoch " + std::to_string(manifest.run.epoch) +
           ", position " + std::to_string(manifest.run.position) + ", " + ranks_text(manifest.world_size));
     if (manifest.written_at > 0) print("written " + date_text(manifest.written_at));
@@ -213,7 +183,8 @@ class SnapshotCommands {
     if (arguments.other.empty()) throw needs("other=PLACE");
     const auto other = ddpxx::open_storage(arguments.other);
     const auto pick = [](ddpxx::Storage& storage, std::int64_t step) {
-      return chosen(storage, step, [&](const ddpxx::Manifest& manifest) { return damage_of(storage, manifest); });
+      return usable_snapshot(storage, step,
+                             [&](const ddpxx::Manifest& manifest) { return damage_of(storage, manifest); });
     };
     const auto ours = pick(*storage_, arguments.step), theirs = pick(*other, arguments.other_step);
     bool same = true;
@@ -229,27 +200,7 @@ class SnapshotCommands {
 
   void convert(const ConvertArguments& arguments) const {
     if (arguments.to.empty()) throw needs("to=FILE or to=PLACE");
-    const bool to_huggingface = arguments.layout == "huggingface";
-    const auto target = TensorFile::writable(arguments.to);
-    if (to_huggingface && (target || arguments.to.find("://") != std::string::npos))
-      throw ddpxx::Error{ddpxx::Errc::config, "layout=huggingface writes a folder, and to=" + arguments.to +
-                                                  " is none: name a folder on a disk"};
-    const auto source = TensorFile::readable(place_);
-    const auto snapshot = source                               ? read_checkpoint(*source, arguments)
-                          : huggingface_folder::is_one(place_) ? read_huggingface(arguments)
-                                                               : read_snapshot(arguments);
-    if (to_huggingface && python_checkpoint::has_average(snapshot))
-      print(std::string{python_checkpoint::kWithoutAverage});
-    if (to_huggingface)
-      huggingface_folder::write(arguments.to, snapshot);
-    else if (!target)
-      ddpxx::save_snapshot(*ddpxx::open_storage(arguments.to), snapshot);
-    else if (target->kind == TensorFile::Kind::pt)
-      target->write(to_python(snapshot, arguments));
-    else
-      target->write(snapshot.tensors);
-    print("step " + std::to_string(snapshot.run.step) + ": " + std::to_string(snapshot.tensors.size()) +
-          " tensors to " + arguments.to);
+    SnapshotConversion{place_, *storage_, arguments, print}.run();
   }
 
   void prune(const PruneArguments& arguments) const {
@@ -320,121 +271,9 @@ class SnapshotCommands {
     if (::gmtime_r(&time, &parts) == nullptr) return "at no date";
     return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts)};
   }
-  /// The damage of a snapshot, checked in all of its files; empty if every byte is as it was written.
-  static std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& manifest) {
-    return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.run.step), manifest}.verify().value_or("");
-  }
-
   std::ptrdiff_t published() const {
     const auto all = snapshots_.list();
     return std::count_if(all.begin(), all.end(), [](const auto& stored) { return stored.committed; });
-  }
-
-  /// The snapshot of a step, or the newest one, in which `find_damage` finds nothing.
-  template <class FindDamage>
-  static ddpxx::Manifest chosen(ddpxx::Storage& storage, std::int64_t step, FindDamage&& find_damage) {
-    const ddpxx::Snapshots snapshots{storage};
-    std::string damages;
-    auto all = snapshots.list();
-    int listings = 1;
-    for (auto stored = all.begin(); stored != all.end();) {
-      if (!stored->committed || (step >= 0 && stored->step != step)) {
-        ++stored;
-        continue;
-      }
-      const auto is_removed = [&] {
-        return listings < ddpxx::Snapshots::kMaxListings && !snapshots.is_there(stored->step);
-      };
-      try {
-        auto snapshot = snapshots.read(*stored);
-        if (snapshot.manifest) snapshot.damage = find_damage(*snapshot.manifest);
-        if (snapshot.damage.empty()) return std::move(*snapshot.manifest);
-        if (!is_removed()) {
-          if (step < 0) ddpxx::Log{0}.info("ddpxx: " + snapshot.damage + "; trying the snapshot before it");
-          damages += "\n  " + snapshot.damage;
-          ++stored;
-          continue;
-        }
-      } catch (const ddpxx::Error&) {
-        if (!is_removed()) throw;
-      }
-      ++listings;
-      all = snapshots.list();  // there is a newer one now, for which this one was removed
-      stored = all.begin();
-      damages.clear();
-    }
-    throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
-                                                 (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                                 storage.full_name("") + damages};
-  }
-
-  ddpxx::Snapshot read_snapshot(const ConvertArguments& arguments) const {
-    const ddpxx::TensorFilter wanted = [all = arguments.wants_all()](std::string_view name) {
-      return all || name.starts_with(python_checkpoint::kModel);
-    };
-    ddpxx::Snapshot snapshot;
-    chosen(*storage_, arguments.step, [&](const ddpxx::Manifest& manifest) {
-      auto read = ddpxx::try_read_snapshot(*storage_, manifest, wanted);
-      if (auto* damage = std::get_if<std::string>(&read)) return *damage;
-      snapshot = std::get<ddpxx::Snapshot>(std::move(read));
-      return std::string{};
-    });
-    if (!arguments.wants_all())
-      snapshot.run.optimizer.clear();  // a run that begins with it does not look for its state
-    return snapshot;
-  }
-
-  ddpxx::Snapshot read_huggingface(const ConvertArguments& arguments) const {
-    auto snapshot = huggingface_folder::read(place_);
-    snapshot.run.step = std::max<std::int64_t>(arguments.step, 0);
-    return snapshot;
-  }
-
-  /// A safetensors file of any program as a snapshot.
-  static ddpxx::Snapshot read_safetensors(const TensorFile& file, const ConvertArguments& arguments) {
-    auto snapshot = python_checkpoint::to_snapshot(file.read_safetensors());
-    const auto steps = python_checkpoint::steps_in(snapshot.tensors);
-    snapshot.run.step = steps.value_or(std::max<std::int64_t>(arguments.step, 0));
-    if (!arguments.wants_all())
-      std::erase_if(snapshot.tensors,
-                    [](const auto& item) { return !item.first.starts_with(python_checkpoint::kModel); });
-    else if (!steps)
-      python_checkpoint::begin_optimizer_anew(snapshot, print);
-    return snapshot;
-  }
-
-  /// A file of a Python program as a snapshot.
-  ddpxx::Snapshot read_checkpoint(const TensorFile& file, const ConvertArguments& arguments) const {
-    if (file.kind == TensorFile::Kind::safetensors) return read_safetensors(file, arguments);
-    const auto value = file.read_pt();
-    try {
-      const auto checkpoint = ddpxx::from_python(value);
-      auto snapshot = python_checkpoint::to_snapshot(checkpoint);
-      if (arguments.wants_all())
-        python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments.step, print);
-      else if (!checkpoint.step)
-        snapshot.run.step = std::max<std::int64_t>(arguments.step, 0);
-      return snapshot;
-    } catch (const ddpxx::Error& error) {
-      throw ddpxx::Error{error.code(), place_ + ": " + error.what()};
-    }
-  }
-
-  static ddpxx::PickleValue to_python(const ddpxx::Snapshot& snapshot, const ConvertArguments& arguments) {
-    static const std::map<std::string, ddpxx::CheckpointLayout> kLayouts{
-        {"mingpt_ddp", ddpxx::CheckpointLayout::mingpt_ddp},
-        {"torchrun_tutorial", ddpxx::CheckpointLayout::torchrun_tutorial},
-        {"guide", ddpxx::CheckpointLayout::guide},
-        {"state_dict", ddpxx::CheckpointLayout::state_dict}};
-    const auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments.layout), print);
-    if (checkpoint.optimizer.is_none() && arguments.wants_all())
-      print(
-          arguments.layout == "mingpt_ddp" || arguments.layout == "guide"
-              ? "written without an optimizer's state: the snapshot has none of AdamW, Adam or SGD, or does not say in "
-                "which order the parameters come"
-              : "written without an optimizer's state: layout=" + arguments.layout +
-                    " has no place for it, mingpt_ddp and guide have");
-    return ddpxx::to_python(checkpoint);
   }
 
   std::string place_;

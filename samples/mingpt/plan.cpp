@@ -117,9 +117,9 @@ ddpxx::MemoryPlan memory_of(const RunConfig& config, const typename Strategy::Co
 void print_run(const RunConfig& config, std::int64_t world_size, const TextSizes& text) {
   const auto sizes = config.model.sizes();
   std::printf(
-      "%s in %s on %lld ranks: %lld layers of width %lld with %.2fM parameters, %lld %s by %lld samples a rank\n",
+      "%s in %s on %lld %s: %lld layers of width %lld with %.2fM parameters, %lld %s by %lld samples a rank\n",
       name_of(config.strategy), text_of(config.precision).c_str(), static_cast<long long>(world_size),
-      static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
+      world_size == 1 ? "rank" : "ranks", static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
       ddpxx::GPT::count_parameters(config.model, text.vocab_size, text.block_size) / 1e6,
       static_cast<long long>(text.block_size), config.data.format == DataFormat::tokens ? "tokens" : "characters",
       static_cast<long long>(config.data.batch_size));

@@ -233,6 +233,15 @@ TEST_F(SnapshotTool, ConvertRefusesFilesThatItDoesNotWrite) {
   EXPECT_EQ(tool_at((folder_ / "best.ckpt").string(), "convert", {"to=" + (folder_ / "again").string()}).code, 0);
 }
 
+TEST_F(SnapshotTool, ConvertRefusesTheLayoutOfAPtFileForOtherTargets) {
+  for (const char* name : {"weights.safetensors", "copy"}) {
+    const auto refused = tool("convert", {"to=" + (folder_ / name).string(), "layout=guide"});
+    EXPECT_EQ(refused.code, 2) << name;
+    EXPECT_THAT(refused.err, HasSubstr("layout=guide is one of a .pt file"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / name));
+  }
+}
+
 TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
   const auto file = folder_ / "all.safetensors";
   ASSERT_EQ(tool("convert", {"to=" + file.string(), "what=model"}).code, 0);
