@@ -328,6 +328,17 @@ TEST(Hosts, ARankThatAbandonsTheGroupIsAnErrorOnAllOthersAtOnce) {
   });
 }
 
+TEST(Hosts, RanksOfAHostThatCallDifferentCollectivesAreToldEvenIfATensorIsEmpty) {
+  on_hosts({2, 2}, [](Group& group) {
+    auto own = at::ones({group.rank() == 0 ? 0 : 5});
+    if (group.rank() < 2)
+      EXPECT_THAT(error_of([&] { all_reduce(own, group); }), testing::HasSubstr("calls all_reduce"));
+    else
+      EXPECT_THROW(all_reduce(own, group), Error) << "the other host has not summed";
+    group.abandon();
+  });
+}
+
 // --- ranks that find out by themselves --------------------------------------------------------------------------
 
 constexpr int kSkipped = 77;

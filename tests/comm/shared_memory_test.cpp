@@ -207,6 +207,7 @@ TEST(SharedMemory, RefusesTensorsThatItCannotSend) {
         EXPECT_EQ(code_of([&] { all_reduce(at::zeros({4}, at::kComplexFloat), group); }), Errc::config);
         EXPECT_EQ(code_of([&] { broadcast(whole, group, 2); }), Errc::config);
         EXPECT_EQ(code_of([&] { reduce_scatter(whole, at::zeros({9}), group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(whole, at::zeros({4}), {2, 2}, {-1, 5}, group); }), Errc::config);
         barrier(group);  // the group can be used after a refused tensor
       },
       processes());

@@ -88,9 +88,8 @@ class HostsBackend final : public c10d::Backend {
         across.run(shared, [&](c10d::Backend& backend) { return backend.allreduce(parts, options); });
       };
       const auto all_reduce_small = [&](const at::Tensor& part) {
-        if (part.numel() == 0) return;
         shared.all_reduce(memory_of(part), part.numel(), type, reduce);
-        all_reduce_across(part);
+        if (part.numel() > 0) all_reduce_across(part);
       };
       if (memory_size(all) <= SharedCollectives::kMaxFlatBytes) return all_reduce_small(all);
       const auto count = all.numel() / across.ranks_of_host, even = count * across.ranks_of_host;
@@ -101,7 +100,7 @@ class HostsBackend final : public c10d::Backend {
         shared.all_reduce(memory_of(all), even, type, reduce);
       all_reduce_across(own);
       shared.all_gather(memory_of(all), memory_of(own), memory_size(own));
-      all_reduce_small(all.narrow(0, even, all.numel() - even));
+      if (even < all.numel()) all_reduce_small(all.narrow(0, even, all.numel() - even));
     });
   }
   WorkRef _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -109,7 +108,7 @@ class HostsBackend final : public c10d::Backend {
     check_reduce_scatter(output, input, options.reduceOp, getSize());
     const ReduceTypes types{input.scalar_type(), output.scalar_type()};
     return start([across = across_, output, input, types](SharedCollectives& shared) {
-      if (output.numel() == 0) return;
+      if (output.numel() == 0) return shared.reduce_scatter(memory_of(output), memory_of(input), 0, types);
       // A rank adds up what the ranks with its local rank get from its host. These ranks then exchange such sums.
       const auto by_local_rank =
           input.view({across.hosts, across.ranks_of_host, output.numel()}).transpose(0, 1).contiguous();
@@ -130,7 +129,7 @@ class HostsBackend final : public c10d::Backend {
     check_on_cpu(input);
     check_all_gather(output, input, getSize());
     return start([across = across_, output, input](SharedCollectives& shared) {
-      if (input.numel() == 0) return;
+      if (input.numel() == 0) return shared.all_gather(memory_of(output), memory_of(input), 0);
       const auto of_hosts = at::empty({across.hosts * input.numel()}, input.options());
       auto own_bytes = byte_view(input), bytes_of_hosts = byte_view(of_hosts);
       across.run(shared, [&](c10d::Backend& backend) {
@@ -148,9 +147,8 @@ class HostsBackend final : public c10d::Backend {
     const auto root = static_cast<int>(options.rootRank);
     TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "broadcast: there is no rank ", root);
     return start([across = across_, all = byte_view(tensor), root](SharedCollectives& shared) {
-      if (all.numel() == 0) return;
       const auto host = root / across.ranks_of_host, local_rank = root % across.ranks_of_host;
-      if (local_rank == across.local_rank) {
+      if (local_rank == across.local_rank && all.numel() > 0) {
         std::vector<at::Tensor> sent{all};
         c10d::BroadcastOptions between_hosts;
         between_hosts.rootRank = host;

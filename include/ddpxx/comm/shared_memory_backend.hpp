@@ -127,7 +127,10 @@ class SharedMemoryBackend final : public c10d::Backend {
       sizes.assign(static_cast<std::size_t>(getSize()), dim / getSize());
     }
     std::int64_t sum = 0;
-    for (const auto size : sizes) sum += size;
+    for (const auto size : sizes) {
+      TORCH_CHECK_VALUE(size >= 0, "all_to_all: a part cannot have ", size, " rows");
+      sum += size;
+    }
     TORCH_CHECK_VALUE(static_cast<int>(sizes.size()) == getSize() && sum == dim,
                       "all_to_all: the parts do not have the tensor's ", dim, " rows");
     for (auto& size : sizes) size *= dim == 0 ? 0 : memory_size(tensor) / dim;
