@@ -343,6 +343,21 @@ TYPED_TEST(CountingHook, DoesNotCountAStepThatFailsAfterItsFirstBucketOrBeforeIt
   });
 }
 
+TYPED_TEST(CountingHook, CountsFromTheStepAtWhichItResumesAlsoAfterAStepThatFailed) {
+  spawn_ranks(2, [](Group& group) {
+    typename DDPWith<TypeParam>::Config config{.ddp = {.bucket_bytes_list = {1}}};
+    config.hook.start_step = 6;
+    Trained<TypeParam> trained{config, group};
+    fail_backward(trained, gradients_of_rank(group.rank(), 0));
+    trained.ddp.resume_at(5);
+    for (const int step : {5, 6}) {
+      trained.backward(gradients_of_rank(group.rank(), step));
+      const bool averaged = distance(trained.model.gradient("kernel"), mean_gradients(2, step).at(1).second) < 0.02;
+      EXPECT_EQ(averaged, step < 6) << "step " << step;
+    }
+  });
+}
+
 TEST(BatchedPowerSGDHook, ABucketOfLowRankArrivesWholeAlsoAfterAStepOfZeros) {
   for (const std::int64_t rank : {1, 2, 3})
     spawn_ranks(2, [&](Group& group) {
@@ -476,6 +491,19 @@ TEST(QuantizeHook, SendsABucketWithoutElements) {
     });
 }
 
+TEST(QuantizeHook, SendsSmallNumbersAndZerosOfSixteenBits) {
+  spawn_ranks(2, [](Group& group) {
+    Trained<Compress<at::kHalf, Quantize>> trained{{.ddp = {.bucket_bytes_list = {1}}}, group};
+    for (const double value : {0.0, 4e-6, -4e-6}) {
+      auto gradients = gradients_of_rank(group.rank(), 0);
+      for (auto& [name, gradient] : gradients) gradient.fill_(value);
+      trained.backward(gradients);
+      for (const auto& [name, gradient] : gradients)
+        EXPECT_TRUE(at::allclose(trained.model.gradient(name), gradient, 0.1, 0.0)) << name << ' ' << value;
+    }
+  });
+}
+
 TEST(NoSyncHook, LeavesEachRankItsOwnGradients) {
   spawn_ranks(3, [](Group& group) {
     Trained<NoSync> trained{{}, group};
@@ -545,7 +573,8 @@ TEST(PostLocalSGDHook, NeighboursGoOnAveragingGradients) {
 
 TEST(PostLocalSGDHook, RefusesNeighboursThatDoNotDivideTheRanks) {
   spawn_ranks(4, [](Group& group) {
-    EXPECT_THROW((DDPWith<PostLocalSGD>{{.hook = {.local_ranks = 3}}, group}), Error);
+    for (const std::int64_t ranks : {3L, 0L, (1L << 32) + 2})
+      EXPECT_THROW((DDPWith<PostLocalSGD>{{.hook = {.local_ranks = ranks}}, group}), Error) << ranks;
   });
 }
 

@@ -90,12 +90,8 @@ class DDPWith : public WholeModel {
   }
 
   void begin_backward(Sync sync) {
-    if (std::exchange(in_backward_, true)) {  // an exception has ended the last pass
-      [[maybe_unused]] const bool started = reducer_->abandon();
-      if constexpr (AbandonsHookStep<Hook>)
-        if (started) hook_.abandon();
-      buffers_.abandon();
-    }
+    abandon_interrupted();
+    in_backward_ = true;
     check_owned();
     sync_ = sync;
     if constexpr (ScalesGradients<Hook>) reducer_->set_scale(hook_.scale());
@@ -123,6 +119,7 @@ class DDPWith : public WholeModel {
   void resume_at(std::int64_t step)
     requires CountsSteps<Hook>
   {
+    abandon_interrupted();  // before the hook gets its number of steps, from which it would take that step off later
     hook_.resume_at(step);
   }
 
@@ -150,6 +147,15 @@ class DDPWith : public WholeModel {
   }
 
  private:
+  /// Drops a backward pass that an exception has ended.
+  void abandon_interrupted() {
+    if (!std::exchange(in_backward_, false)) return;
+    [[maybe_unused]] const bool started = reducer_->abandon();
+    if constexpr (AbandonsHookStep<Hook>)
+      if (started) hook_.abandon();
+    buffers_.abandon();
+  }
+
   static void check_two_sizes(const DDPConfig& config) {
     if (!config.bucket_bytes_list.empty())
       throw Error{Errc::config,

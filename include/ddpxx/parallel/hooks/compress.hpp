@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,6 +48,12 @@ class Compress {
     requires AbandonsHookStep<Hook>
   {
     hook_.abandon();
+  }
+
+  void resume_at(std::int64_t step)
+    requires CountsSteps<Hook>
+  {
+    hook_.resume_at(step);
   }
 
   Hook& hook() noexcept { return hook_; }

@@ -48,11 +48,11 @@ class PostLocalSGD {
   static constexpr bool kRanksDrift = true;  ///< Between two averages the parameters of the ranks differ.
 
   PostLocalSGD(const Config& config, Group& group) : config_{config} {
-    const auto neighbours = static_cast<int>(config.local_ranks);
-    if (group.size() % neighbours != 0)
-      throw Error{Errc::config, "local_ranks=" + std::to_string(neighbours) + " does not divide the " +
+    if (config.local_ranks < 1 || group.size() % config.local_ranks != 0)
+      throw Error{Errc::config, "local_ranks=" + std::to_string(config.local_ranks) + " does not divide the " +
                                     std::to_string(group.size()) +
                                     " ranks: choose a divisor, such as the ranks of a node"};
+    const auto neighbours = static_cast<int>(config.local_ranks);
     if (neighbours > 1)
       neighbours_.emplace(
           group.split({.color = group.rank() / neighbours, .rank = group.rank() % neighbours, .size = neighbours}));

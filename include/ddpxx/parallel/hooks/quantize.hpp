@@ -14,6 +14,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/ScalarType.h>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
@@ -99,9 +100,11 @@ class Quantize {
   };
 
   at::Tensor in_channels(const at::Tensor& memory) const {
-    const auto width = config_.channel > 0 ? config_.channel : memory.numel();
-    const auto gap = (width - memory.numel() % width) % width;
-    return (gap > 0 ? at::constant_pad_nd(memory, {0, gap}) : memory).view({-1, width});
+    // In float16 the smallest scale would be 0, and 0 divided by it NaN.
+    const auto x = at::isReducedFloatingType(memory.scalar_type()) ? memory.to(at::kFloat) : memory;
+    const auto width = config_.channel > 0 ? config_.channel : x.numel();
+    const auto gap = (width - x.numel() % width) % width;
+    return (gap > 0 ? at::constant_pad_nd(x, {0, gap}) : x).view({-1, width});
   }
 
   Config config_;
