@@ -1,4 +1,5 @@
 // A program's own loop around a trainer: it equals fit(), and close() leaves nothing running.
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -21,9 +22,11 @@
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
+#include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/storage/folder.hpp>
 
+#include "../error_of.hpp"
 #include "ones_and_line.hpp"
 #include "training_run.hpp"
 
@@ -213,6 +216,19 @@ TEST_F(OwnLoop, PutsTheLastEvaluationIntoTheLastSnapshot) {
   EXPECT_TRUE(snapshot("run").run.metrics.contains("loss")) << "step 4 is saved, but evaluated at the end only";
 }
 
+TEST_F(OwnLoop, PutsTheLastEvaluationIntoTheLastSnapshotAlsoWhereTheTimeIsOver) {
+  spawn_ranks(2, [&](Group& group) {
+    auto settings = config("run", 100);
+    settings.training.max_time = 1e-9;
+    settings.training.save_every = 1;  // each save reads the votes of its own step
+    settings.training.eval_every = 50;
+    Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(), settings, {}, {.validation = std::make_shared<Tokens>()}}
+        .fit();
+  });
+  EXPECT_LT(snapshot("run").run.step, 50);
+  EXPECT_TRUE(snapshot("run").run.metrics.contains("loss"));
+}
+
 TEST_F(OwnLoop, RefusesAnotherSeedThatNoRecordNames) {
   const auto train = [&](std::uint64_t seed, std::int64_t max_steps) {
     spawn_ranks(1, [&](Group& group) {
@@ -328,11 +344,12 @@ std::vector<at::Tensor> trained(Group& group, const Train<DDP>::Config& settings
 /// A layer with running statistics, which differ between ranks after a step, and a forward pass that may fail.
 struct NormedLine : Line {
   Loss forward(const Batch& batch) {
-    if (std::exchange(fails, false)) throw Error{Errc::memory, "no memory for this batch"};
+    if (std::exchange(fails, false)) throw Error{failure, "this batch fails"};
     return {torch::mse_loss(line(norm(batch.inputs)), batch.targets, at::Reduction::Sum)};
   }
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d{2})};
   bool fails = false;
+  Errc failure = Errc::memory;
 };
 /// Sample i has the number i.
 struct Numbers {
@@ -369,13 +386,13 @@ TEST_F(OwnLoop, EvaluatesAndEndsWithTheRunningStatisticsOfRankZero) {
 }
 
 /// The weight that a training of one process has after `loop(trainer, model)`.
-template <class Loop>
+template <class Strategy = SingleDevice, class Loop>
 at::Tensor weight_after(std::int64_t max_steps, const Loop& loop) {
-  using Train = Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>;
+  using Train = Trainer<NormedLine, Numbers, AdamW, Float32, Strategy>;
   Group alone;
   typename Train::Config config;
   config.batch_size = 2;
-  config.training = {.max_steps = max_steps, .max_epochs = 0, .save_dir = ""};
+  config.training = {.max_steps = max_steps, .max_epochs = 0, .grad_norm_clip = 0, .save_dir = ""};
   at::manual_seed(3);
   auto model = std::make_shared<NormedLine>();
   Train trainer{alone, model, std::make_shared<Numbers>(), config};
@@ -385,9 +402,37 @@ at::Tensor weight_after(std::int64_t max_steps, const Loop& loop) {
   return model->line->weight.detach().clone();
 }
 
-TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
+TEST_F(OwnLoop, EndsAtOnceByTheModelOfOneRankAlsoWhileASnapshotIsBeingWritten) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto text = error_of([&] {
+    spawn_ranks(2,
+                [&](Group& group) {
+                  using Train = Trainer<NormedLine, Numbers, AdamW, Float32, DDP>;
+                  typename Train::Config config;
+                  config.batch_size = 2;
+                  config.training = {.max_steps = 9, .max_epochs = 0, .save_dir = (folder_ / "run").string()};
+                  config.snapshot.writing = SnapshotWriting::background;
+                  at::manual_seed(3);
+                  auto model = std::make_shared<NormedLine>();
+                  Train trainer{group, model, std::make_shared<Numbers>(), config};
+                  trainer.resume();
+                  trainer.step();
+                  trainer.save();
+                  model->fails = group.rank() == 1;
+                  model->failure = Errc::numerics;
+                  trainer.step();
+                },
+                {.comm = {.collective_timeout = 20, .backend = Backend::gloo}});
+  });
+  EXPECT_THAT(text, HasSubstr("rank 1: this batch fails"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{15})
+      << "rank 1 has waited for the others in a collective that they do not call";
+}
+
+template <class Strategy>
+void expect_that_the_batches_of_a_failed_step_are_taken_again() {
   const auto train = [](bool fails) {
-    return weight_after(6, [&](auto& trainer, NormedLine& model) {
+    return weight_after<Strategy>(6, [&](auto& trainer, NormedLine& model) {
       while (!trainer.finished()) {
         if (fails && trainer.steps_done() % 2 == 1) {  // step 4 ends an epoch
           model.fails = true;
@@ -399,6 +444,12 @@ TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
     });
   };
   EXPECT_TRUE(at::equal(train(true), train(false)));
+}
+TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
+  expect_that_the_batches_of_a_failed_step_are_taken_again<SingleDevice>();
+}
+TEST_F(OwnLoop, TakesTheBatchesAgainBeforeAParameterWasSteppedInBackward) {
+  expect_that_the_batches_of_a_failed_step_are_taken_again<StepInBackward<DDP>>();
 }
 
 TEST_F(OwnLoop, DropsAStepWhoseSecondBatchCouldNotBeMade) {

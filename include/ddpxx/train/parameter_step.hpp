@@ -87,6 +87,9 @@ class ParameterStep {
     learning_rate_ = config_.learning_rate_at(step);
   }
 
+  /// Whether a part of the parameters has been stepped in backward since begin(), and step() has not come yet.
+  bool has_stepped_in_backward() const noexcept { return !norms_.empty(); }
+
   /// The learning rate of the step that has begun last.
   double learning_rate() const noexcept { return learning_rate_; }
 

@@ -312,6 +312,7 @@ class TrainStep {
 
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> do_step(const Batches& batches, const StepNotes& notes) {
+    has_changed_parameters_ = false;
     parameter_step_.begin(step_);
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
@@ -325,7 +326,6 @@ class TrainStep {
                     *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
     const auto scale = parameter_step_.loss_scale();
-    has_changed_parameters_ = steps_in_backward<Strategy>;
     auto before = std::exchange(last_step_, {});
     at::Tensor norm;
     try {
@@ -336,10 +336,12 @@ class TrainStep {
       if (average_) average_->update();
       strategy_.finish_step();
     } catch (...) {
+      if (parameter_step_.has_stepped_in_backward()) has_changed_parameters_ = true;
       last_step_ = std::move(before);  // goes with the facts of the next attempt
       throw;
     }
     ++step_;
+    has_changed_parameters_ = false;
     check_metrics();
     // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
     if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
@@ -419,7 +421,7 @@ class TrainStep {
   std::vector<std::string> metric_names_;  ///< Of the first step that this object has done.
   std::int64_t first_step_ = 0;            ///< Its number; 0 before it.
   bool targets_checked_ = false;
-  bool has_changed_parameters_ = false;  ///< By the last step, be it complete or not.
+  bool has_changed_parameters_ = false;  ///< By a step that an exception has ended.
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;
   Clock::time_point started_ = Clock::now();

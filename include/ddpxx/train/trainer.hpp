@@ -263,8 +263,7 @@ class Trainer {
   /// Whether eval_every wants an evaluation after the last step. The step that ends the training is evaluated before it
   /// is saved, so that its snapshot has the numbers.
   bool evaluation_due() const {
-    const bool ends = steps_done() > 0 && !had_ended_ && (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
-    return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || (ends && config_.training.eval_every > 0));
+    return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || wants_last_evaluation());
   }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step, or snapshot.keep_best
   /// since its evaluation is one of the best.
@@ -316,6 +315,8 @@ class Trainer {
       save_due_ = false;
       return;
     }
+    // The votes of this step may have been read just now, and with them that it ends the training.
+    if (wants_last_evaluation() && !is_evaluated()) evaluate();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const auto state = step_.state();
     const RunInfo run{.step = steps_done(),
@@ -416,6 +417,12 @@ class Trainer {
     is_closed_ = false;
   }
 
+  /// Whether the last step ends the training, and its snapshot has the numbers of an evaluation.
+  bool wants_last_evaluation() const {
+    return config_.training.eval_every > 0 && steps_done() > 0 && !had_ended_ &&
+           (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
+  }
+
   void do_step(const auto& batches, std::int64_t epoch) {
     had_ended_ = finished();
     if (!has_begun_) begin_report();  // a loop without resume()
@@ -425,23 +432,25 @@ class Trainer {
                           .asked_to_stop = !stop_.heard().empty(),
                           .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
                           .snapshot_written = snapshots_.is_part_done()};
-    end_by_numbers([&] {
+    end_by_numbers(steps_done() + 1, [&] {
       if (const auto done = step_.step(batches, notes)) report(*done);
     });
   }
   /// Reads what is still under way, so that a snapshot or an evaluation comes after a step that is known to be good.
   /// Ranks   Collective.
   void read_all_steps() {
-    end_by_numbers([&] { step_.read_all([&](const CompletedStep& done) { report(done); }); });
+    end_by_numbers(steps_done(), [&] { step_.read_all([&](const CompletedStep& done) { report(done); }); });
   }
 
-  /// Runs `body`, which reads numbers of steps. Where they end the training, all ranks come to that verdict together.
-  /// An earlier snapshot may still be being written; if that fails, its error must not replace this one.
-  void end_by_numbers(const auto& body) {
+  /// Runs `body`, which reads numbers of steps once `first` steps are done. Where they end the training, all ranks come
+  /// to that verdict together. Before, such an error is one of the model or of a hook on this rank alone, which must
+  /// not start a collective. An earlier snapshot may still be being written; if that fails, its error must not replace
+  /// this one.
+  void end_by_numbers(std::int64_t first, const auto& body) {
     try {
       body();
     } catch (Error& error) {
-      if (error.code() != Errc::numerics) throw;
+      if (error.code() != Errc::numerics || steps_done() < first) throw;
       stop_.release_signals();
       snapshots_.finish_quietly();
       error.with("snapshots", snapshots_.text());
