@@ -75,6 +75,12 @@ TEST(Manifest, ComesBackAsItWasPrinted) {
   EXPECT_TRUE(is_whole_manifest(text));
 }
 
+TEST(Manifest, ReplacesBytesThatAreNotUTF8) {
+  auto manifest = sound();
+  manifest.run.settings.push_back({.path = "model.n_layer", .value = "2", .origin = "r\xE9seau/model.pt"});
+  EXPECT_EQ(parse_manifest(print_manifest(manifest)).run.settings.back().origin, "r\xEF\xBF\xBDseau/model.pt");
+}
+
 TEST(Manifest, LeavesOutMetricsThatAreNotFinite) {
   auto manifest = sound();
   manifest.run.metrics["diverged"] = std::numeric_limits<double>::quiet_NaN();

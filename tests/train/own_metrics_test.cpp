@@ -369,6 +369,7 @@ TEST(OwnMetrics, ThatHaveNoUsableNameOrSumAreRefused) {
   EXPECT_THAT(refusal({one("")}), HasSubstr("empty: give it a name"));
   EXPECT_THAT(refusal({one("a\nb")}), HasSubstr("leave them out"));
   EXPECT_THAT(refusal({one("a,b")}), HasSubstr("leave them out"));
+  EXPECT_THAT(refusal({one("a\xFF")}), HasSubstr("which is not UTF-8"));
   EXPECT_THAT(refusal({one("a\\b")}), HasSubstr("a backslash or a control character: leave them out"));
   for (const auto* name : {"=A1", "+A1", "-A1", "@A1"})
     EXPECT_THAT(refusal({one(name)}), HasSubstr("as a formula: begin it with another character"));

@@ -206,7 +206,8 @@ DDPXX_INLINE std::string print_manifest(const Manifest& manifest) {
   json["tensors"] = std::move(tensors);
   json["parameters"] = nlohmann::ordered_json::array();
   for (const auto& [name, decays] : manifest.run.parameters) json["parameters"].push_back({name, decays});
-  auto text = json.dump();
+  // The name of a file, from which a setting may come, is not always UTF-8, and a text of JSON is.
+  auto text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.pop_back();
   return text + std::string{detail::kManifestSum} + sums_text({crc32c(bytes_of(text))}) +
          std::string{detail::kManifestEnd};

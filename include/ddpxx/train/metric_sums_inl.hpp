@@ -17,6 +17,7 @@
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/utf8.hpp>
 #include <ddpxx/nn/loss.hpp>
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/same_run.hpp>
@@ -57,6 +58,7 @@ DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
   };
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (name->empty()) refuse(*name, "which is empty: give it a name");
+    if (find_malformed_utf8(*name) != std::string_view::npos) refuse(*name, "which is not UTF-8: write it in UTF-8");
     if (std::ranges::any_of(*name,
                             [](unsigned char c) { return c < ' ' || c == 0x7f || c == ',' || c == '"' || c == '\\'; }))
       refuse(*name, "which has a comma, a quotation mark, a backslash or a control character: leave them out");

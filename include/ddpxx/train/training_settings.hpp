@@ -40,7 +40,7 @@ struct TrainingConfig {
         field<&TrainingConfig::max_steps>("Stop after this optimizer step; 0 means no limit", at_least(0), Unit::steps,
                                           Resume::free),
         field<&TrainingConfig::max_epochs>("Stop after this many passes over the data; 0 means no limit", at_least(0),
-                                           Unit::epochs, Resume::free),
+                                           at_most(1'000'000'000), Unit::epochs, Resume::free),
         field<&TrainingConfig::max_time>("Stop after this time; 0 means no limit", at_least(0.0), Unit::seconds,
                                          Resume::free),
         field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
