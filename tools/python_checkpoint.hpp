@@ -36,9 +36,9 @@ inline constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema."
 inline constexpr std::string_view kWithoutAverage =
     "the moving average of the parameters, with which the run was evaluated, is left out: the file has the parameters";
 
-/// Whether the snapshot has a moving average of the parameters.
-inline bool has_average(const ddpxx::Snapshot& snapshot) {
-  return std::ranges::any_of(snapshot.tensors, [](const auto& item) { return item.first.starts_with(kAverage); });
+/// Whether a moving average of the parameters is among the tensors of a snapshot.
+inline bool has_average(const auto& tensors) {
+  return std::ranges::any_of(tensors, [](const auto& item) { return item.first.starts_with(kAverage); });
 }
 
 /// The weights, with the buffers that Python expects beside them, and the optimizer's state if the layout has a place
@@ -50,7 +50,7 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
   checkpoint.epoch = snapshot.run.epoch;
   for (const auto& [name, tensor] : snapshot.tensors)
     if (name.starts_with(kModel)) checkpoint.model.emplace(name.substr(kModel.size()), tensor);
-  if (has_average(snapshot)) tell(std::string{kWithoutAverage});
+  if (has_average(snapshot.tensors)) tell(std::string{kWithoutAverage});
   for (const auto& parameter : snapshot.run.parameters) checkpoint.names.push_back(parameter.name);
   ddpxx::add_masks(checkpoint.model);
   ddpxx::add_tied_head(checkpoint.model);

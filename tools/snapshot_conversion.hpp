@@ -89,7 +89,7 @@ class SnapshotConversion {
 
   void write(const ddpxx::Snapshot& snapshot) const {
     if (to_huggingface()) {
-      if (python_checkpoint::has_average(snapshot)) tell_(std::string{python_checkpoint::kWithoutAverage});
+      if (python_checkpoint::has_average(snapshot.tensors)) tell_(std::string{python_checkpoint::kWithoutAverage});
       huggingface_folder::write(arguments_.to, snapshot);
     } else if (to_pt()) {
       target_->write(to_python(snapshot));
@@ -105,14 +105,15 @@ class SnapshotConversion {
       return all || name.starts_with(python_checkpoint::kModel);
     };
     ddpxx::Snapshot snapshot;
-    usable_snapshot(*storage_, arguments_.step, [&](const ddpxx::Manifest& manifest) {
+    const auto chosen = usable_snapshot(*storage_, arguments_.step, [&](const ddpxx::Manifest& manifest) {
       auto read = ddpxx::try_read_snapshot(*storage_, manifest, wanted);
       if (auto* damage = std::get_if<std::string>(&read)) return *damage;
       snapshot = std::get<ddpxx::Snapshot>(std::move(read));
       return std::string{};
     });
-    if (!arguments_.wants_all())
-      snapshot.run.optimizer.clear();  // a run that begins with it does not look for its state
+    if (arguments_.wants_all()) return snapshot;
+    if (python_checkpoint::has_average(chosen.tensors)) tell_(std::string{python_checkpoint::kWithoutAverage});
+    snapshot.run.optimizer.clear();  // a run that begins with it does not look for its state
     return snapshot;
   }
 

@@ -259,9 +259,11 @@ TEST_F(SnapshotTool, ConvertsToOneFileToPythonAndToAnotherPlace) {
   auto with_name = snapshot_of(300);
   with_name.run.optimizer = "AdamW";
   save_snapshot(folder_ / "run", with_name);
-  ASSERT_EQ(tool("convert", {"to=" + (folder_ / "weights").string(), "what=model"}).code, 0);
+  const auto model_alone = tool("convert", {"to=" + (folder_ / "weights").string(), "what=model"});
+  ASSERT_EQ(model_alone.code, 0);
   EXPECT_EQ(load_snapshot(folder_ / "weights")->run.optimizer, "")
       << "there is no state of an optimizer to resume from";
+  EXPECT_THAT(model_alone.out, HasSubstr("the moving average of the parameters"));
 }
 
 TEST_F(SnapshotTool, ConvertsTheOptimizerInTheOrderOfThePythonProgram) {
