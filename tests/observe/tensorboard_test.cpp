@@ -97,12 +97,14 @@ TEST(TensorBoard, LosesEventsOnAFullDiskAndMakesNoFurtherFile) {
 TEST(TensorBoard, RefusesAFolderThatCannotBe) {
   const TemporaryFolder folder;
   folder.file("file", "");
-  try {
-    TensorBoard board{folder / "file"};
-    ADD_FAILURE() << "was accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::config);
-    EXPECT_NE(std::string{error.what()}.find((folder / "file").string()), std::string::npos) << error.what();
+  for (const auto& place : {folder / "file", folder / std::string(300, 'x')}) {  // a name has at most 255 bytes
+    try {
+      TensorBoard board{place};
+      ADD_FAILURE() << place << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      EXPECT_NE(std::string{error.what()}.find(place.string()), std::string::npos) << error.what();
+    }
   }
 }
 

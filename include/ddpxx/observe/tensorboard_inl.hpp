@@ -96,7 +96,7 @@ class TensorBoard::Message {
 DDPXX_INLINE TensorBoard::TensorBoard(std::filesystem::path folder) : folder_{std::move(folder)} {
   std::error_code failure;
   std::filesystem::create_directories(folder_, failure);
-  if (!std::filesystem::is_directory(folder_))
+  if (std::error_code unknown; !std::filesystem::is_directory(folder_, unknown))
     throw Error{Errc::config, "training.tensorboard: cannot make the folder " + folder_.string() +
                                   (failure ? ": " + failure.message() : ": it is not a folder")};
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/core/describe.hpp>
@@ -37,6 +38,13 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
     errors.push_back({"csv", "is the file of training.metrics, which has rows of another kind: name another file"});
   if (share_a_place(config.tensorboard, config.metrics) || share_a_place(config.tensorboard, config.csv))
     errors.push_back({"tensorboard", "is a file of training.metrics or training.csv: name a folder"});
+  const auto is_in_bucket = [](const std::string& path) { return path.find("://") != std::string::npos; };
+  for (const auto& [field, path] :
+       {std::pair{"metrics", &config.metrics}, {"csv", &config.csv}, {"tensorboard", &config.tensorboard}})
+    if (is_in_bucket(*path))
+      errors.push_back({field, "\"" + *path +
+                                   "\" is in a bucket, and rows are added one by one to a file of a disk: name a place "
+                                   "on a disk, and give save_dir alone the bucket"});
   if (config.eval_samples > 0 && config.eval_every == 0)
     errors.push_back(
         {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});

@@ -60,7 +60,9 @@ class S3Client {
       // The server may have completed an upload whose answer was lost, or have lost the upload: the object is sent
       // again.
       const bool has_lost_upload = request.operation == "PutObject" && reply.code == "NoSuchUpload";
-      if (reply.ok() || attempt >= config_.attempts || !(has_lost_upload || worth_another_attempt(reply))) return reply;
+      const auto most =
+          is_busy(reply) ? std::max(config_.attempts, static_cast<int>(config_.retries) + 1) : config_.attempts;
+      if (reply.ok() || attempt >= most || !(has_lost_upload || worth_another_attempt(reply))) return reply;
       rest(pause);
       pause = std::min(pause * 2, std::chrono::milliseconds{20'000});
     }
@@ -70,6 +72,10 @@ class S3Client {
   /// True for an error that the AWS library does not retry although a retry may succeed. False for an error that the
   /// library has already retried.
   bool worth_another_attempt(const S3Reply& reply) const;
+
+  /// True where the server asks for a pause in a way that the AWS library does not know: the request is then sent as
+  /// often as the library would send it.
+  static bool is_busy(const S3Reply& reply) { return reply.status == 429 || reply.status == 408; }
 
   /// Waits for a random part of `pause`, so that ranks that failed at the same time do not retry at the same time.
   static void rest(std::chrono::milliseconds pause) {
@@ -184,7 +190,7 @@ inline bool S3Client::worth_another_attempt(const S3Reply& reply) const {
   if (reply.status == 501) return false;  // the server does not implement what the request asks for
   if (gives_no_ranges(reply)) return false;
   if (reply.status == 0) return reply.error != AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE && !no_credentials(reply);
-  return reply.status >= 500 || reply.status == 429 || reply.status == 408 ||
+  return reply.status >= 500 || is_busy(reply) ||
          std::find(kPassing.begin(), kPassing.end(), reply.code) != kPassing.end();
 }
 
