@@ -114,6 +114,28 @@ TEST_F(Tokens, InTheMiddleOfALargeFileAreCheckedWhenTheyAreRead) {
   }
 }
 
+TEST_F(Tokens, AreReadAndCheckedAtEachPlaceOfALongSample) {
+  constexpr std::int64_t kWrong = 1'500'000, kBlock = 100;
+  std::vector<int> ids(2 * kWrong);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>(i * 7919 % 65000);
+  ids[kWrong] = 65001;
+  const TokenDataset dataset{{.path = file(ids), .block_size = kBlock, .vocab_size = 65001}};
+  const auto expected = torch::tensor(ids, at::kLong);
+  for (const auto index : {kWrong - kBlock - 1, kWrong + 1}) {
+    const auto batch = dataset.batch(std::array{index});
+    EXPECT_TRUE(at::equal(batch.inputs[0], expected.narrow(0, index, kBlock)));
+    EXPECT_TRUE(at::equal(batch.targets[0], expected.narrow(0, index + 1, kBlock)));
+  }
+  for (auto index = kWrong - kBlock; index <= kWrong; ++index) {
+    try {
+      dataset.batch(std::array{index});
+      ADD_FAILURE() << "an id beyond the vocabulary was read by sample " << index;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string{error.what()}.find("token 1500000 of "), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST_F(Tokens, AreRecordedByTheirNumberAndAChecksum) {
   const auto recorded = [&](const std::vector<int>& ids) {
     return TokenDataset{{.path = file(ids), .block_size = 1, .vocab_size = 9}}.recorded().front().value;

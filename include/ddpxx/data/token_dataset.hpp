@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -74,12 +75,21 @@ class TokenDataset {
   /// Copies `count` ids from token `first` on, and checks them.
   void copy(std::int64_t first, std::int64_t count, std::int64_t* ids) const {
     const auto* from = file_.bytes().data() + first * kTokenBytes;
-    std::int64_t largest = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
+    // The compiler uses vector instructions for loops of a length that it knows.
+    constexpr std::int64_t kAtOnce = 32;
+    std::array<std::uint16_t, kAtOnce> some{}, largest_of{};
+    std::int64_t done = 0;
+    for (; done + kAtOnce <= count; done += kAtOnce) {
+      std::memcpy(some.data(), from + done * kTokenBytes, sizeof some);
+      for (std::size_t i = 0; i < some.size(); ++i) ids[done + static_cast<std::int64_t>(i)] = some[i];
+      for (std::size_t i = 0; i < some.size(); ++i) largest_of[i] = std::max(largest_of[i], some[i]);
+    }
+    std::int64_t largest = *std::max_element(largest_of.begin(), largest_of.end());
+    for (; done < count; ++done) {
       std::uint16_t id = 0;
-      std::memcpy(&id, from + i * kTokenBytes, sizeof id);
-      ids[i] = id;
-      largest = std::max(largest, ids[i]);
+      std::memcpy(&id, from + done * kTokenBytes, sizeof id);
+      ids[done] = id;
+      largest = std::max<std::int64_t>(largest, id);
     }
     if (largest < config_.vocab_size) return;
     const auto wrong = std::find(ids, ids + count, largest) - ids;
@@ -128,7 +138,8 @@ inline Batch TokenDataset::batch(std::span<const std::int64_t> indices) const {
   auto* target = targets_BT.mutable_data_ptr<std::int64_t>();
   for (const auto index : indices) {
     copy(index, block, input);
-    copy(index + 1, block, target);
+    std::copy(input + 1, input + block, target);
+    copy(index + block, 1, target + block - 1);
     input += block;
     target += block;
   }
