@@ -37,6 +37,8 @@ AA_TOLERANCE = 0.02
 HALF_WIDTH = 0.03  # of the interval of a comparison that has enough pairs
 MOST_PAIRS = 60
 MOST_SECONDS = 60  # of one comparison that has the fewest pairs
+LONG_SECONDS = 120  # after which FEWEST_OF_LONG pairs are enough if their interval is narrow
+FEWEST_OF_LONG = 5
 SAME_WORK = {"loss_10": 1e-5, "loss_last": 1e-3}  # how far the losses of both sides may differ, in float32
 
 
@@ -196,7 +198,10 @@ class Comparison:
 
     def enough(self, fewest, seconds, half_width):
         is_narrow = math.log(self.high / self.low) / 2 <= half_width
-        return len(self.pairs) - self.dropped >= fewest and (is_narrow or seconds > MOST_SECONDS)
+        counted = len(self.pairs) - self.dropped
+        if seconds > LONG_SECONDS and counted >= FEWEST_OF_LONG and is_narrow:
+            return True
+        return counted >= fewest and (is_narrow or seconds > MOST_SECONDS)
 
     def side(self, i):
         return [pair[i] for pair in self.used]
