@@ -249,10 +249,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"--no-bias"},
                 "argument 1: \"--no-bias\": \"false\" is not supported (allowed: true): all layers and norms of this "
                 "network have their biases"},
-        Refused{
-            {"--init_from=scratch"},
-            "argument 1: \"--init_from=scratch\": a run begins anew where training.save_dir has no snapshot, and goes "
-            "on where it has one: leave init_from out, and choose another training.save_dir to begin anew"},
+        Refused{{"--init_from=scratch"},
+                "argument 1: \"--init_from=scratch\": a run begins anew where training.save_dir has no snapshot, and "
+                "resumes where it has one: leave init_from out, and choose another training.save_dir to begin anew"},
         Refused{{"bias.foo=true"},
                 "argument 1: \"bias.foo=true\": a group is not supported (allowed: true): all layers and norms of this "
                 "network have their biases"},
@@ -273,13 +272,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Guides, ARefusedCommandLine,
-    testing::Values(
-        Refused{{"50x", "-1"},
-                "argument 1: \"50x\": training.max_epochs: \"50x\" is not a whole number (allowed: at least "
-                "0)\n"
-                "argument 2: \"-1\": is not an option; settings are written key=value, --help lists them"},
-        Refused{{"5", "10", "15"},
-                "argument 3: \"15\": is not a setting; settings are written key=value, --help lists them"}));
+    testing::Values(Refused{{"50x", "-1"},
+                            "argument 1: \"50x\": training.max_epochs: \"50x\" is not a whole number (allowed: 0 to "
+                            "1000000000)\n"
+                            "argument 2: \"-1\": is not an option; settings are written key=value, --help lists them"},
+                    Refused{
+                        {"5", "10", "15"},
+                        "argument 3: \"15\": is not a setting; settings are written key=value, --help lists them"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Suggestions, ARefusedCommandLine,
