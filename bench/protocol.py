@@ -1,10 +1,11 @@
 """Compares two programs in a way that other work on the machine does not change the result.
 
 The programs run in pairs, one after the other, in the order AB BA AB ... The result is the median over the pairs of
-log(theirs / ours), with a bootstrap interval of 95 %. Pairs are added until that interval is narrow, or for one
-minute; a goal is reached if the lower end of the interval reaches it. Before, ours is compared with itself in the same
-way: if that ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other processes used more than a tenth
-of a core are dropped; if more than half are dropped, there is no verdict.
+log(theirs / ours), with a bootstrap interval of 95 %. Each benchmark says how many pairs are the fewest; more are added
+until the interval is narrow, or for one minute. Where programs run for long, five pairs with a narrow interval are
+enough after two minutes. A goal is reached if the lower end of the interval reaches it. Before, ours is compared with
+itself in the same way: if that ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other
+processes used more than a tenth of a core are dropped; if more than half are dropped, there is no verdict.
 
 Needs only the standard library. Results are written to build/bench/NAME.json, with every sample.
 """
