@@ -48,7 +48,7 @@ struct ScoreMemory {
 };
 
 /// Writes the loss of each row to `losses_K`, and with `gradients` the gradient of the logits, softmax minus one-hot
-/// target, in their place.
+/// target, in their place. The logits of rows that do not count must be finite.
 inline void cross_entropy_by_operations(const at::Tensor& logits_KV, const at::Tensor& targets_K,
                                         const at::Tensor& losses_K, bool gradients, const ScoreMemory& memory) {
   const auto counts_K1 = targets_K.ne(-1).to(memory.scores.scalar_type()).unsqueeze(1);
@@ -56,8 +56,6 @@ inline void cross_entropy_by_operations(const at::Tensor& logits_KV, const at::T
   const auto scores_KV = memory.scores.narrow(0, 0, logits_KV.size(0));
   const bool has_copy = scores_KV.scalar_type() != logits_KV.scalar_type();
   if (has_copy) scores_KV.copy_(logits_KV);
-  // A row that does not count may hold infinity or NaN, which times 0 is NaN.
-  scores_KV.index_fill_(0, targets_K.eq(-1).nonzero().squeeze(1), 0);
   scores_KV.sub_(scores_KV.amax(1, /*keepdim=*/true));
   const auto score_of_target_K1 = scores_KV.gather(1, classes_K1);
   scores_KV.exp_();
@@ -96,7 +94,9 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
   for (std::int64_t first = 0; first < N; first += K) {
     const auto rows = std::min(K, N - first);
     const auto of_chunk = [&](const at::Tensor& all) { return all.narrow(0, first, rows); };
-    const auto x_KC = of_chunk(x_NC);
+    // The logits of a row that does not count may be infinite, which times 0 is NaN. The kernel does not read them.
+    const auto x_KC =
+        memory ? of_chunk(x_NC).masked_fill(of_chunk(all_targets_N).eq(-1).unsqueeze(1), 0) : of_chunk(x_NC);
     auto logits_KV = logits.narrow(0, 0, rows);
     at::mm_out(logits_KV, x_KC, w_VC.t());
     const bool gradients = hidden_trains || weight_trains;
