@@ -1,6 +1,7 @@
 // A layer that is run again, and the results that it keeps by run.keep, against the layer without recomputation.
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <torch/torch.h>
@@ -12,6 +13,7 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/recompute.hpp>
+#include <ddpxx/layers/tensors_in.hpp>
 
 namespace ddpxx::recompute_call_test {
 namespace {
@@ -79,6 +81,19 @@ TEST(RecomputeCall, KeepsAnUndefinedResult) {
     const auto bias = run.keep([](const at::Tensor&) { return at::Tensor{}; }, x);
     return at::linear(x, block.weight, bias);
   });
+}
+
+TEST(RecomputeCall, KeepsNothingWithinKeptWork) {
+  expect_equal_runs([](auto& run, auto& block, const at::Tensor& x) {
+    const auto inner = [&block](const at::Tensor& y) { return at::linear(y, block.weight).tanh(); };
+    const auto outer = [&](const at::Tensor& y) { return run.keep(inner, y).square(); };
+    return run.keep(outer, x) * 2;
+  });
+}
+
+TEST(RecomputeCall, TakesNoTupleOfReferences) {
+  static_assert(!shows_its_tensors<std::tuple<at::Tensor&>> && !shows_its_tensors<std::pair<const at::Tensor&, int>>);
+  static_assert(shows_its_tensors<std::tuple<at::Tensor, int>>);
 }
 
 TEST(RecomputeCall, MayGoBackTwiceThroughOneGraph) {
@@ -157,6 +172,12 @@ TEST(RecomputeCall, RefusesWhatItsSecondRunWouldComputeWrongly) {
     return at::linear(in, self.weight);
   }};
   EXPECT_THAT(error_of(changes, x.detach(), backward), testing::HasSubstr("changed an argument in place"));
+  Block changes_kept{[](auto& run, auto& self, const at::Tensor& in) {
+    const auto work = [&self](const at::Tensor& y) { return at::linear(y, self.weight); };
+    auto kept = run.keep(work, in);
+    return kept.add_(1.0).square();
+  }};
+  EXPECT_THAT(error_of(changes_kept, x, backward), testing::HasSubstr("changed a result of run.keep in place"));
   block.weight.register_hook([](const at::Tensor& gradient) { return 0.1 * gradient; });
   EXPECT_THAT(error_of(block, x, backward), testing::HasSubstr("register_hook()"));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -40,8 +41,14 @@ struct Kept {
   variable_list inputs;                      ///< Leaves that stand for the arguments of the work.
   std::vector<torch::autograd::Edge> edges;  ///< Edges at which the gradients of inputs and parameters are captured.
   at::Tensor result;
+  std::uint32_t version;  ///< How often the result was changed in place when the work returned it.
   RandomStates random_after;
 };
+
+/// How often the tensor was changed in place.
+inline std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() ? static_cast<std::uint32_t>(tensor._version()) : 0U;
+}
 
 /// One recomputed call: everything that its second run needs, except the input tensors.
 struct RecomputedCall : torch::CustomClassHolder {
@@ -72,8 +79,8 @@ at::Tensor kept_work(const c10::intrusive_ptr<RecomputedCall>& call, std::size_t
 /// buffers, the autocast state and the kept work of the first run, so that dropout draws an equal mask. Afterwards the
 /// buffers have their values from before, so that a running mean counts each batch once; for that, each call keeps a
 /// copy of its layers' buffers until its backward.
-/// Errors  `config` where the second run would compute something else: for an argument that the layer changes in place,
-///         for a parameter with a hook from register_hook(), and for a second derivative.
+/// Errors  `config` where the second run would compute something else: for an argument or a kept result that the layer
+///         changes in place, for a parameter with a hook from register_hook(), and for a second derivative.
 /// Source  Chen et al. 2016, arXiv:1604.06174; results equal torch.utils.checkpoint's, except for changed buffers.
 class RecomputeCall {
  public:
@@ -86,8 +93,8 @@ class RecomputeCall {
     static_assert(
         (shows_its_tensors<std::decay_t<Args>> && ...),
         "a layer that is recomputed takes tensors, tuples, pairs, arrays, vectors and optionals of them, "
-        "numbers and strings: a tensor in a type of its own or behind a pointer would lose its gradient. For a "
-        "type without such tensors, specialise ddpxx::shows_its_tensors to true");
+        "numbers and strings: a tensor in a type of its own, behind a pointer or in a tuple of references would lose "
+        "its gradient. For a type without such tensors, specialise ddpxx::shows_its_tensors to true");
     if (!at::GradMode::is_enabled()) return Result{next(std::forward<Args>(args)...)};
 
     auto call = c10::make_intrusive<detail::RecomputedCall>();
@@ -110,12 +117,7 @@ class RecomputeCall {
       auto filled = *hollow;
       std::size_t k = 0;
       each_tensor(filled, [&](at::Tensor& tensor) { tensor = inputs[k++]; });
-      const auto outer = std::exchange(call_, call);
-      struct PutBack {
-        detail::RecomputedCall*& place;
-        detail::RecomputedCall* value;
-        ~PutBack() { place = value; }
-      } const put_back{call_, outer};
+      const CallScope scope{call};
       auto result = std::apply(next, std::move(filled));
       std::vector<at::Tensor> outputs;
       each_tensor(result, [&](at::Tensor& tensor) {
@@ -139,13 +141,17 @@ class RecomputeCall {
     auto call = c10::intrusive_ptr<detail::RecomputedCall>::reclaim_copy(call_);
     if (!call->again) {
       const at::AutoGradMode with_grad{true};
-      detail::Kept kept{{detail::detached(inputs)...}, {}, {}, {}};
+      detail::Kept kept{{detail::detached(inputs)...}, {}, {}, 0, {}};
       for (auto& input : kept.inputs)
         if (input.defined() && torch::autograd::isDifferentiableType(input.scalar_type()))
           input.set_requires_grad(true);
       std::size_t i = 0;
       const std::tuple leaves{(static_cast<void>(inputs), kept.inputs[i++])...};
-      kept.result = std::apply(work, leaves);
+      {
+        const CallScope inside{nullptr};  // what the work keeps itself is within its own result
+        kept.result = std::apply(work, leaves);
+      }
+      kept.version = detail::version_of(kept.result);
       for (const auto& input : kept.inputs)
         if (input.requires_grad()) kept.edges.push_back(torch::autograd::impl::gradient_edge(input));
       for (const auto& parameter : call->parameters)
@@ -166,6 +172,15 @@ class RecomputeCall {
  private:
   /// The call whose layers run on this thread; backward may run layers on another thread than forward.
   static inline thread_local detail::RecomputedCall* call_ = nullptr;
+
+  /// Makes `call` that of this thread while this object lives.
+  struct CallScope {
+    explicit CallScope(detail::RecomputedCall* call) : outer{std::exchange(call_, call)} {}
+    CallScope(const CallScope&) = delete;
+    CallScope& operator=(const CallScope&) = delete;
+    ~CallScope() { call_ = outer; }
+    detail::RecomputedCall* outer;
+  };
 };
 
 }  // namespace ddpxx

@@ -80,8 +80,7 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
 /// How often each of the tensors was changed in place.
 inline std::vector<std::uint32_t> versions(const variable_list& tensors) {
   std::vector<std::uint32_t> all;
-  for (const auto& tensor : tensors)
-    all.push_back(tensor.is_inference() ? 0U : static_cast<std::uint32_t>(tensor._version()));
+  for (const auto& tensor : tensors) all.push_back(version_of(tensor));
   return all;
 }
 
@@ -98,6 +97,11 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
           Errc::config,
           "a recomputed layer changed an argument in place, and its second run would change it again: let it work "
           "on a copy"};
+    for (const auto& kept : call->kept)
+      if (version_of(kept.result) != kept.version)
+        throw Error{Errc::config,
+                    "a recomputed layer changed a result of run.keep in place, and its second run would change it "
+                    "again: let it work on a copy"};
     context->saved_data["call"] = at::IValue::make_capsule(call);
     context->save_for_backward(inputs);
     context->set_materialize_grads(false);

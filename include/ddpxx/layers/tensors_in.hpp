@@ -45,6 +45,9 @@ inline constexpr bool shows_its_tensors = !std::is_class_v<T> || std::is_same_v<
 template <class T>
 inline constexpr bool shows_its_tensors<T*> = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_function_v<T> ||
                                               std::is_same_v<std::remove_cv_t<T>, std::string>;
+/// In a tuple of references the tensors belong to the caller, and may be gone when the layer runs again.
+template <class T>
+inline constexpr bool shows_its_tensors<T&> = false;
 template <>
 inline constexpr bool shows_its_tensors<std::string> = true;
 template <>
