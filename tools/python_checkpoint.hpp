@@ -28,11 +28,14 @@
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
+#include "python_groups.hpp"
 #include "python_optimizer.hpp"
 
 namespace python_checkpoint {
 
-inline constexpr std::string_view kModel = "model.", kAverage = "optimizer.ema.";
+using python_groups::kModel;
+
+inline constexpr std::string_view kAverage = "optimizer.ema.";
 inline constexpr std::string_view kWithoutAverage =
     "the moving average of the parameters, with which the run was evaluated, is left out: the file has the parameters";
 
@@ -67,13 +70,6 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
   return checkpoint;
 }
 
-/// The groups of torch.optim's state_dict(); empty without an optimizer.
-inline ddpxx::PickleList groups_in(const ddpxx::PickleValue& optimizer) {
-  const auto* dict = optimizer.get_if<ddpxx::PickleDict>();
-  const auto* groups = dict != nullptr ? dict->find("param_groups") : nullptr;
-  return groups != nullptr ? groups->get<ddpxx::PickleList>("param_groups") : ddpxx::PickleList{};
-}
-
 /// The settings of Python's optimizer; of two groups those of the first one, which has weight decay.
 inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::string& file) {
   ddpxx::Settings settings;
@@ -105,9 +101,17 @@ inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::st
 
 /// The name of the optimizer in torch.optim; empty for AdamW and Adam of older versions, which cannot be told apart.
 /// Errors  `config` for the settings of another optimizer: RAdam and NAdam have the moments of Adam, and compute
-///         otherwise.
+///         otherwise, as AdamW does with amsgrad, and each optimizer with maximize.
 inline std::string optimizer_name(const ddpxx::PickleDict& group) {
   const auto has = [&](const char* name) { return group.find(name) != nullptr; };
+  for (const char* name : {"amsgrad", "maximize"}) {
+    const auto* value = group.find(name);
+    const auto* is_on = value != nullptr ? value->get_if<bool>() : nullptr;
+    if (is_on != nullptr && *is_on)
+      throw ddpxx::Error{ddpxx::Errc::config, "the file's optimizer has " + std::string{name} +
+                                                  "=True, which no optimizer here computes: convert the model alone, "
+                                                  "with what=model"};
+  }
   if (has("momentum") && has("dampening") && has("nesterov")) return "SGD";
   if (!has("amsgrad") || !has("betas"))
     throw ddpxx::Error{ddpxx::Errc::config,
@@ -161,6 +165,22 @@ inline void remove_tied_head(ddpxx::TrainingCheckpoint& checkpoint) {
   }
 }
 
+/// Gives the weights of GPT-2 the names and shapes of a GPT in ddpxx, in the order of the file, if Hugging Face's model
+/// has saved them: its names lack `transformer.`, or its linear layers are transposed.
+inline void rename_gpt2(ddpxx::TrainingCheckpoint& checkpoint) {
+  auto tensors = ddpxx::gpt2_tensors(checkpoint.model);
+  const auto is_known = [&](const auto& item) {
+    const auto found = checkpoint.model.find(item.first);
+    return item.first == "lm_head.weight" || (found != checkpoint.model.end() && found->second.is_same(item.second));
+  };
+  if (std::ranges::all_of(tensors, is_known)) return;
+  for (auto& name : checkpoint.names)
+    if (auto whole = "transformer." + name; tensors.contains(whole)) name = std::move(whole);
+  if (std::ranges::find(checkpoint.names, "lm_head.weight") == checkpoint.names.end())
+    checkpoint.names.emplace_back("lm_head.weight");
+  checkpoint.model = std::move(tensors);
+}
+
 /// The model and the progress of the run; the current epoch starts again.
 inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   if (checkpoint.epoch < 0)
@@ -173,6 +193,7 @@ inline ddpxx::Snapshot to_snapshot(ddpxx::TrainingCheckpoint checkpoint) {
   std::erase_if(checkpoint.model, [&model = checkpoint.model](const auto& item) {
     return is_attention_buffer(model, item.first, item.second);
   });
+  if (checkpoint.layout == ddpxx::CheckpointLayout::state_dict) rename_gpt2(checkpoint);
   for (const auto& name : checkpoint.names) {
     const auto found = checkpoint.model.find(name);
     if (found == checkpoint.model.end()) continue;
@@ -197,23 +218,6 @@ inline ddpxx::Snapshot to_snapshot(const ddpxx::Safetensors& file) {
   return snapshot;
 }
 
-/// nanoGPT's groups, each in the order of the model: matrices with weight decay, and all other parameters without. The
-/// output layer shares the token embedding there, so it counts once.
-inline std::vector<ddpxx::OptimizerGroup> nanogpt_groups(ddpxx::Snapshot& snapshot) {
-  std::vector<ddpxx::OptimizerGroup> groups(2);
-  for (auto& [name, decays] : snapshot.run.parameters) {
-    const auto& values = snapshot.tensors.at(std::string{kModel} + name);
-    decays = values.dim() >= 2;
-    const auto is_same = [&](const auto& item) {
-      return item.first.starts_with(kModel) && item.first != std::string{kModel} + name &&
-             item.second.const_data_ptr() == values.const_data_ptr();
-    };
-    if (name == "lm_head.weight" && std::ranges::any_of(snapshot.tensors, is_same)) continue;
-    groups[decays ? 0 : 1].parameters.push_back(name);
-  }
-  return groups;
-}
-
 /// Gives the output layer a copy of the token embedding's optimizer state, because the two were one parameter.
 inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
   for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
@@ -232,9 +236,8 @@ void begin_optimizer_anew(ddpxx::Snapshot& snapshot, Tell&& tell) {
   snapshot.run.optimizer.clear();
 }
 
-/// Adds the optimizer of a checkpoint, whose groups are minGPT's two, each by name, nanoGPT's two, or one in the order
-/// of the model. If the file has no optimizer state, neither has the snapshot, and any optimizer can start from it.
-/// `steps` is the number of steps if the file does not record it; below 1 it is not known.
+/// Adds the optimizer of a checkpoint. If the file has no optimizer state, neither has the snapshot, and any optimizer
+/// can start from it. `steps` is the number of steps if the file does not record it; below 1 it is not known.
 /// Errors  `storage` if parameters and moments do not match, and for several optimizers; `config` if the number of
 ///         steps of SGD is missing.
 template <class Tell>
@@ -243,20 +246,12 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
   if (const auto* all = checkpoint.optimizer.get_if<ddpxx::PickleList>())
     throw ddpxx::Error{ddpxx::Errc::storage, "the checkpoint has " + std::to_string(all->size()) +
                                                  " optimizers, and a run has one: what=model converts the model alone"};
-  const auto saved = groups_in(checkpoint.optimizer);
+  const auto saved = python_groups::saved_in(checkpoint.optimizer);
   if (!saved.empty()) {
-    const auto& first = saved[0].get<ddpxx::PickleDict>("a group");
-    snapshot.run.settings = settings_in(first, file);
-    snapshot.run.optimizer = optimizer_name(first);
-    if (saved.size() == 1)
-      for (auto& parameter : snapshot.run.parameters)
-        parameter.decays = python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0;
-    const auto layout = saved.size() == 2 ? ddpxx::CheckpointLayout::mingpt_ddp : ddpxx::CheckpointLayout::guide;
-    const bool is_nanogpt = checkpoint.layout == ddpxx::CheckpointLayout::nanogpt && saved.size() == 2;
-    snapshot.tensors.merge(ddpxx::optimizer_from_python(
-        checkpoint.optimizer,
-        is_nanogpt ? nanogpt_groups(snapshot) : python_optimizer::groups(snapshot, layout, ddpxx::AdamWSettings{})));
-    if (is_nanogpt) {
+    snapshot.run.settings = settings_in(saved.front(), file);
+    for (const auto& group : saved) snapshot.run.optimizer = optimizer_name(group);
+    snapshot.tensors.merge(python_groups::state_by_name(snapshot, checkpoint));
+    if (python_groups::are_nanogpts(checkpoint)) {
       part_head_from_tokens(snapshot);
       tell(
           "nanoGPT trains lm_head.weight and wte.weight as one and decays embeddings; a run that resumes here does "
@@ -273,16 +268,6 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
   if (snapshot.run.step == 0 && is_sgd)  // SGD initializes its momentum in its first step
     throw ddpxx::Error{ddpxx::Errc::config, "SGD's state does not say after how many steps it was saved: set step=N"};
   if (!has_state) begin_optimizer_anew(snapshot, tell);
-  for (const auto& [name, decays] : snapshot.run.parameters)
-    for (const char* moment : {"exp_avg", "exp_avg_sq", "momentum_buffer"}) {
-      const auto& values = snapshot.tensors.at(std::string{kModel} + name);
-      const auto found = snapshot.tensors.find(std::string{"optimizer."} + moment + '.' + name);
-      if (found != snapshot.tensors.end() && found->second.sizes() != values.sizes())
-        throw ddpxx::Error{ddpxx::Errc::storage,
-                           "the optimizer's state does not fit " + name +
-                               ": its parameters must be in two groups as in minGPT, each by name, or in one, as the "
-                               "model lists them; what=model converts the model alone"};
-    }
 }
 
 }  // namespace python_checkpoint

@@ -64,9 +64,9 @@ def nanogpt(path):
                 "best_val_loss": torch.tensor(2.5), "config": dict(arguments, device="cpu", compile=True)}, path)
 
 
-def lightning(path, optimizer_of, steps, processed=2, optimizers=1):
+def lightning(path, optimizer_of, steps, processed=2, optimizers=1, model=None):
     """Writes a checkpoint as Lightning does, which counts an epoch as processed before it counts it as completed."""
-    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    model = model or nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     optimizer = optimizer_of(model.parameters())
     train(model, optimizer, steps)
     current = {"completed": 2, "processed": processed}
@@ -74,6 +74,24 @@ def lightning(path, optimizer_of, steps, processed=2, optimizers=1):
                 "state_dict": {"model." + name: tensor for name, tensor in model.state_dict().items()},
                 "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": current}}},
                 "callbacks": {}, "optimizer_states": [optimizer.state_dict()] * optimizers, "lr_schedulers": []}, path)
+
+
+def equal_layers(folder):
+    """Twelve layers of one shape, whose order by number differs from that by name, in two groups."""
+    def groups(model, names):
+        def entry(item):
+            return item if names else item[1]
+        items = [("model." + name, p) for name, p in model.named_parameters()]
+        return [{"params": [entry(item) for item in items if item[1].dim() == dim], "weight_decay": decay}
+                for dim, decay in ((2, 0.1), (1, 0.0))]
+    for file, names in (("unnamed", False), ("named", True)):
+        model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(12)])
+        lightning(folder / f"{file}.ckpt", lambda _: torch.optim.AdamW(groups(model, names)), 2, model=model)
+    model = nn.Sequential(*[nn.Linear(n + 1, n + 2) for n in range(12)])
+    lightning(folder / "shapes.ckpt", lambda _: torch.optim.AdamW(groups(model, False)), 2, model=model)
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    model[0].weight.requires_grad_(False)
+    lightning(folder / "frozen.ckpt", lambda parameters: torch.optim.AdamW(parameters), 2, model=model)
 
 
 def safetensors(path, tensors):
@@ -95,6 +113,7 @@ def gpt2(path):
     tensors = {name: tensor.t() if name.endswith(linear) else tensor for name, tensor in state.items()}
     tensors["h.0.attn.bias"] = torch.ones(1, 1, 8, 8).tril()
     safetensors(path, tensors)
+    torch.save(tensors, path.with_suffix(".bin"))
     torch.save(state, path.with_suffix(".pt"))
 
 
@@ -106,4 +125,8 @@ lightning(folder / "two.ckpt", lambda parameters: torch.optim.AdamW(parameters, 
 lightning(folder / "sgd.ckpt", lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), 4)
 for name in ("RAdam", "NAdam", "RMSprop"):
     lightning(folder / f"{name}.ckpt", lambda parameters: getattr(torch.optim, name)(parameters, lr=1e-3), 2)
+for option in ("amsgrad", "maximize"):
+    lightning(folder / f"{option}.ckpt",
+              lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, **{option: True}), 2)
+equal_layers(folder)
 gpt2(folder / "model.safetensors")

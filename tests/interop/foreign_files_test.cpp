@@ -104,6 +104,16 @@ TEST_F(ForeignFiles, GPT2sWeightsAreTurnedAndNamedAndHaveNoOptimizer) {
   EXPECT_TRUE(at::equal(snapshot.tensors.at("model.lm_head.weight"), expected.at("wte.weight")));
 }
 
+TEST_F(ForeignFiles, GPT2sWeightsAreTheSameSnapshotFromBothKindsOfFile) {
+  ASSERT_EQ(convert(path("model.safetensors"), path("from_safetensors")).code, 0);
+  const auto ended = convert(path("model.bin"), path("from_bin"));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto expected = load_snapshot(path("from_safetensors")).value().tensors;
+  const auto tensors = load_snapshot(path("from_bin")).value().tensors;
+  ASSERT_EQ(tensors.size(), expected.size());
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(tensors.at(name), tensor)) << name;
+}
+
 TEST_F(ForeignFiles, EveryFileLoadsIntoAModel) {
   for (const char* name : {"ckpt.pt", "model.safetensors"}) {
     auto model = gpt();
@@ -126,6 +136,55 @@ TEST_F(ForeignFiles, OfAnotherOptimizerAreConvertedAsAModelOnly) {
     EXPECT_THAT(whole.err, HasSubstr("none of AdamW, Adam and SGD: convert the model alone, with what=model"));
     EXPECT_EQ(convert(path(name + ".ckpt"), path(name), "what=model").code, 0) << name;
   }
+}
+
+TEST_F(ForeignFiles, OfAMaximizingOptimizerOrOneWithAmsgradAreConvertedAsAModelOnly) {
+  for (const std::string name : {"amsgrad", "maximize"}) {
+    const auto whole = convert(path(name + ".ckpt"), path(name));
+    EXPECT_EQ(whole.code, 2) << name;
+    EXPECT_THAT(whole.err, HasSubstr(name + "=True, which no optimizer here computes: convert the model alone"));
+    EXPECT_EQ(convert(path(name + ".ckpt"), path(name), "what=model").code, 0) << name;
+  }
+}
+
+/// The first moment of the parameter that has this number in Python's optimizer.
+at::Tensor moment_in_python(const std::string& file, std::int64_t number) {
+  const auto checkpoint = from_python(read_pt(file));
+  const auto& optimizer = checkpoint.optimizer.get<PickleDict>("optimizer");
+  for (const auto& [key, state] : optimizer.find("state")->get<PickleDict>("state").entries)
+    if (key.get<std::int64_t>("a number") == number)
+      return state.get<PickleDict>("a state").find("exp_avg")->get<at::Tensor>("exp_avg");
+  return {};
+}
+
+TEST_F(ForeignFiles, TwoGroupsWhoseOrderIsNotKnownAreConvertedAsAModelOnly) {
+  const auto whole = convert(path("unnamed.ckpt"), path("unnamed"));
+  EXPECT_EQ(whole.code, 4);
+  EXPECT_THAT(whole.err, HasSubstr("unnamed.ckpt: the file does not say whether the parameters in the optimizer's two "
+                                   "groups are in the order of the model or of their names"));
+  EXPECT_EQ(convert(path("unnamed.ckpt"), path("unnamed"), "what=model").code, 0);
+}
+
+TEST_F(ForeignFiles, TwoGroupsAreFoundByTheirNamesOrTheirShapes) {
+  for (const std::string file : {"named", "shapes"}) {
+    const auto ended = convert(path(file + ".ckpt"), path(file));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto snapshot = load_snapshot(path(file)).value();
+    for (std::int64_t layer = 0; layer < 12; ++layer)
+      for (const auto& [kind, first] : {std::pair{".weight", 0}, std::pair{".bias", 12}})
+        EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg." + std::to_string(layer) + kind),
+                              moment_in_python(path(file + ".ckpt"), first + layer)))
+            << file << layer << kind;
+    for (const auto& [name, decays] : snapshot.run.parameters) EXPECT_EQ(decays, name.ends_with("weight")) << name;
+  }
+}
+
+TEST_F(ForeignFiles, AFrozenParameterHasNoMoments) {
+  const auto ended = convert(path("frozen.ckpt"), path("frozen"));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto snapshot = load_snapshot(path("frozen")).value();
+  EXPECT_FALSE(snapshot.tensors.contains("optimizer.exp_avg.0.weight"));
+  EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg.0.bias"), moment_in_python(path("frozen.ckpt"), 1)));
 }
 
 TEST_F(ForeignFiles, OwnSafetensorsComeBackWhole) {

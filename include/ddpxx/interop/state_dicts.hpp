@@ -92,7 +92,8 @@ std::vector<OptimizerGroup> mingpt_groups(std::vector<std::string> names, Decays
 /// Errors  `storage` for a moment of a parameter that is in no group.
 PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<const OptimizerGroup> groups);
 
-/// Returns those tensors from a state_dict(), for the parameters of the groups. Returns none before the first step.
+/// Returns those tensors from a state_dict(), for the parameters of the groups. Returns none for a parameter
+/// that has not had a gradient, which has no state in Python.
 /// Errors  `storage` if the groups have other lengths, or the parameters have done different numbers of steps.
 NamedTensors optimizer_from_python(const PickleValue& state_dict, std::span<const OptimizerGroup> groups);
 

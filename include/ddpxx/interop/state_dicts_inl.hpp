@@ -230,10 +230,7 @@ DDPXX_INLINE NamedTensors optimizer_from_python(const PickleValue& state_dict, s
     for (std::size_t i = 0; i < saved.size(); ++i) {
       const auto& name = groups[g].parameters[i];
       const auto state = states.find(saved[i].get<std::int64_t>("an entry of params"));
-      if (state == states.end()) {
-        if (states.empty()) continue;
-        throw Error{Errc::storage, "the optimizer has no state for " + detail::in_quotes(name)};
-      }
+      if (state == states.end()) continue;  // it was frozen, or had no gradient yet
       for (const auto& [key, value] : state->second->entries) {
         const auto& moment = key.get<std::string>("a key of an optimizer's state");
         if (value.is_none()) continue;  // for example momentum_buffer of SGD without momentum
