@@ -109,7 +109,9 @@ inline void check_host(Findings& findings, const DoctorArguments& arguments, con
   if (!launched) findings.check("ports", check_ports, shown);  // a launcher has taken its port already
   if (shown)
     findings.check("snapshots", [&] {
-      return check_place(arguments.save_dir, "ddpxx-doctor-" + std::to_string(rank_info.rank.value));
+      // Ranks without a launcher all have number 0.
+      return check_place(arguments.save_dir, "ddpxx-doctor-" + std::to_string(rank_info.rank.value) + '-' +
+                                                 ddpxx::make_secret().substr(0, 8));
     });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <fstream>
 #include <net/if.h>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -70,10 +71,12 @@ inline Finding check_interfaces() {
 inline Finding check_route(const std::string& master, bool several_hosts) {
   if (const auto chosen = ddpxx::environment("GLOO_SOCKET_IFNAME")) {
     const auto addresses = ddpxx::detail::interface_addresses();
-    if (std::ranges::find(addresses, *chosen, &ddpxx::detail::InterfaceAddress::name) == addresses.end())
-      return Finding::failed(ddpxx::Errc::peer,
-                             "GLOO_SOCKET_IFNAME=" + *chosen + " is not an interface that is up here",
-                             "unset it: the interface of the route to MASTER_ADDR is chosen then");
+    std::istringstream names{*chosen};
+    for (std::string name; std::getline(names, name, ',');)
+      if (std::ranges::find(addresses, name, &ddpxx::detail::InterfaceAddress::name) == addresses.end())
+        return Finding::failed(ddpxx::Errc::peer,
+                               "GLOO_SOCKET_IFNAME=" + *chosen + ": " + name + " is not an interface that is up here",
+                               "unset it: the interface of the route to MASTER_ADDR is chosen then");
     return Finding::ok(*chosen + ", which GLOO_SOCKET_IFNAME names");
   }
   if (master.empty()) return Finding::skipped("master=HOST shows the route to the host of rank 0");
@@ -152,7 +155,7 @@ inline Finding check_memory(int ranks_here) {
 }
 
 /// Writes an object to `place` as a snapshot is written (in a folder: write, fsync, rename), reads it back, and removes
-/// it. `name` is a name that no other rank uses.
+/// it. `name` is a name that no other process uses.
 inline Finding check_place(const std::string& place, const std::string& name) {
   constexpr std::size_t kBytes = std::size_t{16} << 20U;
   if (place.empty()) return Finding::skipped("save_dir=PLACE writes a file to that place and removes it");
@@ -165,7 +168,12 @@ inline Finding check_place(const std::string& place, const std::string& name) {
     const auto start = std::chrono::steady_clock::now();
     storage->write(name, std::vector<ddpxx::Bytes>{content});
     seconds = std::chrono::steady_clock::now() - start;
-    storage->read(name, 0, found);
+    try {
+      storage->read(name, 0, found);
+    } catch (const ddpxx::Error&) {
+      storage->remove(name);
+      throw;
+    }
     storage->remove(name);
   } catch (const ddpxx::Error& error) {
     return Finding::failed(error.code(), error.what(),

@@ -1,12 +1,17 @@
 // What c10d's backends expect of a store, tested with the job's store and with c10d's own.
+#include <array>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <poll.h>
+#include <span>
 #include <string>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -221,14 +226,62 @@ TEST(JobStore, ForgetsTheWaitOfAClientThatIsGone) {
   EXPECT_EQ(store.get("key", until), "value");
 }
 
+TEST(JobStore, WaitsForTheKeysOfALargeWorldInParts) {
+  const Served served{{}, {.total_bytes = 400'000}};
+  auto store = served.connect();
+  const auto until = in(milliseconds{60'000});
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < 40'000; ++rank) keys.push_back("rank" + std::to_string(rank));
+  const auto set = [&](std::size_t i) { store.set(keys[i], std::to_string(i), until); };
+  for (const std::size_t i : {0U, 1U, 70U, 39'999U}) set(i);
+  const auto missing = store.wait(keys, "gone", in(milliseconds{100}), until).missing;
+  ASSERT_EQ(missing.size(), 39'996U) << "one request with all keys is refused: the store is full";
+  EXPECT_EQ(missing.front(), 2U);
+  EXPECT_EQ(missing.back(), 39'998U);
+  store.set("gone", "7", until);
+  EXPECT_EQ(store.wait(keys, "gone", until, until).interruption, "7");
+  for (std::size_t i = 0; i < 2'000; ++i) set(i);
+  const auto values = store.multi_get(std::span{keys}.first(2'000), until);
+  ASSERT_EQ(values.size(), 2'000U);
+  EXPECT_EQ(values.back(), "1999");
+}
+
+TEST(JobStore, RefusesAnswersThatItDoesNotUnderstand) {
+  using Call = std::function<void(JobStoreConnection&, JobStoreConnection::Time)>;
+  const std::vector<std::string> keys{"a", "b"};
+  const std::vector<Call> calls{[](auto& store, auto until) { store.get("key", until); },
+                                [](auto& store, auto until) { store.add("key", 1, until); },
+                                [&](auto& store, auto until) { store.multi_get(keys, until); },
+                                [](auto& store, auto until) { store.compare_set("key", "", "x", until); }};
+  for (const auto& call : calls) {
+    const auto listener = listen_on_loopback();
+    std::thread server{[&] {
+      pollfd waits{listener.get(), POLLIN, 0};
+      ::poll(&waits, 1, 10'000);
+      const Descriptor client{::accept(listener.get(), nullptr, nullptr)};
+      std::array<char, 4096> bytes{};
+      EXPECT_GT(::read(client.get(), bytes.data(), bytes.size()), 0);
+      EXPECT_EQ(::write(client.get(), "a", 1), 1);
+      EXPECT_GT(::read(client.get(), bytes.data(), bytes.size()), 0);
+      EXPECT_EQ(::write(client.get(), "\1\0\0\0\1", 5), 5);  // the status `done`, and no fields
+    }};
+    const auto until = in(milliseconds{10'000});
+    auto store = JobStoreConnection::open("127.0.0.1", SocketAddress::of_socket(listener.get()).port(), {}, until);
+    EXPECT_THAT(error_of([&] { call(store, until); }), HasSubstr("an answer that this version does not understand"));
+    server.join();
+  }
+}
+
 TEST(JobStore, CountsWhatItKeepsForClientsInItsLimit) {
   constexpr std::size_t kTotal = 200'000;
-  const Served served{{}, {.wait_keys = 10'000, .total_bytes = kTotal}};
+  const Served served{{}, {.wait_keys = 100, .total_bytes = kTotal}};
   const auto until = in(milliseconds{10'000});
   auto store = served.connect(), other = served.connect();
-  EXPECT_THAT(error_of([&] { store.wait(std::vector<std::string>(10'001, "k"), "", until); }),
+  EXPECT_THAT(error_of([&] { store.wait(std::vector<std::string>(101, "k"), "", until); }),
               HasSubstr("too many keys to wait for"));
-  EXPECT_THAT(error_of([&] { store.wait(std::vector<std::string>(10'000, "k"), "", until); }),
+  const Served small{{}, {.total_bytes = 40'000}};
+  auto store_of_small = small.connect();
+  EXPECT_THAT(error_of([&] { store_of_small.wait(std::vector<std::string>(1'000, "k"), "", until); }),
               HasSubstr("the store is full"));
   const std::vector<std::string> gone{"gone"};
   EXPECT_THAT(error_of([&] { store.leave_will(gone, std::string(std::size_t{17} << 20U, 'x'), until); }),

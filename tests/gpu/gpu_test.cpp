@@ -126,6 +126,19 @@ TEST_F(Nccl, CarriesEachCollectiveInEachType) {
     all_gather(sent, sent, group);
     EXPECT_TRUE(same(sent)) << "in place";
   }
+  for (const auto type : {at::kBool, at::kShort, at::kComplexFloat}) {
+    SCOPED_TRACE(toString(type));
+    const auto given = at::arange(64, at::TensorOptions{kGPU}.dtype(at::kLong)).to(type);
+    auto gathered = at::zeros_like(given), sent = given.clone();
+    all_gather(gathered, given, group);
+    broadcast(sent, group, 0);
+    EXPECT_TRUE(at::equal(gathered, given) && at::equal(sent, given));
+  }
+  auto turned = at::rand({8, 4}, kGPU).t();
+  const auto before = turned.clone();
+  all_reduce(turned, group);
+  broadcast(turned, group, 0);
+  EXPECT_TRUE(at::equal(turned, before));
   barrier(group);
   group.leave();
 }
@@ -499,8 +512,24 @@ TEST_F(Graph, OfAModelThatWaitsIsRefusedAndTheGPUGoesOn) {
 
 TEST_F(Memory, OfABatchIsPinnedOnItsWay) {
   const Batch batch = Tokens{}.batch(std::vector<std::int64_t>{1, 2, 3});
+  const Batch turned{at::rand({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast), at::rand({4, 6}).t(), 0};
+  const auto there = [&] {
+    const NoWaiting no_waiting;
+    EXPECT_NO_THROW(batch.to(kGPU));
+    return turned.to(kGPU);
+  }();
+  EXPECT_EQ(there.inputs.strides(), turned.inputs.strides());
+  EXPECT_EQ(there.targets.strides(), turned.targets.strides());
+  EXPECT_TRUE(at::equal(there.inputs.cpu(), turned.inputs) && at::equal(there.targets.cpu(), turned.targets));
+}
+
+TEST_F(Steps, OfTheChunkedLossInFloat64WaitForNothing) {
+  const auto hidden = at::rand({40, 8}, at::TensorOptions{kGPU}.dtype(at::kDouble)).requires_grad_();
+  const auto weight = at::rand({11, 8}, hidden.options()).requires_grad_();
+  auto targets = at::arange(40, at::TensorOptions{kGPU}.dtype(at::kLong)) % 11;
+  targets.masked_fill_(targets.eq(3), -1);
   const NoWaiting no_waiting;
-  EXPECT_NO_THROW(batch.to(kGPU));
+  EXPECT_NO_THROW(chunked_cross_entropy(hidden, weight, targets, 16).backward());
 }
 
 }  // namespace

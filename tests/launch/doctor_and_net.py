@@ -64,6 +64,8 @@ def check_failures(folder):
     found = findings(out)
     assert code == 5 and found["ranks"][0] == found["route"][0] == "failed", (code, out, err)
     assert "rank 0: " in found["ranks"][1] and "nosuch0" in found["ranks"][1], out
+    _, out, _ = run("doctor", "comm.backend=gloo", env=os.environ | {"GLOO_SOCKET_IFNAME": "lo,lo"})
+    assert findings(out)["route"][0] == "ok", out
 
     def few_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))

@@ -36,6 +36,9 @@ inline c10d::ReduceOp reduce_op(Reduce reduce) {
 
 inline bool is_gloo(const c10d::Backend& backend) { return backend.getBackendName() == "gloo"; }
 
+/// True for the backends that lack some types of elements: what is only copied is sent as bytes then.
+inline bool lacks_types(const c10d::Backend& backend) { return is_gloo(backend) || backend.getBackendName() == "nccl"; }
+
 /// Starts `collective(backend)`. An error is that of `CollectiveCall::throw_start_error`.
 template <class Start>
 Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&& collective) {
@@ -54,7 +57,8 @@ DDPXX_INLINE Pending start_all_reduce(at::Tensor tensor, const Group& group, Red
   return detail::start("all_reduce", tensor.nbytes(), group, [&](c10d::Backend& backend) {
     detail::check_dense(tensor);  // Gloo ignores the strides, and would write outside the tensor
     if (detail::is_gloo(backend)) detail::check_type_of_gloo(tensor.scalar_type());
-    std::vector<at::Tensor> tensors{tensor};
+    // NCCL refuses the elements in another order.
+    std::vector<at::Tensor> tensors{tensor.is_contiguous() ? tensor : detail::elements_of(tensor)};
     c10d::AllreduceOptions options;
     // Gloo would add the bytes of boolean values.
     const bool sums_booleans = reduce == Reduce::sum && tensor.scalar_type() == at::kBool;
@@ -100,7 +104,7 @@ DDPXX_INLINE Pending start_all_gather(at::Tensor output, at::Tensor input, const
   if (group.backend() == nullptr) output.copy_(input.view(output.sizes()));
   return detail::start("all_gather", output.nbytes(), group, [&](c10d::Backend& backend) {
     detail::check_all_gather(output, input, group.size());
-    if (!detail::is_gloo(backend)) return backend._allgather_base(output, input);
+    if (!detail::lacks_types(backend)) return backend._allgather_base(output, input);
     auto received = detail::byte_view(output), sent = detail::byte_view(input);
     return backend._allgather_base(received, sent);
   });
@@ -124,7 +128,7 @@ DDPXX_INLINE void all_to_all(at::Tensor output, at::Tensor input, std::vector<st
 DDPXX_INLINE Pending start_broadcast(at::Tensor tensor, const Group& group, int root) {
   return detail::start("broadcast", tensor.nbytes(), group, [&](c10d::Backend& backend) {
     detail::check_dense(tensor);
-    std::vector<at::Tensor> tensors{detail::is_gloo(backend) ? detail::byte_view(tensor) : tensor};
+    std::vector<at::Tensor> tensors{detail::lacks_types(backend) ? detail::byte_view(tensor) : tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
     return backend.broadcast(tensors, options);

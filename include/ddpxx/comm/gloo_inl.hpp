@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <sched.h>
 #include <string>
@@ -17,6 +16,7 @@
 #include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/thread_limit.hpp>
+#include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
@@ -67,7 +67,7 @@ inline void log_interface(const Meeting& meeting, const std::string& address) {
 /// The options by which Gloo connects the ranks of `meeting`; making them starts Gloo's thread.
 inline c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(const Meeting& meeting) {
   const StartsPatientThreads patient;
-  const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
+  const bool chosen = environment("GLOO_SOCKET_IFNAME").has_value();
   if (!chosen && meeting.address && meeting.address->empty())
     throw Error{Errc::peer,
                 "the ranks have no family of addresses in common: some have an IPv4 address alone and some "

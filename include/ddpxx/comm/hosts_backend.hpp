@@ -222,7 +222,6 @@ class HostsBackend final : public c10d::Backend {
   }
 
   /// The elements of a dense tensor, in the order of memory.
-  static at::Tensor elements_of(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 
   std::shared_ptr<CollectiveQueue> host_;
   Across across_;

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -87,12 +88,13 @@ class JobStoreConnection {
   }
   /// Returns the value of `key` as soon as it is set; none if it is not set by `hold_until`.
   std::optional<std::string> get(std::string_view key, Time hold_until) {
-    auto answer = request(message(Operation::get).number(from_now(hold_until)).text(key), hold_until + kAnswerTime);
-    if (answer.status == Status::late) return std::nullopt;
-    return std::string{answer.reader().text()};
+    return request(message(Operation::get).number(from_now(hold_until)).text(key), hold_until + kAnswerTime,
+                   [](Status status, Reader& reader) {
+                     return status == Status::late ? std::nullopt : std::optional{std::string{reader.text()}};
+                   });
   }
   std::int64_t add(std::string_view key, std::int64_t amount, Time until) {
-    return request(message(Operation::add).text(key).number(amount), until).reader().number();
+    return request(message(Operation::add).text(key).number(amount), until, number_in);
   }
   void append(std::string_view key, std::string_view value, Time until) {
     request(message(Operation::append).text(key).text(value), until);
@@ -100,12 +102,12 @@ class JobStoreConnection {
   /// Sets `key` to `desired` if its value is `expected`, or if it is missing and `expected` is empty. Returns the new
   /// value of the key, or `expected` if the key is still missing.
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Time until) {
-    return std::string{
-        request(message(Operation::compare_set).text(key).text(expected).text(desired), until).reader().text()};
+    return request(message(Operation::compare_set).text(key).text(expected).text(desired), until,
+                   [](Status, Reader& reader) { return std::string{reader.text()}; });
   }
   /// Whether all keys are set.
   bool check(std::span<const std::string> keys, Time until) {
-    return request(with_keys(message(Operation::check), keys), until).reader().number() != 0;
+    return request(with_keys(message(Operation::check), keys), until, number_in) != 0;
   }
   /// Waits until all keys are set, or until `hold_until`. The wait ends early when the key `unless` is set (empty: no
   /// such key).
@@ -114,21 +116,34 @@ class JobStoreConnection {
   }
   /// Waits as the function above does, but lets the server be silent until `give_up`.
   WaitResult wait(std::span<const std::string> keys, std::string_view unless, Time hold_until, Time give_up) {
-    const auto answer =
-        request(with_keys(message(Operation::wait).number(from_now(hold_until)).text(unless), keys), give_up);
-    auto reader = answer.reader();
     WaitResult result;
-    if (answer.status == Status::interrupted) result.interruption = std::string{reader.text()};
-    while (answer.status == Status::late && !reader.at_end())
-      result.missing.push_back(static_cast<std::size_t>(reader.number()));
+    std::size_t first = 0;
+    do {
+      const auto part = keys_from(keys, first);
+      // Once keys are missing, the rest is only asked about.
+      const auto hold = result.missing.empty() ? hold_until : Clock::now();
+      const auto wanted = with_keys(message(Operation::wait).number(from_now(hold)).text(unless), part);
+      request(wanted, give_up, [&](Status status, Reader& reader) {
+        if (status == Status::interrupted) result.interruption = std::string{reader.text()};
+        while (status == Status::late && !reader.at_end()) {
+          const auto index = static_cast<std::size_t>(reader.number());
+          if (index >= part.size()) throw detail::MalformedMessage{};
+          result.missing.push_back(first + index);
+        }
+      });
+      first += part.size();
+    } while (first < keys.size() && !result.interruption);
     return result;
   }
   /// The values of keys that are all set.
   std::vector<std::string> multi_get(std::span<const std::string> keys, Time until) {
-    const auto answer = request(with_keys(message(Operation::multi_get), keys), until);
-    auto reader = answer.reader();
     std::vector<std::string> values;
-    while (!reader.at_end()) values.emplace_back(reader.text());
+    while (values.size() < keys.size()) {
+      const auto part = keys_from(keys, values.size());
+      request(with_keys(message(Operation::multi_get), part), until, [&](Status, Reader& reader) {
+        for (std::size_t i = 0; i < part.size(); ++i) values.emplace_back(reader.text());
+      });
+    }
     return values;
   }
   void multi_set(std::span<const std::string> keys, std::span<const std::string> values, Time until) {
@@ -138,9 +153,9 @@ class JobStoreConnection {
   }
   /// Removes a key; returns false if it was not set.
   bool remove(std::string_view key, Time until) {
-    return request(message(Operation::remove).text(key), until).reader().number() != 0;
+    return request(message(Operation::remove).text(key), until, number_in) != 0;
   }
-  std::int64_t count_keys(Time until) { return request(message(Operation::count_keys), until).reader().number(); }
+  std::int64_t count_keys(Time until) { return request(message(Operation::count_keys), until, number_in); }
   /// Asks the server to set those of `keys` that are missing when this connection ends to `value`.
   void leave_will(std::span<const std::string> keys, std::string_view value, Time until) {
     request(with_keys(message(Operation::leave_will).text(value), keys), until);
@@ -149,11 +164,7 @@ class JobStoreConnection {
  private:
   using Operation = detail::StoreOperation;
   using Status = detail::StoreStatus;
-  struct Answer {
-    Status status;
-    std::string bytes;
-    detail::StoreMessageReader reader() const { return detail::StoreMessageReader{bytes}; }
-  };
+  using Reader = detail::StoreMessageReader;
 
   JobStoreConnection(Descriptor socket, std::string where, Options options)
       : socket_{std::move(socket)}, where_{std::move(where)}, options_{std::move(options)} {}
@@ -162,6 +173,14 @@ class JobStoreConnection {
   static detail::StoreMessage with_keys(detail::StoreMessage message, std::span<const std::string> keys) {
     for (const auto& key : keys) message.text(key);
     return message;
+  }
+  static std::int64_t number_in(Status, Reader& reader) { return reader.number(); }
+  /// The keys from number `first` on that one request asks for. All N processes of a job may wait for N keys at the
+  /// same time, and the store keeps the keys of each request.
+  static std::span<const std::string> keys_from(std::span<const std::string> keys, std::size_t first) {
+    constexpr std::size_t kKeysOfAllRequests = 2U << 20U, kLeast = 64;
+    const auto count = std::max(kKeysOfAllRequests / std::max<std::size_t>(keys.size(), 1), kLeast);
+    return keys.subspan(first, std::min(count, keys.size() - first));
   }
   static std::int64_t from_now(Time time) {
     return std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count(), 0);
@@ -174,8 +193,14 @@ class JobStoreConnection {
   /// Sends the hello; returns the reason if there was no answer.
   std::optional<std::string> introduce(Time until);
 
-  Answer request(detail::StoreMessage message, Time until);
-  Answer exchange(detail::StoreMessage message, Time until);
+  /// Sends a request and returns what `read` makes of the status and the fields of the answer.
+  template <class Read>
+  std::invoke_result_t<Read, Status, Reader&> request(detail::StoreMessage message, Time until, Read read);
+  void request(detail::StoreMessage message, Time until) {
+    request(std::move(message), until, [](Status, Reader&) {});
+  }
+  /// Sends a message; returns the code and the fields of the answer.
+  std::string exchange(detail::StoreMessage message, Time until);
   void send_all(std::string_view bytes, Time until);
   /// Fills `bytes`; returns false if the server has closed the connection.
   bool receive_all(std::span<char> bytes, Time until);
@@ -302,30 +327,32 @@ inline std::optional<std::string> JobStoreConnection::introduce(Time until) {
   throw Error{Errc::peer, "another program listens at " + where_ + ": choose another port"};
 }
 
-inline JobStoreConnection::Answer JobStoreConnection::request(detail::StoreMessage message, Time until) {
+template <class Read>
+std::invoke_result_t<Read, JobStoreConnection::Status, JobStoreConnection::Reader&> JobStoreConnection::request(
+    detail::StoreMessage message, Time until, Read read) {
   try {
-    auto answer = exchange(std::move(message), until);
-    if (answer.status == Status::refused)
-      throw Error{Errc::peer, "the store at " + where_ + " refuses a request: " + harmless(answer.reader().text())};
-    return answer;
+    const auto answer = exchange(std::move(message), until);
+    Reader reader{answer};
+    const auto status = static_cast<Status>(reader.code());
+    if (status == Status::refused)
+      throw Error{Errc::peer, "the store at " + where_ + " refuses a request: " + harmless(reader.text())};
+    return read(status, reader);
   } catch (const detail::MalformedMessage&) {
     socket_.close();
     throw Error{Errc::peer, "the store at " + where_ + " gives an answer that this version does not understand"};
   }
 }
 
-inline JobStoreConnection::Answer JobStoreConnection::exchange(detail::StoreMessage message, Time until) {
+inline std::string JobStoreConnection::exchange(detail::StoreMessage message, Time until) {
   constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
   constexpr std::size_t kMaxAnswer = std::size_t{256} << 20U;  // larger than the limit of any server
   send_all(std::move(message).finish(), until);
   std::array<char, kLength> length{};
   if (!receive_all(length, until)) throw loss();
   const std::size_t size = detail::read_number<std::uint32_t>({length.data(), kLength});
-  if (size == 0 || size > kMaxAnswer) throw detail::MalformedMessage{};
-  Answer answer{Status::done, std::string(size, '\0')};
-  if (!receive_all(answer.bytes, until)) throw loss();
-  answer.status = static_cast<Status>(answer.bytes[0]);
-  answer.bytes.erase(0, 1);
+  if (size > kMaxAnswer) throw detail::MalformedMessage{};
+  std::string answer(size, '\0');
+  if (!receive_all(answer, until)) throw loss();
   return answer;
 }
 

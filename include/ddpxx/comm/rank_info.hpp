@@ -24,8 +24,7 @@ using WorldSize = Numbered<struct WorldSizeMeaning>;  ///< Number of all process
 using LocalRank = Numbered<struct LocalRankMeaning>;  ///< Number of a process among those on this machine, from 0.
 using LocalWorldSize = Numbered<struct LocalWorldSizeMeaning>;  ///< Number of processes on this machine.
 
-/// The maximum number of ranks of a run. A rank waits for all others in one request to the store, and LibTorch's
-/// TCPStore accepts at most this many keys in a request.
+/// The maximum number of ranks of a run: LibTorch's TCPStore accepts at most this many keys in a request.
 inline constexpr int kMaxRanks = 128 * 1024;
 
 /// The process that serves the store in which ranks meet: rank 0, torchrun's agent, or the agent of ddpxx-run.

@@ -47,6 +47,10 @@ struct Meeting {
   /// The time for which a backend may connect the ranks. `join_timeout` limits it too, because a rank may die after the
   /// meeting; ranks that have met late still get some time.
   std::chrono::milliseconds time_to_connect() const;
+  /// Waits until all ranks have called this with the same key, 5 s at most. Called by each rank before it throws an
+  /// error that all of them find in what they have read: a rank that ended earlier would be reported as the cause, and
+  /// the store may end with rank 0.
+  void wait_for_readers(const std::string& key) const noexcept;
   /// Returns the meeting of a part of the ranks. `part_store` is a store of its own; this rank is `part_rank` of
   /// `part_size` there.
   Meeting part(c10::intrusive_ptr<c10d::Store> part_store, int part_rank, int part_size) const;

@@ -60,6 +60,17 @@ DDPXX_INLINE std::chrono::milliseconds Meeting::time_to_connect() const {
   return std::min(join_timeout, std::max<std::chrono::milliseconds>(left, std::chrono::seconds{10}));
 }
 
+DDPXX_INLINE void Meeting::wait_for_readers(const std::string& key) const noexcept {
+  constexpr std::chrono::seconds kPatience{5};
+  try {
+    std::vector<std::string> keys;
+    for (int reader = 0; reader < world_size; ++reader) keys.push_back(key + std::to_string(reader));
+    store->set(keys[static_cast<std::size_t>(rank)], "yes");
+    store->wait(keys, kPatience);
+  } catch (const std::exception&) {  // the store has ended with rank 0, or a rank has died
+  }
+}
+
 namespace detail {
 
 /// The part of a store in which Python's default group connects its Gloo backend.
@@ -112,10 +123,6 @@ class Rendezvous {
   RankIntroduction introduction(const SocketAddress& local, std::span<const SocketAddress> master) const;
   RollCall roll_call(const RankIntroduction& facts) const;
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store) const;
-  /// Waits until all ranks have read the facts of all, a few seconds at most. Called by each rank before it throws an
-  /// error that all of them find in these facts: a rank that ended earlier would be reported as the cause, and the
-  /// store may end with rank 0.
-  void wait_for_readers(c10d::Store& store) const noexcept;
   /// The meeting of the ranks of `roll`.
   Meeting meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const;
   /// Prefix of this start's keys in the store. The store of ddpxx-run outlives restarts, so the prefix has the
@@ -266,17 +273,6 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store) const 
           .deadline = deadline_};
 }
 
-inline void Rendezvous::wait_for_readers(c10d::Store& store) const noexcept {
-  constexpr std::chrono::seconds kPatience{5};
-  try {
-    std::vector<std::string> keys;
-    for (int reader = 0; reader < world_size(); ++reader) keys.push_back("read" + std::to_string(reader));
-    store.set(keys[static_cast<std::size_t>(rank())], "yes");
-    store.wait(keys, kPatience);
-  } catch (const std::exception&) {  // the store has ended with rank 0, or a rank has died
-  }
-}
-
 inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const Roll& roll) const {
   std::vector<RankIntroduction> ranks;
   for (const auto& text : roll.facts) ranks.push_back(parse_introduction(text));
@@ -289,7 +285,7 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
   try {
     check_devices(ranks);
   } catch (const Error&) {
-    wait_for_readers(*result.store);
+    result.wait_for_readers("read");
     throw;
   }
   result.address = address_for_peers(ranks, static_cast<std::size_t>(rank()));

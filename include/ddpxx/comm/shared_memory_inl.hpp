@@ -176,6 +176,7 @@ DDPXX_INLINE Group connect_on_one_host(const Meeting& meeting) {
 DDPXX_INLINE Group connect_shared_memory(const Meeting& meeting) {
   auto connected = detail::try_shared_memory(meeting, connect_shared_memory);
   if (auto* group = std::get_if<Group>(&connected)) return std::move(*group);
+  meeting.wait_for_readers("shm/read");
   throw Error{Errc::config, "the ranks cannot share memory, as comm.backend=shm asks: " +
                                 harmless(std::get<detail::NoSharedMemory>(connected).reason) +
                                 "; set comm.backend to auto or gloo"};

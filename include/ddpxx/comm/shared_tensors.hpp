@@ -81,10 +81,12 @@ inline void check_all_gather(const at::Tensor& output, const at::Tensor& input, 
   TORCH_CHECK_VALUE(output.numel() == input.numel() * size, "all_gather: the output has ", output.numel(),
                     " elements, which is not ", size, " times the input's ", input.numel());
 }
+/// The elements of a dense tensor in the order in which they lie in memory.
+inline at::Tensor elements_of(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 /// The memory of a dense tensor as a tensor of bytes, for backends which do not send elements of every type.
 inline at::Tensor byte_view(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView no_graph;
-  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
+  return elements_of(tensor).view(at::kByte);
 }
 inline std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 inline std::ptrdiff_t memory_size(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }

@@ -13,12 +13,12 @@ namespace ddpxx {
 /// are not affected.
 struct StoreLimits {
   std::chrono::milliseconds hello_time{5'000};  ///< Time from the connection to the end of its hello.
-  std::size_t newcomers = 256;   ///< Number of connections without a hello; when there are more, the oldest is closed.
-  std::size_t clients = 65'536;  ///< Number of connections after their hello; fewer if `ulimit -n` is low.
+  std::size_t newcomers = 256;    ///< Number of connections without a hello; when there are more, the oldest is closed.
+  std::size_t clients = 262'144;  ///< Number of connections after their hello; fewer if `ulimit -n` is low.
   std::size_t key_bytes = 4U << 10U;
   std::size_t value_bytes = 16U << 20U;
   std::size_t message_bytes = 64U << 20U;    ///< Size of one request or one answer.
-  std::size_t wait_keys = 131'072;           ///< Number of keys of one wait: one for each rank of the largest world.
+  std::size_t wait_keys = 131'072;           ///< Number of keys of one wait.
   std::size_t will_keys = 16;                ///< Number of keys that one client asks to set when its connection ends.
   std::size_t total_bytes = 1U << 30U;       ///< Size of all keys, values and clients' data beyond a small buffer.
   std::optional<KeepAlive> keep_alive = {};  ///< When a silent client is lost; none: never.

@@ -52,7 +52,7 @@ concept HasInputs = requires(Batch batch) {
 
 /// The model computes with parameters of type `kType`. The optimizer steps copies in the model's own type, which are
 /// rounded after each step; its state has that type too. Parameters for which `Kept` is true are not rounded. A module
-/// that uses both types must then cast: of LibTorch's operations, only layer norm on a CPU takes both.
+/// that uses both types must then cast: few of LibTorch's operations take both, such as layer norm on a CPU.
 /// The model of a trainer that has ended keeps the 16-bit values, and the copies are lost. Snapshots hold the copies:
 /// to train on with exact values, load one into a model in float32. A trainer with this precision refuses a model whose
 /// trained parameters have 16 bits; `model->to(at::kFloat)` makes it one of rounded values that can be trained.
