@@ -16,6 +16,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -163,6 +164,7 @@ class GradientSum {
 
   /// Copies the gradients that add_later() has not copied yet.
   void copy_waiting() {
+    const c10::OptionalStreamGuard stream{stream_};  // the hook that comes here may run on another one
     for (auto& [sums, gradients] : waiting_) at::_foreach_copy_(sums, gradients);
     waiting_.clear();
     waiting_bytes_ = 0;

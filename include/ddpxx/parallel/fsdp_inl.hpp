@@ -106,7 +106,10 @@ DDPXX_INLINE void FSDP::begin_backward(Sync sync) {
     abandon();
     buffers_.abandon();
   } else {
-    for (auto& unit : units_) unit.disarm();  // a forward pass with gradients may have had no backward pass
+    for (auto& unit : units_) {  // a forward pass with gradients may have had no backward pass
+      if (unit.gathering()) unit.reshard();
+      unit.disarm();
+    }
   }
   trainable_.check_owned(Freezing::refused);  // an armed parameter would be trained on
   frozen_.check_owned();
