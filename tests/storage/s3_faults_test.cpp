@@ -119,6 +119,11 @@ TEST_P(S3Faults, SmallObjectsArriveAlthoughRequestsFail) {
       {{"action", "status"}, {"status", 403}, {"code", "RequestTimeTooSkewed"}, {"times", 1}},
       {{"action", "status"}, {"status", 408}, {"code", "RequestTimeout"}, {"times", 1}},
       {{"action", "status"}, {"status", 400}, {"code", "RequestTimeout"}, {"times", 1}},
+      {{"action", "status"}, {"status", 500}, {"code", "InternalError"}, {"times", 1}},
+      {{"action", "status"}, {"status", 502}, {"code", "BadGateway"}, {"times", 1}},
+      {{"action", "status"}, {"status", 504}, {"code", "GatewayTimeout"}, {"times", 1}},
+      {{"action", "status"}, {"status", 507}, {"code", "InsufficientStorage"}, {"times", 1}},
+      {{"action", "status"}, {"status", 520}, {"code", "UnknownError"}, {"times", 1}},
   };
   for (std::size_t i = 0; i < faults.size(); ++i) {
     SCOPED_TRACE(faults[i].dump());

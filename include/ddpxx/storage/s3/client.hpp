@@ -184,8 +184,10 @@ inline bool S3Client::worth_another_attempt(const S3Reply& reply) const {
   static constexpr std::array<std::string_view, 8> kPassing{
       "BadDigest",      "InvalidDigest", "XAmzContentSHA256Mismatch",  "RequestTimeTooSkewed",
       "RequestTimeout", "SlowDown",      "ConditionalRequestConflict", "OperationAborted"};
-  const bool is_retried_by_library = reply.status >= 500 || reply.status < 300 ||
-                                     reply.code == "RequestTimeTooSkewed" || reply.code == "RequestTimeout";
+  static constexpr std::array kRetriedByLibrary{500, 502, 503, 504};  // other servers have more, such as 507 and 520
+  const bool is_retried_by_library = std::ranges::find(kRetriedByLibrary, reply.status) != kRetriedByLibrary.end() ||
+                                     reply.status < 300 || reply.code == "RequestTimeTooSkewed" ||
+                                     reply.code == "RequestTimeout";
   if (config_.retries > 0 && is_retried_by_library) return false;
   if (reply.status == 501) return false;  // the server does not implement what the request asks for
   if (gives_no_ranges(reply)) return false;
