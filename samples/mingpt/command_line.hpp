@@ -91,6 +91,16 @@ inline CommandLine read_command_line(int argc, const char* const* argv) {
   return command;
 }
 
+/// Makes kUsualTokens the number of `generate`, unless the run has recorded a number of its own. As files and arguments
+/// override what is recorded, the rules between settings then see the number that is used.
+inline void record_usual_tokens(ddpxx::ParseOptions& options) {
+  constexpr std::string_view kPath = "generate.tokens";
+  const auto is_number_of_run = [&](const auto& setting) { return setting.path == kPath && setting.value != "0"; };
+  if (std::ranges::any_of(options.recorded, is_number_of_run)) return;
+  std::erase_if(options.recorded, [&](const auto& setting) { return setting.path == kPath; });
+  options.recorded.push_back({.path = std::string{kPath}, .value = std::to_string(kUsualTokens)});
+}
+
 /// How the rest of the command line is read: its settings override those of the snapshot that --from names. A training
 /// continues in the place of that snapshot. If --from names a step or `best`, or in a job of a sweep, the training is a
 /// new run that starts from the snapshot, and saves nothing unless training.save_dir is given. The other verbs read the
@@ -114,6 +124,10 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
                            !ddpxx::environment((options.environment_prefix + "SNAPSHOT__NAME").c_str());
     if (needs_one && std::ranges::none_of(command.arguments.begin() + 1, command.arguments.end(), may_name_one))
       throw no_snapshot(command.verb);
+    if (command.verb == "generate") {
+      record_usual_tokens(options);
+      options.recorded_name = "the defaults of mingpt generate";
+    }
     return options;
   }
   const auto choice = ddpxx::parse_snapshot_choice(command.from);
@@ -140,11 +154,12 @@ inline ddpxx::ParseOptions parse_options(const CommandLine& command) {
       drop(std::string{"training."} + written);
     put("snapshot.name", command.from);
   }
-  if (command.verb != "train") drop("run_folder");
-  const auto is_none = [](const auto& setting) { return setting.path == "generate.tokens" && setting.value == "0"; };
-  if (command.verb == "generate" && std::ranges::any_of(options.recorded, is_none)) {
-    drop("generate.tokens");
-    options.recorded.push_back({.path = "generate.tokens", .value = std::to_string(kUsualTokens)});
+  if (command.verb != "train") {
+    drop("run_folder");
+    // Without save_dir these would cause a warning that nothing is saved.
+    for (const char* kept : {"keep_best", "keep_every", "keep_every_epochs", "keep_every_time"})
+      drop(std::string{"snapshot."} + kept);
   }
+  if (command.verb == "generate") record_usual_tokens(options);
   return options;
 }

@@ -1,10 +1,13 @@
 // initial_weights.hpp — the weights that a new run begins with at step 0: a file of another program, or a snapshot.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <ranges>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <ATen/ops/full.h>
@@ -37,12 +40,27 @@ inline bool has_own_snapshot(const std::string& save_dir) {
                              [&](const auto& stored) { return snapshots.read(stored).manifest.has_value(); });
 }
 
+/// Refuses a file of weights in a bucket, which would be taken for a place of snapshots.
+/// Errors  `storage`.
+inline void refuse_file_in_bucket(const std::string& init_from) {
+  constexpr std::array<std::string_view, 5> kOfFiles{".pt", ".pth", ".ckpt", ".bin", ".safetensors"};
+  const auto scheme = init_from.find("://");
+  // A dot in the name of a bucket does not begin an extension.
+  if (scheme == std::string::npos || init_from.find('/', scheme + 3) == std::string::npos) return;
+  const auto extension = std::filesystem::path{init_from}.extension().string();
+  if (std::ranges::find(kOfFiles, extension) == kOfFiles.end()) return;
+  const std::string or_convert =
+      extension == ".safetensors" ? "" : ", or convert it to a snapshot with `ddpxx snapshot convert`";
+  throw ddpxx::Error{ddpxx::Errc::storage,
+                     "init_from=" + init_from + ": weights are read from a disk: copy the file" + or_convert};
+}
+
 /// What a run begins with: its own snapshot, that of `snapshot=`, or what `init_from` names: a file (.safetensors, .pt,
 /// .pth, .ckpt, .bin), a folder of GPT-2 as Hugging Face publishes it, or a snapshot of a run (PLACE, PLACE:STEP,
 /// PLACE:best). A run that resumes from its own snapshot needs none of the others, and they may be gone by then. Rank 0
 /// looks for all ranks.
 /// Ranks   Collective.
-/// Errors  `storage` if there is nothing of that name.
+/// Errors  `storage` if there is nothing of that name, and for a file in a bucket.
 inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& group) {
   auto source = WeightSource::none;
   ddpxx::on_rank_zero(group, ddpxx::Errc::storage, [&] {
@@ -67,6 +85,7 @@ inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& 
       source = WeightSource::file;
       return;
     }
+    refuse_file_in_bucket(config.init_from);
     const auto place = ddpxx::parse_snapshot_choice(config.init_from).place;
     if (place.find("://") == std::string::npos && !std::filesystem::is_directory(place, failure))
       throw ddpxx::Error{ddpxx::Errc::storage, "init_from=" + config.init_from +

@@ -1,5 +1,6 @@
 // mingpt — trains a GPT on the characters or tokens of any text, with one process or many.
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -161,6 +162,52 @@ void check_sweep(const CommandLine& line, const ddpxx::Sweep& sweep) {
                        "with a snapshot, init_from=PLACE with its weights"};
 }
 
+/// Trains, or runs the verb of the command line. Returns the exit code.
+int run_command(const CommandLine& line) {
+  if (line.verb == "plan") {
+    plan(line);
+    return 0;
+  }
+  if (const auto sweep = ddpxx::read_sweep(line.argc(), line.argv(), ddpxx::table_of<RunConfig>())) {
+    check_sweep(line, *sweep);
+    ddpxx::check_sweep<RunConfig>(*sweep, parse_options(line));
+    return ddpxx::run_sweep(*sweep, ddpxx::own_command(line.argv()[0]));
+  }
+  Run run{ddpxx::parse_recorded<RunConfig>(line.argc(), line.argv(), parse_options(line)), line.verb == "evaluate"};
+  RunConfig& config = run.config;
+  if (line.verb == "generate") {
+    generate(config);
+    return 0;
+  }
+  if (run.only_evaluates) write_nothing(config);
+  const auto launch = ddpxx::torchrun_environment();
+  const auto rank_info = launch ? launch->rank_info : ddpxx::RankInfo{};
+  const auto device = ddpxx::pick_device(config.training.device, rank_info, config.comm.backend);
+  check_precision(config.precision, device);
+  auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
+  const auto alphabet = choose_weights(run, group);
+  const auto text =
+      ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet, run.resumes); });
+  choose_shard_size(config.strategy, rank_info, group);
+  const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
+  ddpxx::name_run_folder(config, folder);
+  config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);
+  // Either all ranks or none must gather sharded parameters to generate a text.
+  ddpxx::check_same_run({{"generate.tokens", std::to_string(config.generate.tokens)}}, group);
+  kTrain[config.strategy.index()](run, group, text);
+  group.leave();
+  return 0;
+}
+
+/// The output of a verb is its result, so an output that failed is an error.
+/// Errors  `storage`.
+void check_output() {
+  std::cout.flush();
+  std::fflush(stdout);
+  if (!std::cout || std::ferror(stdout) != 0)
+    throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -170,38 +217,8 @@ int main(int argc, char** argv) {
       return 0;
     }
     const auto line = read_command_line(argc, argv);
-    if (line.verb == "plan") {
-      plan(line);
-      return 0;
-    }
-    if (const auto sweep = ddpxx::read_sweep(line.argc(), line.argv(), ddpxx::table_of<RunConfig>())) {
-      check_sweep(line, *sweep);
-      ddpxx::check_sweep<RunConfig>(*sweep, parse_options(line));
-      return ddpxx::run_sweep(*sweep, ddpxx::own_command(argv[0]));
-    }
-    Run run{ddpxx::parse_recorded<RunConfig>(line.argc(), line.argv(), parse_options(line)), line.verb == "evaluate"};
-    RunConfig& config = run.config;
-    if (line.verb == "generate") {
-      generate(config);
-      return 0;
-    }
-    if (run.only_evaluates) write_nothing(config);
-    const auto launch = ddpxx::torchrun_environment();
-    const auto rank_info = launch ? launch->rank_info : ddpxx::RankInfo{};
-    const auto device = ddpxx::pick_device(config.training.device, rank_info, config.comm.backend);
-    check_precision(config.precision, device);
-    auto group = ddpxx::join(launch, ddpxx::ConnectOptions{config.comm, device});
-    const auto alphabet = choose_weights(run, group);
-    const auto text =
-        ddpxx::on_every_rank(group, ddpxx::Errc::data, [&] { return read_text(config.data, alphabet, run.resumes); });
-    choose_shard_size(config.strategy, rank_info, group);
-    const auto folder = ddpxx::make_run_folder(config.run_folder, run.record, group);
-    ddpxx::name_run_folder(config, folder);
-    config.training.metrics = ddpxx::metrics_file(folder, config.training.metrics, group);
-    // Either all ranks or none must gather sharded parameters to generate a text.
-    ddpxx::check_same_run({{"generate.tokens", std::to_string(config.generate.tokens)}}, group);
-    kTrain[config.strategy.index()](run, group, text);
-    group.leave();
-    return 0;
+    const int code = run_command(line);
+    if (line.verb != "train") check_output();
+    return code;
   });
 }

@@ -492,6 +492,58 @@ TEST_F(Mingpt, SamplesAndEvaluatesASnapshotAndLeavesItsPlaceAsItIs) {
   std::filesystem::rename(text_ + ".gone", text_);
 }
 
+TEST_F(Mingpt, CommandsWarnOfNoSettingThatOnlyATrainingUses) {
+  std::string tokens;
+  for (int i = 0; i < 1000; ++i) tokens += {static_cast<char>(i * i % 7), '\0'};
+  const Words model{"data.path=" + folder_.file("train.bin", tokens),
+                    "data.format=tokens",
+                    "data.vocab_size=8",
+                    "data.block_size=16",
+                    "model.n_layer=1",
+                    "model.n_head=2",
+                    "model.n_embd=8",
+                    "model.tied_head=true"};
+  const auto place = (folder_ / "run").string(), gpt2 = (folder_ / "gpt2").string(),
+             converted = (folder_ / "converted").string();
+  auto words = model;
+  words.insert(words.end(), {"training.save_dir=" + place, "training.eval_every=1", "training.max_steps=1",
+                             "snapshot.keep_best=1", "snapshot.keep_every=1"});
+  const auto trained = alone(words);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  for (const Words& conversion : {Words{place, "to=" + gpt2, "layout=huggingface"}, Words{gpt2, "to=" + converted}}) {
+    Words command{program("ddpxx"), "snapshot", "convert"};
+    command.insert(command.end(), conversion.begin(), conversion.end());
+    const auto ended = StartedProgram{command}.wait();
+    ASSERT_EQ(ended.code, 0) << ended.err;
+  }
+  auto named = model;
+  named.insert(named.begin(), {"generate", "snapshot=" + place, "generate.prompt=1 2"});
+  for (const Words& command :
+       {Words{"generate", "--from", converted, "generate.prompt=1 2"},
+        Words{"generate", "--from", place, "generate.prompt=1 2"}, named, Words{"evaluate", "--from", place}}) {
+    const auto ended = mingpt(command);
+    EXPECT_EQ(ended.code, 0) << command[0] << ' ' << command[2] << ": " << ended.err;
+    EXPECT_THAT(ended.err, testing::Not(HasSubstr("warning"))) << command[0] << ' ' << command[2];
+    if (command[0] == "generate") {
+      EXPECT_THAT(ended.out, testing::MatchesRegex("1 2( [0-7]){200}\n")) << command[2];
+    }
+  }
+}
+
+TEST_F(Mingpt, EndsWith4WhereTheOutputOfACommandIsLost) {
+  const auto place = (folder_ / "run").string();
+  const auto trained = alone({"training.save_dir=" + place, "training.max_steps=1", "model.n_layer=1", "model.n_head=2",
+                              "model.n_embd=8", "data.block_size=16"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  for (const char* command : {"plan", "generate", "evaluate"}) {
+    const auto ended = StartedProgram{
+        {"/bin/sh", "-c", "exec \"$0\" \"$1\" --from \"$2\" >/dev/full", program("mingpt"), command,
+         place}}.wait();
+    EXPECT_EQ(ended.code, 4) << command;
+    EXPECT_THAT(ended.err, HasSubstr("the output could not be written")) << command;
+  }
+}
+
 TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {
   const auto place = (folder_ / "run").string();
   ASSERT_EQ(alone({"training.save_dir=" + place, "model.n_embd=24", "model.n_layer=1", "data.batch_size=5"}).code, 0);
@@ -576,6 +628,11 @@ TEST_F(Mingpt, BeginsWithTheWeightsOfAFileOrASnapshot) {
   const auto none = alone({"init_from=gpt2"});
   EXPECT_EQ(none.code, 4);
   EXPECT_THAT(none.err, HasSubstr("init_from=gpt2: there is no such file or folder"));
+  for (const char* file : {"s3://bucket/w.pt", "s3://bucket/a/w.safetensors"}) {
+    const auto in_bucket = alone({std::string{"init_from="} + file});
+    EXPECT_EQ(in_bucket.code, 4);
+    EXPECT_THAT(in_bucket.err, AllOf(HasSubstr(file), HasSubstr(": weights are read from a disk: copy the file")));
+  }
   const auto other = alone({"init_from=" + python, "model.n_layer=1"});
   EXPECT_EQ(other.code, 4);
   EXPECT_THAT(other.err, HasSubstr("only in the file"));
